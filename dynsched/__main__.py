@@ -1,0 +1,5 @@
+"""``python -m dynsched`` is the same as ``dynsched``."""
+
+from dynsched.cli import main
+
+main()

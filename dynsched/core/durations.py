@@ -1,0 +1,47 @@
+"""Durations as Prometheus writes them: ``30s``, ``2m``, ``1h30m``.
+
+The grammar is that of Prometheus's ``model.ParseDuration``: units in falling order, each at most
+once, whole numbers only; a bare ``0`` needs no unit.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_UNITS: Final = {
+    "y": 365 * 86400.0,
+    "w": 7 * 86400.0,
+    "d": 86400.0,
+    "h": 3600.0,
+    "m": 60.0,
+    "s": 1.0,
+    "ms": 0.001,
+}
+_GRAMMAR: Final = re.compile("".join(rf"(?:(\d+){unit})?" for unit in _UNITS), re.ASCII)
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of a duration such as ``1h30m``; ValueError with a hint when it is none."""
+    if text == "0":
+        return 0.0
+    match = _GRAMMAR.fullmatch(text)
+    if not text or match is None:
+        raise ValueError(f"{text!r} is not a duration; write it like 30s, 2m or 1h30m")
+    return sum(
+        int(amount) * seconds
+        for amount, seconds in zip(match.groups(), _UNITS.values(), strict=True)
+        if amount is not None
+    )
+
+
+def format_duration(seconds: float) -> str:
+    """The shortest Prometheus spelling of a duration, to the millisecond: 90 -> ``1m30s``."""
+    rest = round(seconds * 1000)
+    parts = []
+    for unit in ("d", "h", "m", "s", "ms"):
+        size = round(_UNITS[unit] * 1000)
+        amount, rest = divmod(rest, size)
+        if amount:
+            parts.append(f"{amount}{unit}")
+    return "".join(parts) or "0s"

@@ -1,0 +1,22 @@
+"""What can go wrong between a decision and the cluster, as the loop needs to tell it apart.
+
+Each message is one line for the person at the terminal: what, where, what to do.
+"""
+
+from __future__ import annotations
+
+
+class ClusterError(Exception):
+    """The API server refused, or could not be reached. The message names the call and the cause."""
+
+
+class ConflictError(ClusterError):
+    """409: the object changed since it was observed; read it again and plan again."""
+
+
+class NodeGoneError(ClusterError):
+    """404: the node was deleted between plan and apply."""
+
+
+class ForbiddenError(ClusterError):
+    """403: the message names the verb and the resource that the role lacks."""

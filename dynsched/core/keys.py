@@ -1,0 +1,34 @@
+"""Every label, annotation and taint key, name and reason that dynsched publishes.
+
+Once published, a key is for ever: users match on it and old marks carry it.
+Change nothing here without a decision record in ``docs/decisions/``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+DEFAULT_LABEL: Final = "status=presure"
+"""The default mark. Spelled so: it is what the users' workloads already match on."""
+
+ANNOTATION_PREFIX: Final = "dynsched.io/"
+"""Annotations under this prefix are ours; all others are never touched."""
+
+EVIDENCE_ANNOTATION: Final = "dynsched.io/pressure"
+"""Compact JSON on a marked node: what fired, value, threshold, since, and what was put on it."""
+
+IGNORE_LABEL: Final = "dynsched.io/ignore"
+"""``dynsched.io/ignore=true`` makes a node never eligible."""
+
+CONTROL_PLANE_LABELS: Final = (
+    "node-role.kubernetes.io/control-plane",
+    "node-role.kubernetes.io/master",
+)
+"""A node that carries one of these keys (any value) is control plane."""
+
+FIELD_MANAGER: Final = "dynsched"
+"""``fieldManager`` of every write, and the component of every Event."""
+
+REASON_PRESSURED: Final = "Pressured"
+REASON_RELIEVED: Final = "Relieved"
+REASON_CONFLICT: Final = "MarkConflict"

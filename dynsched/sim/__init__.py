@@ -1,0 +1,1 @@
+"""A small cluster in one process: what `dynsched demo` and the tests run against."""
