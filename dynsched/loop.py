@@ -16,7 +16,7 @@ class Source(Protocol):
     """Where a rule's samples come from."""
 
     async def query(self, rule: Rule) -> QueryResult:
-        """One aggregate query. Never raises for a bad answer: that is a QueryResult with an error."""
+        """One aggregate query. A bad answer is a QueryResult with an error, never an exception."""
 
 
 class Cluster(Protocol):

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from dynsched.core.rules import Rule, RuleSet
+
 
 @dataclass(frozen=True, slots=True)
 class Sample:
@@ -82,7 +84,8 @@ class Reading:
 
 class AlertState(StrEnum):
     """As in Prometheus. A firing alert whose condition has ended and that ``keep_firing_for``
-    holds is still FIRING, with ``keep_firing_since`` set."""
+    holds is still FIRING, with ``keep_firing_since`` set.
+    """
 
     INACTIVE = "inactive"
     PENDING = "pending"
@@ -114,6 +117,7 @@ class Alert:
 
     @property
     def firing(self) -> bool:
+        """Whether this alert puts its node under pressure."""
         return self.state is AlertState.FIRING
 
 
@@ -138,7 +142,9 @@ class Action(StrEnum):
 
     MARK = "mark"
     RELEASE = "release"
-    REPAIR = "repair"  # the mark stays; a part of it was missing or belongs to an older configuration
+    REPAIR = (
+        "repair"  # the mark stays; a part of it was missing or belongs to an older configuration
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,10 +190,13 @@ class Unmatched:
 
 @dataclass(frozen=True, slots=True)
 class RuleHealth:
-    """One rule's last query, and how its readings on eligible nodes were (counts by Quality)."""
+    """One rule's last query, and how its readings on the nodes were (counts by Quality).
 
-    rule: str
-    ok: bool
+    ``error``: why the last query failed, else None. ``last_success``: when it last answered.
+    ``unmatched``: how many of its samples found no node.
+    """
+
+    rule: Rule
     error: str | None
     warnings: tuple[str, ...]
     duration: float
@@ -197,25 +206,31 @@ class RuleHealth:
     quality: Mapping[Quality, int]
     states: Mapping[AlertState, int]
 
+    @property
+    def ok(self) -> bool:
+        """Whether the last query answered."""
+        return self.error is None
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """All that one tick found and did, immutable. Every answer is made from the last of these.
 
-    ``error`` is None when the tick succeeded, else one line with the reason. ``applied`` and
-    ``failed`` count this tick's writes; ``planned`` the patches that were due.
+    ``error`` is None when the tick succeeded, else one line with the reason. ``planned`` are the
+    patches that were due; ``applied`` those that the API server took; ``failures`` one line for
+    each that it did not. ``capped``: the pools (``""``: all nodes) where ``max_marked`` binds.
     """
 
     taken_at: float
     tick: int
     duration: float
-    label: str | None
-    taint: str | None
+    rule_set: RuleSet
     nodes: Mapping[str, NodeView]
     rules: tuple[RuleHealth, ...]
-    unmatched: tuple[Unmatched, ...]
+    unmatched: tuple[Unmatched, ...] = ()
+    capped: frozenset[str] = frozenset()
     planned: tuple[NodePatch, ...] = ()
-    applied: int = 0
-    failed: int = 0
+    applied: tuple[NodePatch, ...] = ()
+    failures: tuple[str, ...] = ()
     error: str | None = None
     dry_run: bool = False

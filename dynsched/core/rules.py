@@ -5,10 +5,11 @@ The file itself is read by ``dynsched.settings``, which turns an error's path in
 
 from __future__ import annotations
 
-import math
+import operator
 import re
-from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, Self
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -16,13 +17,314 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    PrivateAttr,
-    StringConstraints,
     ValidationError,
-    model_validator,
+    ValidationInfo,
+    field_validator,
 )
-from pydantic_core import ErrorDetails, PydanticCustomError
 
 from dynsched.core import keys
 from dynsched.core.durations import parse_duration
+from dynsched.core.marks import LabelMark, Mark, TaintMark, parse_label, parse_taint
+from dynsched.core.rule_errors import RuleError, RulesInvalidError, explain, problem
 from dynsched.core.selector import Selector, parse_selector
+
+T = TypeVar("T")
+
+_COMPARE: Final[Mapping[str, Callable[[float, float], bool]]] = {
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+}
+
+
+def _read_by(parse: Callable[[str], T]) -> BeforeValidator:
+    """Read text by ``parse``, whose ValueError becomes the message; other types pass through."""
+
+    def validate(value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        try:
+            return parse(value)
+        except ValueError as error:
+            raise problem(str(error)) from None
+
+    return BeforeValidator(validate)
+
+
+def _duration(value: object) -> object:
+    if value == 0 and not isinstance(value, bool):
+        return 0.0
+    if isinstance(value, (int, float)):
+        raise problem(f"{value!r} has no unit; write it like 30s, 2m or 1h30m")
+    return value
+
+
+def _longer_than_zero(value: float) -> float:
+    if value <= 0:
+        raise problem("must be longer than 0s")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A number of nodes, or a share of them (``amount`` is then 0..1)."""
+
+    amount: float
+    is_share: bool = False
+
+    def of(self, total: int) -> int:
+        """How many of ``total`` nodes; a share is rounded down."""
+        # The epsilon keeps 0.29 * 100 from being 28.
+        return int(total * self.amount + 1e-9) if self.is_share else min(int(self.amount), total)
+
+    def __str__(self) -> str:
+        return f"{self.amount * 100:g}%" if self.is_share else f"{self.amount:g}"
+
+
+def _limit(value: object) -> object:
+    if isinstance(value, Limit):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return Limit(value)
+    share = re.fullmatch(r"(\d+(?:\.\d+)?)%", value, re.ASCII) if isinstance(value, str) else None
+    if share and float(share[1]) <= 100:  # noqa: PLR2004 (per cent)
+        return Limit(float(share[1]) / 100, is_share=True)
+    raise problem(f"{value!r} is neither a share (0% to 100%) nor a number of nodes")
+
+
+Duration = Annotated[float, _read_by(parse_duration), BeforeValidator(_duration)]
+PositiveDuration = Annotated[Duration, AfterValidator(_longer_than_zero)]
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Weight = Annotated[Number, Field(ge=0)]
+Text = Annotated[str, Field(strict=True, pattern=r"\S")]
+Name = Annotated[str, Field(strict=True, pattern=r"^\S(.{0,98}\S)?$")]
+NodeLimit = Annotated[Limit, BeforeValidator(_limit)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+
+class Rule(_Model):
+    """One threshold rule; its durations are in seconds."""
+
+    name: Name
+    source: Literal["prometheus", "metrics-server"] = "prometheus"
+    expr: Text | None = Field(default=None, validate_default=True)
+    resource: Literal["cpu", "memory"] | None = Field(default=None, validate_default=True)
+    op: Literal[">", ">=", "<", "<="] = ">"
+    threshold: Number
+    clear_threshold: Number = Field(default_factory=lambda data: data.get("threshold", 0.0))
+    hold_duration: Duration = Field(default=0.0, alias="for")
+    keep_firing_for: Duration = 0.0
+    node_label: Text | None = None
+    stale_after: PositiveDuration | None = None
+    on_stale: Literal["release", "hold"] | None = None
+
+    @field_validator("expr", "resource")
+    @classmethod
+    def _fits_the_source(cls, value: str | None, info: ValidationInfo) -> str | None:
+        source = info.data.get("source")
+        if source is None:
+            return value  # the source itself is wrong, and said to be
+        needed = "expr" if source == "prometheus" else "resource"
+        if value is None and info.field_name == needed:
+            raise problem(f"is missing: a rule of source {source} needs it")
+        if value is not None and info.field_name != needed:
+            raise problem(f"has no meaning for source {source}; use {needed}")
+        return value
+
+    @field_validator("clear_threshold")
+    @classmethod
+    def _on_the_clear_side(cls, value: float, info: ValidationInfo) -> float:
+        threshold, op = info.data.get("threshold"), info.data.get("op")
+        if threshold is not None and op is not None and value != threshold:
+            upward = op in (">", ">=")
+            if (value > threshold) is upward:
+                side = "above" if upward else "below"
+                raise problem(
+                    f"{value:g} is {side} the threshold {threshold:g}: with op {op!r} "
+                    "a firing rule would clear before it fires"
+                )
+        return value
+
+    @property
+    def node_labels(self) -> tuple[str, ...]:
+        """Which sample labels may name the node, first present wins."""
+        return (self.node_label,) if self.node_label else ("node", "instance")
+
+    def breached(self, value: float) -> bool:
+        """Whether a value is over the threshold (under it, for ``<`` and ``<=``)."""
+        return _COMPARE[self.op](value, self.threshold)
+
+    def holds(self, value: float) -> bool:
+        """Whether a value keeps a firing alert firing: breached, or inside the dead band."""
+        return _COMPARE[self.op](value, self.clear_threshold)
+
+    def excess(self, value: float) -> float:
+        """How far a value is over the threshold, as a share of it; below 0 when it is not over."""
+        distance = value - self.threshold
+        return (distance if self.op in (">", ">=") else -distance) / (abs(self.threshold) or 1.0)
+
+
+class MarkRules(_Model):
+    """The ``mark`` section."""
+
+    label: Annotated[LabelMark | None, _read_by(parse_label)] = Field(
+        default_factory=lambda: parse_label(keys.DEFAULT_LABEL)
+    )
+    taint: Annotated[TaintMark | None, _read_by(parse_taint)] = Field(
+        default=None, validate_default=True
+    )
+
+    @field_validator("taint")
+    @classmethod
+    def _marks_somehow(cls, taint: TaintMark | None, info: ValidationInfo) -> TaintMark | None:
+        if taint is None and info.data.get("label", "") is None:
+            raise problem("is missing: without a label there must be a taint to mark nodes with")
+        return taint
+
+
+class NodeRules(_Model):
+    """The ``nodes`` section: which nodes are eligible."""
+
+    selector: Annotated[Selector, _read_by(parse_selector)] = Selector()
+    include_control_plane: Annotated[bool, Field(strict=True)] = False
+
+
+class GuardRules(_Model):
+    """The ``guard`` section: how many nodes may be marked, and released in one tick."""
+
+    max_marked: NodeLimit = Limit(0.5, is_share=True)
+    pool_label: Text | None = None
+    max_releases: NodeLimit = Limit(0.25, is_share=True)
+
+
+class Profile(_Model):
+    """How the extender scores for one schedulerName: rule name -> weight."""
+
+    score: Mapping[str, Weight]
+    method: Literal["linear", "relative", "least"] = "linear"
+
+
+class ExtenderRules(_Model):
+    """The ``extender`` section."""
+
+    require_label: Text | None = None
+    reject: tuple[str, ...] = ()
+    profiles: Mapping[str, Profile] = Field(default_factory=dict)
+
+
+class RuleSet(_Model):
+    """A whole rules file."""
+
+    mark_rules: MarkRules = Field(default_factory=MarkRules, alias="mark")
+    nodes: NodeRules = Field(default_factory=NodeRules)
+    guard: GuardRules = Field(default_factory=GuardRules)
+    stale_after: PositiveDuration = 300.0
+    on_stale: Literal["release", "hold"] = "release"
+    rules: tuple[Rule, ...]
+    extender: ExtenderRules = Field(default_factory=ExtenderRules)
+
+    @field_validator("rules")
+    @classmethod
+    def _not_empty(cls, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+        if not rules:
+            raise problem("is empty: there must be at least one rule")
+        return rules
+
+    @property
+    def mark(self) -> Mark:
+        """What marks a node."""
+        return Mark(self.mark_rules.label, self.mark_rules.taint)
+
+    def stale_after_of(self, rule: Rule) -> float:
+        """Seconds without a good reading after which an alert of this rule is unknown."""
+        return self.stale_after if rule.stale_after is None else rule.stale_after
+
+    def holds_stale(self, rule: Rule) -> bool:
+        """Whether an alert of this rule goes on firing when nothing is known any more."""
+        return (rule.on_stale or self.on_stale) == "hold"
+
+
+class _FirstProjectRule(_Model):
+    model_config = ConfigDict(extra="ignore")
+
+    promsql: Text = Field(alias="Promsql")
+    threshold: Annotated[float, Field(alias="Threshold", allow_inf_nan=False)]
+
+
+class _FirstProjectFile(_Model):
+    """The format of the project that this one follows; what it did not read is ignored here too."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    rules: Annotated[Mapping[Name, _FirstProjectRule], Field(alias="Rulename", min_length=1)]
+
+    def as_rule_set(self) -> RuleSet:
+        return RuleSet(
+            rules=tuple(
+                Rule(name=name, expr=rule.promsql, threshold=rule.threshold)
+                for name, rule in self.rules.items()
+            )
+        )
+
+
+def parse_rules(data: object) -> RuleSet:
+    """A RuleSet from what a YAML parser made of a rules file, in either format.
+
+    Raises RulesInvalidError with every error at once.
+    """
+    if not isinstance(data, Mapping):
+        raise RulesInvalidError((RuleError((), "a rules file is a mapping with the key `rules`"),))
+    try:
+        if "Rulename" in data:
+            return _FirstProjectFile.model_validate(data).as_rule_set()
+        rule_set = RuleSet.model_validate(data)
+    except ValidationError as error:
+        found = [*explain(error, _known_keys()), *_cross_checks(data)]
+        raise RulesInvalidError(tuple(found)) from None
+    if crossed := tuple(_cross_checks(data)):
+        raise RulesInvalidError(crossed)
+    return rule_set
+
+
+def _known_keys() -> frozenset[str]:
+    models = (RuleSet, MarkRules, NodeRules, GuardRules, Rule, ExtenderRules, Profile)
+    return frozenset(
+        field.alias or name for model in models for name, field in model.model_fields.items()
+    )
+
+
+def _cross_checks(data: Mapping[Any, Any]) -> Iterable[RuleError]:
+    """What one field alone cannot show; on raw data, so that it is found beside other errors."""
+    rules = data.get("rules")
+    names: dict[object, int] = {}
+    for index, rule in enumerate(rules if isinstance(rules, list) else ()):
+        name = rule.get("name") if isinstance(rule, Mapping) else None
+        if not isinstance(name, str):
+            continue
+        if name in names:
+            yield RuleError(
+                ("rules", index, "name"), f"{name!r} is the name of rules[{names[name]}] already"
+            )
+        names.setdefault(name, index)
+    extender = data.get("extender")
+    if isinstance(extender, Mapping):
+        for path, name in _rule_references(extender):
+            if isinstance(name, str) and name not in names:
+                yield RuleError(("extender", *path), f"{name!r} is not the name of a rule")
+
+
+def _rule_references(
+    extender: Mapping[Any, Any],
+) -> Iterable[tuple[tuple[str | int, ...], object]]:
+    reject = extender.get("reject")
+    for index, name in enumerate(reject if isinstance(reject, list) else ()):
+        yield ("reject", index), name
+    profiles = extender.get("profiles")
+    for profile, body in profiles.items() if isinstance(profiles, Mapping) else ():
+        score = body.get("score") if isinstance(body, Mapping) else None
+        for name in score if isinstance(score, Mapping) else ():
+            yield ("profiles", profile, "score", name), name

@@ -1,0 +1,193 @@
+"""Rules and readings -> alerts and verdicts.
+
+The states are Prometheus's (its ``rules/alerting.go``): inactive, pending for ``for``, firing,
+held by ``keep_firing_for``; a dead band (``clear_threshold``) and a third value, *unknown*, are
+added. Unknown never moves an alert, until nothing has been known for ``stale_after``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from dynsched.core.model import Alert, AlertState, Quality, Reading, Verdict
+from dynsched.core.rules import Rule, RuleSet
+
+Alerts = Mapping[str, Mapping[str, Alert]]
+"""Rule name -> node name -> alert."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One rule's answer in one tick. ``failed``: the query gave no answer; readings are empty."""
+
+    readings: Mapping[str, Reading] = field(default_factory=dict)
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """All alerts, and a verdict for every node."""
+
+    alerts: Alerts
+    verdicts: Mapping[str, Verdict]
+
+
+def evaluate(
+    rule_set: RuleSet,
+    observations: Mapping[str, Observation],
+    nodes: Iterable[str],
+    previous: Alerts,
+    now: float,
+) -> Evaluation:
+    """One evaluation of every rule on every node.
+
+    A rule without an observation is taken as failed. Alerts of rules or nodes that are no longer
+    there are dropped. ``now`` may step backwards: an alert's time never does.
+    """
+    names = tuple(nodes)
+    alerts: dict[str, dict[str, Alert]] = {}
+    for rule in rule_set.rules:
+        observation = observations.get(rule.name, Observation(failed=True))
+        before = previous.get(rule.name, {})
+        stale_after = rule_set.stale_after_of(rule)
+        holds_stale = rule_set.holds_stale(rule)
+        alerts[rule.name] = {
+            name: _step(
+                rule,
+                before.get(name) or _new(rule, name, now),
+                observation,
+                now,
+                stale_after=stale_after,
+                holds_stale=holds_stale,
+            )
+            for name in names
+        }
+    verdicts = {
+        name: fold(name, tuple(alerts[rule.name][name] for rule in rule_set.rules), rule_set)
+        for name in names
+    }
+    return Evaluation(alerts, verdicts)
+
+
+def adopt(rule_set: RuleSet, node: str, fired: Iterable[str], now: float) -> dict[str, Alert]:
+    """Firing alerts by rule name for a node that carries our mark but is not remembered.
+
+    ``fired`` are the rules that the mark's evidence names. Where none of them exists any more (or
+    there is no evidence: the first project left none), every rule is taken to have fired: the
+    mark then stays until each rule has a good reading that clears it, or is stale.
+    """
+    known = {rule.name for rule in rule_set.rules}
+    names = known.intersection(fired) or known
+    return {
+        name: Alert(
+            rule=name,
+            node=node,
+            state=AlertState.FIRING,
+            since=now,
+            updated_at=now,
+            known_at=now,
+            quality=Quality.MISSING,
+            active_since=now,
+            adopted=True,
+        )
+        for name in names
+    }
+
+
+def fold(node: str, alerts: tuple[Alert, ...], rule_set: RuleSet) -> Verdict:
+    """All alerts of one node (in the rules' order) as one verdict."""
+    firing = [
+        (rule, alert)
+        for rule, alert in zip(rule_set.rules, alerts, strict=True)
+        if alert.state is AlertState.FIRING
+    ]
+    if not firing:
+        return Verdict(node, pressured=False, since=None, severity=0.0, alerts=alerts)
+    return Verdict(
+        node,
+        pressured=True,
+        since=min(alert.since for _, alert in firing),
+        severity=max(
+            0.0,
+            *(rule.excess(alert.value) for rule, alert in firing if alert.value is not None),
+            0.0,
+        ),
+        alerts=alerts,
+    )
+
+
+def _new(rule: Rule, node: str, now: float) -> Alert:
+    return Alert(rule.name, node, AlertState.INACTIVE, since=now, updated_at=now, known_at=now)
+
+
+def _step(
+    rule: Rule,
+    alert: Alert,
+    observation: Observation,
+    now: float,
+    *,
+    stale_after: float,
+    holds_stale: bool,
+) -> Alert:
+    now = max(now, alert.updated_at)
+    reading = observation.readings.get(alert.node)
+    quality = _quality(observation, reading, now, stale_after)
+    if reading is not None and quality is Quality.OK:
+        return _known(rule, alert, reading, now)
+    expired = now - alert.known_at > stale_after
+    if alert.state is AlertState.INACTIVE or not expired:
+        return replace(alert, quality=quality, updated_at=now)
+    if alert.state is AlertState.FIRING and holds_stale:
+        return replace(alert, quality=quality, updated_at=now)
+    return replace(
+        alert,
+        state=AlertState.INACTIVE,
+        since=now,
+        updated_at=now,
+        quality=quality,
+        active_since=None,
+        keep_firing_since=None,
+        adopted=False,
+    )
+
+
+def _quality(
+    observation: Observation, reading: Reading | None, now: float, stale_after: float
+) -> Quality:
+    if observation.failed:
+        return Quality.FAILED
+    if reading is None:
+        return Quality.MISSING
+    if reading.quality is Quality.OK and now - reading.timestamp > stale_after:
+        return Quality.STALE
+    return reading.quality
+
+
+def _known(rule: Rule, alert: Alert, reading: Reading, now: float) -> Alert:
+    """The transition on a good reading."""
+    state, active_since, keep_since = AlertState.INACTIVE, None, None
+    if alert.state is AlertState.FIRING:
+        if not rule.holds(reading.value):
+            keep_since = now if alert.keep_firing_since is None else alert.keep_firing_since
+        if keep_since is None or now - keep_since < rule.keep_firing_for:
+            state, active_since = AlertState.FIRING, alert.active_since
+        else:
+            keep_since = None
+    elif rule.breached(reading.value):
+        active_since = now if alert.active_since is None else alert.active_since
+        over_for = now - active_since
+        state = AlertState.FIRING if over_for >= rule.hold_duration else AlertState.PENDING
+    return Alert(
+        rule=alert.rule,
+        node=alert.node,
+        state=state,
+        since=alert.since if state is alert.state else now,
+        updated_at=now,
+        known_at=max(alert.known_at, min(now, reading.timestamp)),
+        quality=Quality.OK,
+        value=reading.value,
+        sampled_at=reading.timestamp,
+        active_since=active_since,
+        keep_firing_since=keep_since,
+    )

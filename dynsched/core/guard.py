@@ -1,0 +1,118 @@
+"""Which pressured nodes may be marked, and how many marks may go in one tick."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from dynsched.core import keys
+from dynsched.core.model import Node, Verdict
+from dynsched.core.rules import GuardRules, NodeRules
+
+INCUMBENT_BONUS: Final = 0.1
+"""A marked node counts as this share of its threshold hotter than it is, so that two nodes of
+about the same load do not swap the last place under the cap at every tick."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which nodes shall carry the mark after this tick; and why others, contrary to their
+    verdict, are not marked yet or still marked. ``capped``: the pools (label value, or ``""``)
+    in which ``max_marked`` binds.
+    """
+
+    marked: frozenset[str]
+    withheld: Mapping[str, str]
+    capped: frozenset[str]
+
+
+def is_eligible(node: Node, rules: NodeRules) -> bool:
+    """Whether a node may be marked at all."""
+    if node.labels.get(keys.IGNORE_LABEL) == "true":
+        return False
+    if not rules.include_control_plane and any(
+        label in node.labels for label in keys.CONTROL_PLANE_LABELS
+    ):
+        return False
+    return rules.selector.matches(node.labels)
+
+
+def select(
+    eligible: Iterable[Node],
+    verdicts: Mapping[str, Verdict],
+    marked: Collection[str],
+    guard: GuardRules,
+) -> Selection:
+    """Apply ``max_releases`` over all, then ``max_marked`` in every pool, hottest first.
+
+    ``eligible``: the nodes that may be marked (no conflict stands on them). ``marked``: the names
+    that carry the mark now. A mark that may not go yet goes on counting under the cap.
+    """
+    pools: dict[str, list[str]] = defaultdict(list)
+    for node in eligible:
+        pool = node.labels.get(guard.pool_label, "") if guard.pool_label else ""
+        pools[pool].append(node.name)
+    incumbents = frozenset(marked)
+    caps = {pool: guard.max_marked.of(len(names)) for pool, names in pools.items()}
+    granted = {
+        pool: _hottest(names, verdicts, incumbents, caps[pool]) for pool, names in pools.items()
+    }
+    kept = _kept(granted, pools, verdicts, incumbents, guard)
+    result: set[str] = set()
+    withheld: dict[str, str] = {}
+    for pool, names in pools.items():
+        staying = [
+            name for name in names if name in incumbents and (name in granted[pool] or name in kept)
+        ]
+        free = max(0, caps[pool] - len(staying))
+        arriving = [name for name in granted[pool] if name not in incumbents]
+        result.update(staying, arriving[:free])
+        for name in names:
+            if name in result:
+                if not verdicts[name].pressured:
+                    withheld[name] = f"release waits: guard.max_releases is {guard.max_releases}"
+            elif verdicts[name].pressured:
+                withheld[name] = f"not marked: guard.max_marked is {guard.max_marked}"
+    capped = frozenset(
+        pool
+        for pool, names in pools.items()
+        if any(verdicts[name].pressured and name not in result for name in names)
+    )
+    return Selection(frozenset(result), withheld, capped)
+
+
+def _hottest(
+    names: Iterable[str],
+    verdicts: Mapping[str, Verdict],
+    incumbents: Collection[str],
+    cap: int,
+) -> dict[str, None]:
+    """The pressured nodes that fit under the cap, hottest first (a dict: ordered, and a set)."""
+    pressured = (name for name in names if verdicts[name].pressured)
+    ranked = sorted(
+        pressured,
+        key=lambda name: (
+            -verdicts[name].severity - (INCUMBENT_BONUS if name in incumbents else 0.0),
+            name not in incumbents,
+            name,
+        ),
+    )
+    return dict.fromkeys(ranked[:cap])
+
+
+def _kept(
+    granted: Mapping[str, Mapping[str, None]],
+    pools: Mapping[str, Iterable[str]],
+    verdicts: Mapping[str, Verdict],
+    incumbents: frozenset[str],
+    guard: GuardRules,
+) -> frozenset[str]:
+    """Marked nodes that should be released but must wait for a later tick."""
+    present = [name for names in pools.values() for name in names if name in incumbents]
+    leaving = [name for name in present if not any(name in chosen for chosen in granted.values())]
+    allowed = max(1, guard.max_releases.of(len(present)))
+    # The coolest go first; those that are pressured but over the cap go last.
+    leaving.sort(key=lambda name: (verdicts[name].pressured, verdicts[name].severity, name))
+    return frozenset(leaving[allowed:])

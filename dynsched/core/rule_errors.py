@@ -1,0 +1,100 @@
+"""What is wrong in a rules file, in words for the person who wrote it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+
+@dataclass(frozen=True, slots=True)
+class RuleError:
+    """One thing wrong: where (``("rules", 2, "for")``), and what with what to do."""
+
+    path: tuple[str | int, ...]
+    message: str
+
+    @property
+    def where(self) -> str:
+        """The path as a person writes it: ``rules[2].for``."""
+        text = ""
+        for part in self.path:
+            if isinstance(part, int):
+                text += f"[{part}]"
+            else:
+                text += f".{part}" if text else part
+        return text
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.message}" if self.path else self.message
+
+
+class RulesInvalidError(Exception):
+    """Rules that cannot be used; ``errors`` are all that were found, in one go."""
+
+    def __init__(self, errors: tuple[RuleError, ...]) -> None:
+        super().__init__("; ".join(map(str, errors)))
+        self.errors = errors
+
+
+def problem(message: str) -> PydanticCustomError:
+    """A validator's error whose text is the whole message."""
+    # As a placeholder's value: braces of a PromQL expression are then only text.
+    return PydanticCustomError("rule", "{message}", {"message": message})
+
+
+def explain(error: ValidationError, known_keys: Collection[str]) -> Iterable[RuleError]:
+    """Every error of a validation, in our words; ``known_keys`` feed the suggestions."""
+    for details in error.errors(include_url=False):
+        if details["type"] == "default_factory_not_called":
+            continue  # only a consequence: the field that it depends on has an error of its own
+        path = tuple(part for part in details["loc"] if part != "[key]")
+        yield RuleError(path, _message(details, known_keys))
+
+
+def _message(details: ErrorDetails, known_keys: Collection[str]) -> str:
+    kind, value, context = details["type"], details["input"], details.get("ctx", {})
+    if kind == "extra_forbidden":
+        return _unknown_key(str(details["loc"][-1]), known_keys)
+    words = _WORDS.get(kind)
+    return words(value, context) if words else details["msg"]
+
+
+def _unknown_key(key: str, known_keys: Collection[str]) -> str:
+    close = difflib.get_close_matches(key, known_keys, n=1)
+    return f"unknown key; did you mean {close[0]!r}?" if close else "unknown key; remove it"
+
+
+def _not_a(what: str) -> Callable[[Any, Mapping[str, Any]], str]:
+    return lambda value, _context: f"{_shown(value)} is not {what}"
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."  # noqa: PLR2004 (one line of a terminal)
+
+
+_WORDS: Final[Mapping[str, Callable[[Any, Mapping[str, Any]], str]]] = {
+    "missing": lambda _value, _context: "is missing",
+    "rule": lambda _value, context: str(context["message"]),
+    "literal_error": lambda value, context: f"{_shown(value)} is not {context['expected']}",
+    "float_type": _not_a("a number"),
+    "float_parsing": _not_a("a number"),
+    "finite_number": _not_a("a finite number"),
+    "greater_than_equal": lambda value, context: f"{value!r} is below {context['ge']}",
+    "bool_type": _not_a("true or false"),
+    "string_type": _not_a("text; put it into quotes"),
+    "string_pattern_mismatch": lambda _value, _context: (
+        "is empty, or too long, or begins or ends with a space"
+    ),
+    "tuple_type": _not_a("a list"),
+    "mapping_type": _not_a("a mapping"),
+    "model_type": _not_a("a mapping"),
+    "too_short": lambda _value, _context: "is empty: there must be at least one rule",
+    "is_instance_of": _not_a("text; put it into quotes"),
+    "dataclass_type": _not_a("text; put it into quotes"),
+}

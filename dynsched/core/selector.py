@@ -1,0 +1,97 @@
+"""Kubernetes label selectors, as ``kubectl get -l`` takes them.
+
+Grammar and meaning are those of apimachinery's ``labels.Parse``: requirements joined by commas;
+``k=v``, ``k==v``, ``k!=v``, ``k in (a, b)``, ``k notin (a, b)``, ``k``, ``!k``. ``!=`` and
+``notin`` also match an object that does not carry the key.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+_NAME: Final = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_DNS_LABEL: Final = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
+_KEY: Final = rf"(?:{_DNS_LABEL}(?:\.{_DNS_LABEL})*/)?{_NAME}"
+_VALUE: Final = rf"(?:{_NAME})?"
+_KEY_RE: Final = re.compile(_KEY, re.ASCII)
+_VALUE_RE: Final = re.compile(_VALUE, re.ASCII)
+_REQUIREMENT: Final = re.compile(
+    rf"""\s*(?:
+        !\s*(?P<absent>{_KEY})
+      | (?P<set_key>{_KEY})\s+(?P<set_op>in|notin)\s*\((?P<set>[^()]*)\)
+      | (?P<key>{_KEY})\s*(?P<op>==|=|!=)\s*(?P<value>{_VALUE})
+      | (?P<present>{_KEY})
+    )\s*(?:,|$)""",
+    re.ASCII | re.VERBOSE,
+)
+
+
+def is_label_key(text: str) -> bool:
+    """Whether ``text`` is a valid label, annotation or taint key (optional prefix, name)."""
+    prefix, slash, _ = text.rpartition("/")
+    return _KEY_RE.fullmatch(text) is not None and not (slash and len(prefix) > 253)  # noqa: PLR2004 (a DNS subdomain's limit)
+
+
+def is_label_value(text: str) -> bool:
+    """Whether ``text`` is a valid label value (empty is)."""
+    return _VALUE_RE.fullmatch(text) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class _Requirement:
+    key: str
+    values: frozenset[str] | None  # None: only the key's presence counts
+    negated: bool
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        found = self.key in labels and (self.values is None or labels[self.key] in self.values)
+        return found is not self.negated
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """A parsed selector; an empty one matches everything."""
+
+    requirements: tuple[_Requirement, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether an object with these labels is selected."""
+        return all(requirement.matches(labels) for requirement in self.requirements)
+
+
+def parse_selector(text: str) -> Selector:
+    """A Selector; ValueError that points at the part that cannot be read."""
+    if not text.strip():
+        return Selector()
+    requirements = []
+    position = 0
+    while position < len(text):
+        match = _REQUIREMENT.match(text, position)
+        if match is None:
+            raise ValueError(
+                f"{text[position:].strip()!r} is not a label selector; "
+                "write it like pool=batch, zone in (a, b), !gpu"
+            )
+        requirements.append(_requirement(match))
+        position = match.end()
+    if text.rstrip().endswith(","):
+        raise ValueError(f"{text!r} ends in a comma: a requirement is missing after it")
+    return Selector(tuple(requirements))
+
+
+def _requirement(match: re.Match[str]) -> _Requirement:
+    part = match.groupdict()
+    if part["absent"]:
+        return _Requirement(part["absent"], None, negated=True)
+    if part["set_key"]:
+        values = frozenset(value.strip() for value in part["set"].split(","))
+        for value in values:
+            if not is_label_value(value):
+                raise ValueError(f"{value!r} is not a label value")
+        return _Requirement(part["set_key"], values, negated=part["set_op"] == "notin")
+    if part["key"]:
+        return _Requirement(part["key"], frozenset([part["value"]]), negated=part["op"] == "!=")
+    return _Requirement(part["present"], None, negated=False)
