@@ -18,6 +18,8 @@ _UNITS: Final = {
     "s": 1.0,
     "ms": 0.001,
 }
+_LONGEST: Final = 2**63 // 10**9
+"""Seconds; Prometheus counts nanoseconds in 64 bits, and refuses what is longer."""
 _GRAMMAR: Final = re.compile("".join(rf"(?:(\d+){unit})?" for unit in _UNITS), re.ASCII)
 
 
@@ -28,11 +30,11 @@ def parse_duration(text: str) -> float:
     match = _GRAMMAR.fullmatch(text)
     if not text or match is None:
         raise ValueError(f"{text!r} is not a duration; write it like 30s, 2m or 1h30m")
-    return sum(
-        int(amount) * seconds
-        for amount, seconds in zip(match.groups(), _UNITS.values(), strict=True)
-        if amount is not None
-    )
+    parts = zip(match.groups(default="0"), _UNITS.values(), strict=True)
+    total = sum(float(amount) * seconds for amount, seconds in parts)
+    if total > _LONGEST:
+        raise ValueError("the duration is longer than 292 years")
+    return total
 
 
 def format_duration(seconds: float) -> str:

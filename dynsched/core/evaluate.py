@@ -130,9 +130,10 @@ def _step(
     stale_after: float,
     holds_stale: bool,
 ) -> Alert:
-    now = max(now, alert.updated_at)
     reading = observation.readings.get(alert.node)
+    # By the clock as it is: where it stepped back, new samples come with its new time.
     quality = _quality(observation, reading, now, stale_after)
+    now = max(now, alert.updated_at)
     if reading is not None and quality is Quality.OK:
         return _known(rule, alert, reading, now)
     expired = now - alert.known_at > stale_after

@@ -61,7 +61,7 @@ def read_evidence(node: Node) -> Evidence | None:
         return None
     try:
         record = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         record = None
     if not isinstance(record, Mapping):
         return Evidence(None, None, ())

@@ -49,8 +49,8 @@ def index_nodes(nodes: Iterable[Node]) -> NodeIndex:
 def _candidates(text: str) -> Iterable[str]:
     yield text
     host, colon, port = text.rpartition(":")
-    if colon and port.isdigit():
-        # A bare IPv6 address has digits after its last colon too; it was tried whole first.
+    if colon and port.isdigit() and (":" not in host or host.startswith("[")):
+        # The last group of a bare IPv6 address is no port, though it may be all digits.
         yield host.removeprefix("[").removesuffix("]")
     elif text.startswith("["):
         yield text.removeprefix("[").removesuffix("]")

@@ -42,6 +42,14 @@ class QueryResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Series:
+    """One series over time: its labels, and ``(timestamp, value)`` points with rising times."""
+
+    labels: Mapping[str, str]
+    points: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Node:
     """The small projection of a Kubernetes Node that we keep (a body is 9 KB and more).
 

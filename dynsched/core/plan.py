@@ -8,41 +8,59 @@ from typing import Any
 
 from dynsched.core import keys
 from dynsched.core.evidence import Evidence, read_evidence, write_evidence
-from dynsched.core.marks import LabelMark, Mark, TaintMark
+from dynsched.core.guard import is_eligible
+from dynsched.core.marks import Mark, TaintMark
 from dynsched.core.model import Action, Node, NodePatch, Verdict
 from dynsched.core.rules import RuleSet
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """How our mark stands on a node. ``conflict``: what of somebody else's holds our place."""
+    """How our mark stands on a node. ``conflict``: what of somebody else's holds our place.
+    ``older``: what an older configuration put there, as the evidence tells, and is there still.
+    """
 
     has_label: bool
     has_taint: bool
     evidence: Evidence | None
     conflict: str | None
+    older: Mark
 
     @property
     def marked(self) -> bool:
-        """Whether the scheduler sees our mark, or a part of it."""
-        return self.has_label or self.has_taint
+        """Whether the node carries our mark, a part of it, or one of an older configuration."""
+        older = self.older.label is not None or self.older.taint is not None
+        return self.has_label or self.has_taint or older
 
 
 def observe(node: Node, mark: Mark) -> Observed:
     """Compare one node with the mark."""
+    evidence = read_evidence(node)
+    older = _older(node, evidence, mark)
     has_label = has_taint = False
     conflict = None
     if mark.label and mark.label.key in node.labels:
         value = node.labels[mark.label.key]
         has_label = value == mark.label.value
-        if not has_label:
+        if not has_label and not (older.label and older.label.key == mark.label.key):
             conflict = f"label {mark.label.key}={value} is somebody else's"
     if mark.taint:
         has_taint = any(mark.taint.is_same(taint) for taint in node.taints)
         for taint in node.taints:
-            if mark.taint.stands_at(taint) and not mark.taint.is_same(taint):
+            ours = mark.taint.is_same(taint) or (older.taint and older.taint.is_same(taint))
+            if mark.taint.stands_at(taint) and not ours:
                 conflict = f"taint {mark.taint.key}={taint.get('value', '')} is somebody else's"
-    return Observed(has_label, has_taint, read_evidence(node), conflict)
+    return Observed(has_label, has_taint, evidence, conflict, older)
+
+
+def _older(node: Node, evidence: Evidence | None, mark: Mark) -> Mark:
+    label = evidence.label if evidence else None
+    if label and (label == mark.label or node.labels.get(label.key) != label.value):
+        label = None
+    taint = evidence.taint if evidence else None
+    if taint and (taint == mark.taint or not any(map(taint.is_same, node.taints))):
+        taint = None
+    return Mark(label, taint)
 
 
 def plan(
@@ -63,7 +81,8 @@ def plan(
         if node.name in wanted and observed.conflict is None:
             patch = _put(node, observed, verdicts[node.name], rule_set)
         else:
-            patch = _take_back(node, observed, mark, _relief(verdicts.get(node.name), observed))
+            verdict = verdicts.get(node.name) if is_eligible(node, rule_set.nodes) else None
+            patch = _take_back(node, observed, mark, _relief(verdict, observed))
         if patch is not None:
             patches.append(patch)
     return patches
@@ -81,12 +100,13 @@ def plan_prune(nodes: Iterable[Node], mark: Mark) -> list[NodePatch]:
 def _put(node: Node, observed: Observed, verdict: Verdict, rule_set: RuleSet) -> NodePatch | None:
     mark = rule_set.mark
     edit = _Edit(node)
-    _take_older(edit, observed.evidence, mark)
+    edit.take_back(observed.older)
     if mark.label and not observed.has_label:
         edit.labels[mark.label.key] = mark.label.value
     if mark.taint and not observed.has_taint:
         edit.taints = [*edit.taints, _raw(mark.taint)]
-    if observed.evidence is None or edit.changed:
+    evidence = observed.evidence
+    if evidence is None or edit.changed or Mark(evidence.label, evidence.taint) != mark:
         edit.annotations[keys.EVIDENCE_ANNOTATION] = write_evidence(mark, verdict, rule_set)
     action = Action.REPAIR if observed.marked else Action.MARK
     return edit.patch(action, describe(verdict, rule_set))
@@ -94,24 +114,11 @@ def _put(node: Node, observed: Observed, verdict: Verdict, rule_set: RuleSet) ->
 
 def _take_back(node: Node, observed: Observed, mark: Mark, reason: str) -> NodePatch | None:
     edit = _Edit(node)
-    _take_older(edit, observed.evidence, mark)
-    if mark.label and observed.has_label:
-        edit.labels[mark.label.key] = None
-    if mark.taint and observed.has_taint:
-        edit.remove_taint(mark.taint)
+    edit.take_back(observed.older)
+    edit.take_back(mark)
     if observed.evidence is not None:
         edit.annotations[keys.EVIDENCE_ANNOTATION] = None
     return edit.patch(Action.RELEASE, reason)
-
-
-def _take_older(edit: _Edit, evidence: Evidence | None, mark: Mark) -> None:
-    """Remove what an older configuration put there, as the evidence tells."""
-    if evidence is None:
-        return
-    if evidence.label and evidence.label != mark.label:
-        edit.remove_label(evidence.label)
-    if evidence.taint and evidence.taint != mark.taint:
-        edit.remove_taint(evidence.taint)
 
 
 def describe(verdict: Verdict, rule_set: RuleSet) -> str:
@@ -151,16 +158,17 @@ class _Edit:
     @property
     def changed(self) -> bool:
         """Whether a label or a taint differs."""
-        return bool(self.labels) or len(self.taints) != len(self.node.taints)
+        return bool(self.labels) or self.taints != list(self.node.taints)
 
-    def remove_label(self, label: LabelMark) -> None:
-        """Remove the label if it still has the value that we put."""
-        if self.node.labels.get(label.key) == label.value:
+    def take_back(self, mark: Mark) -> None:
+        """Remove the label if it has the value that we put, and our own taint; all other taints
+        stay as they are, in their order.
+        """
+        label, taint = mark.label, mark.taint
+        if label and self.node.labels.get(label.key) == label.value:
             self.labels[label.key] = None
-
-    def remove_taint(self, taint: TaintMark) -> None:
-        """Remove our own taint; all others stay as they are, in their order."""
-        self.taints = [raw for raw in self.taints if not taint.is_same(raw)]
+        if taint:
+            self.taints = [raw for raw in self.taints if not taint.is_same(raw)]
 
     def patch(self, action: Action, reason: str) -> NodePatch | None:
         """The patch, or None when nothing differs."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import reprlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -69,23 +70,28 @@ def _unknown_key(key: str, known_keys: Collection[str]) -> str:
     return f"unknown key; did you mean {close[0]!r}?" if close else "unknown key; remove it"
 
 
+_REPR: Final = reprlib.Repr()  # bounded: YAML's aliases can make a small file huge
+_REPR.maxstring = _REPR.maxlong = _REPR.maxother = 60
+
+
 def _not_a(what: str) -> Callable[[Any, Mapping[str, Any]], str]:
-    return lambda value, _context: f"{_shown(value)} is not {what}"
+    return lambda value, _context: f"{shown(value)} is not {what}"
 
 
-def _shown(value: object) -> str:
-    text = repr(value)
+def shown(value: object) -> str:
+    """A value as it was written, cut to what fits into a message."""
+    text = _REPR.repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."  # noqa: PLR2004 (one line of a terminal)
 
 
 _WORDS: Final[Mapping[str, Callable[[Any, Mapping[str, Any]], str]]] = {
     "missing": lambda _value, _context: "is missing",
     "rule": lambda _value, context: str(context["message"]),
-    "literal_error": lambda value, context: f"{_shown(value)} is not {context['expected']}",
+    "literal_error": lambda value, context: f"{shown(value)} is not {context['expected']}",
     "float_type": _not_a("a number"),
     "float_parsing": _not_a("a number"),
     "finite_number": _not_a("a finite number"),
-    "greater_than_equal": lambda value, context: f"{value!r} is below {context['ge']}",
+    "greater_than_equal": lambda value, context: f"{value!r} is below {context['ge']:g}",
     "bool_type": _not_a("true or false"),
     "string_type": _not_a("text; put it into quotes"),
     "string_pattern_mismatch": lambda _value, _context: (
@@ -93,8 +99,10 @@ _WORDS: Final[Mapping[str, Callable[[Any, Mapping[str, Any]], str]]] = {
     ),
     "tuple_type": _not_a("a list"),
     "mapping_type": _not_a("a mapping"),
+    "dict_type": _not_a("a mapping"),
     "model_type": _not_a("a mapping"),
     "too_short": lambda _value, _context: "is empty: there must be at least one rule",
+    "invalid_key": lambda value, _context: f"the key {shown(value)} is not text",
     "is_instance_of": _not_a("text; put it into quotes"),
     "dataclass_type": _not_a("text; put it into quotes"),
 }

@@ -25,7 +25,7 @@ from pydantic import (
 from dynsched.core import keys
 from dynsched.core.durations import parse_duration
 from dynsched.core.marks import LabelMark, Mark, TaintMark, parse_label, parse_taint
-from dynsched.core.rule_errors import RuleError, RulesInvalidError, explain, problem
+from dynsched.core.rule_errors import RuleError, RulesInvalidError, explain, problem, shown
 from dynsched.core.selector import Selector, parse_selector
 
 T = TypeVar("T")
@@ -39,9 +39,14 @@ _COMPARE: Final[Mapping[str, Callable[[float, float], bool]]] = {
 
 
 def _read_by(parse: Callable[[str], T]) -> BeforeValidator:
-    """Read text by ``parse``, whose ValueError becomes the message; other types pass through."""
+    """Read text by ``parse``, whose ValueError becomes the message.
+
+    Other types pass through but for mappings: pydantic would make a dataclass of one, unparsed.
+    """
 
     def validate(value: object) -> object:
+        if isinstance(value, Mapping):
+            raise problem(f"{shown(value)} is not text; put it into quotes")
         if not isinstance(value, str):
             return value
         try:
@@ -57,6 +62,8 @@ def _duration(value: object) -> object:
         return 0.0
     if isinstance(value, (int, float)):
         raise problem(f"{value!r} has no unit; write it like 30s, 2m or 1h30m")
+    if not isinstance(value, str):
+        raise problem(f"{shown(value)} is not a duration; write it like 30s, 2m or 1h30m")
     return value
 
 

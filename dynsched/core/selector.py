@@ -64,7 +64,8 @@ class Selector:
 
 def parse_selector(text: str) -> Selector:
     """A Selector; ValueError that points at the part that cannot be read."""
-    if not text.strip():
+    text = text.strip()
+    if not text:
         return Selector()
     requirements = []
     position = 0
@@ -72,12 +73,12 @@ def parse_selector(text: str) -> Selector:
         match = _REQUIREMENT.match(text, position)
         if match is None:
             raise ValueError(
-                f"{text[position:].strip()!r} is not a label selector; "
+                f"{text[position:].lstrip()!r} is not a label selector; "
                 "write it like pool=batch, zone in (a, b), !gpu"
             )
         requirements.append(_requirement(match))
         position = match.end()
-    if text.rstrip().endswith(","):
+    if text.endswith(","):
         raise ValueError(f"{text!r} ends in a comma: a requirement is missing after it")
     return Selector(tuple(requirements))
 

@@ -1,0 +1,154 @@
+"""One tick without the world: answers and nodes in, alerts and patches out.
+
+This is match -> evaluate -> guard -> plan in their one order; the loop, ``dynsched plan`` and
+the tests all decide by it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from dynsched.core.evaluate import Alerts, Evaluation, Observation, adopt, evaluate
+from dynsched.core.guard import Selection, is_eligible, select
+from dynsched.core.match import index_nodes, match_samples
+from dynsched.core.model import (
+    Alert,
+    Node,
+    NodePatch,
+    NodeView,
+    QueryResult,
+    RuleHealth,
+    Unmatched,
+)
+from dynsched.core.plan import Observed, observe, plan
+from dynsched.core.rules import Rule, RuleSet
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What one tick came to. ``patches`` are due; nothing has been written yet."""
+
+    rule_set: RuleSet
+    evaluation: Evaluation
+    selection: Selection
+    patches: tuple[NodePatch, ...]
+    unmatched: tuple[Unmatched, ...]
+    conflicts: Mapping[str, str]
+
+    def replan(self, node: Node) -> NodePatch | None:
+        """The patch for one node that changed since; None when nothing is due any more."""
+        wanted = self.selection.marked if is_eligible(node, self.rule_set.nodes) else frozenset()
+        patches = plan([node], wanted, self.evaluation.verdicts, self.rule_set)
+        return patches[0] if patches else None
+
+    def views(self, nodes: Iterable[Node]) -> dict[str, NodeView]:
+        """What `/nodes` tells, of nodes as they are now (after the writes)."""
+        return {
+            node.name: self._view(node) for node in nodes if node.name in self.evaluation.verdicts
+        }
+
+    def _view(self, node: Node) -> NodeView:
+        verdict = self.evaluation.verdicts[node.name]
+        observed = observe(node, self.rule_set.mark)
+        return NodeView(
+            name=node.name,
+            eligible=is_eligible(node, self.rule_set.nodes),
+            marked=observed.marked,
+            pressured=verdict.pressured,
+            since=verdict.since,
+            alerts=verdict.alerts,
+            conflict=observed.conflict,
+            withheld=self.selection.withheld.get(node.name),
+        )
+
+
+def decide(
+    rule_set: RuleSet,
+    results: Mapping[str, QueryResult],
+    nodes: Mapping[str, Node],
+    previous: Alerts,
+    now: float,
+) -> Decision:
+    """Decide over all nodes. ``results`` by rule name; ``previous`` the last evaluation's alerts.
+
+    A node that carries our mark and has no alert in ``previous`` is adopted as firing.
+    """
+    observations, unmatched = _observe_rules(rule_set, results, nodes)
+    observed = {name: observe(node, rule_set.mark) for name, node in nodes.items()}
+    remembered = with_adopted(rule_set, observed, previous, now)
+    evaluation = evaluate(rule_set, observations, nodes, remembered, now)
+    conflicts = {
+        name: state.conflict for name, state in observed.items() if state.conflict is not None
+    }
+    selection = select(
+        [
+            node
+            for name, node in nodes.items()
+            if name not in conflicts and is_eligible(node, rule_set.nodes)
+        ],
+        evaluation.verdicts,
+        {name for name, state in observed.items() if state.marked},
+        rule_set.guard,
+    )
+    patches = plan(nodes.values(), selection.marked, evaluation.verdicts, rule_set)
+    return Decision(rule_set, evaluation, selection, tuple(patches), tuple(unmatched), conflicts)
+
+
+def rule_health(
+    rule: Rule,
+    result: QueryResult,
+    decision: Decision,
+    last_success: float | None,
+) -> RuleHealth:
+    """One rule's health after a tick; ``last_success`` is when its query last answered."""
+    alerts = decision.evaluation.alerts[rule.name].values()
+    return RuleHealth(
+        rule=rule,
+        error=result.error,
+        warnings=result.warnings,
+        duration=result.duration,
+        last_success=last_success,
+        samples=len(result.samples),
+        unmatched=sum(entry.rule == rule.name for entry in decision.unmatched),
+        quality=Counter(alert.quality for alert in alerts),
+        states=Counter(alert.state for alert in alerts),
+    )
+
+
+def _observe_rules(
+    rule_set: RuleSet, results: Mapping[str, QueryResult], nodes: Mapping[str, Node]
+) -> tuple[dict[str, Observation], list[Unmatched]]:
+    index = index_nodes(nodes.values())
+    observations = {}
+    unmatched: list[Unmatched] = []
+    for rule in rule_set.rules:
+        result = results.get(rule.name)
+        if result is None or result.error is not None:
+            observations[rule.name] = Observation(failed=True)
+            continue
+        readings, strangers = match_samples(rule, result.samples, index)
+        observations[rule.name] = Observation(readings)
+        unmatched += strangers
+    return observations, unmatched
+
+
+def with_adopted(
+    rule_set: RuleSet, observed: Mapping[str, Observed], previous: Alerts, now: float
+) -> Alerts:
+    """``previous``, and a firing alert for each node that carries our mark and has none in it."""
+    known = [previous[rule.name] for rule in rule_set.rules if rule.name in previous]
+    adopted: dict[str, dict[str, Alert]] = {}
+    for name, state in observed.items():
+        if not state.marked or any(name in alerts for alerts in known):
+            continue
+        fired = state.evidence.rules if state.evidence else ()
+        for rule, alert in adopt(rule_set, name, fired, now).items():
+            adopted.setdefault(rule, {})[name] = alert
+    if not adopted:
+        return previous
+    return {
+        rule.name: {**previous.get(rule.name, {}), **adopted.get(rule.name, {})}
+        for rule in rule_set.rules
+    }

@@ -1,0 +1,179 @@
+"""The HTTP API, answered from the Board in memory. docs/http.md tells what each answer says."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from html import escape
+from http import HTTPStatus
+from typing import Any, Final
+
+import msgspec
+from aiohttp import hdrs, web
+
+from dynsched.core.model import Snapshot
+from dynsched.web.metrics import CONTENT_TYPE
+from dynsched.web.nodes import node_detail
+from dynsched.web.state import Board
+from dynsched.web.status import rules_answer, status_answer
+
+_logger = logging.getLogger(__name__)
+_BOARD: Final = web.AppKey("board", Board)
+_JSON: Final = "application/json"
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def make_app(board: Board) -> web.Application:
+    """The application with all endpoints; the caller serves it (``web.server``)."""
+    app = web.Application(middlewares=[_errors_as_json])
+    app[_BOARD] = board
+    app.on_response_prepare.append(_never_store)
+    for path, (handler, _) in ENDPOINTS.items():
+        app.router.add_get(path, handler)
+    return app
+
+
+async def _status(request: web.Request) -> web.Response:
+    board = request.app[_BOARD]
+    error = board.why_unhealthy()
+    code = HTTPStatus.OK if error is None else HTTPStatus.SERVICE_UNAVAILABLE
+    if _JSON not in request.headers.get(hdrs.ACCEPT, ""):
+        return _text(error or "ok", code)
+    body = status_answer(
+        board.snapshot,
+        error=error,
+        source=board.source,
+        interval=board.interval,
+        leader=board.leader(),
+    )
+    return _json(body, code)
+
+
+async def _nodes(request: web.Request) -> web.Response:
+    marked = _flag(request.query, "marked")
+    body = await request.app[_BOARD].encoded_nodes(marked=marked)
+    if body is None:
+        raise _nothing_known()
+    return web.Response(body=body, content_type=_JSON)
+
+
+async def _node(request: web.Request) -> web.Response:
+    name = request.match_info["name"]
+    detail = node_detail(_snapshot(request), name)
+    if detail is None:
+        raise _Refusal(HTTPStatus.NOT_FOUND, f"no node {name!r} in the cluster; see /nodes")
+    return _json(detail)
+
+
+async def _rules(request: web.Request) -> web.Response:
+    return _json(rules_answer(_snapshot(request)))
+
+
+async def _metrics(request: web.Request) -> web.Response:
+    body = request.app[_BOARD].metrics.exposition()
+    return web.Response(body=body, headers={hdrs.CONTENT_TYPE: CONTENT_TYPE})
+
+
+async def _healthz(_request: web.Request) -> web.Response:
+    return _text("ok")
+
+
+async def _readyz(request: web.Request) -> web.Response:
+    missing = request.app[_BOARD].why_not_ready()
+    return _text(missing, HTTPStatus.SERVICE_UNAVAILABLE) if missing else _text("ok")
+
+
+async def _index(_request: web.Request) -> web.Response:
+    rows = "".join(
+        f"<li><a href='{escape(path)}'><code>{escape(path)}</code></a> {escape(text)}</li>"
+        if "{" not in path
+        else f"<li><code>{escape(path)}</code> {escape(text)}</li>"
+        for path, (_, text) in ENDPOINTS.items()
+    )
+    page = (
+        "<!doctype html><html lang='en'><meta charset='utf-8'><title>dynsched</title>"
+        f"<h1>dynsched</h1><p>Which nodes are under pressure, and why.</p><ul>{rows}</ul></html>\n"
+    )
+    return web.Response(text=page, content_type="text/html")
+
+
+ENDPOINTS: Final[Mapping[str, tuple[_Handler, str]]] = {
+    "/": (_index, "this list"),
+    "/status": (_status, "ok, or why not; JSON with Accept: application/json"),
+    "/nodes": (_nodes, "which nodes are marked, and why; ?marked=true for those alone"),
+    "/nodes/{name}": (_node, "one node, and what would clear it"),
+    "/rules": (_rules, "the loaded rules and their health"),
+    "/metrics": (_metrics, "metrics of dynsched itself, for Prometheus"),
+    "/healthz": (_healthz, "the process answers"),
+    "/readyz": (_readyz, "the nodes are listed and one tick is done"),
+}
+"""Path -> handler, and one line for a person."""
+
+
+class _Refusal(Exception):  # noqa: N818 (not an error of the program)
+    """An answer that is not 200, with one line for the caller."""
+
+    def __init__(self, status: HTTPStatus, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@web.middleware
+async def _errors_as_json(request: web.Request, handler: _Handler) -> web.StreamResponse:
+    """Whatever goes wrong becomes one line of JSON; a bug is logged and the server goes on."""
+    try:
+        return await handler(request)
+    except _Refusal as refusal:
+        return _json({"error": str(refusal)}, refusal.status)
+    except web.HTTPNotFound:
+        message = {"error": f"there is no {request.path}", "endpoints": list(ENDPOINTS)}
+        return _json(message, HTTPStatus.NOT_FOUND)
+    except web.HTTPMethodNotAllowed as refusal:
+        allowed = ", ".join(sorted(refusal.allowed_methods))
+        response = _json(
+            {"error": f"{request.method} is not for {request.path}; use {allowed}"},
+            HTTPStatus.METHOD_NOT_ALLOWED,
+        )
+        response.headers[hdrs.ALLOW] = allowed
+        return response
+    except web.HTTPException as refusal:
+        return _json({"error": refusal.reason}, HTTPStatus(refusal.status))
+    except Exception:
+        _logger.exception("%s %s failed", request.method, request.path)
+        return _json(
+            {"error": "internal error; the log has the details"},
+            HTTPStatus.INTERNAL_SERVER_ERROR,
+        )
+
+
+async def _never_store(_request: web.Request, response: web.StreamResponse) -> None:
+    # An answer is out of date after one tick, also in a proxy.
+    response.headers[hdrs.CACHE_CONTROL] = "no-store"
+    response.headers["X-Content-Type-Options"] = "nosniff"
+
+
+def _snapshot(request: web.Request) -> Snapshot:
+    snapshot = request.app[_BOARD].snapshot
+    if snapshot is None:
+        raise _nothing_known()
+    return snapshot
+
+
+def _nothing_known() -> _Refusal:
+    # Not an empty list, which a caller would take for "none is hot".
+    return _Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "no tick has finished yet; try again soon")
+
+
+def _flag(query: Mapping[str, str], name: str) -> bool | None:
+    value = query.get(name)
+    if value not in (None, "true", "false"):
+        raise _Refusal(HTTPStatus.BAD_REQUEST, f"{name}={value}: write {name}=true or {name}=false")
+    return None if value is None else value == "true"
+
+
+def _json(body: Any, status: HTTPStatus = HTTPStatus.OK) -> web.Response:
+    return web.Response(body=msgspec.json.encode(body), status=status, content_type=_JSON)
+
+
+def _text(body: str, status: HTTPStatus = HTTPStatus.OK) -> web.Response:
+    return web.Response(text=body, status=status)

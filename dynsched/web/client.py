@@ -1,0 +1,94 @@
+"""Asks a running dynsched: for the commands ``nodes`` and ``why``. Synchronous, standard library.
+
+Every failure is a ServerError, one line with the cause and what to do.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ipaddress
+import json
+import urllib.error
+import urllib.request
+from typing import Any, Final
+from urllib.parse import SplitResult, quote, urlsplit
+
+DEFAULT_SERVER: Final = "http://localhost:9000"
+TIMEOUT: Final = 10.0
+"""Seconds without a byte after which the server counts as hung."""
+
+
+class ServerError(Exception):
+    """dynsched could not be asked, or refused; the message is for the person at the terminal."""
+
+
+def fetch(server: str, path: str, *, timeout: float = TIMEOUT) -> dict[str, Any]:
+    """What the dynsched at ``server`` answers at `/nodes` or `/nodes/NAME` (given unquoted)."""
+    base = _split(server)
+    url = f"{base.geturl().rstrip('/')}{quote(path, safe='/?=&')}"
+    request = urllib.request.Request(url, headers={"Accept": "application/json"})  # noqa: S310 (http or https: _split)
+    # A proxy from the environment is for the world outside, not for a port on this machine.
+    handlers = [urllib.request.ProxyHandler({})] if _is_loopback(base.hostname or "") else []
+    shown = base.geturl()
+    try:
+        with urllib.request.build_opener(*handlers).open(request, timeout=timeout) as response:
+            body = response.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            raise ServerError(_refusal(shown, error)) from None
+    except (OSError, http.client.HTTPException) as error:
+        raise ServerError(_no_answer(shown, error)) from None
+    return _mapping(body, shown)
+
+
+def _split(server: str) -> SplitResult:
+    text = server if "://" in server else f"http://{server}"
+    try:
+        parts = urlsplit(text)
+        known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        known = False
+    if not known or parts.username is not None or parts.query or parts.fragment:
+        # What was given is not repeated: it may hold a password.
+        raise ServerError(f"--server is not a URL like {DEFAULT_SERVER}")
+    return parts
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _no_answer(server: str, error: Exception) -> str:
+    reason = error.reason if isinstance(error, urllib.error.URLError) else error
+    if isinstance(reason, ConnectionRefusedError):
+        return f"nothing listens at {server}: is dynsched running? use --server URL"
+    if isinstance(reason, TimeoutError):
+        return f"no answer from {server} in time; look at {server}/status"
+    if isinstance(reason, http.client.IncompleteRead):
+        return f"the answer of {server} broke off; try again"
+    if isinstance(reason, http.client.HTTPException) and not isinstance(reason, OSError):
+        return f"what listens at {server} does not speak HTTP; use --server URL"
+    text = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
+    return f"cannot ask {server}: {text}; use --server URL"
+
+
+def _refusal(server: str, error: urllib.error.HTTPError) -> str:
+    try:
+        message = json.loads(error.read())["error"]
+    except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError):
+        # Not ours: a proxy or an ingress on the way, or something else on that port.
+        return f"{server} answered {error.code} {error.reason}; is it dynsched? use --server URL"
+    return " ".join(str(message).split())
+
+
+def _mapping(body: bytes, server: str) -> dict[str, Any]:
+    try:
+        answer = json.loads(body)
+    except ValueError:
+        answer = None
+    if not isinstance(answer, dict) or "taken_at" not in answer:
+        raise ServerError(f"{server} does not answer as dynsched does; use --server URL")
+    return answer

@@ -1,0 +1,210 @@
+"""`/metrics`: what dynsched says of itself to Prometheus.
+
+No series carries a node's name. At 5,000 nodes and three rules that would be 15,000 series an
+instance, each of them new whenever an autoscaler replaces a node, and all of them a copy of what
+Prometheus gave us a moment ago. Which nodes are marked, and why: `/nodes`; in PromQL, by
+kube-state-metrics' ``kube_node_labels``.
+
+Gauges are read from the last Snapshot when they are asked for, so a rule that is gone leaves no
+series behind, and before the first tick there are none: nothing known is not zero.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, GCCollector, Histogram, ProcessCollector
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+
+from dynsched import __version__
+from dynsched.core.model import Action, AlertState, Quality, RuleHealth, Snapshot
+
+CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
+"""The one text format that every Prometheus reads."""
+
+_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+
+class Metrics:
+    """All series, in a registry of the caller's own; process metrics included."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+        self._rules: frozenset[str] = frozenset()
+        self._ticks = Counter(
+            "dynsched_ticks", "Finished ticks, by result.", ["result"], registry=registry
+        )
+        self._tick_duration = Histogram(
+            "dynsched_tick_duration_seconds",
+            "How long a tick took, queries and writes included.",
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self._query_duration = Histogram(
+            "dynsched_rule_query_duration_seconds",
+            "How long a rule's query took, failed ones included.",
+            ["rule"],
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self._query_failures = Counter(
+            "dynsched_rule_query_failures",
+            "Queries without an answer that could be used.",
+            ["rule"],
+            registry=registry,
+        )
+        self._patches = Counter(
+            "dynsched_patches",
+            "Patches that the API server took, by what they did to the mark.",
+            ["action"],
+            registry=registry,
+        )
+        self._patch_failures = Counter(
+            "dynsched_patch_failures",
+            "Patches that the API server did not take.",
+            registry=registry,
+        )
+        # From the start, so that rate() sees the first one.
+        for result in ("ok", "failed"):
+            self._ticks.labels(result)
+        for action in Action:
+            self._patches.labels(action.value)
+        self._gauges = _SnapshotGauges()
+        registry.register(self._gauges)
+        ProcessCollector(registry=registry)
+        GCCollector(registry=registry)
+
+    def observe(self, snapshot: Snapshot) -> None:
+        """Count one finished tick. Called once for every Snapshot."""
+        self._gauges.snapshot = snapshot
+        self._ticks.labels("ok" if snapshot.error is None else "failed").inc()
+        self._tick_duration.observe(snapshot.duration)
+        for patch in snapshot.applied:
+            self._patches.labels(patch.action.value).inc()
+        self._patch_failures.inc(len(snapshot.failures))
+        for health in snapshot.rules:
+            self._query_duration.labels(health.rule.name).observe(health.duration)
+            self._query_failures.labels(health.rule.name).inc(0 if health.ok else 1)
+        self._forget_rules_that_are_gone(snapshot)
+
+    def exposition(self) -> bytes:
+        """The body of `/metrics`, in the text format."""
+        return generate_latest(_WithoutCreated(self._registry))
+
+    def _forget_rules_that_are_gone(self, snapshot: Snapshot) -> None:
+        rules = frozenset(health.rule.name for health in snapshot.rules)
+        for gone in self._rules - rules:
+            self._query_duration.remove(gone)
+            self._query_failures.remove(gone)
+        self._rules = rules
+
+
+class _WithoutCreated(CollectorRegistry):
+    """A registry without the client's ``_created`` series.
+
+    They double the number of series; the client's own switch for them is global state.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        super().__init__()
+        self._inner = registry
+
+    def collect(self) -> Iterator[Metric]:
+        for family in self._inner.collect():
+            family.samples = [
+                sample for sample in family.samples if not sample.name.endswith("_created")
+            ]
+            yield family
+
+
+class _SnapshotGauges:
+    """A collector: the last Snapshot as gauges."""
+
+    def __init__(self) -> None:
+        self.snapshot: Snapshot | None = None
+
+    def collect(self) -> Iterator[Metric]:
+        yield _gauge(
+            "dynsched_build_info",
+            "Always 1; the labels tell the version.",
+            ({"version": __version__, "python": platform.python_version()}, 1),
+        )
+        if self.snapshot is not None:
+            yield from _of_nodes(self.snapshot)
+            yield from _of_rules(self.snapshot.rules)
+
+
+def _of_nodes(snapshot: Snapshot) -> Iterator[Metric]:
+    views = tuple(snapshot.nodes.values())
+    eligible = sum(view.eligible for view in views)
+    yield _gauge(
+        "dynsched_nodes",
+        "Nodes of the cluster, by whether they may be marked.",
+        ({"eligible": "true"}, eligible),
+        ({"eligible": "false"}, len(views) - eligible),
+    )
+    for name, text, value in (
+        ("marked_nodes", "Nodes that carry the mark.", sum(view.marked for view in views)),
+        ("pressured_nodes", "Nodes on which a rule fires.", sum(view.pressured for view in views)),
+        (
+            "withheld_nodes",
+            "Nodes that the guard keeps from being marked or released yet.",
+            sum(view.withheld is not None for view in views),
+        ),
+        (
+            "conflicts",
+            "Nodes on which somebody else's label or taint holds the mark's place.",
+            sum(view.conflict is not None for view in views),
+        ),
+        ("capped_pools", "Pools in which guard.max_marked binds.", len(snapshot.capped)),
+        ("last_tick_timestamp_seconds", "When the last tick was done.", snapshot.taken_at),
+        ("dry_run", "1 when nothing is written.", int(snapshot.dry_run)),
+    ):
+        yield _gauge(f"dynsched_{name}", text, ({}, value))
+
+
+def _of_rules(rules: tuple[RuleHealth, ...]) -> Iterator[Metric]:
+    for state in (AlertState.FIRING, AlertState.PENDING):
+        yield _gauge(
+            f"dynsched_rule_{state.value}_nodes",
+            f"Nodes on which the rule is {state.value}.",
+            *(({"rule": health.rule.name}, health.states.get(state, 0)) for health in rules),
+        )
+    yield _gauge(
+        "dynsched_rule_samples",
+        "Samples in the rule's last answer.",
+        *(({"rule": health.rule.name}, health.samples) for health in rules),
+    )
+    yield _gauge(
+        "dynsched_rule_unmatched_samples",
+        "Samples in the rule's last answer that found no node.",
+        *(({"rule": health.rule.name}, health.unmatched) for health in rules),
+    )
+    yield _gauge(
+        "dynsched_rule_readings",
+        "Nodes by what is known of them for the rule.",
+        *(
+            ({"rule": health.rule.name, "quality": quality.value}, health.quality.get(quality, 0))
+            for health in rules
+            for quality in Quality
+        ),
+    )
+    yield _gauge(
+        "dynsched_rule_last_success_timestamp_seconds",
+        "When the rule's query last answered; absent while it never has.",
+        *(
+            ({"rule": health.rule.name}, health.last_success)
+            for health in rules
+            if health.last_success is not None
+        ),
+    )
+
+
+def _gauge(name: str, text: str, *samples: tuple[dict[str, str], float]) -> Metric:
+    family = GaugeMetricFamily(name, text)
+    for labels, value in samples:
+        family.add_sample(name, labels, value)
+    return family

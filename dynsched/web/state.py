@@ -1,0 +1,90 @@
+"""What the answers are made from: the last Snapshot, and the few facts that are not in it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from dynsched.core.health import why_unhealthy
+from dynsched.core.model import Snapshot
+from dynsched.web.metrics import Metrics
+from dynsched.web.nodes import encode_each, encode_nodes
+
+_BATCH: Final = 100
+"""Nodes that are encoded in one go: about a millisecond in which no other request is answered."""
+
+
+def _no_leader() -> str | None:
+    return None
+
+
+@dataclass(slots=True)
+class Board:
+    """Holds the last Snapshot for all who answer from it.
+
+    ``source`` is shown to everybody who may ask: a URL without user, password or token.
+    ``synced``: whether the first list of nodes is complete. ``leader``: who writes; None until
+    there is an election.
+    """
+
+    clock: Callable[[], float]
+    interval: float
+    source: str
+    synced: Callable[[], bool]
+    metrics: Metrics
+    leader: Callable[[], str | None] = _no_leader
+    _snapshot: Snapshot | None = field(default=None, init=False)
+    _encoded: dict[bool | None, asyncio.Task[bytes]] = field(default_factory=dict, init=False)
+
+    @property
+    def snapshot(self) -> Snapshot | None:
+        """The last one published; None before the first tick is done."""
+        return self._snapshot
+
+    def publish(self, snapshot: Snapshot) -> None:
+        """Replace the Snapshot and count its tick. Nothing is encoded before somebody asks."""
+        self._snapshot = snapshot
+        self._encoded = {}
+        self.metrics.observe(snapshot)
+
+    def why_unhealthy(self) -> str | None:
+        """One line with the reason why `/status` is not ok; None when it is."""
+        return why_unhealthy(self._snapshot, self.clock(), self.interval)
+
+    def why_not_ready(self) -> str | None:
+        """One line with what is missing before readings can be told; None when nothing is."""
+        if not self.synced():
+            return "the nodes are not listed yet"
+        return None if self._snapshot else "no tick has finished yet"
+
+    async def encoded_nodes(self, *, marked: bool | None) -> bytes | None:
+        """The body of `/nodes`, made once a Snapshot; None before the first tick is done.
+
+        ``marked`` narrows the list of nodes, never the names and the number of the marked.
+        """
+        if self._snapshot is None:
+            return None
+        task = self._encoded.get(marked)
+        if task is None:
+            task = asyncio.create_task(_encode(self._snapshot, marked=marked))
+            self._encoded[marked] = task
+        # Shielded: one caller that hangs up must not take the answer from the others.
+        return await asyncio.shield(task)
+
+
+async def _encode(snapshot: Snapshot, *, marked: bool | None) -> bytes:
+    # On the loop, by batches. In a thread the interpreter's lock would hold up other requests
+    # for 5 ms at a time; and the threads may all be waiting for a Prometheus that hangs.
+    views = sorted(
+        (view for view in snapshot.nodes.values() if marked is None or view.marked is marked),
+        key=lambda view: view.name,
+    )
+    encoded: list[msgspec.Raw] = []
+    for start in range(0, len(views), _BATCH):
+        encoded += encode_each(snapshot, views[start : start + _BATCH])
+        await asyncio.sleep(0)
+    return encode_nodes(snapshot, encoded)

@@ -1,0 +1,145 @@
+"""Snapshot -> the JSON of `/status` and `/rules`. Pure.
+
+Times are RFC 3339 in UTC, measured durations are seconds, configured ones are spelled as in
+rules.yaml.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from dynsched import __version__
+from dynsched.core.durations import format_duration
+from dynsched.core.evidence import format_time
+from dynsched.core.model import AlertState, Quality, RuleHealth, Snapshot
+from dynsched.core.rules import RuleSet
+
+MOST_LISTED: Final = 20
+"""Of conflicts, unmatched samples and failures `/status` lists so many, and counts all."""
+
+_BEFORE_THE_FIRST_TICK: Final[dict[str, Any]] = dict.fromkeys(
+    (
+        "dry_run",
+        "tick",
+        "nodes",
+        "rules",
+        "conflicts",
+        "unmatched_samples",
+        "capped_pools",
+        "patch_failures",
+    )
+)
+
+
+def status_answer(
+    snapshot: Snapshot | None,
+    *,
+    error: str | None,
+    source: str,
+    interval: float,
+    leader: str | None,
+) -> dict[str, Any]:
+    """The JSON form of `/status`; before the first tick all that comes from one is null."""
+    of_a_tick = _BEFORE_THE_FIRST_TICK if snapshot is None else _of_a_tick(snapshot)
+    return {
+        "ok": error is None,
+        "error": error,
+        "version": __version__,
+        "source": source,
+        "interval_seconds": interval,
+        "leader": leader,
+        **of_a_tick,
+    }
+
+
+def rules_answer(snapshot: Snapshot) -> dict[str, Any]:
+    """The body of `/rules`: what is loaded, in the keys of rules.yaml, and how it fares."""
+    rule_set = snapshot.rule_set
+    mark, guard = rule_set.mark, rule_set.guard
+    return {
+        "mark": {
+            "label": str(mark.label) if mark.label else None,
+            "taint": str(mark.taint) if mark.taint else None,
+        },
+        "guard": {
+            "max_marked": str(guard.max_marked),
+            "pool_label": guard.pool_label,
+            "max_releases": str(guard.max_releases),
+        },
+        "rules": [_rule(health, rule_set) for health in snapshot.rules],
+        "taken_at": format_time(snapshot.taken_at),
+    }
+
+
+def _of_a_tick(snapshot: Snapshot) -> dict[str, Any]:
+    views = sorted(snapshot.nodes.values(), key=lambda view: view.name)
+    conflicts = [
+        {"node": view.name, "conflict": view.conflict}
+        for view in views
+        if view.conflict is not None
+    ]
+    unmatched = [
+        {"rule": found.rule, "value": found.value, "reason": found.reason}
+        for found in snapshot.unmatched[:MOST_LISTED]
+    ]
+    return {
+        "dry_run": snapshot.dry_run,
+        "tick": {
+            "number": snapshot.tick,
+            "at": format_time(snapshot.taken_at),
+            "duration_seconds": snapshot.duration,
+        },
+        "nodes": {
+            "total": len(views),
+            "eligible": sum(view.eligible for view in views),
+            "marked": sum(view.marked for view in views),
+            "pressured": sum(view.pressured for view in views),
+        },
+        "rules": [
+            {"rule": health.rule.name, "health": _health(health), "last_error": health.error}
+            for health in snapshot.rules
+        ],
+        "conflicts": _listed(conflicts),
+        "unmatched_samples": _listed(unmatched, sum(rule.unmatched for rule in snapshot.rules)),
+        "capped_pools": sorted(snapshot.capped),
+        "patch_failures": _listed(snapshot.failures),
+    }
+
+
+def _listed(items: Sequence[Any], count: int | None = None) -> dict[str, Any]:
+    return {
+        "count": len(items) if count is None else count,
+        "first": list(items[:MOST_LISTED]),
+    }
+
+
+def _rule(health: RuleHealth, rule_set: RuleSet) -> dict[str, Any]:
+    rule = health.rule
+    return {
+        "name": rule.name,
+        "source": rule.source,
+        "expr": rule.expr,
+        "resource": rule.resource,
+        "op": rule.op,
+        "threshold": rule.threshold,
+        "clear_threshold": rule.clear_threshold,
+        "for": format_duration(rule.hold_duration),
+        "keep_firing_for": format_duration(rule.keep_firing_for),
+        "node_label": rule.node_label,
+        "stale_after": format_duration(rule_set.stale_after_of(rule)),
+        "on_stale": "hold" if rule_set.holds_stale(rule) else "release",
+        "health": _health(health),
+        "last_error": health.error,
+        "warnings": health.warnings,
+        "last_success": None if health.last_success is None else format_time(health.last_success),
+        "query_duration_seconds": health.duration,
+        "samples": health.samples,
+        "unmatched_samples": health.unmatched,
+        "readings": {quality.value: health.quality.get(quality, 0) for quality in Quality},
+        "states": {state.value: health.states.get(state, 0) for state in AlertState},
+    }
+
+
+def _health(health: RuleHealth) -> str:
+    return "ok" if health.ok else "err"

@@ -1,0 +1,94 @@
+"""Carrying out a plan: many patches, a few at a time, each conflict read and planned again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from dynsched.core.errors import ClusterError, ConflictError, NodeGoneError
+from dynsched.core.model import Node, NodePatch
+
+logger = logging.getLogger(__name__)
+
+AT_ONCE: Final = 20
+"""Writes in flight."""
+CONFLICT_RETRIES: Final = 3
+"""How often a 409 is read and planned again; after that the next pass sees to it."""
+FAILURES_BEFORE_GIVING_UP: Final = 20
+"""After so many failed writes a pass stops writing: the API server has other things to do."""
+
+
+class NodeStorage(Protocol):
+    """The one way to change a node."""
+
+    async def read(self, name: str) -> Node | None:
+        """The node as the API server has it now; None when it is gone."""
+
+    async def patch(self, patch: NodePatch) -> Node:
+        """Send one merge patch; the node as stored. ConflictError, NodeGoneError, ClusterError."""
+
+
+@dataclass(slots=True)
+class Written:
+    """What a pass came to: the patches that were taken, and a line for each that was not."""
+
+    applied: list[NodePatch] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+
+async def write_all(
+    storage: NodeStorage,
+    patches: Sequence[NodePatch],
+    *,
+    replan: Callable[[Node], NodePatch | None],
+    told: Callable[[Node, NodePatch], None],
+) -> Written:
+    """Send every patch. ``replan`` gives what is due on a node that changed meanwhile; ``told`` is
+    called after each success with the node as stored. One that fails does not stop the others.
+    """
+    written = Written()
+    queue = iter(patches)
+
+    async def work() -> None:
+        for patch in queue:
+            if len(written.failures) >= FAILURES_BEFORE_GIVING_UP:
+                return
+            try:
+                done = await _write(storage, patch, replan)
+            except NodeGoneError:
+                continue  # deleted between plan and apply: there is nothing left to mark
+            except ClusterError as error:
+                if not written.failures:
+                    logger.warning("cannot write node %s: %s", patch.node, error)
+                written.failures.append(f"{patch.node}: {error}")
+            else:
+                if done is not None:
+                    node, sent = done
+                    written.applied.append(sent)
+                    told(node, sent)
+
+    await asyncio.gather(*(work() for _ in range(min(AT_ONCE, len(patches)))))
+    return written
+
+
+async def _write(
+    storage: NodeStorage, patch: NodePatch, replan: Callable[[Node], NodePatch | None]
+) -> tuple[Node, NodePatch] | None:
+    """The node as stored and the patch that was sent in the end; None when nothing is due any
+    more, or the node changes faster than we can follow.
+    """
+    due = patch
+    for _attempt in range(1 + CONFLICT_RETRIES):
+        try:
+            return await storage.patch(due), due
+        except ConflictError:
+            fresh = await storage.read(due.node)
+            again = replan(fresh) if fresh is not None else None
+            if again is None:
+                return None
+            due = again
+    logger.info("node %s changes too often; the next tick tries again", patch.node)
+    return None

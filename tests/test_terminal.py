@@ -1,0 +1,183 @@
+"""Tables for people: what they say, and that nothing is cut off where no terminal is."""
+
+import io
+import json
+
+import msgspec
+import pytest
+from rich.console import Console
+from snapshots import EXAMPLE_RULES, NOON, Scene, example, many
+
+from dynsched.core.model import Action, Node, NodePatch
+from dynsched.core.plan import plan_prune
+from dynsched.terminal import render_nodes, render_patches, render_why
+from dynsched.web.nodes import encode_each, encode_nodes, node_detail
+
+MARK = EXAMPLE_RULES | {"mark": {"taint": "dynsched.io/pressure=true:PreferNoSchedule"}}
+
+
+def nodes_payload(snapshot, views=None):
+    views = snapshot.nodes.values() if views is None else views
+    return json.loads(encode_nodes(snapshot, encode_each(snapshot, views)))
+
+
+def node_payload(snapshot, name):
+    return json.loads(msgspec.json.encode(node_detail(snapshot, name)))
+
+
+def shown(render, payload, **console):
+    out = io.StringIO()
+    render(payload, Console(file=out, **console))
+    return [line.rstrip() for line in out.getvalue().splitlines()]
+
+
+def test_nodes_as_a_plain_table():
+    assert shown(render_nodes, nodes_payload(example())) == [
+        "Label status=presure Nodes: 2 (8 nodes shown), at 2026-11-20T12:02:00Z",
+        "NODE             MARKED  SINCE  RULES                                       NOTE",
+        "worker-2         yes     1m     node-cpu 91.25 firing, node-mem-usage 42",
+        "worker-3         yes     1m     node-cpu 66 firing, node-mem-usage 42",
+        (
+            "worker-4         -       1m     node-cpu 90 firing, node-mem-usage 42       "
+            "conflict: label status=maintenance is somebody else's"
+        ),
+        (
+            "worker-5         -       30s    node-cpu 83.5 firing, node-mem-usage 42     "
+            "not marked: guard.max_marked is 2"
+        ),
+        "control-plane-1  -       -      node-cpu 31.5, node-mem-usage 42            not eligible",
+        "worker-1         -       -      node-cpu 31.5, node-mem-usage 42",
+        "worker-6         -       -      node-cpu 81 pending, node-mem-usage 42",
+        "worker-7         -       -      node-cpu 31.5 (missing), node-mem-usage 42",
+    ]
+
+
+def test_no_nodes_no_table():
+    assert shown(render_nodes, nodes_payload(example(dry_run=True), views=())) == [
+        "Label status=presure Nodes: 0 (0 nodes shown), at 2026-11-20T12:02:00Z, dry run"
+    ]
+
+
+def test_a_name_is_whole_in_a_pipe_and_on_a_narrow_terminal():
+    snapshot = many(3)
+    for console in ({}, {"width": 20}, {"width": 40, "force_terminal": True}):
+        text = "\n".join(shown(render_nodes, nodes_payload(snapshot), **console))
+        for name in snapshot.nodes:
+            assert name in text
+
+
+def test_colours_on_a_terminal_only():
+    payload = nodes_payload(example())
+    assert "\x1b[" not in "\n".join(shown(render_nodes, payload))
+    assert "\x1b[1;31m" in "\n".join(shown(render_nodes, payload, force_terminal=True, width=120))
+
+
+def test_why_of_a_marked_node():
+    assert shown(render_why, node_payload(example(), "worker-3")) == [
+        (
+            "worker-3 is marked (label status=presure): "
+            "node-cpu has been firing since 2026-11-20T12:01:00Z."
+        ),
+        "RULE            STATE         VALUE  THRESHOLD  CLEARS AT  SINCE  SAMPLE",
+        "node-cpu        firing, held  66     > 80       <= 70      1m     4s ago",
+        "node-mem-usage  inactive      42     > 85       <= 85      2m     4s ago",
+        "To clear:",
+        "- node-cpu must stay at 70 or below (is 66) for 2m more",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "headline"),
+    [
+        (
+            "worker-4",
+            (
+                "worker-4 is not marked: label status=maintenance is somebody else's. "
+                "node-cpu has been firing since 2026-11-20T12:01:00Z."
+            ),
+        ),
+        (
+            "worker-5",
+            (
+                "worker-5 is not marked: guard.max_marked is 2. "
+                "node-cpu has been firing since 2026-11-20T12:01:30Z."
+            ),
+        ),
+        ("worker-6", "worker-6 is not marked: no rule fires, pending: node-cpu."),
+        ("worker-1", "worker-1 is not marked: no rule fires."),
+        ("control-plane-1", "control-plane-1 is not marked: no rule fires; it is not eligible."),
+    ],
+)
+def test_why_of_a_node_that_is_not_marked(name, headline):
+    assert shown(render_why, node_payload(example(), name))[0] == headline
+
+
+def test_why_says_that_nothing_is_written_in_a_dry_run():
+    assert shown(render_why, node_payload(example(dry_run=True), "worker-2"))[0] == (
+        "worker-2 is not marked: nothing is written in a dry run. "
+        "node-cpu has been firing since 2026-11-20T12:01:00Z."
+    )
+
+
+def hot_then_cool(rules, *, dry_run=False):
+    """Two nodes are marked, then both are cool."""
+    scene = Scene(rules, [Node("a"), Node("b"), Node("c"), Node("d")])
+    hot = {"a": 99.0, "b": 98.0, "c": 1.0, "d": 1.0}
+    for at in (0, 60):
+        scene.tick(NOON + at, node_cpu=hot, node_mem_usage=hot)
+    cool = dict.fromkeys(hot, 1.0)
+    scene.tick(NOON + 90, node_cpu=cool, node_mem_usage=cool)
+    return scene.tick(NOON + 400, node_cpu=cool, node_mem_usage=cool, dry_run=dry_run)
+
+
+def test_why_of_a_mark_that_waits_for_its_release():
+    snapshot = hot_then_cool(EXAMPLE_RULES)
+    assert [view.marked for view in snapshot.nodes.values()] == [False, True, False, False]
+    assert shown(render_why, node_payload(snapshot, "b"))[0] == (
+        "b is marked (label status=presure), though no rule fires any more: "
+        "release waits: guard.max_releases is 25%."
+    )
+
+
+def test_why_of_a_mark_that_goes_next():
+    snapshot = hot_then_cool(EXAMPLE_RULES, dry_run=True)
+    headline = shown(render_why, node_payload(snapshot, "a"))[0]
+    assert headline.endswith("though no rule fires any more: nothing is written in a dry run.")
+    payload = node_payload(snapshot, "a") | {"dry_run": False}
+    headline = shown(render_why, payload)[0]
+    assert headline.endswith("though no rule fires any more: the mark goes with the next tick.")
+
+
+def test_why_of_a_node_that_was_never_sampled():
+    scene = Scene(EXAMPLE_RULES, [Node("a")])
+    snapshot = scene.tick(NOON, node_cpu={}, node_mem_usage="refused")
+    assert shown(render_why, node_payload(snapshot, "a"))[2:] == [
+        "node-cpu        inactive  ?      > 80       <= 70      0s     missing; last none yet",
+        "node-mem-usage  inactive  ?      > 85       <= 85      0s     failed; last none yet",
+    ]
+
+
+def test_patches_say_what_changes_and_why():
+    scene = Scene(MARK, [Node("a", taints=({"key": "theirs", "effect": "NoSchedule"},)), Node("b")])
+    hot = {"a": 99.0, "b": 1.0}
+    scene.tick(NOON, node_cpu=hot, node_mem_usage={})
+    marks = scene.tick(NOON + 60, node_cpu=hot, node_mem_usage={}).planned
+    assert shown(render_patches, marks)[1] == (
+        "mark    a     label status=presure, taint dynsched.io/pressure=true:PreferNoSchedule, "
+        "annotation dynsched.io/pressure  node-cpu 99 > 80"
+    )
+    releases = plan_prune(scene.nodes.values(), scene.rule_set.mark)
+    assert "label status-, taint removed, annotation dynsched.io/pressure-" in "\n".join(
+        shown(render_patches, releases)
+    )
+
+
+def test_nothing_to_change_is_said():
+    assert shown(render_patches, []) == ["Nothing to change."]
+
+
+def test_what_others_wrote_cannot_steer_the_terminal():
+    reason = "[red]not markup[/red] \x1b[2J\x07 end"
+    body = {"metadata": {"resourceVersion": "1"}}
+    text = "\n".join(shown(render_patches, [NodePatch("n", Action.MARK, body, reason)]))
+    assert "[red]not markup[/red] ?[2J? end" in text

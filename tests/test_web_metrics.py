@@ -1,0 +1,126 @@
+"""`/metrics`: names, values, and what promtool says of them."""
+
+import subprocess
+from dataclasses import replace
+
+import pytest
+from programs import need
+from prometheus_client import REGISTRY, CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
+from snapshots import EXAMPLE_RULES, NOON, Scene, example
+
+from dynsched import __version__
+from dynsched.core.model import Node
+from dynsched.web.metrics import Metrics
+
+
+def series(metrics):
+    """(name, labels as text) -> value."""
+    families = text_string_to_metric_families(metrics.exposition().decode())
+    return {
+        (sample.name, ",".join(f"{k}={v}" for k, v in sorted(sample.labels.items()))): sample.value
+        for family in families
+        for sample in family.samples
+    }
+
+
+@pytest.fixture
+def metrics():
+    return Metrics(CollectorRegistry())
+
+
+def test_the_last_snapshot_as_gauges(metrics):
+    metrics.observe(example())
+    found = series(metrics)
+    expected = {
+        ("nodes", "eligible=true"): 7,
+        ("nodes", "eligible=false"): 1,
+        ("marked_nodes", ""): 2,
+        ("pressured_nodes", ""): 4,
+        ("withheld_nodes", ""): 1,
+        ("conflicts", ""): 1,
+        ("capped_pools", ""): 1,
+        ("dry_run", ""): 0,
+        ("last_tick_timestamp_seconds", ""): NOON + 120,
+        ("rule_firing_nodes", "rule=node-cpu"): 4,
+        ("rule_pending_nodes", "rule=node-cpu"): 1,
+        ("rule_samples", "rule=node-cpu"): 8,
+        ("rule_unmatched_samples", "rule=node-cpu"): 1,
+        ("rule_readings", "quality=ok,rule=node-cpu"): 7,
+        ("rule_readings", "quality=missing,rule=node-cpu"): 1,
+        ("rule_readings", "quality=failed,rule=node-cpu"): 0,
+        ("rule_last_success_timestamp_seconds", "rule=node-cpu"): NOON + 120,
+    }
+    assert {key: found[f"dynsched_{key[0]}", key[1]] for key in expected} == expected
+    build = [labels for name, labels in found if name == "dynsched_build_info"]
+    assert f"version={__version__}" in build[0]
+
+
+def test_ticks_patches_and_queries_are_counted(metrics):
+    snapshot = example()
+    first = Scene(EXAMPLE_RULES, [Node("a"), Node("b")])
+    hot = {"a": 99.0, "b": 99.0}
+    for seconds in (0, 60):
+        metrics.observe(first.tick(NOON + seconds, node_cpu=hot, node_mem_usage="refused"))
+    metrics.observe(replace(snapshot, error="down", applied=(), failures=("a: 500", "b: 500")))
+    found = series(metrics)
+    expected = {
+        ("ticks_total", "result=ok"): 2,
+        ("ticks_total", "result=failed"): 1,
+        ("tick_duration_seconds_count", ""): 3,
+        ("tick_duration_seconds_sum", ""): 0.75,
+        ("patches_total", "action=mark"): 2,
+        ("patches_total", "action=release"): 0,
+        ("patches_total", "action=repair"): 0,
+        ("patch_failures_total", ""): 2,
+        ("rule_query_failures_total", "rule=node-cpu"): 0,
+        ("rule_query_failures_total", "rule=node-mem-usage"): 2,
+        ("rule_query_duration_seconds_count", "rule=node-cpu"): 3,
+    }
+    assert {key: found[f"dynsched_{key[0]}", key[1]] for key in expected} == expected
+
+
+def test_counters_are_there_before_the_first_tick_and_gauges_are_not(metrics):
+    names = {name for name, _ in series(metrics)}
+    assert {"dynsched_ticks_total", "dynsched_patches_total", "dynsched_build_info"} <= names
+    assert not names & {"dynsched_nodes", "dynsched_marked_nodes", "dynsched_pressured_nodes"}
+
+
+def test_a_rule_that_is_gone_leaves_no_series(metrics):
+    metrics.observe(example())
+    rules = {**EXAMPLE_RULES, "rules": EXAMPLE_RULES["rules"][1:]}
+    metrics.observe(Scene(rules, [Node("a")]).tick(NOON, node_mem_usage={}))
+    of_rules = {labels for _, labels in series(metrics) if "rule=" in labels}
+    assert any("rule=node-mem-usage" in labels for labels in of_rules)
+    assert not any("rule=node-cpu" in labels for labels in of_rules)
+
+
+def test_no_series_carries_a_nodes_name_and_none_is_the_clients_own_created(metrics):
+    metrics.observe(example())
+    text = metrics.exposition().decode()
+    assert "worker-" not in text
+    assert "_created" not in text
+
+
+def test_process_metrics_are_there_and_the_global_registry_is_not_touched(metrics):
+    assert "process_resident_memory_bytes" in {name for name, _ in series(metrics)}
+    Metrics(CollectorRegistry())  # twice in one process is fine
+    assert not any(family.name.startswith("dynsched") for family in REGISTRY.collect())
+
+
+def test_promtool_finds_nothing_to_complain_about(metrics):
+    metrics.observe(example())
+    ours = "".join(
+        line
+        for line in metrics.exposition().decode().splitlines(keepends=True)
+        if "dynsched_" in line
+    )
+    done = subprocess.run(
+        [need("promtool", "prometheus"), "check", "metrics"],
+        input=ours,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
