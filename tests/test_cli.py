@@ -1,0 +1,250 @@
+"""The command line: what flags and environment come to, what is printed, and the exit codes."""
+
+import json
+from pathlib import Path
+
+import click
+import pytest
+
+from dynsched import app, cli
+from dynsched.core.errors import ClusterError
+from dynsched.core.model import Action, NodePatch
+from dynsched.writer import Written
+from tools.cli_docs import render
+
+ROOT = Path(__file__).parent.parent
+PATCH = NodePatch("worker-3", Action.RELEASE, {"metadata": {"labels": {"status": None}}}, "why")
+
+
+@pytest.fixture
+def call(capsys):
+    """Run the command line in this process: (exit code, stdout, stderr)."""
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(arguments)
+        output = capsys.readouterr()
+        return ended.value.code, output.out, output.err
+
+    return run
+
+
+@pytest.fixture
+def settings_of(call, monkeypatch):
+    """The Settings that `run` would start with."""
+
+    def run(*arguments):
+        started = []
+        monkeypatch.setattr(app, "run", started.append)
+        code, _, errors = call(*arguments)
+        assert (code, errors) == (0, "")
+        return started[0]
+
+    return run
+
+
+def test_defaults_of_run(settings_of):
+    settings = settings_of("run")
+
+    assert settings.prometheus.url == "http://localhost:9090"
+    assert settings.rules == Path("rules.yaml")
+    assert settings.kubeconfig is None
+    assert settings.interval == 10.0
+    assert settings.webaddr == ":9000"
+    assert settings.dry_run is False
+
+
+FIRST_PROJECT = [
+    "-kubeconfig /k -prom http://p:9090 -r rule.yaml -s 5 -webaddr :1",
+    "-kubeconfig=/k -prom=http://p:9090 -r=rule.yaml -s=5 -webaddr=:1",
+    "--kubeconfig /k --prom=http://p:9090 -r rule.yaml --s=5 --webaddr :1",
+    "run -kubeconfig /k -prom http://p:9090 -r rule.yaml -s 5 -webaddr :1",
+]
+
+
+@pytest.mark.parametrize("line", FIRST_PROJECT)
+def test_the_first_projects_command_line_runs_unchanged(settings_of, line):
+    settings = settings_of(*line.split())
+
+    assert settings.kubeconfig == Path("/k")
+    assert settings.prometheus.url == "http://p:9090"
+    assert settings.rules == Path("rule.yaml")
+    assert settings.interval == 5.0
+    assert settings.webaddr == ":1"
+
+
+def test_every_flag_of_run_is_read_from_the_environment(settings_of, monkeypatch):
+    for name, value in {
+        "KUBECONFIG": "/k",
+        "PROM": "http://p",
+        "PROM_TIMEOUT": "3",
+        "PROM_BEARER_TOKEN_FILE": "/t",
+        "PROM_CA_FILE": "/ca",
+        "PROM_CERT_FILE": "/c",
+        "PROM_KEY_FILE": "/key",
+        "RULES": "/r",
+        "INTERVAL": "7",
+        "WEBADDR": "127.0.0.1:1",
+        "DRY_RUN": "true",
+    }.items():
+        monkeypatch.setenv(f"DYNSCHED_{name}", value)
+
+    settings = settings_of("run")
+
+    assert settings.kubeconfig == Path("/k")
+    assert settings.rules == Path("/r")
+    assert (settings.interval, settings.webaddr, settings.dry_run) == (7.0, "127.0.0.1:1", True)
+    prometheus = settings.prometheus
+    assert (prometheus.url, prometheus.timeout) == ("http://p", 3.0)
+    assert prometheus.bearer_token_file == "/t"
+    assert (prometheus.ca_file, prometheus.cert_file, prometheus.key_file) == ("/ca", "/c", "/key")
+
+
+def test_headers_and_basic_authentication(settings_of):
+    settings = settings_of(
+        *("run", "--prom-header", "X-Scope-OrgID: team-a", "--prom-header", "A:b"),
+        *("--prom-username", "me", "--prom-password", "secret"),
+    )
+
+    assert settings.prometheus.headers == {"X-Scope-OrgID": "team-a", "A": "b"}
+    assert (settings.prometheus.username, settings.prometheus.password) == ("me", "secret")
+    assert "secret" not in repr(settings)
+
+
+WRONG_USAGE = {
+    ("run", "--prom", "localhost:9090"): "the scheme is missing; write http://localhost:9090",
+    ("run", "--webaddr", "nowhere"): "'nowhere' is not an address to listen on",
+    ("run", "--interval", "0"): "0.0 is not in the range x>=0.1",
+    ("run", "--prom-header", "s3cret"): "--prom-header is to be written as 'NAME: VALUE'",
+    ("run", "--prom-cert-file", "/c"): "needs the client key file too",
+    ("fly",): "No such command 'fly'",
+    ("why",): "Missing argument 'NODE'",
+}
+
+
+@pytest.mark.parametrize("arguments", WRONG_USAGE, ids=" ".join)
+def test_wrong_usage_is_exit_code_2(call, arguments):
+    code, _, errors = call(*arguments)
+
+    assert code == 2
+    assert WRONG_USAGE[arguments] in errors
+    assert "s3cret" not in errors
+
+
+def test_a_failure_is_one_line_and_exit_code_1(call, monkeypatch):
+    def fail(_settings):
+        raise ClusterError("cannot list nodes: https://10.0.0.1 answered 503")
+
+    monkeypatch.setattr(app, "run", fail)
+
+    assert call("run") == (1, "", "Error: cannot list nodes: https://10.0.0.1 answered 503\n")
+
+
+def test_a_missing_rules_file_names_the_flag(call):
+    code, _, errors = call("check", "/no/such/rules.yaml")
+
+    assert code == 1
+    assert errors == "/no/such/rules.yaml: No such file or directory; name the file with --rules\n"
+
+
+def test_check_tells_what_a_good_file_has(call):
+    code, output, _ = call("check", str(ROOT / "rules.yaml"))
+
+    assert code == 0
+    assert "node-cpu, node-mem-usage; label status=presure" in output
+
+
+def test_check_prints_every_error_and_checks_every_file(call, tmp_path):
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("rules:\n  - name: a\n    expr: up\n    for: 5\n")
+
+    code, output, errors = call("check", str(bad), str(ROOT / "rules.yaml"))
+
+    assert code == 1
+    assert errors.splitlines() == [
+        f"{bad}:2:5: rules[0].threshold: is missing",
+        f"{bad}:4:5: rules[0].for: 5 has no unit; write it like 30s, 2m or 1h30m",
+    ]
+    assert "2 rules" in output
+
+    code, output, _ = call("check", "-o", "json", str(bad))
+    assert code == 1
+    assert json.loads(output) == {str(bad): errors.splitlines()}
+
+
+def test_prune_prints_what_it_removed(call, monkeypatch):
+    asked = []
+
+    def prune(kubeconfig, rules, *, dry_run):
+        asked.append((kubeconfig, rules, dry_run))
+        return Written(applied=[PATCH])
+
+    monkeypatch.setattr(app, "prune", prune)
+    monkeypatch.chdir("/")
+
+    code, output, _ = call("prune", "--dry-run", "-o", "json")
+
+    assert code == 0
+    assert asked == [(None, None, True)]
+    assert json.loads(output) == [
+        {
+            "node": "worker-3",
+            "action": "release",
+            "body": {"metadata": {"labels": {"status": None}}},
+            "reason": "why",
+        }
+    ]
+
+
+def test_prune_that_could_not_remove_all_fails(call, monkeypatch):
+    monkeypatch.setattr(
+        app, "prune", lambda *_, **__: Written(applied=[PATCH], failures=["worker-4: forbidden"])
+    )
+
+    code, output, errors = call("prune")
+
+    assert code == 1
+    assert "worker-3" in output
+    assert errors == "Error: worker-4: forbidden\n"
+
+
+def test_a_rules_file_in_the_working_directory_says_what_to_prune(call, monkeypatch, tmp_path):
+    asked = []
+    monkeypatch.setattr(app, "prune", lambda _, rules, **__: asked.append(rules) or Written())
+    (tmp_path / "rules.yaml").touch()
+    monkeypatch.chdir(tmp_path)
+
+    call("prune")
+
+    assert asked == [Path("rules.yaml")]
+
+
+@pytest.mark.parametrize("name", ["nodes", "why"])
+def test_nobody_to_ask_is_one_line(call, name):
+    code, _, errors = call(name, *(["x"] if name == "why" else []), "--server", "localhost:1")
+
+    assert code == 1
+    assert "is dynsched running? use --server URL" in errors
+    assert len(errors.splitlines()) == 1
+
+
+def _commands():
+    context = click.Context(cli.cli)
+    return [cli.cli.get_command(context, name) for name in cli.cli.list_commands(context)]
+
+
+def test_every_command_has_help_with_an_example():
+    for command in _commands():
+        assert f"dynsched {command.name}" in command.help.partition("Example:")[2]
+
+
+def test_every_option_has_help():
+    for command in _commands():
+        for option in command.params:
+            if isinstance(option, click.Option):
+                assert option.help, f"{command.name} {option.name}"
+
+
+def test_the_reference_is_up_to_date():
+    # If this fails: make docs
+    assert (ROOT / "docs/cli.md").read_text(encoding="utf-8") == render()
