@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from dynsched.core import keys
 from dynsched.core.decide import Decision, decide, rule_health
-from dynsched.core.evaluate import Alerts
+from dynsched.core.evaluate import Alerts, shift
 from dynsched.core.model import Action, Node, NodePatch, QueryResult, Snapshot
 from dynsched.core.rules import Rule, RuleSet
 from dynsched.writer import NodeStorage, write_all
@@ -21,6 +21,8 @@ from dynsched.writer import NodeStorage, write_all
 logger = logging.getLogger(__name__)
 
 SYNC_POLL: Final = 0.1
+CLOCK_STEP: Final = 5.0
+"""Seconds; less is the clock's ordinary drift against the monotonic one."""
 
 
 class Source(Protocol):
@@ -65,6 +67,7 @@ class Loop:
         publish: Callable[[Snapshot], None],
         dry_run: bool = False,
         clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._rule_set = rule_set
         self._sources = sources
@@ -73,6 +76,8 @@ class Loop:
         self._publish = publish
         self._dry_run = dry_run
         self._clock = clock
+        self._monotonic = monotonic
+        self._offset = clock() - monotonic()
         self._alerts: Alerts = {}
         self._last_success: dict[str, float] = {}
         self._conflicts: Mapping[str, str] = {}
@@ -86,23 +91,26 @@ class Loop:
         once, and those that were missed are not made up for.
         """
         await self.wait_until_synced(stop)
-        due = time.monotonic()
+        due = self._monotonic()
         while not stop.is_set():
-            await self.tick()
-            due = max(due + interval, time.monotonic())
-            await _wait(stop, due - time.monotonic())
+            self._follow_the_clock()
+            # The time at which it was due, not the one at which it came to run: else a tick that
+            # starts a millisecond early would find `for` not yet over, and fire a tick too late.
+            await self.tick(self._offset + due)
+            due = max(due + interval, self._monotonic())
+            await _wait(stop, due - self._monotonic())
 
     async def wait_until_synced(self, stop: asyncio.Event) -> None:
         """Return when the first list of nodes is complete, or ``stop`` is set."""
         while not self._cluster.synced and not stop.is_set():
             await _wait(stop, SYNC_POLL)
 
-    async def tick(self) -> Snapshot:
-        """One pass; the Snapshot that was published."""
+    async def tick(self, now: float | None = None) -> Snapshot:
+        """One pass, evaluated at ``now`` (Unix seconds); the Snapshot that was published."""
+        now = self._clock() if now is None else now
         rule_set = self._rule_set
-        began = time.monotonic()
+        began = self._monotonic()
         results = await self._fetch(rule_set)
-        now = self._clock()
         nodes = self._cluster.nodes()
         # In a thread: at 5,000 nodes this is some 100 ms, for which HTTP should not wait.
         decision = await asyncio.to_thread(decide, rule_set, results, nodes, self._alerts, now)
@@ -119,7 +127,7 @@ class Loop:
         snapshot = Snapshot(
             taken_at=self._clock(),
             tick=self._ticks,
-            duration=time.monotonic() - began,
+            duration=self._monotonic() - began,
             rule_set=rule_set,
             nodes=await asyncio.to_thread(decision.views, nodes.values()),
             rules=tuple(
@@ -136,6 +144,18 @@ class Loop:
         )
         self._publish(snapshot)
         return snapshot
+
+    def _follow_the_clock(self) -> None:
+        """When the wall clock was set, or the machine slept, move what is remembered with it: an
+        hour that nobody lived through must neither fire nor clear nor age an alert.
+        """
+        step = self._clock() - self._monotonic() - self._offset
+        if abs(step) < CLOCK_STEP:
+            return
+        logger.warning("the clock moved by %+.0f s; alerts go on from where they were", step)
+        self._offset += step
+        self._alerts = shift(self._alerts, step)
+        self._last_success = {name: at + step for name, at in self._last_success.items()}
 
     async def _fetch(self, rule_set: RuleSet) -> dict[str, QueryResult]:
         answers = await asyncio.gather(*(self._query(rule) for rule in rule_set.rules))

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from dynsched.core.model import Alert, AlertState, Quality, Reading, Verdict
 from dynsched.core.rules import Rule, RuleSet
 
+GRAIN: Final = 0.001
+"""Seconds; durations are compared to the millisecond: ``for: 4s`` is over after two intervals of
+2 s, though the floats of the times differ by a little less."""
 Alerts = Mapping[str, Mapping[str, Alert]]
 """Rule name -> node name -> alert."""
 
@@ -95,6 +99,29 @@ def adopt(rule_set: RuleSet, node: str, fired: Iterable[str], now: float) -> dic
     }
 
 
+def shift(alerts: Alerts, seconds: float) -> Alerts:
+    """The same alerts on a clock that was moved by ``seconds``."""
+
+    def moved(time: float | None) -> float | None:
+        return None if time is None else time + seconds
+
+    return {
+        rule: {
+            name: replace(
+                alert,
+                since=alert.since + seconds,
+                updated_at=alert.updated_at + seconds,
+                known_at=alert.known_at + seconds,
+                sampled_at=moved(alert.sampled_at),
+                active_since=moved(alert.active_since),
+                keep_firing_since=moved(alert.keep_firing_since),
+            )
+            for name, alert in by_node.items()
+        }
+        for rule, by_node in alerts.items()
+    }
+
+
 def fold(node: str, alerts: tuple[Alert, ...], rule_set: RuleSet) -> Verdict:
     """All alerts of one node (in the rules' order) as one verdict."""
     firing = [
@@ -171,14 +198,14 @@ def _known(rule: Rule, alert: Alert, reading: Reading, now: float) -> Alert:
     if alert.state is AlertState.FIRING:
         if not rule.holds(reading.value):
             keep_since = now if alert.keep_firing_since is None else alert.keep_firing_since
-        if keep_since is None or now - keep_since < rule.keep_firing_for:
+        if keep_since is None or now - keep_since < rule.keep_firing_for - GRAIN:
             state, active_since = AlertState.FIRING, alert.active_since
         else:
             keep_since = None
     elif rule.breached(reading.value):
         active_since = now if alert.active_since is None else alert.active_since
         over_for = now - active_since
-        state = AlertState.FIRING if over_for >= rule.hold_duration else AlertState.PENDING
+        state = AlertState.FIRING if over_for >= rule.hold_duration - GRAIN else AlertState.PENDING
     return Alert(
         rule=alert.rule,
         node=alert.node,

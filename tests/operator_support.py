@@ -1,0 +1,100 @@
+"""The real `dynsched run`, as a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import aiohttp
+import yaml
+from prometheus_support import free_port
+
+
+class Operator:
+    """``async with Operator(folder, arguments): ...`` runs until the block ends.
+
+    ``arguments`` follow ``dynsched``; a free address to serve on is added.
+    """
+
+    def __init__(self, folder: Path, *arguments: str, flag: str = "--webaddr") -> None:
+        self.address = f"127.0.0.1:{free_port()}"
+        self._command = [sys.executable, "-m", "dynsched", *arguments, flag, self.address]
+        self._log = folder / f"dynsched-{time.monotonic_ns()}.log"
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def __aenter__(self) -> Self:
+        quiet = {name: text for name, text in os.environ.items() if "DYNSCHED" not in name}
+        with self._log.open("wb") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *self._command, stdout=log, stderr=log, env=quiet
+            )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self.process.returncode is None:
+            self.process.kill()
+            await self.process.wait()
+
+    @property
+    def process(self) -> asyncio.subprocess.Process:
+        assert self._process is not None
+        return self._process
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text(encoding="utf-8", errors="replace")
+
+    async def get(self, path: str, accept: str = "*/*") -> tuple[int, str]:
+        """Status and text; status 0 while nobody listens."""
+        try:
+            async with (
+                aiohttp.ClientSession() as session,
+                session.get(f"http://{self.address}{path}", headers={"Accept": accept}) as answer,
+            ):
+                return answer.status, await answer.text()
+        except aiohttp.ClientError:
+            return 0, ""
+
+    async def nodes(self) -> dict[str, Any]:
+        status, text = await self.get("/nodes")
+        assert status == 200, text
+        found: dict[str, Any] = json.loads(text)
+        return found
+
+    async def until_ready(self) -> None:
+        await self.until(lambda status: status == 200, "/readyz")
+
+    async def until(self, fits: Callable[[int], bool], path: str, seconds: float = 30) -> None:
+        limit = time.monotonic() + seconds
+        while not fits((await self.get(path))[0]):
+            assert self.process.returncode is None, f"dynsched ended:\n{self.log}"
+            assert time.monotonic() < limit, f"{path} in vain:\n{self.log}"
+            await asyncio.sleep(0.05)
+
+    async def stop(self, number: int = signal.SIGTERM) -> int:
+        """Ask it to end; its exit code."""
+        self.process.send_signal(number)
+        async with asyncio.timeout(10):
+            return await self.process.wait()
+
+
+async def until(condition: Callable[[], Any], what: str, seconds: float = 20) -> Any:
+    """Wait until an asynchronous condition gives something true; that."""
+    limit = time.monotonic() + seconds
+    while not (found := await condition()):
+        assert time.monotonic() < limit, f"{what}: not within {seconds:g} s"
+        await asyncio.sleep(0.05)
+    return found
+
+
+def write_rules(folder: Path, rules: Mapping[str, Any]) -> Path:
+    path = folder / "rules.yaml"
+    path.write_text(yaml.safe_dump(dict(rules)), encoding="utf-8")
+    return path
