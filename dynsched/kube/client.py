@@ -1,0 +1,200 @@
+"""What we ask of the API server: nodes read, listed, counted and patched; Events written.
+
+Every body stays untyped; nothing but these verbs is ever used: nodes get, list, patch (and watch,
+in `dynsched.kube.operator`), events create, patch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from http import HTTPStatus
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+
+from dynsched.core.errors import ClusterError, ConflictError
+from dynsched.core.keys import FIELD_MANAGER
+from dynsched.core.model import Node, NodePatch
+from dynsched.kube.config import KubeConfig
+from dynsched.kube.failures import Call
+from dynsched.kube.projection import project
+from dynsched.kube.transport import IN_FLIGHT, LIST_TIMEOUT, Answer, KubeApi
+
+PAGE: Final = 500
+"""Nodes a page: 4 to 10 MB of JSON at a time, whatever the size of the cluster."""
+
+EVENT_NAMESPACE: Final = "default"
+"""Events on objects without a namespace must be here; `kubectl describe node` finds them."""
+
+_NODES: Final = "/api/v1/nodes"
+_EVENTS: Final = f"/api/v1/namespaces/{EVENT_NAMESPACE}/events"
+_MERGE_PATCH: Final = {"Content-Type": "application/merge-patch+json"}
+_NAMES_ONLY: Final = {
+    # A server that does not know this form (there is none, but for fakes) sends the nodes.
+    "Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1, application/json",
+}
+_WRITE: Final = {"fieldManager": FIELD_MANAGER}
+_LIST_NODES: Final = Call("list", "nodes", "GET", _NODES)
+
+
+class _ListMeta(msgspec.Struct):
+    after: str = msgspec.field(name="continue", default="")
+    remaining: int | None = msgspec.field(name="remainingItemCount", default=None)
+
+
+class _Bodies(msgspec.Struct):
+    """A page of whole objects."""
+
+    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
+    items: list[Any] | None = None
+
+
+class _Identity(msgspec.Struct):
+    name: str
+    uid: str = ""
+
+
+class _Name(msgspec.Struct):
+    metadata: _Identity
+
+
+class _Names(msgspec.Struct):
+    """A page of names and uids; whatever else the server sends is skipped."""
+
+    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
+    items: list[_Name] | None = None
+
+
+class KubeClient:
+    """The calls, by name. Made inside a running event loop; closed with `close`.
+
+    Every method raises ClusterError (or ForbiddenError, SetupError, ...) with one line for a
+    person, after bounded retries, within seconds.
+    """
+
+    def __init__(self, config: KubeConfig, *, in_flight: int = IN_FLIGHT) -> None:
+        self.api = KubeApi(config, in_flight=in_flight)
+
+    @property
+    def config(self) -> KubeConfig:
+        """The configuration in use; a newer one after tokens were read again."""
+        return self.api.config
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self.api.close()
+
+    async def read(self, name: str) -> Node | None:
+        """The node as it is now; None when there is none of this name."""
+        call = Call("get", "nodes", "GET", _object(_NODES, name), name)
+        answer = await self.api.call(call, accept=(HTTPStatus.NOT_FOUND,))
+        return None if answer.status == HTTPStatus.NOT_FOUND else _node(call, answer)
+
+    async def patch(self, patch: NodePatch) -> Node:
+        """Send the JSON merge patch; the node as stored.
+
+        A lost connection leaves open whether the patch arrived. With the observed resourceVersion
+        in the body it is safe to send again: had it arrived, the second is a conflict. Without
+        one it is sent once only.
+
+        Raises ConflictError (409), NodeGoneError (404), ForbiddenError (403), ClusterError.
+        """
+        call = Call("patch", "nodes", "PATCH", _object(_NODES, patch.node), patch.node)
+        answer = await self.api.call(
+            call,
+            query=_WRITE,
+            body=dict(patch.body),
+            headers=_MERGE_PATCH,
+            resend=bool((patch.body.get("metadata") or {}).get("resourceVersion")),
+        )
+        return _node(call, answer)
+
+    async def list_nodes(self) -> dict[str, Node]:
+        """All nodes by name, one page in memory at a time.
+
+        Raises ConflictError when the list's snapshot expired between two pages (minutes).
+        """
+        nodes: dict[str, Node] = {}
+        async for item in self._items(_Bodies):
+            node = project(item)
+            if node is not None:
+                nodes[node.name] = node
+        return nodes
+
+    async def uids(self) -> dict[str, str]:
+        """The uid of every node by name; the nodes' bodies are neither sent nor kept."""
+        return {
+            item.metadata.name: item.metadata.uid async for item in self._items(_Names, _NAMES_ONLY)
+        }
+
+    async def count(self) -> int:
+        """How many nodes there are, by one small call where the server counts for us."""
+        answer = await self.api.call(
+            _LIST_NODES, query={"limit": "1"}, headers=_NAMES_ONLY, shape=_Names
+        )
+        page: _Names = answer.body
+        if not page.metadata.after:
+            return len(page.items or ())
+        if page.metadata.remaining is None:
+            return len(await self.uids())
+        return len(page.items or ()) + page.metadata.remaining
+
+    async def create_event(self, body: Mapping[str, Any]) -> None:
+        """Create one Event (namespace ``default``); sent once only, so that none is doubled."""
+        call = Call("create", "events", "POST", _EVENTS)
+        await self.api.call(call, query=_WRITE, body=dict(body), resend=False)
+
+    async def patch_event(self, name: str, body: Mapping[str, Any]) -> bool:
+        """Merge ``body`` into the Event; False when it is gone (the server keeps them an hour)."""
+        call = Call("patch", "events", "PATCH", _object(_EVENTS, name), name)
+        answer = await self.api.call(
+            call,
+            query=_WRITE,
+            body=dict(body),
+            headers=_MERGE_PATCH,
+            accept=(HTTPStatus.NOT_FOUND,),
+        )
+        return answer.status != HTTPStatus.NOT_FOUND
+
+    async def _items(
+        self, shape: type[_Bodies | _Names], headers: Mapping[str, str] | None = None
+    ) -> AsyncIterator[Any]:
+        """The items of all pages, as of the first page's moment."""
+        after = ""
+        while True:
+            page = await self._page(after, headers, shape)
+            after = page.metadata.after
+            for item in page.items or ():
+                yield item
+            del page  # or two pages would be in memory while the next one comes
+            if not after:
+                return
+
+    async def _page(
+        self, after: str, headers: Mapping[str, str] | None, shape: type[_Bodies | _Names]
+    ) -> Any:
+        answer = await self.api.call(
+            _LIST_NODES,
+            query={"limit": str(PAGE)} | ({"continue": after} if after else {}),
+            headers=headers,
+            accept=(HTTPStatus.GONE,),
+            shape=shape,
+            timeout=LIST_TIMEOUT,
+        )
+        if answer.status == HTTPStatus.GONE:
+            raise ConflictError(
+                f"cannot {_LIST_NODES}: the list's snapshot expired between two pages"
+            )
+        return answer.body
+
+
+def _object(collection: str, name: str) -> str:
+    return f"{collection}/{quote(name, safe='')}"
+
+
+def _node(call: Call, answer: Answer) -> Node:
+    node = project(answer.body)
+    if node is None:
+        raise ClusterError(f"cannot {call}: the answer is not a Node")
+    return node

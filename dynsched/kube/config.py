@@ -1,0 +1,209 @@
+"""Which API server, and as whom: from a kubeconfig file or the pod's service account.
+
+Order: the file that was asked for; else the service account when running in a pod; else the
+files that ``KUBECONFIG`` names; else ``~/.kube/config``. The `kubernetes` package reads all of
+them (tokens, client certificates, basic auth, exec plugins, OIDC); this module picks one, says in
+one line why none will do, and knows when what was read must be read again.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import yaml
+from kubernetes.aio.client import Configuration
+from kubernetes.aio.config import ConfigException
+from kubernetes.aio.config.incluster_config import InClusterConfigLoader
+from kubernetes.aio.config.kube_config import load_kube_config
+
+from dynsched.core.errors import ClusterError
+
+SERVICE_ACCOUNT: Path = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""Where a pod finds its token, the cluster's CA and its own namespace."""
+
+TOKEN_MAX_AGE: Final = 60.0
+"""Seconds after which a token that came from a file is read again. The kubelet renews a bound
+token when 80 % of its life is over, so a minute late is early enough."""
+
+_READ_ERRORS: Final = (
+    # What the package's loaders raise for a broken file, besides their own ConfigException.
+    ConfigException,
+    yaml.YAMLError,
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+)
+
+
+class KubeConfigError(ClusterError):
+    """No usable configuration. The message says what was tried and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class KubeConfig:
+    """One loaded configuration. Load it again (`reload`) at ``refresh_at`` and after a 401.
+
+    ``source`` is for people (``service account``, a path). ``namespace`` is the context's or the
+    pod's, ``default`` where neither says. ``refresh_at`` is on the clock of `time.monotonic`;
+    None for credentials that do not change by themselves.
+    """
+
+    source: str
+    namespace: str
+    asked: str | None
+    refresh_at: float | None
+    configuration: Configuration = field(repr=False)
+
+    @property
+    def server(self) -> str:
+        """The API server's URL, without anything secret that a URL can carry."""
+        parts = urlsplit(self.configuration.host)
+        return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")
+
+    @property
+    def authorization(self) -> str | None:
+        """The value of the Authorization header; never to be logged."""
+        value: str | None = self.configuration.api_key.get("BearerToken")
+        return value
+
+    @property
+    def loopback(self) -> bool:
+        """Whether the server is on this machine: then no proxy of the environment applies."""
+        host = urlsplit(self.configuration.host).hostname or ""
+        return host in ("localhost", "::1") or host.startswith("127.")
+
+    async def reload(self) -> KubeConfig:
+        """The same configuration as it is on disk now (an exec plugin is run again).
+
+        Raises KubeConfigError when it has gone or broken since.
+        """
+        return await load_config(self.asked)
+
+
+async def load_config(kubeconfig: str | None = None) -> KubeConfig:
+    """Load the configuration; ``kubeconfig`` is the file that the user named, if any.
+
+    Raises KubeConfigError when none was found, or when the one that counts is broken.
+    """
+    files = _files(kubeconfig)
+    return _from_service_account() if files is None else await _from_files(files, kubeconfig)
+
+
+def _files(kubeconfig: str | None) -> str | None:
+    """The file or files (as in ``KUBECONFIG``) to read; None for the service account."""
+    if kubeconfig:
+        if not Path(kubeconfig).expanduser().is_file():
+            raise KubeConfigError(f"kubeconfig {kubeconfig}: no such file; check --kubeconfig")
+        return kubeconfig
+    if _in_pod():
+        return None
+    named = os.environ.get("KUBECONFIG", "")
+    if any(Path(path).expanduser().is_file() for path in named.split(os.pathsep) if path):
+        return named
+    usual = Path.home() / ".kube" / "config"
+    if not named and usual.is_file():
+        return str(usual)
+    raise KubeConfigError(
+        f"no cluster configuration: not in a pod (no {SERVICE_ACCOUNT}/token), "
+        + (f"KUBECONFIG={named} names no file that exists" if named else f"no {usual}")
+        + "; name a file with --kubeconfig FILE, or try `dynsched demo`, which needs no cluster"
+    )
+
+
+def _in_pod() -> bool:
+    return bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and (SERVICE_ACCOUNT / "token").is_file()
+
+
+def _from_service_account() -> KubeConfig:
+    configuration = Configuration()
+    try:
+        loader = InClusterConfigLoader(  # type: ignore[no-untyped-call]
+            token_filename=str(SERVICE_ACCOUNT / "token"),
+            cert_filename=str(SERVICE_ACCOUNT / "ca.crt"),
+            try_refresh_token=False,  # we reload as a whole
+        )
+        loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
+    except _READ_ERRORS as error:
+        raise KubeConfigError(
+            f"service account in {SERVICE_ACCOUNT}: {_one_line(error)}; "
+            "check automountServiceAccountToken, or name a file with --kubeconfig"
+        ) from error
+    namespace = SERVICE_ACCOUNT / "namespace"
+    return _finished(
+        configuration,
+        source="service account",
+        namespace=namespace.read_text().strip() if namespace.is_file() else "",
+        asked=None,
+        refresh_at=time.monotonic() + TOKEN_MAX_AGE,
+    )
+
+
+async def _from_files(paths: str, asked: str | None) -> KubeConfig:
+    configuration = Configuration()
+    try:
+        loader = await load_kube_config(  # type: ignore[no-untyped-call]
+            config_file=paths, client_configuration=configuration, persist_config=False
+        )
+        context: Mapping[str, Any] = loader.current_context["context"]
+    except _READ_ERRORS as error:
+        raise KubeConfigError(
+            f"kubeconfig {paths}: {_one_line(error)}; see `kubectl config view` "
+            "and `kubectl config get-contexts`"
+        ) from error
+    user: Mapping[str, Any] = getattr(loader._user, "value", loader._user) or {}  # noqa: SLF001 - no public way
+    if "exec" in user and not (configuration.api_key or configuration.cert_file):
+        command = (user["exec"] or {}).get("command", "?")
+        raise KubeConfigError(
+            f"kubeconfig {paths}: the exec plugin {command} gave no credentials; run it by hand"
+        )
+    return _finished(
+        configuration,
+        source=f"kubeconfig {paths}",
+        namespace=context.get("namespace") or "",
+        asked=asked,
+        refresh_at=_refresh_at(user, getattr(loader, "exec_plugin_expiry", None)),
+    )
+
+
+def _refresh_at(user: Mapping[str, Any], expiry: datetime | None) -> float | None:
+    """When to read again: a token file each minute, a plugin's token a minute before its end
+    (but not more often than once a minute, whatever the plugin says).
+    """
+    now = time.monotonic()
+    if expiry is not None:
+        left = (expiry - datetime.now(UTC)).total_seconds()
+        return now + max(left - TOKEN_MAX_AGE, TOKEN_MAX_AGE)
+    return now + TOKEN_MAX_AGE if "tokenFile" in user else None
+
+
+def _finished(
+    configuration: Configuration,
+    *,
+    source: str,
+    namespace: str,
+    asked: str | None,
+    refresh_at: float | None,
+) -> KubeConfig:
+    if "BearerToken" in configuration.api_key:
+        # A file may end in a newline; a header may not.
+        configuration.api_key["BearerToken"] = configuration.api_key["BearerToken"].strip()
+    # As client-go: a CA without an authority key identifier (old kubeadm) is still a CA.
+    configuration.disable_strict_ssl_verification = True
+    return KubeConfig(source, namespace or "default", asked, refresh_at, configuration)
+
+
+def _one_line(error: BaseException) -> str:
+    """The error in one line. The package names a part of the file by its whole content, tokens
+    and all (`... in FILE/{'name': ..., 'user': {'token': ...`): nothing after a brace is shown.
+    """
+    text = str(error).partition("{")[0] or type(error).__name__
+    return " ".join(text.split()).removeprefix("Invalid kube-config file. ").rstrip("/ ")

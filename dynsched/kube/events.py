@@ -1,0 +1,212 @@
+"""Events on nodes, for `kubectl describe node`: best effort, never in anybody's way.
+
+As client-go does it: one object per node and reason, whose count, time and message move on while
+it happens again within a window; a bounded queue; a rate that a thousand marks do not exceed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from dynsched.core.errors import ClusterError
+from dynsched.core.keys import FIELD_MANAGER
+from dynsched.core.model import Node
+from dynsched.kube.client import EVENT_NAMESPACE, KubeClient
+
+logger = logging.getLogger(__name__)
+
+WINDOW: Final = 600.0
+"""Seconds after its last time for which an Event is continued instead of begun anew."""
+
+QUEUE: Final = 2000
+"""Events that wait at most, and that are remembered for continuing. The oldest goes first."""
+
+RATE: Final = 20.0
+"""Events a second in the long run."""
+
+BURST: Final = 100
+"""Events that may go out at once after a quiet time."""
+
+FLUSH: Final = 2.0
+"""Seconds that `NodeEvents.close` waits for what is queued."""
+
+_MESSAGE_BYTES: Final = 1024
+_NAME_CHARACTERS: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """Two Events are equal when these are."""
+
+    node: str
+    uid: str
+    reason: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Happening:
+    """What is to be told of one key: the last message, and how often since when."""
+
+    message: str
+    count: int
+    first: float
+    last: float
+    name: str = ""
+
+
+class NodeEvents:
+    """Posts Events in the background. Satisfies ``loop.EventSink``.
+
+    ``clock`` gives Unix seconds. ``dropped`` counts Events that the full queue lost, ``failed``
+    those that the API server did not take.
+    """
+
+    def __init__(
+        self, client: KubeClient, *, instance: str = "", clock: Callable[[], float] = time.time
+    ) -> None:
+        self.dropped = 0
+        self.failed = 0
+        self._client = client
+        self._instance = instance or socket.gethostname()
+        self._clock = clock
+        self._queue: OrderedDict[_Key, _Happening] = OrderedDict()
+        self._told: OrderedDict[_Key, _Happening] = OrderedDict()
+        self._awake = asyncio.Event()
+        self._worker: asyncio.Task[None] | None = None
+        self._closed = False
+        self._cause: str | None = None
+
+    def post(self, node: Node, *, reason: str, message: str, warning: bool = False) -> None:
+        """Queue one Event on ``node``, of type Warning or Normal. Never blocks, never raises.
+
+        One that still waits for the same node and reason takes the new message and counts twice.
+        """
+        if self._closed:
+            self.dropped += 1
+            return
+        now = self._clock()
+        key = _Key(node.name, node.uid, reason, "Warning" if warning else "Normal")
+        waiting = self._queue.get(key)
+        if waiting is not None:
+            self._queue[key] = replace(
+                waiting, message=message, count=waiting.count + 1, last=max(now, waiting.last)
+            )
+            return
+        if len(self._queue) >= QUEUE:
+            self.dropped += self._queue.popitem(last=False)[1].count
+        self._queue[key] = _Happening(message, 1, now, now)
+        self._awake.set()
+        if self._worker is None:
+            self._worker = asyncio.create_task(self._work(), name="node events")
+
+    async def close(self) -> None:
+        """Send what is queued, for FLUSH seconds at most; drop the rest."""
+        self._closed = True
+        self._awake.set()
+        if self._worker is not None:
+            await asyncio.wait({self._worker}, timeout=FLUSH)
+            self._worker.cancel()
+            await asyncio.gather(self._worker, return_exceptions=True)
+        self.dropped += sum(happening.count for happening in self._queue.values())
+        self._queue.clear()
+
+    async def _work(self) -> None:
+        allowed, filled = float(BURST), time.monotonic()
+        while self._queue or not self._closed:
+            if not self._queue:
+                self._awake.clear()
+                await self._awake.wait()
+                continue
+            now = time.monotonic()
+            allowed, filled = min(float(BURST), allowed + (now - filled) * RATE), now
+            if allowed < 1:
+                await asyncio.sleep((1 - allowed) / RATE)
+                continue
+            allowed -= 1
+            await self._tell(*self._queue.popitem(last=False))
+
+    async def _tell(self, key: _Key, new: _Happening) -> None:
+        try:
+            told = await self._continued(key, new) or await self._begun(key, new)
+        except asyncio.CancelledError:
+            self.dropped += new.count
+            raise
+        except ClusterError as error:
+            self.failed += new.count
+            self._log_once(str(error))
+        except Exception:
+            self.failed += new.count
+            logger.exception("an Event on node %s could not be posted", key.node)
+        else:
+            self._cause = None
+            self._told[key] = told
+            self._told.move_to_end(key)
+            if len(self._told) > QUEUE:
+                self._told.popitem(last=False)
+
+    async def _continued(self, key: _Key, new: _Happening) -> _Happening | None:
+        """The Event that is there already, moved on; None where there is none."""
+        old = self._told.pop(key, None)
+        if old is None or new.first - old.last > WINDOW:
+            return None
+        told = replace(old, message=new.message, count=old.count + new.count, last=new.last)
+        body = {
+            "count": told.count,
+            "lastTimestamp": _timestamp(told.last),
+            "message": _shortened(told.message),
+        }
+        return told if await self._client.patch_event(told.name, body) else None
+
+    async def _begun(self, key: _Key, new: _Happening) -> _Happening:
+        told = replace(new, name=f"{key.node[:_NAME_CHARACTERS].rstrip('-.')}.{uuid.uuid4().hex}")
+        await self._client.create_event(self._body(key, told))
+        return told
+
+    def _body(self, key: _Key, told: _Happening) -> Mapping[str, Any]:
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": told.name, "namespace": EVENT_NAMESPACE},
+            "involvedObject": {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "name": key.node,
+                "uid": key.uid,
+            },
+            "type": key.kind,
+            "reason": key.reason,
+            "message": _shortened(told.message),
+            "source": {"component": FIELD_MANAGER},
+            "reportingComponent": FIELD_MANAGER,
+            "reportingInstance": self._instance,
+            "firstTimestamp": _timestamp(told.first),
+            "lastTimestamp": _timestamp(told.last),
+            "count": told.count,
+        }
+
+    def _log_once(self, cause: str) -> None:
+        if cause != self._cause:
+            self._cause = cause
+            logger.warning("Events are lost: %s", cause)
+
+
+def _timestamp(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _shortened(message: str) -> str:
+    """The message within the API server's limit, which is one of bytes."""
+    data = message.encode()
+    if len(data) <= _MESSAGE_BYTES:
+        return message
+    return data[: _MESSAGE_BYTES - 3].decode(errors="ignore") + "…"

@@ -1,0 +1,137 @@
+"""What went wrong in a call to the API server, as one line for a person and a class for the code.
+
+No header, token or query ever gets into a message.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final
+
+import aiohttp
+import msgspec
+
+from dynsched.core.errors import ClusterError, ConflictError, ForbiddenError, NodeGoneError
+
+_USER: Final = re.compile(r'User "([^"]+)"')
+_LONGEST: Final = 300
+"""Characters of the API server's own words that are passed on."""
+
+
+class SetupError(ClusterError):
+    """Waiting will not help: the credentials, the certificates or the address are wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call, as RBAC names it (``verb`` ``resource``) and as HTTP does."""
+
+    verb: str
+    resource: str
+    method: str
+    path: str
+    name: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.resource}" + (f" {self.name}" if self.name else "")
+
+
+def from_status(call: Call, server: str, status: int, body: bytes) -> ClusterError:
+    """The error for an answer with a status of 300 or more."""
+    said = _said(body)
+    where = f"cannot {call}: {server} answered {status}"
+    failure: ClusterError
+    match status:
+        case HTTPStatus.UNAUTHORIZED:
+            failure = SetupError(
+                f"{where}: the credentials were not accepted; log in again, "
+                "or in a pod check its service account"
+            )
+        case HTTPStatus.FORBIDDEN:
+            failure = forbidden(call, server, said.removeprefix(": "))
+        case HTTPStatus.NOT_FOUND if call.name:
+            failure = NodeGoneError(f"cannot {call}: it is gone (404)")
+        case HTTPStatus.NOT_FOUND:
+            failure = SetupError(
+                f"{where} for {call.path}: is this the URL of a Kubernetes API server?"
+            )
+        case HTTPStatus.CONFLICT:
+            failure = ConflictError(f"cannot {call}: it changed since it was observed (409)")
+        case HTTPStatus.TOO_MANY_REQUESTS:
+            failure = ClusterError(f"{where}: too many requests, also when tried again")
+        case _ if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            failure = ClusterError(f"{where}{said}; look at the API server's health and logs")
+        case _:
+            failure = ClusterError(f"{where}{said}")
+    return failure
+
+
+def from_exception(call: Call, server: str, error: BaseException, timeout: float) -> ClusterError:
+    """The error for a call that got no whole answer. ``timeout`` is in seconds."""
+    where = f"cannot {call}: {server}"
+    match error:
+        case aiohttp.ClientConnectorCertificateError() | ssl.SSLCertVerificationError():
+            cause = getattr(error, "certificate_error", error)
+            reason = getattr(cause, "verify_message", None) or type(cause).__name__
+            return SetupError(
+                f"{where}: its certificate is not trusted ({reason}); "
+                "check the CA in the kubeconfig and the server's name"
+            )
+        case aiohttp.ClientConnectorDNSError():
+            return ClusterError(f"{where}: no such host; check the server's URL and DNS")
+        case aiohttp.ClientConnectorSSLError():
+            return SetupError(f"{where}: the TLS handshake failed; is it https, or another port?")
+        case aiohttp.ClientConnectorError():
+            why = (error.os_error.strerror or "").lower() or "no connection"
+            return ClusterError(f"{where}: {_connection(why)}; is the API server up?")
+        case TimeoutError():
+            return ClusterError(
+                f"{where}: no answer within {timeout:g} s; is the API server up and reachable?"
+            )
+        case _:
+            kind = type(error).__name__
+            return ClusterError(f"{where}: the connection broke before the answer ({kind})")
+
+
+def not_json(call: Call, server: str) -> ClusterError:
+    """The error for an answer that is not what an API server says."""
+    return SetupError(
+        f"cannot {call}: {server} answered something that is not JSON; "
+        "is this a Kubernetes API server, or a proxy's login page?"
+    )
+
+
+def forbidden(call: Call, server: str, said: str) -> ForbiddenError:
+    """The error for a 403; ``said`` is the message of the API server's Status, if any."""
+    if said and "cannot " not in said:
+        # An admission policy or a webhook, not RBAC: a role would not help.
+        return ForbiddenError(f"cannot {call}: {server} refused: {said}")
+    user = _USER.search(said)
+    who = f" --as={user.group(1)}" if user else ""
+    return ForbiddenError(
+        f"may not {call.verb} {call.resource}: {server} answered 403"
+        + (f": {said}" if said else "")
+        + f"; check with `kubectl auth can-i {call.verb} {call.resource}{who}`, "
+        "grant with `kubectl apply -k manifests/base` (its ClusterRole)"
+    )
+
+
+def _connection(why: str) -> str:
+    # "connect call failed ('127.0.0.1', 1)" is asyncio's wording of a refusal on every address.
+    return "connection refused" if "connect call failed" in why else why
+
+
+def _said(body: bytes) -> str:
+    """`: message` of a Status object; nothing for anything else (who knows what it carries)."""
+    try:
+        status: Any = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ""
+    if not isinstance(status, Mapping) or not isinstance(status.get("message"), str):
+        return ""
+    text = " ".join(status["message"].split())
+    return ": " + (text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…")

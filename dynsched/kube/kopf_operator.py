@@ -1,0 +1,233 @@
+"""kopf, embedded: it lists and watches Nodes, and does nothing else to them.
+
+kopf runs in a thread with an event loop of its own. In ours it would take over SIGTERM, cancel
+every task that was made after it (a web server's open connections among them, after waiting five
+seconds for each), and hold up the HTTP answers while it decodes a list. In a thread it does none
+of these, and what it sees comes over one function call an event.
+
+What keeps kopf's hands off the nodes, each necessary: `on.event` handlers only (all others write
+annotations or finalizers), returning None (a result would be written to the status), storages
+that store nothing, and a finalizer name that no other kopf operator uses: kopf *removes* the one
+it is configured with from any object that it needs no finalizer on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import logging
+import math
+import ssl
+import threading
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
+from typing import Any, Final, cast
+
+import aiohttp
+import kopf
+
+from dynsched.core.errors import ClusterError
+from dynsched.kube import failures
+from dynsched.kube.config import TOKEN_MAX_AGE, KubeConfig
+from dynsched.kube.failures import Call
+from dynsched.kube.kopf_settings import quiet_kopf, settings
+from dynsched.kube.transport import LIST_TIMEOUT, USER_AGENT, jittered
+
+logger = logging.getLogger(__name__)
+
+STOP_TIMEOUT: Final = 2.5
+"""Seconds that a clean end of kopf may take; then its thread is left behind (it is a daemon)."""
+
+_SERVER_ERRORS: Final = 500
+_PASSING: Final = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.GONE)
+_WATCH: Final = Call("watch", "nodes", "GET", "/api/v1/nodes")
+
+Observer = Callable[[str | None, Mapping[str, Any]], None]
+"""Called with an event's type (None for a listed object) and its raw Node, in kopf's thread.
+Must not block and must not raise."""
+
+
+class WatchBrokenError(ClusterError):
+    """The watch ended for a cause that may pass: start it again."""
+
+
+class NodeOperator:
+    """One life of the kopf operator; `run` may be called once."""
+
+    def __init__(self, config: KubeConfig, observer: Observer) -> None:
+        self._config = config
+        self._observer = observer
+        self._ended: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self._lock = threading.Lock()
+        self._stop: Callable[[], object] | None = None
+        self._stopped = False
+        self._sessions: list[aiohttp.ClientSession] = []
+        self._last_login = -math.inf
+        self._hasty_logins = 0
+        self._next_watch = 0.0
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Watch until ``stop`` is set; back within STOP_TIMEOUT then.
+
+        Raises WatchBrokenError when the watch ended for a cause that may pass, ForbiddenError
+        when watching is not allowed, ClusterError for whatever else ended it.
+        """
+        threading.Thread(target=self._thread, name="kopf", daemon=True).start()
+        ended: asyncio.Future[Any] = asyncio.wrap_future(self._ended)
+        stopping: asyncio.Future[Any] = asyncio.ensure_future(stop.wait())
+        try:
+            await asyncio.wait({ended, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            self._request_stop()
+            await asyncio.wait({ended}, timeout=STOP_TIMEOUT)
+        finally:
+            self._request_stop()
+            stopping.cancel()
+            if not ended.done():
+                logger.warning("the watch of nodes is still busy; its thread is left behind")
+                ended.cancel()
+        error = None if ended.cancelled() else ended.exception()
+        if not stop.is_set():
+            raise _explained(self._config.server, error) from error
+
+    def _thread(self) -> None:
+        try:
+            asyncio.run(self._operate())
+        except BaseException as error:  # noqa: BLE001 - it is raised again, in `run`
+            self._settle(error)
+        else:
+            self._settle(None)
+
+    def _settle(self, error: BaseException | None) -> None:
+        with contextlib.suppress(concurrent.futures.InvalidStateError):  # nobody waits any more
+            self._ended.set_exception(error) if error else self._ended.set_result(None)
+
+    async def _operate(self) -> None:
+        stop_flag = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            if self._stopped:
+                return
+            self._stop = lambda: loop.call_soon_threadsafe(stop_flag.set)
+        quiet_kopf()
+        try:
+            await kopf.operator(
+                registry=self._registry(),
+                settings=settings(),
+                clusterwide=True,
+                standalone=True,
+                stop_flag=stop_flag,
+                # Else kopf asks for the user's name, which an arbitrary UID in a pod has not.
+                identity=cast("Any", "dynsched"),
+            )
+        finally:
+            with self._lock:
+                self._stop = None
+            for session in self._sessions:  # those that kopf never came to use
+                await session.close()
+
+    def _request_stop(self) -> None:
+        with self._lock:
+            self._stopped = True
+            if self._stop is not None:
+                self._stop()
+
+    def _registry(self) -> kopf.OperatorRegistry:
+        registry = kopf.OperatorRegistry()
+
+        @kopf.on.login(registry=registry, id="login", backoff=TOKEN_MAX_AGE / 10)
+        async def login(**_: object) -> kopf.AiohttpSession:
+            return await self._login()
+
+        @kopf.on.event("", "v1", "nodes", registry=registry, id="observe")
+        async def observe(event: kopf.RawEvent, **_: object) -> None:
+            self._observer(event["type"], cast("Mapping[str, Any]", event["object"]))
+
+        return registry
+
+    async def _login(self) -> kopf.AiohttpSession:
+        """A session with the credentials as they are now. kopf asks at the start, when the last
+        answer expired (between two requests, so no stream is cut) and after a 401.
+        """
+        since = time.monotonic() - self._last_login
+        if since < TOKEN_MAX_AGE / 2:
+            # The API server may go on saying 401; kopf itself would ask again at once, for ever.
+            self._hasty_logins += 1
+            await asyncio.sleep(jittered(2.0 ** min(self._hasty_logins, 5)))
+        else:
+            self._hasty_logins = 0
+        if self._sessions:
+            self._config = await self._config.reload()
+        self._last_login = time.monotonic()
+        rotates = self._config.refresh_at is not None
+        session = self._session(self._config)
+        self._sessions = [one for one in self._sessions if not one.closed] + [session]
+        return kopf.AiohttpSession(
+            server=self._config.configuration.host,
+            aiohttp_session=session,
+            expiration=datetime.now(UTC) + timedelta(seconds=TOKEN_MAX_AGE) if rotates else None,
+        )
+
+    def _session(self, config: KubeConfig) -> aiohttp.ClientSession:
+        headers = {"User-Agent": USER_AGENT}
+        if config.authorization:
+            headers["Authorization"] = config.authorization
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ssl=_tls(config)),
+            headers=headers,
+            proxy=config.configuration.proxy,
+            trust_env=not config.loopback,
+            middlewares=[self._middleware],
+        )
+
+    async def _middleware(
+        self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        """What kopf cannot be told otherwise: the TLS server name of the kubeconfig, and a pause
+        between two watch requests (when the server accepts and closes each, it makes none).
+        """
+        if self._config.configuration.tls_server_name:
+            request.server_hostname = self._config.configuration.tls_server_name
+        if request.url.query.get("watch"):
+            await asyncio.sleep(max(0.0, self._next_watch - time.monotonic()))
+            self._next_watch = time.monotonic() + jittered(1.0)
+        return await handler(request)
+
+
+def _tls(config: KubeConfig) -> ssl.SSLContext | bool:
+    """As `kubernetes.aio` makes it for its own connections."""
+    wanted = config.configuration
+    if not wanted.host.startswith("https"):
+        return True
+    context = ssl.create_default_context(cafile=wanted.ssl_ca_cert, cadata=wanted.ca_cert_data)
+    if wanted.cert_file:
+        context.load_cert_chain(wanted.cert_file, keyfile=wanted.key_file)
+    if not wanted.verify_ssl:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return context
+
+
+def _explained(server: str, error: BaseException | None) -> ClusterError:
+    """Why kopf ended, for a person, and whether it may be started again."""
+    status = getattr(error, "status", None)  # of kopf's APIError, which is not public
+    said = " ".join(str(error).split())[:300]
+    failure: ClusterError
+    if error is None:
+        failure = ClusterError("the watch of nodes ended by itself")
+    elif status == HTTPStatus.FORBIDDEN:
+        failure = failures.forbidden(_WATCH, server, str(getattr(error, "message", None) or ""))
+    elif isinstance(error, aiohttp.ClientConnectionError | TimeoutError):
+        # The cause may be a certificate: that, too, may be put right while we wait.
+        lost = failures.from_exception(_WATCH, server, error, LIST_TIMEOUT)
+        failure = WatchBrokenError(str(lost))
+    elif isinstance(error, kopf.LoginError):
+        failure = WatchBrokenError(f"cannot {_WATCH}: {server} does not accept the credentials")
+    elif isinstance(status, int) and (status in _PASSING or status >= _SERVER_ERRORS):
+        failure = WatchBrokenError(f"cannot {_WATCH}: {server} answered {status}")
+    else:
+        failure = ClusterError(f"the watch of nodes ended: {type(error).__name__}: {said}")
+    return failure

@@ -1,0 +1,258 @@
+"""One call to the API server: login, time limit, few at once, bounded retries, clear errors.
+
+Built on `kubernetes.aio`'s ApiClient, below its generated API classes: importing CoreV1Api alone
+costs 25 MB, and its typed models break on objects that are newer than they are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Collection, Mapping
+from http import HTTPStatus
+from typing import Any, Final, NamedTuple
+
+import aiohttp
+import msgspec
+from kubernetes.aio.client import ApiClient
+
+from dynsched import __version__
+from dynsched.core.errors import ClusterError
+from dynsched.kube import failures
+from dynsched.kube.config import KubeConfig, KubeConfigError
+from dynsched.kube.failures import Call, SetupError
+
+logger = logging.getLogger(__name__)
+
+USER_AGENT: Final = f"dynsched/{__version__}"
+
+IN_FLIGHT: Final = 20
+"""Calls at once. More does not make 1,000 patches faster, and crowds others out of the server."""
+
+TIMEOUT: Final = 10.0
+LIST_TIMEOUT: Final = 30.0
+CONNECT_TIMEOUT: Final = 5.0
+
+ATTEMPTS: Final = 3
+"""How often one call is sent at most."""
+
+LONGEST_PAUSE: Final = 10.0
+"""A Retry-After beyond this many seconds is not waited for; the next tick will come back."""
+
+LONGEST_CLOSED: Final = 5.0
+"""Seconds for which, at most, calls fail at once after the server could not be reached."""
+
+RELOGIN_GAP: Final = 5.0
+"""Seconds between two logins after a 401: an exec plugin is a process each time."""
+
+
+class Answer(NamedTuple):
+    """The status of an answer, and its decoded body where the status is 2xx."""
+
+    status: int
+    body: Any
+
+
+class _Raw(NamedTuple):
+    status: int
+    retry_after: float
+    data: bytes
+    authorization: str | None
+
+
+class _Gate:
+    """What befell one call, for all others: wait a moment, or do not even try.
+
+    Without it an outage would cost connection attempts per node, and its end a storm of writes.
+    Times are on the clock of `time.monotonic`.
+    """
+
+    def __init__(self) -> None:
+        self._paused_until = 0.0
+        self._closed_until = 0.0
+        self._last_loss = 0.0
+        self._losses = 0
+        self._error: ClusterError | None = None
+        self._lost = ""
+
+    async def passed(self, call: Call) -> float:
+        """Wait while paused; fail at once, for the cause that closed it, while closed. The time."""
+        wait = self._paused_until - time.monotonic()
+        if wait > 0:
+            await asyncio.sleep(wait + jittered(0.2))
+        if self._error is not None and time.monotonic() < self._closed_until:
+            raise type(self._error)(str(self._error).replace(self._lost, str(call), 1))
+        return time.monotonic()
+
+    def pause(self, seconds: float) -> None:
+        self._paused_until = max(self._paused_until, time.monotonic() + seconds)
+
+    def lost(self, call: Call, error: ClusterError, *, began: float, hopeless: bool) -> None:
+        """A call got no answer. The first losses in a row pause all calls, further ones close."""
+        now = time.monotonic()
+        if began < self._last_loss:
+            return  # it was under way when another was lost: both tell of the same
+        self._last_loss = now
+        self._losses += ATTEMPTS if hopeless else 1
+        further = self._losses - ATTEMPTS
+        if further < 0:
+            self.pause(jittered(0.1 * 2**self._losses))
+        else:
+            self._error, self._lost = error, str(call)
+            self._closed_until = now + jittered(min(LONGEST_CLOSED, 0.25 * 2 ** min(further, 10)))
+
+    def answered(self) -> None:
+        self._losses, self._error = 0, None
+
+
+class KubeApi:
+    """Calls to one API server. Its slots and its back-off are shared by all its calls, so what
+    must not wait behind a thousand patches (leader election) wants an instance of its own.
+
+    Made and used inside one running event loop; closed with `close`.
+    """
+
+    def __init__(self, config: KubeConfig, *, in_flight: int = IN_FLIGHT) -> None:
+        self.config = config
+        self._slots = asyncio.Semaphore(in_flight)
+        self._login = asyncio.Lock()
+        self._last_login = time.monotonic()
+        self._gate = _Gate()
+        # trust_env: the proxies of the environment; NO_PROXY counts, and loopback never has one.
+        config.configuration.client_session_kwargs = {"trust_env": not config.loopback}
+        config.configuration.connection_pool_maxsize = in_flight
+        self._client = ApiClient(config.configuration)
+        self._client.user_agent = USER_AGENT
+
+    async def close(self) -> None:
+        """Close the connections. Calls after this fail."""
+        await self._client.close()  # type: ignore[no-untyped-call]
+
+    async def call(
+        self,
+        call: Call,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        accept: Collection[int] = (),
+        resend: bool = True,
+        shape: Any = Any,
+        timeout: float = TIMEOUT,  # noqa: ASYNC109 - of one HTTP exchange
+    ) -> Answer:
+        """Send, and again after a 429, a 401 that a new login may cure and, where ``resend`` says
+        that twice does no harm, a 5xx or a lost connection (never after a timeout).
+
+        Statuses in ``accept`` are answers like 2xx; all others raise. ``shape`` is the msgspec
+        type to decode a 2xx answer to: what it does not name costs no memory. ``timeout`` is in
+        seconds.
+        Raises ClusterError, or its subclass for the status: see `dynsched.kube.failures`.
+        """
+        for attempt in range(1, ATTEMPTS + 1):
+            began = time.monotonic()
+            try:
+                async with self._slots:
+                    # Inside the slot: what waited in line must see what befell those before it.
+                    began = await self._gate.passed(call)
+                    raw = await self._send(call, query, body, headers, timeout)
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                failure = failures.from_exception(call, self.config.server, error, timeout)
+                hopeless = isinstance(failure, SetupError) or isinstance(error, TimeoutError)
+                self._gate.lost(call, failure, began=began, hopeless=hopeless)
+                if attempt == ATTEMPTS or hopeless or not resend:
+                    raise failure from error
+            else:
+                self._gate.answered()
+                if raw.status < HTTPStatus.MULTIPLE_CHOICES:
+                    return Answer(raw.status, self._decoded(call, raw, shape))
+                if raw.status in accept:
+                    return Answer(raw.status, None)
+                if attempt == ATTEMPTS or not await self._may_send_again(raw, resend=resend):
+                    raise failures.from_status(call, self.config.server, raw.status, raw.data)
+        raise AssertionError  # the last attempt returned or raised
+
+    async def _send(
+        self,
+        call: Call,
+        query: Mapping[str, str] | None,
+        body: Mapping[str, Any] | None,
+        headers: Mapping[str, str] | None,
+        timeout: float,  # noqa: ASYNC109 - of one HTTP exchange
+    ) -> _Raw:
+        await self._login_when_due()
+        authorization = self.config.authorization
+        method, url, sent_headers, sent_body, _ = await self._client.param_serialize(
+            call.method,
+            call.path,
+            query_params=list((query or {}).items()),
+            header_params={"Accept": "application/json", **(headers or {})},
+            body=body,
+            auth_settings=["BearerToken"],
+        )
+        response = await self._client.call_api(
+            method,
+            url,
+            sent_headers,
+            body=sent_body,
+            _request_timeout=aiohttp.ClientTimeout(
+                total=timeout, sock_connect=min(timeout, CONNECT_TIMEOUT)
+            ),
+        )
+        data = await response.read()  # type: ignore[no-untyped-call]
+        return _Raw(response.status, _retry_after(response.headers), data, authorization)
+
+    async def _may_send_again(self, raw: _Raw, *, resend: bool) -> bool:
+        if raw.status == HTTPStatus.UNAUTHORIZED:
+            return await self._login_again(raw.authorization)
+        if raw.status == HTTPStatus.TOO_MANY_REQUESTS:
+            # The server speaks to this client, not to this call: all of its calls wait.
+            self._gate.pause(min(raw.retry_after, LONGEST_PAUSE))
+            return raw.retry_after <= LONGEST_PAUSE
+        if resend and raw.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            self._gate.pause(jittered(0.4))
+            return True
+        return False
+
+    async def _login_when_due(self) -> None:
+        due = self.config.refresh_at
+        if due is not None and time.monotonic() >= due:
+            async with self._login:
+                if self.config.refresh_at == due:
+                    await self._reload()
+
+    async def _login_again(self, refused: str | None) -> bool:
+        """Whether there are other credentials than the refused ones now."""
+        async with self._login:
+            stale = self.config.authorization == refused
+            if stale and time.monotonic() - self._last_login >= RELOGIN_GAP:
+                await self._reload()
+        return self.config.authorization != refused
+
+    async def _reload(self) -> None:
+        self._last_login = time.monotonic()
+        try:
+            self.config = await self.config.reload()
+        except KubeConfigError as error:
+            # What we have may still be good; if it is not, the server will say so.
+            logger.warning("credentials could not be read again: %s", error)
+            return
+        self._client.configuration.api_key = self.config.configuration.api_key
+
+    def _decoded(self, call: Call, raw: _Raw, shape: Any) -> Any:
+        try:
+            return msgspec.json.decode(raw.data, type=shape)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise failures.not_json(call, self.config.server) from error
+
+
+def jittered(seconds: float) -> float:
+    """Between half of ``seconds`` and all of it, so that many clients do not return as one."""
+    return seconds * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, guards nothing
+
+
+def _retry_after(headers: Mapping[str, str]) -> float:
+    """Seconds; 1 where the server does not say (the date form is not used by Kubernetes)."""
+    value = headers.get("Retry-After", "")
+    return float(value) if value.isdecimal() else 1.0

@@ -1,0 +1,24 @@
+"""Samples from Prometheus, or from anything that answers its query API.
+
+    PrometheusSource(PrometheusConfig("http://prometheus:9090")).query(rule) -> QueryResult
+
+The promises of this package:
+
+- A query never raises for what the server, the network or a credential file does: it comes back
+  with ``error``, one line that says what is wrong, where, and what to do. No answer is read as
+  zero load.
+- A query ends within ``PrometheusConfig.timeout``, whatever the server does.
+- One query is one HTTP request: nothing is retried. (POST is tried first; a server that refuses
+  the method itself is asked again by GET, and by GET only from then on.)
+- No credential appears in an error, a warning, a log line or a repr.
+
+``config`` what to ask and with which credentials; ``transport`` one HTTP exchange on a thread that
+can be ended from outside; ``failures`` the words for what went wrong; ``wire`` the JSON;
+``source`` the asynchronous face.
+"""
+
+from dynsched.sources.prometheus.config import PrometheusConfig
+from dynsched.sources.prometheus.source import PrometheusSource
+from dynsched.sources.prometheus.wire import RangeResult, RangeSeries
+
+__all__ = ["PrometheusConfig", "PrometheusSource", "RangeResult", "RangeSeries"]

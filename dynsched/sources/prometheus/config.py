@@ -1,0 +1,200 @@
+"""Where Prometheus is, and how to be let in. Checked when made; files are read at each query."""
+
+from __future__ import annotations
+
+import base64
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from dynsched.sources.prometheus.failures import QueryFailedError, file_problem
+
+DEFAULT_TIMEOUT: Final = 10.0
+_SECRET_LIMIT: Final = 64 * 1024  # bytes; a credential file that is larger is some other file
+_TOKEN: Final = re.compile(r"[!-~]+")  # what can stand in a header: visible ASCII
+_HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_FRAMING: Final = {"connection", "content-length", "content-type", "transfer-encoding"}
+# Shorter ones are no secrets, and blotting them out would make a server's message unreadable.
+_SHORTEST_SECRET: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """The headers that one request carries, and the strings that must never be shown."""
+
+    headers: Mapping[str, str] = field(repr=False)
+    secrets: tuple[str, ...] = field(repr=False)
+
+    def redact(self, text: str) -> str:
+        """``text`` without any of the secrets: a server may echo what it was sent."""
+        for secret in sorted(self.secrets, key=len, reverse=True):
+            if len(secret) >= _SHORTEST_SECRET:
+                text = text.replace(secret, "***")
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class PrometheusConfig:
+    """One Prometheus. ``timeout`` is the whole time of a query, in seconds.
+
+    ``url`` may have a path prefix and a trailing slash; a user and password in it become
+    ``username`` and ``password``, and ``url`` is kept without them. At most one of the bearer
+    token, its file, and basic authentication is given. ``*_file`` are read anew when they change,
+    so a rotated token or certificate needs no restart. ``headers`` are sent with each request.
+    Without ``ca_file`` the bundle that REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE names is used, else
+    the public authorities. Raises ValueError with everything that is wrong.
+    """
+
+    url: str
+    timeout: float = DEFAULT_TIMEOUT
+    bearer_token: str | None = field(default=None, repr=False)
+    bearer_token_file: str | None = None
+    username: str | None = field(default=None, repr=False)
+    password: str | None = field(default=None, repr=False)
+    password_file: str | None = None
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    insecure_skip_verify: bool = False
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "headers", dict(self.headers))
+        problems = [*self._settle_url(), *self._auth_problems(), *self._header_problems()]
+        if not (math.isfinite(self.timeout) and self.timeout > 0):
+            problems.append(f"the Prometheus timeout is {self.timeout!r}: give seconds above 0")
+        if bool(self.cert_file) != bool(self.key_file):
+            given, missing = ("certificate", "key") if self.cert_file else ("key", "certificate")
+            problems.append(f"the client {given} file needs the client {missing} file too")
+        if self.insecure_skip_verify and self.ca_file:
+            problems.append("a CA file and skipping verification exclude each other: drop one")
+        if problems:
+            raise ValueError("; ".join(problems))
+
+    def _settle_url(self) -> list[str]:
+        """Move the URL's user and password out of it; what is wrong with it."""
+        if problem := _url_problem(self.url):
+            # Whatever is wrong, the message must not repeat a password that stands in the URL.
+            shown = _shown(self.url)
+            return [f"Prometheus URL {shown!r}: {problem}"]
+        parts = urlsplit(self.url)
+        userinfo, at, address = parts.netloc.rpartition("@")
+        object.__setattr__(self, "url", f"{parts.scheme}://{address}{parts.path.rstrip('/')}")
+        if not at:
+            return []
+        if self.username is not None or self.password is not None or self.password_file:
+            return [f"Prometheus URL {self.url!r}: it has a user in it, and one is given apart"]
+        user, _, password = userinfo.partition(":")
+        object.__setattr__(self, "username", unquote(user))
+        object.__setattr__(self, "password", unquote(password))
+        return []
+
+    def _auth_problems(self) -> list[str]:
+        ways = {
+            "a bearer token": self.bearer_token is not None,
+            "a bearer token file": bool(self.bearer_token_file),
+            "basic authentication": self.username is not None,
+            "an Authorization header": any(n.lower() == "authorization" for n in self.headers),
+        }
+        given = [way for way, is_given in ways.items() if is_given]
+        problems = []
+        if len(given) > 1:
+            problems.append(f"{' and '.join(given)} exclude each other: give one")
+        if self.bearer_token is not None and not _TOKEN.fullmatch(self.bearer_token):
+            problems.append("the bearer token is empty or has a space or line break in it")
+        passwords = [self.password is not None, bool(self.password_file)]
+        if all(passwords):
+            problems.append("a password and a password file exclude each other: give one")
+        if self.username is None and any(passwords):
+            problems.append("a password without a user name: give both")
+        if self.username is not None and not any(passwords):
+            problems.append("a user name without a password or a password file: give both")
+        if self.username is not None and ":" in self.username:
+            problems.append("the user name has a colon in it: basic authentication has no such")
+        return problems
+
+    def _header_problems(self) -> list[str]:
+        problems = []
+        for name, value in self.headers.items():
+            if not _HEADER_NAME.fullmatch(name):
+                problems.append(f"header {name!r}: this is no header name")
+            elif name.lower() in _FRAMING:
+                problems.append(f"header {name}: it belongs to the transport and cannot be set")
+            elif value != value.strip() or not value.isprintable() or not value.isascii():
+                problems.append(f"header {name}: its value must be printable ASCII, no end spaces")
+        return problems
+
+    def credentials(self) -> Credentials:
+        """What a request made now carries. QueryFailedError when a file cannot be used now."""
+        authorization = self._authorization()
+        headers = dict(self.headers)
+        secrets = [part for value in headers.values() for part in (value, *value.split())]
+        if authorization is not None:
+            scheme, value, secret = authorization
+            headers["Authorization"] = f"{scheme} {value}"
+            secrets += [value, secret]
+        return Credentials(headers, tuple(secrets))
+
+    def _authorization(self) -> tuple[str, str, str] | None:
+        """Scheme, value, and the secret behind the value."""
+        if self.bearer_token_file:
+            token = read_secret(self.bearer_token_file, "bearer token", _TOKEN.fullmatch)
+            return "Bearer", token, token
+        if self.bearer_token is not None:
+            return "Bearer", self.bearer_token, self.bearer_token
+        if self.username is None:
+            return None
+        password = self.password or ""
+        if self.password_file:
+            password = read_secret(self.password_file, "password", str.isprintable)
+        # UTF-8, as RFC 7617 and Prometheus's own clients have it; requests would take Latin-1.
+        pair = base64.b64encode(f"{self.username}:{password}".encode())
+        return "Basic", pair.decode("ascii"), password
+
+
+def _shown(url: str) -> str:
+    return re.split(r"[?#]", url.rpartition("@")[2])[0]
+
+
+def _url_problem(url: str) -> str | None:
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port  # .port raises for a port that is no number
+        (host or "").encode("idna")
+    except ValueError:
+        return "the host or the port is malformed"
+    if "://" not in url:
+        return f"the scheme is missing; write http://{_shown(url)}"
+    if parts.scheme not in ("http", "https"):
+        return "only http:// and https:// are possible"
+    if not host or re.search(r"[\s\x00-\x1f]", url):
+        return "the host is missing, or there is a space in it"
+    if parts.query or parts.fragment:
+        return "it must end with the path, before ? and #"
+    return None
+
+
+def read_secret(path: str, what: str, fits: Callable[[str], object]) -> str:
+    """The secret in a file, without the white space around it.
+
+    Read at each query: it costs some microseconds, and there is no copy that could be stale.
+    QueryFailedError names the file and what is wrong with it, never what is in it.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            raw = file.read(_SECRET_LIMIT + 1)
+    except OSError as error:
+        raise QueryFailedError(file_problem(what, path, error)) from None
+    try:
+        secret = raw.decode().strip()
+    except UnicodeDecodeError:
+        raise QueryFailedError(f"the {what} file {path} is not text") from None
+    if not secret:
+        raise QueryFailedError(f"the {what} file {path} is empty; the next query reads it again")
+    if len(raw) > _SECRET_LIMIT or not fits(secret):
+        raise QueryFailedError(f"the {what} file {path} does not hold one {what} and nothing else")
+    return secret

@@ -1,0 +1,270 @@
+"""Prometheus's JSON, from bytes to samples. Nothing here raises but QueryFailedError.
+
+An answer: ``{"status", "data": {"resultType", "result"}, "warnings", "errorType", "error"}``.
+``infos`` (hints on the expression, since Prometheus 3) say nothing about completeness: not read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from dynsched.core.model import Sample
+from dynsched.sources.prometheus.failures import QueryFailedError, excerpt, one_line
+
+_T = TypeVar("_T")
+# As strconv.FormatFloat writes them. float() alone would take "1_0", " 1 " and "٣" as well.
+_NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|[iI]nf)|[nN]a[nN]")
+_MOST_WARNINGS: Final = 10
+_BY_NODE: Final = "give a vector with a sample for each node, as in `sum by (instance) (...)`"
+_WRONG_TYPE: Final = {
+    "scalar": f"the expression gives a scalar, which belongs to no node; {_BY_NODE}",
+    "string": f"the expression gives a string; {_BY_NODE}",
+    "matrix": "the expression gives a range of samples for each series; "
+    "put rate(...), avg_over_time(...) or the like around it",
+    "vector": "the answer to a range query is an instant vector; is this Prometheus's query API?",
+}
+
+
+class _Envelope(msgspec.Struct, gc=False):
+    status: str
+    data: msgspec.Raw = msgspec.Raw(b"null")
+    error: Any = None
+    error_type: Any = msgspec.field(name="errorType", default=None)
+    warnings: Any = None
+    is_partial: Any = msgspec.field(name="isPartial", default=None)  # VictoriaMetrics' cluster
+
+
+class _Data(msgspec.Struct, gc=False):
+    result_type: str = msgspec.field(name="resultType")
+    result: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _Series(msgspec.Struct, gc=False):
+    metric: dict[str, str]
+    value: tuple[float, str] | None = None
+    histogram: msgspec.Raw = msgspec.Raw(b"")
+
+
+class _Span(msgspec.Struct, gc=False):
+    metric: dict[str, str]
+    values: list[tuple[float, str]] = []
+    histograms: msgspec.Raw = msgspec.Raw(b"")
+
+
+_ENVELOPE: Final = msgspec.json.Decoder(_Envelope)
+_DATA: Final = msgspec.json.Decoder(_Data)
+_PIECES: Final = msgspec.json.Decoder(list[msgspec.Raw])
+_VECTOR: Final = msgspec.json.Decoder(list[_Series])
+_SERIES: Final = msgspec.json.Decoder(_Series)
+_MATRIX: Final = msgspec.json.Decoder(list[_Span])
+_SPAN: Final = msgspec.json.Decoder(_Span)
+# What msgspec raises for bytes that are not what was expected, however odd.
+_UNFIT: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """How the server's time maps to ours.
+
+    ``received`` is our clock when the answer came, ``date`` the server's (its Date header, whole
+    seconds; None without one), ``cached`` for how many seconds a cache in between had held it.
+    """
+
+    received: float
+    date: float | None = None
+    cached: float = 0.0
+
+    def local(self, timestamp: float) -> float:
+        """A sample's time by our clock, never later than now.
+
+        The age is taken between two readings of the server's own clock, so that a server whose
+        clock is minutes off has neither only stale samples nor samples from the future.
+        """
+        now = self.received if self.date is None else self.date
+        return self.received - max(0.0, now - timestamp) - self.cached
+
+
+@dataclass(frozen=True, slots=True)
+class RangeSeries:
+    """One series of a range query: labels, and (Unix seconds by the *server's* clock, value)."""
+
+    labels: Mapping[str, str]
+    points: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RangeResult:
+    """What a range query came to; as ``QueryResult``, with spans of time instead of samples."""
+
+    series: tuple[RangeSeries, ...] = ()
+    error: str | None = None
+    warnings: tuple[str, ...] = ()
+    duration: float = 0.0
+
+
+@dataclass(slots=True)
+class _Oddities:
+    """Series that could not be used: each reason with one example and how many there were."""
+
+    seen: dict[str, tuple[str, int]] = field(default_factory=dict)
+
+    def add(self, reason: str, labels: Mapping[str, str] | None, value: object = None) -> None:
+        example, count = self.seen.get(reason, ("", 0))
+        if not count:
+            example = _show(labels) + ("" if value is None else f" {one_line(repr(value), 40)}")
+        self.seen[reason] = (example, count + 1)
+
+    def lines(self) -> list[str]:
+        return [
+            f"{count} series left out: {reason}, as in {example}"
+            for reason, (example, count) in self.seen.items()
+        ]
+
+
+def _show(labels: Mapping[str, str] | None) -> str:
+    if labels is None:
+        return "one whose labels cannot be read"
+    return one_line("{" + ", ".join(f'{k}="{v}"' for k, v in labels.items()) + "}")
+
+
+def parse_vector(body: bytes, clocks: Clocks) -> tuple[tuple[Sample, ...], tuple[str, ...]]:
+    """The samples of an instant query's answer, and the warnings that make it a partial one.
+
+    A series that cannot be used is left out and told of in a warning; when there is no other,
+    that is an error. QueryFailedError for everything that is no instant vector.
+    """
+    raw, warnings = _open(body, "vector")
+    odd = _Oddities()
+    samples = []
+    for series in _decode_each(raw, _VECTOR, _SERIES, odd):
+        if series.value is None:
+            bare = not bytes(series.histogram)
+            odd.add("no value" if bare else "a native histogram, not a number", series.metric)
+            continue
+        timestamp, text = series.value
+        value = _number(text)
+        if value is None:
+            odd.add("the value is not a number", series.metric, text)
+            continue
+        samples.append(Sample(series.metric, value, clocks.local(timestamp)))
+    return tuple(samples), _warnings(warnings, odd, kept=bool(samples))
+
+
+def parse_matrix(body: bytes, _: Clocks) -> tuple[tuple[RangeSeries, ...], tuple[str, ...]]:
+    """The series of a range query's answer, and its warnings; otherwise as ``parse_vector``."""
+    raw, warnings = _open(body, "matrix")
+    odd = _Oddities()
+    kept = []
+    for span in _decode_each(raw, _MATRIX, _SPAN, odd):
+        points = [(at, value) for at, text in span.values if (value := _number(text)) is not None]
+        if bytes(span.histograms):
+            odd.add("a native histogram, not a number", span.metric)
+        elif len(points) < len(span.values):
+            odd.add("some values are not numbers", span.metric)
+        if points:
+            kept.append(RangeSeries(span.metric, tuple(points)))
+    return tuple(kept), _warnings(warnings, odd, kept=bool(kept))
+
+
+def server_error(body: bytes) -> str | None:
+    """``errorType: error`` of a body that is Prometheus's own error answer, else None."""
+    try:
+        envelope = _ENVELOPE.decode(body)
+    except _UNFIT:
+        return None
+    if envelope.status != "error":
+        return None
+    said = [one_line(str(each)) for each in (envelope.error_type, envelope.error) if each]
+    return ": ".join(said) or "an error without a text"
+
+
+def _open(body: bytes, wanted: str) -> tuple[msgspec.Raw, list[str]]:
+    """The result of a good answer of type ``wanted``, undecoded, and the server's warnings."""
+    if not body.strip():
+        raise QueryFailedError("the answer is empty; is this Prometheus's query API?")
+    if error := server_error(body):
+        raise QueryFailedError(error)
+    envelope = _fit(_ENVELOPE, body, body)
+    if envelope.status != "success":
+        raise QueryFailedError(f"the answer's status is {one_line(envelope.status)!r}")
+    data = _fit(_DATA, envelope.data, body)
+    if data.result_type != wanted:
+        kind = f"the result is a {one_line(data.result_type, 40)!r}, which is not known here"
+        raise QueryFailedError(_WRONG_TYPE.get(data.result_type, kind))
+    warnings = envelope.warnings or []
+    if not isinstance(warnings, list):
+        warnings = [warnings]
+    if envelope.is_partial is True:
+        warnings = [*warnings, "the server says that its answer is partial (isPartial)"]
+    return data.result, [one_line(str(each)) for each in warnings]
+
+
+def _fit(decoder: msgspec.json.Decoder[_T], part: bytes | msgspec.Raw, body: bytes) -> _T:
+    """Decode, or say what the body is instead."""
+    try:
+        return decoder.decode(part)
+    except msgspec.ValidationError as error:
+        raise QueryFailedError(
+            f"the answer is JSON, but not Prometheus's ({one_line(str(error))}); check the URL"
+        ) from None
+    except _UNFIT as error:
+        if body.lstrip()[:1] not in (b"{", b"["):
+            raise QueryFailedError(
+                f"the answer is no JSON but {excerpt(body) or 'binary data'}; "
+                "is the URL right, or is this a login page?"
+            ) from None
+        why = one_line(str(error)) or type(error).__name__
+        raise QueryFailedError(
+            f"the answer of {len(body)} bytes is damaged JSON ({why}); was it cut short?"
+        ) from None
+
+
+def _decode_each(
+    raw: msgspec.Raw,
+    whole: msgspec.json.Decoder[list[_T]],
+    single: msgspec.json.Decoder[_T],
+    odd: _Oddities,
+) -> list[_T]:
+    """All series at once where they are as they should be, else one by one without the odd ones."""
+    try:
+        return whole.decode(raw)
+    except _UNFIT:
+        pieces = _fit(_PIECES, raw, bytes(raw))
+    good = []
+    for piece in pieces:
+        try:
+            good.append(single.decode(piece))
+        except _UNFIT as error:
+            odd.add(f"not Prometheus's form ({one_line(str(error), 80)})", _labels(piece))
+    return good
+
+
+class _Labelled(msgspec.Struct):
+    metric: dict[str, str]
+
+
+def _labels(piece: msgspec.Raw) -> Mapping[str, str] | None:
+    try:
+        return msgspec.json.decode(piece, type=_Labelled).metric
+    except _UNFIT:
+        return None
+
+
+def _number(text: str) -> float | None:
+    """A value as it was sent, NaN and infinities too; None when it is no number."""
+    return float(text) if _NUMBER.fullmatch(text) else None
+
+
+def _warnings(said: list[str], odd: _Oddities, *, kept: bool) -> tuple[str, ...]:
+    lines = odd.lines()
+    if lines and not kept:
+        raise QueryFailedError(f"no series of the answer can be used: {'; '.join(lines[:3])}")
+    lines = [*said, *lines]
+    if len(lines) > _MOST_WARNINGS:
+        lines = [*lines[:_MOST_WARNINGS], f"and {len(lines) - _MOST_WARNINGS} more warnings"]
+    return tuple(lines)

@@ -1,0 +1,205 @@
+"""A real Prometheus, and exporters for it to scrape, each on a free loopback port."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import subprocess
+import threading
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Self
+
+import programs
+
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # never by a proxy
+
+
+def free_port() -> int:
+    """A loopback port that nothing listens on now; another process may take it before you do."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+    return port
+
+
+class Exporter:
+    """Serves ``text`` under /metrics; set it again at any time. ``target`` is its host:port."""
+
+    def __init__(self, text: str = "") -> None:
+        self.text = text
+        exporter = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                body = exporter.text.encode()
+                self.send_response(200)
+                self.send_header("Content-Type", "text/plain; version=0.0.4")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None: ...
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.target = f"127.0.0.1:{self._server.server_port}"
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class Process:
+    """A server program, from ready to gone. ``url`` is where it listens."""
+
+    name = ""
+    package = ""
+
+    def __init__(self, folder: Path, ready_path: str) -> None:
+        self.folder = folder
+        self.url = ""
+        self._ready_path = ready_path
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def command(self, address: str) -> Sequence[str]:
+        """The options; ``address`` is the host:port to listen on."""
+        raise NotImplementedError
+
+    @property
+    def log(self) -> str:
+        """What the program has said so far, from its last start."""
+        return (self.folder / f"{self.name}.log").read_text(errors="replace")
+
+    def start(self, attempts: int = 3) -> Self:
+        """Start and wait until it is ready; on another port when someone else took this one."""
+        program = programs.need(self.name, self.package)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for _ in range(attempts):
+            address = f"127.0.0.1:{free_port()}"
+            with (self.folder / f"{self.name}.log").open("wb") as log:
+                self._process = subprocess.Popen(
+                    [program, *self.command(address)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    cwd=self.folder,
+                )
+            if self._becomes_ready(address):
+                self.url = f"http://{address}"
+                return self
+            self.stop()
+        raise RuntimeError(f"{self.name} does not become ready:\n{self.log[-4000:]}")
+
+    def stop(self) -> None:
+        """End it; by force when it does not end in time. May be called again."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(5)
+        self._process = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def is_ready(self, address: str) -> bool:
+        """Whether it answers now; OSError is as good as False."""
+        with _DIRECT.open(f"http://{address}{self._ready_path}", timeout=2) as response:
+            return bool(response.status == 200)
+
+    def _becomes_ready(self, address: str, seconds: float = 20) -> bool:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until and self._process and self._process.poll() is None:
+            with contextlib.suppress(OSError):
+                if self.is_ready(address):
+                    return True
+            time.sleep(0.05)
+        return False
+
+
+class RealPrometheus(Process):
+    """Debian's prometheus with the given scrape configurations, as in prometheus.yml.
+
+    ``scrape`` are ``scrape_configs`` (``{"job_name": ..., "static_configs": [...]}``); targets are
+    scraped every ``interval``. The first sample is there some 6 s after the start: Prometheus
+    collects its targets for 5 s before it scrapes any. ``prefix`` is a path prefix ("/prom") and
+    is a part of ``url``. ``options`` are further command-line options.
+    """
+
+    name = package = "prometheus"
+
+    def __init__(
+        self,
+        folder: Path,
+        scrape: Sequence[Mapping[str, Any]] = (),
+        *,
+        interval: str = "1s",
+        prefix: str = "",
+        options: Sequence[str] = (),
+    ) -> None:
+        super().__init__(folder, f"{prefix}/-/ready")
+        self._config = {
+            "global": {"scrape_interval": interval, "scrape_timeout": interval},
+            "scrape_configs": [dict(each) for each in scrape],
+        }
+        self._prefix = prefix
+        self._options = options
+
+    def start(self, attempts: int = 3) -> Self:
+        super().start(attempts)
+        self.url += self._prefix
+        return self
+
+    def command(self, address: str) -> Sequence[str]:
+        config = self.folder / "prometheus.yml"
+        config.write_text(json.dumps(self._config))  # JSON is YAML
+        return [
+            f"--config.file={config}",
+            f"--storage.tsdb.path={self.folder / 'data'}",
+            f"--web.listen-address={address}",
+            f"--web.route-prefix={self._prefix or '/'}",
+            "--log.level=warn",
+            *self._options,
+        ]
+
+    def result(self, expr: str) -> list[dict[str, Any]]:
+        """The result of an instant query, asked past the code under test."""
+        form = urllib.parse.urlencode({"query": expr}).encode()
+        with _DIRECT.open(f"{self.url}/api/v1/query", data=form, timeout=10) as response:
+            found: list[dict[str, Any]] = json.load(response)["data"]["result"]
+        return found
+
+    def wait_for(self, expr: str, series: int = 1, seconds: float = 20) -> None:
+        """Until ``expr`` has this many series; RuntimeError when that does not come to pass."""
+        until = time.monotonic() + seconds
+        while len(self.result(expr)) < series:
+            if time.monotonic() > until:
+                raise RuntimeError(f"no {series} series of {expr} in {seconds:g}s:\n{self.log}")
+            time.sleep(0.1)
+
+
+class RealNodeExporter(Process):
+    """Debian's prometheus-node-exporter; ``url`` without http:// is its scrape target."""
+
+    name = package = "prometheus-node-exporter"
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, "/metrics")
+
+    def command(self, address: str) -> Sequence[str]:
+        return [f"--web.listen-address={address}", "--log.level=error"]

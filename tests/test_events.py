@@ -1,0 +1,221 @@
+"""Events on nodes: seen by kubectl, aggregated, bounded, and never in the way."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from cluster import EVENTS, Cluster, SimCluster
+
+from dynsched.core.model import Node
+from dynsched.kube import events
+from dynsched.kube.client import KubeClient
+from dynsched.kube.config import load_config
+from dynsched.kube.events import NodeEvents
+from dynsched.sim.nodes import make_node
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_800_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@asynccontextmanager
+async def posting(cluster: Cluster) -> AsyncIterator[tuple[NodeEvents, Clock]]:
+    client = KubeClient(await load_config(str(cluster.kubeconfig)))
+    clock = Clock()
+    sink = NodeEvents(client, instance="test-1", clock=clock)
+    try:
+        yield sink, clock
+    finally:
+        await sink.close()
+        await client.close()
+
+
+async def node(cluster: Cluster, name: str = "worker-1") -> Node:
+    raw = await cluster.create_node(make_node(name))
+    return Node(name=name, uid=raw["metadata"]["uid"])
+
+
+async def listed(cluster: Cluster, count: int = 1, seen: int = 0) -> list[dict[str, Any]]:
+    """The Events, once there are so many and the first has been seen so often."""
+    async with asyncio.timeout(10):
+        while True:
+            found = await cluster.list_events()
+            if len(found) >= count and found[0]["count"] >= seen:
+                return sorted(found, key=lambda event: str(event["firstTimestamp"]))
+            await asyncio.sleep(0.02)
+
+
+async def test_an_event_says_what_happened_to_which_node(cluster: Cluster):
+    worker = await node(cluster)
+    async with posting(cluster) as (sink, _):
+        sink.post(worker, reason="Pressured", message="node-cpu 91.0 > 80", warning=True)
+        [event] = await listed(cluster)
+    assert event["involvedObject"] == {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "name": "worker-1",
+        "uid": worker.uid,
+    }
+    assert event["metadata"]["namespace"] == "default"
+    assert (event["type"], event["reason"]) == ("Warning", "Pressured")
+    assert event["message"] == "node-cpu 91.0 > 80"
+    assert event["source"] == {"component": "dynsched"}
+    assert (event["reportingComponent"], event["reportingInstance"]) == ("dynsched", "test-1")
+    assert event["firstTimestamp"] == event["lastTimestamp"] == "2027-01-15T08:00:00Z"
+    assert event["count"] == 1
+    [write] = await cluster.writes("events")
+    assert (write.verb, write.manager) == ("create", "dynsched")
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not on PATH")
+async def test_kubectl_describe_shows_it(cluster: Cluster):
+    worker = await node(cluster)
+    async with posting(cluster) as (sink, clock):
+        clock.now = time.time()
+        sink.post(worker, reason="Pressured", message="node-cpu 91.0 > 80", warning=True)
+        await listed(cluster)
+    command = ("kubectl", f"--kubeconfig={cluster.kubeconfig}", "describe", "node", "worker-1")
+    kubectl = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    shown = (await kubectl.communicate())[0].decode()
+    [line] = [line for line in shown.splitlines() if "Pressured" in line]
+    assert line.split(maxsplit=4)[::2] == ["Warning", line.split()[2], "node-cpu 91.0 > 80"]
+    assert "dynsched" in line
+
+
+async def test_the_same_again_is_counted(cluster: Cluster):
+    worker = await node(cluster)
+    async with posting(cluster) as (sink, clock):
+        sink.post(worker, reason="Pressured", message="91", warning=True)
+        await listed(cluster)
+        clock.now += 60
+        sink.post(worker, reason="Pressured", message="92", warning=True)
+        sink.post(worker, reason="Pressured", message="93", warning=True)  # still waits: merged
+        [event] = await listed(cluster, seen=3)
+        assert (event["count"], event["message"]) == (3, "93")
+        assert event["lastTimestamp"] == "2027-01-15T08:01:00Z"
+        assert event["firstTimestamp"] == "2027-01-15T08:00:00Z"
+        assert [write.verb for write in await cluster.writes("events")] == ["create", "patch"]
+
+
+async def test_other_reasons_nodes_and_times_are_other_events(cluster: Cluster):
+    worker, other = await node(cluster), await node(cluster, "worker-2")
+    async with posting(cluster) as (sink, clock):
+        sink.post(worker, reason="Pressured", message="a", warning=True)
+        sink.post(worker, reason="Relieved", message="b")
+        sink.post(other, reason="Pressured", message="c", warning=True)
+        await listed(cluster, 3)
+        clock.now += events.WINDOW + 1
+        sink.post(worker, reason="Pressured", message="d", warning=True)
+        found = await listed(cluster, 4)
+    assert [event["count"] for event in found] == [1, 1, 1, 1]
+    assert found[-1]["message"] == "d"
+
+
+async def test_an_event_that_expired_on_the_server_is_begun_anew(cluster: Cluster):
+    worker = await node(cluster)
+    async with posting(cluster) as (sink, _):
+        sink.post(worker, reason="Pressured", message="a")
+        [event] = await listed(cluster)
+        _ = (await cluster.delete(f"{EVENTS}/{event['metadata']['name']}")).ok
+        sink.post(worker, reason="Pressured", message="b")
+        [again] = await listed(cluster)
+    assert (again["message"], again["count"]) == ("b", 1)
+
+
+async def test_what_is_too_long_is_shortened(cluster: Cluster):
+    name = "w" * 199 + "." + "x" * 50  # the API server does not ask whether there is such a node
+    worker = Node(name=name, uid="u-1")
+    async with posting(cluster) as (sink, _):
+        sink.post(worker, reason="Pressured", message="é" * 2000)
+        [event] = await listed(cluster)
+    assert event["involvedObject"]["name"] == name
+    assert len(event["message"].encode()) <= 1024
+    assert event["message"].endswith("é…")
+
+
+async def test_closing_sends_what_waits(cluster: Cluster):
+    workers = [await node(cluster, f"worker-{n}") for n in range(20)]
+    async with posting(cluster) as (sink, _):
+        for worker in workers:
+            sink.post(worker, reason="Pressured", message="a")
+    assert (sink.dropped, sink.failed) == (0, 0)
+    assert len(await cluster.list_events()) == 20
+    sink.post(workers[0], reason="Pressured", message="late")
+    assert sink.dropped == 1
+
+
+# --- faults, on the simulated cluster ---
+
+
+async def test_a_thousand_at_once_do_not_flood_the_server(
+    sim: SimCluster, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(events, "BURST", 10)
+    monkeypatch.setattr(events, "QUEUE", 500)
+    monkeypatch.setattr(events, "FLUSH", 0.1)
+    async with posting(sim) as (sink, _):
+        began = time.monotonic()
+        for n in range(1000):
+            sink.post(Node(f"worker-{n}", uid=f"u{n}"), reason="Pressured", message="a")
+        assert time.monotonic() - began < 0.5
+        assert sink.dropped == 500
+        await asyncio.sleep(1.0)
+        sent = len(await sim.writes("events"))
+        allowed = events.BURST + events.RATE * (time.monotonic() - began)
+        assert events.BURST <= sent <= allowed + 1
+        began = time.monotonic()
+    assert time.monotonic() - began < 1
+    told = sink.dropped + len(await sim.writes("events"))
+    assert abs(told - 1000) <= 1  # the last one may have been cut off on its way
+    assert len(await sim.writes("nodes")) == 0
+
+
+async def test_a_refusal_is_logged_once_and_counted(
+    sim: SimCluster, caplog: pytest.LogCaptureFixture
+):
+    sim.server.forbidden = {("create", "events")}
+    async with posting(sim) as (sink, _):
+        for n in range(5):
+            sink.post(Node(f"worker-{n}"), reason="Pressured", message="a")
+    assert sink.failed == 5
+    [record] = [r for r in caplog.records if r.levelno >= logging.WARNING]
+    assert "may not create events" in record.message
+    assert "kubectl auth can-i create events" in record.message
+
+
+async def test_a_server_that_is_down_or_slow_holds_nobody_up(
+    sim: SimCluster, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(events, "FLUSH", 0.2)
+    async with posting(sim) as (sink, _):
+        sim.server.faults.delay(60, resource="events")
+        began = time.monotonic()
+        for n in range(50):
+            sink.post(Node(f"worker-{n}"), reason="Pressured", message="a")
+        await asyncio.sleep(0.1)
+        await sim.server.down()
+        await sink.close()
+        assert time.monotonic() - began < 2
+
+
+async def test_posting_goes_on_after_an_outage(sim: SimCluster):
+    worker = await node(sim)
+    async with posting(sim) as (sink, _):
+        sim.server.faults.answer(500, resource="events", times=1)
+        sink.post(worker, reason="Pressured", message="lost")
+        await asyncio.sleep(0.3)
+        sink.post(worker, reason="Relieved", message="kept")
+        [event] = await listed(sim)
+    assert event["reason"] == "Relieved"
+    assert sink.failed == 1

@@ -1,0 +1,556 @@
+"""Configuration and calls: what is sent, what comes back, and what a person is told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import yaml
+from aiohttp import web
+from cluster import Cluster, SimCluster
+
+from dynsched.core.errors import ClusterError, ConflictError, ForbiddenError, NodeGoneError
+from dynsched.core.model import Action, Node, NodePatch
+from dynsched.kube import config as kube_config
+from dynsched.kube import transport
+from dynsched.kube.client import KubeClient
+from dynsched.kube.cluster import ListedCluster
+from dynsched.kube.config import KubeConfigError, load_config
+from dynsched.kube.failures import SetupError
+from dynsched.sim.nodes import make_node
+
+TAINT = {"key": "dynsched.io/pressure", "value": "true", "effect": "PreferNoSchedule"}
+
+
+@asynccontextmanager
+async def connected(kubeconfig: Path | str) -> AsyncIterator[KubeClient]:
+    client = KubeClient(await load_config(str(kubeconfig)))
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+@pytest.fixture
+async def client(cluster: Cluster) -> AsyncIterator[KubeClient]:
+    async with connected(cluster.kubeconfig) as found:
+        yield found
+
+
+@pytest.fixture
+async def sim_client(sim: SimCluster) -> AsyncIterator[KubeClient]:
+    async with connected(sim.kubeconfig) as found:
+        yield found
+
+
+@pytest.fixture
+def no_config(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A machine without any configuration; its home."""
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(kube_config, "SERVICE_ACCOUNT", tmp_path / "serviceaccount")
+    return tmp_path
+
+
+def mark(node: Node, **labels: str | None) -> NodePatch:
+    taints = [*node.taints, TAINT] if labels.get("status") else None
+    body: dict[str, Any] = {
+        "metadata": {
+            "resourceVersion": node.resource_version,
+            "labels": labels,
+            "annotations": {"dynsched.io/pressure": "{}" if taints else None},
+        },
+        "spec": {"taints": taints},
+    }
+    return NodePatch(node.name, Action.MARK, body, "because")
+
+
+def kubeconfig(path: Path, server: str, *, user: Any = None, **cluster: Any) -> Path:
+    body = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": {"server": server, **cluster}}],
+        "users": [{"name": "u", "user": user or {}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u", "namespace": "ns"}}],
+        "current-context": "x",
+    }
+    path.write_text(yaml.safe_dump(body))
+    return path
+
+
+# --- reads and writes, on both forms of cluster ---
+
+
+async def test_read(cluster: Cluster, client: KubeClient):
+    created = await cluster.create_node(make_node("worker-1", 4))
+    found = await client.read("worker-1")
+    assert found is not None
+    assert found.uid == created["metadata"]["uid"]
+    assert found.labels["kubernetes.io/hostname"] == "worker-1"
+    assert await client.read("worker-2") is None
+
+
+async def test_a_patch_changes_label_evidence_and_taint_together(
+    cluster: Cluster, client: KubeClient
+):
+    foreign = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
+    raw = make_node("worker-1")
+    raw["metadata"]["annotations"] = {"owner.io/team": "blue"}
+    raw["spec"]["taints"] = [foreign]
+    before = await cluster.create_node(raw)
+    observed = await client.read("worker-1")
+    assert observed is not None
+
+    marked = await client.patch(mark(observed, status="presure"))
+
+    assert marked.labels["status"] == "presure"
+    assert marked.annotations == {"dynsched.io/pressure": "{}"}
+    assert list(marked.taints) == [foreign, TAINT]
+    after = await cluster.get_node("worker-1")
+    del (
+        after["metadata"]["labels"]["status"],
+        after["metadata"]["annotations"]["dynsched.io/pressure"],
+    )
+    after["spec"]["taints"].remove(TAINT)
+    for volatile in ("resourceVersion", "managedFields", "generation"):
+        before["metadata"].pop(volatile, None)
+        after["metadata"].pop(volatile, None)
+    assert after == before
+    [write] = [one for one in await cluster.writes() if one.verb == "patch"]
+    assert (write.manager, write.subresource) == ("dynsched", "")
+    assert write.user_agent.startswith("dynsched/")
+
+
+async def test_a_patch_on_a_changed_node_is_a_conflict(cluster: Cluster, client: KubeClient):
+    await cluster.create_node(make_node("worker-1"))
+    observed = await client.read("worker-1")
+    assert observed is not None
+    await cluster.patch_node("worker-1", {"metadata": {"labels": {"status": "maintenance"}}})
+    with pytest.raises(ConflictError, match=r"patch nodes worker-1.*409"):
+        await client.patch(mark(observed, status="presure"))
+    assert (await cluster.get_node("worker-1"))["metadata"]["labels"]["status"] == "maintenance"
+
+
+async def test_a_patch_on_a_deleted_node(cluster: Cluster, client: KubeClient):
+    await cluster.create_node(make_node("worker-1"))
+    observed = await client.read("worker-1")
+    assert observed is not None
+    await cluster.delete_node("worker-1")
+    with pytest.raises(NodeGoneError, match=r"worker-1: it is gone"):
+        await client.patch(mark(observed, status="presure"))
+
+
+async def test_counting_and_listing_by_pages(
+    cluster: Cluster, client: KubeClient, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("dynsched.kube.client.PAGE", 2)
+    assert await client.count() == 0
+    assert await client.list_nodes() == {}
+    bodies = [await cluster.create_node(make_node(f"worker-{n}", n)) for n in range(5)]
+    assert await client.count() == 5
+    assert sorted(await client.list_nodes()) == [f"worker-{n}" for n in range(5)]
+    assert await client.uids() == {b["metadata"]["name"]: b["metadata"]["uid"] for b in bodies}
+
+
+async def test_a_listed_cluster_knows_its_own_changes(cluster: Cluster, client: KubeClient):
+    for n in range(3):
+        await cluster.create_node(make_node(f"worker-{n}", n))
+    listed = await ListedCluster.load(client)
+    before = listed.nodes()
+    assert listed.synced
+    await listed.patch(mark(before["worker-0"], status="presure"))
+    assert listed.nodes()["worker-0"].labels["status"] == "presure"
+    assert "status" not in before["worker-0"].labels
+    await cluster.delete_node("worker-1")
+    assert await listed.read("worker-1") is None
+    await cluster.delete_node("worker-2")
+    with pytest.raises(NodeGoneError):
+        await listed.patch(mark(before["worker-2"], status="presure"))
+    assert set(listed.nodes()) == {"worker-0"}
+
+
+async def test_what_is_forbidden_is_told_with_verb_resource_and_remedy(
+    cluster: Cluster, tmp_path: Path
+):
+    created = await cluster.create_node(make_node("worker-1"))
+    async with stranger(cluster, tmp_path) as client:
+        observed = Node("worker-1", resource_version=created["metadata"]["resourceVersion"])
+        with pytest.raises(ForbiddenError) as refused:
+            await client.patch(mark(observed, status="presure"))
+        with pytest.raises(ForbiddenError, match="may not list nodes"):
+            await client.list_nodes()
+    told = str(refused.value)
+    assert told.startswith("may not patch nodes: ")
+    assert "kubectl auth can-i patch nodes --as=" in told
+    assert "kubectl apply -k" in told
+    assert "\n" not in told
+
+
+@asynccontextmanager
+async def stranger(cluster: Cluster, folder: Path) -> AsyncIterator[KubeClient]:
+    """A client that may do nothing."""
+    if isinstance(cluster, SimCluster):
+        cluster.server.forbidden = {
+            (verb, what)
+            for verb in ("get", "list", "watch", "patch", "create")
+            for what in ("nodes", "events")
+        }
+        path = cluster.kubeconfig
+    else:
+        config = yaml.safe_load(cluster.kubeconfig.read_text())
+        config["users"][0]["user"] = {"token": cluster.servers.stranger_token}  # type: ignore[attr-defined]
+        path = folder / "stranger"
+        path.write_text(json.dumps(config))
+    async with connected(path) as client:
+        yield client
+
+
+# --- faults, on the simulated cluster ---
+
+
+async def test_429_waits_as_told_and_sends_again(sim: SimCluster, sim_client: KubeClient):
+    await sim.create_node(make_node("worker-1"))
+    sim.server.faults.answer(429, verb="get", times=2, retry_after=1)
+    began = time.monotonic()
+    assert await sim_client.read("worker-1") is not None
+    assert 2.0 <= time.monotonic() - began < 6
+
+
+async def test_429_is_waited_for_by_all_calls(sim: SimCluster, sim_client: KubeClient):
+    for n in range(10):
+        await sim.create_node(make_node(f"worker-{n}", n))
+    fault = sim.server.faults.answer(429, verb="get", name="worker-0", times=1, retry_after=1)
+    await asyncio.gather(sim_client.read("worker-0"), asyncio.sleep(0.1))
+    assert fault.hits == 1
+    sim.server.faults.answer(429, verb="get", name="worker-0", times=1, retry_after=1)
+    first = asyncio.create_task(sim_client.read("worker-0"))
+    await asyncio.sleep(0.1)
+    began = time.monotonic()
+    await sim_client.read("worker-1")
+    assert time.monotonic() - began > 0.7
+    await first
+
+
+@pytest.mark.parametrize("retry_after", [1, 3600])
+async def test_429_is_given_up_after_a_while(
+    sim: SimCluster,
+    sim_client: KubeClient,
+    retry_after: int,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(transport, "LONGEST_PAUSE", 2.0)
+    fault = sim.server.faults.answer(429, verb="get", retry_after=retry_after)
+    with pytest.raises(ClusterError, match="429: too many requests"):
+        await sim_client.read("worker-1")
+    assert fault.hits == (transport.ATTEMPTS if retry_after == 1 else 1)
+
+
+@pytest.mark.parametrize("status", [500, 503])
+async def test_a_failing_server_is_asked_again(
+    sim: SimCluster, sim_client: KubeClient, status: int
+):
+    await sim.create_node(make_node("worker-1"))
+    sim.server.faults.answer(status, verb="get", times=2)
+    assert await sim_client.read("worker-1") is not None
+    fault = sim.server.faults.answer(status, verb="get", message="etcd is on fire")
+    with pytest.raises(ClusterError, match=f"get nodes worker-1.*answered {status}: etcd is on"):
+        await sim_client.read("worker-1")
+    assert fault.hits == transport.ATTEMPTS
+
+
+@pytest.mark.parametrize("after", [False, True])
+async def test_a_connection_lost_in_mid_patch(
+    sim: SimCluster, sim_client: KubeClient, *, after: bool
+):
+    await sim.create_node(make_node("worker-1"))
+    observed = await sim_client.read("worker-1")
+    assert observed is not None
+    sim.server.faults.reset(verb="patch", times=1, after=after)
+    if after:  # it had arrived: the second is refused, and a new read shows that all is done
+        with pytest.raises(ConflictError):
+            await sim_client.patch(mark(observed, status="presure"))
+        stored = await sim_client.read("worker-1")
+    else:
+        stored = await sim_client.patch(mark(observed, status="presure"))
+    assert stored is not None
+    assert stored.labels["status"] == "presure"
+    done = [w for w in await sim.writes() if w.verb == "patch" and w.status == 200]
+    assert len(done) <= 1
+
+
+async def test_a_patch_without_a_version_is_never_sent_twice(
+    sim: SimCluster, sim_client: KubeClient
+):
+    await sim.create_node(make_node("worker-1"))
+    fault = sim.server.faults.reset(verb="patch")
+    with pytest.raises(ClusterError, match="the connection broke"):
+        await sim_client.patch(NodePatch("worker-1", Action.MARK, {"metadata": {}}, ""))
+    assert fault.hits == 1
+
+
+async def test_a_server_that_does_not_answer(
+    sim: SimCluster, sim_client: KubeClient, monkeypatch: pytest.MonkeyPatch
+):
+    fault = sim.server.faults.delay(5, verb="get")
+    call = transport.Call("get", "nodes", "GET", "/api/v1/nodes/worker-1", "worker-1")
+    began = time.monotonic()
+    with pytest.raises(ClusterError, match=r"no answer within 0.2 s"):
+        await sim_client.api.call(call, timeout=0.2)
+    assert time.monotonic() - began < 2
+    assert fault.hits == 1
+
+
+async def test_while_the_server_is_down_most_calls_do_not_even_try(
+    sim: SimCluster, sim_client: KubeClient, monkeypatch: pytest.MonkeyPatch
+):
+    for n in range(3):
+        await sim.create_node(make_node(f"worker-{n}", n))
+    await sim.server.down()
+    tried = count_connections(monkeypatch)
+    began = time.monotonic()
+    calls = [sim_client.read(f"worker-{n % 3}") for n in range(300)]
+    failures = await asyncio.gather(*calls, return_exceptions=True)
+    assert time.monotonic() - began < 5
+    assert all(isinstance(failure, ClusterError) for failure in failures)
+    assert {str(f) for f in failures if "worker-0" in str(f)} == {
+        f"cannot get nodes worker-0: {sim.url}: connection refused; is the API server up?"
+    }
+    assert len(tried) <= transport.ATTEMPTS * transport.IN_FLIGHT
+    await sim.server.up()
+    async with asyncio.timeout(transport.LONGEST_CLOSED + 1):
+        while True:
+            try:
+                found = await sim_client.read("worker-1")
+            except ClusterError:
+                await asyncio.sleep(0.1)
+            else:
+                break
+    assert found is not None
+
+
+def count_connections(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    tried: list[str] = []
+    send = aiohttp.TCPConnector._create_direct_connection
+
+    async def counted(self: Any, request: Any, *args: Any, **more: Any) -> Any:
+        tried.append(str(request.url))
+        return await send(self, request, *args, **more)
+
+    monkeypatch.setattr(aiohttp.TCPConnector, "_create_direct_connection", counted)
+    return tried
+
+
+async def test_no_more_than_so_many_calls_at_once(sim: SimCluster):
+    for n in range(12):
+        await sim.create_node(make_node(f"worker-{n}", n))
+    sim.server.faults.delay(0.1, verb="get")
+    client = KubeClient(await load_config(str(sim.kubeconfig)), in_flight=4)
+    try:
+        began = time.monotonic()
+        await asyncio.gather(*(client.read(f"worker-{n}") for n in range(12)))
+        assert time.monotonic() - began >= 0.3
+    finally:
+        await client.close()
+
+
+async def test_a_list_whose_snapshot_expired(
+    sim: SimCluster, sim_client: KubeClient, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("dynsched.kube.client.PAGE", 2)
+    for n in range(5):
+        await sim.create_node(make_node(f"worker-{n}", n))
+    sim.server.faults.answer(410, verb="list")
+    with pytest.raises(ConflictError, match="expired between two pages"):
+        await sim_client.list_nodes()
+
+
+async def test_an_admission_policy_that_refuses_is_not_a_missing_role(
+    sim: SimCluster, sim_client: KubeClient
+):
+    await sim.create_node(make_node("worker-1"))
+    observed = await sim_client.read("worker-1")
+    assert observed is not None
+    sim.server.faults.answer(403, verb="patch", message="policy 'guard' denied request: no")
+    with pytest.raises(ForbiddenError) as refused:
+        await sim_client.patch(mark(observed, status="presure"))
+    assert "denied request: no" in str(refused.value)
+    assert "can-i" not in str(refused.value)
+
+
+async def test_something_that_is_no_api_server(tmp_path: Path):
+    async def page(request: web.BaseRequest) -> web.Response:
+        status = 404 if request.path.endswith("worker-1") else 200
+        return web.Response(text="<html>Log in</html>", content_type="text/html", status=status)
+
+    server = web.Server(page)
+    runner = web.ServerRunner(server)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        async with connected(kubeconfig(tmp_path / "k", site_url(runner))) as client:
+            with pytest.raises(SetupError, match="not JSON"):
+                await client.count()
+    finally:
+        await runner.cleanup()
+
+
+def site_url(runner: web.ServerRunner) -> str:
+    host, port = runner.addresses[0][:2]
+    return f"http://{host}:{port}"
+
+
+# --- credentials ---
+
+
+async def test_a_token_file_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(kube_config, "TOKEN_MAX_AGE", 0.0)
+    token = tmp_path / "token"
+    token.write_text("first-secret\n")
+    async with SimCluster(tmp_path, token="first-secret") as sim:
+        path = kubeconfig(tmp_path / "k", sim.url, user={"tokenFile": str(token)})
+        async with connected(path) as client:
+            assert await client.count() == 0
+            sim.server.token = "second-secret"
+            token.write_text("second-secret\n")
+            assert await client.count() == 0
+
+
+async def test_a_refused_token_is_read_again_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(transport, "RELOGIN_GAP", 0.0)
+    async with (
+        SimCluster(tmp_path, token="first-secret") as sim,
+        connected(sim.kubeconfig) as client,
+    ):
+        assert await client.count() == 0
+        sim.server.token = "second-secret"
+        with pytest.raises(SetupError, match=r"401.*not accepted") as refused:
+            await client.count()
+        assert "secret" not in str(refused.value)
+        sim.server.kubeconfig(sim.kubeconfig)
+        assert await client.count() == 0
+
+
+async def test_a_pod_uses_its_service_account(no_config: Path, monkeypatch: pytest.MonkeyPatch):
+    account = no_config / "serviceaccount"
+    account.mkdir()
+    (account / "token").write_text("pod-secret\n")
+    (account / "ca.crt").write_text("not looked at here")
+    (account / "namespace").write_text("watchers\n")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    found = await load_config()
+    assert (found.source, found.server) == ("service account", "https://10.96.0.1:443")
+    assert found.namespace == "watchers"
+    assert found.authorization == "bearer pod-secret"
+    assert found.refresh_at is not None
+    assert "pod-secret" not in repr(found)
+    (account / "token").write_text("next-secret")
+    assert (await found.reload()).authorization == "bearer next-secret"
+    (account / "token").write_text("")
+    with pytest.raises(KubeConfigError, match=r"service account .*empty"):
+        await load_config()
+
+
+async def test_an_exec_plugin_gives_the_token(tmp_path: Path):
+    credential = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "status": {"token": "plugged", "expirationTimestamp": "2999-01-01T00:00:00Z"},
+    }
+    plugin = tmp_path / "plugin"
+    plugin.write_text(f"#!/bin/sh\necho '{json.dumps(credential)}'\n")
+    plugin.chmod(0o700)
+    user = {"exec": {"apiVersion": credential["apiVersion"], "command": str(plugin)}}
+    found = await load_config(str(kubeconfig(tmp_path / "k", "http://127.0.0.1:1", user=user)))
+    assert found.authorization == "Bearer plugged"
+    assert found.refresh_at is not None
+    plugin.write_text("#!/bin/sh\nexit 3\n")
+    with pytest.raises(KubeConfigError, match=r"exec plugin .*plugin gave no credentials"):
+        await load_config(str(tmp_path / "k"))
+
+
+# --- which configuration ---
+
+
+async def test_the_usual_files_are_found(no_config: Path, monkeypatch: pytest.MonkeyPatch):
+    (no_config / ".kube").mkdir()
+    kubeconfig(no_config / ".kube" / "config", "http://home")
+    assert (await load_config()).server == "http://home"
+    assert (await load_config()).namespace == "ns"
+    kubeconfig(no_config / "other", "http://other")
+    monkeypatch.setenv("KUBECONFIG", f"{no_config / 'missing'}:{no_config / 'other'}")
+    assert (await load_config()).server == "http://other"
+    kubeconfig(no_config / "named", "http://someone:hidden@named/")
+    assert (await load_config(str(no_config / "named"))).server == "http://named"
+
+
+async def test_no_configuration_at_all(no_config: Path, monkeypatch: pytest.MonkeyPatch):
+    with pytest.raises(KubeConfigError) as missing:
+        await load_config()
+    told = str(missing.value)
+    assert str(no_config / "serviceaccount") in told
+    assert str(no_config / ".kube" / "config") in told
+    assert "--kubeconfig" in told
+    assert "\n" not in told
+    monkeypatch.setenv("KUBECONFIG", "/nowhere/config")
+    with pytest.raises(KubeConfigError, match="KUBECONFIG=/nowhere/config names no file"):
+        await load_config()
+
+
+BROKEN = {
+    "not YAML": ("a: [", "kubeconfig .*expected"),
+    "empty": ("", "kubeconfig "),
+    "a list": ("[]", "kubeconfig "),
+    "no context chosen": ("apiVersion: v1\nclusters: []\ncontexts: []\n", "current-context"),
+    "no such context": (
+        "clusters: []\ncontexts: []\nusers: []\ncurrent-context: gone\n",
+        "name gone in .*contexts",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+async def test_a_broken_kubeconfig(tmp_path: Path, case: str):
+    text, said = BROKEN[case]
+    path = tmp_path / "k"
+    path.write_text(text)
+    with pytest.raises(KubeConfigError, match=said) as broken:
+        await load_config(str(path))
+    assert str(path) in str(broken.value)
+    assert "\n" not in str(broken.value)
+
+
+async def test_a_missing_kubeconfig(tmp_path: Path):
+    with pytest.raises(KubeConfigError, match="gone: no such file; check --kubeconfig"):
+        await load_config(str(tmp_path / "gone"))
+
+
+async def test_a_broken_kubeconfig_does_not_give_its_secrets_away(tmp_path: Path):
+    user = {
+        "auth-provider": {"name": "oidc", "config": {"refresh-token": "hush", "id-token": ""}},
+        "token": "hush",
+    }
+    path = kubeconfig(tmp_path / "k", "https://127.0.0.1:1", user=user)
+    with pytest.raises(KubeConfigError) as broken:
+        await load_config(str(path))
+    assert "hush" not in str(broken.value)
+
+
+async def test_an_untrusted_certificate(cluster: Cluster, tmp_path: Path):
+    if cluster.form == "sim":
+        pytest.skip("speaks plain HTTP")
+    path = kubeconfig(tmp_path / "k", cluster.url, user={"token": "x"})
+    async with connected(path) as client:
+        with pytest.raises(SetupError, match=r"certificate is not trusted .*self-signed"):
+            await client.count()

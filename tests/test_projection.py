@@ -1,0 +1,159 @@
+"""From raw Nodes, odd ones too, to what is kept of them; and the store that keeps it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dynsched.core.model import Node
+from dynsched.kube.projection import project, quantity
+from dynsched.kube.store import NodeStore
+from dynsched.sim.nodes import make_node
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=12,
+)
+FIELDS = ("labels", "annotations", "name", "uid", "resourceVersion", "taints", "addresses")
+
+
+def node(name: str = "a", version: str = "1", uid: str = "u", **labels: str) -> Node:
+    return Node(name=name, uid=uid, resource_version=version, labels=labels)
+
+
+def test_what_is_kept_of_a_node():
+    raw = make_node("worker-3", 6)
+    raw["metadata"] |= {"uid": "u-3", "resourceVersion": "42"}
+    raw["metadata"]["annotations"] = {"dynsched.io/pressure": "{}", "other.io/x": "y" * 1000}
+    raw["spec"]["taints"] = [
+        {"key": "a", "value": "b", "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z"},
+        {"key": "c", "effect": "NoExecute", "unheardOf": {"x": 1}},
+    ]
+    raw["status"]["allocatable"] = {"cpu": "3920m", "memory": "7901212Ki", "pods": "110"}
+
+    found = project(raw)
+
+    assert found is not None
+    assert (found.name, found.uid, found.resource_version) == ("worker-3", "u-3", "42")
+    assert found.labels == raw["metadata"]["labels"]
+    assert found.annotations == {"dynsched.io/pressure": "{}"}
+    assert list(found.taints) == raw["spec"]["taints"]
+    assert ("InternalIP", "10.0.0.7") in found.addresses
+    assert found.allocatable == {"cpu": 3.92, "memory": 7901212 * 1024}
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        {"metadata": {"name": "a"}},
+        {"metadata": {"name": "a", "labels": None, "annotations": None}, "spec": None},
+        {"metadata": {"name": "a", "labels": []}, "spec": {"taints": None}, "status": {}},
+        {"metadata": {"name": "a"}, "status": {"addresses": [None, {}, {"type": "X"}, "y"]}},
+        {"metadata": {"name": "a"}, "status": {"allocatable": {"cpu": "many", "memory": None}}},
+        {"metadata": {"name": "a", "labels": {"x": None, "y": 3}, "uid": 7}, "spec": {"taints": 1}},
+    ],
+)
+def test_a_node_of_which_little_can_be_read(raw):
+    assert project(raw) == Node(name="a")
+
+
+@pytest.mark.parametrize("raw", [None, [], "a", {}, {"metadata": None}, {"metadata": {"name": ""}}])
+def test_without_a_name_there_is_no_node(raw):
+    assert project(raw) is None
+
+
+@given(
+    metadata=st.dictionaries(st.sampled_from(FIELDS), JSON),
+    spec=JSON | st.dictionaries(st.sampled_from(FIELDS), JSON),
+    status=JSON | st.dictionaries(st.sampled_from((*FIELDS, "allocatable")), JSON),
+)
+def test_no_object_is_too_odd(metadata: Any, spec: Any, status: Any):
+    found = project({"metadata": {"name": "a"} | metadata, "spec": spec, "status": status})
+    assert found is None or found.name
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("8", 8.0),
+        ("7910m", 7.91),
+        ("0.1", 0.1),
+        ("100u", 0.0001),
+        ("31737028Ki", 31737028 * 1024.0),
+        ("2Gi", 2.0 * 2**30),
+        ("1e3", 1000.0),
+        ("12E", 12e18),
+        ("1500M", 1.5e9),
+        (4, 4.0),
+        ("", None),
+        ("many", None),
+        ("1Xi", None),
+        ("NaN", None),
+        ("-1", None),
+        ("Infinity", None),
+        (True, None),
+        (None, None),
+        ([], None),
+    ],
+)
+def test_quantities(text, number):
+    assert quantity(text) == number
+
+
+def test_an_older_state_does_not_overwrite_a_newer_one():
+    store = NodeStore()
+    store.offer(node(version="9"))
+    assert store.offer(node(version="10", status="presure"))
+    assert not store.offer(node(version="9"))
+    assert store.nodes()["a"].labels == {"status": "presure"}
+
+
+def test_versions_that_are_no_numbers_are_taken_as_they_come():
+    store = NodeStore()
+    store.offer(node(version="b"))
+    assert store.offer(node(version="a", x="y"))
+    assert store.nodes()["a"].labels == {"x": "y"}
+
+
+def test_a_namesake_replaces_a_deleted_node_in_whatever_order_the_events_come():
+    store = NodeStore()
+    store.offer(node(version="5", uid="old"))
+    store.offer(node(version="8", uid="new"))
+    assert not store.offer(node(version="6", uid="old"))
+    assert not store.drop("a", "old")
+    assert store.nodes()["a"].uid == "new"
+    assert store.drop("a", "new")
+    assert not store.nodes()
+
+
+def test_our_own_answers_do_not_bring_a_deleted_node_back():
+    store = NodeStore()
+    assert not store.offer(node(version="5"), only_known=True)
+    assert not store.nodes()
+
+
+def test_a_mapping_that_was_handed_out_stays_as_it_was():
+    store = NodeStore()
+    store.offer(node("a"))
+    before = store.nodes()
+    assert store.nodes() is before
+    store.offer(node("b"))
+    store.drop("a", "u")
+    assert set(before) == {"a"}
+    assert set(store.nodes()) == {"b"}
+    with pytest.raises(TypeError):
+        before["c"] = node("c")
+
+
+def test_after_a_restored_etcd_lower_versions_count_again():
+    store = NodeStore()
+    store.offer(node("a", version="900"))
+    store.offer(node("b", version="901"))
+    store.forget_versions()
+    assert store.offer(node("a", version="12", x="1"))
+    assert not store.offer(node("a", version="11"))
+    assert store.offer(node("b", version="13"))
