@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import sys
@@ -15,6 +16,7 @@ from rich.console import Console
 
 from dynsched import __version__, app
 from dynsched.core.model import AlertState, NodePatch
+from dynsched.demo import run_demo
 from dynsched.logs import configure_logging
 from dynsched.settings import RulesFileError, Settings, load_rules
 from dynsched.sources.prometheus import PrometheusConfig
@@ -380,3 +382,29 @@ def _print_patches(patches: Sequence[NodePatch], output: str) -> None:
 def _fail_if(error: str | None) -> None:
     if error:
         raise click.ClickException(error)
+
+
+@cli.command()
+@click.option(
+    "--nodes",
+    type=click.IntRange(3, 5_000),
+    default=12,
+    show_default=True,
+    help="How many nodes the cluster has.",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    help="End by itself so long after everything is up. Default: run until Ctrl-C.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Another seed, another load.")
+def demo(*, nodes: int, seconds: float | None, seed: int) -> None:
+    """Show it all on this machine: a simulated cluster whose nodes heat and cool, and dynsched.
+
+    Where a prometheus binary is on PATH it measures the load; else that is simulated too.
+
+    \b
+    Example:
+      dynsched demo --nodes 12 --seconds 60
+    """
+    sys.exit(asyncio.run(run_demo(nodes=nodes, seconds=seconds, seed=seed, console=Console())))

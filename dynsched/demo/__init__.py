@@ -1,0 +1,8 @@
+"""``dynsched demo``: a simulated cluster, a load, and the real operator, all on this machine.
+
+``run`` sets the stage and clears it away; ``show`` is what the audience sees.
+"""
+
+from dynsched.demo.run import run_demo
+
+__all__ = ["run_demo"]

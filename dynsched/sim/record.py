@@ -1,0 +1,78 @@
+"""What was asked of the server, and by whom: so that a test can say "nobody wrote"."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+_KEPT: Final = 20_000
+_WRITES: Final = frozenset({"create", "update", "patch", "delete", "deletecollection"})
+
+
+@dataclass(slots=True)
+class RequestRecord:
+    """One request. ``status`` is 0 while it is unanswered, or when it was cut off.
+
+    ``verb`` is the API verb (get, list, watch, create, update, patch, delete, deletecollection),
+    empty outside of resources; ``path`` is without the query. ``time`` is in Unix seconds.
+    """
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    user_agent: str
+    time: float
+    verb: str = ""
+    resource: str = ""
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+    status: int = 0
+    body: bytes = b""
+
+    @property
+    def manager(self) -> str:
+        """The ``fieldManager`` that the client named; empty when it named none."""
+        return self.query.get("fieldManager", "")
+
+    @property
+    def is_write(self) -> bool:
+        """Whether it asked for a change (refused, failed and dry-run ones count too)."""
+        return self.verb in _WRITES
+
+    def json(self) -> Any:
+        """The body of a write."""
+        return msgspec.json.decode(self.body)
+
+
+class RequestLog:
+    """The last requests, oldest first. Iterable; ``len()`` counts those that are kept."""
+
+    def __init__(self, kept: int = _KEPT) -> None:
+        self._records: deque[RequestRecord] = deque(maxlen=kept)
+
+    def append(self, record: RequestRecord) -> None:
+        """Note a request."""
+        self._records.append(record)
+
+    def clear(self) -> None:
+        """Start anew."""
+        self._records.clear()
+
+    def __iter__(self) -> Iterator[RequestRecord]:
+        return iter(tuple(self._records))
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def writes(self, resource: str = "") -> list[RequestRecord]:
+        """The writes, to one resource (``"nodes"``) or to any."""
+        return [r for r in self if r.is_write and resource in {"", r.resource}]
+
+    def reads(self, resource: str = "") -> list[RequestRecord]:
+        """The gets, lists and watches, of one resource or of any."""
+        return [r for r in self if r.verb and not r.is_write and resource in {"", r.resource}]

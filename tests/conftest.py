@@ -1,0 +1,57 @@
+"""Fixtures that more than one test module uses."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster import Cluster, EnvtestCluster, SimCluster
+from envtest import Envtest, assets
+
+_REQUIRED = os.environ.get("DYNSCHED_REQUIRE_ENVTEST") == "1"
+_FORMS: list[Any] = ["sim"]
+if _REQUIRED or "KUBEBUILDER_ASSETS" in os.environ:
+    # All tests on the real servers go to one process, so that they are started once.
+    _FORMS.append(pytest.param("envtest", marks=pytest.mark.xdist_group("envtest")))
+
+
+@pytest.fixture(scope="session")
+def envtest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Envtest]:
+    """A real etcd and kube-apiserver."""
+    found = assets()
+    if found is None:
+        reason = "KUBEBUILDER_ASSETS is not set: the cluster tests ran on the simulated one only"
+        if _REQUIRED:
+            pytest.fail(reason)
+        pytest.skip(reason)
+    servers = Envtest(found, tmp_path_factory.mktemp("envtest"))
+    try:
+        servers.start()
+        yield servers
+    finally:
+        servers.stop()
+
+
+@pytest.fixture(params=_FORMS)
+async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Cluster]:
+    """An empty cluster, in both forms: what passes on one passes on the other.
+
+    The real one takes part where KUBEBUILDER_ASSETS names its programs, and must where
+    DYNSCHED_REQUIRE_ENVTEST=1.
+    """
+    if request.param == "sim":
+        form: Cluster = SimCluster(tmp_path)
+    else:
+        form = EnvtestCluster(request.getfixturevalue("envtest"), tmp_path)
+    async with form:
+        yield form
+
+
+@pytest.fixture
+async def sim(tmp_path: Path) -> AsyncIterator[SimCluster]:
+    """The simulated cluster alone, for what no real one does on request (``sim.server``)."""
+    async with SimCluster(tmp_path) as form:
+        yield form

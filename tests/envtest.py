@@ -1,0 +1,287 @@
+"""A real etcd and kube-apiserver (and kube-scheduler, on request) for the tests.
+
+The programs come from the folder that ``KUBEBUILDER_ASSETS`` names, the convention of the field.
+Everything is on loopback, on free ports, and below one folder; nothing outlives the test run.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import secrets
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+AUDITED = ("nodes", "nodes/status", "pods", "pods/binding", "events")
+ADMISSION_OFF = "ServiceAccount,TaintNodesByCondition"
+_ATTEMPTS = 3  # another process may take a free port before we do
+_PDEATHSIG = 1
+
+
+class StartError(RuntimeError):
+    """A server did not come up; the message carries the end of its log."""
+
+
+class Envtest:
+    """The servers of one session."""
+
+    def __init__(self, assets: Path, folder: Path) -> None:
+        self._assets = assets
+        self.folder = folder
+        self.token = secrets.token_hex(16)
+        self.stranger_token = secrets.token_hex(16)
+        self._scheduler_token = secrets.token_hex(16)
+        self._running: list[subprocess.Popen[bytes]] = []
+        self.url = ""
+        self._etcd = ""
+
+    @property
+    def audit_log(self) -> Path:
+        return self.folder / "audit.log"
+
+    @property
+    def ca_file(self) -> Path:
+        return self.folder / "certs" / "apiserver.crt"
+
+    def ssl(self) -> ssl.SSLContext:
+        return ssl.create_default_context(cafile=str(self.ca_file))
+
+    def start(self) -> None:
+        for attempt in range(_ATTEMPTS):
+            try:
+                self._start_etcd()
+                self._start_apiserver()
+            except StartError:
+                self.stop()
+                if attempt == _ATTEMPTS - 1:
+                    raise
+            else:
+                return
+
+    def _start_etcd(self) -> None:
+        client, peer = _free_port(), _free_port()
+        self._etcd = f"http://127.0.0.1:{client}"
+        peers = f"http://127.0.0.1:{peer}"
+        process = self._spawn(
+            "etcd",
+            "--name=default",
+            f"--data-dir={self.folder / f'etcd-{client}'}",
+            f"--listen-client-urls={self._etcd}",
+            f"--advertise-client-urls={self._etcd}",
+            f"--listen-peer-urls={peers}",
+            f"--initial-advertise-peer-urls={peers}",
+            f"--initial-cluster=default={peers}",
+            "--unsafe-no-fsync",
+        )
+        self._await(process, lambda: _get(f"{self._etcd}/health"), seconds=20)
+
+    def _start_apiserver(self) -> None:
+        port = _free_port()
+        self.url = f"https://127.0.0.1:{port}"
+        self._write_credentials()
+        process = self._spawn(
+            "kube-apiserver",
+            f"--etcd-servers={self._etcd}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={port}",
+            f"--cert-dir={self.folder / 'certs'}",
+            "--endpoint-reconciler-type=none",
+            "--service-cluster-ip-range=10.0.0.0/24",
+            "--authorization-mode=RBAC",
+            f"--token-auth-file={self.folder / 'tokens.csv'}",
+            "--anonymous-auth=false",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-signing-key-file={self.folder / 'sa.key'}",
+            f"--service-account-key-file={self.folder / 'sa.key'}",
+            f"--disable-admission-plugins={ADMISSION_OFF}",
+            "--allow-privileged=true",
+            "--profiling=false",
+            f"--audit-policy-file={self.folder / 'audit.yaml'}",
+            f"--audit-log-path={self.audit_log}",
+        )
+        self._await(process, self._ready, seconds=60)
+
+    def _write_credentials(self) -> None:
+        subprocess.run(
+            ["openssl", "genrsa", "-out", str(self.folder / "sa.key"), "2048"],
+            check=True,
+            capture_output=True,
+        )
+        (self.folder / "tokens.csv").write_text(
+            f'{self.token},admin,admin,"system:masters"\n'
+            f'{self.stranger_token},stranger,stranger,""\n'
+            f'{self._scheduler_token},system:kube-scheduler,scheduler,""\n'
+        )
+        policy = {
+            "apiVersion": "audit.k8s.io/v1",
+            "kind": "Policy",
+            "omitStages": ["RequestReceived"],
+            "rules": [
+                {
+                    "level": "Request",
+                    "verbs": ["create", "update", "patch", "delete", "deletecollection"],
+                    "resources": [
+                        {"group": "", "resources": list(AUDITED)},
+                        {"group": "coordination.k8s.io", "resources": ["leases"]},
+                        {"group": "events.k8s.io", "resources": ["events"]},
+                    ],
+                },
+                {"level": "None"},
+            ],
+        }
+        (self.folder / "audit.yaml").write_text(json.dumps(policy))
+
+    def _ready(self) -> bool:
+        return self.ca_file.exists() and _get(f"{self.url}/readyz", self.token, self.ssl())
+
+    def kubeconfig(self, path: Path, token: str | None = None) -> Path:
+        """A kubeconfig for ``token``'s user (the admin by default), written to ``path``."""
+        cluster = {"server": self.url, "certificate-authority": str(self.ca_file)}
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "envtest", "cluster": cluster}],
+            "users": [{"name": "envtest", "user": {"token": token or self.token}}],
+            "contexts": [{"name": "envtest", "context": {"cluster": "envtest", "user": "envtest"}}],
+            "current-context": "envtest",
+        }
+        path.write_text(json.dumps(config))
+        path.chmod(0o600)
+        return path
+
+    def compact(self) -> None:
+        """Make etcd forget every version but the present one."""
+        status = _post(f"{self._etcd}/v3/maintenance/status", {})
+        revision = status["header"]["revision"]
+        _post(f"{self._etcd}/v3/kv/compaction", {"revision": revision, "physical": True})
+
+    def start_scheduler(self, config: dict[str, object] | None = None) -> Callable[[], None]:
+        """Start a kube-scheduler; the answer stops it.
+
+        ``config`` is a KubeSchedulerConfiguration's own part: profiles, extenders.
+        """
+        port = _free_port()
+        kubeconfig = str(self.kubeconfig(self.folder / f"sched-{port}", self._scheduler_token))
+        flags = [
+            "--bind-address=127.0.0.1",
+            f"--secure-port={port}",
+            f"--authentication-kubeconfig={kubeconfig}",
+            f"--authorization-kubeconfig={kubeconfig}",
+            "--authentication-tolerate-lookup-failure=true",
+            "--profiling=false",
+        ]
+        if config is None:
+            flags += [f"--kubeconfig={kubeconfig}", "--leader-elect=false"]
+        else:
+            config = {
+                "apiVersion": "kubescheduler.config.k8s.io/v1",
+                "kind": "KubeSchedulerConfiguration",
+                "leaderElection": {"leaderElect": False},
+                "clientConnection": {"kubeconfig": kubeconfig},
+                **config,
+            }
+            path = self.folder / f"sched-{port}.yaml"
+            path.write_text(json.dumps(config))
+            flags.append(f"--config={path}")
+        process = self._spawn("kube-scheduler", *flags)
+        # It serves a certificate of its own that nobody signed; nothing secret is sent to it.
+        unverified = ssl.create_default_context()
+        unverified.check_hostname, unverified.verify_mode = False, ssl.CERT_NONE
+        address = f"https://127.0.0.1:{port}/healthz"
+        self._await(process, lambda: _get(address, "", unverified), seconds=30)
+        return lambda: self._stop(process)
+
+    def stop(self) -> None:
+        """Stop everything, the last started first."""
+        while self._running:
+            self._stop(self._running[-1])
+
+    def _stop(self, process: subprocess.Popen[bytes]) -> None:
+        if process not in self._running:
+            return
+        self._running.remove(process)
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def _spawn(self, program: str, *flags: str) -> subprocess.Popen[bytes]:
+        with (self.folder / f"{program}.log").open("ab") as log:
+            process = subprocess.Popen(
+                [str(self._assets / program), *flags],
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                preexec_fn=_die_with_parent,  # noqa: PLW1509 - no lock is taken in it
+            )
+        self._running.append(process)
+        return process
+
+    def _await(
+        self, process: subprocess.Popen[bytes], ready: Callable[[], bool], *, seconds: float
+    ) -> None:
+        deadline = time.monotonic() + seconds
+        while not ready():
+            if process.poll() is not None or time.monotonic() > deadline:
+                program = Path(str(process.args[0])).name  # type: ignore[index]
+                log = (self.folder / f"{program}.log").read_text(errors="replace")
+                raise StartError(f"{program} did not get ready:\n{log[-2000:]}")
+            time.sleep(0.05)
+
+
+def _die_with_parent() -> None:
+    # Even a killed test run leaves no server behind.
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL)
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+_direct = urllib.request.ProxyHandler({})  # loopback is never behind a proxy
+
+
+def _get(url: str, token: str = "", context: ssl.SSLContext | None = None) -> bool:
+    opener = urllib.request.build_opener(
+        _direct, *([urllib.request.HTTPSHandler(context=context)] if context else [])
+    )
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    try:
+        with opener.open(urllib.request.Request(url, headers=headers), timeout=5) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def _post(url: str, body: dict[str, object]) -> dict[str, dict[str, str]]:
+    request = urllib.request.Request(url, data=json.dumps(body).encode(), method="POST")
+    with urllib.request.build_opener(_direct).open(request, timeout=10) as answer:
+        found: dict[str, dict[str, str]] = json.load(answer)
+        return found
+
+
+def assets() -> Path | None:
+    """The folder with the programs, where it is named and complete."""
+    named = os.environ.get("KUBEBUILDER_ASSETS", "")
+    if not named:
+        return None
+    folder = Path(named)
+    missing = [p for p in ("etcd", "kube-apiserver") if not os.access(folder / p, os.X_OK)]
+    if missing:
+        raise StartError(f"KUBEBUILDER_ASSETS={named}: no {', '.join(missing)} in it")
+    return folder

@@ -1,0 +1,354 @@
+"""`dynsched demo` as a person runs it: marks come and go, and nothing of it stays behind."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pty
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from importlib import resources
+from pathlib import Path
+from queue import Empty, Queue
+
+import pytest
+from programs import need
+from rich.console import Console
+
+from dynsched.demo.show import nodes_table
+from dynsched.settings import load_rules
+
+LIMIT = 60.0
+"""Seconds in which a line must come that is waited for; most come in a few."""
+
+pytestmark = pytest.mark.slow
+
+
+class Demo:
+    """A running demo whose files are all under ``folder``."""
+
+    def __init__(self, folder: Path, *arguments: str, path: str | None = None) -> None:
+        self.folder = folder
+        self.lines: list[str] = []
+        self._queue: Queue[str | None] = Queue()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "dynsched", "demo", *arguments],
+            env=environment(folder, path),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        for line in self.process.stdout or ():
+            self._queue.put(line.rstrip("\n"))
+        self._queue.put(None)
+
+    def until(self, pattern: str) -> re.Match[str]:
+        """Read on to the line that matches."""
+        deadline = time.monotonic() + LIMIT
+        while True:
+            try:
+                line = self._queue.get(timeout=max(0.01, deadline - time.monotonic()))
+            except Empty:
+                line = None
+            if line is None:
+                pytest.fail(f"no {pattern!r} in {LIMIT:.0f}s:\n" + "\n".join(self.lines))
+            self.lines.append(line)
+            if found := re.search(pattern, line):
+                return found
+
+    def end(self) -> tuple[int, str]:
+        """Wait for its end; the exit code, and all that it printed."""
+        code = self.process.wait(LIMIT)
+        self._reader.join()
+        while not self._queue.empty():
+            self.lines.append(self._queue.get() or "")
+        return code, "\n".join(self.lines)
+
+    def kill(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.end()
+
+
+def environment(folder: Path, path: str | None = None) -> dict[str, str]:
+    """Ours; ``path`` empty: no program is on PATH."""
+    # DYNSCHED_DRY_RUN: what the user has set for their own dynsched is not for the demo's.
+    own = {**os.environ, "TMPDIR": str(folder), "DYNSCHED_DRY_RUN": "true", "COLUMNS": "110"}
+    return own if path is None else {**own, "PATH": path}
+
+
+def processes(folder: Path) -> list[str]:
+    """The command lines of what lives in ``folder``: each names a file there."""
+    listed = subprocess.run(
+        ["ps", "-wweo", "pid=,args="], capture_output=True, text=True, check=True
+    )
+    return [line.strip() for line in listed.stdout.splitlines() if str(folder) in line]
+
+
+def left_behind(folder: Path) -> list[str]:
+    return [str(path) for path in folder.iterdir()] + processes(folder)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "tmp"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def demo(folder: Path) -> Iterator[list[Demo]]:
+    """Put a demo in here, and it is ended whatever happens."""
+    running: list[Demo] = []
+    yield running
+    for each in running:
+        each.kill()
+
+
+def start(running: list[Demo], folder: Path, *arguments: str, path: str | None = None) -> Demo:
+    running.append(Demo(folder, *arguments, path=path))
+    return running[-1]
+
+
+# --- what there is to see ---
+
+
+def test_nodes_are_marked_and_released_as_prometheus_or_the_simulator_measures(demo, tmp_path):
+    binary = shutil.which("prometheus")
+    paths = {"a simulator": "", "a real Prometheus": None}
+    shows = {}
+    for number, (measured_by, path) in enumerate(paths.items()):
+        if path is None and binary is None:
+            continue
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        shows[measured_by] = start(demo, folder, path=path)
+    with ThreadPoolExecutor() as pool:  # side by side: most of the time is waiting for heat
+        list(pool.map(watch, shows, shows.values()))
+    need("prometheus", "Debian's prometheus")
+
+
+def watch(measured_by: str, show: Demo) -> None:
+    """See one demo from its beginning to its end."""
+    show.until(f"measured by {measured_by}")
+    kubeconfig = Path(show.until(r"kubeconfig +(\S+)")[1])
+    assert json.loads(kubeconfig.read_text())["kind"] == "Config"
+    url = show.until(r"dynsched +(http://127\.0\.0\.1:\d+)")[1]
+    is_simulated = (
+        "(simulated: it answers the demo's rules only)" in show.until("Prometheus +h").string
+    )
+    assert is_simulated is (measured_by == "a simulator")
+    show.until(rf"dynsched why worker-\d+ --server {url}")
+    first = show.until(r"s  (worker-\d+) marked: node-\S+ [89]\d(\.\d+)? > 8\d")[1]
+    with urllib.request.urlopen(f"{url}/nodes", timeout=5) as answer:
+        payload = json.load(answer)
+    assert first in payload["node_names"]
+    assert len(payload["nodes"]) == 12
+    show.until(r"s  worker-\d+ released")
+    show.process.send_signal(signal.SIGINT)
+    code, printed = show.end()
+    assert code == 0, printed
+    assert re.search(r"After \d+s: [2-9] marks, \d release.* saw \d+ writes to nodes\.", printed)
+    assert "Everything is ended and removed." in printed
+    assert "Traceback" not in printed
+    assert left_behind(show.folder) == []
+
+
+def test_seconds_end_it_and_nodes_size_it(demo, folder):
+    show = start(demo, folder, "--seconds", "1", "--nodes", "3", "--seed", "7", path="")
+    show.until("Starting a cluster of 3 nodes")
+    code, printed = show.end()
+    assert code == 0, printed
+    assert re.search(r"After [12]s: ", printed)
+    assert left_behind(folder) == []
+
+
+def test_on_a_terminal_there_is_a_live_table_and_closing_it_ends_all(folder):
+    controller, terminal = pty.openpty()
+    show = subprocess.Popen(
+        ["setsid", "--ctty", sys.executable, "-m", "dynsched", "demo"],
+        env={**environment(folder), "PATH": "/nonexistent", "TERM": "xterm"},
+        executable=need("setsid", "Debian's util-linux"),
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+    )
+    os.close(terminal)
+    seen = b""
+    try:
+        while not re.search(rb"worker-12.*After \d+s: 0 marks", seen, re.DOTALL):
+            seen += os.read(controller, 65536)
+        assert b"node-cpu > 80" in seen
+        os.close(controller)  # the terminal's window is closed: SIGHUP, and no more output
+        assert show.wait(LIMIT) == 0
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            show.kill()
+        show.wait()
+    assert left_behind(folder) == []
+
+
+# --- however it ends, nothing is left ---
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_it_starts_ends_it(demo, folder, number):
+    show = start(demo, folder)
+    show.until("Starting a cluster")
+    show.process.send_signal(number)
+    show.process.send_signal(number)  # impatience changes nothing
+    code, printed = show.end()
+    assert code == 0, printed
+    assert left_behind(folder) == []
+
+
+def test_sigterm_while_it_runs_ends_it(demo, folder):
+    show = start(demo, folder)
+    show.until("Ctrl-C ends it")
+    assert len(processes(folder)) >= 2
+    show.process.terminate()
+    code, printed = show.end()
+    assert code == 0, printed
+    assert left_behind(folder) == []
+
+
+def test_even_when_it_is_killed_nothing_is_left(demo, folder):
+    show = start(demo, folder)
+    show.until("Ctrl-C ends it")
+    show.process.kill()
+    show.end()
+    deadline = time.monotonic() + 5
+    while left_behind(folder) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert left_behind(folder) == []
+
+
+def test_a_reader_that_goes_away_ends_it(folder):
+    with subprocess.Popen(
+        [sys.executable, "-m", "dynsched", "demo"],
+        env=environment(folder, path=""),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as show:
+        show.stdout.readline()
+        show.stdout.close()
+        assert show.wait(LIMIT) == 1
+        assert "Traceback" not in show.stderr.read()
+    assert left_behind(folder) == []
+
+
+def test_when_the_operator_dies_its_last_words_are_shown(demo, folder):
+    show = start(demo, folder, path="")
+    show.until("Ctrl-C ends it")
+    (operator,) = [line for line in processes(folder) if " -m dynsched run " in line]
+    os.kill(int(operator.split()[0]), signal.SIGTERM)
+    code, printed = show.end()
+    assert code == 1
+    assert "Error: dynsched ended with code 0. Its log ends with:" in printed
+    assert printed.rstrip().endswith("stopped")
+    assert left_behind(folder) == []
+
+
+def test_a_prometheus_that_does_not_work_is_an_error(demo, folder, tmp_path):
+    broken = tmp_path / "prometheus"
+    broken.write_text("#!/bin/sh\necho no disk left\nexit 3\n")
+    broken.chmod(0o755)
+    code, printed = start(demo, folder, path=str(tmp_path)).end()
+    assert code == 1
+    assert f"Error: {broken} did not come up:\nno disk left" in printed
+    assert left_behind(folder) == []
+
+
+# --- parts ---
+
+
+def test_the_demos_rules_are_in_the_package_and_good():
+    with resources.as_file(resources.files("dynsched.sim") / "demo-rules.yaml") as path:
+        rule_set = load_rules(path)
+    assert [rule.name for rule in rule_set.rules] == ["node-cpu", "node-mem-usage"]
+    assert str(rule_set.mark) == "label status=presure"
+    assert all(rule.clear_threshold < rule.threshold for rule in rule_set.rules)
+    assert all(0 < rule.hold_duration <= 5 for rule in rule_set.rules)
+
+
+def reading(value: float | None, state: str = "inactive", *, held: bool = False) -> dict:
+    return {
+        "rule": "node-cpu",
+        "state": state,
+        "value": value,
+        "threshold": 80.0,
+        "op": ">",
+        "keep_firing_since": "2026-11-20T12:00:00Z" if held else None,
+    }
+
+
+def node(name: str, rule: dict, *, marked: bool = False, withheld: str | None = None) -> dict:
+    return {
+        "name": name,
+        "marked": marked,
+        "pressured": rule["state"] == "firing",
+        "since": "2026-11-20T12:00:00Z" if marked else None,
+        "rules": [rule],
+        "conflict": None,
+        "withheld": withheld,
+    }
+
+
+def drawn(nodes: list[dict], rows: int, *, bars: bool = False) -> list[str]:
+    payload = {
+        "type": "Label status=presure Nodes",
+        "nodes": nodes,
+        "taken_at": "2026-11-20T12:00:42Z",
+    }
+    console = Console(width=100, color_system=None)
+    with console.capture() as capture:
+        console.print(nodes_table(payload, rows, bars=bars))
+    return [line.rstrip() for line in capture.get().splitlines()]
+
+
+def test_the_table_shows_values_states_and_marks():
+    table = drawn(
+        [
+            node("b", reading(91.25, "firing"), marked=True),
+            node("a", reading(12.0)),
+            node("c", reading(60.0, "firing", held=True), marked=True),
+            node("d", reading(85.0, "firing"), withheld="not marked: guard.max_marked is 50%"),
+            node("e", reading(None)),
+        ],
+        rows=10,
+    )
+    assert table == [
+        "NODE  node-cpu > 80  MARK",
+        "a      12.0",
+        "b      91.2 firing   status=presure 42s",
+        "c      60.0 held     status=presure 42s",
+        "d      85.0 firing   not marked: guard.max_marked is 50%",
+        "e         -",
+    ]
+
+
+def test_where_not_all_fit_the_hottest_are_shown():
+    nodes = [node(f"n{number}", reading(float(number))) for number in range(60)]
+    nodes.append(node("z", reading(3.0, "firing", held=True), marked=True))
+    assert [line.split()[0] for line in drawn(nodes, rows=3)] == ["NODE", "n58", "n59", "z"]
+
+
+def test_bars_show_the_share():
+    assert "█████     " in drawn([node("a", reading(50.0))], rows=3, bars=True)[1]
+    assert "██████████" in drawn([node("a", reading(250.0))], rows=3, bars=True)[1]
+    assert drawn([node("a", reading(-3.0))], rows=3, bars=True)[1].split() == ["a", "-3.0"]

@@ -1,0 +1,244 @@
+"""The load as metrics, and as answers: what a real Prometheus makes of it, and the simulator."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from programs import need
+from prometheus_client.parser import text_string_to_metric_families
+
+import dynsched.sim
+from dynsched.core.rules import Rule, RuleSet
+from dynsched.settings import load_rules
+from dynsched.sim.exporter import CPUS, MEMORY_BYTES, Exporter, Machine
+from dynsched.sim.load import NodeLoad, node_load
+from dynsched.sim.processes import Household
+from dynsched.sim.prometheus import PrometheusFailedError, start_prometheus
+from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
+
+MACHINES = [Machine(f"worker-{index}", f"10.0.0.{index}") for index in range(12)]
+BEGIN = 1_800_000_000.0
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = BEGIN
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture(scope="module")
+def rules() -> RuleSet:
+    return load_rules(Path(dynsched.sim.__file__).with_name("demo-rules.yaml"))
+
+
+@asynccontextmanager
+async def served(app: web.Application) -> AsyncIterator[str]:
+    async with TestServer(app) as server:
+        yield str(server.make_url("")).rstrip("/")
+
+
+@asynccontextmanager
+async def source_at(url: str) -> AsyncIterator[PrometheusSource]:
+    source = PrometheusSource(PrometheusConfig(url))
+    try:
+        yield source
+    finally:
+        await source.close()
+
+
+def samples(page: str) -> dict[tuple[str, str, str, str], float]:
+    """(metric, instance, cpu, mode) -> value."""
+    return {
+        (
+            sample.name,
+            sample.labels["instance"],
+            sample.labels.get("cpu", ""),
+            sample.labels.get("mode", ""),
+        ): sample.value
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+    }
+
+
+# --- the page ---
+
+
+def test_the_page_has_every_series_of_every_node_once():
+    clock = Clock()
+    exporter = Exporter(MACHINES, clock=clock)
+    clock.now += 10
+    page = exporter.page()
+    found = samples(page)
+    assert len(found) == len(MACHINES) * (CPUS * 3 + 2)
+    assert len(found) == sum(not line.startswith("#") for line in page.splitlines())
+    assert 'instance="10.0.0.3:9100",node="worker-3"' in page
+
+
+def test_the_counters_are_the_integral_of_the_load():
+    clock = Clock()
+    exporter = Exporter(MACHINES, seed=5, clock=clock)
+    clock.now += 20
+    before = samples(exporter.page())
+    clock.now += 5
+    after = samples(exporter.page())
+    for index, machine in enumerate(MACHINES):
+        grown = {
+            mode: after[key] - before[key]
+            for mode in ("idle", "system", "user")
+            for key in [("node_cpu_seconds_total", machine.instance, "1", mode)]
+        }
+        assert sum(grown.values()) == pytest.approx(5, abs=0.001)
+        busy = 100 * (1 - grown["idle"] / 5)
+        assert busy == pytest.approx(node_load(index, 5).mean_cpu(20, 25), abs=0.01)
+
+
+def test_memory_is_what_the_load_says():
+    clock = Clock()
+    exporter = Exporter(MACHINES, clock=clock)
+    clock.now += 30
+    found = samples(exporter.page())
+    for index, machine in enumerate(MACHINES):
+        assert found["node_memory_MemTotal_bytes", machine.instance, "", ""] == MEMORY_BYTES
+        free = found["node_memory_MemAvailable_bytes", machine.instance, "", ""]
+        used = 100 * (1 - free / MEMORY_BYTES)
+        assert used == pytest.approx(node_load(index).memory(30), abs=0.001)
+
+
+async def test_the_page_is_served_as_the_text_format():
+    async with (
+        served(Exporter(MACHINES).application()) as url,
+        aiohttp.ClientSession() as session,
+        session.get(f"{url}/metrics") as answer,
+    ):
+        assert answer.status == 200
+        assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+        assert samples(await answer.text())
+
+
+async def test_without_rules_it_answers_no_queries():
+    async with (
+        served(Exporter(MACHINES).application()) as url,
+        aiohttp.ClientSession() as session,
+        session.get(f"{url}/api/v1/query", params={"query": "up"}) as answer,
+    ):
+        assert answer.status == 404
+
+
+# --- the simulator in place of Prometheus ---
+
+
+async def test_our_source_reads_the_simulators_answer_to_each_of_the_demos_rules(rules):
+    exporter = Exporter(MACHINES, rule_set=rules)
+    async with served(exporter.application()) as url, source_at(url) as source:
+        for rule in rules.rules:
+            answer = await source.query(rule)
+            assert answer.error is None
+            assert answer.warnings == ()
+            assert [s.labels["instance"] for s in answer.samples] == [m.instance for m in MACHINES]
+            assert all(0 < sample.value < 100 for sample in answer.samples)
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_an_answer_is_as_of_the_time_that_was_asked_for(rules, method):
+    clock = Clock()
+    exporter = Exporter(MACHINES, rule_set=rules, clock=clock)
+    clock.now += 100
+    ask = {"query": rules.rules[0].expr, "time": str(BEGIN + 40)}
+    how = {"params": ask} if method == "GET" else {"data": ask}
+    async with (
+        served(exporter.application()) as url,
+        aiohttp.ClientSession() as session,
+        session.request(method, f"{url}/api/v1/query", **how) as answer,
+    ):
+        body = await answer.json()
+    assert body["status"] == "success"
+    assert body["data"]["resultType"] == "vector"
+    at, value = body["data"]["result"][3]["value"]
+    assert at == BEGIN + 40
+    assert float(value) == pytest.approx(node_load(3).mean_cpu(35, 40))
+
+
+async def test_a_range_is_answered_from_when_the_load_began(rules):
+    clock = Clock()
+    exporter = Exporter(MACHINES, rule_set=rules, clock=clock)
+    clock.now += 10
+    async with served(exporter.application()) as url, source_at(url) as source:
+        answer = await source.query_range(rules.rules[1].expr, BEGIN - 20, BEGIN + 20, 2)
+    assert answer.error is None
+    assert len(answer.series) == len(MACHINES)
+    assert [at - BEGIN for at, _ in answer.series[3].points] == [0, 2, 4, 6, 8, 10]
+    assert answer.series[3].points[5][1] == pytest.approx(node_load(3).memory(10))
+
+
+async def test_anything_else_is_refused_and_says_what_this_is(rules):
+    exporter = Exporter(MACHINES, rule_set=rules)
+    async with (
+        served(exporter.application()) as url,
+        source_at(url) as source,
+        aiohttp.ClientSession() as session,
+    ):
+        other = await source.query(Rule(name="other", expr="up", threshold=1))
+        assert other.samples == ()
+        assert "this is the simulator of dynsched demo, not a Prometheus" in (other.error or "")
+        async with session.get(f"{url}/api/v1/labels") as answer:
+            assert answer.status == 400
+            body = await answer.json()
+        assert (body["status"], body["errorType"]) == ("error", "bad_data")
+        ask = {"query": rules.rules[0].expr, "time": "2026-11-20T12:00:00Z"}
+        async with session.get(f"{url}/api/v1/query", params=ask) as answer:
+            assert answer.status == 400
+            assert "reads seconds only" in (await answer.json())["error"]
+
+
+# --- a real Prometheus ---
+
+
+@pytest.mark.slow
+async def test_a_real_prometheus_and_the_simulator_say_the_same(rules):
+    binary = need("prometheus", "Debian's prometheus")
+    began, exporter = time.time(), Exporter(MACHINES, rule_set=rules)
+    async with served(exporter.application()) as simulated, Household("dynsched-test-") as house:
+        real = await start_prometheus(house, binary, simulated.removeprefix("http://"))
+        async with source_at(real) as prometheus, source_at(simulated) as simulator:
+            await until_answered(prometheus, rules)
+            for rule, load in zip(rules.rules, (NodeLoad.cpu, NodeLoad.memory), strict=True):
+                answers = await asyncio.gather(prometheus.query(rule), simulator.query(rule))
+                now = time.time() - began
+                for answer in answers:
+                    measured = {s.labels["instance"]: s.value for s in answer.samples}
+                    assert measured.keys() == {machine.instance for machine in MACHINES}
+                    for index, machine in enumerate(MACHINES):
+                        # Scrapes lie up to a second back, and the first rates are of short spans;
+                        # but every mean lies between the extremes of its span.
+                        lately = [load(node_load(index), now - ago / 10) for ago in range(75)]
+                        value = measured[machine.instance]
+                        assert min(lately) - 1 < value < max(lately) + 1
+    assert not house.folder.exists()
+
+
+async def until_answered(prometheus: PrometheusSource, rules: RuleSet) -> None:
+    async with asyncio.timeout(20):
+        while True:
+            answers = [await prometheus.query(rule) for rule in rules.rules]
+            if all(answer.samples for answer in answers):
+                return
+            await asyncio.sleep(0.2)
+
+
+async def test_a_prometheus_that_does_not_come_up_is_told_with_what_it_said(tmp_path):
+    broken = tmp_path / "prometheus"
+    broken.write_text("#!/bin/sh\necho no disk left >&2\nexit 3\n")
+    broken.chmod(0o755)
+    async with Household("dynsched-test-") as house:
+        with pytest.raises(PrometheusFailedError, match="did not come up:\nno disk left"):
+            await start_prometheus(house, str(broken), "127.0.0.1:1")

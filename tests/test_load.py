@@ -1,0 +1,105 @@
+"""The synthetic load: pure, inside its limits, and lively enough for the demo's first minute."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dynsched.sim
+from dynsched.core.evaluate import Alerts, Observation, evaluate
+from dynsched.core.model import Reading
+from dynsched.core.rules import RuleSet
+from dynsched.settings import load_rules
+from dynsched.sim.load import Kind, NodeLoad, node_load
+
+RULES = Path(dynsched.sim.__file__).with_name("demo-rules.yaml")
+indexes = st.integers(0, 5_000)
+seeds = st.integers(-1_000, 1_000)
+times = st.floats(0, 10_000)
+
+
+@pytest.fixture(scope="module")
+def rules() -> RuleSet:
+    return load_rules(RULES)
+
+
+def test_the_same_index_and_seed_give_the_same_load():
+    assert node_load(3, seed=7) == node_load(3, seed=7)
+    assert len({node_load(index, seed) for index in range(20) for seed in range(20)}) == 400
+
+
+@given(indexes, seeds, times)
+def test_it_stays_between_0_and_100_percent(index, seed, time):
+    load = node_load(index, seed)
+    assert 5 < load.cpu(time) < 100
+    assert 5 < load.memory(time) < 100
+
+
+@given(indexes, seeds, times)
+def test_busy_seconds_are_the_integral_of_the_load(index, seed, begin):
+    load, steps, width = node_load(index, seed), 2_000, 40.0
+    middles = (begin + width * (step + 0.5) / steps for step in range(steps))
+    by_hand = sum(load.cpu(time) for time in middles) / steps
+    assert load.mean_cpu(begin, begin + width) == pytest.approx(by_hand, abs=0.05)
+    assert load.busy_seconds(0) == pytest.approx(0, abs=1e-9)
+
+
+def test_of_twelve_nodes_about_half_heat_by_cpu_and_by_memory():
+    for seed in range(100):
+        kinds = Counter(node_load(index, seed).kind for index in range(12))
+        assert 5 <= kinds[Kind.CPU] + kinds[Kind.MEMORY] <= 7
+        assert kinds[Kind.CPU] >= 1
+        assert kinds[Kind.MEMORY] >= 1
+
+
+def test_of_very_many_nodes_few_heat():
+    kinds = Counter(node_load(index).kind for index in range(5_000))
+    assert 480 < kinds[Kind.CPU] + kinds[Kind.MEMORY] < 560
+
+
+@pytest.mark.parametrize("nodes", [3, 12, 40])
+def test_in_the_first_minute_nodes_come_under_pressure_and_are_relieved(rules, nodes):
+    for seed in range(20):
+        pressed, relieved = changes(rules, [node_load(index, seed) for index in range(nodes)])
+        assert pressed[0] < 30, f"seed {seed}"
+        assert relieved[0] < 55, f"seed {seed}"
+        if nodes >= 12:
+            assert len(pressed) >= nodes / 3, f"seed {seed}"
+            assert len(relieved) >= nodes / 6, f"seed {seed}"
+            assert len(set(pressed)) > 1, "all at once"
+
+
+def changes(rules: RuleSet, loads: list[NodeLoad]) -> tuple[list[int], list[int]]:
+    """At which seconds of the first minute a node came under pressure, or was relieved.
+
+    The first 7 seconds are without data, as with a real Prometheus.
+    """
+    names = [f"worker-{index}" for index in range(len(loads))]
+    alerts: Alerts = {}
+    before: set[str] = set()
+    pressed, relieved = [], []
+    for second in range(7, 60):
+        evaluation = evaluate(rules, observe(names, loads, second), names, alerts, second)
+        alerts = evaluation.alerts
+        now = {name for name, verdict in evaluation.verdicts.items() if verdict.pressured}
+        pressed += [second] * len(now - before)
+        relieved += [second] * len(before - now)
+        before = now
+    return pressed, relieved
+
+
+def observe(names: list[str], loads: list[NodeLoad], second: int) -> dict[str, Observation]:
+    values = {
+        "node-cpu": [load.mean_cpu(second - 5, second) for load in loads],
+        "node-mem-usage": [load.memory(second) for load in loads],
+    }
+    return {
+        rule: Observation(
+            {name: Reading(name, value, second) for name, value in zip(names, row, strict=True)}
+        )
+        for rule, row in values.items()
+    }
