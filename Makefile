@@ -1,0 +1,106 @@
+# Everything that a developer or CI does. `make help` lists it.
+#
+# What the machine must have: make, and Python 3.11 or newer with its venv module.
+# All else goes into .venv, at the versions in constraints.txt.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+# Another interpreter: make setup PYTHON=/path/to/python3.13
+PYTHON ?=
+VENV := .venv
+BIN := $(VENV)/bin
+PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
+
+# More for pytest: make test PYTEST_ARGS='-k plan -x'
+PYTEST_ARGS ?=
+# More for the demo: make demo DEMO_ARGS='--seconds 30'
+DEMO_ARGS ?=
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+# The first of the usual names that runs, is new enough and can make a venv.
+$(BIN)/python:
+	@found=; bare=; \
+	for name in $(PYTHON) python3 python3.14 python3.13 python3.12 python3.11; do \
+	  "$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 || continue; \
+	  if "$$name" -c 'import ensurepip, venv' >/dev/null 2>&1; then found=$$name; break; fi; \
+	  bare=$${bare:-$$name}; \
+	done; \
+	if [ -n "$$found" ]; then \
+	  echo "setup: $(VENV) with $$("$$found" --version)"; \
+	  exec "$$found" -m venv --clear $(VENV); \
+	fi; \
+	if [ -n "$$bare" ]; then \
+	  echo "$$bare has no venv module, which Debian and Ubuntu pack on its own." >&2; \
+	  echo 'Install it, then run make again: apt-get install python3-venv' >&2; \
+	else \
+	  echo 'dynsched needs Python 3.11 or newer, and none was found on PATH.' >&2; \
+	  echo 'On Debian 12 or Ubuntu 24.04: apt-get install python3 python3-venv' >&2; \
+	fi; \
+	exit 1
+
+# Each stamp is as new as the last install; an install runs again when the pins changed.
+$(VENV)/.runtime: pyproject.toml constraints.txt | $(BIN)/python
+	@echo 'setup: what dynsched needs to run'
+	@$(PIP_INSTALL) -e .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	@echo 'setup: what dynsched needs to run, to be tested and checked'
+	@$(PIP_INSTALL) -e '.[dev]'
+	@touch $(VENV)/.runtime $@
+
+.PHONY: setup
+setup: $(VENV)/.dev ## make .venv with everything in it (only when it is stale)
+
+.PHONY: demo
+demo: $(VENV)/.runtime ## a small cluster and dynsched on it, on this machine alone
+	@exec $(BIN)/dynsched demo $(DEMO_ARGS)
+
+.PHONY: test
+test: setup ## run all tests
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
+
+.PHONY: check
+check: lint ## lint, then the tests of manifests, examples and packaging alone
+	$(BIN)/python -m pytest -q tests/test_manifests.py tests/test_examples.py tests/test_packaging.py
+
+.PHONY: lint
+lint: setup ## code style, format, types, import contracts, Dockerfile
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict
+	$(BIN)/lint-imports
+	$(BIN)/hadolint Dockerfile
+
+.PHONY: format
+format: setup ## put the code in shape
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+.PHONY: docs
+docs: setup ## write docs/cli.md anew from the commands' own help
+	$(BIN)/python -m tools.cli_docs docs/cli.md
+
+# A venv of its own, so that nothing installed by hand gets into the file.
+.PHONY: lock
+lock: $(BIN)/python ## write constraints.txt anew with the newest versions that fit pyproject.toml
+	rm -rf build/lock
+	$(BIN)/python -m venv build/lock
+	build/lock/bin/python -m pip install -qq --disable-pip-version-check --upgrade '.[dev]'
+	{ sed -n '/^#/p' constraints.txt; \
+	  build/lock/bin/python -m pip freeze --local | grep -v '^dynsched ' | sort -f; \
+	} > build/constraints.txt
+	mv build/constraints.txt constraints.txt
+	rm -rf build/lock
+
+.PHONY: clean
+clean: ## remove the venv, caches and build results
+	rm -rf $(VENV) build dist .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,151 @@
+"""Every rules file that we show to people loads, and its expressions are PromQL."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from programs import ROOT, need, run
+
+from dynsched.core.rules import parse_rules
+from dynsched.settings import load_rules
+
+FILES = [
+    ROOT / "rules.yaml",
+    ROOT / "manifests/overlays/example/rules.yaml",
+    *sorted((ROOT / "docs/examples").glob("*.yaml")),
+    *sorted((ROOT / "dynsched").rglob("*.yaml")),
+]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def shown(page: Path) -> list[str]:
+    """The YAML blocks of a page that are whole rules files."""
+    blocks = re.findall(r"^```yaml\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    return [block for block in blocks if re.search(r"^(rules|Rulename):", block, re.MULTILINE)]
+
+
+def commented_out() -> str:
+    """rules.yaml with the rules in it that are comments."""
+    text = (ROOT / "rules.yaml").read_text()
+    return re.sub(r"^  # ((?:- name|  )[^\n]*)$", r"  \1", text, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_it_loads(path: Path) -> None:
+    assert load_rules(path).rules
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        pytest.param(block, id=f"{page.relative_to(ROOT)}-{number}")
+        for page in PAGES
+        for number, block in enumerate(shown(page))
+    ],
+)
+def test_what_a_page_shows_loads(block: str) -> None:
+    assert parse_rules(yaml.safe_load(block)).rules
+
+
+def test_the_rules_that_are_commented_out_load_too() -> None:
+    names = [rule.name for rule in parse_rules(yaml.safe_load(commented_out())).rules]
+    assert names == ["node-cpu", "node-mem-usage", "node-mem-available", "node-mem-allocatable"]
+
+
+def test_the_first_projects_file_means_the_same_in_the_new_form() -> None:
+    old = load_rules(ROOT / "docs/examples/first-project.yaml")
+    new = load_rules(ROOT / "docs/examples/first-project-in-new-form.yaml")
+    assert old == new
+
+
+def test_every_expression_is_promql(tmp_path: Path) -> None:
+    promtool = need("promtool", "prometheus")
+    texts = [path.read_text() for path in FILES]
+    texts += [commented_out(), *(block for page in PAGES for block in shown(page))]
+    expressions = {
+        rule.expr
+        for text in texts
+        for rule in parse_rules(yaml.safe_load(text)).rules
+        if rule.expr is not None
+    }
+    group = {
+        "name": "examples",
+        "rules": [
+            {"record": f"example:{number}", "expr": expression}
+            for number, expression in enumerate(sorted(expressions))
+        ],
+    }
+    path = tmp_path / "rules.yml"
+    path.write_text(yaml.safe_dump({"groups": [group]}))
+    done = run(promtool, "check", "rules", path)
+    assert done.returncode == 0, done.stderr
+    assert f"SUCCESS: {len(expressions)} rules found" in done.stdout
+
+
+CPU = 'node_cpu_seconds_total{{instance="{node}", cpu="{cpu}", mode="{mode}", job="{job}"}}'
+NODES = {"10.0.0.7:9100": 45, "worker-2": 12}  # busy seconds a minute on each of two CPUs
+JOBS = ("node-exporter", "twice")  # the same exporter scraped by two jobs
+
+
+def series_of_two_nodes() -> dict[str, str]:
+    series = {}
+    for node, busy in NODES.items():
+        for job in JOBS:
+            for cpu in ("0", "1"):
+                for mode, seconds in (("user", busy), ("idle", 60 - busy)):
+                    name = CPU.format(node=node, cpu=cpu, mode=mode, job=job)
+                    series[name] = f"0+{seconds / 4}x40"
+            for name, value in (
+                ("node_memory_MemTotal_bytes", 16e9),
+                ("node_memory_MemAvailable_bytes", 4e9 if busy > 30 else 12e9),
+                ("machine_memory_bytes", 16e9),
+            ):
+                series[f'{name}{{instance="{node}", job="{job}"}}'] = f"{value:.0f}x40"
+        for group in ("/", "/system.slice"):
+            name = f'container_memory_working_set_bytes{{instance="{node}", id="{group}"}}'
+            series[name] = f"{14e9:.0f}x40"
+    return series
+
+
+def test_the_working_example_measures_what_it_says(tmp_path: Path) -> None:
+    promtool = need("promtool", "prometheus")
+    rules = {rule.name: rule.expr for rule in parse_rules(yaml.safe_load(commented_out())).rules}
+    hot, cool = NODES
+    expected = {
+        "node-cpu": {hot: 75, cool: 20},
+        "node-mem-usage": {hot: 75, cool: 25},
+        "node-mem-available": {hot: 1907.349, cool: 1907.349},
+    }
+    (tmp_path / "none.yml").write_text("groups: []\n")
+    unit_test = {
+        "rule_files": ["none.yml"],
+        "evaluation_interval": "15s",
+        "tests": [
+            {
+                "interval": "15s",
+                "input_series": [
+                    {"series": name, "values": values}
+                    for name, values in series_of_two_nodes().items()
+                ],
+                "promql_expr_test": [
+                    {
+                        # Rounded: a ratio of floats is rarely whole.
+                        "expr": f"round({rules[name]}, 0.001)",
+                        "eval_time": "5m",
+                        "exp_samples": [
+                            {"labels": f'{{instance="{node}"}}', "value": value}
+                            for node, value in values.items()
+                        ],
+                    }
+                    for name, values in expected.items()
+                ],
+            }
+        ],
+    }
+    path = tmp_path / "unit.yml"
+    path.write_text(yaml.safe_dump(unit_test))
+    done = run(promtool, "test", "rules", path)
+    assert done.returncode == 0, done.stdout + done.stderr
