@@ -8,19 +8,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final, Protocol
 
-from dynsched.core import keys
-from dynsched.core.decide import Decision, decide, rule_health
+from dynsched.core.decide import decide, rule_health
+from dynsched.core.durations import format_duration
 from dynsched.core.evaluate import Alerts, shift
-from dynsched.core.model import Action, Node, NodePatch, QueryResult, Snapshot
+from dynsched.core.model import Node, QueryResult, Series, Snapshot
+from dynsched.core.replay import begin, replay, replay_times
 from dynsched.core.rules import Rule, RuleSet
-from dynsched.writer import NodeStorage, write_all
+from dynsched.told import EventSink, Teller
+from dynsched.writer import NodeStorage, Written, write_all
 
 logger = logging.getLogger(__name__)
 
 SYNC_POLL: Final = 0.1
+MOST_POINTS: Final = 100_000
+"""Points of one rule's past that are held at a time."""
 CLOCK_STEP: Final = 5.0
 """Seconds; less is the clock's ordinary drift against the monotonic one."""
 
@@ -39,40 +44,76 @@ class Cluster(NodeStorage, Protocol):
     def synced(self) -> bool:
         """Whether the first list of nodes is complete."""
 
+    @property
+    def error(self) -> str | None:
+        """Why what is known of the nodes may be old; None while all is well."""
+
     def nodes(self) -> Mapping[str, Node]:
         """All nodes by name; a view that does not change under the caller's hands."""
 
 
-class EventSink(Protocol):
-    """Where Events about nodes go. Never blocks, never fails: Events are best effort."""
+class HistorySource(Protocol):
+    """Where a rule's past comes from."""
 
-    def post(self, node: Node, *, reason: str, message: str, warning: bool = False) -> None:
-        """Queue one Event on ``node``; equal ones are aggregated by count."""
+    async def history(
+        self, rule: Rule, start: float, end: float, step: float
+    ) -> Sequence[Series] | None:
+        """The rule's expression from ``start`` to ``end``, every ``step``; None: cannot be had."""
+
+
+class Leadership(Protocol):
+    """Who of several replicas writes."""
+
+    @property
+    def may_write(self) -> bool:
+        """Whether a write begun now is ours to make."""
+
+    @property
+    def leader(self) -> str | None:
+        """Who leads, as far as is known."""
+
+    @property
+    def error(self) -> str | None:
+        """Why the election does not work; None while it does."""
+
+
+class RulesFile(Protocol):
+    """Rules that may change while we run."""
+
+    rule_set: RuleSet
+    error: str | None
+
+    def changed(self) -> bool:
+        """Look again; whether there is a new ``rule_set``."""
 
 
 class Loop:
     """Ticks, and what is remembered from one to the next: the alerts.
 
-    ``sources`` by the rules' ``source``; ``publish`` is called with every tick's Snapshot.
-    ``dry_run``: decide and publish, write nothing.
+    ``sources`` and ``histories`` by the rules' ``source``; ``publish`` is called with every tick's
+    Snapshot. ``dry_run``: decide and publish, write nothing.
     """
 
     def __init__(
         self,
-        rule_set: RuleSet,
+        rules_file: RulesFile,
         *,
         sources: Mapping[str, Source],
+        histories: Mapping[str, HistorySource],
         cluster: Cluster,
         events: EventSink,
+        leadership: Leadership,
         publish: Callable[[Snapshot], None],
         dry_run: bool = False,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._rule_set = rule_set
+        self._rules_file = rules_file
         self._sources = sources
+        self._histories = histories
         self._cluster = cluster
-        self._events = events
+        self._teller = Teller(events)
+        self._leadership = leadership
         self._publish = publish
         self._dry_run = dry_run
         self._clock = clock
@@ -80,8 +121,6 @@ class Loop:
         self._offset = clock() - monotonic()
         self._alerts: Alerts = {}
         self._last_success: dict[str, float] = {}
-        self._conflicts: Mapping[str, str] = {}
-        self._failing: dict[str, str] = {}
         self._ticks = 0
 
     async def run(self, stop: asyncio.Event, interval: float) -> None:
@@ -90,7 +129,9 @@ class Loop:
         Ticks never overlap; one that takes longer than the interval is followed by the next at
         once, and those that were missed are not made up for.
         """
-        await self.wait_until_synced(stop)
+        await self._until_synced(stop)
+        if not stop.is_set():
+            await self.remember(interval)
         due = self._monotonic()
         while not stop.is_set():
             self._follow_the_clock()
@@ -100,27 +141,64 @@ class Loop:
             due = max(due + interval, self._monotonic())
             await _wait(stop, due - self._monotonic())
 
-    async def wait_until_synced(self, stop: asyncio.Event) -> None:
-        """Return when the first list of nodes is complete, or ``stop`` is set."""
+    async def _until_synced(self, stop: asyncio.Event) -> None:
         while not self._cluster.synced and not stop.is_set():
             await _wait(stop, SYNC_POLL)
+
+    async def remember(self, interval: float) -> None:
+        """Rebuild the alerts as if ticks had gone on all along, every ``interval`` seconds."""
+        rule_set = self._rules_file.rule_set
+        now = self._clock()
+        times = replay_times(rule_set, now, interval)
+        nodes = self._cluster.nodes()
+        if not times or not nodes:
+            return
+        step = now - times[-1]
+        alerts = begin(rule_set, nodes, times[0])
+        # In parts: the whole past of 5,000 nodes would be hundreds of megabytes.
+        part = max(1, MOST_POINTS // len(nodes))
+        for first in range(0, len(times), part):
+            moments = times[first : first + part]
+            past = await self._past(rule_set, moments, step)
+            alerts = await asyncio.to_thread(
+                partial(replay, rule_set, past, nodes, alerts, times=moments, step=step)
+            )
+        self._alerts = alerts
+        logger.info("the last %s are replayed", format_duration(round(now - times[0])))
+
+    async def _past(
+        self, rule_set: RuleSet, moments: Sequence[float], step: float
+    ) -> dict[str, Sequence[Series] | None]:
+        rules = [rule for rule in rule_set.rules if rule.source in self._histories]
+        found = await asyncio.gather(
+            *(
+                self._histories[rule.source].history(rule, moments[0], moments[-1], step)
+                for rule in rules
+            )
+        )
+        return {rule.name: series for rule, series in zip(rules, found, strict=True)}
 
     async def tick(self, now: float | None = None) -> Snapshot:
         """One pass, evaluated at ``now`` (Unix seconds); the Snapshot that was published."""
         now = self._clock() if now is None else now
-        rule_set = self._rule_set
         began = self._monotonic()
+        reloaded, refused = await self._look_at_the_rules()
+        rule_set = self._rules_file.rule_set
         results = await self._fetch(rule_set)
         nodes = self._cluster.nodes()
         # In a thread: at 5,000 nodes this is some 100 ms, for which HTTP should not wait.
         decision = await asyncio.to_thread(decide, rule_set, results, nodes, self._alerts, now)
         self._alerts = decision.evaluation.alerts
-        self._tell_conflicts(decision, nodes)
+        leading = self._leadership.may_write
+        aloud = leading and not self._dry_run
+        self._teller.conflicts(decision, nodes, aloud=aloud)
+        self._teller.cap(decision, aloud=aloud)
         written = await write_all(
             self._cluster,
-            () if self._dry_run else decision.patches,
+            decision.patches if aloud else (),
             replan=decision.replan,
-            told=self._tell_change,
+            told=self._teller.change,
+            may_write=lambda: self._leadership.may_write,
         )
         self._ticks += 1
         nodes = self._cluster.nodes()
@@ -139,11 +217,28 @@ class Loop:
             planned=decision.patches,
             applied=tuple(written.applied),
             failures=tuple(written.failures),
-            error=_error(results, written.failures, len(decision.patches)),
+            error=self._error(results, written, len(decision.patches)),
             dry_run=self._dry_run,
+            leading=leading,
+            leader=self._leadership.leader,
+            rules_error=self._rules_file.error,
+            reloaded=reloaded,
+            refused=refused,
         )
         self._publish(snapshot)
         return snapshot
+
+    async def _look_at_the_rules(self) -> tuple[bool, bool]:
+        """Look whether the rules file changed: (taken, refused)."""
+        before = self._rules_file.error
+        if await asyncio.to_thread(self._rules_file.changed):
+            self._teller.reloaded(self._rules_file.rule_set)
+            return True, False
+        error = self._rules_file.error
+        if error is None or error == before:
+            return False, False
+        self._teller.refused(error)
+        return False, True
 
     def _follow_the_clock(self) -> None:
         """When the wall clock was set, or the machine slept, move what is remembered with it: an
@@ -161,7 +256,7 @@ class Loop:
         answers = await asyncio.gather(*(self._query(rule) for rule in rule_set.rules))
         now = self._clock()
         for rule, answer in zip(rule_set.rules, answers, strict=True):
-            self._tell_health(rule, answer)
+            self._teller.health(rule, answer)
             if answer.error is None:
                 self._last_success[rule.name] = now
         return {rule.name: answer for rule, answer in zip(rule_set.rules, answers, strict=True)}
@@ -177,40 +272,17 @@ class Loop:
             logger.exception("rule %s: its source failed in an unexpected way", rule.name)
             return QueryResult(error=f"unexpected {type(error).__name__}: {error}")
 
-    def _tell_change(self, node: Node, patch: NodePatch) -> None:
-        logger.info("%s node %s: %s", patch.action.value, node.name, patch.reason)
-        if patch.action is Action.RELEASE:
-            self._events.post(node, reason=keys.REASON_RELIEVED, message=patch.reason)
-        elif patch.action is Action.MARK:
-            self._events.post(
-                node, reason=keys.REASON_PRESSURED, message=patch.reason, warning=True
-            )
-
-    def _tell_conflicts(self, decision: Decision, nodes: Mapping[str, Node]) -> None:
-        """Once when it appears; while it stays it is in `/nodes` and in the metrics."""
-        for name, conflict in decision.conflicts.items():
-            if self._conflicts.get(name) == conflict:
-                continue
-            logger.warning("node %s is left alone: %s", name, conflict)
-            if not self._dry_run:
-                self._events.post(
-                    nodes[name],
-                    reason=keys.REASON_CONFLICT,
-                    message=f"left alone: {conflict}",
-                    warning=True,
-                )
-        self._conflicts = decision.conflicts
-
-    def _tell_health(self, rule: Rule, answer: QueryResult) -> None:
-        """Once when a rule begins to fail, when its error changes, and when it answers again."""
-        before = self._failing.get(rule.name)
-        if answer.error is None:
-            if before is not None:
-                logger.info("rule %s answers again", rule.name)
-                del self._failing[rule.name]
-        elif answer.error != before:
-            logger.warning("rule %s cannot be queried: %s", rule.name, answer.error)
-            self._failing[rule.name] = answer.error
+    def _error(
+        self, results: Mapping[str, QueryResult], written: Written, planned: int
+    ) -> str | None:
+        """Why a tick did not succeed. One rule of several that fails is that rule's health only."""
+        errors = [result.error for result in results.values() if result.error is not None]
+        if errors and len(errors) == len(results):
+            return f"no rule could be queried: {errors[0]}"
+        if written.failures:
+            count = len(written.failures)
+            return f"{count} of {planned} nodes could not be written: {written.failures[0]}"
+        return self._cluster.error or self._leadership.error
 
 
 async def _wait(stop: asyncio.Event, seconds: float) -> None:
@@ -219,13 +291,3 @@ async def _wait(stop: asyncio.Event, seconds: float) -> None:
             await stop.wait()
     except TimeoutError:
         return
-
-
-def _error(results: Mapping[str, QueryResult], failures: list[str], planned: int) -> str | None:
-    """Why a tick did not succeed. One rule of several that fails is that rule's health only."""
-    errors = [result.error for result in results.values() if result.error is not None]
-    if errors and len(errors) == len(results):
-        return f"no rule could be queried: {errors[0]}"
-    if failures:
-        return f"{len(failures)} of {planned} nodes could not be written: {failures[0]}"
-    return None

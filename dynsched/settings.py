@@ -18,7 +18,9 @@ from dynsched.sources.prometheus import PrometheusConfig
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything that a process is told; ``interval`` in seconds."""
+    """Everything that a process is told; ``interval`` in seconds. ``lease_namespace`` None is the
+    pod's, or that of the kubeconfig's context.
+    """
 
     prometheus: PrometheusConfig
     rules: Path = Path("rules.yaml")
@@ -26,6 +28,8 @@ class Settings:
     interval: float = 10.0
     webaddr: str = ":9000"
     dry_run: bool = False
+    leader_elect: bool = True
+    lease_namespace: str | None = None
 
 
 class RulesFileError(Exception):
@@ -34,6 +38,47 @@ class RulesFileError(Exception):
     def __init__(self, lines: Iterable[str]) -> None:
         self.lines = tuple(lines)
         super().__init__("\n".join(self.lines))
+
+
+class RulesFile:
+    """A rules file that is looked at again and again: edited in place, replaced by a rename, or
+    swapped behind a ConfigMap's symlinks.
+
+    Made with a good file only (RulesFileError otherwise). ``rule_set`` is the last good content;
+    ``error`` why the present content is refused, None when it is the one at work.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen = _fingerprint(path)
+        self.rule_set = load_rules(path)
+        self.error: str | None = None
+
+    def changed(self) -> bool:
+        """Look again; whether there is a new ``rule_set``. Reads the file only when it changed."""
+        seen = _fingerprint(self._path)
+        if seen == self._seen:
+            return False
+        self._seen = seen
+        try:
+            rule_set = load_rules(self._path)
+        except RulesFileError as error:
+            self.error = str(error)
+            return False
+        recovered, self.error = self.error is not None, None
+        if rule_set == self.rule_set and not recovered:
+            return False
+        self.rule_set = rule_set
+        return True
+
+
+def _fingerprint(path: Path) -> tuple[int, ...] | None:
+    """What changes when the content does, in whichever way it is replaced; None: not there."""
+    try:
+        found = path.stat()  # of what the symlinks lead to
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def load_rules(path: Path) -> RuleSet:

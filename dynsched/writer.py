@@ -17,6 +17,9 @@ AT_ONCE: Final = 20
 """Writes in flight."""
 CONFLICT_RETRIES: Final = 3
 """How often a 409 is read and planned again; after that the next pass sees to it."""
+WRITE_TIMEOUT: Final = 5.0
+"""Seconds that one write takes at most, whatever the transport makes of it: a leader's last write
+must be over before another can lead."""
 FAILURES_BEFORE_GIVING_UP: Final = 20
 """After so many failed writes a pass stops writing: the API server has other things to do."""
 
@@ -45,9 +48,11 @@ async def write_all(
     *,
     replan: Callable[[Node], NodePatch | None],
     told: Callable[[Node, NodePatch], None],
+    may_write: Callable[[], bool] = lambda: True,
 ) -> Written:
     """Send every patch. ``replan`` gives what is due on a node that changed meanwhile; ``told`` is
     called after each success with the node as stored. One that fails does not stop the others.
+    ``may_write`` is asked before each write; what is left when it says no is not written.
     """
     written = Written()
     queue = iter(patches)
@@ -57,7 +62,7 @@ async def write_all(
             if len(written.failures) >= FAILURES_BEFORE_GIVING_UP:
                 return
             try:
-                done = await _write(storage, patch, replan)
+                done = await _write(storage, patch, replan, may_write)
             except NodeGoneError:
                 continue  # deleted between plan and apply: there is nothing left to mark
             except ClusterError as error:
@@ -75,15 +80,23 @@ async def write_all(
 
 
 async def _write(
-    storage: NodeStorage, patch: NodePatch, replan: Callable[[Node], NodePatch | None]
+    storage: NodeStorage,
+    patch: NodePatch,
+    replan: Callable[[Node], NodePatch | None],
+    may_write: Callable[[], bool],
 ) -> tuple[Node, NodePatch] | None:
     """The node as stored and the patch that was sent in the end; None when nothing is due any
-    more, or the node changes faster than we can follow.
+    more, when we may not write, or when the node changes faster than we can follow.
     """
     due = patch
     for _attempt in range(1 + CONFLICT_RETRIES):
+        if not may_write():
+            return None
         try:
-            return await storage.patch(due), due
+            async with asyncio.timeout(WRITE_TIMEOUT):
+                return await storage.patch(due), due
+        except TimeoutError:
+            raise ClusterError(f"no answer to the patch in {WRITE_TIMEOUT:g} s") from None
         except ConflictError:
             fresh = await storage.read(due.node)
             again = replan(fresh) if fresh is not None else None

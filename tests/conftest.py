@@ -14,7 +14,7 @@ from envtest import Envtest, assets
 _REQUIRED = os.environ.get("DYNSCHED_REQUIRE_ENVTEST") == "1"
 _FORMS: list[Any] = ["sim"]
 if _REQUIRED or "KUBEBUILDER_ASSETS" in os.environ:
-    # All tests on the real servers go to one process, so that they are started once.
+    # One process for all tests on the real servers saves starting them in each; not needed.
     _FORMS.append(pytest.param("envtest", marks=pytest.mark.xdist_group("envtest")))
 
 

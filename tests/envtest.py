@@ -211,7 +211,7 @@ class Envtest:
         self._running.remove(process)
         process.terminate()
         try:
-            process.wait(10)
+            process.wait(1)  # nothing in them is to be kept, and an open watch would hold them
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

@@ -100,6 +100,12 @@ def test_every_flag_of_run_is_read_from_the_environment(settings_of, monkeypatch
     assert (prometheus.ca_file, prometheus.cert_file, prometheus.key_file) == ("/ca", "/c", "/key")
 
 
+def test_headers_from_the_environment_are_one_a_line(settings_of, monkeypatch):
+    monkeypatch.setenv("DYNSCHED_PROM_HEADER", "X-Scope-OrgID: team a\nB: c")
+
+    assert settings_of("run").prometheus.headers == {"X-Scope-OrgID": "team a", "B": "c"}
+
+
 def test_headers_and_basic_authentication(settings_of):
     settings = settings_of(
         *("run", "--prom-header", "X-Scope-OrgID: team-a", "--prom-header", "A:b"),
@@ -115,7 +121,7 @@ WRONG_USAGE = {
     ("run", "--prom", "localhost:9090"): "the scheme is missing; write http://localhost:9090",
     ("run", "--webaddr", "nowhere"): "'nowhere' is not an address to listen on",
     ("run", "--interval", "0"): "0.0 is not in the range x>=0.1",
-    ("run", "--prom-header", "s3cret"): "--prom-header is to be written as 'NAME: VALUE'",
+    ("run", "--prom-header", "s3cret"): "it is to be written as 'NAME: VALUE'",
     ("run", "--prom-cert-file", "/c"): "needs the client key file too",
     ("fly",): "No such command 'fly'",
     ("why",): "Missing argument 'NODE'",
@@ -175,8 +181,8 @@ def test_check_prints_every_error_and_checks_every_file(call, tmp_path):
 def test_prune_prints_what_it_removed(call, monkeypatch):
     asked = []
 
-    def prune(kubeconfig, rules, *, dry_run):
-        asked.append((kubeconfig, rules, dry_run))
+    def prune(order):
+        asked.append(order)
         return Written(applied=[PATCH])
 
     monkeypatch.setattr(app, "prune", prune)
@@ -185,7 +191,7 @@ def test_prune_prints_what_it_removed(call, monkeypatch):
     code, output, _ = call("prune", "--dry-run", "-o", "json")
 
     assert code == 0
-    assert asked == [(None, None, True)]
+    assert asked == [app.Prune(dry_run=True)]
     assert json.loads(output) == [
         {
             "node": "worker-3",
@@ -196,9 +202,21 @@ def test_prune_prints_what_it_removed(call, monkeypatch):
     ]
 
 
+def test_prune_if_the_lease_is_old(call, monkeypatch):
+    asked = []
+    monkeypatch.setattr(app, "prune", lambda order: asked.append(order) or Written())
+
+    call("prune", "--if-lease-older-than", "1m30s", "--lease-namespace", "ops")
+    assert (asked[0].lease_older_than, asked[0].lease_namespace) == (90.0, "ops")
+
+    code, _, errors = call("prune", "--if-lease-older-than", "10")
+    assert code == 2
+    assert "'10' is not a duration" in errors
+
+
 def test_prune_that_could_not_remove_all_fails(call, monkeypatch):
     monkeypatch.setattr(
-        app, "prune", lambda *_, **__: Written(applied=[PATCH], failures=["worker-4: forbidden"])
+        app, "prune", lambda _: Written(applied=[PATCH], failures=["worker-4: forbidden"])
     )
 
     code, output, errors = call("prune")
@@ -210,7 +228,7 @@ def test_prune_that_could_not_remove_all_fails(call, monkeypatch):
 
 def test_a_rules_file_in_the_working_directory_says_what_to_prune(call, monkeypatch, tmp_path):
     asked = []
-    monkeypatch.setattr(app, "prune", lambda _, rules, **__: asked.append(rules) or Written())
+    monkeypatch.setattr(app, "prune", lambda order: asked.append(order.rules) or Written())
     (tmp_path / "rules.yaml").touch()
     monkeypatch.chdir(tmp_path)
 

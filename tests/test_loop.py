@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from dynsched.core.errors import ClusterError, ConflictError, NodeGoneError
-from dynsched.core.model import Action, Node, NodePatch, QueryResult, Sample
+from dynsched.core.model import Action, Node, NodePatch, QueryResult, Sample, Series
 from dynsched.core.rules import parse_rules
 from dynsched.loop import Loop
 from dynsched.writer import CONFLICT_RETRIES, FAILURES_BEFORE_GIVING_UP
@@ -52,6 +52,7 @@ class FakeCluster:
     """Nodes in a dict; merge patches applied as the API server does; faults by node name."""
 
     synced = True
+    error = None
 
     def __init__(self, *names):
         self.stored = {name: Node(name, uid=name, resource_version="1") for name in names}
@@ -96,6 +97,51 @@ class FakeEvents:
     def post(self, node, *, reason, message, warning=False):
         self.posted.append((node.name, reason, message, warning))
 
+    def post_own(self, *, reason, message, warning=False):
+        self.posted.append(("dynsched", reason, message, warning))
+
+
+class FakeRulesFile:
+    """``next_content``: what the file will have at the next look; a string is an error."""
+
+    def __init__(self, rules):
+        self.rule_set = parse_rules(rules)
+        self.error = None
+        self.next_content = None
+
+    def changed(self):
+        content, self.next_content = self.next_content, None
+        if isinstance(content, str):
+            self.error = content
+        elif content is not None:
+            self.rule_set, self.error = parse_rules(content), None
+            return True
+        return False
+
+
+class FakeLeadership:
+    may_write = True
+    leader = "me"
+    error = None
+
+
+class FakeHistory:
+    """Points by rule name and node; None for a rule whose past cannot be had."""
+
+    def __init__(self):
+        self.points = {}
+        self.asked = []
+
+    async def history(self, rule, start, end, step):
+        self.asked.append((rule.name, start, end, step))
+        found = self.points.get(rule.name, {})
+        if found is None:
+            return None
+        return tuple(
+            Series({"node": name}, tuple((t, v) for t, v in points if start <= t <= end))
+            for name, points in found.items()
+        )
+
 
 class Bench:
     def __init__(self, *names, rules=RULES, **options):
@@ -104,9 +150,14 @@ class Bench:
         self.cluster = FakeCluster(*names)
         self.events = FakeEvents()
         self.snapshots = []
+        self.rules_file = FakeRulesFile(rules)
+        self.leadership = FakeLeadership()
+        self.history = FakeHistory()
         self.loop = Loop(
-            parse_rules(rules),
+            self.rules_file,
             sources={"prometheus": self.source},
+            histories={"prometheus": self.history},
+            leadership=self.leadership,
             cluster=self.cluster,
             events=self.events,
             publish=self.snapshots.append,
@@ -385,7 +436,7 @@ async def test_stop_ends_the_wait_between_ticks():
 @pytest.mark.parametrize("action", [Action.MARK, Action.RELEASE])
 async def test_a_change_of_mark_is_one_log_line(caplog, action):
     bench = Bench("a")
-    with caplog.at_level(logging.INFO, logger="dynsched.loop"):
+    with caplog.at_level(logging.INFO, logger="dynsched.told"):
         await bench.tick(cpu={"a": 91.5}, mem={"a": 1.0})
         if action is Action.RELEASE:
             caplog.clear()
@@ -397,3 +448,204 @@ async def test_a_change_of_mark_is_one_log_line(caplog, action):
         Action.RELEASE: "release node a: no rule fires any more",
     }
     assert [record.message for record in caplog.records] == [expected[action]]
+
+
+async def test_a_follower_decides_and_does_not_write():
+    bench = Bench("a")
+    bench.leadership.may_write = False
+
+    snapshot = await bench.tick(cpu={"a": 91.0})
+    assert [patch.node for patch in snapshot.planned] == ["a"]
+    assert (snapshot.leading, bench.cluster.writes, bench.events.posted) == (False, [], [])
+
+    bench.leadership.may_write = True
+    snapshot = await bench.tick(cpu={"a": 91.0})
+    assert bench.label("a") == "presure"
+    assert snapshot.leading
+
+
+async def test_a_leader_that_loses_the_lease_stops_in_the_middle_of_a_pass():
+    names = [f"n{i:02}" for i in range(50)]
+    bench = Bench(*names)
+
+    def lost():
+        bench.leadership.may_write = False
+
+    bench.cluster.before_patch["n10"] = lost
+    await bench.tick(cpu=dict.fromkeys(names, 91.0))
+
+    assert len(bench.cluster.writes) <= 30  # those that were under way: AT_ONCE at most
+
+
+async def test_why_nobody_leads_is_the_ticks_error():
+    bench = Bench("a")
+    bench.leadership.error = "cannot get leases dynsched: forbidden"
+
+    assert (await bench.tick()).error == "cannot get leases dynsched: forbidden"
+
+
+async def test_an_api_server_that_is_away_is_the_ticks_error():
+    bench = Bench("a")
+    bench.cluster.error = "cannot watch nodes: connection refused"
+
+    assert (await bench.tick()).error == "cannot watch nodes: connection refused"
+
+
+async def test_new_rules_take_over_the_state_of_their_names():
+    bench = Bench("a", rules={**RULES, "rules": [RULES["rules"][0] | {"for": "10s"}]})
+    await bench.tick(cpu={"a": 91.0})
+    assert bench.label("a") is None
+
+    bench.rules_file.next_content = {**RULES, "rules": [RULES["rules"][0] | {"for": "20s"}]}
+    snapshot = await bench.tick(cpu={"a": 91.0})
+    assert (snapshot.reloaded, bench.label("a")) == (True, None)
+
+    await bench.tick(cpu={"a": 91.0})
+    assert bench.label("a") == "presure"  # 20 s after the first, though the rules are 10 s old
+    reloaded = [post for post in bench.events.posted if post[1] == "RulesReloaded"]
+    assert reloaded == [("dynsched", "RulesReloaded", "1 rules are at work", False)]
+
+
+async def test_refused_rules_leave_the_old_ones_at_work_and_are_told_once(caplog):
+    bench = Bench("a")
+    bench.rules_file.next_content = "rules.yaml:3:5: rules[0].for: wrong"
+
+    for _ in range(3):
+        snapshot = await bench.tick(cpu={"a": 91.0})
+
+    assert bench.label("a") == "presure"
+    assert snapshot.rules_error == "rules.yaml:3:5: rules[0].for: wrong"
+    assert [s.refused for s in bench.snapshots] == [True, False, False]
+    told = [post for post in bench.events.posted if post[1] == "RulesRefused"]
+    assert told == [("dynsched", "RulesRefused", "rules.yaml:3:5: rules[0].for: wrong", True)]
+    assert sum("refused" in record.message for record in caplog.records) == 1
+
+
+async def test_the_cap_is_told_when_it_begins_to_bind():
+    bench = Bench("a", "b", rules={**RULES, "guard": {"max_marked": 1, "max_releases": "100%"}})
+
+    for _ in range(3):
+        snapshot = await bench.tick(cpu={"a": 91.0, "b": 95.0})
+
+    assert snapshot.capped == {""}
+    told = [post for post in bench.events.posted if post[1] == "ClusterHot"]
+    assert len(told) == 1
+    assert "guard.max_marked 1 " in told[0][2]
+
+
+HOLDING = {"rules": [{"name": "cpu", "expr": "cpu", "threshold": 80, "for": "5m"}]}
+
+
+async def test_a_restart_in_the_middle_of_for_does_not_start_it_again():
+    bench = Bench("a", "b", rules=HOLDING)
+    over = [(t, 91.0) for t in range(0, 1000, 10)]
+    bench.history.points["cpu"] = {
+        "a": over,
+        "b": [(t, 91.0 if t > 800 else 5.0) for t, _ in over],
+    }
+
+    await bench.loop.remember(10.0)
+    snapshot = await bench.tick(cpu={"a": 91.0, "b": 91.0})
+
+    alerts = {name: view.alerts[0] for name, view in snapshot.nodes.items()}
+    assert alerts["a"].firing
+    assert (alerts["b"].state, alerts["b"].active_since) == ("pending", 810)
+    name, start, end, step = bench.history.asked[0]
+    assert (name, end, step) == ("cpu", 990.0, 10.0)
+    assert start <= 1000 - 300
+
+
+async def test_a_restart_never_releases_a_mark_that_would_have_been_kept():
+    keeping = {"rules": [HOLDING["rules"][0] | {"for": "0s", "keep_firing_for": "2m"}]}
+    bench = Bench("kept", "over", "unknown", rules=keeping)
+    for name in bench.cluster.stored:
+        bench.cluster.stored[name] = Node(name, name, "1", {"status": "presure"})
+    bench.history.points["cpu"] = {
+        "kept": [(t, 91.0 if t < 950 else 5.0) for t in range(500, 1000, 10)],
+        "over": [(t, 5.0) for t in range(500, 1000, 10)],
+    }
+
+    await bench.loop.remember(10.0)
+    await bench.tick(cpu={"kept": 5.0, "over": 5.0})
+
+    assert bench.label("kept") == "presure"  # cool for one minute, of two
+    assert bench.label("over") is None  # cool for longer
+    assert bench.label("unknown") == "presure"
+
+
+async def test_without_a_past_marks_are_adopted_and_for_begins_anew():
+    bench = Bench("marked", "hot", rules=HOLDING)
+    bench.cluster.stored["marked"] = Node("marked", "m", "1", {"status": "presure"})
+    bench.history.points["cpu"] = None
+
+    await bench.loop.remember(10.0)
+    snapshot = await bench.tick(cpu={"hot": 91.0})
+
+    assert bench.label("marked") == "presure"
+    assert snapshot.nodes["hot"].alerts[0].state == "pending"
+
+
+async def test_rules_that_do_not_look_back_ask_for_no_past():
+    bench = Bench("a")
+    await bench.loop.remember(10.0)
+    assert bench.history.asked == []
+
+
+async def test_the_past_of_many_nodes_is_replayed_in_parts(monkeypatch):
+    monkeypatch.setattr("dynsched.loop.MOST_POINTS", 10)
+    bench = Bench("a", "b", rules=HOLDING)
+    bench.history.points["cpu"] = {"a": [(t, 91.0) for t in range(0, 1000, 10)]}
+
+    await bench.loop.remember(10.0)
+    snapshot = await bench.tick(cpu={"a": 91.0})
+
+    assert len(bench.history.asked) > 5
+    assert snapshot.nodes["a"].alerts[0].firing
+
+
+class Clocks:
+    """A wall clock that can be set, and a monotonic one that cannot."""
+
+    def __init__(self):
+        self.passed, self.set_by = 50.0, 0.0
+
+    def wall(self):
+        return 1_000_000.0 + self.passed + self.set_by
+
+    def monotonic(self):
+        return self.passed
+
+
+@pytest.mark.parametrize("step", [3600.0, -3600.0], ids=["forwards", "backwards"])
+async def test_a_clock_that_is_set_neither_fires_nor_clears_nor_ages(step):
+    clocks = Clocks()
+    rules = {"rules": [{"name": "cpu", "expr": "cpu", "threshold": 80, "for": "30s"}]}
+    bench = Bench("a", "b", "c", rules=rules)
+    loop = Loop(
+        FakeRulesFile({**rules, "guard": {"max_marked": "100%"}}),
+        sources={"prometheus": bench.source},
+        histories={},
+        cluster=bench.cluster,
+        events=bench.events,
+        leadership=bench.leadership,
+        publish=bench.snapshots.append,
+        clock=clocks.wall,
+        monotonic=clocks.monotonic,
+    )
+    bench.source.clock = clocks.wall
+    bench.cluster.stored["c"] = Node("c", "c", "1", {"status": "presure"})
+
+    async def tick(**values):
+        bench.source.values = {"cpu": values}
+        clocks.passed += 10
+        loop._follow_the_clock()
+        return await loop.tick()
+
+    for _ in range(3):
+        await tick(a=91.0, b=5.0)  # a is pending for 20 s; of c nothing is known
+    clocks.set_by = step
+    snapshot = await tick(a=91.0, b=5.0)
+
+    assert snapshot.nodes["a"].alerts[0].active_since == pytest.approx(1_000_060 + step)
+    assert bench.label("c") == "presure"  # not stale: nobody lived through that hour
+    assert bench.label("a") == "presure"  # after 30 s, whatever the clock was set to

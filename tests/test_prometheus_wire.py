@@ -11,9 +11,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from misbehaving_server import GOOD
 
-from dynsched.core.model import Sample
+from dynsched.core.model import Sample, Series
 from dynsched.sources.prometheus.failures import QueryFailedError
-from dynsched.sources.prometheus.wire import Clocks, RangeSeries, parse_matrix, parse_vector
+from dynsched.sources.prometheus.wire import Clocks, parse_matrix, parse_vector
 
 _T = TypeVar("_T")
 CLOCKS = Clocks(received=2000.0, date=2000.0)
@@ -77,7 +77,7 @@ def parsed(
     return ()
 
 
-def check(body: bytes) -> tuple[tuple[Sample, ...], tuple[RangeSeries, ...]]:
+def check(body: bytes) -> tuple[tuple[Sample, ...], tuple[Series, ...]]:
     """Parse both ways; every sample must be one that another parser sees in the body too."""
     samples, spans = parsed(parse_vector, body), parsed(parse_matrix, body)
     if samples:

@@ -73,7 +73,7 @@ async def test_status_tells_why_it_is_not_ok(client, board, clock):
     assert await get(client, "/status", 503) == "no rule could be queried: connection refused"
     board.publish(example())
     clock.now += 600
-    assert await get(client, "/status", 503) == "the last tick finished 10m5s ago"
+    assert await get(client, "/status", 503) == "the last tick finished 10m ago"
 
 
 async def test_status_as_json(client, board):
@@ -86,6 +86,8 @@ async def test_status_as_json(client, board):
         "source": "http://prometheus:9090",
         "interval_seconds": 10.0,
         "leader": None,
+        "leading": True,
+        "rules_error": None,
         "dry_run": False,
         "tick": {"number": 5, "at": "2026-11-20T12:02:00Z", "duration_seconds": 0.25},
         "nodes": {"total": 8, "eligible": 7, "marked": 2, "pressured": 4},

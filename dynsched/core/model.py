@@ -227,6 +227,9 @@ class Snapshot:
     ``error`` is None when the tick succeeded, else one line with the reason. ``planned`` are the
     patches that were due; ``applied`` those that the API server took; ``failures`` one line for
     each that it did not. ``capped``: the pools (``""``: all nodes) where ``max_marked`` binds.
+    ``leading``: whether this process writes; ``leader``: who does, where that is known.
+    ``rules_error``: why the rules file as it is now is refused, and older rules are at work.
+    ``reloaded``/``refused``: a change of the rules file was seen in this tick, and taken or not.
     """
 
     taken_at: float
@@ -242,3 +245,8 @@ class Snapshot:
     failures: tuple[str, ...] = ()
     error: str | None = None
     dry_run: bool = False
+    leading: bool = True
+    leader: str | None = None
+    rules_error: str | None = None
+    reloaded: bool = False
+    refused: bool = False

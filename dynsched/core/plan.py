@@ -11,6 +11,7 @@ from dynsched.core.evidence import Evidence, read_evidence, write_evidence
 from dynsched.core.guard import is_eligible
 from dynsched.core.marks import Mark, TaintMark
 from dynsched.core.model import Action, Node, NodePatch, Verdict
+from dynsched.core.numbers import format_threshold, format_value
 from dynsched.core.rules import RuleSet
 
 
@@ -124,8 +125,7 @@ def _take_back(node: Node, observed: Observed, mark: Mark, reason: str) -> NodeP
 def describe(verdict: Verdict, rule_set: RuleSet) -> str:
     """The firing rules in one line: ``node-cpu 91.2 > 80``."""
     parts = [
-        f"{rule.name} {'?' if alert.value is None else f'{alert.value:.4g}'} "
-        f"{rule.op} {rule.threshold:g}"
+        f"{rule.name} {format_value(alert.value)} {rule.op} {format_threshold(rule.threshold)}"
         for rule, alert in zip(rule_set.rules, verdict.alerts, strict=True)
         if alert.firing
     ]

@@ -28,7 +28,6 @@ EVENT_NAMESPACE: Final = "default"
 """Events on objects without a namespace must be here; `kubectl describe node` finds them."""
 
 _NODES: Final = "/api/v1/nodes"
-_EVENTS: Final = f"/api/v1/namespaces/{EVENT_NAMESPACE}/events"
 _MERGE_PATCH: Final = {"Content-Type": "application/merge-patch+json"}
 _NAMES_ONLY: Final = {
     # A server that does not know this form (there is none, but for fakes) sends the nodes.
@@ -140,14 +139,14 @@ class KubeClient:
             return len(await self.uids())
         return len(page.items or ()) + page.metadata.remaining
 
-    async def create_event(self, body: Mapping[str, Any]) -> None:
-        """Create one Event (namespace ``default``); sent once only, so that none is doubled."""
-        call = Call("create", "events", "POST", _EVENTS)
+    async def create_event(self, namespace: str, body: Mapping[str, Any]) -> None:
+        """Create one Event; sent once only, so that none is doubled."""
+        call = Call("create", "events", "POST", _events(namespace))
         await self.api.call(call, query=_WRITE, body=dict(body), resend=False)
 
-    async def patch_event(self, name: str, body: Mapping[str, Any]) -> bool:
+    async def patch_event(self, namespace: str, name: str, body: Mapping[str, Any]) -> bool:
         """Merge ``body`` into the Event; False when it is gone (the server keeps them an hour)."""
-        call = Call("patch", "events", "PATCH", _object(_EVENTS, name), name)
+        call = Call("patch", "events", "PATCH", _object(_events(namespace), name), name)
         answer = await self.api.call(
             call,
             query=_WRITE,
@@ -187,6 +186,10 @@ class KubeClient:
                 f"cannot {_LIST_NODES}: the list's snapshot expired between two pages"
             )
         return answer.body
+
+
+def _events(namespace: str) -> str:
+    return f"/api/v1/namespaces/{quote(namespace, safe='')}/events"
 
 
 def _object(collection: str, name: str) -> str:

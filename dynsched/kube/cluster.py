@@ -64,6 +64,11 @@ class NodeCluster(_StoredCluster):
         """Whether the first list of nodes is complete."""
         return self._watch.synced
 
+    @property
+    def error(self) -> str | None:
+        """Why what is known of the nodes may be old; None while all is well."""
+        return self._watch.error
+
 
 class ListedCluster(_StoredCluster):
     """The cluster as it was when it was listed, and as our own calls have found it since."""
@@ -83,3 +88,8 @@ class ListedCluster(_StoredCluster):
     def synced(self) -> bool:
         """True: there is nothing to wait for."""
         return True
+
+    @property
+    def error(self) -> str | None:
+        """None: one pass is over before its list is old."""
+        return None

@@ -1,4 +1,4 @@
-"""Events on nodes, for `kubectl describe node`: best effort, never in anybody's way.
+"""Events on nodes, for `kubectl describe node`, and on ourselves: best effort, in nobody's way.
 
 As client-go does it: one object per node and reason, whose count, time and message move on while
 it happens again within a window; a bounded queue; a rate that a thousand marks do not exceed.
@@ -44,11 +44,21 @@ _NAME_CHARACTERS: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
+class Subject:
+    """The object that an Event is about; ``namespace`` is empty for a Node."""
+
+    kind: str
+    name: str
+    uid: str
+    api_version: str = "v1"
+    namespace: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class _Key:
     """Two Events are equal when these are."""
 
-    node: str
-    uid: str
+    about: Subject
     reason: str
     kind: str
 
@@ -67,16 +77,23 @@ class _Happening:
 class NodeEvents:
     """Posts Events in the background. Satisfies ``loop.EventSink``.
 
+    ``own`` gives the object that stands for dynsched itself, None while there is none.
     ``clock`` gives Unix seconds. ``dropped`` counts Events that the full queue lost, ``failed``
     those that the API server did not take.
     """
 
     def __init__(
-        self, client: KubeClient, *, instance: str = "", clock: Callable[[], float] = time.time
+        self,
+        client: KubeClient,
+        *,
+        own: Callable[[], Subject | None] = lambda: None,
+        instance: str = "",
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self.dropped = 0
         self.failed = 0
         self._client = client
+        self._own = own
         self._instance = instance or socket.gethostname()
         self._clock = clock
         self._queue: OrderedDict[_Key, _Happening] = OrderedDict()
@@ -91,11 +108,20 @@ class NodeEvents:
 
         One that still waits for the same node and reason takes the new message and counts twice.
         """
+        self._post(Subject("Node", node.name, node.uid), reason, message, warning=warning)
+
+    def post_own(self, *, reason: str, message: str, warning: bool = False) -> None:
+        """As ``post``, about dynsched itself."""
+        own = self._own()
+        if own is not None:
+            self._post(own, reason, message, warning=warning)
+
+    def _post(self, about: Subject, reason: str, message: str, *, warning: bool) -> None:
         if self._closed:
             self.dropped += 1
             return
         now = self._clock()
-        key = _Key(node.name, node.uid, reason, "Warning" if warning else "Normal")
+        key = _Key(about, reason, "Warning" if warning else "Normal")
         waiting = self._queue.get(key)
         if waiting is not None:
             self._queue[key] = replace(
@@ -146,7 +172,7 @@ class NodeEvents:
             self._log_once(str(error))
         except Exception:
             self.failed += new.count
-            logger.exception("an Event on node %s could not be posted", key.node)
+            logger.exception("an Event on %s could not be posted", key.about.name)
         else:
             self._cause = None
             self._told[key] = told
@@ -165,24 +191,21 @@ class NodeEvents:
             "lastTimestamp": _timestamp(told.last),
             "message": _shortened(told.message),
         }
-        return told if await self._client.patch_event(told.name, body) else None
+        namespace = _namespace(key.about)
+        return told if await self._client.patch_event(namespace, told.name, body) else None
 
     async def _begun(self, key: _Key, new: _Happening) -> _Happening:
-        told = replace(new, name=f"{key.node[:_NAME_CHARACTERS].rstrip('-.')}.{uuid.uuid4().hex}")
-        await self._client.create_event(self._body(key, told))
+        stem = key.about.name[:_NAME_CHARACTERS].rstrip("-.")
+        told = replace(new, name=f"{stem}.{uuid.uuid4().hex}")
+        await self._client.create_event(_namespace(key.about), self._body(key, told))
         return told
 
     def _body(self, key: _Key, told: _Happening) -> Mapping[str, Any]:
         return {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"name": told.name, "namespace": EVENT_NAMESPACE},
-            "involvedObject": {
-                "apiVersion": "v1",
-                "kind": "Node",
-                "name": key.node,
-                "uid": key.uid,
-            },
+            "metadata": {"name": told.name, "namespace": _namespace(key.about)},
+            "involvedObject": _reference(key.about),
             "type": key.kind,
             "reason": key.reason,
             "message": _shortened(told.message),
@@ -198,6 +221,21 @@ class NodeEvents:
         if cause != self._cause:
             self._cause = cause
             logger.warning("Events are lost: %s", cause)
+
+
+def _namespace(about: Subject) -> str:
+    """An Event must be where its object is, or, for one without a namespace, in ``default``."""
+    return about.namespace or EVENT_NAMESPACE
+
+
+def _reference(about: Subject) -> dict[str, str]:
+    reference = {
+        "apiVersion": about.api_version,
+        "kind": about.kind,
+        "name": about.name,
+        "uid": about.uid,
+    }
+    return {**reference, "namespace": about.namespace} if about.namespace else reference
 
 
 def _timestamp(seconds: float) -> str:

@@ -20,6 +20,7 @@ import socket
 import struct
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -157,6 +158,11 @@ class ApiServer:
         path.chmod(0o600)
         return path
 
+    @property
+    def open_watches(self) -> int:
+        """How many watches are being served."""
+        return len(self._watches)
+
     def drop_watches(self, how: str = "end") -> int:
         """End all open watches: ``end`` in good order, ``gone`` with a 410, ``cut`` by a reset."""
         if how == "cut":
@@ -210,8 +216,11 @@ class ApiServer:
                 afterwards = fault
             else:
                 return _fail(request, fault)
-        response = await self._serve(request, record, target, body)
-        return _fail(request, afterwards) if afterwards else response
+        if afterwards is None:
+            return await self._serve(request, record, target, body)
+        with suppress(status.ApiError):  # a refusal is an answer too, and is not given either
+            await self._serve(request, record, target, body)
+        return _fail(request, afterwards)
 
     async def _serve(
         self,

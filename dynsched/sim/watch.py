@@ -159,21 +159,11 @@ class Watches:
         asked: Options,
     ) -> web.StreamResponse:
         """Answer a watch until it ends."""
-        resource = renderer.resource
         watch = Watch(renderer, selector, request.transport, since=asked.version or 0)
-        initial: tuple[Entry, ...] = ()
         start = self._store.version
-        try:
-            if asked.version is not None and not asked.initial:
-                watch.pending.extend(self._store.changes(resource, asked.version))
-        except GoneError:
-            oldest = self._store.oldest(resource)
-            error = status.expired(f"too old resource version: {asked.version} ({oldest})")
-            watch.end(render.event("ERROR", render.encode(error.body)))
-        if asked.initial:
-            initial = self._store.entries(resource)
-        # From here to ``subscribe`` nothing is awaited: no change is missed or told twice.
-        unsubscribe = self._store.subscribe(resource, watch.notice)
+        initial = self._start(watch, asked)
+        # Up to ``subscribe`` nothing is awaited: no change is missed, and none is told twice.
+        unsubscribe = self._store.subscribe(renderer.resource, watch.notice)
         self._open.add(watch)
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         response.enable_chunked_encoding()
@@ -188,6 +178,20 @@ class Watches:
             unsubscribe()
             self._open.discard(watch)
         return response
+
+    def _start(self, watch: Watch, asked: Options) -> tuple[Entry, ...]:
+        """What the watch begins with: objects, or else the changes since the asked version."""
+        resource = watch.renderer.resource
+        if asked.initial:
+            return self._store.entries(resource)
+        if asked.version is not None:
+            try:
+                watch.pending.extend(self._store.changes(resource, asked.version))
+            except GoneError:
+                oldest = self._store.oldest(resource)
+                error = status.expired(f"too old resource version: {asked.version} ({oldest})")
+                watch.end(render.event("ERROR", render.encode(error.body)))
+        return ()
 
     @staticmethod
     async def _tell_initial(

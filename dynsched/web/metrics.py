@@ -67,11 +67,19 @@ class Metrics:
             "Patches that the API server did not take.",
             registry=registry,
         )
+        self._reloads = Counter(
+            "dynsched_rules_reloads",
+            "Changes of the rules file, by whether the new content was taken.",
+            ["result"],
+            registry=registry,
+        )
         # From the start, so that rate() sees the first one.
         for result in ("ok", "failed"):
             self._ticks.labels(result)
         for action in Action:
             self._patches.labels(action.value)
+        for result in ("success", "refused"):
+            self._reloads.labels(result)
         self._gauges = _SnapshotGauges()
         registry.register(self._gauges)
         ProcessCollector(registry=registry)
@@ -85,6 +93,8 @@ class Metrics:
         for patch in snapshot.applied:
             self._patches.labels(patch.action.value).inc()
         self._patch_failures.inc(len(snapshot.failures))
+        self._reloads.labels("success").inc(snapshot.reloaded)
+        self._reloads.labels("refused").inc(snapshot.refused)
         for health in snapshot.rules:
             self._query_duration.labels(health.rule.name).observe(health.duration)
             self._query_failures.labels(health.rule.name).inc(0 if health.ok else 1)
@@ -162,6 +172,12 @@ def _of_nodes(snapshot: Snapshot) -> Iterator[Metric]:
         ("capped_pools", "Pools in which guard.max_marked binds.", len(snapshot.capped)),
         ("last_tick_timestamp_seconds", "When the last tick was done.", snapshot.taken_at),
         ("dry_run", "1 when nothing is written.", int(snapshot.dry_run)),
+        ("leader", "1 on the replica that writes.", int(snapshot.leading)),
+        (
+            "rules_reload_success",
+            "0 while the rules file is refused and older rules are at work.",
+            int(snapshot.rules_error is None),
+        ),
     ):
         yield _gauge(f"dynsched_{name}", text, ({}, value))
 

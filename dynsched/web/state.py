@@ -26,9 +26,9 @@ def _no_leader() -> str | None:
 class Board:
     """Holds the last Snapshot for all who answer from it.
 
-    ``source`` is shown to everybody who may ask: a URL without user, password or token.
-    ``synced``: whether the first list of nodes is complete. ``leader``: who writes; None until
-    there is an election.
+    ``clock`` gives seconds and is never set. ``source`` is shown to everybody who may ask: a URL
+    without user, password or token. ``synced``: whether the first list of nodes is complete.
+    ``leader``: which replica writes; None where that is not known, or there is no election.
     """
 
     clock: Callable[[], float]
@@ -38,6 +38,7 @@ class Board:
     metrics: Metrics
     leader: Callable[[], str | None] = _no_leader
     _snapshot: Snapshot | None = field(default=None, init=False)
+    _published_at: float = field(default=0.0, init=False)
     _encoded: dict[bool | None, asyncio.Task[bytes]] = field(default_factory=dict, init=False)
 
     @property
@@ -48,12 +49,13 @@ class Board:
     def publish(self, snapshot: Snapshot) -> None:
         """Replace the Snapshot and count its tick. Nothing is encoded before somebody asks."""
         self._snapshot = snapshot
+        self._published_at = self.clock()
         self._encoded = {}
         self.metrics.observe(snapshot)
 
     def why_unhealthy(self) -> str | None:
         """One line with the reason why `/status` is not ok; None when it is."""
-        return why_unhealthy(self._snapshot, self.clock(), self.interval)
+        return why_unhealthy(self._snapshot, self.clock() - self._published_at, self.interval)
 
     def why_not_ready(self) -> str | None:
         """One line with what is missing before readings can be told; None when nothing is."""

@@ -20,7 +20,9 @@ MOST_LISTED: Final = 20
 
 _BEFORE_THE_FIRST_TICK: Final[dict[str, Any]] = dict.fromkeys(
     (
+        "leading",
         "dry_run",
+        "rules_error",
         "tick",
         "nodes",
         "rules",
@@ -84,7 +86,9 @@ def _of_a_tick(snapshot: Snapshot) -> dict[str, Any]:
         for found in snapshot.unmatched[:MOST_LISTED]
     ]
     return {
+        "leading": snapshot.leading,
         "dry_run": snapshot.dry_run,
+        "rules_error": snapshot.rules_error,
         "tick": {
             "number": snapshot.tick,
             "at": format_time(snapshot.taken_at),

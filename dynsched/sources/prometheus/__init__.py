@@ -19,6 +19,6 @@ can be ended from outside; ``failures`` the words for what went wrong; ``wire`` 
 
 from dynsched.sources.prometheus.config import PrometheusConfig
 from dynsched.sources.prometheus.source import PrometheusSource
-from dynsched.sources.prometheus.wire import RangeResult, RangeSeries
+from dynsched.sources.prometheus.wire import RangeResult
 
-__all__ = ["PrometheusConfig", "PrometheusSource", "RangeResult", "RangeSeries"]
+__all__ = ["PrometheusConfig", "PrometheusSource", "RangeResult"]

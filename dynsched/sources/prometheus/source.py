@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 import urllib3
 import urllib3.exceptions
 
-from dynsched.core.model import QueryResult
+from dynsched.core.model import QueryResult, Series
 from dynsched.core.rules import Rule
 from dynsched.sources.prometheus.config import Credentials, PrometheusConfig
 from dynsched.sources.prometheus.failures import QueryFailedError, timed_out
@@ -88,6 +88,16 @@ class PrometheusSource:
         except QueryFailedError as error:
             return RangeResult(error=str(error), duration=time.monotonic() - started)
         return RangeResult(series, warnings=warnings, duration=time.monotonic() - started)
+
+    async def history(
+        self, rule: Rule, start: float, end: float, step: float
+    ) -> tuple[Series, ...] | None:
+        """``query_range`` of the rule's expression; None, and a log line why, when it failed."""
+        found = await self.query_range(rule.expr or "", start, end, step)
+        if found.error is None:
+            return found.series
+        _LOG.warning("rule %s: its past could not be had: %s", rule.name, found.error)
+        return None
 
     async def close(self) -> None:
         """End what is under way (those queries come to an error) and refuse what comes after."""

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from dynsched.core.model import Sample
+from dynsched.core.model import Sample, Series
 from dynsched.sources.prometheus.failures import QueryFailedError, excerpt, one_line
 
 _T = TypeVar("_T")
@@ -90,18 +90,13 @@ class Clocks:
 
 
 @dataclass(frozen=True, slots=True)
-class RangeSeries:
-    """One series of a range query: labels, and (Unix seconds by the *server's* clock, value)."""
-
-    labels: Mapping[str, str]
-    points: tuple[tuple[float, float], ...]
-
-
-@dataclass(frozen=True, slots=True)
 class RangeResult:
-    """What a range query came to; as ``QueryResult``, with spans of time instead of samples."""
+    """What a range query came to; as ``QueryResult``, with spans of time instead of samples.
 
-    series: tuple[RangeSeries, ...] = ()
+    The points' times are Unix seconds by the *server's* clock.
+    """
+
+    series: tuple[Series, ...] = ()
     error: str | None = None
     warnings: tuple[str, ...] = ()
     duration: float = 0.0
@@ -155,7 +150,7 @@ def parse_vector(body: bytes, clocks: Clocks) -> tuple[tuple[Sample, ...], tuple
     return tuple(samples), _warnings(warnings, odd, kept=bool(samples))
 
 
-def parse_matrix(body: bytes, _: Clocks) -> tuple[tuple[RangeSeries, ...], tuple[str, ...]]:
+def parse_matrix(body: bytes, _: Clocks) -> tuple[tuple[Series, ...], tuple[str, ...]]:
     """The series of a range query's answer, and its warnings; otherwise as ``parse_vector``."""
     raw, warnings = _open(body, "matrix")
     odd = _Oddities()
@@ -167,7 +162,7 @@ def parse_matrix(body: bytes, _: Clocks) -> tuple[tuple[RangeSeries, ...], tuple
         elif len(points) < len(span.values):
             odd.add("some values are not numbers", span.metric)
         if points:
-            kept.append(RangeSeries(span.metric, tuple(points)))
+            kept.append(Series(span.metric, tuple(points)))
     return tuple(kept), _warnings(warnings, odd, kept=bool(kept))
 
 

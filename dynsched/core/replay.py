@@ -1,0 +1,83 @@
+"""What the alerts would be had we been running all along: a restart must lose nothing.
+
+The history of each rule's expression goes through the same ``evaluate`` as every tick. Marks that
+are there are adopted at the beginning of the history, so that what kept them is seen again.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
+from typing import Final
+
+from dynsched.core.decide import with_adopted
+from dynsched.core.evaluate import GRAIN, Alerts, Observation, evaluate
+from dynsched.core.match import index_nodes, match_samples
+from dynsched.core.model import Node, Sample, Series
+from dynsched.core.plan import observe
+from dynsched.core.rules import RuleSet
+
+MOST_STEPS: Final = 360
+"""A longer window is replayed in longer steps."""
+
+Histories = Mapping[str, Sequence[Series] | None]
+"""Rule name -> the past of its expression; None where it could not be had: all of it unknown."""
+
+
+def replay_times(rule_set: RuleSet, now: float, interval: float) -> tuple[float, ...]:
+    """The moments before ``now`` at which ticks would have been, back to where the longest ``for``
+    or ``keep_firing_for`` begins; none when no rule looks back.
+    """
+    window = max(max(rule.hold_duration, rule.keep_firing_for) for rule in rule_set.rules)
+    step = max(interval, window / MOST_STEPS)
+    # One step more than fits: what was over just as long as ``for`` fires at the first tick.
+    count = int(window / step) + 1 if window else 0
+    return tuple(now - number * step for number in range(count, 0, -1))
+
+
+def begin(rule_set: RuleSet, nodes: Mapping[str, Node], now: float) -> Alerts:
+    """The alerts to replay onto: firing for every node that carries our mark, else none."""
+    observed = {name: observe(node, rule_set.mark) for name, node in nodes.items()}
+    return with_adopted(rule_set, observed, {}, now)
+
+
+def replay(
+    rule_set: RuleSet,
+    histories: Histories,
+    nodes: Mapping[str, Node],
+    previous: Alerts,
+    *,
+    times: Sequence[float],
+    step: float,
+) -> Alerts:
+    """``previous`` after evaluating at each of ``times`` (Unix seconds, rising, ``step`` apart)."""
+    index = index_nodes(nodes.values())
+    alerts = previous
+    for now in times:
+        observations = {}
+        for rule in rule_set.rules:
+            history = histories.get(rule.name)
+            if history is not None:
+                samples = _last_between(history, now - step, now)
+                observations[rule.name] = Observation(match_samples(rule, samples, index)[0])
+        evaluated = evaluate(rule_set, observations, nodes, alerts, now).alerts
+        # Where the past cannot be had, the marks are adopted now: they did not grow stale in a
+        # time of which nothing is known.
+        adopted = begin(rule_set, nodes, now)
+        alerts = {
+            name: evaluated[name] if name in observations else adopted.get(name, {})
+            for name in evaluated
+        }
+    return alerts
+
+
+def _last_between(history: Sequence[Series], since: float, until: float) -> list[Sample]:
+    """The last point of each series in ``(since, until]``, to the millisecond."""
+    samples = []
+    for series in history:
+        place = bisect_right(series.points, until + GRAIN, key=itemgetter(0))
+        if place and series.points[place - 1][0] > since + GRAIN:
+            time, value = series.points[place - 1]
+            samples.append(Sample(series.labels, value, time))
+    return samples

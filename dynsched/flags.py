@@ -1,0 +1,175 @@
+"""The flags that commands share, what the environment calls them, and what they come to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from dynsched.settings import Settings
+from dynsched.sources.prometheus import PrometheusConfig
+from dynsched.web.client import DEFAULT_SERVER
+from dynsched.web.server import parse_address
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# The flags of the project that this one follows, in Go's form: -prom URL, --prom URL, -prom=URL.
+_FIRST_PROJECT_FLAGS: Final = {
+    "kubeconfig": "--kubeconfig",
+    "prom": "--prom",
+    "r": "--rules",
+    "s": "--interval",
+    "webaddr": "--webaddr",
+}
+_FIRST_PROJECT_FLAG: Final = re.compile(rf"--?({'|'.join(_FIRST_PROJECT_FLAGS)})(=.*)?", re.DOTALL)
+
+
+def long_spelling(word: str) -> str:
+    """One word of a command line, in today's spelling."""
+    match = _FIRST_PROJECT_FLAG.fullmatch(word)
+    return _FIRST_PROJECT_FLAGS[match[1]] + (match[2] or "") if match else word
+
+
+def option(name: str, *more: str, **details: Any) -> Callable[[F], F]:
+    """A flag that is also read from ``DYNSCHED_<NAME>``, as its help says."""
+    first = name.partition("/")[0].removeprefix("--")
+    variable = f"DYNSCHED_{first.replace('-', '_').upper()}"
+    return click.option(name, *more, envvar=variable, show_envvar=True, **details)
+
+
+def options(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Several options as one decorator."""
+
+    def apply(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return apply
+
+
+class _Header(click.ParamType[tuple[str, str]]):
+    """``NAME: VALUE``."""
+
+    name = "header"
+    envvar_list_splitter = "\n"  # a value may have spaces in it
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        name, colon, text = value.partition(":")
+        if not colon or not name.strip():
+            # The value is not repeated: what stands there may be a secret.
+            self.fail("it is to be written as 'NAME: VALUE'", param, ctx)
+        return name.strip(), text.strip()
+
+
+FILE: Final = click.Path(path_type=Path)
+
+kubeconfig = option(
+    "--kubeconfig",
+    type=FILE,
+    help="Kubeconfig file. Default: the pod's service account, else $KUBECONFIG, ~/.kube/config.",
+)
+DEFAULT_RULES: Final = Path("rules.yaml")
+rules = option(
+    "--rules",
+    "-r",
+    type=FILE,
+    default=DEFAULT_RULES,
+    show_default=True,
+    help="Rules file; the first project's format is read as well.",
+)
+prometheus = options(
+    option(
+        "--prom",
+        default="http://localhost:9090",
+        show_default=True,
+        metavar="URL",
+        help="Prometheus, Thanos, VictoriaMetrics or Mimir; a path prefix is kept.",
+    ),
+    option(
+        "--prom-timeout",
+        type=click.FloatRange(min=0, min_open=True),
+        default=10.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="A query that takes longer has failed.",
+    ),
+    option("--prom-bearer-token", metavar="TOKEN", help="Bearer token; a file is better."),
+    option("--prom-bearer-token-file", type=FILE, help="Bearer token, re-read when it changes."),
+    option("--prom-username", help="Basic authentication: user."),
+    option("--prom-password", help="Basic authentication: password; a file is better."),
+    option("--prom-password-file", type=FILE, help="Password, re-read when it changes."),
+    option("--prom-ca-file", type=FILE, help="CA certificates (PEM) that Prometheus's is from."),
+    option("--prom-cert-file", type=FILE, help="Client certificate (PEM)."),
+    option("--prom-key-file", type=FILE, help="Client certificate's key (PEM)."),
+    option(
+        "--prom-insecure-skip-verify", is_flag=True, help="Do not check Prometheus's certificate."
+    ),
+    option(
+        "--prom-header",
+        type=_Header(),
+        multiple=True,
+        metavar="'NAME: VALUE'",
+        help="Extra header, as X-Scope-OrgID: team-a; may be given more than once (in the "
+        "environment: one a line).",
+    ),
+)
+lease_namespace = option(
+    "--lease-namespace",
+    metavar="NAMESPACE",
+    help="Where the Lease `dynsched` is. Default: the pod's namespace, else the kubeconfig's.",
+)
+logging = options(
+    option(
+        "--log-format",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        help="One line an event, for people or for programs.",
+    ),
+    option(
+        "--log-level",
+        type=click.Choice(["debug", "info", "warning", "error"]),
+        default="info",
+        show_default=True,
+        help="From which level on events are logged.",
+    ),
+)
+output = click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="A table for people, or JSON for programs.",
+)
+server = option(
+    "--server",
+    default=DEFAULT_SERVER,
+    show_default=True,
+    metavar="URL",
+    help="The running dynsched to ask.",
+)
+
+
+def settings(flags: dict[str, Any]) -> Settings:
+    """Settings from the flags; those of Prometheus begin with ``prom_``."""
+    prometheus: dict[str, Any] = {
+        name.removeprefix("prom_"): str(value) if isinstance(value, Path) else value
+        for name, value in flags.items()
+        if name.startswith("prom_")
+    }
+    headers = dict(prometheus.pop("header"))
+    others = {name: value for name, value in flags.items() if not name.startswith("prom")}
+    try:
+        if "webaddr" in others:
+            parse_address(others["webaddr"])
+        config = PrometheusConfig(flags["prom"], headers=headers, **prometheus)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    return Settings(prometheus=config, **others)

@@ -1,0 +1,609 @@
+"""Whole ticks: answers and nodes in, patches out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+
+import pytest
+from builders import (
+    FAILED,
+    NOON,
+    Body,
+    answer,
+    apply,
+    body,
+    node,
+    project,
+    rule,
+    rule_set,
+    soft,
+    unlimited,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+from properties import steady
+
+from dynsched.core.decide import Decision, decide, rule_health
+from dynsched.core.evaluate import Alerts
+from dynsched.core.model import (
+    Action,
+    AlertState,
+    NodePatch,
+    Quality,
+    QueryResult,
+    Sample,
+    Unmatched,
+    Verdict,
+)
+from dynsched.core.plan import plan_prune
+from dynsched.core.rules import RuleSet
+
+STATUS = {"status": "presure"}
+
+
+class Cluster:
+    """Nodes that keep what is applied to them, and the alerts from tick to tick."""
+
+    def __init__(self, *raws: Body) -> None:
+        self.raws = {raw["metadata"]["name"]: raw for raw in raws}
+        self.alerts: Alerts = {}
+        self.now = NOON
+
+    def tick(self, rules: RuleSet, results: Mapping[str, QueryResult], at: float = 0.0) -> Decision:
+        """One tick ``at`` seconds after noon, written at once."""
+        self.now = NOON + at
+        nodes = {name: project(raw) for name, raw in self.raws.items()}
+        decision = decide(rules, results, nodes, self.alerts, self.now)
+        self.alerts = decision.evaluation.alerts
+        self.write(decision.patches)
+        return decision
+
+    def hot(self, rules: RuleSet, *names: str, at: float = 0.0) -> Decision:
+        """One tick in which every rule says 90 of these nodes, and 50 of all others."""
+        values = {name: 90.0 if name in names else 50.0 for name in self.raws}
+        return self.tick(rules, {each.name: answer(values, NOON + at) for each in rules.rules}, at)
+
+    def write(self, patches: Iterable[NodePatch]) -> None:
+        for patch in patches:
+            self.raws[patch.node] = apply(self.raws[patch.node], patch)
+
+    def restart(self) -> None:
+        self.alerts = {}
+
+    @property
+    def marked(self) -> str:
+        labels = ((name, raw["metadata"].get("labels", {})) for name, raw in self.raws.items())
+        return " ".join(name for name, found in labels if found.get("status") == "presure")
+
+
+def fleet(size: int) -> Cluster:
+    return Cluster(*(body(f"n{number}") for number in range(size)))
+
+
+# One sample's way, as the design tells it
+
+
+def test_one_samples_way() -> None:
+    expr = "(1 - rate(node_cpu_seconds_total{mode='idle'}[1m])) * 100"
+    rules = rule_set(
+        {"name": "cpu", "expr": expr, "threshold": 80, "clear_threshold": 70, "for": "2m"},
+        guard={"max_marked": "100%"},
+    )
+    addresses = {"InternalIP": "10.0.0.7"}
+    observed = node("worker-3", addresses=addresses)
+    sample = Sample({"instance": "10.0.0.7:9100"}, 91.0, NOON)
+
+    first = decide(rules, {"cpu": QueryResult((sample,))}, {"worker-3": observed}, {}, NOON)
+    (alert,) = first.evaluation.verdicts["worker-3"].alerts
+    assert (alert.state, alert.active_since, alert.value) == (AlertState.PENDING, NOON, 91.0)
+    assert first.patches == ()
+
+    later = NOON + 120
+    result = QueryResult((Sample({"instance": "10.0.0.7:9100"}, 91.0, later),))
+    second = decide(rules, {"cpu": result}, {"worker-3": observed}, first.evaluation.alerts, later)
+    verdict = second.evaluation.verdicts["worker-3"]
+    assert (verdict.pressured, verdict.since) == (True, later)
+    (patch,) = second.patches
+    assert (patch.node, patch.action, patch.reason) == ("worker-3", Action.MARK, "cpu 91 > 80")
+    assert patch.body["metadata"]["labels"] == STATUS
+
+    evidence = patch.body["metadata"]["annotations"]["dynsched.io/pressure"]
+    echoed = node("worker-3", labels=STATUS, evidence=evidence, addresses=addresses)
+    third = decide(rules, {"cpu": result}, {"worker-3": echoed}, second.evaluation.alerts, later)
+    assert third.patches == ()
+    (view,) = third.views([echoed]).values()
+    assert (view.marked, view.pressured, view.eligible, view.since) == (True, True, True, later)
+
+
+# The defects of the project that came before this one
+
+
+def test_of_several_rules_not_only_the_last_ones_result_is_kept() -> None:
+    rules = unlimited(rule("cpu"), rule("memory"), rule("disk"))
+    cluster = fleet(4)
+    for order in (("n0", "n1", "n2"), ("n2", "n1", "n0")):
+        cluster.tick(
+            rules,
+            {
+                name: answer({each: 90 if each == hot else 50 for each in cluster.raws})
+                for name, hot in zip(("cpu", "memory", "disk"), order, strict=True)
+            },
+        )
+        assert cluster.marked == "n0 n1 n2"
+
+
+def test_a_status_label_of_somebody_else_is_not_removed() -> None:
+    cluster = Cluster(
+        body("n0", labels={"status": "maintenance"}), body("n1", labels={"status": "ok"})
+    )
+    before = json.dumps(cluster.raws)
+    for at, hot in enumerate([("n0", "n1"), (), ("n0",)]):
+        decision = cluster.hot(unlimited(), *hot, at=10 * at)
+        assert decision.patches == ()
+        assert decision.conflicts == {
+            "n0": "label status=maintenance is somebody else's",
+            "n1": "label status=ok is somebody else's",
+        }
+    assert json.dumps(cluster.raws) == before
+
+
+def test_a_cycle_does_not_patch_every_node() -> None:
+    cluster = fleet(20)
+    written = [
+        len(cluster.hot(unlimited(), "n1", "n2", "n3", at=10 * number).patches)
+        for number in range(100)
+    ]
+    assert written == [3] + [0] * 99
+
+
+def test_a_failed_query_is_no_end_and_no_zero_load() -> None:
+    cluster = fleet(3)
+    cluster.hot(unlimited(), "n1")
+    for number in range(1, 30):
+        assert cluster.tick(unlimited(), {"cpu": FAILED}, 10 * number).patches == ()
+    assert cluster.marked == "n1"
+    cluster.tick(unlimited(), {"cpu": FAILED}, 301)
+    assert cluster.marked == ""
+
+
+# Failed and partial answers
+
+
+@pytest.mark.parametrize("results", [{"cpu": FAILED}, {}], ids=["failed", "no answer at all"])
+def test_one_failed_rule_does_not_stop_the_others(results: dict[str, QueryResult]) -> None:
+    rules = unlimited(rule("cpu"), rule("memory"))
+    cluster = fleet(3)
+    cluster.tick(rules, {**results, "memory": answer({"n0": 90, "n1": 50, "n2": 50})})
+    assert cluster.marked == "n0"
+
+
+def test_a_partial_answer_leaves_the_missing_nodes_as_they_were() -> None:
+    cluster = fleet(4)
+    cluster.hot(unlimited(), "n0", "n1")
+    partial = QueryResult(answer({"n0": 50, "n2": 90}, NOON + 10).samples, warnings=("no store",))
+    decision = cluster.tick(unlimited(), {"cpu": partial}, 10)
+    assert cluster.marked == "n1 n2"
+    qualities = {name: alert.quality for name, alert in decision.evaluation.alerts["cpu"].items()}
+    assert qualities == {
+        "n0": Quality.OK,
+        "n1": Quality.MISSING,
+        "n2": Quality.OK,
+        "n3": Quality.MISSING,
+    }
+
+
+def test_one_bad_sample_does_not_stop_the_others() -> None:
+    nan = Sample({"node": "n0"}, float("nan"), NOON)
+    nameless = Sample({}, 99.0, NOON)
+    stranger = Sample({"instance": "10.9.9.9:9100"}, 99.0, NOON)
+    result = QueryResult((nan, nameless, stranger, *answer({"n1": 90}).samples))
+    cluster = fleet(2)
+    decision = cluster.tick(unlimited(), {"cpu": result})
+    assert cluster.marked == "n1"
+    assert decision.unmatched == (
+        Unmatched("cpu", "", "the sample has no label node or instance"),
+        Unmatched("cpu", "10.9.9.9:9100", "no node has this name or address"),
+    )
+
+
+def test_samples_of_a_failed_answer_do_not_count() -> None:
+    cluster = fleet(1)
+    broken = QueryResult(answer({"n0": 99}).samples, error="too many samples")
+    assert cluster.tick(unlimited(), {"cpu": broken}).unmatched == ()
+    assert cluster.marked == ""
+
+
+def test_an_outage_ends_without_a_mass_change() -> None:
+    cluster = fleet(8)
+    cluster.hot(unlimited(), "n0", "n1")
+    for hours in range(1, 4):
+        cluster.tick(unlimited(), {"cpu": FAILED}, hours * 3600)
+    assert cluster.marked == ""
+    assert cluster.hot(unlimited(), at=4 * 3600).patches == ()
+
+
+# Adoption
+
+
+def test_a_restart_adopts_the_marks_that_are_there() -> None:
+    cluster = fleet(3)
+    rules = unlimited(rule("cpu", clear_threshold=70, for_="1h"))
+    cluster.raws["n1"]["metadata"]["labels"] = dict(STATUS)  # left by the first project
+    (patch,) = cluster.tick(rules, {"cpu": answer({"n0": 75, "n1": 75, "n2": 75})}).patches
+    assert (patch.node, patch.action) == ("n1", Action.REPAIR)
+    assert cluster.marked == "n1"
+    cluster.restart()
+    assert cluster.tick(rules, {"cpu": FAILED}, 10).patches == ()
+    cluster.tick(rules, {"cpu": answer({"n1": 69}, NOON + 20)}, 20)
+    assert cluster.marked == ""
+
+
+def test_a_restart_adopts_by_the_rules_that_the_evidence_names() -> None:
+    rules = unlimited(rule("cpu"), rule("memory"))
+    cluster = fleet(1)
+    cluster.tick(rules, {"cpu": answer({"n0": 90}), "memory": answer({"n0": 50})})
+    cluster.restart()
+    decision = cluster.tick(rules, {"cpu": FAILED, "memory": FAILED}, 10)
+    assert decision.patches == ()
+    alerts = {each.rule: each for each in decision.evaluation.verdicts["n0"].alerts}
+    assert alerts["cpu"].firing
+    assert alerts["cpu"].adopted
+    assert not alerts["memory"].firing
+
+
+def test_a_restart_with_another_mark_adopts_and_moves_it() -> None:
+    cluster = fleet(2)
+    cluster.hot(unlimited(), "n0")
+    cluster.restart()
+    rules = unlimited(mark={"label": None, "taint": "dynsched.io/pressure=true:PreferNoSchedule"})
+    (patch,) = cluster.tick(rules, {"cpu": FAILED}, 10).patches
+    assert (patch.node, patch.action) == ("n0", Action.REPAIR)
+    assert "labels" not in cluster.raws["n0"]["metadata"]
+    assert cluster.raws["n0"]["spec"]["taints"] == [soft()]
+
+
+def test_what_is_adopted_and_never_heard_of_is_released_after_stale_after() -> None:
+    cluster = Cluster(body("n0", labels=STATUS))
+    for at in (0, 150, 300):
+        cluster.tick(unlimited(), {"cpu": FAILED}, at)
+        assert cluster.marked == "n0"
+    (patch,) = cluster.tick(unlimited(), {"cpu": FAILED}, 301).patches
+    assert patch.action is Action.RELEASE
+    assert "labels" not in cluster.raws["n0"]["metadata"]
+    assert "annotations" not in cluster.raws["n0"]["metadata"]
+
+
+def test_only_what_is_not_remembered_is_adopted() -> None:
+    """A label put by hand while we run is no reason to take the node for pressured."""
+    cluster = fleet(2)
+    cluster.hot(unlimited())
+    cluster.raws["n1"]["metadata"]["labels"] = dict(STATUS)
+    decision = cluster.hot(unlimited(), at=10)
+    assert not decision.evaluation.verdicts["n1"].pressured
+    assert cluster.marked == ""
+
+
+def test_a_marked_node_that_joins_later_is_adopted() -> None:
+    cluster = fleet(1)
+    cluster.hot(unlimited())
+    cluster.raws["n9"] = body("n9", labels=STATUS)
+    decision = cluster.tick(unlimited(), {"cpu": answer({"n0": 50}, NOON + 10)}, 10)
+    assert decision.evaluation.verdicts["n9"].pressured
+    assert cluster.marked == "n9"
+
+
+def test_a_renamed_rule_goes_on_with_the_marks_of_the_old_one() -> None:
+    cluster = fleet(2)
+    cluster.hot(unlimited(rule("cpu")), "n0")
+    renamed = unlimited(rule("node-cpu", for_="1h", clear_threshold=70))
+    assert cluster.tick(renamed, {"node-cpu": answer({"n0": 75}, NOON + 10)}, 10).patches == ()
+    assert cluster.marked == "n0"
+
+
+def test_a_removed_rules_marks_are_released() -> None:
+    cluster = fleet(2)
+    two = unlimited(rule("cpu"), rule("memory"))
+    cluster.tick(two, {"cpu": answer({"n0": 90}), "memory": answer({"n0": 50, "n1": 90})})
+    assert cluster.marked == "n0 n1"
+    cluster.tick(unlimited(rule("cpu")), {"cpu": answer({"n0": 90, "n1": 50}, NOON + 10)}, 10)
+    assert cluster.marked == "n0"
+
+
+def test_a_node_that_is_gone_is_forgotten() -> None:
+    cluster = fleet(2)
+    cluster.hot(unlimited(), "n0", "n1")
+    del cluster.raws["n1"]
+    decision = cluster.hot(unlimited(), "n0", at=10)
+    assert decision.evaluation.verdicts.keys() == {"n0"}
+    assert decision.evaluation.alerts["cpu"].keys() == {"n0"}
+    assert decision.patches == ()
+
+
+# Eligible nodes, guard, conflicts
+
+
+@pytest.mark.parametrize(
+    ("labels", "section"),
+    [
+        ({"node-role.kubernetes.io/control-plane": ""}, {}),
+        ({"dynsched.io/ignore": "true"}, {}),
+        ({"pool": "web"}, {"selector": "pool=batch"}),
+    ],
+)
+def test_a_node_that_is_not_eligible_is_not_marked_and_loses_its_mark(
+    labels: dict[str, str], section: dict[str, str]
+) -> None:
+    rules = unlimited(nodes=section)
+    cluster = Cluster(body("n0", labels=labels))
+    decision = cluster.hot(rules, "n0")
+    assert decision.evaluation.verdicts["n0"].pressured
+    assert decision.patches == ()
+    cluster.raws["n0"]["metadata"]["labels"] |= STATUS
+    (patch,) = cluster.hot(rules, "n0", at=10).patches
+    assert (patch.action, patch.reason) == (Action.RELEASE, "the node is not eligible")
+    assert cluster.raws["n0"]["metadata"]["labels"] == labels
+    (view,) = decision.views([project(cluster.raws["n0"])]).values()
+    assert (view.eligible, view.marked, view.pressured) == (False, False, True)
+
+
+def test_nodes_that_cannot_be_marked_do_not_count_for_the_cap() -> None:
+    cluster = Cluster(
+        *(body(f"n{number}") for number in range(4)),
+        body("master", labels={"node-role.kubernetes.io/master": ""}),
+        body("theirs", labels={"status": "maintenance"}),
+    )
+    decision = cluster.hot(rule_set(), *cluster.raws)
+    assert cluster.marked == "n0 n1"
+    assert decision.selection.capped == {""}
+    assert decision.selection.withheld.keys() == {"n2", "n3"}
+
+
+def test_a_conflict_that_ends_makes_room_for_the_mark() -> None:
+    cluster = Cluster(body("n0", labels={"status": "maintenance", "team": "blue"}))
+    cluster.hot(unlimited(), "n0")
+    del cluster.raws["n0"]["metadata"]["labels"]["status"]
+    decision = cluster.hot(unlimited(), "n0", at=10)
+    assert decision.conflicts == {}
+    assert cluster.raws["n0"]["metadata"]["labels"] == {"team": "blue", **STATUS}
+
+
+def test_the_guard_slows_a_release_down_to_some_marks_a_tick() -> None:
+    rules = rule_set(guard={"max_marked": "100%", "max_releases": 2})
+    cluster = fleet(5)
+    cluster.hot(rules, *cluster.raws)
+    seen = []
+    for number in range(1, 5):
+        decision = cluster.hot(rules, at=10 * number)
+        seen.append((len(decision.patches), cluster.marked))
+    assert seen == [(2, "n2 n3 n4"), (2, "n4"), (1, ""), (0, "")]
+
+
+def test_views_tell_what_is_withheld_and_what_stands_in_the_way() -> None:
+    rules = rule_set(guard={"max_marked": 1})
+    cluster = Cluster(
+        body("n0"), body("n1"), body("n2", labels={"status": "maintenance"}), body("n3")
+    )
+    decision = cluster.tick(rules, {"cpu": answer({"n0": 95, "n1": 90, "n2": 99, "n3": 10})})
+    views = decision.views(map(project, cluster.raws.values()))
+    assert {
+        name: (view.marked, view.pressured, view.withheld, view.conflict)
+        for name, view in views.items()
+    } == {
+        "n0": (True, True, None, None),
+        "n1": (False, True, "not marked: guard.max_marked is 1", None),
+        "n2": (False, True, None, "label status=maintenance is somebody else's"),
+        "n3": (False, False, None, None),
+    }
+    assert views["n0"].since == NOON
+    assert views["n3"].since is None
+
+
+def test_a_node_that_joined_after_the_decision_has_no_view() -> None:
+    decision = fleet(1).hot(unlimited(), "n0")
+    assert decision.views([node("n0"), node("new")]).keys() == {"n0"}
+
+
+# Planning one node again
+
+
+def test_replan() -> None:
+    decision = fleet(2).hot(unlimited(), "n0")
+    hot_again = decision.replan(node("n0", labels={"team": "blue"}))
+    assert hot_again is not None
+    assert hot_again.body["metadata"]["labels"] == STATUS
+    assert decision.replan(node("n0", labels={"status": "maintenance"})) is None
+    assert decision.replan(node("n0", labels={"dynsched.io/ignore": "true"})) is None
+    assert decision.replan(node("n1")) is None
+    cool_but_marked = decision.replan(node("n1", labels=STATUS))
+    assert cool_but_marked is not None
+    assert cool_but_marked.action is Action.RELEASE
+    assert decision.replan(node("unheard-of")) is None
+
+
+def test_replan_carries_the_version_that_was_read() -> None:
+    decision = fleet(1).hot(unlimited(), "n0")
+    raw = body("n0")
+    raw["metadata"]["resourceVersion"] = "77"
+    again = decision.replan(project(raw))
+    assert again is not None
+    assert again.body["metadata"]["resourceVersion"] == "77"
+
+
+# Health of a rule
+
+
+def test_the_health_of_a_rule() -> None:
+    rules = unlimited(rule("cpu"), rule("memory", for_="1m"))
+    cluster = fleet(4)
+    results = {
+        "cpu": QueryResult(
+            (
+                *answer({"n0": 90, "n1": 50, "gone": 5}).samples,
+                Sample({"node": "n2"}, float("inf"), 0),
+            ),
+            warnings=("partial",),
+            duration=0.25,
+        ),
+        "memory": QueryResult(error="timed out", duration=10.0),
+    }
+    decision = cluster.tick(rules, results)
+    cpu = rule_health(rules.rules[0], results["cpu"], decision, NOON)
+    assert cpu.ok
+    assert (cpu.error, cpu.warnings, cpu.duration) == (None, ("partial",), 0.25)
+    assert (cpu.last_success, cpu.samples, cpu.unmatched) == (NOON, 4, 1)
+    assert cpu.quality == {Quality.OK: 2, Quality.MISSING: 1, Quality.INVALID: 1}
+    assert cpu.states == {AlertState.FIRING: 1, AlertState.INACTIVE: 3}
+    memory = rule_health(rules.rules[1], results["memory"], decision, None)
+    assert not memory.ok
+    assert (memory.error, memory.last_success, memory.samples) == ("timed out", None, 0)
+    assert memory.quality == {Quality.FAILED: 4}
+
+
+# Properties: histories of many ticks
+
+FILES = [
+    rule_set(rule("cpu")),
+    rule_set(
+        rule("cpu", for_="20s", clear_threshold=70),
+        rule("memory", keep_firing_for="30s"),
+        guard={"max_marked": 2, "max_releases": 1},
+    ),
+    rule_set(
+        rule("cpu", stale_after="30s", on_stale="hold"),
+        rule("free", op="<", threshold=60),
+        mark={"taint": "dynsched.io/pressure=true:PreferNoSchedule"},
+        guard={"max_marked": "75%", "pool_label": "pool"},
+    ),
+    rule_set(
+        rule("memory", threshold=60, stale_after="20s"),
+        mark={"label": None, "taint": "dynsched.io/hot:PreferNoSchedule"},
+        nodes={"selector": "pool!=web"},
+        guard={"max_marked": "100%"},
+    ),
+]
+RULE_NAMES = ("cpu", "memory", "free")
+START = [
+    body("n0"),
+    body("n1", labels={"pool": "web"}),
+    body("n2", labels={"pool": "web", "team": "blue"}),
+    body("n3", labels={"status": "maintenance"}),
+    body("n4", labels={"node-role.kubernetes.io/master": ""}, taints=[soft("other.io/x")]),
+    body("n5", taints=[{"key": "dynsched.io/pressure", "value": "true", "effect": "NoExecute"}]),
+]
+VALUES = st.sampled_from([50.0, 65.0, 75.0, 80.0, 90.0, 99.0, float("nan"), float("inf")])
+ANSWERS = st.none() | st.dictionaries(st.sampled_from([f"n{n}" for n in range(6)]), VALUES)
+TICKS = st.tuples(
+    st.integers(-30, 60),  # seconds since the tick before
+    st.sampled_from(range(len(FILES))),
+    st.lists(ANSWERS, min_size=3, max_size=3),
+    st.integers(0, 9),  # 0: a restart
+)
+
+
+def our_mark(raw: Body) -> bool:
+    labels = raw["metadata"].get("labels", {})
+    taints = raw["spec"].get("taints") or []
+    return labels.get("status") == "presure" or any(
+        taint["key"] in ("dynsched.io/pressure", "dynsched.io/hot")
+        and taint["effect"] == "PreferNoSchedule"
+        for taint in taints
+    )
+
+
+def stripped(raw: Body) -> str:
+    metadata = {key: value for key, value in raw["metadata"].items() if key != "resourceVersion"}
+    return json.dumps({**raw, "metadata": metadata}, sort_keys=True)
+
+
+def check_marks(rules: RuleSet, before: set[str], cluster: Cluster, decision: Decision) -> None:
+    """What holds of the marks after every tick, whatever came before."""
+    now = {name for name, raw in cluster.raws.items() if our_mark(raw)}
+    verdicts = decision.evaluation.verdicts
+    assert now - before <= {name for name in now if verdicts[name].pressured}
+    waiting = {name for name in now if not verdicts[name].pressured}
+    assert all("release waits" in decision.selection.withheld[name] for name in waiting)
+    assert not now & {"n3", "n4"} or rules.mark.label is None
+    assert "n4" not in now
+    if rules.guard.pool_label is None:
+        possible = {"n0", "n1", "n2", "n5"}
+        if rules is FILES[3]:
+            possible = {"n0", "n3", "n5"}
+        cap = rules.guard.max_marked.of(len(possible))
+        assert len(now) <= max(cap, len(before & possible))
+
+
+def answers_at(answers: list[dict[str, float] | None], at: float) -> dict[str, QueryResult]:
+    return {
+        name: FAILED if values is None else answer(values, NOON + at)
+        for name, values in zip(RULE_NAMES, answers, strict=True)
+    }
+
+
+@steady(120)
+@given(ticks=st.lists(TICKS, min_size=1, max_size=12))
+def test_a_random_history(
+    ticks: list[tuple[float, int, list[dict[str, float] | None], int]],
+) -> None:
+    cluster = Cluster(*START)
+    at = 0.0
+    for seconds, file, answers, chance in ticks:
+        at += seconds
+        if chance == 0:
+            cluster.restart()
+        results = answers_at(answers, at)
+        before = {name for name, raw in cluster.raws.items() if our_mark(raw)}
+        decision = cluster.tick(FILES[file], results, at)
+        check_marks(FILES[file], before, cluster, decision)
+        # Nothing changes but by what we write: soon nothing is left to write.
+        for _ in START:
+            again = cluster.tick(FILES[file], results, at)
+            assert Action.REPAIR not in {patch.action for patch in again.patches}
+        assert cluster.tick(FILES[file], results, at).patches == ()
+    cluster.write(plan_prune(map(project, cluster.raws.values()), FILES[0].mark))
+    assert [stripped(raw) for raw in cluster.raws.values()] == [stripped(raw) for raw in START]
+
+
+@steady(60)
+@given(
+    ticks=st.lists(TICKS, max_size=4),
+    file=st.sampled_from(FILES),
+    answers=st.lists(ANSWERS, min_size=3, max_size=3),
+)
+def test_constant_inputs_come_to_rest(
+    ticks: list[tuple[float, int, list[dict[str, float] | None], int]],
+    file: RuleSet,
+    answers: list[dict[str, float] | None],
+) -> None:
+    cluster = Cluster(*START)
+    at = 0.0
+    for seconds, number, past, _ in ticks:
+        at += seconds
+        cluster.tick(FILES[number], answers_at(past, at), at)
+    written = []
+    for _ in range(60):
+        at += 10
+        written.append(len(cluster.tick(file, answers_at(answers, at), at).patches))
+    # stale_after, 5 m, is the longest of all times, and the clock may have gone back by 2 m.
+    assert sum(written[44:]) == 0
+    assert sum(written) <= 3 * len(START)  # what was marked may move, go, or make room
+
+
+@steady(100)
+@given(answers=st.lists(ANSWERS, min_size=6, max_size=6), other=VALUES)
+def test_a_nodes_verdict_depends_on_that_node_alone(
+    answers: list[dict[str, float] | None], other: float
+) -> None:
+    """The others' values may be anything; whether it is marked depends on them by the guard."""
+    verdicts: list[list[Verdict]] = [[], []]
+    for changed, found in zip((False, True), verdicts, strict=True):
+        cluster = Cluster(*START)
+        for number, values in enumerate(answers):
+            result = FAILED
+            if values is not None:
+                mine = {name: value for name, value in values.items() if name == "n0"}
+                rest = dict.fromkeys(cluster.raws.keys() - {"n0"}, other)
+                result = answer({**rest, **mine} if changed else values, NOON + 10 * number)
+            decision = cluster.tick(FILES[0], {"cpu": result}, 10 * number)
+            found.append(decision.evaluation.verdicts["n0"])
+    assert verdicts[0] == verdicts[1]

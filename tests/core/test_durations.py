@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from properties import steady
+
+from dynsched.core.durations import format_duration, parse_duration
+
+GOOD = {
+    "0": 0,
+    "0s": 0,
+    "30s": 30,
+    "2m": 120,
+    "90m": 5400,
+    "1h30m": 5400,
+    "500ms": 0.5,
+    "1m1ms": 60.001,
+    "1d": 86400,
+    "1w": 604800,
+    "1y": 31536000,
+    "1y2w3d4h5m6s7ms": 31536000 + 2 * 604800 + 3 * 86400 + 4 * 3600 + 5 * 60 + 6 + 0.007,
+    "007s": 7,
+}
+BAD = [
+    "", " ", "5", "00", "-5s", "+5s", "1.5h", "5 s", " 5s", "5s ", "5s\n", "5S", "5sec", "s",
+    "30m1h", "1h1h", "1ms1s", "1h-1m", "\u0665s", "two minutes",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "seconds"), GOOD.items())
+def test_good(text: str, seconds: float) -> None:
+    assert parse_duration(text) == pytest.approx(seconds, abs=1e-9)
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_bad(text: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        parse_duration(text)
+    assert str(caught.value) == f"{text!r} is not a duration; write it like 30s, 2m or 1h30m"
+
+
+@pytest.mark.parametrize("text", ["293y", "9223372037s", "9" * 400 + "s", "9" * 5000 + "ms"])
+def test_longer_than_prometheus_can_count(text: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        parse_duration(text)
+    assert str(caught.value) == "the duration is longer than 292 years"
+
+
+def test_the_longest() -> None:
+    assert parse_duration("292y") == 292 * 365 * 86400
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0s"),
+        (0.0004, "0s"),
+        (0.0006, "1ms"),
+        (0.25, "250ms"),
+        (1, "1s"),
+        (59.9996, "1m"),
+        (90, "1m30s"),
+        (5400, "1h30m"),
+        (86400, "1d"),
+        (93784.005, "1d2h3m4s5ms"),
+        (8 * 86400, "8d"),
+    ],
+)
+def test_formatted(seconds: float, text: str) -> None:
+    assert format_duration(seconds) == text
+
+
+@steady(500)
+@given(st.integers(0, 10**12))
+def test_what_is_formatted_reads_back_the_same(milliseconds: int) -> None:
+    seconds = milliseconds / 1000
+    assert parse_duration(format_duration(seconds)) == pytest.approx(seconds, abs=1e-4)

@@ -1,0 +1,504 @@
+"""Alert states as timelines, in the way of Prometheus's own tests of its rules.
+
+A timeline has one entry every 30 s: a value; ``_`` (the node is not in the answer); ``!`` (the
+query failed); ``nan``, ``inf``; ``90@400`` (the sample is 400 s old). The states below it: ``.``
+inactive, ``P`` pending, ``F`` firing, ``K`` firing, held by ``keep_firing_for``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pytest
+from builders import NOON, rule, rule_set
+
+from dynsched.core.evaluate import Alerts, Evaluation, Observation, adopt, evaluate
+from dynsched.core.model import Alert, AlertState, Quality, Reading
+from dynsched.core.rules import RuleSet
+
+STEP = 30.0
+
+
+def observation(entry: str, now: float, node: str = "n1") -> Observation:
+    if entry == "!":
+        return Observation(failed=True)
+    if entry == "_":
+        return Observation({})
+    text, _, age = entry.partition("@")
+    value = float(text)
+    quality = Quality.OK if math.isfinite(value) else Quality.INVALID
+    return Observation({node: Reading(node, value, now - float(age or 0), quality)})
+
+
+def letter(alert: Alert) -> str:
+    if alert.keep_firing_since is not None:
+        assert alert.firing
+        return "K"
+    return {AlertState.INACTIVE: ".", AlertState.PENDING: "P", AlertState.FIRING: "F"}[alert.state]
+
+
+def history(
+    rules: RuleSet, entries: Iterable[tuple[float, str]], previous: Alerts | None = None
+) -> list[Alert]:
+    """One node through ``(seconds after noon, entry)``: its alert after each."""
+    alerts = previous or {}
+    found = []
+    for seconds, entry in entries:
+        now = NOON + seconds
+        alerts = evaluate(rules, {"cpu": observation(entry, now)}, ["n1"], alerts, now).alerts
+        found.append(alerts["cpu"]["n1"])
+    return found
+
+
+def play(rules: RuleSet, timeline: str, previous: Alerts | None = None) -> list[Alert]:
+    entries = ((number * STEP, entry) for number, entry in enumerate(timeline.split()))
+    return history(rules, entries, previous)
+
+
+def states(alerts: Iterable[Alert]) -> str:
+    return " ".join(map(letter, alerts))
+
+
+BAND = {"clear_threshold": 70}
+FOR = {"for_": "1m"}
+KEEP = {"keep_firing_for": "1m"}
+SHORT = {"stale_after": "1m"}
+
+TIMELINES: dict[str, tuple[dict[str, Any], str, str]] = {
+    # threshold 80 everywhere
+    "below": ({}, "50 79.9 0 -5", ". . . ."),
+    "at the threshold is not over it": ({}, "80 80.1 80", ". F ."),
+    "fires at once without for": ({}, "81 79 81", "F . F"),
+    ">= ": ({"op": ">="}, "79 80 79", ". F ."),
+    "<": ({"op": "<"}, "81 80 79 80", ". . F ."),
+    "<=": ({"op": "<="}, "81 80 79 81", ". F F ."),
+    # for
+    "for": (FOR, "90 90 90 90", "P P F F"),
+    "for: one value below starts it anew": (FOR, "90 79 90 90 90", "P . P P F"),
+    "for: at the threshold starts it anew": (FOR, "90 80 90 90 90", "P . P P F"),
+    "for: between two ticks ends at the later one": ({"for_": "45s"}, "90 90 90", "P P F"),
+    "for: less than a tick": ({"for_": "1s"}, "90 90", "P F"),
+    "for: and clears at once": (FOR, "90 90 90 50 90", "P P F . P"),
+    # keep_firing_for
+    "keep": (KEEP, "90 50 50 50 50", "F K K . ."),
+    "keep: hot again is firing again": (KEEP, "90 50 90 50 50 50", "F K F K K ."),
+    "keep: nothing to keep in pending": ({**FOR, **KEEP}, "90 50 50", "P . ."),
+    "keep: after for": ({**FOR, **KEEP}, "90 90 90 50 50 50 90", "P P F K K . P"),
+    # the dead band, 70 to 80
+    "band: does not begin in it": (BAND, "75 79 80", ". . ."),
+    "band: stays in it": (BAND, "81 75 70.1 70 75", "F F F . ."),
+    "band: pending ends in it": ({**BAND, **FOR}, "90 75 90 90 90", "P . P P F"),
+    "band: is no cooling": ({**BAND, **KEEP}, "90 60 75 60 60 60", "F K F K K ."),
+    "band: >=": ({"op": ">=", **BAND}, "80 70 69.9 70", "F F . ."),
+    "band: <": ({"op": "<", "clear_threshold": 90}, "79 85 89.9 90 85", "F F F . ."),
+    "band: <=": ({"op": "<=", "clear_threshold": 90}, "80 90 90.1 90", "F F . ."),
+    # unknown: nothing moves before 5 m
+    "unknown: inactive stays": ({}, "50 _ ! nan inf 50@400", ". . . . . ."),
+    "unknown: firing stays": ({}, "90 _ ! nan inf -inf 10@400", "F F F F F F F"),
+    "unknown: pending stays": ({"for_": "1h"}, "90 _ ! nan inf 10@400", "P P P P P P"),
+    "unknown: kept stays": ({"keep_firing_for": "1h"}, "90 50 _ ! nan", "F K K K K"),
+    "unknown: does not start for anew": (FOR, "90 _ 90 90", "P P F F"),
+    "unknown: does not end for by itself": (FOR, "90 _ _ _ _ 90", "P P P P P F"),
+    "unknown: does not end keep by itself": (KEEP, "90 50 _ _ _ 50", "F K K K K ."),
+    "unknown: nan is no breach under <": ({"op": "<"}, "90 nan -inf", ". . ."),
+    # and after stale_after (1 m here): released
+    "stale: released after it": (SHORT, "90 _ _ _ _", "F F F . ."),
+    "stale: by failed queries": (SHORT, "90 ! ! !", "F F F ."),
+    "stale: by nan": (SHORT, "90 nan nan nan", "F F F ."),
+    "stale: by old samples": (SHORT, "90 90@61 90@91 90@121", "F F F ."),
+    "stale: mixed": (SHORT, "90 ! _ nan", "F F F ."),
+    "stale: pending too": ({**SHORT, "for_": "1h"}, "90 _ _ _", "P P P ."),
+    "stale: kept too": ({**SHORT, "keep_firing_for": "1h"}, "90 50 _ _ _", "F K K K ."),
+    "stale: one good reading counts anew": (SHORT, "90 _ _ 90 _ _ _", "F F F F F F ."),
+    "stale: back hot": (SHORT, "90 _ _ _ 90", "F F F . F"),
+    "stale: back hot, for starts anew": ({**SHORT, **FOR}, "90 90 90 _ _ _ 90", "P P F F F . P"),
+    "stale: a sample not older than it is good": (SHORT, "90@60 90@60", "F F"),
+    "stale: age counts from the sample": (SHORT, "50 90@30 _ _", ". F F ."),
+    "stale: an old sample says nothing": (SHORT, "90@61 90@300", ". ."),
+    # unless on_stale is hold
+    "hold: as long as it takes": ({**SHORT, "on_stale": "hold"}, "90 " + "_ ! nan " * 4, "F " * 13),
+    "hold: ends with a good reading": (
+        {**SHORT, "on_stale": "hold"},
+        "90 _ _ _ _ 50",
+        "F F F F F .",
+    ),
+    "hold: kept is held too": (
+        {**SHORT, **KEEP, "on_stale": "hold"},
+        "90 50 _ _ _ _",
+        "F K K K K K",
+    ),
+    "hold: pending is no mark to hold": (
+        {**SHORT, "for_": "1h", "on_stale": "hold"},
+        "90 _ _ _",
+        "P P P .",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("options", "timeline", "expected"), TIMELINES.values(), ids=TIMELINES.keys()
+)
+def test_timeline(options: dict[str, Any], timeline: str, expected: str) -> None:
+    assert states(play(rule_set(rule(**options)), timeline)) == expected.strip()
+
+
+def test_the_example_of_the_documentation() -> None:
+    rules = rule_set(rule(for_="1m", clear_threshold=70, keep_firing_for="2m"))
+    entries = [
+        (0, "91"),
+        (50, "85"),
+        (60, "88"),
+        (300, "75"),
+        (360, "64"),
+        (479, "62"),
+        (480, "62"),
+    ]
+    assert states(history(rules, entries)) == "P P F F K K ."
+
+
+def test_the_files_stale_after_counts_where_a_rule_has_none() -> None:
+    assert states(play(rule_set(stale_after="1m"), "90 _ _ _")) == "F F F ."
+    assert states(play(rule_set(rule(stale_after="2m"), stale_after="1m"), "90 _ _ _")) == "F F F F"
+    assert states(play(rule_set(rule(**SHORT), on_stale="hold"), "90 _ _ _")) == "F F F F"
+
+
+@pytest.mark.parametrize(
+    ("entry", "quality"),
+    [
+        ("90", Quality.OK),
+        ("_", Quality.MISSING),
+        ("!", Quality.FAILED),
+        ("nan", Quality.INVALID),
+        ("-inf", Quality.INVALID),
+        ("90@301", Quality.STALE),
+        ("nan@301", Quality.INVALID),
+    ],
+)
+def test_quality(entry: str, quality: Quality) -> None:
+    for before in ("50", "90"):
+        assert play(rule_set(), f"{before} {entry}")[-1].quality is quality
+
+
+def test_what_an_alert_tells() -> None:
+    rules = rule_set(rule(for_="1m", keep_firing_for="1m"))
+    cool, begun, fired, unknown, kept, over = (
+        play(rules, "50 90 95 99 nan 60@5 60 60")[place] for place in (0, 1, 3, 4, 5, 7)
+    )
+    at = [NOON + STEP * number for number in range(8)]
+    assert cool == Alert(
+        rule="cpu",
+        node="n1",
+        state=AlertState.INACTIVE,
+        since=at[0],
+        updated_at=at[0],
+        known_at=at[0],
+        value=50,
+        sampled_at=at[0],
+    )
+    assert begun == Alert(
+        rule="cpu",
+        node="n1",
+        state=AlertState.PENDING,
+        since=at[1],
+        updated_at=at[1],
+        known_at=at[1],
+        value=90,
+        sampled_at=at[1],
+        active_since=at[1],
+    )
+    assert fired == Alert(
+        rule="cpu",
+        node="n1",
+        state=AlertState.FIRING,
+        since=at[3],
+        updated_at=at[3],
+        known_at=at[3],
+        value=99,
+        sampled_at=at[3],
+        active_since=at[1],
+    )
+    assert unknown == Alert(
+        rule="cpu",
+        node="n1",
+        state=AlertState.FIRING,
+        since=at[3],
+        updated_at=at[4],
+        known_at=at[3],
+        quality=Quality.INVALID,
+        value=99,
+        sampled_at=at[3],
+        active_since=at[1],
+    )
+    assert kept == Alert(
+        rule="cpu",
+        node="n1",
+        state=AlertState.FIRING,
+        since=at[3],
+        updated_at=at[5],
+        known_at=at[5] - 5,
+        value=60,
+        sampled_at=at[5] - 5,
+        active_since=at[1],
+        keep_firing_since=at[5],
+    )
+    assert over == Alert(
+        rule="cpu",
+        node="n1",
+        state=AlertState.INACTIVE,
+        since=at[7],
+        updated_at=at[7],
+        known_at=at[7],
+        value=60,
+        sampled_at=at[7],
+    )
+
+
+def test_a_release_by_age_forgets_the_breach_and_keeps_the_last_value() -> None:
+    (*_, alert) = play(rule_set(rule(**SHORT, **KEEP)), "90 50 _ _ _")
+    assert alert.state is AlertState.INACTIVE
+    assert alert.since == NOON + 4 * STEP
+    assert (alert.active_since, alert.keep_firing_since) == (None, None)
+    assert (alert.value, alert.sampled_at, alert.quality) == (50, NOON + STEP, Quality.MISSING)
+
+
+# Reload
+
+
+RELOADS: dict[str, tuple[dict[str, Any], str, dict[str, Any], str, str]] = {
+    "threshold raised": ({}, "85", {"threshold": 90}, "85", "."),
+    "threshold raised, kept": (KEEP, "85", {**KEEP, "threshold": 90}, "85 85 85", "K K ."),
+    "threshold raised, band": ({}, "85", {"threshold": 90, "clear_threshold": 80}, "85", "F"),
+    "threshold lowered": ({}, "75", {"threshold": 70}, "75", "F"),
+    "threshold lowered with for": (FOR, "75", {**FOR, "threshold": 70}, "75 75 75", "P P F"),
+    "for raised while firing": ({}, "90", {"for_": "1h"}, "90 90", "F F"),
+    "for raised while pending": (FOR, "90 90", {"for_": "2m"}, "90 90 90", "P P F"),
+    "for lowered while pending": ({"for_": "1h"}, "90 90", {"for_": "30s"}, "90", "F"),
+    "for lowered while pending, cool": ({"for_": "1h"}, "90 90", {"for_": "30s"}, "50", "."),
+    "keep raised": (KEEP, "90 50", {"keep_firing_for": "2m"}, "50 50 50 50", "K K K ."),
+    "keep lowered": ({"keep_firing_for": "1h"}, "90 50 50", KEEP, "50", "."),
+    "op turned": ({}, "90", {"op": "<"}, "90 70", ". F"),
+    "expr changed": ({}, "90", {"expr": "other"}, "_ 90", "F F"),
+    "stale_after lowered": ({}, "90 _ _ _", SHORT, "_", "."),
+    "hold taken away": ({**SHORT, "on_stale": "hold"}, "90 _ _ _ _", SHORT, "_", "."),
+}
+
+
+@pytest.mark.parametrize(
+    ("before", "timeline", "after", "then", "expected"), RELOADS.values(), ids=RELOADS.keys()
+)
+def test_a_reload_carries_the_state_over(
+    before: dict[str, Any], timeline: str, after: dict[str, Any], then: str, expected: str
+) -> None:
+    (*_, last) = play(rule_set(rule(**before)), timeline)
+    gone = len(timeline.split())
+    entries = ((STEP * (gone + number), entry) for number, entry in enumerate(then.split()))
+    alerts = history(rule_set(rule(**after)), entries, {"cpu": {"n1": last}})
+    assert states(alerts) == expected
+
+
+def fire(
+    rules: RuleSet, values: Mapping[str, Mapping[str, float]], now: float = NOON
+) -> Evaluation:
+    """One evaluation of good readings, by rule and node."""
+    observations = {
+        name: Observation({node: Reading(node, value, now) for node, value in nodes.items()})
+        for name, nodes in values.items()
+    }
+    nodes = sorted({node for readings in values.values() for node in readings})
+    return evaluate(rules, observations, nodes, {}, now)
+
+
+def test_a_rule_that_is_removed_takes_its_alerts_along() -> None:
+    two = rule_set(rule("cpu"), rule("memory"))
+    before = fire(two, {"cpu": {"n1": 50}, "memory": {"n1": 90}})
+    assert before.verdicts["n1"].pressured
+    after = evaluate(rule_set(), {}, ["n1"], before.alerts, NOON + STEP)
+    assert after.alerts.keys() == {"cpu"}
+    assert not after.verdicts["n1"].pressured
+
+
+def test_a_rule_that_is_renamed_begins_anew() -> None:
+    before = fire(rule_set(rule("cpu", for_="1m")), {"cpu": {"n1": 90}})
+    renamed = rule_set(rule("node-cpu", for_="1m"))
+    hot = {"node-cpu": observation("90", NOON + STEP)}
+    after = evaluate(renamed, hot, ["n1"], before.alerts, NOON + STEP)
+    assert after.alerts["node-cpu"]["n1"].active_since == NOON + STEP
+
+
+def test_a_node_that_is_gone_is_forgotten_and_a_new_one_begins_inactive() -> None:
+    before = fire(rule_set(), {"cpu": {"n1": 90, "n2": 90}})
+    after = evaluate(rule_set(), {}, ["n2", "n3"], before.alerts, NOON + STEP)
+    assert after.verdicts.keys() == {"n2", "n3"}
+    assert {name: letter(alert) for name, alert in after.alerts["cpu"].items()} == {
+        "n2": "F",
+        "n3": ".",
+    }
+
+
+def test_a_rule_without_an_observation_is_taken_as_failed() -> None:
+    before = fire(rule_set(), {"cpu": {"n1": 90}})
+    (alert,) = evaluate(rule_set(), {}, ["n1"], before.alerts, NOON + 1).alerts["cpu"].values()
+    assert (alert.quality, alert.state) == (Quality.FAILED, AlertState.FIRING)
+
+
+# Adoption
+
+
+@pytest.mark.parametrize(
+    ("fired", "names"),
+    [
+        (["cpu"], {"cpu"}),
+        (["cpu", "memory"], {"cpu", "memory"}),
+        (["memory", "gone"], {"memory"}),
+        (["gone"], {"cpu", "memory"}),
+        ([], {"cpu", "memory"}),
+    ],
+)
+def test_which_rules_are_adopted(fired: list[str], names: set[str]) -> None:
+    adopted = adopt(rule_set(rule("cpu"), rule("memory")), "n1", fired, NOON)
+    assert adopted.keys() == names
+    for name, alert in adopted.items():
+        assert alert == Alert(
+            rule=name,
+            node="n1",
+            state=AlertState.FIRING,
+            since=NOON,
+            updated_at=NOON,
+            known_at=NOON,
+            quality=Quality.MISSING,
+            active_since=NOON,
+            adopted=True,
+        )
+
+
+@pytest.mark.parametrize(
+    ("options", "timeline", "expected"),
+    [
+        ({}, "90 50", "F ."),
+        ({"for_": "1h"}, "90 90", "F F"),
+        ({}, "50", "."),
+        (BAND, "75 69", "F ."),
+        (KEEP, "50 50 50", "K K ."),
+        ({}, "_ ! nan", "F F F"),
+        (SHORT, "_ _ _ _", "F F F ."),
+        ({**SHORT, "on_stale": "hold"}, "_ _ _ _ _", "F F F F F"),
+    ],
+)
+def test_what_is_adopted_fires_until_it_clears(
+    options: dict[str, Any], timeline: str, expected: str
+) -> None:
+    rules = rule_set(rule(**options))
+    previous = {"cpu": {"n1": adopt(rules, "n1", ["cpu"], NOON)["cpu"]}}
+    assert states(play(rules, timeline, previous)) == expected
+
+
+def test_it_counts_as_adopted_until_the_first_good_reading() -> None:
+    rules = rule_set()
+    previous = {"cpu": {"n1": adopt(rules, "n1", [], NOON)["cpu"]}}
+    assert [alert.adopted for alert in play(rules, "_ ! 90 _", previous)] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
+# Clock
+
+
+def test_the_clock_steps_back_and_nothing_in_an_alert_does() -> None:
+    rules = rule_set(rule(for_="1m", keep_firing_for="1m"))
+    entries = [(600, "90"), (630, "90"), (30, "90"), (60, "_"), (660, "90"), (0, "50"), (720, "50")]
+    alerts = history(rules, entries)
+    assert states(alerts) == "P P P P F K ."
+    updated = [alert.updated_at - NOON for alert in alerts]
+    assert updated == [600, 630, 630, 630, 660, 660, 720]
+
+
+def test_after_the_clock_stepped_back_new_samples_still_count() -> None:
+    """They come with the new time; they are not an hour old."""
+    alerts = history(rule_set(), [(3600, "90"), (0, "50"), (30, "90")])
+    assert [alert.quality for alert in alerts] == [Quality.OK] * 3
+    assert states(alerts) == "F . F"
+
+
+def test_the_clock_steps_forward_while_nothing_is_known() -> None:
+    assert states(history(rule_set(), [(0, "90"), (3600, "90"), (7200, "_")])) == "F F ."
+
+
+def test_a_sample_from_the_future_does_not_keep_an_alert_alive() -> None:
+    rules = rule_set(rule(**SHORT))
+    assert states(history(rules, [(0, "90@-3600"), (30, "_"), (61, "_")])) == "F F ."
+
+
+# Verdicts
+
+
+def test_a_node_is_pressured_while_any_rule_fires() -> None:
+    rules = rule_set(rule("cpu"), rule("memory"), rule("disk", for_="1h"))
+    verdicts = fire(
+        rules,
+        {
+            "cpu": {"a": 90, "b": 50, "c": 50},
+            "memory": {"a": 50, "b": 88, "c": 50},
+            "disk": {"a": 90, "b": 90, "c": 90},
+        },
+    ).verdicts
+    assert {name: verdict.pressured for name, verdict in verdicts.items()} == {
+        "a": True,
+        "b": True,
+        "c": False,
+    }
+    assert [alert.rule for alert in verdicts["a"].alerts] == ["cpu", "memory", "disk"]
+    assert all(alert.node == "c" for alert in verdicts["c"].alerts)
+
+
+def test_severity_is_that_of_the_worst_firing_rule() -> None:
+    rules = rule_set(rule("cpu"), rule("free", op="<", threshold=1000), rule("disk", for_="1h"))
+    verdicts = fire(
+        rules,
+        {
+            "cpu": {"a": 88, "b": 88, "c": 50},
+            "free": {"a": 750, "b": 2000, "c": 2000},
+            "disk": {"a": 800, "b": 800, "c": 800},
+        },
+    ).verdicts
+    assert {name: verdict.severity for name, verdict in verdicts.items()} == pytest.approx(
+        {"a": 0.25, "b": 0.1, "c": 0}
+    )
+
+
+def test_severity_is_never_below_zero() -> None:
+    rules = rule_set(rule(clear_threshold=40))
+    hot = fire(rules, {"cpu": {"n1": 90}})
+    cooler = {"cpu": observation("50", NOON + STEP)}
+    verdict = evaluate(rules, cooler, ["n1"], hot.alerts, NOON + STEP).verdicts["n1"]
+    assert verdict.pressured
+    assert verdict.severity == 0
+
+
+def test_a_verdict_is_since_the_first_of_the_rules_that_fire() -> None:
+    rules = rule_set(rule("cpu"), rule("memory"))
+    alerts: Alerts = {}
+    since = []
+    for number, (cpu, memory) in enumerate([("50", "90"), ("90", "90"), ("90", "50"), ("9", "9")]):
+        now = NOON + number * STEP
+        observations = {"cpu": observation(cpu, now), "memory": observation(memory, now)}
+        result = evaluate(rules, observations, ["n1"], alerts, now)
+        alerts = result.alerts
+        since.append(result.verdicts["n1"].since)
+    assert since == [NOON, NOON, NOON + STEP, None]
+
+
+def test_one_failed_rule_does_not_stop_the_others() -> None:
+    rules = rule_set(rule("cpu"), rule("memory"))
+    observations = {"cpu": Observation(failed=True), "memory": observation("90", NOON)}
+    result = evaluate(rules, observations, ["n1"], {}, NOON)
+    assert letter(result.alerts["memory"]["n1"]) == "F"
+    assert result.verdicts["n1"].pressured
+
+
+def test_no_nodes() -> None:
+    assert evaluate(rule_set(), {}, [], {}, NOON) == Evaluation({"cpu": {}}, {})

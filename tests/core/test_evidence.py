@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from builders import NOON, answer, node, rule, rule_set, unlimited
+from hypothesis import example, given
+from hypothesis import strategies as st
+from properties import steady
+
+from dynsched.core.decide import decide
+from dynsched.core.evidence import Evidence, format_time, read_evidence, write_evidence
+from dynsched.core.marks import LabelMark, Mark, TaintMark
+from dynsched.core.model import Verdict
+from dynsched.core.plan import observe, plan_prune
+from dynsched.core.rules import RuleSet
+
+LABEL = LabelMark("status", "presure")
+TAINT = TaintMark("dynsched.io/pressure", "true")
+NOTHING = Evidence(None, None, ())
+
+
+def hot(rules: RuleSet, **values: float) -> Verdict:
+    """The verdict on one node, by the value of each rule."""
+    results = {name: answer({"n1": value}) for name, value in values.items()}
+    return decide(rules, results, {"n1": node()}, {}, NOON).evaluation.verdicts["n1"]
+
+
+def test_what_is_written() -> None:
+    rules = unlimited(rule("cpu"), rule("memory", threshold=0.5), rule("disk"))
+    text = write_evidence(Mark(LABEL, TAINT), hot(rules, cpu=91.23456, memory=0.75, disk=3), rules)
+    assert text == (
+        '{"label":"status=presure","taint":"dynsched.io/pressure=true:PreferNoSchedule",'
+        '"since":"2023-11-14T22:13:20Z","rules":['
+        '{"rule":"cpu","value":91.23,"threshold":80.0,"since":"2023-11-14T22:13:20Z"},'
+        '{"rule":"memory","value":0.75,"threshold":0.5,"since":"2023-11-14T22:13:20Z"}]}'
+    )
+
+
+@pytest.mark.parametrize(
+    "mark", [Mark(LABEL), Mark(None, TAINT), Mark(LABEL, TAINT), Mark(LabelMark("a.b/c", "d"))]
+)
+def test_what_is_written_reads_back(mark: Mark) -> None:
+    rules = unlimited(rule("cpu"), rule("处理器"), rule("disk"))
+    text = write_evidence(mark, hot(rules, cpu=90, disk=10, 处理器=95), rules)
+    found = read_evidence(node(evidence=text))
+    assert found == Evidence(mark.label, mark.taint, ("cpu", "处理器"))
+    assert "处理器" in text
+
+
+def test_an_adopted_alert_has_no_value_to_tell() -> None:
+    marked = node(labels={"status": "presure"})
+    decision = decide(rule_set(), {}, {"n1": marked}, {}, NOON)
+    text = write_evidence(Mark(LABEL), decision.evaluation.verdicts["n1"], rule_set())
+    assert json.loads(text)["rules"][0]["value"] is None
+
+
+def test_times_are_utc_to_the_second() -> None:
+    assert format_time(0) == "1970-01-01T00:00:00Z"
+    assert format_time(1795176120.9) == "2026-11-20T12:02:00Z"
+
+
+def test_no_evidence() -> None:
+    assert read_evidence(node()) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "null",
+        "7",
+        '"status=presure"',
+        "[]",
+        "NaN",
+        "{}",
+        "1" * 5000,
+        "[" * 100_000,
+        '{"a":' * 100_000,
+        "\ud800",
+        '{"label":null,"taint":null,"rules":null}',
+        '{"label":7,"taint":{},"rules":{}}',
+        '{"label":["status=presure"],"taint":true,"rules":"cpu"}',
+        '{"label":{"key":"status","value":"presure"}}',
+        '{"label":"","taint":"","rules":[7,null,["cpu"],{"rule":7},{}]}',
+        '{"label":"status"}',
+    ],
+    ids=range(18),
+)
+def test_what_cannot_be_read_counts_as_not_said(text: str) -> None:
+    assert read_evidence(node(evidence=text)) == NOTHING
+
+
+def test_what_can_be_read_of_it_counts() -> None:
+    text = '{"label":7,"taint":"dynsched.io/a=b:PreferNoSchedule","rules":[{"rule":"cpu"},3]}'
+    assert read_evidence(node(evidence=text)) == Evidence(
+        None, TaintMark("dynsched.io/a", "b"), ("cpu",)
+    )
+
+
+FOREIGN_LABELS = {
+    "kubernetes.io/hostname": "n1",
+    "node-role.kubernetes.io/worker": "",
+    "topology.kubernetes.io/zone": "a",
+    "dynsched.io/ignore": "true",
+}
+FOREIGN_TAINTS = [
+    {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"},
+    {"key": "gpu", "value": "true", "effect": "PreferNoSchedule"},
+    {"key": "dynsched.io/pressure", "value": "true", "effect": "NoSchedule"},
+    {"key": "dynsched.io/pressure", "value": "true", "effect": "NoExecute"},
+]
+
+
+@pytest.mark.parametrize("label", [f"{key}={value}" for key, value in FOREIGN_LABELS.items()])
+@pytest.mark.parametrize(
+    "taint", [f"{raw['key']}={raw.get('value', '')}:{raw['effect']}" for raw in FOREIGN_TAINTS]
+)
+def test_forged_evidence_does_not_make_us_touch_what_we_never_write(label: str, taint: str) -> None:
+    evidence = json.dumps({"label": label, "taint": taint, "rules": []})
+    forged = node(labels=FOREIGN_LABELS, taints=FOREIGN_TAINTS, evidence=evidence)
+    (patch,) = plan_prune([forged], Mark(LABEL, TAINT))
+    assert patch.body == {
+        "metadata": {"resourceVersion": "1", "annotations": {"dynsched.io/pressure": None}}
+    }
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
+    | st.sampled_from(["status=presure", "dynsched.io/a=b:PreferNoSchedule", "cpu"]),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(st.sampled_from(["label", "taint", "rules", "rule", "x"]), inner),
+    max_leaves=8,
+)  # fmt: skip
+
+
+@steady(500)
+@given(JSON.map(json.dumps) | st.text(max_size=20))
+@example("[" * 50_000)
+def test_any_text_at_all(text: str) -> None:
+    marked = node(labels={"status": "presure"}, evidence=text)
+    found = read_evidence(marked)
+    assert found is not None
+    assert found.label is None or "=" in str(found.label)
+    assert all(isinstance(name, str) for name in found.rules)
+    observed = observe(marked, Mark(LABEL, TAINT))
+    assert observed.marked
+    assert observed.conflict is None
+
+
+@steady(100)
+@given(value=st.floats(allow_nan=False, allow_infinity=False), threshold=st.floats(-1e300, 1e300))
+def test_any_value_gives_plain_json(value: float, threshold: float) -> None:
+    rules = unlimited(rule("cpu", op=">=", threshold=threshold))
+    verdict = hot(rules, cpu=value)
+
+    def no_constant(name: str) -> Any:
+        raise AssertionError(name)
+
+    record = json.loads(write_evidence(Mark(LABEL), verdict, rules), parse_constant=no_constant)
+    assert len(record["rules"]) == (1 if value >= threshold else 0)

@@ -1,0 +1,264 @@
+"""Rules files as they lie on a disk: `tests/rules/*.bad.yaml` say in their first lines what is
+wrong with them, as `# error: LINE:COLUMN: ...`.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import example, given
+from hypothesis import strategies as st
+from properties import steady
+
+from dynsched.core.marks import LabelMark
+from dynsched.core.rules import parse_rules
+from dynsched.settings import RulesFileError, load_rules
+
+BAD = sorted((Path(__file__).parent.parent / "rules").glob("*.bad.yaml"))
+GOOD = "rules:\n  - {name: cpu, expr: load, threshold: 80}\n"
+
+
+def errors_of(path: Path) -> list[str]:
+    """All that is said of the file, without its name."""
+    with pytest.raises(RulesFileError) as caught:
+        load_rules(path)
+    lines = caught.value.lines
+    assert str(caught.value) == "\n".join(lines)
+    assert all(line.startswith(f"{path}:") for line in lines)
+    return [line.removeprefix(f"{path}:").lstrip() for line in lines]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "rules.yaml"
+
+
+@pytest.mark.parametrize("path", BAD, ids=lambda path: path.name.removesuffix(".bad.yaml"))
+def test_a_bad_file_and_what_is_said_of_it(path: Path) -> None:
+    head = path.read_bytes().decode("latin-1")
+    expected = re.findall(r"^# error: (.+)$", head, re.MULTILINE)
+    assert expected
+    assert errors_of(path) == expected
+
+
+def test_there_is_a_file_for_each_kind_of_error() -> None:
+    """The words of the errors, so that none is dropped from the folder without being missed."""
+    text = "".join(path.read_bytes().decode("latin-1") for path in BAD)
+    for words in (
+        "unknown key; did you mean",
+        "unknown key; remove it",
+        "this key is there twice",
+        "is the name of rules[0] already",
+        "is not a duration",
+        "has no unit",
+        "is longer than 292 years",
+        "must be longer than 0s",
+        "is above the threshold",
+        "is below the threshold",
+        "is not '>', '>=', '<' or '<='",
+        "is not a number",
+        "is not a finite number",
+        "name: is missing",
+        "threshold: is missing",
+        "is missing: a rule of source prometheus needs it",
+        "is missing: a rule of source metrics-server needs it",
+        "has no meaning for source",
+        "is not a label;",
+        "has a meaning of its own",
+        "is not a taint;",
+        "is not soft",
+        "must start with dynsched.io/",
+        "is missing: without a label there must be a taint",
+        "is not a label selector",
+        "ends in a comma",
+        "is neither a share (0% to 100%) nor a number of nodes",
+        "is empty: there must be at least one rule",
+        "is not a list",
+        "is not a mapping",
+        "is not true or false",
+        "is not text",
+        "is empty, or too long, or begins or ends with a space",
+        "is not the name of a rule",
+        "is below 0",
+        "is not 'linear', 'relative' or 'least'",
+        "a rules file is a mapping with the key `rules`",
+        "Promsql: is missing",
+        "Threshold: is missing",
+        "not YAML:",
+        "not UTF-8 text:",
+        "nested too deeply",
+        "found another document",
+    ):
+        assert words in text, words
+
+
+def test_many_errors_come_in_one_go_and_in_the_order_of_the_lines() -> None:
+    (path,) = (path for path in BAD if path.name == "many.bad.yaml")
+    lines = [int(text.split(":")[0]) for text in errors_of(path)]
+    assert len(lines) == 20
+    assert lines == sorted(lines)
+
+
+def test_a_file_that_is_not_there(file: Path) -> None:
+    assert errors_of(file) == ["No such file or directory; name the file with --rules"]
+
+
+def test_a_folder(tmp_path: Path) -> None:
+    assert errors_of(tmp_path) == ["Is a directory; name the file with --rules"]
+
+
+def test_a_good_file(file: Path) -> None:
+    file.write_text(GOOD)
+    assert load_rules(file) == parse_rules(yaml.safe_load(GOOD))
+
+
+def test_a_byte_order_mark_does_not_matter(file: Path) -> None:
+    file.write_bytes(b"\xef\xbb\xbf" + GOOD.encode())
+    assert [rule.name for rule in load_rules(file).rules] == ["cpu"]
+
+
+def test_text_is_read_as_utf_8(file: Path) -> None:
+    file.write_bytes(GOOD.replace("cpu", "处理器").encode())
+    assert [rule.name for rule in load_rules(file).rules] == ["处理器"]
+
+
+def test_a_configmaps_symlinks_are_followed(tmp_path: Path) -> None:
+    (tmp_path / "..2026").mkdir()
+    (tmp_path / "..2026/rules.yaml").write_text(GOOD)
+    (tmp_path / "..data").symlink_to("..2026")
+    (tmp_path / "rules.yaml").symlink_to("..data/rules.yaml")
+    assert load_rules(tmp_path / "rules.yaml").rules[0].name == "cpu"
+
+
+def test_anchors_and_merge_keys_are_good_yaml(file: Path) -> None:
+    file.write_text(
+        """
+rules:
+  - &common {name: cpu, expr: load, threshold: 80, for: 1m}
+  - {<<: *common, name: memory}
+  - {<<: *common, name: disk, threshold: 90}
+"""
+    )
+    rules = load_rules(file).rules
+    assert [(rule.name, rule.threshold, rule.hold_duration) for rule in rules] == [
+        ("cpu", 80, 60),
+        ("memory", 80, 60),
+        ("disk", 90, 60),
+    ]
+
+
+def test_a_small_file_that_unfolds_to_a_huge_one_is_refused_at_once(file: Path) -> None:
+    levels = [f"x{n + 1}: &x{n + 1} [{', '.join([f'*x{n}'] * 10)}]" for n in range(12)]
+    file.write_text("\n".join(["x0: &x0 [0]", *levels, "rules: *x12", ""]))
+    errors = errors_of(file)
+    (last,) = (text for text in errors if "rules[9]" in text)
+    assert re.fullmatch(r"12:6: rules\[9\]: \[\[.{58} is not a mapping", last)
+    assert all(len(text) < 120 for text in errors)
+
+
+def test_what_a_file_may_hold_does_not_run_code(file: Path, tmp_path: Path) -> None:
+    file.write_text(f"rules: !!python/object/apply:os.mkdir [{tmp_path / 'made'}]\n")
+    assert "could not determine a constructor" in errors_of(file)[0]
+    assert not (tmp_path / "made").exists()
+
+
+def test_the_label_may_be_off_if_there_is_a_taint(file: Path) -> None:
+    file.write_text(GOOD + "mark: {label: null, taint: 'dynsched.io/hot:PreferNoSchedule'}\n")
+    assert load_rules(file).mark.label is None
+    file.write_text(GOOD + "mark: {label: load=high}\n")
+    assert load_rules(file).mark.label == LabelMark("load", "high")
+
+
+def load_or_refuse(path: Path) -> None:
+    """Anything but rules or a RulesFileError fails the test that calls this."""
+    lines: tuple[str, ...] = ()
+    try:
+        rules = load_rules(path).rules
+    except RulesFileError as error:
+        rules, lines = (), error.lines
+    assert rules or lines
+    assert all(line.startswith(f"{path}:") for line in lines)
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("random") / "rules.yaml"
+
+
+@steady(250)
+@given(raw=st.binary(max_size=60))
+@example(raw=b"\x00")
+@example(raw=b"!!int ''")
+@example(raw=b"!!bool x")
+@example(raw=b"!!timestamp x")
+@example(raw=b"0o9: 0b2")
+@example(raw=b"[" * 3000)
+@example(raw=b"{a: " * 3000)
+@example(raw=b"&a {rules: [*a]}")
+@example(raw=b"&a [*a]")
+@example(raw=b"rules: &a [*a]")
+@example(raw=b'"\\ud800": 1')
+@example(raw=b"=: 1")
+@example(raw=b"~: 1\n1: 2\n2026-01-01: 3\n.nan: 4")
+def test_random_bytes(raw: bytes, scratch: Path) -> None:
+    scratch.write_bytes(raw)
+    load_or_refuse(scratch)
+
+
+FRAGMENTS = st.sampled_from([
+    *"{}[]:,-?!&*|>#%@'\"~=<\n ", "- ", ": ", "\n  ", "\n    ", "rules", "name", "expr", "for",
+    "threshold", "Rulename", "Promsql", "Threshold", "mark", "label", "30s", "80", ".nan", "<<",
+    "!!int ", "!!binary ", "!!set ", "!!omap ", "!!timestamp ", "&a ", "*a", "---\n", "1:2",
+])  # fmt: skip
+
+
+@steady(600)
+@given(parts=st.lists(FRAGMENTS, max_size=25))
+def test_random_yaml_text(parts: list[str], scratch: Path) -> None:
+    scratch.write_text("".join(parts))
+    load_or_refuse(scratch)
+
+
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**400), 10**400)
+    | st.floats()
+    | st.dates()
+    | st.sampled_from(["", "30s", "50%", "status=presure", "cpu", "load", ">", "a in (b)", "\n"])
+    | st.text(max_size=8)
+)
+KNOWN_KEYS = st.sampled_from([
+    "rules", "Rulename", "Promsql", "Threshold", "mark", "label", "taint", "nodes", "selector",
+    "include_control_plane", "guard", "max_marked", "pool_label", "max_releases", "stale_after",
+    "on_stale", "name", "expr", "op", "threshold", "clear_threshold", "for", "source", "resource",
+    "extender", "require_label", "reject", "profiles", "score", "method",
+])  # fmt: skip
+KEYS = KNOWN_KEYS | st.integers() | st.text(max_size=4)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4),
+    max_leaves=12,
+)
+RULES = st.lists(
+    st.fixed_dictionaries(
+        {"name": st.just("cpu") | SCALARS, "expr": st.just("load") | SCALARS, "threshold": SCALARS},
+        optional={"for": SCALARS, "clear_threshold": SCALARS, "op": SCALARS, "source": SCALARS},
+    )
+    | VALUES,
+    max_size=3,
+)
+DOCUMENTS = VALUES | st.fixed_dictionaries(
+    {"rules": RULES | VALUES},
+    optional=dict.fromkeys(("mark", "nodes", "guard", "stale_after", "extender"), VALUES),
+)
+
+
+@steady(400)
+@given(data=DOCUMENTS)
+def test_random_rules(data: object, scratch: Path) -> None:
+    scratch.write_text(yaml.safe_dump(data, allow_unicode=True), encoding="utf-8", errors="replace")
+    load_or_refuse(scratch)

@@ -1,0 +1,167 @@
+"""Selectors mean what they mean to ``kubectl get -l``."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from properties import steady
+
+from dynsched.core.selector import is_label_key, is_label_value, parse_selector
+
+A = {"pool": "batch"}
+B = {"pool": "web", "zone": "a"}
+BARE: dict[str, str] = {}
+EMPTY = {"pool": ""}
+
+# selector: does it match A, B, BARE, EMPTY?
+MEANING = {
+    "": "yes yes yes yes",
+    "  ": "yes yes yes yes",
+    "pool": "yes yes no yes",
+    "!pool": "no no yes no",
+    "! pool": "no no yes no",
+    "pool=batch": "yes no no no",
+    "pool==batch": "yes no no no",
+    " pool = batch ": "yes no no no",
+    "pool=": "no no no yes",
+    "pool!=batch": "no yes yes yes",
+    "pool != ": "yes yes yes no",
+    "pool in (batch, web)": "yes yes no no",
+    "pool in (batch,)": "yes no no yes",
+    "pool in ()": "no no no yes",
+    "pool in(batch)": "yes no no no",
+    "pool notin (batch)": "no yes yes yes",
+    "pool notin (batch, web)": "no no yes yes",
+    "pool,zone": "no yes no no",
+    "pool!=batch,!zone": "no no yes yes",
+    "pool in (web, batch), zone in (a, b)": "no yes no no",
+    "pool=batch,pool=web": "no no no no",
+    "zone notin (b),pool notin (batch)": "no yes yes yes",
+    "in": "no no no no",
+    "notin": "no no no no",
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), MEANING.items())
+def test_meaning(text: str, expected: str) -> None:
+    selector = parse_selector(text)
+    found = ["yes" if selector.matches(labels) else "no" for labels in (A, B, BARE, EMPTY)]
+    assert found == expected.split()
+
+
+def test_a_key_with_a_domain() -> None:
+    selector = parse_selector("topology.kubernetes.io/zone=eu-1a,!node-role.kubernetes.io/master")
+    assert selector.matches({"topology.kubernetes.io/zone": "eu-1a"})
+    assert not selector.matches({"zone": "eu-1a"})
+    assert not selector.matches(
+        {"topology.kubernetes.io/zone": "eu-1a", "node-role.kubernetes.io/master": ""}
+    )
+
+
+NO_SELECTOR = {
+    "=": "=",
+    "a=b=c": "a=b=c",
+    "a b": "a b",
+    "a,,b": ",b",
+    ",a": ",a",
+    "a in b": "a in b",
+    "a in (b": "a in (b",
+    "a in (b))": "a in (b))",
+    "a in ((b))": "a in ((b))",
+    "a>1": "a>1",
+    "a === b": "a === b",
+    "!a=b": "!a=b",
+    "(a)": "(a)",
+    "a=b c": "a=b c",
+    "pool=batch, zone i (a)": "zone i (a)",
+    "-a": "-a",
+    "a=-b": "a=-b",
+    "Upper.example/a": "Upper.example/a",
+    "/a": "/a",
+    "a/": "a/",
+}
+
+
+@pytest.mark.parametrize(("text", "rest"), NO_SELECTOR.items())
+def test_no_selector(text: str, rest: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        parse_selector(text)
+    assert str(caught.value) == (
+        f"{rest!r} is not a label selector; write it like pool=batch, zone in (a, b), !gpu"
+    )
+
+
+@pytest.mark.parametrize("text", ["a,", "a , ", "a=b,\n"])
+def test_a_comma_at_the_end(text: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        parse_selector(text)
+    shown = repr(text.strip())
+    assert str(caught.value) == f"{shown} ends in a comma: a requirement is missing after it"
+
+
+def test_a_set_of_what_is_no_label_value() -> None:
+    with pytest.raises(ValueError) as caught:
+        parse_selector("zone in (a, b c)")
+    assert str(caught.value) == "'b c' is not a label value"
+
+
+NAME63 = "a" * 63
+
+
+@pytest.mark.parametrize(
+    ("text", "good"),
+    [
+        ("status", True),
+        ("A-b_c.9", True),
+        (NAME63, True),
+        (NAME63 + "a", False),
+        ("dynsched.io/pressure", True),
+        ("a.b-c.d/" + NAME63, True),
+        (".".join(["a" * 62] * 4) + "/x", True),  # 251 characters before the slash
+        (".".join([*["a" * 62] * 4, "aa"]) + "/x", False),  # 254
+        ("a/b/c", False),
+        ("a_b/c", False),
+        ("", False),
+        ("-a", False),
+        ("a-", False),
+        ("a\n", False),
+        ("ä", False),
+        ("a b", False),
+    ],
+)
+def test_label_keys(text: str, *, good: bool) -> None:
+    assert is_label_key(text) is good
+
+
+@pytest.mark.parametrize(
+    ("text", "good"),
+    [
+        ("", True),
+        ("presure", True),
+        ("1.2_3-x", True),
+        (NAME63, True),
+        (NAME63 + "a", False),
+        ("a/b", False),
+        ("a=b", False),
+        ("-a", False),
+        ("a.", False),
+        ("a\n", False),
+        ("\u0665", False),
+    ],
+)
+def test_label_values(text: str, *, good: bool) -> None:
+    assert is_label_value(text) is good
+
+
+@steady(500)
+@given(st.text("ab=!, ()innot/.\n-", max_size=30))
+@example("a" * 5000)
+@example("a." * 2000 + "!")
+def test_any_text_is_a_selector_or_a_clear_error(text: str) -> None:
+    try:
+        selector = parse_selector(text)
+    except ValueError as error:
+        assert str(error)  # noqa: PT017 (either end is right)
+    else:
+        assert selector.matches({"a": "b"}) in (True, False)

@@ -1,0 +1,223 @@
+"""A stock kubectl against the simulated API server: what a person does after ``dynsched demo``."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import programs
+import pytest
+from cluster import EVENTS, LEASES, SimCluster
+
+from dynsched.sim.nodes import make_node
+
+Kubectl = Callable[..., Awaitable[str]]
+
+SOFT = "dynsched.io/pressure=true:PreferNoSchedule"
+
+
+def command(sim: SimCluster, home: Path) -> tuple[list[str], dict[str, str]]:
+    kubectl = programs.need("kubectl", "kubernetes-client")
+    # A home of its own: kubectl keeps what it has discovered.
+    environment = os.environ | {"KUBECONFIG": str(sim.kubeconfig), "HOME": str(home)}
+    return [kubectl, "--request-timeout=20s"], environment
+
+
+@pytest.fixture
+def kubectl(sim: SimCluster, tmp_path: Path) -> Kubectl:
+    """Run it to its end; what it printed. It must succeed, and warn of nothing."""
+    start, environment = command(sim, tmp_path)
+
+    async def run(*arguments: str, stdin: str = "") -> str:
+        process = await asyncio.create_subprocess_exec(
+            *start,
+            *arguments,
+            env=environment,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        out, error = await asyncio.wait_for(process.communicate(stdin.encode()), 30)
+        assert (process.returncode, error.decode()) == (0, ""), error.decode()
+        return out.decode()
+
+    return run
+
+
+@pytest.fixture
+async def nodes(sim: SimCluster) -> list[str]:
+    names = ["control-plane", "worker-1", "worker-2"]
+    for index, name in enumerate(names):
+        node = make_node(name, index, control_plane=index == 0)
+        sim.server.objects.create("nodes", node)
+    return names
+
+
+def rows(printed: str) -> list[list[str]]:
+    return [line.split() for line in printed.splitlines()]
+
+
+async def test_get_nodes_with_a_label_column(
+    sim: SimCluster, kubectl: Kubectl, nodes: list[str]
+) -> None:
+    await sim.patch_node("worker-1", {"metadata": {"labels": {"status": "presure"}}})
+    head, *found = rows(await kubectl("get", "nodes", "-L", "status"))
+    assert head == ["NAME", "STATUS", "ROLES", "AGE", "VERSION", "STATUS"]
+    assert [[r[0], r[1], r[2], r[-1]] for r in found] == [
+        ["control-plane", "Ready", "control-plane", "v1.36.2"],
+        ["worker-1", "Ready", "<none>", "presure"],
+        ["worker-2", "Ready", "<none>", "v1.36.2"],
+    ]
+    wide = await kubectl("get", "no", "-l", "status=presure", "-o", "wide")
+    assert "10.0.0.2" in wide
+    assert "worker-2" not in wide
+    names = await kubectl("get", "nodes", "-o", "name")
+    assert names.split() == [f"node/{name}" for name in nodes]
+
+
+async def test_a_large_list_is_paged(sim: SimCluster, kubectl: Kubectl) -> None:
+    for index in range(7):
+        sim.server.objects.create("nodes", make_node(f"n{index}", index))
+    assert len(rows(await kubectl("get", "nodes", "--chunk-size=3", "--no-headers"))) == 7
+    assert len([r for r in sim.server.requests if r.verb == "list"]) == 3
+
+
+async def test_get_nodes_watching_shows_changes_as_they_come(
+    sim: SimCluster, tmp_path: Path, nodes: list[str]
+) -> None:
+    async with watching(sim, tmp_path, "get", "nodes", "-L", "status", "-w") as line:
+        assert (await line())[:2] == ["NAME", "STATUS"]
+        assert [(await line())[0] for _ in nodes] == nodes
+        await sim.patch_node("worker-1", {"metadata": {"labels": {"status": "presure"}}})
+        told = await line()
+        assert (told[0], told[-1]) == ("worker-1", "presure")
+        await sim.patch_node("worker-1", {"metadata": {"labels": {"status": None}}})
+        assert (await line())[-1] == "v1.36.2"
+        await sim.create_node(make_node("worker-3", 3))
+        assert (await line())[0] == "worker-3"
+
+
+@asynccontextmanager
+async def watching(
+    sim: SimCluster, home: Path, *arguments: str
+) -> AsyncIterator[Callable[[], Awaitable[list[str]]]]:
+    """kubectl that does not end by itself; the next line of it, in words."""
+    start, environment = command(sim, home)
+    process = await asyncio.create_subprocess_exec(
+        *start[:1], *arguments, env=environment, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    output = process.stdout
+
+    async def line() -> list[str]:
+        return (await asyncio.wait_for(output.readline(), 10)).decode().split()
+
+    try:
+        yield line
+    finally:
+        process.kill()
+        await process.communicate()
+
+
+async def test_describe_node_shows_labels_taints_conditions_and_events(
+    sim: SimCluster, kubectl: Kubectl, nodes: list[str]
+) -> None:
+    taint = {"key": "dynsched.io/pressure", "value": "true", "effect": "PreferNoSchedule"}
+    await sim.patch_node("worker-1", {"spec": {"taints": [taint]}})
+    body = {
+        "metadata": {"name": "worker-1.1", "namespace": "default"},
+        # Every kubectl finds the events that have the node's name in the place of its uid, as
+        # kubelets write them; older ones find no others.
+        "involvedObject": {"kind": "Node", "name": "worker-1", "uid": "worker-1"},
+        "reason": "Pressured",
+        "message": "node-cpu 91 > 80",
+        "type": "Warning",
+        "source": {"component": "dynsched"},
+        "firstTimestamp": "2026-01-01T00:00:00Z",
+        "lastTimestamp": "2026-01-01T00:00:00Z",
+        "count": 1,
+    }
+    _ = (await sim.post(EVENTS, body)).ok
+    told = await kubectl("describe", "node", "worker-1")
+    assert f"Taints:             {SOFT}" in told
+    assert "KubeletReady" in told
+    assert "InternalIP:  10.0.0.2" in told
+    assert "Non-terminated Pods:          (0 in total)" in told
+    assert "node-cpu 91 > 80" in told
+
+
+async def test_label_taint_annotate_cordon_and_delete(
+    sim: SimCluster, kubectl: Kubectl, nodes: list[str]
+) -> None:
+    def worker() -> dict[str, Any]:
+        return sim.server.objects.get("nodes", "worker-1")
+
+    await kubectl("label", "node", "worker-1", "status=maintenance", "pool=x")
+    await kubectl("label", "node", "worker-1", "status=presure", "--overwrite")
+    await kubectl("annotate", "node", "worker-1", "example.com/why=because")
+    assert worker()["metadata"]["labels"]["status"] == "presure"
+    assert worker()["metadata"]["annotations"]["example.com/why"] == "because"
+    await kubectl("label", "node", "worker-1", "status-")
+    await kubectl("annotate", "node", "worker-1", "example.com/why-")
+    assert "status" not in worker()["metadata"]["labels"]
+    await kubectl("taint", "node", "worker-1", SOFT)
+    await kubectl("taint", "node", "worker-1", "example.com/hard:NoSchedule")
+    assert {t["key"] for t in worker()["spec"]["taints"]} == {
+        "dynsched.io/pressure",
+        "example.com/hard",
+    }
+    await kubectl("taint", "node", "worker-1", "dynsched.io/pressure-")
+    (left,) = worker()["spec"]["taints"]
+    assert (left["key"], left["effect"]) == ("example.com/hard", "NoSchedule")
+    await kubectl("cordon", "worker-1")
+    assert worker()["spec"]["unschedulable"] is True
+    assert "Ready,SchedulingDisabled" in await kubectl("get", "node", "worker-1")
+    await kubectl("delete", "node", "worker-2")
+    assert [n["metadata"]["name"] for n in await sim.list_nodes()] == nodes[:2]
+    assert sim.server.requests.writes("nodes")[0].manager == "kubectl-label"
+
+
+async def test_create_replace_patch_and_apply_from_a_file(
+    sim: SimCluster, kubectl: Kubectl
+) -> None:
+    node = make_node("new", 5)
+    await kubectl("create", "-f", "-", stdin=json.dumps(node))
+    await kubectl("patch", "node", "new", "-p", '{"metadata":{"labels":{"a":"1"}}}')
+    merge = ("patch", "node", "new", "--type=merge", "-p")
+    await kubectl(*merge, '{"metadata":{"labels":{"a":null,"b":"2"}}}')
+    operation = [{"op": "add", "path": "/metadata/labels/c", "value": "3"}]
+    await kubectl("patch", "node", "new", "--type=json", "-p", json.dumps(operation))
+    found = sim.server.objects.get("nodes", "new")["metadata"]["labels"]
+    assert {key: found.get(key) for key in "abc"} == {"a": None, "b": "2", "c": "3"}
+    node["metadata"]["labels"] = {"only": "this"}
+    await kubectl("replace", "-f", "-", stdin=json.dumps(node))
+    assert sim.server.objects.get("nodes", "new")["metadata"]["labels"] == {"only": "this"}
+    other = make_node("applied", 6)
+    await kubectl("apply", "-f", "-", stdin=json.dumps(other))
+    other["metadata"]["labels"]["added"] = "1"
+    assert await kubectl("apply", "-f", "-", stdin=json.dumps(other)) == "node/applied configured\n"
+    assert sim.server.objects.get("nodes", "applied")["metadata"]["labels"]["added"] == "1"
+
+
+async def test_events_and_leases(sim: SimCluster, kubectl: Kubectl) -> None:
+    involved = {"kind": "Node", "name": "worker-1"}
+    event = {"metadata": {"name": "e"}, "involvedObject": involved, "reason": "Pressured"}
+    _ = (await sim.post(EVENTS, event)).ok
+    assert "node/worker-1" in await kubectl("get", "events")
+    lease = {"metadata": {"name": "dynsched"}, "spec": {"holderIdentity": "pod-1"}}
+    _ = (await sim.post(LEASES, lease)).ok
+    assert rows(await kubectl("get", "lease", "-A"))[1][:3] == ["default", "dynsched", "pod-1"]
+    assert "holderIdentity: pod-1" in await kubectl("get", "lease", "-A", "-o", "yaml")
+
+
+async def test_what_the_server_is_and_serves(sim: SimCluster, kubectl: Kubectl) -> None:
+    served = rows(await kubectl("api-resources", "--no-headers"))
+    assert ["nodes", "no", "v1", "false", "Node"] in served
+    assert ["leases", "coordination.k8s.io/v1", "true", "Lease"] in served
+    assert "ok" in await kubectl("get", "--raw", "/readyz")
+    assert rows(await kubectl("get", "ns", "--no-headers"))[0][:2] == ["default", "Active"]
