@@ -52,6 +52,20 @@ class Prometheus:
         }
         self._answer = None
 
+    async def past(self, request: web.Request) -> web.Response:
+        """The handler of ``/api/v1/query_range``: cool all along."""
+        form = await request.post()
+        start, end, step = (float(str(form[name])) for name in ("start", "end", "step"))
+        times = [start + step * number for number in range(int((end - start) / step + 1.001))]
+        values = [[at, str(COOL)] for at in times]
+        result = [
+            {"metric": {"instance": f"{address}:9100"}, "values": values}
+            for address in self.addresses
+        ]
+        data = {"resultType": "matrix", "result": result}
+        body = msgspec.json.encode({"status": "success", "data": data})
+        return web.Response(body=body, content_type="application/json")
+
     async def answer(self, _request: web.Request) -> web.Response:
         """The handler of ``/api/v1/query``."""
         if self._answer is None:
@@ -72,9 +86,10 @@ class Prometheus:
 
 
 @contextlib.asynccontextmanager
-async def serve(handler: object, path: str) -> AsyncIterator[str]:
+async def serve(prometheus: Prometheus) -> AsyncIterator[str]:
     app = web.Application()
-    app.router.add_route("*", path, handler)
+    app.router.add_route("*", "/api/v1/query", prometheus.answer)
+    app.router.add_route("*", "/api/v1/query_range", prometheus.past)
     runner = web.AppRunner(app)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -127,12 +142,12 @@ async def measure(options: argparse.Namespace, folder: Path) -> list[tuple[str, 
     names = [f"node-{number:05d}" for number in range(options.nodes)]
     nodes = [make_node(name, number, size=NODE_BYTES) for number, name in enumerate(names)]
     prometheus = Prometheus([node["status"]["addresses"][0]["address"] for node in nodes])
-    async with ApiServer() as api, serve(prometheus.answer, "/api/v1/query") as url:
+    async with ApiServer() as api, serve(prometheus) as url:
         for node in nodes:
             api.objects.create("nodes", node)
         nodes.clear()
         rules = folder / "rules.yaml"
-        one = {"expr": "up", "threshold": 90, "clear_threshold": 80}
+        one = {"expr": "up", "threshold": 90, "clear_threshold": 80, "keep_firing_for": "1m"}
         rules.write_text(
             yaml.safe_dump(
                 {
@@ -182,7 +197,7 @@ async def follow(  # noqa: PLR0917 - the parts of one bench
     ticks = metric(text, "dynsched_tick_duration_seconds_count")
     tick = metric(text, "dynsched_tick_duration_seconds_sum") / ticks
     query = slowest(text, "dynsched_rule_query_duration_seconds")
-    writes_before = sum(record.is_write for record in api.requests)
+    writes_before = sum(r.is_write and r.resource == "nodes" for r in api.requests)
 
     prometheus.heat(options.marks)
     done = []

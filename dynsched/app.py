@@ -6,36 +6,44 @@ import asyncio
 import contextlib
 import logging
 import signal
-import socket
 import time
-import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
+from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from dynsched.core import keys
 from dynsched.core.errors import ClusterError
 from dynsched.core.marks import Mark, parse_label
-from dynsched.core.model import Snapshot
+from dynsched.core.model import Node, Snapshot
 from dynsched.core.plan import plan_prune
+from dynsched.core.rules import BOUND_PODS
+from dynsched.extension import Extension
 from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import ListedCluster, NodeCluster
 from dynsched.kube.config import load_config
 from dynsched.kube.events import NodeEvents
-from dynsched.kube.leader import Elector, SoleWriter, lease_age
-from dynsched.kube.transport import KubeApi
+from dynsched.kube.leader import Elector, SoleWriter
+from dynsched.kube.leases import why_at_work
+from dynsched.kube.metrics import list_node_metrics
+from dynsched.kube.stream import StreamingApi
+from dynsched.kube.transport import IDENTITY, KubeApi
 from dynsched.kube.watch import NodeWatch
 from dynsched.loop import Loop
 from dynsched.settings import RulesFile, RulesFileError, Settings, load_rules
+from dynsched.sources.metrics_server import MetricsServerSource
 from dynsched.sources.prometheus import PrometheusSource
 from dynsched.web.api import make_app
 from dynsched.web.client import ServerError
+from dynsched.web.extender import Extender
 from dynsched.web.metrics import Metrics
-from dynsched.web.server import ListenError, WebServer, parse_address
+from dynsched.web.server import Address, ListenError, WebServer, parse_address
 from dynsched.web.state import Board
+from dynsched.web.tls import ServerTls, require_certificate
 from dynsched.writer import Written, write_all
 
 logger = logging.getLogger(__name__)
@@ -43,7 +51,7 @@ logger = logging.getLogger(__name__)
 EXPECTED_ERRORS: Final = (ClusterError, RulesFileError, ListenError, ServerError)
 """What a person can mend; the message says how. Anything else is a bug."""
 
-STOP_SECONDS: Final = 3.0
+STOP_SECONDS: Final = 1.5
 """How long the parts may take to end by themselves after a signal."""
 RELEASE_SECONDS: Final = 1.0
 """How long letting go of the Lease may take; else it runs out by itself."""
@@ -89,9 +97,12 @@ async def _serve(settings: Settings) -> None:
     rules_file = RulesFile(settings.rules)
     address = parse_address(settings.webaddr)
     async with contextlib.AsyncExitStack() as stack:
-        client = await stack.enter_async_context(_client(settings.kubeconfig))
-        elector = (
-            await stack.enter_async_context(_elector(settings)) if settings.leader_elect else None
+        elector = None
+        if settings.leader_elect and not settings.dry_run:  # a dry run must not keep others waiting
+            elector = await stack.enter_async_context(_elector(settings))
+        leadership = elector or SoleWriter(may_write=not settings.dry_run)
+        client = await stack.enter_async_context(
+            _client(settings.kubeconfig, lambda: leadership.may_write)
         )
         source = PrometheusSource(settings.prometheus)
         stack.push_async_callback(source.close)
@@ -99,6 +110,7 @@ async def _serve(settings: Settings) -> None:
         stack.push_async_callback(events.close)
         watch = NodeWatch(client)
         cluster = NodeCluster(client, watch)
+        metrics_server = await stack.enter_async_context(_metrics_server(settings, cluster.nodes))
         board = Board(
             clock=time.monotonic,
             interval=settings.interval,
@@ -107,34 +119,50 @@ async def _serve(settings: Settings) -> None:
             metrics=Metrics(CollectorRegistry()),
             leader=lambda: elector.leader if elector else None,
         )
-        server = await stack.enter_async_context(WebServer(make_app(board), address))
+        extension = await stack.enter_async_context(_extension(settings, rules_file, cluster))
+        server = await stack.enter_async_context(
+            _web_server(settings, make_app(board, extension.extender), address)
+        )
         logger.info("serving %s, asking %s", server.url, settings.prometheus.url)
         loop = Loop(
             rules_file,
-            sources={"prometheus": source},
+            sources={
+                "prometheus": source,
+                "metrics-server": metrics_server,
+                BOUND_PODS: extension.source,
+            },
             histories={"prometheus": source},
             cluster=cluster,
             events=events,
-            leadership=elector or SoleWriter(),
-            publish=board.publish,
+            leadership=leadership,
+            publish=lambda snapshot: _publish(snapshot, board, extension.extender),
             dry_run=settings.dry_run,
         )
         parts = {
             "the watch of nodes": watch.run(stop),
             "the loop": loop.run(stop, settings.interval),
+            "the watch of pods": extension.run(stop),
         }
         await _until_stopped(
-            stop, [asyncio.create_task(part, name=name) for name, part in parts.items()], elector
+            stop,
+            [asyncio.create_task(part, name=name) for name, part in parts.items()],
+            elector,
+            meanwhile=events.close,
         )
 
 
 async def _until_stopped(
-    stop: asyncio.Event, parts: Sequence[asyncio.Task[None]], elector: Elector | None
+    stop: asyncio.Event,
+    parts: Sequence[asyncio.Task[None]],
+    elector: Elector | None,
+    *,
+    meanwhile: Callable[[], Awaitable[None]],
 ) -> None:
     """Wait for ``stop``; let the parts end. A part that ends earlier ends all, by raising: a
     process that lives on without its loop or its watch is the worst state.
 
-    The Lease is let go of last, when no write can be under way any more.
+    The Lease is let go of last, when no write can be under way any more; ``meanwhile`` is done
+    beside that, for each waits for an API server that may not answer.
     """
     stopping = asyncio.create_task(stop.wait(), name="stop")
     released = asyncio.Event()
@@ -151,7 +179,9 @@ async def _until_stopped(
             task.cancel()
         await asyncio.gather(stopping, *parts, return_exceptions=True)
         released.set()
-        await asyncio.wait([election], timeout=RELEASE_SECONDS)
+        await asyncio.gather(
+            asyncio.wait([election], timeout=RELEASE_SECONDS), meanwhile(), return_exceptions=True
+        )
         election.cancel()
         await asyncio.gather(election, return_exceptions=True)
     for part in died:
@@ -168,11 +198,13 @@ async def _once(settings: Settings) -> Snapshot:
         stack.push_async_callback(source.close)
         events = NodeEvents(client)
         stack.push_async_callback(events.close)
+        cluster = await ListedCluster.load(client)
+        metrics_server = await stack.enter_async_context(_metrics_server(settings, cluster.nodes))
         loop = Loop(
             rules_file,
-            sources={"prometheus": source},
+            sources={"prometheus": source, "metrics-server": metrics_server},
             histories={"prometheus": source},
-            cluster=await ListedCluster.load(client),
+            cluster=cluster,
             events=events,
             leadership=SoleWriter(),
             publish=lambda _: None,  # one pass has no readers
@@ -187,9 +219,9 @@ async def _prune(order: Prune) -> Written:
     async with _client(order.kubeconfig) as client:
         if order.lease_older_than is not None:
             namespace = order.lease_namespace or client.config.namespace
-            age = await lease_age(client.api, namespace, time.time())
-            if age is not None and age < order.lease_older_than:
-                logger.info("nothing is pruned: the Lease was renewed %.0f s ago", age)
+            why_not = await why_at_work(client.api, namespace, order.lease_older_than)
+            if why_not is not None:
+                logger.info("nothing is pruned: %s", why_not)
                 return Written()
         cluster = await ListedCluster.load(client)
         patches = plan_prune(cluster.nodes().values(), mark)
@@ -203,13 +235,59 @@ async def _prune(order: Prune) -> Written:
         )
 
 
+def _publish(snapshot: Snapshot, board: Board, extender: Extender) -> None:
+    board.publish(snapshot)
+    extender.publish_soon(snapshot)
+
+
+def _web_server(settings: Settings, web_app: web.Application, address: Address) -> WebServer:
+    if settings.tls is None:
+        return WebServer(web_app, address)
+    if settings.tls.client_ca is not None:
+        web_app.middlewares.append(require_certificate)
+    return WebServer(web_app, address, ServerTls(settings.tls).context)
+
+
 @contextlib.asynccontextmanager
-async def _client(kubeconfig: Path | None) -> AsyncIterator[KubeClient]:
-    client = KubeClient(await load_config(str(kubeconfig) if kubeconfig else None))
+async def _client(
+    kubeconfig: Path | None, may_write: Callable[[], bool] = lambda: True
+) -> AsyncIterator[KubeClient]:
+    config = await load_config(str(kubeconfig) if kubeconfig else None)
+    client = KubeClient(config, may_write=may_write)
     try:
         yield client
     finally:
         await client.close()
+
+
+@contextlib.asynccontextmanager
+async def _metrics_server(
+    settings: Settings, nodes: Callable[[], Mapping[str, Node]]
+) -> AsyncIterator[MetricsServerSource]:
+    """With connections of its own: a metrics-server that hangs must not hold up patches."""
+    config = await load_config(str(settings.kubeconfig) if settings.kubeconfig else None)
+    api = KubeApi(config, in_flight=1)
+    source = MetricsServerSource(partial(list_node_metrics, api), nodes)
+    try:
+        yield source
+    finally:
+        await source.close()
+        await api.close()
+
+
+@contextlib.asynccontextmanager
+async def _extension(
+    settings: Settings, rules_file: RulesFile, cluster: NodeCluster
+) -> AsyncIterator[Extension]:
+    """With connections of its own: a watch lasts for minutes, and binding must not wait."""
+    config = await load_config(str(settings.kubeconfig) if settings.kubeconfig else None)
+    api = StreamingApi(config, in_flight=4)
+    try:
+        yield Extension(
+            api, lambda: rules_file.rule_set, cluster, binds=settings.bind and not settings.dry_run
+        )
+    finally:
+        await api.close()
 
 
 @contextlib.asynccontextmanager
@@ -221,8 +299,7 @@ async def _elector(settings: Settings) -> AsyncIterator[Elector]:
         yield Elector(
             api,
             namespace=settings.lease_namespace or config.namespace,
-            # Unique even when a pod's container restarts under the same name.
-            identity=f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}",
+            identity=IDENTITY,
         )
     finally:
         await api.close()

@@ -14,10 +14,11 @@ import msgspec
 from rich.console import Console
 
 from dynsched import __version__, app, flags
+from dynsched.collect_cli import collect
 from dynsched.core.durations import parse_duration
 from dynsched.core.model import AlertState, NodePatch
 from dynsched.demo import run_demo
-from dynsched.logs import configure_logging
+from dynsched.logs import configure_logging, last_words
 from dynsched.settings import RulesFileError, Settings, load_rules
 from dynsched.terminal import render_nodes, render_patches, render_why
 from dynsched.web.client import fetch
@@ -82,9 +83,12 @@ def cli() -> None:
     "--leader-elect/--no-leader-elect",
     default=True,
     show_default=True,
-    help="Write only while holding the Lease `dynsched`, so that several replicas can run.",
+    help="Write only while holding the Lease `dynsched`, so that several replicas can run. Without "
+    "it nobody renews the Lease: run no janitor (`prune --if-lease-older-than`) then.",
 )
 @flags.lease_namespace
+@flags.tls
+@flags.bind
 @click.option("--once", is_flag=True, help="One tick, then end; no HTTP server.")
 @flags.logging
 def run(*, once: bool, log_format: str, log_level: str, **given: Any) -> None:
@@ -96,10 +100,11 @@ def run(*, once: bool, log_format: str, log_level: str, **given: Any) -> None:
     """
     configure_logging(log_format, log_level)
     settings = flags.settings(given)
-    if once:
-        _one_pass(settings, "table")
-    else:
-        app.run(settings)
+    with last_words(log_format, app.EXPECTED_ERRORS):
+        if once:
+            _one_pass(settings, "table")
+        else:
+            app.run(settings)
 
 
 @cli.command()
@@ -288,3 +293,6 @@ def demo(*, nodes: int, seconds: float | None, seed: int) -> None:
       dynsched demo --nodes 12 --seconds 60
     """
     sys.exit(asyncio.run(run_demo(nodes=nodes, seconds=seconds, seed=seed, console=Console())))
+
+
+cli.add_command(collect)

@@ -13,6 +13,7 @@ from dynsched.settings import Settings
 from dynsched.sources.prometheus import PrometheusConfig
 from dynsched.web.client import DEFAULT_SERVER
 from dynsched.web.server import parse_address
+from dynsched.web.tls import TlsConfig
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -119,6 +120,21 @@ prometheus = options(
         "environment: one a line).",
     ),
 )
+tls = options(
+    option("--tls-cert", type=FILE, help="Serve HTTPS with this certificate (PEM chain)."),
+    option("--tls-key", type=FILE, help="Its key (PEM, not encrypted). Both are re-read."),
+    option(
+        "--tls-client-ca",
+        type=FILE,
+        help="Ask callers for a certificate of this CA (PEM); probes need none.",
+    ),
+)
+bind = option(
+    "--bind/--no-bind",
+    default=False,
+    show_default=True,
+    help="Answer /bind of the scheduler extender; needs the right to create pods/binding.",
+)
 lease_namespace = option(
     "--lease-namespace",
     metavar="NAMESPACE",
@@ -165,11 +181,24 @@ def settings(flags: dict[str, Any]) -> Settings:
         if name.startswith("prom_")
     }
     headers = dict(prometheus.pop("header"))
-    others = {name: value for name, value in flags.items() if not name.startswith("prom")}
+    given_tls = {name: flags.get(name) for name in ("tls_cert", "tls_key", "tls_client_ca")}
+    others = {
+        name: value
+        for name, value in flags.items()
+        if not name.startswith("prom") and name not in given_tls
+    }
     try:
         if "webaddr" in others:
             parse_address(others["webaddr"])
         config = PrometheusConfig(flags["prom"], headers=headers, **prometheus)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    return Settings(prometheus=config, **others)
+    return Settings(prometheus=config, tls=_tls(*given_tls.values()), **others)
+
+
+def _tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> TlsConfig | None:
+    if cert is not None and key is not None:
+        return TlsConfig(cert, key, client_ca)
+    if cert is not None or key is not None or client_ca is not None:
+        raise click.UsageError("--tls-cert and --tls-key go together; --tls-client-ca needs both")
+    return None

@@ -14,6 +14,7 @@ import yaml
 from dynsched.core.rule_errors import RuleError, RulesInvalidError
 from dynsched.core.rules import RuleSet, parse_rules
 from dynsched.sources.prometheus import PrometheusConfig
+from dynsched.web.tls import TlsConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,8 @@ class Settings:
     dry_run: bool = False
     leader_elect: bool = True
     lease_namespace: str | None = None
+    bind: bool = False
+    tls: TlsConfig | None = None
 
 
 class RulesFileError(Exception):
@@ -55,9 +58,11 @@ class RulesFile:
         self.error: str | None = None
 
     def changed(self) -> bool:
-        """Look again; whether there is a new ``rule_set``. Reads the file only when it changed."""
+        """Look again; whether there is a new ``rule_set``. Reads the file only when it changed, or
+        while it is refused: what kept it from being read may pass without a change of the file.
+        """
         seen = _fingerprint(self._path)
-        if seen == self._seen:
+        if seen == self._seen and self.error is None:
             return False
         self._seen = seen
         try:

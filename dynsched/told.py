@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from dynsched.core import keys
@@ -24,6 +24,35 @@ class EventSink(Protocol):
         """Queue one Event about dynsched itself."""
 
 
+class _States:
+    """What is so now, in words by name. Each is logged once, and once posted: by the process that
+    may, also when it was so before.
+    """
+
+    def __init__(self) -> None:
+        self._logged: Mapping[str, str] = {}
+        self._posted: Mapping[str, str] = {}
+
+    def update(
+        self, states: Mapping[str, str], *, aloud: bool
+    ) -> tuple[Mapping[str, str], Mapping[str, str], Sequence[str]]:
+        """(what to log, what to post, the names of what has ended)."""
+        to_log = _unlike(states, self._logged)
+        ended = [name for name in self._logged if name not in states]
+        new = _unlike(states, self._posted)
+        self._logged = states
+        self._posted = states if aloud else _unlike(states, new)
+        return to_log, new if aloud else {}, ended
+
+
+def _unlike(states: Mapping[str, str], others: Mapping[str, str]) -> dict[str, str]:
+    return {name: text for name, text in states.items() if others.get(name) != text}
+
+
+def _place(pool: str) -> str:
+    return f"pool {pool}" if pool else "the cluster"
+
+
 class Teller:
     """Remembers what was told, so that nothing is told twice.
 
@@ -33,9 +62,10 @@ class Teller:
 
     def __init__(self, events: EventSink) -> None:
         self._events = events
-        self._conflicts: Mapping[str, str] = {}
+        self._conflicts = _States()
         self._failing: dict[str, str] = {}
-        self._capped: frozenset[str] = frozenset()
+        self._capped = _States()
+        self._unwritten = ""
 
     def change(self, node: Node, patch: NodePatch) -> None:
         """A mark was set, repaired or released."""
@@ -46,37 +76,38 @@ class Teller:
             self._events.post(
                 node, reason=keys.REASON_PRESSURED, message=patch.reason, warning=True
             )
+        else:
+            message = f"the mark is brought up to date: {patch.reason}"
+            self._events.post(node, reason=keys.REASON_REPAIRED, message=message)
 
     def conflicts(self, decision: Decision, nodes: Mapping[str, Node], *, aloud: bool) -> None:
         """Somebody else's label or taint stands in our place."""
-        for name, conflict in decision.conflicts.items():
-            if self._conflicts.get(name) == conflict:
-                continue
+        begun, to_post, _ = self._conflicts.update(decision.conflicts, aloud=aloud)
+        for name, conflict in begun.items():
             logger.warning("node %s is left alone: %s", name, conflict)
-            if aloud:
-                self._events.post(
-                    nodes[name],
-                    reason=keys.REASON_CONFLICT,
-                    message=f"left alone: {conflict}",
-                    warning=True,
-                )
-        self._conflicts = decision.conflicts
+        for name, conflict in to_post.items():
+            self._events.post(
+                nodes[name],
+                reason=keys.REASON_CONFLICT,
+                message=f"left alone: {conflict}",
+                warning=True,
+            )
 
     def cap(self, decision: Decision, *, aloud: bool) -> None:
         """More nodes are under pressure than may be marked: the cluster as a whole is hot."""
-        capped = decision.selection.capped
-        for pool in sorted(capped - self._capped):
-            where = f"pool {pool}" if pool else "the cluster"
-            message = (
-                f"{where} is hot: more nodes are under pressure than guard.max_marked "
-                f"{decision.rule_set.guard.max_marked} allows to mark"
-            )
+        max_marked = decision.rule_set.guard.max_marked
+        capped = {
+            pool: f"{_place(pool)} is hot: more nodes are under pressure than guard.max_marked "
+            f"{max_marked} allows to mark"
+            for pool in sorted(decision.selection.capped)
+        }
+        begun, to_post, ended = self._capped.update(capped, aloud=aloud)
+        for message in begun.values():
             logger.warning("%s", message)
-            if aloud:
-                self._events.post_own(reason=keys.REASON_CLUSTER_HOT, message=message, warning=True)
-        for pool in sorted(self._capped - capped):
-            logger.info("%s is no longer hot as a whole", f"pool {pool}" if pool else "the cluster")
-        self._capped = capped
+        for message in to_post.values():
+            self._events.post_own(reason=keys.REASON_CLUSTER_HOT, message=message, warning=True)
+        for pool in ended:
+            logger.info("%s is no longer hot as a whole", _place(pool))
 
     def health(self, rule: Rule, answer: QueryResult) -> None:
         """A rule begins to fail, fails in another way, or answers again."""
@@ -87,6 +118,18 @@ class Teller:
                 logger.warning("rule %s cannot be queried: %s", rule.name, answer.error)
         elif before is not None:
             logger.info("rule %s answers again", rule.name)
+
+    def unwritten(self, failures: Sequence[str]) -> None:
+        """Writes begin to fail, fail in another way, or are taken again. Which nodes, and how many,
+        may differ from tick to tick: that is in `/status`, and not told again here.
+        """
+        node, _, cause = failures[0].partition(": ") if failures else ("", "", "")
+        kind = cause.replace(node, "") if node else ""
+        if kind and kind != self._unwritten:
+            logger.warning("%d nodes could not be written: %s", len(failures), failures[0])
+        elif self._unwritten and not kind:
+            logger.info("no write fails any more")
+        self._unwritten = kind
 
     def reloaded(self, rule_set: RuleSet) -> None:
         """The rules file changed, and its new content is at work."""

@@ -10,6 +10,7 @@ from typing import Final, Protocol
 
 from dynsched.core.errors import ClusterError, ConflictError, NodeGoneError
 from dynsched.core.model import Node, NodePatch
+from dynsched.core.plan import is_done
 
 logger = logging.getLogger(__name__)
 
@@ -66,8 +67,6 @@ async def write_all(
             except NodeGoneError:
                 continue  # deleted between plan and apply: there is nothing left to mark
             except ClusterError as error:
-                if not written.failures:
-                    logger.warning("cannot write node %s: %s", patch.node, error)
                 written.failures.append(f"{patch.node}: {error}")
             else:
                 if done is not None:
@@ -99,9 +98,12 @@ async def _write(
             raise ClusterError(f"no answer to the patch in {WRITE_TIMEOUT:g} s") from None
         except ConflictError:
             fresh = await storage.read(due.node)
-            again = replan(fresh) if fresh is not None else None
-            if again is None:
+            if fresh is None:
                 return None
+            again = replan(fresh)
+            if again is None:
+                # Nothing is due because it was our own patch, of which the answer was lost?
+                return (fresh, due) if is_done(due, fresh) else None
             due = again
     logger.info("node %s changes too often; the next tick tries again", patch.node)
     return None

@@ -9,6 +9,7 @@ import pytest
 from dynsched import app, cli
 from dynsched.core.errors import ClusterError
 from dynsched.core.model import Action, NodePatch
+from dynsched.web.tls import TlsConfig
 from dynsched.writer import Written
 from tools.cli_docs import render
 
@@ -117,12 +118,20 @@ def test_headers_and_basic_authentication(settings_of):
     assert "secret" not in repr(settings)
 
 
+def test_tls(settings_of):
+    settings = settings_of("run", "--tls-cert", "/c", "--tls-key", "/k", "--tls-client-ca", "/a")
+
+    assert settings.tls == TlsConfig(Path("/c"), Path("/k"), Path("/a"))
+
+
 WRONG_USAGE = {
     ("run", "--prom", "localhost:9090"): "the scheme is missing; write http://localhost:9090",
     ("run", "--webaddr", "nowhere"): "'nowhere' is not an address to listen on",
     ("run", "--interval", "0"): "0.0 is not in the range x>=0.1",
     ("run", "--prom-header", "s3cret"): "it is to be written as 'NAME: VALUE'",
     ("run", "--prom-cert-file", "/c"): "needs the client key file too",
+    ("run", "--tls-cert", "/c"): "--tls-cert and --tls-key go together",
+    ("run", "--tls-client-ca", "/c"): "--tls-client-ca needs both",
     ("fly",): "No such command 'fly'",
     ("why",): "Missing argument 'NODE'",
 }

@@ -48,7 +48,8 @@ def select(
     """Apply ``max_releases`` over all, then ``max_marked`` in every pool, hottest first.
 
     ``eligible``: the nodes that may be marked (no conflict stands on them). ``marked``: the names
-    that carry the mark now. A mark that may not go yet goes on counting under the cap.
+    that carry the mark now. Each of these counts under the cap, those too that are to go: a place
+    is free when its mark is seen to be gone, for a write may fail.
     """
     pools: dict[str, list[str]] = defaultdict(list)
     for node in eligible:
@@ -63,10 +64,9 @@ def select(
     result: set[str] = set()
     withheld: dict[str, str] = {}
     for pool, names in pools.items():
-        staying = [
-            name for name in names if name in incumbents and (name in granted[pool] or name in kept)
-        ]
-        free = max(0, caps[pool] - len(staying))
+        present = [name for name in names if name in incumbents]
+        staying = [name for name in present if name in granted[pool] or name in kept]
+        free = max(0, caps[pool] - len(present))
         arriving = [name for name in granted[pool] if name not in incumbents]
         result.update(staying, arriving[:free])
         for name in names:
@@ -78,7 +78,7 @@ def select(
     capped = frozenset(
         pool
         for pool, names in pools.items()
-        if any(verdicts[name].pressured and name not in result for name in names)
+        if sum(verdicts[name].pressured for name in names) > caps[pool]
     )
     return Selection(frozenset(result), withheld, capped)
 

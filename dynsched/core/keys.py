@@ -31,6 +31,7 @@ FIELD_MANAGER: Final = "dynsched"
 
 REASON_PRESSURED: Final = "Pressured"
 REASON_RELIEVED: Final = "Relieved"
+REASON_REPAIRED: Final = "MarkRepaired"
 REASON_CONFLICT: Final = "MarkConflict"
 REASON_CLUSTER_HOT: Final = "ClusterHot"
 REASON_RULES_RELOADED: Final = "RulesReloaded"

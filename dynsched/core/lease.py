@@ -3,16 +3,28 @@
 The rules are those of client-go's ``leaderelection``: a holder renews; whoever sees no renewal
 for the lease's duration *by its own clock, since it saw the last one* may take it. Clocks of two
 machines are never compared.
+
+Stricter than there: only what a holder itself leaves behind on its way out is free at once. A
+Lease that a person has emptied, shortened or deleted under its holder is waited for in full, since
+that holder may still be writing.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from dynsched.core.evidence import format_time
+
+CLOCK_ERROR: Final = 0.1
+"""By how much a clock may run fast or slow, as a share, before two could write at a time."""
+
+_GIVEN_UP: Final = 1
+"""Seconds that a Lease without a holder is for when its holder let go of it, as client-go has it;
+the API server wants more than 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +37,8 @@ class LeaseTimes:
     takes.
 
     A holder whose clock is 10 % slow against one whose clock is 10 % fast never writes together
-    with it while ``(write_for + write_timeout) / 0.9 <= duration / 1.1``.
+    with it while ``(write_for + write_timeout) / 0.9 <= duration / 1.1``; other times are a
+    ValueError.
     """
 
     duration: float = 15.0
@@ -33,80 +46,145 @@ class LeaseTimes:
     write_for: float = 7.0
     write_timeout: float = 5.0
 
+    def __post_init__(self) -> None:
+        last_write = (self.write_for + self.write_timeout) / (1 - CLOCK_ERROR)
+        first_of_another = self.duration / (1 + CLOCK_ERROR)
+        if last_write > first_of_another:
+            raise ValueError(
+                f"a holder may write for {last_write:g} s after its last renewal, "
+                f"another for the first time after {first_of_another:g} s"
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A Lease as the API server has it, and when (own clock) this state of it was first seen."""
+    """A Lease as the API server has it, and when (own clock) this state of it was first seen.
+
+    ``resource_version`` is empty while it is not known whether it is there, or after it was deleted
+    under its holder. ``released``: the holder let go of it.
+    """
 
     holder: str
+    released: bool
     duration: float
     transitions: int
     resource_version: str
     body: Mapping[str, Any]
     seen_at: float
 
+    def free_in(self, now: float) -> float:
+        """Seconds until anybody may take it; below 0 when that is so already."""
+        return -math.inf if self.released else self.seen_at + self.duration - now
+
     def is_free(self, now: float) -> bool:
         """Whether anybody may take it."""
-        return not self.holder or now - self.seen_at > self.duration
+        return self.free_in(now) < 0
 
 
-def read_lease(body: Mapping[str, Any], previous: Lease | None, now: float) -> Lease:
-    """A Lease from its JSON. ``now`` is on a clock that never stops or steps.
+def read_lease(
+    body: Mapping[str, Any], previous: Lease | None, now: float, *, least: float
+) -> Lease:
+    """A Lease from its JSON. ``now`` is on a clock that never stops or steps. It is taken to hold
+    for ``least`` seconds at least, whatever it says.
 
-    Odd content (written by hand) is taken as held for the default duration: never as free.
+    Odd content (written by hand) is taken as held: never as free.
     """
-    spec = body.get("spec")
-    spec = spec if isinstance(spec, Mapping) else {}
-    version = str(body.get("metadata", {}).get("resourceVersion", ""))
-    duration = spec.get("leaseDurationSeconds")
-    transitions = spec.get("leaseTransitions")
+    spec = _spec(body)
+    metadata = body.get("metadata")
+    version = metadata.get("resourceVersion") if isinstance(metadata, Mapping) else None
     seen = Lease(
         holder=str(spec.get("holderIdentity") or ""),
-        duration=float(duration) if isinstance(duration, int) else LeaseTimes().duration,
-        transitions=transitions if isinstance(transitions, int) else 0,
-        resource_version=version,
+        released=is_released(body),
+        duration=max(float(_whole(spec.get("leaseDurationSeconds"))), least),
+        transitions=_whole(spec.get("leaseTransitions")),
+        resource_version=str(version or ""),
         body=body,
         seen_at=now,
     )
-    if previous is not None and previous.resource_version == version:
+    if previous is not None and previous.resource_version == seen.resource_version:
         return replace(seen, seen_at=previous.seen_at)
     return seen
+
+
+def deleted(previous: Lease | None, now: float) -> Lease | None:
+    """What is known of a Lease that is not there. One that was seen to be held counts as held
+    until it would have run out; None when it may be created at once.
+    """
+    if previous is None or previous.is_free(now):
+        return None
+    return replace(previous, resource_version="", body={})
+
+
+def contested(now: float, *, least: float) -> Lease:
+    """What is known of a Lease that changed under our hands: somebody may hold it from now on."""
+    return Lease(
+        holder="",
+        released=False,
+        duration=least,
+        transitions=0,
+        resource_version="",
+        body={},
+        seen_at=now,
+    )
 
 
 def held_by(
     identity: str, previous: Lease | None, times: LeaseTimes, wall: float
 ) -> dict[str, Any]:
     """The ``spec`` with which ``identity`` takes or renews the Lease. ``wall`` in Unix seconds."""
-    spec = dict(previous.body.get("spec") or {}) if previous else {}
+    spec = dict(_spec(previous.body)) if previous else {}
+    time = _micro_time(_micros(wall))
+    if time == spec.get("renewTime"):
+        # The API server stores nothing where nothing differs: others would see no renewal.
+        time = _micro_time(_micros(wall) + 1)
     if previous is None or previous.holder != identity:
-        spec["acquireTime"] = _micro_time(wall)
+        spec["acquireTime"] = time
         spec["leaseTransitions"] = previous.transitions + 1 if previous else 0
     spec["holderIdentity"] = identity
-    spec["leaseDurationSeconds"] = round(times.duration)
-    spec["renewTime"] = _micro_time(wall)
+    spec["leaseDurationSeconds"] = math.ceil(times.duration)
+    spec["renewTime"] = time
     return spec
 
 
 def given_up(previous: Lease, wall: float) -> dict[str, Any]:
     """The ``spec`` with which the holder lets go, so that another need not wait."""
-    spec = dict(previous.body.get("spec") or {})
+    spec = dict(_spec(previous.body))
     spec["holderIdentity"] = ""
-    spec["leaseDurationSeconds"] = 1
-    spec["renewTime"] = _micro_time(wall)
+    spec["leaseDurationSeconds"] = _GIVEN_UP
+    spec["renewTime"] = _micro_time(_micros(wall))
     return spec
+
+
+def is_released(body: Mapping[str, Any]) -> bool:
+    """Whether its holder let go of it, and nobody took it since."""
+    spec = _spec(body)
+    return not spec.get("holderIdentity") and spec.get("leaseDurationSeconds") == _GIVEN_UP
 
 
 def renewed_at(body: Mapping[str, Any]) -> float | None:
     """When the Lease says that it was last renewed (Unix seconds); None when it does not."""
-    spec = body.get("spec")
-    text = spec.get("renewTime") if isinstance(spec, Mapping) else None
     try:
-        return datetime.fromisoformat(str(text)).timestamp()
+        renewed = datetime.fromisoformat(str(_spec(body).get("renewTime")))
     except ValueError:
         return None
+    return renewed.timestamp() if renewed.tzinfo else None
 
 
-def _micro_time(wall: float) -> str:
+def _spec(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    spec = body.get("spec")
+    return spec if isinstance(spec, Mapping) else {}
+
+
+def _whole(value: object) -> int:
+    """A number as Kubernetes writes one; 0 for anything else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+
+def _micros(wall: float) -> int:
+    return round(wall * 1_000_000)
+
+
+def _micro_time(micros: int) -> str:
     """Kubernetes's MicroTime: exactly six digits after the seconds."""
-    seconds, micros = divmod(round(wall * 1_000_000), 1_000_000)
-    return format_time(seconds).replace("Z", f".{micros:06d}Z")
+    seconds, rest = divmod(micros, 1_000_000)
+    return format_time(seconds).replace("Z", f".{rest:06d}Z")

@@ -73,13 +73,15 @@ def plan(
     """The patches after which exactly the ``wanted`` nodes carry the mark.
 
     A node on which somebody else's label or taint holds our place is never marked; what is ours
-    on it is taken back. Planning again on the result gives nothing.
+    on it is taken back. One that is wanted only because its release has to wait is not marked
+    anew, should its mark be gone. Planning again on the result gives nothing.
     """
     mark = rule_set.mark
     patches = []
     for node in nodes:
         observed = observe(node, mark)
-        if node.name in wanted and observed.conflict is None:
+        stays = node.name in wanted and (observed.marked or verdicts[node.name].pressured)
+        if stays and observed.conflict is None:
             patch = _put(node, observed, verdicts[node.name], rule_set)
         else:
             verdict = verdicts.get(node.name) if is_eligible(node, rule_set.nodes) else None
@@ -120,6 +122,21 @@ def _take_back(node: Node, observed: Observed, mark: Mark, reason: str) -> NodeP
     if observed.evidence is not None:
         edit.annotations[keys.EVIDENCE_ANNOTATION] = None
     return edit.patch(Action.RELEASE, reason)
+
+
+def is_done(patch: NodePatch, node: Node) -> bool:
+    """Whether the node is as the patch would make it."""
+    metadata = patch.body["metadata"]
+    taints = patch.body["spec"]["taints"] if "spec" in patch.body else node.taints
+    return (
+        _has(node.labels, metadata.get("labels", {}))
+        and _has(node.annotations, metadata.get("annotations", {}))
+        and list(taints or ()) == list(node.taints)
+    )
+
+
+def _has(present: Mapping[str, str], changes: Mapping[str, str | None]) -> bool:
+    return all(present.get(key) == value for key, value in changes.items())
 
 
 def describe(verdict: Verdict, rule_set: RuleSet) -> str:

@@ -61,15 +61,28 @@ def replay(
             if history is not None:
                 samples = _last_between(history, now - step, now)
                 observations[rule.name] = Observation(match_samples(rule, samples, index)[0])
-        evaluated = evaluate(rule_set, observations, nodes, alerts, now).alerts
-        # Where the past cannot be had, the marks are adopted now: they did not grow stale in a
-        # time of which nothing is known.
         adopted = begin(rule_set, nodes, now)
+        evaluated = evaluate(rule_set, observations, nodes, _unaged(alerts, adopted), now).alerts
+        # Where the past cannot be had, the marks are adopted now.
         alerts = {
             name: evaluated[name] if name in observations else adopted.get(name, {})
             for name in evaluated
         }
     return alerts
+
+
+def _unaged(alerts: Alerts, adopted: Alerts) -> Alerts:
+    """``alerts``; of these, those that were adopted and have had no good reading since are adopted
+    once more: they do not grow stale in a time of which nothing is known.
+    """
+    if not adopted:
+        return alerts
+    return {
+        rule: {
+            name: adopted[rule][name] if alert.adopted else alert for name, alert in by_node.items()
+        }
+        for rule, by_node in alerts.items()
+    }
 
 
 def _last_between(history: Sequence[Series], since: float, until: float) -> list[Sample]:

@@ -30,6 +30,11 @@ from dynsched.core.selector import Selector, parse_selector
 
 T = TypeVar("T")
 
+BIND_BURST: Final = "bind-burst"
+"""The name of the rule that ``guard.bind_burst`` stands for: over so many pods it fires."""
+BOUND_PODS: Final = "bound-pods"
+"""Its source, which no rule of the file can name."""
+
 _COMPARE: Final[Mapping[str, Callable[[float, float], bool]]] = {
     ">": operator.gt,
     ">=": operator.ge,
@@ -126,6 +131,7 @@ class Rule(_Model):
     hold_duration: Duration = Field(default=0.0, alias="for")
     keep_firing_for: Duration = 0.0
     node_label: Text | None = None
+    full_at: Annotated[Number, Field(gt=0)] | None = None
     stale_after: PositiveDuration | None = None
     on_stale: Literal["release", "hold"] | None = None
 
@@ -138,7 +144,8 @@ class Rule(_Model):
         needed = "expr" if source == "prometheus" else "resource"
         if value is None and info.field_name == needed:
             raise problem(f"is missing: a rule of source {source} needs it")
-        if value is not None and info.field_name != needed:
+        # `resource` beside `expr` tells which requests of just-bound pods add to the value.
+        if value is not None and needed not in (info.field_name, "expr"):
             raise problem(f"has no meaning for source {source}; use {needed}")
         return value
 
@@ -175,6 +182,12 @@ class Rule(_Model):
         return (distance if self.op in (">", ">=") else -distance) / (abs(self.threshold) or 1.0)
 
 
+def _burst_rule(pods: int) -> Rule:
+    limit = float(pods)
+    plain = Rule(name=BIND_BURST, expr=BOUND_PODS, threshold=limit)
+    return plain.model_copy(update={"source": BOUND_PODS, "expr": None})
+
+
 class MarkRules(_Model):
     """The ``mark`` section."""
 
@@ -200,12 +213,22 @@ class NodeRules(_Model):
     include_control_plane: Annotated[bool, Field(strict=True)] = False
 
 
+class BindBurst(_Model):
+    """So many pods bound to one node within the window put it under pressure."""
+
+    pods: Annotated[int, Field(strict=True, gt=0)]
+    window: PositiveDuration = 60.0
+
+
 class GuardRules(_Model):
-    """The ``guard`` section: how many nodes may be marked, and released in one tick."""
+    """The ``guard`` section: how many nodes may be marked, and released in one tick; and an early
+    mark for nodes that take many pods at once.
+    """
 
     max_marked: NodeLimit = Limit(0.5, is_share=True)
     pool_label: Text | None = None
     max_releases: NodeLimit = Limit(0.25, is_share=True)
+    bind_burst: BindBurst | None = None
 
 
 class Profile(_Model):
@@ -236,10 +259,15 @@ class RuleSet(_Model):
 
     @field_validator("rules")
     @classmethod
-    def _not_empty(cls, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+    def _not_empty(cls, rules: tuple[Rule, ...], info: ValidationInfo) -> tuple[Rule, ...]:
         if not rules:
             raise problem("is empty: there must be at least one rule")
-        return rules
+        guard = info.data.get("guard")
+        if guard is None or guard.bind_burst is None:
+            return rules
+        if any(rule.name == BIND_BURST for rule in rules):
+            raise problem(f"{BIND_BURST!r} is the name of the rule that guard.bind_burst makes")
+        return (*rules, _burst_rule(guard.bind_burst.pods))
 
     @property
     def mark(self) -> Mark:
@@ -298,7 +326,16 @@ def parse_rules(data: object) -> RuleSet:
 
 
 def _known_keys() -> frozenset[str]:
-    models = (RuleSet, MarkRules, NodeRules, GuardRules, Rule, ExtenderRules, Profile)
+    models = (
+        RuleSet,
+        MarkRules,
+        NodeRules,
+        GuardRules,
+        BindBurst,
+        Rule,
+        ExtenderRules,
+        Profile,
+    )
     return frozenset(
         field.alias or name for model in models for name, field in model.model_fields.items()
     )

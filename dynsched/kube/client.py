@@ -6,7 +6,7 @@ in `dynsched.kube.operator`), events create, patch.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote
@@ -69,11 +69,19 @@ class KubeClient:
     """The calls, by name. Made inside a running event loop; closed with `close`.
 
     Every method raises ClusterError (or ForbiddenError, SetupError, ...) with one line for a
-    person, after bounded retries, within seconds.
+    person, after bounded retries, within seconds. ``may_write`` is asked right before a node's
+    patch is sent, for much can happen while one waits for its turn.
     """
 
-    def __init__(self, config: KubeConfig, *, in_flight: int = IN_FLIGHT) -> None:
+    def __init__(
+        self,
+        config: KubeConfig,
+        *,
+        in_flight: int = IN_FLIGHT,
+        may_write: Callable[[], bool] = lambda: True,
+    ) -> None:
         self.api = KubeApi(config, in_flight=in_flight)
+        self._may_write = may_write
 
     @property
     def config(self) -> KubeConfig:
@@ -106,6 +114,7 @@ class KubeClient:
             body=dict(patch.body),
             headers=_MERGE_PATCH,
             resend=bool((patch.body.get("metadata") or {}).get("resourceVersion")),
+            only_if=self._may_write,
         )
         return _node(call, answer)
 

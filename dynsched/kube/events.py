@@ -36,7 +36,7 @@ RATE: Final = 20.0
 BURST: Final = 100
 """Events that may go out at once after a quiet time."""
 
-FLUSH: Final = 2.0
+FLUSH: Final = 1.0
 """Seconds that `NodeEvents.close` waits for what is queued."""
 
 _MESSAGE_BYTES: Final = 1024

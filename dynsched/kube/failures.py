@@ -28,13 +28,17 @@ class SetupError(ClusterError):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call, as RBAC names it (``verb`` ``resource``) and as HTTP does."""
+    """One call, as RBAC names it (``verb`` ``resource``) and as HTTP does.
+
+    ``namespace``: the one whose Role allows it; empty for what the ClusterRole does.
+    """
 
     verb: str
     resource: str
     method: str
     path: str
     name: str = ""
+    namespace: str = ""
 
     def __str__(self) -> str:
         return f"{self.verb} {self.resource}" + (f" {self.name}" if self.name else "")
@@ -112,11 +116,13 @@ def forbidden(call: Call, server: str, said: str) -> ForbiddenError:
         return ForbiddenError(f"cannot {call}: {server} refused: {said}")
     user = _USER.search(said)
     who = f" --as={user.group(1)}" if user else ""
+    where = f" -n {call.namespace}" if call.namespace else ""
+    role = f"Role in namespace {call.namespace}" if call.namespace else "ClusterRole"
     return ForbiddenError(
         f"may not {call.verb} {call.resource}: {server} answered 403"
         + (f": {said}" if said else "")
-        + f"; check with `kubectl auth can-i {call.verb} {call.resource}{who}`, "
-        "grant with `kubectl apply -k manifests/base` (its ClusterRole)"
+        + f"; check with `kubectl auth can-i {call.verb} {call.resource}{where}{who}`, "
+        f"grant with `kubectl apply -k manifests/base` (its {role})"
     )
 
 

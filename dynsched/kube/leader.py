@@ -6,38 +6,38 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
 from collections.abc import Callable, Mapping
-from http import HTTPStatus
 from typing import Any, Final
-from urllib.parse import quote
 
 from dynsched.core.errors import ClusterError, ConflictError, NodeGoneError
-from dynsched.core.lease import Lease, LeaseTimes, given_up, held_by, read_lease, renewed_at
+from dynsched.core.lease import Lease, LeaseTimes, contested, deleted, given_up, held_by, read_lease
 from dynsched.kube.events import Subject
-from dynsched.kube.failures import Call
+from dynsched.kube.leases import API_VERSION, LEASE_NAME, Leases
 from dynsched.kube.transport import KubeApi, jittered
 
 logger = logging.getLogger(__name__)
 
-LEASE_NAME: Final = "dynsched"
-CALL_TIMEOUT: Final = 3.0
+# A machine that sleeps must not wake up as a leader that it no longer is. Linux's monotonic clock
+# stops meanwhile; macOS's does not, and there it is the only one.
+_CLOCK: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def boot_time() -> float:
-    """Seconds since boot, those of a suspended machine included: a monotonic clock that stops
-    while the machine sleeps would wake up as a leader that it no longer is.
-    """
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+    """Seconds since boot, those of a suspended machine included; never set by anybody."""
+    return time.clock_gettime(_CLOCK)
 
 
 class SoleWriter:
-    """For a process that is the only one by the user's word. Satisfies ``loop.Leadership``."""
+    """For a process that takes part in no election: it is the only one by the user's word, or it
+    writes nothing. Satisfies ``loop.Leadership``.
+    """
 
-    may_write = True
     leader: str | None = None
     error: str | None = None
+
+    def __init__(self, *, may_write: bool = True) -> None:
+        self.may_write = may_write
 
 
 class Elector:
@@ -58,7 +58,7 @@ class Elector:
         clock: Callable[[], float] = boot_time,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self._api = api
+        self._leases = Leases(api, namespace)
         self._namespace = namespace
         self._identity = identity
         self._times = times or LeaseTimes()
@@ -67,6 +67,7 @@ class Elector:
         self._lease: Lease | None = None
         self._renewed_at: float | None = None
         self._error: str | None = None
+        self._told_to_lead = False
 
     @property
     def may_write(self) -> bool:
@@ -81,15 +82,15 @@ class Elector:
         """The holder's identity as last seen; None when nobody holds it or nothing is known."""
         if self._lease is None or self._lease.is_free(self._clock()):
             return None
-        return self._lease.holder
+        return self._lease.holder or None
 
     @property
     def lease(self) -> Subject | None:
-        """The Lease, as the subject of Events about dynsched itself; None before it was seen."""
-        if self._lease is None:
+        """The Lease, as the subject of Events about dynsched itself; None while none is known."""
+        if self._lease is None or not self._lease.resource_version:
             return None
         uid = str(self._lease.body["metadata"].get("uid", ""))
-        return Subject("Lease", LEASE_NAME, uid, "coordination.k8s.io/v1", self._namespace)
+        return Subject("Lease", LEASE_NAME, uid, API_VERSION, self._namespace)
 
     @property
     def error(self) -> str | None:
@@ -104,52 +105,69 @@ class Elector:
     async def run(self, stop: asyncio.Event) -> None:
         """Take or renew the Lease, again and again; let go of it at the end.
 
-        The caller sees to it that no write is under way any more when it sets ``stop``.
+        The caller sees to it that no write is under way any more when it sets ``stop``. Where this
+        is cancelled instead, nobody can know that: the Lease is left to run out.
         """
         try:
             while not stop.is_set():
                 await self._attempt()
-                try:
-                    async with asyncio.timeout(jittered(self._times.renew_every)):
-                        await stop.wait()
-                except TimeoutError:
-                    continue
-        finally:
+                await self._pause(stop)
             await self._let_go()
+        finally:
+            self._renewed_at = None
 
     async def _attempt(self) -> None:
-        led = self.may_write
         try:
             await self._take_or_renew()
-        except (ConflictError, NodeGoneError):
-            # Somebody was faster, or deleted it; the next look shows.
-            self._lease, self._renewed_at = None, None
         except ClusterError as error:
             if str(error) != self._error:
                 logger.warning("leader election: %s", error)
             self._error = str(error)
         else:
             self._error = None
-        if led is not self.may_write:
+        if self.may_write is not self._told_to_lead:
+            self._told_to_lead = self.may_write
             logger.info(
                 "%s the Lease %s/%s as %s",
-                "hold" if self.may_write else "lost",
+                "hold" if self.may_write else "no longer hold",
                 self._namespace,
                 LEASE_NAME,
                 self._identity,
             )
 
+    async def _pause(self, stop: asyncio.Event) -> None:
+        """Until the next attempt is due: at once when another's Lease runs out."""
+        pause = jittered(self._times.renew_every)
+        if self._lease is not None and not self._is_ours(self._lease):
+            left = self._lease.free_in(self._clock())
+            pause = min(pause, left + 0.01) if left >= 0 else pause
+        try:
+            async with asyncio.timeout(pause):
+                await stop.wait()
+        except TimeoutError:
+            return
+
     async def _take_or_renew(self) -> None:
+        try:
+            await self._try()
+        except (ConflictError, NodeGoneError):
+            # Somebody was faster, deleted or edited it; or it was ourselves, and the answer lost.
+            self._lease = contested(self._clock(), least=self._times.duration)
+            self._renewed_at = None
+            await self._try()
+
+    async def _try(self) -> None:
         if not self._is_ours(self._lease):
             self._renewed_at = None
-            self._lease = await self._read()
+            self._lease = await self._look()
             if self._lease is not None and not (
                 self._is_ours(self._lease) or self._lease.is_free(self._clock())
             ):
                 return
+        # The time before it is sent: others may see this renewal any time from now on.
         sent_at = self._clock()
         spec = held_by(self._identity, self._lease, self._times, self._wall())
-        self._lease = await self._write(spec)
+        self._lease = await self._write(self._lease, spec)
         self._renewed_at = sent_at
 
     def _is_ours(self, lease: Lease | None) -> bool:
@@ -157,61 +175,28 @@ class Elector:
 
     async def _let_go(self) -> None:
         self._renewed_at = None
-        if not self._is_ours(self._lease) or self._lease is None:
-            return
         try:
-            await self._write(given_up(self._lease, self._wall()))
+            try:
+                await self._give_up()
+            except (ConflictError, NodeGoneError):  # the answer to our last renewal was lost
+                self._lease = await self._look()
+                await self._give_up()
         except ClusterError as error:
             logger.info("the Lease is left to run out: %s", error)
 
-    async def _read(self) -> Lease | None:
-        call = self._call("get", "GET")
-        answer = await self._api.call(call, accept=[HTTPStatus.NOT_FOUND], timeout=CALL_TIMEOUT)
-        if answer.status == HTTPStatus.NOT_FOUND:
-            return None
-        return read_lease(answer.body, self._lease, self._clock())
+    async def _give_up(self) -> None:
+        if self._lease is not None and self._is_ours(self._lease):
+            await self._write(self._lease, given_up(self._lease, self._wall()))
+            logger.info("let go of the Lease %s/%s", self._namespace, LEASE_NAME)
+        self._lease = None
 
-    async def _write(self, spec: Mapping[str, Any]) -> Lease:
-        """Create the Lease, or replace the state of it that was seen. ConflictError otherwise."""
-        if self._lease is None:
-            call = self._call("create", "POST")
-            metadata: Mapping[str, Any] = {"name": LEASE_NAME, "namespace": self._namespace}
-        else:
-            call = self._call("update", "PUT")
-            metadata = self._lease.body["metadata"]
-        answer = await self._api.call(
-            call,
-            body={
-                "apiVersion": "coordination.k8s.io/v1",
-                "kind": "Lease",
-                "metadata": metadata,
-                "spec": spec,
-            },
-            resend=False,  # whether the first one arrived is not known; the next look shows it
-            timeout=CALL_TIMEOUT,
-        )
-        return read_lease(answer.body, None, self._clock())
+    async def _look(self) -> Lease | None:
+        body = await self._leases.read()
+        now = self._clock()
+        if body is None:
+            return deleted(self._lease, now)
+        return read_lease(body, self._lease, now, least=self._times.duration)
 
-    def _call(self, verb: str, method: str) -> Call:
-        return _call(self._namespace, verb, method)
-
-
-async def lease_age(api: KubeApi, namespace: str, wall: float) -> float | None:
-    """Seconds since the Lease was last renewed, by the holder's clock against ours; None when
-    there is no Lease. One that was let go of counts from then; one without a time is infinitely
-    old.
-    """
-    answer = await api.call(
-        _call(namespace, "get", "GET"), accept=[HTTPStatus.NOT_FOUND], timeout=CALL_TIMEOUT
-    )
-    if answer.status == HTTPStatus.NOT_FOUND:
-        return None
-    renewed = renewed_at(answer.body)
-    return math.inf if renewed is None else wall - renewed
-
-
-def _call(namespace: str, verb: str, method: str) -> Call:
-    path = f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace, safe='')}/leases"
-    if verb == "create":
-        return Call(verb, "leases", method, path)
-    return Call(verb, "leases", method, f"{path}/{LEASE_NAME}", LEASE_NAME)
+    async def _write(self, seen: Lease | None, spec: Mapping[str, Any]) -> Lease:
+        body = await self._leases.write(seen, spec)
+        return read_lease(body, None, self._clock(), least=self._times.duration)

@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import socket
 import time
-from collections.abc import Collection, Mapping
+import uuid
+from collections.abc import Callable, Collection, Mapping
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
@@ -26,7 +28,11 @@ from dynsched.kube.failures import Call, SetupError
 
 logger = logging.getLogger(__name__)
 
-USER_AGENT: Final = f"dynsched/{__version__}"
+IDENTITY: Final = f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"
+"""This process, as the holder of the Lease and in the API server's audit log; unique even when a
+pod's container starts again under the same name."""
+
+USER_AGENT: Final = f"dynsched/{__version__} ({IDENTITY})"
 
 IN_FLIGHT: Final = 20
 """Calls at once. More does not make 1,000 patches faster, and crowds others out of the server."""
@@ -141,13 +147,15 @@ class KubeApi:
         resend: bool = True,
         shape: Any = Any,
         timeout: float = TIMEOUT,  # noqa: ASYNC109 - of one HTTP exchange
+        only_if: Callable[[], bool] | None = None,
     ) -> Answer:
         """Send, and again after a 429, a 401 that a new login may cure and, where ``resend`` says
         that twice does no harm, a 5xx or a lost connection (never after a timeout).
 
         Statuses in ``accept`` are answers like 2xx; all others raise. ``shape`` is the msgspec
         type to decode a 2xx answer to: what it does not name costs no memory. ``timeout`` is in
-        seconds.
+        seconds. ``only_if`` is asked right before each sending, after all waits; when it says no,
+        nothing is sent and this raises ClusterError.
         Raises ClusterError, or its subclass for the status: see `dynsched.kube.failures`.
         """
         for attempt in range(1, ATTEMPTS + 1):
@@ -156,7 +164,7 @@ class KubeApi:
                 async with self._slots:
                     # Inside the slot: what waited in line must see what befell those before it.
                     began = await self._gate.passed(call)
-                    raw = await self._send(call, query, body, headers, timeout)
+                    raw = await self._send(call, query, body, headers, timeout, only_if=only_if)
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 failure = failures.from_exception(call, self.config.server, error, timeout)
                 hopeless = isinstance(failure, SetupError) or isinstance(error, TimeoutError)
@@ -180,6 +188,8 @@ class KubeApi:
         body: Mapping[str, Any] | None,
         headers: Mapping[str, str] | None,
         timeout: float,  # noqa: ASYNC109 - of one HTTP exchange
+        *,
+        only_if: Callable[[], bool] | None,
     ) -> _Raw:
         await self._login_when_due()
         authorization = self.config.authorization
@@ -191,6 +201,8 @@ class KubeApi:
             body=body,
             auth_settings=["BearerToken"],
         )
+        if only_if is not None and not only_if():
+            raise ClusterError(f"cannot {call}: not sent, for this replica does not lead any more")
         response = await self._client.call_api(
             method,
             url,

@@ -6,6 +6,7 @@
 
 It speaks plain HTTP, keeps everything in memory, records what was asked (``server.requests``) and
 fails on order (``server.faults``, ``down()`` and ``up()``, ``drop_watches()``, ``compact()``).
+What metrics-server would measure is set in ``server.metrics``.
 Start it and touch its objects in one and the same event loop's thread.
 
 What the real server does otherwise is a bug here: the tests run against both.
@@ -30,10 +31,11 @@ from aiohttp import web
 
 from dynsched.sim import discovery, rest, routes, status
 from dynsched.sim.faults import Fault, Faults, Kind
+from dynsched.sim.metrics import ROOT, NodeMetrics
 from dynsched.sim.objects import Objects
 from dynsched.sim.record import RequestLog, RequestRecord
 from dynsched.sim.render import encode
-from dynsched.sim.resources import named
+from dynsched.sim.resources import NODE_METRICS, named
 from dynsched.sim.store import HISTORY, Store
 from dynsched.sim.watch import BOOKMARK_INTERVAL, Watches
 
@@ -78,6 +80,7 @@ class ApiServer:
         self.objects = Objects(self.store)
         self.requests = RequestLog()
         self.faults = Faults()
+        self.metrics = NodeMetrics()
         self._watches = Watches(self.store, bookmark_interval=bookmark_interval)
         self._rest = rest.Rest(self.objects, self._watches)
         self._http: web.Server | None = None
@@ -193,6 +196,8 @@ class ApiServer:
                 record.name, record.subresource = target.name, target.subresource
                 record.verb = routes.verb_of(request.method, target, request.query)
                 record.name = record.name or _named_in(body)
+            elif request.path.rstrip("/") == ROOT:
+                record.resource, record.verb = NODE_METRICS.qualified_plural, "list"
             response = await self._answer(request, record, target, body)
         except status.ApiError as error:
             response = rest.refuse(error)
@@ -231,7 +236,7 @@ class ApiServer:
     ) -> web.StreamResponse:
         self._authenticate(request)
         if target is None:
-            return _about(request)
+            return self._about(request, record)
         resource = target.resource
         subject = f"{resource.plural}/{target.subresource}".rstrip("/")
         if (record.verb, subject) in self.forbidden:
@@ -240,6 +245,22 @@ class ApiServer:
             record.status = 200  # it has answered, for as long as it streams
         call = rest.Call(request, target, record.verb, request.query, body)
         return await self._rest.answer(call)
+
+    def _about(self, request: web.BaseRequest, record: RequestRecord) -> web.Response:
+        """Health, discovery and metrics; everything else is no path of this server."""
+        if request.path.rstrip("/") in _HEALTH:
+            return web.Response(text="ok")
+        if (record.verb, record.resource) in self.forbidden:
+            raise status.forbidden(NODE_METRICS, "", "", self.user, record.verb)
+        measured = self.metrics.answer(request.path, request.query)
+        if measured is not None:
+            return rest.respond(encode(measured))
+        accept = request.headers.get("Accept", "")
+        found = discovery.document(request.path, accept, metrics=self.metrics.served)
+        if found is None:
+            return web.Response(text="404 page not found\n", status=404)
+        body, media_type = found
+        return web.Response(body=body, headers={"Content-Type": media_type})
 
     def _authenticate(self, request: web.BaseRequest) -> None:
         if self.token is None or request.path in _HEALTH:
@@ -255,17 +276,6 @@ def _named_in(body: bytes) -> str:
         return msgspec.json.decode(body, type=_Posted).metadata.name
     except msgspec.DecodeError:
         return ""
-
-
-def _about(request: web.BaseRequest) -> web.Response:
-    """Health and discovery; everything else is no path of this server."""
-    if request.path.rstrip("/") in _HEALTH:
-        return web.Response(text="ok")
-    found = discovery.document(request.path, request.headers.get("Accept", ""))
-    if found is None:
-        return web.Response(text="404 page not found\n", status=404)
-    body, media_type = found
-    return web.Response(body=body, headers={"Content-Type": media_type})
 
 
 def _fail(request: web.BaseRequest, fault: Fault) -> web.Response:

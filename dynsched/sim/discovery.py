@@ -24,16 +24,19 @@ _OPENAPI_V2_PROTOBUF: Final = "application/com.github.proto-openapi.spec.v2.v1.0
 _STATUS_VERBS: Final = ("get", "patch", "update")
 
 
-def document(path: str, accept: str) -> tuple[bytes, str] | None:
-    """The discovery document at ``path`` and its media type; None when there is none."""
+def document(path: str, accept: str, *, metrics: bool = False) -> tuple[bytes, str] | None:
+    """The discovery document at ``path`` and its media type; None when there is none.
+
+    ``metrics``: whether metrics.k8s.io is served.
+    """
     path = path.rstrip("/")
     if path == "/openapi/v2" and "protobuf" in accept:
         return _openapi_v2_protobuf(), _OPENAPI_V2_PROTOBUF
     if path in {"/api", "/apis"} and (version := _wants_aggregated(accept)):
         group, _, kind = _AGGREGATED
         media = f"application/json;g={group};v={version};as={kind}"
-        return encode(_aggregated(version, core=path == "/api")), media
-    found = _DOCUMENTS.get(path)
+        return encode(_aggregated(version, core=path == "/api", metrics=metrics)), media
+    found = _DOCUMENTS[metrics].get(path)
     return (encode(found), "application/json") if found is not None else None
 
 
@@ -51,14 +54,14 @@ def _wants_aggregated(accept: str) -> str:
     return ""
 
 
-def _versions() -> dict[tuple[str, str], list[Resource]]:
+def _versions(*, metrics: bool) -> dict[tuple[str, str], list[Resource]]:
     found: dict[tuple[str, str], list[Resource]] = {}
-    for resource in resources.ALL:
+    for resource in (*resources.ALL, resources.NODE_METRICS) if metrics else resources.ALL:
         found.setdefault((resource.group, resource.version), []).append(resource)
     return found
 
 
-def _aggregated(version: str, *, core: bool) -> dict[str, Any]:
+def _aggregated(version: str, *, core: bool, metrics: bool) -> dict[str, Any]:
     items = [
         {
             "metadata": {"name": group} if group else {},
@@ -70,7 +73,7 @@ def _aggregated(version: str, *, core: bool) -> dict[str, Any]:
                 }
             ],
         }
-        for (group, served), found in _versions().items()
+        for (group, served), found in _versions(metrics=metrics).items()
         if (group == "") == core
     ]
     head = {"kind": _AGGREGATED[2], "apiVersion": f"{_AGGREGATED[0]}/{version}", "metadata": {}}
@@ -151,13 +154,13 @@ def _field(number: int, value: bytes) -> bytes:
     return bytes([number << 3 | 2, len(value)]) + value
 
 
-def _documents() -> dict[str, dict[str, Any]]:
+def _documents(*, metrics: bool) -> dict[str, dict[str, Any]]:
     documents: dict[str, dict[str, Any]] = {
         "/version": dict(VERSION),
         "/api": {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []},
     }
     groups, roots = [], {}
-    for (group, version), found in _versions().items():
+    for (group, version), found in _versions(metrics=metrics).items():
         api_version = f"{group}/{version}" if group else version
         root = f"apis/{api_version}" if group else f"api/{api_version}"
         roots[root] = {"serverRelativeURL": f"/openapi/v3/{root}?hash=0"}
@@ -174,4 +177,4 @@ def _documents() -> dict[str, dict[str, Any]]:
     return documents
 
 
-_DOCUMENTS: Final = _documents()
+_DOCUMENTS: Final = {served: _documents(metrics=served) for served in (False, True)}

@@ -30,6 +30,7 @@ class Resource:
     has_status: bool = False
     unconditional_update: bool = True
     """Whether a PUT without a resourceVersion is accepted."""
+    read_only: bool = False
     fields: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: dict(_META_FIELDS))
     stored_as: Resource | None = None
 
@@ -56,6 +57,8 @@ class Resource:
     @property
     def verbs(self) -> tuple[str, ...]:
         """The verbs that discovery advertises."""
+        if self.read_only:
+            return ("get", "list")
         every = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
         # The real server has no deletecollection on namespaces either.
         return tuple(v for v in every if v != "deletecollection" or self.plural != "namespaces")
@@ -147,6 +150,16 @@ LEASES: Final = Resource(
     kind="Lease",
     namespaced=True,
     unconditional_update=False,
+)
+# Served by metrics-server where there is one: see `dynsched.sim.metrics`. Nothing of it is stored.
+NODE_METRICS: Final = Resource(
+    group="metrics.k8s.io",
+    version="v1beta1",
+    plural="nodes",
+    singular="",
+    kind="NodeMetrics",
+    namespaced=False,
+    read_only=True,
 )
 
 ALL: Final = (NODES, NAMESPACES, PODS, EVENTS, EVENTS_V1, LEASES)

@@ -12,8 +12,11 @@ import msgspec
 from aiohttp import hdrs, web
 
 from dynsched.core.model import Snapshot
+from dynsched.web.extender import Extender
+from dynsched.web.extender_http import add_extender
 from dynsched.web.metrics import CONTENT_TYPE
 from dynsched.web.nodes import node_detail
+from dynsched.web.openapi import DOCUMENT
 from dynsched.web.state import Board
 from dynsched.web.status import rules_answer, status_answer
 
@@ -23,13 +26,15 @@ _JSON: Final = "application/json"
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def make_app(board: Board) -> web.Application:
+def make_app(board: Board, extender: Extender | None = None) -> web.Application:
     """The application with all endpoints; the caller serves it (``web.server``)."""
     app = web.Application(middlewares=[_errors_as_json])
     app[_BOARD] = board
     app.on_response_prepare.append(_never_store)
     for path, (handler, _) in ENDPOINTS.items():
         app.router.add_get(path, handler)
+    if extender is not None:
+        add_extender(app, extender)
     return app
 
 
@@ -83,6 +88,10 @@ async def _readyz(request: web.Request) -> web.Response:
     return _text(missing, HTTPStatus.SERVICE_UNAVAILABLE) if missing else _text("ok")
 
 
+async def _openapi(_request: web.Request) -> web.Response:
+    return web.Response(body=DOCUMENT, content_type=_JSON)
+
+
 async def _index(_request: web.Request) -> web.Response:
     rows = "".join(
         f"<li><a href='{escape(path)}'><code>{escape(path)}</code></a> {escape(text)}</li>"
@@ -106,6 +115,7 @@ ENDPOINTS: Final[Mapping[str, tuple[_Handler, str]]] = {
     "/metrics": (_metrics, "metrics of dynsched itself, for Prometheus"),
     "/healthz": (_healthz, "the process answers"),
     "/readyz": (_readyz, "the nodes are listed and one tick is done"),
+    "/openapi.json": (_openapi, "all of these, and the scheduler extender's, as OpenAPI"),
 }
 """Path -> handler, and one line for a person."""
 

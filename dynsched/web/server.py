@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import re
 import socket
+import ssl
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
@@ -56,10 +57,15 @@ def parse_address(text: str) -> Address:
 
 
 class WebServer:
-    """An application, served between ``start`` and ``stop`` (or inside ``async with``)."""
+    """An application, served between ``start`` and ``stop`` (or inside ``async with``); over TLS
+    with a ``context``.
+    """
 
-    def __init__(self, app: web.Application, address: Address) -> None:
+    def __init__(
+        self, app: web.Application, address: Address, context: ssl.SSLContext | None = None
+    ) -> None:
         self._address = address
+        self._context = context
         self._runner = web.AppRunner(
             app,
             handle_signals=False,  # the application's own, in `app`
@@ -72,7 +78,8 @@ class WebServer:
         await self._runner.setup()
         address = self._address
         try:
-            await web.TCPSite(self._runner, address.host, address.port).start()
+            site = web.TCPSite(self._runner, address.host, address.port, ssl_context=self._context)
+            await site.start()
         except OSError as error:
             await self._runner.cleanup()
             raise ListenError(_explain(address, error)) from error
@@ -92,7 +99,8 @@ class WebServer:
         host = self._address.host
         if host in (None, "0.0.0.0", "::"):  # noqa: S104 (compared, not listened on)
             host = "localhost"
-        return f"http://{Address(host, self.port)}"
+        scheme = "https" if self._context else "http"
+        return f"{scheme}://{Address(host, self.port)}"
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -418,6 +418,16 @@ def test_replan() -> None:
     cool_but_marked = decision.replan(node("n1", labels=STATUS))
     assert cool_but_marked is not None
     assert cool_but_marked.action is Action.RELEASE
+
+
+def test_a_mark_that_waited_for_its_release_and_is_gone_is_not_put_again() -> None:
+    rules = rule_set(guard={"max_marked": "100%", "max_releases": 1})
+    cluster = fleet(2)
+    cluster.hot(rules, *cluster.raws)
+    decision = cluster.hot(rules, at=10)
+    assert cluster.marked == "n1"
+    assert decision.replan(node("n1", labels=STATUS)) is not None  # its evidence is put again
+    assert decision.replan(node("n1")) is None
     assert decision.replan(node("unheard-of")) is None
 
 

@@ -1,0 +1,130 @@
+"""The command `dynsched collect`, on its own: ``python -m dynsched.collect_cli`` is the same.
+
+On its own it needs 26 MB instead of the 80 of the whole program, which counts on every node.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from dynsched.collect import (
+    DEFAULT_CGROUP_ROOT,
+    DEFAULT_JOB,
+    Collect,
+    CollectError,
+    collect_once,
+    collect_until_stopped,
+)
+from dynsched.core.durations import parse_duration
+from dynsched.core.memory import MIB
+from dynsched.logs import configure_logging
+
+
+def _seconds(_context: click.Context, _option: click.Parameter, text: str) -> float:
+    try:
+        seconds = parse_duration(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    if seconds < 1:
+        raise click.BadParameter("it must be 1s or longer")
+    return seconds
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--pushgateway",
+    required=True,
+    metavar="URL",
+    envvar="DYNSCHED_PUSHGATEWAY",
+    show_envvar=True,
+    help="Where to push.",
+)
+@click.option("--once", is_flag=True, help="Push once, then end.")
+@click.option(
+    "--interval",
+    default="30s",
+    show_default=True,
+    metavar="DURATION",
+    callback=_seconds,
+    help="Time from one push to the next.",
+)
+@click.option(
+    "--node-name",
+    "node",
+    metavar="NAME",
+    envvar=["DYNSCHED_NODE_NAME", "NODE_NAME"],
+    show_envvar=True,
+    help="The Kubernetes node: the label `node`, and the group's `instance`.",
+)
+@click.option(
+    "--ip",
+    metavar="ADDRESS",
+    envvar=["DYNSCHED_NODE_IP", "NODE_IP"],
+    show_envvar=True,
+    help="The node's address: the label `ip`. Default: the one that leads to the Pushgateway.",
+)
+@click.option(
+    "--job",
+    default=DEFAULT_JOB,
+    show_default=True,
+    metavar="NAME",
+    help="The job to push under.",
+)
+@click.option(
+    "--cgroup-root",
+    type=click.Path(path_type=Path),
+    default=DEFAULT_CGROUP_ROOT,
+    show_default=True,
+    help="Where the node's cgroups are mounted.",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    envvar="DYNSCHED_LOG_FORMAT",
+    show_envvar=True,
+    help="One line an event, for people or for programs.",
+)
+def collect(
+    *,
+    pushgateway: str,
+    once: bool,
+    interval: float,
+    node: str | None,
+    ip: str | None,
+    job: str,
+    cgroup_root: Path,
+    log_format: str,
+) -> None:
+    """Push this node's memory.available, as its kubelet computes it, to a Pushgateway.
+
+    Runs on the node itself, and pushes `k8_node_cgroups_mem_available` in MiB.
+
+    \b
+    Example:
+      dynsched collect --pushgateway http://pushgateway.monitoring:9091 --once
+    """
+    configure_logging(log_format, "info")
+    order = Collect(
+        pushgateway if "://" in pushgateway else f"http://{pushgateway}",
+        ip=ip or None,
+        node=node or None,
+        job=job,
+        interval=interval,
+        cgroup_root=cgroup_root,
+    )
+    if not once:
+        collect_until_stopped(order)
+        return
+    try:
+        memory = collect_once(order)
+    except CollectError as error:
+        raise click.ClickException(str(error)) from error
+    click.echo(f"{memory.available / MIB:.0f} of {memory.capacity / MIB:.0f} MiB available")
+
+
+if __name__ == "__main__":
+    collect(prog_name="dynsched collect")

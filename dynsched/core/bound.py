@@ -1,0 +1,140 @@
+"""Pods that were bound a moment ago, and that no load metric shows yet.
+
+A metric is an average over its window: a node that took ten pods five seconds ago still looks
+cool. Until the window has passed they count by what they request.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple
+
+WINDOW: Final = 60.0
+"""Seconds for which a bound pod counts: the range of most load expressions."""
+
+MOST: Final = 50_000
+"""Pods that are remembered at most; beyond it the oldest are forgotten first."""
+
+LEAST_CPU: Final = 0.1
+LEAST_MEMORY: Final = 200 * 2.0**20
+"""What a container without a request counts (cores, bytes); the scheduler's own defaults."""
+
+PODS_LIMIT: Final = 40.0
+PODS_HALF: Final = 10
+"""However little they request, ``n`` pods count ``40 n / (n + 10)`` points: 3.6 the first, 20 ten
+of them, never as much as 40. Without this a hundred pods of a large node's 0.1 % would all go to
+the one coolest node; with it alone, no number of pods makes a node at 29 % look like one at 70 %.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class BoundPod:
+    """One pod on its node; ``cpu`` in cores, ``memory`` in bytes."""
+
+    uid: str
+    node: str
+    cpu: float = LEAST_CPU
+    memory: float = LEAST_MEMORY
+
+
+class Bound(NamedTuple):
+    """All pods that were bound to one node within the window."""
+
+    pods: int
+    cpu: float
+    memory: float
+
+
+NONE: Final = Bound(0, 0.0, 0.0)
+
+
+class BoundPods:
+    """The pods of the last ``window`` seconds, each counted once by its uid.
+
+    Times are seconds of any one clock that does not go back. ``most`` bounds the memory.
+    """
+
+    def __init__(self, window: float = WINDOW, *, most: int = MOST) -> None:
+        self.window = window
+        self._most = most
+        self._pods: dict[str, tuple[BoundPod, float]] = {}
+        self._order: deque[tuple[float, str]] = deque()
+        self._sums: dict[str, Bound] = {}
+        self._changed: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def add(self, pod: BoundPod, now: float) -> None:
+        """Count ``pod``. One that is known keeps its time, and may correct its requests."""
+        self._expire(now)
+        known, ends = self._pods.get(pod.uid, (None, now + self.window))
+        if known == pod:
+            return
+        if known is None:
+            self._order.append((ends, pod.uid))
+        else:
+            self._count(known, -1)
+        self._pods[pod.uid] = (pod, ends)
+        self._count(pod, 1)
+        while len(self._order) > self._most:
+            self._end(*self._order.popleft())
+
+    def remove(self, uid: str) -> None:
+        """Count this pod no longer: it was deleted."""
+        found = self._pods.pop(uid, None)
+        if found is not None:
+            self._count(found[0], -1)
+
+    def sums(self, now: float) -> Mapping[str, Bound]:
+        """Every node to which pods were bound within the window."""
+        self._expire(now)
+        return self._sums
+
+    def changes(self, now: float) -> Mapping[str, Bound]:
+        """The nodes whose sum changed since this was last asked (by the one who asks)."""
+        self._expire(now)
+        if not self._changed:
+            return {}
+        changed = {node: self._sums.get(node, NONE) for node in self._changed}
+        self._changed.clear()
+        return changed
+
+    def _expire(self, now: float) -> None:
+        order = self._order
+        while order and order[0][0] <= now:
+            self._end(*order.popleft())
+
+    def _end(self, ends: float, uid: str) -> None:
+        found = self._pods.get(uid)
+        if found is not None and found[1] == ends:  # else it was removed, and perhaps came again
+            self.remove(uid)
+
+    def _count(self, pod: BoundPod, sign: int) -> None:
+        pods, cpu, memory = self._sums.get(pod.node, NONE)
+        self._changed.add(pod.node)
+        if pods + sign <= 0:
+            self._sums.pop(pod.node, None)  # exactly nothing, whatever the floats have gathered
+            return
+        self._sums[pod.node] = Bound(pods + sign, cpu + sign * pod.cpu, memory + sign * pod.memory)
+
+
+def points(
+    bound: Bound, allocatable: Mapping[str, float], resource: Literal["cpu", "memory"] | None
+) -> float:
+    """What ``bound`` adds to a node's load, in points (100: all that is allocatable).
+
+    By the resource that the rule measures; where that is not known, by the one of which more is
+    requested.
+    """
+    if not bound.pods:
+        return 0.0
+    by_number = PODS_LIMIT * bound.pods / (bound.pods + PODS_HALF)
+    shares = [
+        100 * requested / allocatable[name]
+        for name, requested in (("cpu", bound.cpu), ("memory", bound.memory))
+        if resource in (None, name) and allocatable.get(name, 0) > 0
+    ]
+    return max(by_number, *shares, 0.0)

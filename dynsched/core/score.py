@@ -1,0 +1,255 @@
+"""Readings -> the extender's scores: whole numbers 0..10, higher is better.
+
+Everything is first brought to *points* of load: 0 is idle, 100 is full. A profile's rules make one
+load a node, and a method makes scores of the loads of the candidates. docs/extender.md has the
+formulas. A node's load is a whole number of *tenths of a point*: 5,000 whole numbers are compared
+and looked up four times as fast as 5,000 floats.
+
+A node on which one of the profile's rules fires scores 0 while there is a candidate on which none
+does, and those score 1 at least: an alert is held through a gap in the data, and a burst of pods
+onto the cool nodes must not make a hot one look good.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Final, Literal
+
+from dynsched.core.bound import Bound, points
+from dynsched.core.model import Alert, NodeView, Quality
+from dynsched.core.rules import BIND_BURST, ExtenderRules, Profile, Rule, RuleSet
+
+BEST: Final = 10
+"""``extenderv1.MaxExtenderPriority``. A score beyond it would outweigh every plugin."""
+
+NEUTRAL: Final = BEST // 2
+"""Where no candidate's load is known."""
+
+SPREAD: Final = 10.0
+"""Points. ``relative``: loads that differ by less count as if they were so far apart, so that one
+point does not become 10 against 0. ``least``: what is added to both sides of the proportion."""
+
+TENTHS: Final = 10
+"""Of a point, in a point."""
+
+FIRING: Final = 10_000
+"""Tenths. Added to the load of a node on which a rule fires, to tell the two kinds apart. No other
+load is so high."""
+
+_FULL_PERCENT: Final = 100.0
+_FULL: Final = 100 * TENTHS
+_FALLING_SCALE: Final = 4.0
+_MOST: Final = 500.0
+"""Points; beyond five times full nothing is told apart."""
+_MOST_KEPT: Final = 20_000
+
+Method = Literal["linear", "relative", "least"]
+
+
+@dataclass(frozen=True, slots=True)
+class Weighing:
+    """A profile, made ready: its rules with their weights (their sum is 1), and its method."""
+
+    rules: tuple[tuple[Rule, float], ...]
+    method: Method
+
+    def added(self, bound: Bound, allocatable: Mapping[str, float]) -> int:
+        """The tenths that just-bound pods add to a node's load."""
+        added = sum(
+            weight * points(bound, allocatable, rule.resource) for rule, weight in self.rules
+        )
+        return round(min(TENTHS * added, FIRING / 4))
+
+
+def weighing(rule_set: RuleSet, scheduler: str) -> Weighing:
+    """How to score pods of this schedulerName: by its profile, else `default`, else all rules
+    with equal weights and `linear`.
+    """
+    profiles = rule_set.extender.profiles
+    profile = profiles.get(scheduler) or profiles.get("default") or _every_rule(rule_set)
+    total = sum(profile.score.values())
+    rules = {rule.name: rule for rule in rule_set.rules}
+    return Weighing(
+        tuple((rules[name], weight / total) for name, weight in profile.score.items() if weight),
+        profile.method,
+    )
+
+
+def profile_name(extender: ExtenderRules, scheduler: str) -> str:
+    """The key under which a schedulerName's answers are the same."""
+    return scheduler if scheduler in extender.profiles else "default"
+
+
+def rule_load(rule: Rule, value: float) -> float | None:
+    """A value in points; None for one that says nothing (NaN, infinite).
+
+    A value that rises with load counts as a share of ``full_at``. One that falls (``op`` ``<``:
+    memory.available) is 80 at its threshold, 100 at 0, and 50 at four times the threshold.
+    """
+    if not math.isfinite(value):
+        return None
+    if rule.op in (">", ">="):
+        return min(max(0.0, 100 * value / full_at(rule)), _MOST)
+    zero = min(0.0, rule.threshold)
+    unit = (rule.threshold - zero) * _FALLING_SCALE or 1.0
+    return 100 / (1 + max(0.0, value - zero) / unit)
+
+
+def full_at(rule: Rule) -> float:
+    """The value at which a node is full: the rule's own ``full_at``, else by its threshold. Up to
+    1 it is a share, up to 100 a percentage, and beyond that no scale is known: a quarter more.
+    """
+    if rule.full_at is not None:
+        return rule.full_at
+    if rule.source == "metrics-server" or rule.threshold <= 0:
+        return _FULL_PERCENT
+    if rule.threshold <= 1:
+        return 1.0
+    return _FULL_PERCENT if rule.threshold <= _FULL_PERCENT else rule.threshold * 1.25
+
+
+def node_loads(views: Mapping[str, NodeView], weighed: Weighing) -> dict[str, int]:
+    """Every node's load in tenths, without just-bound pods; a node of which no rule knows anything
+    is left out. Where one rule of several knows nothing, the median of that rule's nodes stands
+    in. A node on which one of the rules fires has FIRING added; it is known by that alone.
+    """
+    columns = [_column(rule, views) for rule, _ in weighed.rules]
+    medians = [median(column.values()) if column else None for column in columns]
+    loads: dict[str, int] = {}
+    names = {rule.name for rule, _ in weighed.rules}
+    for name, view in views.items():
+        firing = any(alert.firing and alert.rule in names for alert in view.alerts)
+        load = _weighed(name, weighed, columns, medians)
+        if load is None and firing:
+            load = _FULL
+        if load is not None:
+            loads[name] = load + FIRING if firing else load
+    return loads
+
+
+class Grader:
+    """Loads to scores by one method. While the range of the candidates' loads stays the same, what
+    was worked out for a load is kept: in a burst, one node's load changes from pod to pod.
+    """
+
+    def __init__(self, method: Method) -> None:
+        self._method = method
+        self._range: tuple[int, int, bool] | None = None
+        self._scores: dict[int, int] = {}
+
+    def grade(self, loads: Sequence[int | None]) -> dict[int | None, int]:
+        """The score of each distinct load among the candidates'; None is a node of unknown load,
+        and scores what the candidates' median does.
+        """
+        distinct = set(loads)
+        known = {load for load in distinct if load is not None}
+        if not known:
+            return {None: NEUTRAL}
+        scores = self._graded(known)
+        if len(known) < len(distinct):
+            scores[None] = _median(scores, Counter(loads))
+        return scores
+
+    def _graded(self, known: set[int]) -> dict[int | None, int]:
+        cool = min(known) < FIRING
+        plains = known if max(known) < FIRING else {plain(load) for load in known}
+        low, high = min(plains), max(plains)
+        if self._range != (low, high, cool) or len(self._scores) > _MOST_KEPT:
+            self._range, self._scores = (low, high, cool), {}
+        kept = self._scores
+        missing = known.difference(kept)
+        if missing:
+            score = _METHODS[self._method](low / TENTHS, high / TENTHS)
+            for load in missing:
+                value = max(0, min(BEST, math.floor(score(plain(load) / TENTHS) + 0.5)))
+                kept[load] = value if not cool else 0 if load >= FIRING else max(1, value)
+        return {load: kept[load] for load in known}
+
+
+def scores(loads: Sequence[int | None], method: Method) -> list[int]:
+    """One score for each candidate, in their order."""
+    found = Grader(method).grade(loads)
+    return [found[load] for load in loads]
+
+
+def plain(load: int) -> int:
+    """The load without the sign that a rule fires."""
+    return load - FIRING if load >= FIRING else load
+
+
+def _linear(_low: float, _high: float) -> Callable[[float], float]:
+    return lambda load: (100 - load) / 10
+
+
+def _relative(low: float, high: float) -> Callable[[float], float]:
+    spread = max(high - low, SPREAD)
+    return lambda load: BEST * (low + spread - load) / spread
+
+
+def _least(low: float, _high: float) -> Callable[[float], float]:
+    return lambda load: BEST * (low + SPREAD) / (load + SPREAD)
+
+
+_METHODS: Final[Mapping[str, Callable[[float, float], Callable[[float], float]]]] = {
+    "linear": _linear,
+    "relative": _relative,
+    "least": _least,
+}
+
+
+def _median(scores: Mapping[int | None, int], counts: Mapping[int | None, int]) -> int:
+    """The median score (the lower one of two) of candidates, so many of each load."""
+    by_score: Counter[int] = Counter()
+    for load, score in scores.items():
+        by_score[score] += counts[load]
+    half = (by_score.total() - 1) // 2
+    for score in sorted(by_score):
+        half -= by_score[score]
+        if half < 0:
+            return score
+    return NEUTRAL
+
+
+def _every_rule(rule_set: RuleSet) -> Profile:
+    # Just-bound pods are added to every load: their own rule would count them twice.
+    measured = (rule for rule in rule_set.rules if rule.name != BIND_BURST)
+    return Profile(score={rule.name: 1.0 for rule in measured})
+
+
+def _column(rule: Rule, views: Mapping[str, NodeView]) -> dict[str, float]:
+    """One rule's load on each node of which it knows something."""
+    column = {}
+    for name, view in views.items():
+        alert = _alert_of(rule, view)
+        if alert is None or alert.quality is not Quality.OK or alert.value is None:
+            continue
+        load = rule_load(rule, alert.value)
+        if load is not None:
+            column[name] = load
+    return column
+
+
+def _alert_of(rule: Rule, view: NodeView) -> Alert | None:
+    return next((alert for alert in view.alerts if alert.rule == rule.name), None)
+
+
+def _weighed(
+    name: str,
+    weighed: Weighing,
+    columns: Sequence[Mapping[str, float]],
+    medians: Sequence[float | None],
+) -> int | None:
+    """One node's load; None when no rule knows anything of it."""
+    if not any(name in column for column in columns):
+        return None
+    total = weight_sum = 0.0
+    for (_, weight), column, middle in zip(weighed.rules, columns, medians, strict=True):
+        load = column.get(name, middle)
+        if load is not None:  # else the rule knows nothing of any node
+            total += weight * load
+            weight_sum += weight
+    return round(TENTHS * total / weight_sum)

@@ -1,0 +1,76 @@
+"""The scheduler extender put together: who answers, who counts just-bound pods, who binds."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Final
+
+from dynsched.core.bound import BoundPods
+from dynsched.core.rules import RuleSet
+from dynsched.kube.binding import bind_pod
+from dynsched.kube.cluster import NodeCluster
+from dynsched.kube.pods import PodWatch
+from dynsched.kube.stream import StreamingApi
+from dynsched.sources.bound_pods import BoundPodsSource
+from dynsched.web.extender import Extender
+from dynsched.web.wire import Binding
+
+_POLL: Final = 5.0
+"""Seconds between two looks whether a reloaded rules file wants pods to be counted."""
+
+
+class Extension:
+    """``extender`` answers; ``source`` is that of the rule ``bind-burst``; ``run`` counts pods.
+
+    Pods are watched only when the rules ask for it: it needs rights that marking does not.
+    """
+
+    def __init__(
+        self,
+        api: StreamingApi,
+        rule_set: Callable[[], RuleSet],
+        cluster: NodeCluster,
+        *,
+        binds: bool,
+    ) -> None:
+        self._api = api
+        self._rule_set = rule_set
+        self._bound = BoundPods()
+        burst = rule_set().guard.bind_burst
+        self._burst = BoundPods() if burst is None else BoundPods(burst.window)
+        self.extender = Extender(
+            nodes=cluster.nodes,
+            synced=lambda: cluster.synced,
+            rules=lambda: rule_set().extender,
+            clock=time.monotonic,
+            bound=self._bound,
+            bind=self._bind if binds else None,
+        )
+        self.source = BoundPodsSource(
+            self._burst, cluster.nodes, clock=time.monotonic, now=time.time
+        )
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Count just-bound pods until ``stop`` is set, once the rules ask for it."""
+        while not stop.is_set():
+            if _wanted(self._rule_set()):
+                await PodWatch(self._api, [self._bound, self._burst]).run(stop)
+                return
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), _POLL)
+
+    async def _bind(self, binding: Binding) -> None:
+        await bind_pod(
+            self._api,
+            namespace=binding.namespace,
+            pod=binding.pod,
+            uid=binding.uid,
+            node=binding.node,
+        )
+
+
+def _wanted(rule_set: RuleSet) -> bool:
+    return "extender" in rule_set.model_fields_set or rule_set.guard.bind_burst is not None

@@ -1,0 +1,66 @@
+"""A call to the API server whose answer has no end: a watch, line by line."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from http import HTTPStatus
+from typing import Final
+
+import aiohttp
+
+from dynsched.kube import failures
+from dynsched.kube.failures import Call
+from dynsched.kube.transport import CONNECT_TIMEOUT, KubeApi
+
+WATCH_SECONDS: Final = 290
+"""After so long the server is asked to end a watch; it is then taken up again where it was."""
+
+_SILENCE: Final = 120.0
+"""Seconds without a byte after which a watch counts as dead: bookmarks come about every minute."""
+
+
+class StreamingApi(KubeApi):
+    """KubeApi, and watches. One watch at a time: it holds a connection for minutes."""
+
+    async def watch(self, call: Call, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
+        """The lines of a watch, until the server ends it.
+
+        Raises ClusterError, or its subclass for the status, before the first line or in between.
+        """
+        try:
+            async with await self._open(call, query) as response:
+                if response.status >= HTTPStatus.MULTIPLE_CHOICES:
+                    said = await response.read()
+                    refused = self.config.authorization
+                    if response.status == HTTPStatus.UNAUTHORIZED:
+                        await self._login_again(refused)  # for the next time
+                    raise failures.from_status(call, self.config.server, response.status, said)
+                rest = b""
+                while chunk := await response.content.readany():
+                    *lines, rest = (rest + chunk).split(b"\n")
+                    for line in lines:
+                        yield line
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise failures.from_exception(call, self.config.server, error, _SILENCE) from error
+
+    async def _open(self, call: Call, query: Mapping[str, str]) -> aiohttp.ClientResponse:
+        await self._login_when_due()
+        whole = {**query, "watch": "1", "timeoutSeconds": str(WATCH_SECONDS)}
+        method, url, headers, body, _ = await self._client.param_serialize(
+            call.method,
+            call.path,
+            query_params=list(whole.items()),
+            header_params={"Accept": "application/json"},
+            auth_settings=["BearerToken"],
+        )
+        answer = await self._client.call_api(
+            method,
+            url,
+            headers,
+            body=body,
+            _request_timeout=aiohttp.ClientTimeout(
+                total=None, sock_connect=CONNECT_TIMEOUT, sock_read=_SILENCE
+            ),
+        )
+        response: aiohttp.ClientResponse = answer.response
+        return response

@@ -1,0 +1,60 @@
+"""Lists of candidates that were asked about before.
+
+A scheduler sends the same names to `/filter` and then to `/prioritize`, and most often the same
+again for the next pod. Decoding 5,000 names costs as much as scoring them.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final
+
+from msgspec import Raw
+
+from dynsched.web.wire import host_fragments, read_names
+
+MOST: Final = 16
+"""Lists that are remembered."""
+
+LONGEST: Final = 1 << 20
+"""Bytes of a list that is remembered; a longer one is read anew each time."""
+
+
+class Candidates:
+    """One list of names, and the last answers about it: by what was asked, of which version."""
+
+    __slots__ = ("_fragments", "answers", "names", "raw")
+
+    def __init__(self, names: list[str], raw: bytes = b"") -> None:
+        self.names = names
+        self.raw = raw
+        self.answers: dict[str, tuple[int, bytes]] = {}
+        self._fragments: list[bytes] | None = None
+
+    @property
+    def fragments(self) -> list[bytes]:
+        """For each name its part of a `/prioritize` answer."""
+        if self._fragments is None:
+            self._fragments = host_fragments(self.names)
+        return self._fragments
+
+
+class CandidateLists:
+    """The lists that were used last."""
+
+    def __init__(self) -> None:
+        self._lists: OrderedDict[bytes, Candidates] = OrderedDict()
+
+    def of(self, raw: Raw) -> Candidates:
+        """The list of this JSON. WireError when it is not one of names."""
+        key = bytes(raw)
+        known = self._lists.get(key)
+        if known is not None:
+            self._lists.move_to_end(key)
+            return known
+        found = Candidates(read_names(raw), key)
+        if len(key) <= LONGEST:
+            self._lists[key] = found
+            if len(self._lists) > MOST:
+                self._lists.popitem(last=False)
+        return found

@@ -1,0 +1,95 @@
+"""Just-bound pods: each once, for one window, in bounded memory."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dynsched.core.bound import NONE, Bound, BoundPod, BoundPods
+
+
+def pod(uid: str, node: str = "a", cpu: float = 1.0, memory: float = 2.0) -> BoundPod:
+    return BoundPod(uid, node, cpu, memory)
+
+
+def test_pods_count_until_the_window_has_passed() -> None:
+    bound = BoundPods(60)
+    bound.add(pod("1"), 0)
+    bound.add(pod("2"), 30)
+    assert bound.sums(59.9) == {"a": Bound(2, 2.0, 4.0)}
+    assert bound.sums(60) == {"a": Bound(1, 1.0, 2.0)}
+    assert bound.sums(90) == {}
+    assert len(bound) == 0
+
+
+def test_a_pod_counts_once_whoever_tells_of_it() -> None:
+    bound = BoundPods(60)
+    bound.add(pod("1"), 0)
+    bound.add(pod("1"), 50)
+    assert bound.sums(50) == {"a": Bound(1, 1.0, 2.0)}
+    assert bound.sums(60) == {}
+
+
+def test_what_is_known_later_corrects_the_requests_and_not_the_time() -> None:
+    bound = BoundPods(60)
+    bound.add(pod("1", cpu=0.1), 0)
+    bound.add(pod("1", cpu=4.0), 5)
+    assert bound.sums(5) == {"a": Bound(1, 4.0, 2.0)}
+    assert bound.sums(60) == {}
+
+
+def test_a_deleted_pod_counts_no_longer() -> None:
+    bound = BoundPods(60)
+    bound.add(pod("1"), 0)
+    bound.remove("1")
+    bound.remove("never seen")
+    assert bound.sums(0) == {}
+    bound.add(pod("1", node="b"), 1)
+    assert bound.sums(2) == {"b": Bound(1, 1.0, 2.0)}
+
+
+def test_changes_are_told_once_and_an_end_is_a_change() -> None:
+    bound = BoundPods(60)
+    assert bound.changes(0) == {}
+    bound.add(pod("1"), 0)
+    bound.add(pod("2", node="b"), 10)
+    assert bound.changes(10) == {"a": Bound(1, 1.0, 2.0), "b": Bound(1, 1.0, 2.0)}
+    assert bound.changes(11) == {}
+    assert bound.changes(60) == {"a": NONE}
+
+
+def test_memory_is_bounded_and_the_oldest_go_first() -> None:
+    bound = BoundPods(60, most=100)
+    for number in range(1000):
+        bound.add(pod(str(number), node=f"n{number}"), 0)
+    assert len(bound) == 100
+    assert set(bound.sums(0)) == {f"n{number}" for number in range(900, 1000)}
+
+
+def test_memory_is_bounded_when_pods_come_and_go() -> None:
+    bound = BoundPods(60, most=100)
+    for number in range(1000):
+        bound.add(pod(str(number)), 0)
+        bound.remove(str(number))
+    assert len(bound._order) <= 100
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("abcde"), st.sampled_from("xyz"), st.integers(0, 20)),
+        max_size=30,
+    )
+)
+def test_the_sums_are_those_of_the_pods(steps: list[tuple[str, str, int]]) -> None:
+    bound = BoundPods(30)
+    known: dict[str, tuple[str, float]] = {}
+    now = 0.0
+    for uid, node, pause in steps:
+        now += pause
+        known = {name: found for name, found in known.items() if found[1] > now}
+        bound.add(pod(uid, node), now)
+        known[uid] = (node, known[uid][1] if uid in known else now + 30)
+        expected: dict[str, int] = {}
+        for where, _ in known.values():
+            expected[where] = expected.get(where, 0) + 1
+        assert {name: found.pods for name, found in bound.sums(now).items()} == expected

@@ -1,0 +1,129 @@
+"""Which nodes the filter refuses, and in which words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from builders import FAILED, NOON, Body, answer, node, rule, rule_set
+
+from dynsched.core.bound import BoundPod, BoundPods
+from dynsched.core.decide import decide
+from dynsched.core.evaluate import Alerts
+from dynsched.core.extender import Refusal, load_refusals, without_label
+from dynsched.core.model import QueryResult, Snapshot
+from dynsched.core.rules import BIND_BURST, BOUND_PODS, RuleSet, RulesInvalidError
+
+
+def snapshot(
+    rules: RuleSet, results: dict[str, QueryResult], previous: Alerts, now: float = NOON
+) -> tuple[Snapshot, Alerts]:
+    nodes = {name: node(name) for name in ("a", "b", "c")}
+    decision = decide(rules, results, nodes, previous, now)
+    found = Snapshot(
+        taken_at=now,
+        tick=1,
+        duration=0.0,
+        rule_set=rules,
+        nodes=decision.views(nodes.values()),
+        rules=(),
+    )
+    return found, decision.evaluation.alerts
+
+
+def refusals(*steps: tuple[float, QueryResult], **options: Any) -> dict[str, Refusal]:
+    """After ticks at these seconds."""
+    body: Body = rule("mem", **options)
+    rules = rule_set(body, extender={"reject": ["mem"]})
+    alerts: Alerts = {}
+    for seconds, result in steps:
+        found, alerts = snapshot(rules, {"mem": result}, alerts, NOON + seconds)
+    return load_refusals(found)
+
+
+def test_a_firing_rule_refuses_and_says_by_how_much() -> None:
+    assert refusals((0, answer({"a": 91.24, "b": 80, "c": 12}))) == {
+        "a": Refusal("node load high: mem 91.24 > 80", "node load high: mem > 80")
+    }
+
+
+def test_a_rule_that_is_not_in_reject_refuses_nobody() -> None:
+    found, _ = snapshot(rule_set(rule("mem")), {"mem": answer({"a": 99})}, {})
+    assert load_refusals(found) == {}
+
+
+def test_for_is_waited_for() -> None:
+    hot = answer({"a": 99})
+    assert refusals((0, hot), for_="30s") == {}
+    assert set(refusals((0, hot), (30, hot), for_="30s")) == {"a"}
+
+
+def test_a_held_alert_does_not_claim_a_value_that_is_not() -> None:
+    cooled = refusals((0, answer({"a": 99})), (10, answer({"a": 50})), keep_firing_for="5m")
+    assert cooled["a"].long == "node load high: mem was > 80 and is held"
+
+
+def test_nodes_without_data_pass() -> None:
+    assert refusals((0, FAILED)) == {}
+    assert refusals((0, answer({"a": float("nan")}))) == {}
+
+
+def test_a_gap_is_bridged_and_then_the_node_passes() -> None:
+    hot = answer({"a": 99})
+    assert set(refusals((0, hot), (60, FAILED))) == {"a"}
+    assert refusals((0, hot), (301, FAILED)) == {}
+
+
+def test_on_stale_hold_does_not_close_a_node_for_ever() -> None:
+    hot = answer({"a": 99})
+    assert refusals((0, hot), (301, FAILED), on_stale="hold") == {}
+
+
+def test_labels() -> None:
+    nodes = {name: node(name, labels=labels) for name, labels in {"a": {"k": ""}, "b": {}}.items()}
+    assert without_label("k", nodes) == {"b"}
+
+
+# --- guard.bind_burst ---
+
+
+def burst_rules(**options: Any) -> RuleSet:
+    return rule_set(rule(), guard={"bind_burst": {"pods": 2, **options}})
+
+
+def test_a_burst_is_a_rule_of_its_own() -> None:
+    made = burst_rules(window="90s").rules[-1]
+    assert (made.name, made.source, made.threshold) == (BIND_BURST, BOUND_PODS, 2)
+    assert burst_rules().guard.bind_burst is not None
+    assert [found.name for found in rule_set(rule()).rules] == ["cpu"]
+
+
+def test_many_pods_at_once_put_a_node_under_pressure_until_the_window_has_passed() -> None:
+    bound = BoundPods(60)
+    alerts: Alerts = {}
+    pressured = []
+    for seconds in (0, 10, 70):
+        if seconds == 10:
+            for number in range(3):
+                bound.add(BoundPod(str(number), "a"), seconds)
+        counts = {name: bound.sums(seconds)[name].pods for name in bound.sums(seconds)}
+        results = {
+            "cpu": answer({"a": 5, "b": 5, "c": 5}),
+            BIND_BURST: answer({"a": 0, "b": 0, "c": 0} | counts),
+        }
+        found, alerts = snapshot(burst_rules(), results, alerts, NOON + seconds)
+        pressured.append([name for name, view in found.nodes.items() if view.pressured])
+    assert pressured == [[], ["a"], []]
+
+
+@pytest.mark.parametrize(
+    "burst", [{"pods": 0}, {"pods": 1.5}, {"pods": True}, {}, {"pods": 1, "window": 30}, 5]
+)
+def test_a_bad_burst(burst: object) -> None:
+    with pytest.raises(RulesInvalidError):
+        rule_set(rule(), guard={"bind_burst": burst})
+
+
+def test_its_name_is_taken() -> None:
+    with pytest.raises(RulesInvalidError, match=r"guard\.bind_burst"):
+        rule_set(rule(BIND_BURST), guard={"bind_burst": {"pods": 2}})

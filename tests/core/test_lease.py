@@ -1,0 +1,306 @@
+"""Who may take a Lease, and until when it holds: tables, and the arithmetic of two wrong clocks."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from properties import steady
+
+from dynsched.core.lease import (
+    CLOCK_ERROR,
+    LeaseTimes,
+    deleted,
+    given_up,
+    held_by,
+    is_released,
+    read_lease,
+    renewed_at,
+)
+from dynsched.writer import WRITE_TIMEOUT
+
+TIMES = LeaseTimes()
+WALL = 1_700_000_000.0
+
+
+def body(version: str = "7", spec: Any = None, **of_spec: Any) -> dict[str, Any]:
+    """A Lease, held by ``other`` unless it is said otherwise."""
+    held = {"holderIdentity": "other", "leaseDurationSeconds": 15, "leaseTransitions": 3}
+    return {
+        "metadata": {"name": "dynsched", "uid": "u", "resourceVersion": version},
+        "spec": {**held, **of_spec} if spec is None else spec,
+    }
+
+
+def seen(found: dict[str, Any], at: float = 100.0, previous=None, least: float = TIMES.duration):
+    return read_lease(found, previous, at, least=least)
+
+
+# --- who may take it ---
+
+
+@pytest.mark.parametrize(
+    ("passed", "free"), [(0.0, False), (14.9, False), (15.0, False), (15.1, True)]
+)
+def test_a_held_one_is_free_when_its_duration_is_over_since_it_was_seen(passed, free):
+    lease = seen(body())
+    assert lease.is_free(100.0 + passed) is free
+    assert lease.free_in(100.0 + passed) == pytest.approx(15.0 - passed)
+
+
+def test_only_a_change_begins_the_wait_anew():
+    first = seen(body("7"))
+    same = seen(body("7"), 110.0, first)
+    changed = seen(body("8"), 110.0, first)
+    assert (same.seen_at, changed.seen_at) == (100.0, 110.0)
+    assert (same.is_free(116.0), changed.is_free(116.0)) == (True, False)
+
+
+@pytest.mark.parametrize("renewed", ["1971-01-01T00:00:00.000000Z", "2971-01-01T00:00:00.000000Z"])
+def test_what_the_holders_clock_says_counts_for_nothing(renewed):
+    lease = seen(body(renewTime=renewed))
+    assert not lease.is_free(100.0 + 15.0)
+    assert lease.is_free(100.0 + 15.1)
+
+
+def test_the_holders_own_duration_counts_where_it_is_longer():
+    lease = seen(body(leaseDurationSeconds=60))
+    assert not lease.is_free(160.0)
+    assert lease.is_free(160.1)
+
+
+def test_a_shorter_duration_is_not_believed_for_its_holder_may_not_know():
+    # Somebody's `kubectl edit`: the holder goes on writing for as long as it believes it may.
+    lease = seen(body(leaseDurationSeconds=1))
+    assert not lease.is_free(115.0)
+
+
+ODD = [
+    None,
+    "a string",
+    [],
+    {},
+    {"holderIdentity": None},
+    {"holderIdentity": ""},
+    {"holderIdentity": "", "leaseDurationSeconds": 15},
+    {"holderIdentity": "x", "leaseDurationSeconds": None},
+    {"holderIdentity": "x", "leaseDurationSeconds": "1"},
+    {"holderIdentity": "x", "leaseDurationSeconds": True},
+    {"holderIdentity": "x", "leaseDurationSeconds": 0},
+    {"holderIdentity": "x", "leaseDurationSeconds": -5},
+    {"holderIdentity": "x", "leaseDurationSeconds": 1.5},
+    {"holderIdentity": ["x"], "leaseDurationSeconds": 1, "leaseTransitions": "many"},
+    {"holder": "a later schema", "duration": "PT15S"},
+]
+
+
+@pytest.mark.parametrize("spec", ODD, ids=str)
+def test_odd_content_is_held_for_a_whole_duration_and_can_be_taken_then(spec):
+    lease = seen({"metadata": {"resourceVersion": "7"}, "spec": spec})
+    assert not lease.released
+    assert not lease.is_free(115.0)
+    assert lease.is_free(115.1)
+    taken = held_by("me", lease, TIMES, WALL)
+    assert (taken["holderIdentity"], taken["leaseTransitions"]) == ("me", 1)
+
+
+@pytest.mark.parametrize("odd", [{}, {"metadata": None}, {"metadata": []}, {"metadata": {}}])
+def test_odd_metadata_is_no_version(odd):
+    assert seen(odd).resource_version == ""
+
+
+def test_what_its_holder_let_go_of_is_free_at_once():
+    mine = seen({**body(), "spec": held_by("me", None, TIMES, WALL)})
+    lease = seen({**body("8"), "spec": given_up(mine, WALL + 5)}, 100.0)
+    assert lease.released
+    assert lease.is_free(100.0)
+    assert lease.holder == ""
+
+
+# --- one that is not there ---
+
+
+def test_one_that_never_was_may_be_created_at_once():
+    assert deleted(None, 100.0) is None
+
+
+def test_one_deleted_under_its_holder_holds_until_it_would_have_run_out():
+    lease = deleted(seen(body()), 110.0)
+    assert lease is not None
+    assert (lease.holder, lease.resource_version, lease.is_free(115.0)) == ("other", "", False)
+
+    again = deleted(lease, 114.0)
+    assert again == lease
+    assert deleted(lease, 115.1) is None
+
+
+def test_one_deleted_after_it_was_let_go_of_may_be_created_at_once():
+    spec = {"holderIdentity": "", "leaseDurationSeconds": 1}
+    assert deleted(seen(body(spec=spec)), 100.0) is None
+
+
+def test_one_that_its_holder_created_again_is_seen_anew():
+    gone = deleted(seen(body()), 110.0)
+    assert seen(body("9"), 111.0, gone).seen_at == 111.0
+
+
+# --- what is written ---
+
+
+def test_the_first_holder():
+    stamp = "2023-11-14T22:13:20.250000Z"
+    assert held_by("me", None, TIMES, WALL + 0.25) == {
+        "holderIdentity": "me",
+        "leaseDurationSeconds": 15,
+        "acquireTime": stamp,
+        "renewTime": stamp,
+        "leaseTransitions": 0,
+    }
+
+
+def test_a_renewal_changes_its_time_and_nothing_else():
+    taken = held_by("me", None, TIMES, WALL)
+    mine = seen({**body(), "spec": {**taken, "strategy": "OldestEmulationVersion"}})
+    renewed = held_by("me", mine, TIMES, WALL + 2)
+    assert renewed == {
+        **taken,
+        "strategy": "OldestEmulationVersion",
+        "renewTime": "2023-11-14T22:13:22.000000Z",
+    }
+
+
+@steady(200)
+@given(st.floats(1_000_000_000, 4_000_000_000))
+def test_a_renewal_always_differs_from_what_it_renews(wall):
+    # Else the API server would store nothing, and others see no renewal.
+    spec = held_by("me", None, TIMES, wall)
+    again = held_by("me", seen({**body(), "spec": spec}), TIMES, wall)
+    assert again["renewTime"] > spec["renewTime"]
+    assert again == {**spec, "renewTime": again["renewTime"]}
+
+
+def test_a_take_over_counts_a_transition():
+    taken = held_by("me", seen(body()), TIMES, WALL)
+    assert (taken["leaseTransitions"], taken["holderIdentity"]) == (4, "me")
+    assert taken["acquireTime"] == taken["renewTime"] == "2023-11-14T22:13:20.000000Z"
+
+
+def test_so_does_taking_what_was_let_go_of_even_by_the_same_one():
+    mine = seen({**body(), "spec": {**held_by("me", None, TIMES, WALL), "leaseTransitions": 5}})
+    released = seen({**body("8"), "spec": given_up(mine, WALL)})
+    assert held_by("me", released, TIMES, WALL)["leaseTransitions"] == 6
+
+
+def test_letting_go():
+    mine = seen({**body(), "spec": held_by("me", None, TIMES, WALL)})
+    spec = given_up(mine, WALL + 3)
+    assert is_released({"spec": spec})
+    assert renewed_at({"spec": spec}) == WALL + 3
+    assert spec["leaseDurationSeconds"] == 1  # the API server takes no 0
+    assert spec["leaseTransitions"] == 0
+
+
+@pytest.mark.parametrize(("duration", "written"), [(15.0, 15), (15.4, 16), (14.6, 15)])
+def test_others_are_never_told_a_shorter_duration_than_is_meant(duration, written):
+    times = LeaseTimes(duration=duration, write_for=5.0)
+    assert held_by("me", None, times, WALL)["leaseDurationSeconds"] == written
+
+
+MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
+
+
+@pytest.mark.parametrize(
+    ("fraction", "text"),
+    [
+        (0.0, "20.000000Z"),
+        (0.1, "20.100000Z"),
+        (0.000_01, "20.000010Z"),
+        (0.999_999, "20.999999Z"),
+        (0.999_999_9, "21.000000Z"),
+    ],
+)
+def test_a_micro_time_has_exactly_six_digits(fraction, text):
+    assert held_by("me", None, TIMES, WALL + fraction)["renewTime"] == f"2023-11-14T22:13:{text}"
+
+
+@steady(200)
+@given(st.floats(0, 4_000_000_000))
+def test_a_micro_time_is_read_as_it_was_written(wall):
+    spec = held_by("me", None, TIMES, wall)
+    assert MICRO_TIME.fullmatch(spec["renewTime"])
+    assert renewed_at({"spec": spec}) == pytest.approx(wall, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2023-11-14T22:13:20Z", WALL),
+        ("2023-11-14T23:13:20.000000+01:00", WALL),
+        ("2023-11-14T22:13:20.123456Z", WALL + 0.123456),
+        ("2023-11-14T22:13:20", None),  # whose time?
+        ("2023-11-14", None),
+        ("yesterday", None),
+        ("", None),
+        (None, None),
+        (1_700_000_000, None),
+        ({}, None),
+    ],
+)
+def test_when_it_was_renewed(text, expected):
+    found = renewed_at({"spec": {"renewTime": text}})
+    assert found == (expected if expected is None else pytest.approx(expected))
+
+
+@pytest.mark.parametrize("odd", [{}, {"spec": None}, {"spec": "x"}, {"spec": []}])
+def test_odd_content_was_renewed_at_no_time(odd):
+    assert renewed_at(odd) is None
+    assert not is_released(odd)
+
+
+# --- the times ---
+
+
+def test_the_default_times_are_safe_and_know_how_long_a_write_takes():
+    assert TIMES.write_timeout >= WRITE_TIMEOUT
+    # One renewal may be lost, with its time limit, and the holder goes on writing.
+    assert 2 * TIMES.renew_every + 3.0 <= TIMES.write_for
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"write_for": 7.4},
+        {"write_timeout": 5.4},
+        {"duration": 14.6},
+        {"duration": 10.0},
+    ],
+)
+def test_times_by_which_two_could_write_are_refused(wrong):
+    with pytest.raises(ValueError, match=r"a holder may write for 1.* s after its"):
+        LeaseTimes(**wrong)
+
+
+RATE = st.floats(1 - CLOCK_ERROR, 1 + CLOCK_ERROR)
+
+
+@steady(300)
+@given(st.tuples(*[st.floats(0.1, 100)] * 3), RATE, RATE, st.floats(0, 50))
+def test_times_that_are_taken_keep_two_wrong_clocks_apart(choice, holders, anothers, way):
+    duration, write_for, write_timeout = choice
+    try:
+        times = LeaseTimes(duration, 1.0, write_for, write_timeout)
+    except ValueError:
+        return
+    # In true seconds after the renewal was sent; it takes its time to be seen.
+    last_write_ends = (times.write_for + times.write_timeout) / holders
+    lease = seen(body(leaseDurationSeconds=1), way * anothers, least=times.duration)
+    assert not lease.is_free(min(last_write_ends, way + last_write_ends) * anothers)
+
+
+def test_the_time_is_utc():
+    stamp = held_by("me", None, TIMES, WALL)["renewTime"]
+    assert datetime.fromisoformat(stamp) == datetime.fromtimestamp(WALL, UTC)

@@ -1,0 +1,357 @@
+"""Scores: whole numbers 0..10, unknown in the middle, hot last, and no herd."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+import pytest
+from builders import FAILED, NOON, answer, node, rule, rule_set
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dynsched.core.bound import Bound, BoundPod, BoundPods
+from dynsched.core.decide import decide
+from dynsched.core.model import NodeView, QueryResult
+from dynsched.core.rules import RuleSet
+from dynsched.core.score import (
+    BEST,
+    FIRING,
+    NEUTRAL,
+    TENTHS,
+    Method,
+    full_at,
+    node_loads,
+    rule_load,
+    scores,
+    weighing,
+)
+
+METHODS: tuple[Method, ...] = ("linear", "relative", "least")
+
+
+def views(rules: RuleSet, now: float = NOON, **answers: QueryResult) -> dict[str, NodeView]:
+    """One tick; the nodes are those of the answers and `other`."""
+    names = {"other"} | {
+        sample.labels["node"] for found in answers.values() for sample in found.samples
+    }
+    nodes = {name: node(name) for name in names}
+    return decide(rules, answers, nodes, {}, now).views(nodes.values())
+
+
+def loads_of(rules: RuleSet, scheduler: str = "", **answers: QueryResult) -> dict[str, int]:
+    return node_loads(views(rules, **answers), weighing(rules, scheduler))
+
+
+def points_of(values: list[float | None], firing: frozenset[int] = frozenset()) -> list[int | None]:
+    """Loads as the core has them, of points."""
+    return [
+        None if value is None else round(value * TENTHS) + FIRING * (index in firing)
+        for index, value in enumerate(values)
+    ]
+
+
+# --- the methods ---
+
+
+@pytest.mark.parametrize(
+    ("method", "values", "expected"),
+    [
+        ("linear", [0, 4, 5, 23, 50, 88, 94, 100, 140], [10, 10, 10, 8, 5, 1, 1, 1, 1]),
+        ("relative", [20, 60, 100], [10, 5, 1]),
+        ("relative", [23, 29, 90], [10, 9, 1]),
+        ("least", [0, 10, 90], [10, 5, 1]),
+        ("least", [30, 70], [10, 5]),
+    ],
+)
+def test_a_method(method: Method, values: list[float | None], expected: list[int]) -> None:
+    assert scores(points_of(values), method) == expected
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_no_candidate_no_score(method: Method) -> None:
+    assert scores([], method) == []
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_single_candidate(method: Method) -> None:
+    assert scores(points_of([20.0]), method)[0] >= 8
+    assert scores([None], method) == [NEUTRAL]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_s3_equal_loads_score_the_same_and_high(method: Method) -> None:
+    """Min-max over equal loads gave everyone 0."""
+    found = scores(points_of([20.0] * 7), method)
+    assert len(set(found)) == 1
+    assert found[0] >= 8
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_s3_one_point_is_not_everything(method: Method) -> None:
+    """Min-max made 100 against 0 of it."""
+    first, second = scores(points_of([23.0, 24.0]), method)
+    assert 0 <= first - second <= 1
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_tas_the_twelfth_and_further_nodes_score_0_at_least(method: Method) -> None:
+    """`10 - rank` went below 0 from the twelfth node on."""
+    found = scores(points_of([float(n) for n in range(0, 100, 2)]), method)
+    assert min(found) >= 0
+    assert found == sorted(found, reverse=True)
+
+
+@given(
+    st.sampled_from(METHODS),
+    st.lists(st.none() | st.integers(0, 2 * FIRING), max_size=40),
+)
+def test_s2_scores_are_whole_numbers_from_0_to_10(method: Method, loads: list[int | None]) -> None:
+    """Scores below 0, and times 10, outweighed every plugin."""
+    found = scores(loads, method)
+    assert len(found) == len(loads)
+    assert all(type(score) is int and 0 <= score <= BEST for score in found)
+
+
+@given(st.sampled_from(METHODS), st.lists(st.integers(0, 1200), min_size=2, max_size=40))
+def test_more_load_never_scores_more(method: Method, loads: list[int]) -> None:
+    found = scores(loads, method)
+    for one, first in zip(loads, found, strict=True):
+        for other, second in zip(loads, found, strict=True):
+            assert one >= other or first >= second
+
+
+@given(st.sampled_from(METHODS), st.lists(st.none() | st.integers(0, 1200), max_size=30))
+def test_the_order_of_the_candidates_does_not_matter(
+    method: Method, loads: list[int | None]
+) -> None:
+    assert scores(loads[::-1], method) == scores(loads, method)[::-1]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_s0_an_unknown_node_does_not_outrank_a_cool_one(method: Method) -> None:
+    unknown, cool, middle, hot = scores(points_of([None, 10.0, 40.0, 95.0]), method)
+    assert cool > unknown > hot
+    assert unknown == middle
+
+
+def test_unknown_nodes_get_the_candidates_median() -> None:
+    assert scores(points_of([None, 10, 20, 90, None]), "linear") == [8, 9, 8, 1, 8]
+    assert scores(points_of([None, 10, 90]), "linear") == [1, 9, 1]
+
+
+# --- firing ---
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_firing_node_scores_0_and_no_other_does(method: Method) -> None:
+    found = scores(points_of([95.0, 99.0, 30.0, 30.0], firing=frozenset({3})), method)
+    assert found[3] == 0
+    assert min(found[:3]) >= 1
+
+
+def test_when_all_fire_the_least_hot_is_best() -> None:
+    everyone = frozenset(range(3))
+    assert scores(points_of([90.0, 82.0, 99.0], everyone), "relative") == [5, 10, 0]
+
+
+# --- from values to loads ---
+
+
+@pytest.mark.parametrize(
+    ("options", "value", "expected"),
+    [
+        ({"threshold": 80}, 23.0, 23.0),
+        ({"threshold": 80}, -5.0, 0.0),
+        ({"threshold": 0.8}, 0.23, 23.0),
+        ({"threshold": 16}, 8.0, 8.0),
+        ({"threshold": 16, "full_at": 20}, 8.0, 40.0),
+        ({"threshold": 400}, 250.0, 50.0),
+        ({"threshold": 80}, 1e308, 500.0),
+        ({"threshold": 1024, "op": "<"}, 1024.0, 80.0),
+        ({"threshold": 1024, "op": "<"}, 4096.0, 50.0),
+        ({"threshold": 1024, "op": "<"}, 0.0, 100.0),
+        ({"threshold": 1024, "op": "<"}, -7.0, 100.0),
+        ({"threshold": 0, "op": "<"}, 0.0, 100.0),
+    ],
+)
+def test_a_value_in_points(options: dict[str, Any], value: float, expected: float) -> None:
+    (found,) = rule_set(rule(**options)).rules
+    assert rule_load(found, value) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_cr_and_s0_nan_is_not_zero(value: float) -> None:
+    """S0 stored NaN as 0 %, the best score; CR still does."""
+    (found,) = rule_set(rule()).rules
+    assert rule_load(found, value) is None
+    known = loads_of(rule_set(rule()), cpu=answer({"a": value, "b": 20.0}))
+    assert known == {"b": 200}
+
+
+@given(st.floats(allow_nan=False), st.floats(allow_nan=False), st.sampled_from([0.7, 80, 4000]))
+def test_more_of_what_falls_is_less_load(one: float, other: float, threshold: float) -> None:
+    (falling,) = rule_set(rule(op="<", threshold=threshold)).rules
+    (rising,) = rule_set(rule(threshold=threshold)).rules
+    low, high = sorted((one, other))
+    for found, more, less in ((falling, low, high), (rising, high, low)):
+        first, second = rule_load(found, more), rule_load(found, less)
+        if first is not None and second is not None:
+            assert first >= second >= 0
+
+
+def test_metrics_server_values_are_percentages() -> None:
+    body = {"name": "m", "source": "metrics-server", "resource": "cpu", "threshold": 0.5}
+    assert full_at(rule_set(body).rules[0]) == 100
+
+
+def test_weights() -> None:
+    rules = rule_set(
+        rule(),
+        rule("mem"),
+        extender={"profiles": {"default": {"score": {"cpu": 3, "mem": 1}}}},
+    )
+    assert loads_of(rules, cpu=answer({"a": 20}), mem=answer({"a": 60})) == {"a": 300}
+
+
+def test_a_rule_of_weight_0_does_not_count() -> None:
+    rules = rule_set(
+        rule(),
+        rule("mem"),
+        extender={"profiles": {"default": {"score": {"cpu": 1, "mem": 0}}}},
+    )
+    assert loads_of(rules, cpu=answer({"a": 20}), mem=answer({"a": 99})) == {"a": 200}
+    assert (
+        loads_of(
+            rule_set(rule(), extender={"profiles": {"default": {"score": {"cpu": 0}}}}),
+            cpu=answer({"a": 20}),
+        )
+        == {}
+    )
+
+
+def test_profiles_go_by_the_pods_scheduler() -> None:
+    profiles = {
+        "default": {"score": {"cpu": 1}},
+        "mem-real-usage-scheduler": {"score": {"mem": 1}, "method": "relative"},
+    }
+    rules = rule_set(rule(), rule("mem"), extender={"profiles": profiles})
+    both = {"cpu": answer({"a": 20}), "mem": answer({"a": 60})}
+    assert loads_of(rules, "mem-real-usage-scheduler", **both) == {"a": 600}
+    assert loads_of(rules, "default-scheduler", **both) == {"a": 200}
+    assert weighing(rules, "mem-real-usage-scheduler").method == "relative"
+
+
+def test_without_profiles_all_rules_count_the_same() -> None:
+    rules = rule_set(rule(), rule("mem"), guard={"bind_burst": {"pods": 5}})
+    assert loads_of(rules, cpu=answer({"a": 20}), mem=answer({"a": 60})) == {"a": 400}
+    assert weighing(rules, "").method == "linear"
+
+
+def test_where_one_rule_of_two_is_missing_its_median_stands_in() -> None:
+    rules = rule_set(rule(), rule("mem"))
+    found = loads_of(rules, cpu=answer({"a": 0, "b": 50, "c": 50}), mem=answer({"b": 40, "c": 60}))
+    assert found["a"] == 250
+    assert "other" not in found
+
+
+def test_a_failed_query_leaves_the_other_rule() -> None:
+    rules = rule_set(rule(), rule("mem"))
+    assert loads_of(rules, cpu=FAILED, mem=answer({"a": 60})) == {"a": 600}
+    assert loads_of(rules, cpu=FAILED, mem=FAILED) == {}
+
+
+def test_s0_an_old_reading_does_not_count() -> None:
+    """Its score ignored age."""
+    rules = rule_set(rule())
+    assert loads_of(rules, cpu=answer({"a": 20}, at=NOON - 299)) == {"a": 200}
+    assert loads_of(rules, cpu=answer({"a": 20}, at=NOON - 301)) == {}
+
+
+def test_s0_a_95_percent_node_that_fell_silent_stays_behind() -> None:
+    """An unknown node outranked it: an alert that is held still counts."""
+    rules = rule_set(rule())
+    nodes = {name: node(name) for name in ("hot", "cool")}
+    first = decide(rules, {"cpu": answer({"hot": 95, "cool": 20})}, nodes, {}, NOON)
+    gone = answer({"cool": 20}, at=NOON + 10)
+    second = decide(rules, {"cpu": gone}, nodes, first.evaluation.alerts, NOON + 10)
+    loads = node_loads(second.views(nodes.values()), weighing(rules, ""))
+    assert scores([loads.get("hot"), loads.get("cool")], "linear") == [0, 8]
+
+
+# --- just-bound pods ---
+
+
+ROOM = {"cpu": 8.0, "memory": 32 * 2.0**30}
+
+
+def test_pods_add_what_they_request_by_the_resource_of_the_rule() -> None:
+    rules = rule_set(rule("cpu", resource="cpu"), rule("mem", resource="memory"), rule("any"))
+    bound = Bound(1, 4.0, 8 * 2.0**30)
+    added = {
+        found.name: weighing(rule_set(rule(found.name, resource=found.resource)), "").added(
+            bound, ROOM
+        )
+        for found in rules.rules
+    }
+    assert added == {"cpu": 500, "mem": 250, "any": 500}
+
+
+def test_pods_without_requests_count_by_their_number() -> None:
+    weighed = weighing(rule_set(rule()), "")
+    added = [weighed.added(Bound(n, 0.1 * n, 0.0), ROOM) for n in (0, 1, 2, 5, 10, 50)]
+    assert added[0] == 0
+    assert added[1] == 36
+    assert added == sorted(added)
+    assert weighed.added(Bound(5, 0.0, 0.0), {}) == 133
+    assert weighed.added(Bound(10_000, 0.0, 0.0), ROOM) <= 400
+
+
+@given(st.integers(0, 10**6), st.floats(0, 1e9), st.floats(0, 1e19), st.floats(0, 1e6))
+def test_pods_never_make_a_load_look_like_a_firing_one(
+    pods: int, cpu: float, memory: float, room: float
+) -> None:
+    weighed = weighing(rule_set(rule()), "")
+    added = weighed.added(Bound(pods, cpu, memory), {"cpu": room, "memory": room})
+    assert 0 <= added + 5000 < FIRING
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("hot", [(88, 91, 95), ()])
+@pytest.mark.parametrize("requests", [0.1, 0.5])
+def test_a_burst_spreads_over_the_cool_nodes(
+    method: Method,
+    hot: tuple[int, ...],
+    requests: float,
+) -> None:
+    """S3 put 30 of 30 pods onto the one coolest node of 10. Ties are broken at random, as the
+    scheduler does, and the watch tells of a pod two pods late.
+    """
+    weighed = weighing(rule_set(rule(resource="cpu")), "")
+    base = [*range(23, 30), *hot]
+    placed: list[list[int]] = []
+    for seed in range(100):
+        rng = random.Random(seed)
+        bound = BoundPods()
+        late: list[BoundPod] = []
+        counts = [0] * len(base)
+        for number in range(30):
+            sums = bound.sums(0.0)
+            loads = [
+                TENTHS * load
+                + FIRING * (load > 80)
+                + weighed.added(sums.get(str(index), Bound(0, 0, 0)), ROOM)
+                for index, load in enumerate(base)
+            ]
+            found = scores(loads, method)
+            best = [index for index, score in enumerate(found) if score == max(found)]
+            chosen = rng.choice(best)
+            counts[chosen] += 1
+            late.append(BoundPod(str(number), str(chosen), cpu=requests))
+            if len(late) > 2:
+                bound.add(late.pop(0), 0.0)
+        placed.append(counts)
+    assert sum(sum(counts[7:]) for counts in placed) == 0
+    herds = sum(max(counts[:7]) > 2 * 30 / 7 for counts in placed)
+    assert herds <= 3

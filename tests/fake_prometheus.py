@@ -1,0 +1,126 @@
+"""A Prometheus on loopback that measures what a test sets, remembers it, and fails on order."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Iterator, Mapping
+from email.utils import formatdate
+from typing import Any, Self
+
+from aiohttp import web
+
+Values = Mapping[str, float]
+
+
+class Clock:
+    """Unix seconds; a test adds to ``ahead`` and hours have passed."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def __call__(self) -> float:
+        return time.time() + self.ahead
+
+
+class FakePrometheus:
+    """Its expressions are names: ``prometheus.set(load={"a": 91})`` answers ``load``.
+
+    ``failing``: expressions whose queries are refused, with the status (``*`` for all);
+    ``hanging``: they get no answer at all. ``warnings`` make every answer partial. ``ages``: by
+    how many seconds a node's sample is older than the query. ``forgetful``: it was started anew
+    and has no past. ``headers`` are those of every request so far.
+    """
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self.failing: dict[str, int] = {}
+        self.hanging = False
+        self.warnings: list[str] = []
+        self.ages: dict[str, float] = {}
+        self.forgetful = False
+        self.headers: list[Mapping[str, str]] = []
+        self.port = 0
+        self.clock = clock or Clock()
+        self._set: list[tuple[float, str, Values]] = []
+        self._runner = web.ServerRunner(
+            web.Server(self._answer, access_log=None), shutdown_timeout=0.1
+        )
+        self._site: web.TCPSite | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def __aenter__(self) -> Self:
+        await self._runner.setup()
+        await self.up()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.hanging = False
+        await self._runner.cleanup()
+
+    async def up(self) -> None:
+        self._site = web.TCPSite(self._runner, "127.0.0.1", self.port)
+        await self._site.start()
+        self.port = self._runner.addresses[0][1]
+
+    async def down(self) -> None:
+        """Refuse connections, until ``up``."""
+        assert self._site is not None
+        await self._site.stop()
+
+    def set(self, since: float = 0.0, /, **values: Values) -> None:
+        """What expressions give from now on, or since so many seconds ago. Call it in order."""
+        for expr, by_node in values.items():
+            self._set.append((self.clock() - since, expr, dict(by_node)))
+
+    def _at(self, expr: str, moment: float) -> Values:
+        found = [values for at, name, values in self._set if name == expr and at <= moment]
+        return found[-1] if found else {}
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        self.headers.append(dict(request.headers))
+        form = dict(request.query) | dict(await request.post())
+        while self.hanging:
+            await asyncio.sleep(0.05)
+        expr = str(form["query"])
+        status = self.failing.get(expr, self.failing.get("*", 200))
+        if status != 200:
+            return web.Response(status=status, text="out of order")
+        now = self.clock()
+        if request.path.endswith("/query_range"):
+            kind, result = "matrix", list(self._range(expr, form))
+        else:
+            kind, result = "vector", list(self._instant(expr, now))
+        body: dict[str, Any] = {
+            "status": "success",
+            "data": {"resultType": kind, "result": result},
+            "warnings": self.warnings,
+        }
+        return web.json_response(body, headers={"Date": formatdate(now, usegmt=True)})
+
+    def _instant(self, expr: str, now: float) -> Iterator[dict[str, Any]]:
+        for node, value in self._at(expr, now).items():
+            sample = [now - self.ages.get(node, 0.0), _text(value)]
+            yield {"metric": {"node": node}, "value": sample}
+
+    def _range(self, expr: str, form: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        start, end, step = (float(form[key]) for key in ("start", "end", "step"))
+        points: dict[str, list[tuple[float, str]]] = {}
+        for number in range(0 if self.forgetful else int((end - start) / step + 1.001)):
+            moment = start + number * step
+            for node, value in self._at(expr, moment).items():
+                points.setdefault(node, []).append((moment, _text(value)))
+        for node, values in points.items():
+            yield {"metric": {"node": node}, "values": values}
+
+
+def _text(value: float) -> str:
+    """As Prometheus writes it."""
+    return (
+        f"{value:g}"
+        if math.isfinite(value)
+        else str(value).replace("nan", "NaN").replace("inf", "Inf")
+    )

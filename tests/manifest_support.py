@@ -1,0 +1,59 @@
+"""manifests/ as kustomize renders them, and kubectl on a real API server."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from programs import ROOT, need, run
+
+BASE = ROOT / "manifests/base"
+OVERLAYS = ROOT / "manifests/overlays"
+COMPONENTS = ROOT / "manifests/components"
+OLDEST, NEWEST = "1.29", "1.36"
+
+Doc = dict[str, Any]
+
+
+def load_all(path: Path) -> list[Doc]:
+    return list(yaml.safe_load_all(path.read_text()))
+
+
+def kustomize(folder: Path) -> list[Doc]:
+    kubectl = need("kubectl", "kubernetes-client")
+    version = run(kubectl, "version", "--client", "-o", "json")
+    minor = int(re.sub(r"\D", "", json.loads(version.stdout)["clientVersion"]["minor"]))
+    if minor < 22:
+        pytest.skip("kubectl 1.22 or newer is needed: older ones carry kustomize 2 or 4.0")
+    done = run(kubectl, "kustomize", folder)
+    assert done.returncode == 0, done.stderr
+    assert "deprecated" not in done.stderr
+    return list(yaml.safe_load_all(done.stdout))
+
+
+def the(docs: list[Doc], kind: str, name: str = "dynsched") -> Doc:
+    (doc,) = (doc for doc in docs if doc["kind"] == kind and doc["metadata"]["name"] == name)
+    return doc
+
+
+class Kubectl:
+    """kubectl as the admin of a cluster; what it warns of is a failure."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        self._command = (need("kubectl", "kubernetes-client"), f"--kubeconfig={kubeconfig}")
+
+    def __call__(self, *arguments: str | Path) -> str:
+        done = run(*self._command, *arguments)
+        assert done.returncode == 0, done.stderr
+        assert "Warning" not in done.stderr
+        return done.stdout
+
+    def may(self, account: str, *arguments: str) -> bool:
+        """Whether RBAC lets ``account`` do it."""
+        done = run(*self._command, "auth", "can-i", f"--as={account}", *arguments)
+        assert done.stdout.strip() in ("yes", "no"), done.stderr
+        return done.stdout.strip() == "yes"

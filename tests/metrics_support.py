@@ -1,0 +1,92 @@
+"""NodeMetrics in both forms of a cluster: the simulated metrics-server's, and objects of a custom
+resource on the real API server, which then serves them under the very paths of metrics.k8s.io.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+from cluster import Cluster, SimCluster
+
+API = "/apis/metrics.k8s.io/v1beta1/nodes"
+_DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_NAME = "nodes.metrics.k8s.io"
+_DEFINITION = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {
+        "name": _NAME,
+        # Groups under k8s.io are not for custom resources, but for tests.
+        "annotations": {"api-approved.kubernetes.io": "unapproved, for tests only"},
+    },
+    "spec": {
+        "group": "metrics.k8s.io",
+        "scope": "Cluster",
+        "names": {"plural": "nodes", "singular": "nodemetrics", "kind": "NodeMetrics"},
+        "versions": [
+            {
+                "name": "v1beta1",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "x-kubernetes-preserve-unknown-fields": True,
+                    }
+                },
+            }
+        ],
+    },
+}
+
+
+async def set_usage(
+    cluster: Cluster,
+    node: str,
+    *,
+    cpu: str = "0",
+    memory: str = "0",
+    at: datetime | None = None,
+) -> None:
+    """What the node uses from now on; the API must be there."""
+    if isinstance(cluster, SimCluster):
+        cluster.server.metrics.set(node, cpu=cpu, memory=memory, at=at)
+        return
+    body = {
+        "apiVersion": "metrics.k8s.io/v1beta1",
+        "kind": "NodeMetrics",
+        "metadata": {"name": node},
+        "timestamp": (at or datetime.now(UTC)).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "window": "20.05s",
+        "usage": {"cpu": cpu, "memory": memory},
+    }
+    answer = await cluster.post(API, body)
+    if answer.status == 409:
+        answer = await cluster.patch(f"{API}/{node}", body)
+    assert answer.ok
+
+
+@asynccontextmanager
+async def metrics_api(cluster: Cluster) -> AsyncIterator[None]:
+    """The API is there until the block ends."""
+    if isinstance(cluster, SimCluster):
+        cluster.server.metrics.served = True
+        yield
+        cluster.server.metrics.served = False
+        return
+    assert (await cluster.post(_DEFINITIONS, _DEFINITION)).ok
+    try:
+        await _until_status(cluster, API, 200)
+        yield
+    finally:
+        assert (await cluster.delete(f"{_DEFINITIONS}/{_NAME}")).ok
+        await _until_status(cluster, API, 404)
+
+
+async def _until_status(cluster: Cluster, path: str, status: int) -> None:
+    async with asyncio.timeout(30):
+        while (await cluster.get(path)).status != status:
+            await asyncio.sleep(0.05)

@@ -1,0 +1,208 @@
+"""The extender on HTTP: every path, bodies that hurt, callers that dawdle."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+import zlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from aiohttp.test_utils import TestClient, TestServer
+from extender_support import NAMES, World, ask, board, raw, whole
+
+from dynsched.web import extender_http
+from dynsched.web.api import make_app
+from dynsched.web.bodies import BodyReader
+from dynsched.web.extender_http import EXTENDER_ENDPOINTS, add_extender
+
+MIB = 1 << 20
+
+
+@pytest_asyncio.fixture
+async def client() -> AsyncIterator[TestClient]:
+    async with TestClient(TestServer(make_app(board(), World().tick().extender))) as client:
+        yield client
+
+
+@pytest_asyncio.fixture
+async def impatient() -> AsyncIterator[TestClient]:
+    """A server that waits half a second for a body of 4 MiB at most."""
+    app = make_app(board())
+    add_extender(app, World().tick().extender, BodyReader(most=4 * MIB, seconds=0.5))
+    async with TestClient(TestServer(app)) as client:
+        yield client
+
+
+async def post(client: TestClient, path: str, body: Any, status: int = 200) -> Any:
+    data = body if isinstance(body, bytes) else raw(body)
+    async with client.post(path, data=data) as response:
+        text = await response.text()
+        assert response.status == status, text
+        assert response.content_type == "application/json"
+        return json.loads(text)
+
+
+@pytest.mark.parametrize("prefix", ["", "/scheduler"])
+async def test_the_verbs(client: TestClient, prefix: str) -> None:
+    assert (await post(client, f"{prefix}/filter", ask()))["NodeNames"] == ["a", "b", "c"]
+    scores = await post(client, f"{prefix}/prioritize", ask())
+    assert scores[0] == {"Host": "a", "Score": 9}
+    meta = {"NodeNameToMetaVictims": {"a": {"Pods": [], "NumPDBViolations": 0}}}
+    assert await post(client, f"{prefix}/preempt", meta) == meta
+    binding = {"PodName": "p", "PodNamespace": "n", "PodUID": "u", "Node": "a"}
+    assert (await post(client, f"{prefix}/bind", binding))["Error"]
+
+
+async def test_the_second_forerunners_name_for_preempt(client: TestClient) -> None:
+    meta = {"NodeNameToMetaVictims": {"a": {"Pods": [], "NumPDBViolations": 0}}}
+    assert await post(client, "/scheduler/preemption", meta) == meta
+
+
+@pytest.mark.parametrize("path", EXTENDER_ENDPOINTS)
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]", b"\x00", b"null", b"1e999", b"{}", b"[" * 10**5]
+)
+async def test_a_broken_body_is_a_400_that_tells_why(
+    client: TestClient, path: str, body: bytes
+) -> None:
+    assert (await post(client, path, body, 400))["error"]
+
+
+async def test_it_is_asked_by_post_only(client: TestClient) -> None:
+    async with client.get("/filter") as response:
+        assert response.status == 405
+        assert await response.json() == {"error": "GET is not for /filter; use POST"}
+
+
+async def test_without_an_extender_there_is_none() -> None:
+    async with TestClient(TestServer(make_app(board()))) as client:
+        assert (await client.post("/filter", data=raw(ask()))).status == 404
+
+
+async def test_100_000_names(client: TestClient) -> None:
+    names = [f"node-{number}.example.com" for number in range(100_000)]
+    assert (await post(client, "/filter", ask(names)))["NodeNames"] == names
+    assert len(await post(client, "/prioritize", ask(names))) == 100_000
+
+
+async def test_60_mb_of_whole_nodes(client: TestClient) -> None:
+    padding = ' "x":"' + "y" * 12_000 + '"'
+    items = ",".join(f'{{"metadata":{{"name":"n{n}"}},{padding}}}' for n in range(5000))
+    body = f'{{"Nodes":{{"items":[{items}]}}}}'.encode()
+    assert len(body) > 60e6
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    async with client.post("/filter", data=body) as response:
+        assert response.status == 200
+        size = 0
+        async for chunk in response.content.iter_chunked(MIB):
+            size += len(chunk)
+    assert size > len(body) - 100
+    # The client is in this process too; the server's own part is one body and little more.
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    assert grown < 400
+    assert len(await post(client, "/prioritize", body)) == 5000
+
+
+async def test_a_body_in_pieces_without_a_length(client: TestClient) -> None:
+    body = raw(ask([f"n{number}" for number in range(200_000)]))
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for start in range(0, len(body), 100_000):
+            yield body[start : start + 100_000]
+
+    async with client.post("/filter", data=pieces()) as response:
+        assert len((await response.json())["NodeNames"]) == 200_000
+
+
+@pytest.mark.parametrize("declared", [True, False])
+async def test_a_body_that_is_too_large(impatient: TestClient, declared: bool) -> None:  # noqa: FBT001 (a parameter of the test)
+    async def endless() -> AsyncIterator[bytes]:
+        for _ in range(100):
+            yield b" " * MIB
+
+    data: Any = b" " * (5 * MIB) if declared else endless()
+    try:
+        async with impatient.post("/filter", data=data) as response:
+            assert response.status == 413
+            assert await response.json() == {"error": "the body is larger than 4 MiB"}
+    except (ConnectionError, OSError):
+        assert not declared  # the server hung up while we still sent
+    assert (await post(impatient, "/filter", ask()))["NodeNames"]
+
+
+async def test_a_small_body_that_unpacks_to_a_large_one(impatient: TestClient) -> None:
+    data = zlib.compress(b" " * (64 * MIB))
+    headers = {"Content-Encoding": "deflate"}
+    async with impatient.post("/filter", data=data, headers=headers) as response:
+        assert response.status in (400, 413)
+    assert (await post(impatient, "/filter", ask()))["NodeNames"]
+
+
+async def test_slow_callers_are_let_go_and_hold_up_nobody(impatient: TestClient) -> None:
+    server = impatient.server
+    head = b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
+    slow = [await asyncio.open_connection(server.host, server.port) for _ in range(20)]
+    for number, (_, writer) in enumerate(slow):
+        writer.write(head % (3 * MIB if number % 2 else 1000) + b'{"NodeNames":')
+    began = asyncio.get_running_loop().time()
+    assert (await post(impatient, "/filter", ask()))["NodeNames"] == ["a", "b", "c"]
+    assert asyncio.get_running_loop().time() - began < 0.4
+    for reader, writer in slow:
+        answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
+        assert answer.startswith(b"HTTP/1.1 408")
+        writer.close()
+    names = [f"n{number}" for number in range(200_000)]  # a large one finds a place again
+    assert len((await post(impatient, "/filter", ask(names)))["NodeNames"]) == 200_000
+
+
+async def test_a_caller_that_hangs_up_gives_its_place_back(impatient: TestClient) -> None:
+    server = impatient.server
+    for _ in range(10):
+        _, writer = await asyncio.open_connection(server.host, server.port)
+        writer.write(b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: 3000000\r\n\r\n{")
+        await writer.drain()
+        writer.transport.abort()
+    names = [f"n{number}" for number in range(200_000)]
+    assert len((await post(impatient, "/filter", ask(names)))["NodeNames"]) == 200_000
+
+
+async def test_a_caller_that_does_not_read_its_answer(
+    impatient: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extender_http, "_WRITE_SECONDS", 0.3)
+    items = [{**whole(f"n{n}"), "x": "y" * 3_000_000} for n in range(1)]
+    body = raw({"Nodes": {"items": items}})
+    server = impatient.server
+    stuck = []
+    for _ in range(4):
+        reader, writer = await asyncio.open_connection(server.host, server.port, limit=1024)
+        writer.write(b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body))
+        writer.write(body)
+        stuck.append((reader, writer))
+    names = [f"n{number}" for number in range(200_000)]
+    assert len((await post(impatient, "/filter", ask(names)))["NodeNames"]) == 200_000
+    for _, writer in stuck:
+        writer.transport.abort()
+
+
+async def test_200_at_once(client: TestClient) -> None:
+    names = [f"node-{number}.example.com" for number in range(5000)] + NAMES
+    body = raw(ask(names))
+    found = await asyncio.gather(
+        *(post(client, ("/filter", "/prioritize")[n % 2], body) for n in range(200))
+    )
+    assert all(len(answer["NodeNames"]) == 5003 for answer in found[::2])
+    assert all(len(answer) == 5004 for answer in found[1::2])
+
+
+async def test_a_bug_is_not_a_500(client: TestClient, monkeypatch: Any, caplog: Any) -> None:
+    monkeypatch.setattr("dynsched.web.wire.read_args", lambda _: 1 / 0)
+    monkeypatch.setattr("dynsched.web.wire.read_preemption", lambda _: 1 / 0)
+    monkeypatch.setattr("dynsched.web.wire.read_binding", lambda _: 1 / 0)
+    for path in EXTENDER_ENDPOINTS:
+        assert (await post(client, path, ask(), 400))["error"]
+    assert "Traceback" in caplog.text

@@ -1,0 +1,108 @@
+"""The extender in the real process: `dynsched run`, asked as a scheduler asks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from cluster import Cluster, SimCluster
+from fake_prometheus import FakePrometheus
+from operator_support import Operator, until, write_rules
+from test_pods_watch import PODS, create, pod
+
+from dynsched.sim.nodes import make_node
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("envtest")]
+
+RULES = {
+    "guard": {"bind_burst": {"pods": 2}},
+    "rules": [{"name": "cpu", "expr": "cpu", "threshold": 80, "resource": "cpu"}],
+    "extender": {"reject": ["cpu"], "profiles": {"default": {"score": {"cpu": 1}}}},
+}
+
+
+async def post(operator: Operator, path: str, body: Any) -> Any:
+    url = f"http://{operator.address}{path}"
+    async with aiohttp.ClientSession() as session, session.post(url, json=body) as answer:
+        assert answer.status == 200, await answer.text()
+        return json.loads(await answer.text())
+
+
+async def test_it_answers_by_what_it_reads_and_by_what_was_bound(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    for number, name in enumerate("abc"):
+        await cluster.create_node(make_node(name, number))
+    async with FakePrometheus() as prometheus:
+        prometheus.set(cpu={"a": 10, "b": 40, "c": 95})
+        rules = write_rules(tmp_path, RULES)
+        flags = ["--kubeconfig", str(cluster.kubeconfig), "--prom", prometheus.url]
+        flags += ["-r", str(rules), "-s", "0.5", "--bind", "--no-leader-elect"]
+        async with Operator(tmp_path, "run", *flags) as operator:
+            await operator.until_ready()
+
+            async def scores() -> dict[str, int]:
+                found = await post(operator, "/prioritize", {"NodeNames": ["a", "b", "c"]})
+                return {entry["Host"]: entry["Score"] for entry in found}
+
+            async def ready() -> bool:
+                return await scores() == {"a": 9, "b": 6, "c": 0}
+
+            await until(ready, "the scores")
+            found = await post(operator, "/scheduler/filter", {"NodeNames": ["a", "b", "c"]})
+            assert found["NodeNames"] == ["a", "b"]
+            assert found["FailedAndUnresolvableNodes"] == {"c": "node load high: cpu 95 > 80"}
+
+            binding = {"PodName": "none", "PodNamespace": "default", "PodUID": "u", "Node": "a"}
+            assert (await post(operator, "/bind", binding))["Error"]
+            if cluster.form == "envtest":
+                uid = (await create(cluster, pod("placed")))["metadata"]["uid"]
+                placed = {**binding, "PodName": "placed", "PodUID": uid}
+                assert await post(operator, "/bind", placed) == {"Error": ""}
+                assert (await cluster.get(f"{PODS}/placed")).ok["spec"]["nodeName"] == "a"
+
+            for number in range(3):
+                await create(cluster, pod(f"burst-{number}", "a", cpu="100m"))
+
+            async def counted() -> bool:
+                return (await scores())["a"] < 9
+
+            await until(counted, "the bound pods count")
+
+            async def marked() -> bool:
+                node = (await operator.nodes())["nodes"][0]
+                burst = node["rules"][-1]
+                return node["marked"] and (burst["rule"], burst["state"]) == (
+                    "bind-burst",
+                    "firing",
+                )
+
+            await until(marked, "the early mark")
+            assert await operator.stop() == 0, operator.log
+
+
+async def test_bind_is_off_by_default_and_pods_are_not_watched(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    await cluster.create_node(make_node("a", 0))
+    async with FakePrometheus() as prometheus:
+        prometheus.set(cpu={"a": 10})
+        rules = write_rules(tmp_path, {"rules": RULES["rules"]})
+        flags = [
+            "--kubeconfig",
+            str(cluster.kubeconfig),
+            "--prom",
+            prometheus.url,
+            "-r",
+            str(rules),
+        ]
+        async with Operator(tmp_path, "run", *flags) as operator:
+            await operator.until_ready()
+            binding = {"PodName": "p", "PodNamespace": "default", "PodUID": "u", "Node": "a"}
+            assert "--bind" in (await post(operator, "/bind", binding))["Error"]
+            assert await operator.stop() == 0, operator.log
+    if isinstance(cluster, SimCluster):
+        assert cluster.server.requests.reads("pods") == []

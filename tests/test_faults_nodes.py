@@ -1,0 +1,372 @@
+"""Marks that are found, broken, changed by hand or contested by others: each has one outcome, which
+`/nodes` shows and which an Event tells once. See docs/reliability.md.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from bench import COOL, HOT, OPEN, bench, rules
+from cluster import Cluster
+from fake_prometheus import FakePrometheus
+
+from dynsched.core.model import Quality
+from dynsched.core.plan import plan_prune
+from dynsched.sim.nodes import make_node
+
+KEY = "dynsched.io/pressure"
+OURS = {"key": KEY, "value": "true", "effect": "PreferNoSchedule"}
+BOTH = {"taint": f"{KEY}=true:PreferNoSchedule"}
+
+
+@pytest.fixture
+async def prometheus():
+    async with FakePrometheus() as running:
+        yield running
+
+
+@pytest.fixture
+async def before(cluster: Cluster):
+    """Node ``a`` as it was before anybody touched it."""
+    raw = make_node("a")
+    raw["spec"]["taints"] = [{"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}]
+    raw["metadata"]["annotations"]["owner.io/team"] = "blue"
+    return described(await cluster.create_node(raw))
+
+
+def described(raw):
+    """What is on a node, but for what the API server counts."""
+    metadata = {
+        key: value
+        for key, value in raw["metadata"].items()
+        if key not in {"resourceVersion", "managedFields"}
+    }
+    return {**raw, "metadata": metadata}
+
+
+async def on_node(cluster, name="a"):
+    """What of ours is on a node: (label, taint, annotation)."""
+    node = await cluster.get_node(name)
+    taints = [taint for taint in node["spec"].get("taints", ()) if taint["key"] == KEY]
+    annotation = node["metadata"].get("annotations", {}).get(KEY)
+    label = node["metadata"]["labels"].get("status")
+    return label, taints, annotation is not None
+
+
+WHOLE = ("presure", [OURS], True)
+NOTHING = (None, [], False)
+
+
+async def by_hand(cluster, *, name="a", label="-", annotation="-", taints=None, manager="somebody"):
+    """Change parts of the mark as somebody else would; ``None`` removes, ``-`` leaves it."""
+    metadata = {}
+    if label != "-":
+        metadata["labels"] = {"status": label}
+    if annotation != "-":
+        metadata["annotations"] = {KEY: annotation}
+    patch = {"metadata": metadata}
+    if taints is not None:
+        others = [
+            taint
+            for taint in (await cluster.get_node(name))["spec"].get("taints", ())
+            if taint["key"] != KEY
+        ]
+        patch["spec"] = {"taints": others + taints}
+    await cluster.patch_node(name, patch, field_manager=manager)
+
+
+# --- marks that are there at the start ---
+
+
+async def test_a_restart_takes_its_marks_over(cluster, prometheus, before, tmp_path):
+    prometheus.set(load={"a": HOT})
+    async with bench(cluster, prometheus, tmp_path, rules(mark=BOTH)) as it:
+        await it.tick()
+    marked = await cluster.get_node("a")
+
+    prometheus.failing = {"load": 503}
+    async with bench(cluster, prometheus, tmp_path) as it:
+        for _ in range(3):
+            await it.tick()
+        assert await cluster.get_node("a") == marked
+        (rule,) = it.node("a").rules
+        assert (it.node("a").marked, rule.adopted, rule.quality) == (True, True, Quality.FAILED)
+
+        prometheus.failing = {}
+        prometheus.set(load={"a": COOL})
+        await it.tick()
+        assert described(await cluster.get_node("a")) == before
+        assert await it.told("a") == {"Pressured": 1, "Relieved": 1}
+
+
+EVIDENCE = json.dumps({"label": "status=presure", "rules": [{"rule": "load"}]})
+HALVES = {
+    "label without annotation": {"label": "presure"},
+    "label with an annotation that is no evidence": {"label": "presure", "annotation": "?"},
+    "label without taint": {"label": "presure", "annotation": EVIDENCE},
+    "taint without label": {"taints": [OURS]},
+    "all but the annotation": {"label": "presure", "taints": [OURS]},
+    "annotation alone": {"annotation": EVIDENCE},
+}
+
+
+@pytest.mark.parametrize("half", HALVES.values(), ids=HALVES)
+async def test_half_a_mark_is_completed_on_a_hot_node(cluster, prometheus, before, tmp_path, half):
+    await by_hand(cluster, **half, manager="dynsched")
+    prometheus.set(load={"a": HOT})
+    async with bench(cluster, prometheus, tmp_path, rules(mark=BOTH)) as it:
+        for _ in range(3):
+            await it.tick()
+        assert await on_node(cluster) == WHOLE
+        assert it.node("a").marked
+        told = "MarkRepaired" if "label" in half or "taints" in half else "Pressured"
+        assert await it.told("a") == {told: 1}
+
+        prometheus.set(load={"a": COOL})
+        await it.tick()
+        assert described(await cluster.get_node("a")) == before
+
+
+@pytest.mark.parametrize("half", HALVES.values(), ids=HALVES)
+async def test_half_a_mark_is_removed_from_a_cool_node(cluster, prometheus, before, tmp_path, half):
+    await by_hand(cluster, **half, manager="dynsched")
+    prometheus.set(load={"a": COOL})
+    async with bench(cluster, prometheus, tmp_path, rules(mark=BOTH)) as it:
+        for _ in range(3):
+            await it.tick()
+        assert described(await cluster.get_node("a")) == before
+        assert not it.node("a").marked
+        assert await it.told("a") == {"Relieved": 1}
+
+
+# --- marks that are changed while we own them ---
+
+
+async def test_a_label_changed_by_hand_is_theirs_from_then_on(
+    cluster, prometheus, before, tmp_path
+):
+    prometheus.set(load={"a": HOT})
+    async with bench(cluster, prometheus, tmp_path, rules(mark=BOTH)) as it:
+        await it.tick()
+        await by_hand(cluster, label="maintenance")
+        for _ in range(3):
+            await it.tick()
+            assert await on_node(cluster) == ("maintenance", [], False)
+        assert it.node("a").conflict == "label status=maintenance is somebody else's"
+        assert not it.node("a").marked
+        assert it.status()["conflicts"]["count"] == it.metric("dynsched_conflicts") == 1
+        told = await it.told("a")
+        assert told == {"Pressured": 1, "MarkConflict": 1, "Relieved": 1}
+
+        await by_hand(cluster, label=None)
+        await it.tick()
+        assert await on_node(cluster) == WHOLE
+        assert it.node("a").conflict is None
+
+
+@pytest.mark.parametrize(
+    "gone", [{"label": None}, {"taints": []}, {"annotation": None}], ids=["label", "taint", "why"]
+)
+async def test_what_is_removed_by_hand_from_a_hot_node_is_put_back(
+    cluster, prometheus, before, tmp_path, gone
+):
+    prometheus.set(load={"a": HOT})
+    async with bench(cluster, prometheus, tmp_path, rules(mark=BOTH)) as it:
+        await it.tick()
+        await by_hand(cluster, **gone)
+        for _ in range(3):
+            await it.tick()
+            assert await on_node(cluster) == WHOLE
+        assert await it.told("a") == {"Pressured": 1, "MarkRepaired": 1}
+
+
+async def test_our_value_is_ours_whoever_wrote_it(cluster, prometheus, before, tmp_path):
+    """The first project, a person with kubectl: the label's value says whose it is."""
+    prometheus.set(load={"a": COOL})
+    async with bench(cluster, prometheus, tmp_path, rules()) as it:
+        await it.tick()
+        await by_hand(cluster, label="presure", manager="kubectl-label")
+        await it.tick()
+        assert described(await cluster.get_node("a")) == before
+        assert it.node("a").conflict is None
+        assert await it.told("a") == {"Relieved": 1}
+
+
+# --- what belongs to others ---
+
+
+@pytest.mark.parametrize("load", [HOT, COOL])
+async def test_somebody_elses_value_is_never_touched(cluster, prometheus, before, tmp_path, load):
+    await by_hand(cluster, label="maintenance")
+    theirs = await cluster.get_node("a")
+    prometheus.set(load={"a": load})
+    async with bench(cluster, prometheus, tmp_path, rules(mark=BOTH)) as it:
+        for _ in range(3):
+            await it.tick()
+        assert await cluster.get_node("a") == theirs
+        assert it.node("a").conflict == "label status=maintenance is somebody else's"
+        assert it.status()["conflicts"]["first"] == [
+            {"node": "a", "conflict": "label status=maintenance is somebody else's"}
+        ]
+        assert await it.told("a") == {"MarkConflict": 1}
+
+
+async def test_a_conflict_is_told_by_whoever_writes(cluster, prometheus, before, tmp_path):
+    """Also when it was there before we became the one who writes."""
+    await by_hand(cluster, label="maintenance")
+    async with bench(cluster, prometheus, tmp_path, rules(guard={"max_marked": 0})) as it:
+        prometheus.set(load={"b": HOT})
+        await cluster.create_node(make_node("b", 1))
+        it.leadership.may_write = False
+        await it.tick()
+        assert it.node("a").conflict is not None
+        assert await it.told("a") == await it.told("Lease") == {}
+        it.leadership.may_write = True
+        for _ in range(3):
+            await it.tick()
+        assert await it.told("a") == {"MarkConflict": 1}
+        assert await it.told("Lease") == {"ClusterHot": 1}
+
+
+async def test_a_taint_of_our_key_and_another_effect_survives_beside_ours(
+    cluster, prometheus, before, tmp_path
+):
+    theirs = {"key": KEY, "value": "true", "effect": "NoSchedule"}
+    await by_hand(cluster, taints=[theirs])
+    raw = described(await cluster.get_node("a"))
+    prometheus.set(load={"a": HOT})
+    async with bench(cluster, prometheus, tmp_path, rules(mark=BOTH)) as it:
+        await it.tick()
+        assert await on_node(cluster) == ("presure", [theirs, OURS], True)
+        assert it.node("a").conflict is None
+        prometheus.set(load={"a": COOL})
+        await it.tick()
+        assert described(await cluster.get_node("a")) == raw
+        assert await it.told("a") == {"Pressured": 1, "Relieved": 1}
+
+
+async def test_a_taint_of_our_key_and_effect_and_another_value_is_a_conflict(
+    cluster, prometheus, before, tmp_path
+):
+    theirs = {"key": KEY, "value": "theirs", "effect": "PreferNoSchedule"}
+    await by_hand(cluster, taints=[theirs])
+    raw = await cluster.get_node("a")
+    prometheus.set(load={"a": HOT})
+    async with bench(cluster, prometheus, tmp_path, rules(mark=BOTH)) as it:
+        for _ in range(3):
+            await it.tick()
+        assert await cluster.get_node("a") == raw
+        assert it.node("a").conflict == f"taint {KEY}=theirs is somebody else's"
+        assert await it.told("a") == {"MarkConflict": 1}
+
+
+# --- the mark's configuration changes ---
+
+MARKS = {
+    "label": {},
+    "both": BOTH,
+    "taint": {"label": None, **BOTH},
+    "another label": {"label": "load=high"},
+}
+FORMS = {
+    "label": ({"status": "presure"}, []),
+    "both": ({"status": "presure"}, [OURS]),
+    "taint": ({}, [OURS]),
+    "another label": ({"load": "high"}, []),
+}
+
+
+async def test_marks_move_with_the_configuration_and_leave_nothing(
+    cluster, prometheus, before, tmp_path
+):
+    await cluster.create_node(make_node("cool", 1))
+    cool = await cluster.get_node("cool")
+    prometheus.set(load={"a": HOT, "cool": COOL})
+    async with bench(cluster, prometheus, tmp_path, rules(mark=MARKS["label"])) as it:
+        await it.tick()
+        for form in ("both", "taint", "another label", "taint", "label"):
+            it.write_rules(rules(mark=MARKS[form]))
+            snapshot = await it.tick()
+            assert (snapshot.reloaded, snapshot.nodes["a"].marked) == (True, True)
+            node = await cluster.get_node("a")
+            labels = {k: v for k, v in node["metadata"]["labels"].items() if "/" not in k}
+            taints = [taint for taint in node["spec"]["taints"] if taint["key"] == KEY]
+            assert (labels, taints) == FORMS[form]
+        assert await cluster.get_node("cool") == cool
+        patches = [write for write in await cluster.writes() if write.manager == "dynsched"]
+        assert len(patches) == 6  # each change one patch, the old and the new together
+
+        it.write_rules(rules(mark=MARKS["taint"]))
+        prometheus.set(load={"a": COOL, "cool": COOL})
+        await it.tick()
+        assert described(await cluster.get_node("a")) == before
+
+
+async def test_a_mark_of_an_older_configuration_is_pruned_too(
+    cluster, prometheus, before, tmp_path
+):
+    prometheus.set(load={"a": HOT})
+    async with bench(cluster, prometheus, tmp_path, rules(mark=MARKS["another label"])) as it:
+        await it.tick()
+        it.write_rules(rules(mark=BOTH))
+        default = it.last.rule_set.mark
+        for patch in plan_prune(it.storage.nodes().values(), default):
+            await it.storage.patch(patch)
+        assert described(await cluster.get_node("a")) == before
+
+
+# --- the guard ---
+
+
+async def test_more_are_hot_than_may_be_marked(cluster, prometheus, tmp_path):
+    for index in range(8):
+        await cluster.create_node(make_node(f"n{index}", index, labels={"pool": "ab"[index % 2]}))
+    guard = {"max_marked": "50%", "pool_label": "pool", "max_releases": 1}
+    loads = {f"n{index}": 90.0 + index for index in range(8)}
+    prometheus.set(load=loads)
+    async with bench(cluster, prometheus, tmp_path, rules(guard=guard)) as it:
+        for _ in range(3):
+            await it.tick()
+        assert await it.marked() == "n4 n5 n6 n7"  # two of each pool, the hottest
+        assert it.node("n0").withheld == "not marked: guard.max_marked is 50%"
+        assert it.status()["capped_pools"] == ["a", "b"]
+        assert it.metric("dynsched_capped_pools") == 2
+        assert it.metric("dynsched_withheld_nodes") == 4
+        assert await it.told("Lease") == {"ClusterHot": 2}  # one a pool, not one a tick
+
+        prometheus.set(load=loads | {"n0": 96.5})  # as hot as the marked ones: they stay
+        await it.tick()
+        assert await it.marked() == "n4 n5 n6 n7"
+        prometheus.set(load=loads | {"n0": 120.0})  # clearly hotter: a place is made, then taken
+        await it.tick()
+        assert await it.marked() == "n5 n6 n7"
+        await it.tick()
+        assert await it.marked() == "n0 n5 n6 n7"
+
+        prometheus.set(load=dict.fromkeys(loads, COOL))
+        left = []
+        for _ in range(4):
+            await it.tick()
+            left.append((await it.marked()).count("n"))
+        assert left == [3, 2, 1, 0]
+        assert it.metric("dynsched_capped_pools") == 0
+        assert await it.told("Lease") == {"ClusterHot": 2}
+
+
+async def test_nodes_that_overtake_each_other_at_every_tick_move_few_marks(
+    cluster, prometheus, tmp_path
+):
+    """Neither `for` nor `keep_firing_for` smooths this: all eight fire all the time, and four may
+    be marked. A mark that moves is a release, which max_releases limits.
+    """
+    for index in range(8):
+        await cluster.create_node(make_node(f"n{index}", index))
+    guard = {**OPEN, "max_marked": 4, "max_releases": "25%"}
+    async with bench(cluster, prometheus, tmp_path, rules(guard=guard)) as it:
+        for number in range(9):
+            hotter = range(4) if number % 2 else range(4, 8)
+            prometheus.set(load={f"n{i}": 160.0 if i in hotter else 90.0 for i in range(8)})
+            writes = len((await it.tick()).applied)
+            assert writes == 4 if number == 0 else writes <= 2
+            assert len((await it.marked()).split()) in {3, 4}

@@ -1,0 +1,501 @@
+"""manifests/components/guardrail on a real API server: what dynsched may write to a Node.
+
+RBAC is opened wide here, so that what is refused is refused by the policy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+from builders import merge
+from cluster import JSON_PATCH, MERGE, NODES, STRATEGIC, Answer, EnvtestCluster
+from envtest import Envtest
+from manifest_support import BASE, COMPONENTS, OVERLAYS, Doc, Kubectl, load_all
+from operator_support import Operator, until, write_rules
+from programs import run
+from prometheus_support import RealPrometheus
+
+from dynsched.core import keys
+from dynsched.core.marks import SOFT_EFFECT
+from dynsched.sim.nodes import make_node
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("envtest")]
+
+ACCOUNT = "system:serviceaccount:dynsched:dynsched"
+JANITOR = "system:serviceaccount:dynsched:dynsched-janitor"
+OTHERS = ("system:serviceaccount:dynsched:another", "system:serviceaccount:other:dynsched", "ann")
+POLICY = COMPONENTS / "guardrail/policy.yaml"
+DENIED = "ValidatingAdmissionPolicy 'dynsched-guardrail' with binding 'dynsched-guardrail' denied"
+APPLY = "application/apply-patch+yaml"
+
+NODE = "n"
+SOFT = {"key": "dynsched.io/pressure", "value": "true", "effect": "PreferNoSchedule"}
+TEAM = {"key": "example.com/team", "value": "red", "effect": "NoSchedule"}
+GONE = {
+    "key": "node.kubernetes.io/unreachable",
+    "effect": "NoExecute",
+    "timeAdded": "2026-01-01T00:00:00Z",
+}
+MILD = {"key": "example.com/mild", "value": "1", "effect": "PreferNoSchedule"}
+FOREIGN = [TEAM, GONE, MILD]
+EVIDENCE = {"dynsched.io/pressure": "{}"}
+
+NO_LABEL = "dynsched may change no label of a node but its own mark: "
+NO_ANNOTATION = "dynsched may change no annotation of a node but its own: "
+NO_TAINT = "dynsched may change no taint of a node but its own soft ones"
+NO_METADATA = "dynsched may change no metadata of a node but its mark: "
+NO_SPEC = "dynsched may change nothing in the spec of a node but its taint: "
+NO_OTHER = "dynsched may only change its mark on a node: not create, delete or connect to nodes"
+
+
+def labels(**changes: str | None) -> Doc:
+    return {"metadata": {"labels": changes}}
+
+
+def annotations(changes: dict[str, str | None]) -> Doc:
+    return {"metadata": {"annotations": changes}}
+
+
+def taints(*wanted: Doc) -> Doc:
+    return {"spec": {"taints": list(wanted)}}
+
+
+def both(*patches: Doc) -> Doc:
+    whole: Doc = {}
+    for patch in patches:
+        whole = merge(whole, patch)
+    return whole
+
+
+MARKED = both(labels(status="presure"), annotations(EVIDENCE), taints(*FOREIGN, SOFT))
+
+
+class Case(NamedTuple):
+    """``before``: a merge patch on the usual node, made by somebody else before it is created."""
+
+    name: str
+    patch: Any
+    refused: str = ""
+    before: Doc = {}  # noqa: RUF012 - never changed
+    content_type: str = MERGE
+
+
+ALLOWED = [
+    Case("nothing at all", {}),
+    Case("set the label", labels(status="presure")),
+    Case("remove the label", labels(status=None), before=MARKED),
+    Case("set the annotation", annotations(EVIDENCE)),
+    Case("change it", annotations({"dynsched.io/pressure": "[]"}), before=MARKED),
+    Case("remove it", annotations({"dynsched.io/pressure": None}), before=MARKED),
+    Case("another one of ours", annotations({"dynsched.io/note": "x"})),
+    Case("add the taint", taints(*FOREIGN, SOFT)),
+    Case("add it in front", taints(SOFT, *FOREIGN)),
+    Case("add the first taint", taints(SOFT), before={"spec": {"taints": None}}),
+    Case("change its value", taints(*FOREIGN, SOFT | {"value": "2"}), before=MARKED),
+    Case("remove the taint", taints(*FOREIGN), before=MARKED),
+    Case("remove the last taint", {"spec": {"taints": None}}, before=taints(SOFT)),
+    Case("mark", MARKED),
+    Case(
+        "release",
+        both(labels(status=None), annotations(dict.fromkeys(EVIDENCE)), taints(*FOREIGN)),
+        before=MARKED,
+    ),
+    Case("mark by a strategic patch", both(labels(status="presure"), taints(*FOREIGN, SOFT)),
+         content_type=STRATEGIC),
+    Case("mark by a JSON patch", [
+        {"op": "add", "path": "/metadata/labels/status", "value": "presure"},
+        {"op": "add", "path": "/spec/taints/-", "value": SOFT},
+    ], content_type=JSON_PATCH),
+    Case("mark by apply", both({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}},
+                               labels(status="presure")), content_type=APPLY),
+    # The API server itself ignores it here; it is written to /status, and that is refused.
+    Case("a status that is not taken", {"status": {"phase": "Running"}}),
+]  # fmt: skip
+
+REFUSED = [
+    # labels
+    Case("another value", labels(status="hot"), NO_LABEL + "status"),
+    Case("an empty value", labels(status=""), NO_LABEL + "status"),
+    Case("take a foreign value", labels(status="presure"), NO_LABEL + "status",
+         before=labels(status="maintenance")),
+    Case("take an empty value", labels(status="presure"), NO_LABEL + "status",
+         before=labels(status="")),
+    Case("remove a foreign value", labels(status=None), NO_LABEL + "status",
+         before=labels(status="maintenance")),
+    Case("make the mark another value", labels(status="cool"), NO_LABEL + "status", before=MARKED),
+    Case("add a label", labels(team="red"), NO_LABEL + "team"),
+    Case("change a label", both(labels(zone="b"), labels(status="presure")), NO_LABEL + "zone",
+         before=labels(zone="a")),
+    Case("remove a label", labels(zone=None), NO_LABEL + "zone", before=labels(zone="a")),
+    Case("remove all labels", {"metadata": {"labels": None}}, NO_LABEL),
+    Case("a label with our prefix", {"metadata": {"labels": {"dynsched.io/ignore": "true"}}},
+         NO_LABEL + "dynsched.io/ignore"),
+    Case("the mark's value at another key", labels(state="presure"), NO_LABEL + "state"),
+    # annotations
+    Case("add an annotation", annotations({"a": "1"}), NO_ANNOTATION + "a"),
+    Case("change an annotation", annotations({"a": "2"}), NO_ANNOTATION + "a",
+         before=annotations({"a": "1"})),
+    Case("remove an annotation", annotations({"a": None}), NO_ANNOTATION + "a",
+         before=annotations({"a": "1"})),
+    Case("remove all annotations", {"metadata": {"annotations": None}}, NO_ANNOTATION),
+    Case("a key that is nearly ours", annotations({"dynsched.io.example.com/a": "1"}),
+         NO_ANNOTATION + "dynsched.io.example.com/a"),
+    # taints
+    Case("a hard taint with our key", taints(*FOREIGN, SOFT | {"effect": "NoSchedule"}), NO_TAINT),
+    Case("one that evicts", taints(*FOREIGN, SOFT | {"effect": "NoExecute"}), NO_TAINT),
+    Case("make ours hard", taints(*FOREIGN, SOFT | {"effect": "NoSchedule"}), NO_TAINT,
+         before=MARKED),
+    Case("take away a hard one with our key", taints(*FOREIGN), NO_TAINT,
+         before=taints(*FOREIGN, SOFT | {"effect": "NoSchedule"})),
+    Case("a soft taint with another key", taints(*FOREIGN, MILD | {"key": "example.com/x"}),
+         NO_TAINT),
+    Case("drop a foreign taint", taints(TEAM, GONE), NO_TAINT),
+    Case("drop all taints", {"spec": {"taints": None}}, NO_TAINT),
+    Case("ours in place of theirs", taints(TEAM, GONE, SOFT), NO_TAINT),
+    Case("a foreign one's value", taints(TEAM | {"value": "blue"}, GONE, MILD), NO_TAINT),
+    Case("a foreign one's value removed", taints({**TEAM, "value": ""}, GONE, MILD), NO_TAINT),
+    Case("a foreign one's effect", taints(TEAM | {"effect": "NoExecute"}, GONE, MILD), NO_TAINT),
+    Case("a foreign one's time", taints(TEAM, GONE | {"timeAdded": None}, MILD), NO_TAINT),
+    Case("another time", taints(TEAM, GONE | {"timeAdded": "2026-02-02T00:00:00Z"}, MILD),
+         NO_TAINT),
+    Case("one foreign taint for another", taints(TEAM, GONE, MILD | {"key": "example.com/x"}),
+         NO_TAINT),
+    Case("one twice, with another effect", taints(*FOREIGN, TEAM | {"effect": "NoExecute"}),
+         NO_TAINT),
+    Case("another order", taints(GONE, TEAM, MILD), NO_TAINT),
+    # the rest of the spec
+    Case("cordon", {"spec": {"unschedulable": True}}, NO_SPEC + "unschedulable"),
+    Case("uncordon", {"spec": {"unschedulable": None}}, NO_SPEC + "unschedulable",
+         before={"spec": {"unschedulable": True}}),
+    Case("podCIDR", {"spec": {"podCIDR": "10.9.0.0/24", "podCIDRs": ["10.9.0.0/24"]}}, NO_SPEC,
+         before={"spec": {"podCIDR": None}}),
+    Case("providerID", {"spec": {"providerID": "a://b"}}, NO_SPEC + "providerID"),
+    # the rest of the metadata
+    Case("a finalizer", {"metadata": {"finalizers": ["example.com/x"]}},
+         NO_METADATA + "finalizers"),
+    Case("an owner", {"metadata": {"ownerReferences": [
+        {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}]}},
+        NO_METADATA + "ownerReferences"),
+    Case("generateName", {"metadata": {"generateName": "x"}}, NO_METADATA + "generateName"),
+    # several at once: one bad part is enough
+    Case("the mark, and a cordon", both(MARKED, {"spec": {"unschedulable": True}}), NO_SPEC),
+    Case("the mark, and a label", both(MARKED, labels(team="red")), NO_LABEL + "team"),
+    Case("the mark, without a foreign taint", both(MARKED, taints(TEAM, GONE, SOFT)), NO_TAINT),
+    # other ways to say it
+    Case("a strategic patch replaces the list", taints(SOFT), NO_TAINT, content_type=STRATEGIC),
+    Case("a JSON patch", [{"op": "remove", "path": "/spec/taints/0"}], NO_TAINT,
+         content_type=JSON_PATCH),
+    Case("apply", both({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}},
+                       labels(team="red")), NO_LABEL + "team", content_type=APPLY),
+]  # fmt: skip
+
+
+def usual(before: Doc | None = None) -> Doc:
+    node = merge(make_node(NODE), {"spec": {"taints": FOREIGN}})
+    found: Doc = merge(node, before or {})
+    return found
+
+
+RESOURCES = ["nodes", "nodes/status", "nodes/proxy"]
+WIDE = {
+    "apiVersion": "v1",
+    "kind": "List",
+    "items": [
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRole",
+            "metadata": {"name": "guardrail-test"},
+            "rules": [{"apiGroups": [""], "resources": RESOURCES, "verbs": ["*"]}],
+        },
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": "guardrail-test"},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "ClusterRole",
+                "name": "guardrail-test",
+            },
+            "subjects": [
+                {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}
+                for user in (ACCOUNT, JANITOR, *OTHERS)
+            ],
+        },
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def policy(envtest: Envtest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
+    folder = tmp_path_factory.mktemp("guardrail")
+    kubectl = Kubectl(envtest.kubeconfig(folder / "kubeconfig"))
+    wide = folder / "wide.yaml"
+    wide.write_text(yaml.safe_dump(WIDE))
+    kubectl("apply", "-k", OVERLAYS / "guardrail")
+    kubectl("apply", "-f", wide)
+    yield kubectl
+    kubectl("delete", "-f", wide)
+    kubectl("delete", "-f", COMPONENTS / "guardrail/binding.yaml", "-f", POLICY)
+
+
+@pytest.fixture
+async def cluster(
+    policy: Kubectl, envtest: Envtest, tmp_path: Path
+) -> AsyncIterator[EnvtestCluster]:
+    async with EnvtestCluster(envtest, tmp_path) as form:
+        await until(lambda: _refuses(form), "the policy is at work")
+        yield form
+
+
+async def _refuses(cluster: EnvtestCluster) -> bool:
+    """The API server needs a moment to take up a new policy."""
+    answer = await ask(cluster, "POST", NODES, make_node("probe"), dryRun="All")
+    return answer.status == 403 and DENIED in answer.text
+
+
+async def ask(
+    cluster: EnvtestCluster, method: str, path: str, body: Any = None, *, user: str = ACCOUNT,
+    content_type: str | None = None, **params: str,
+) -> Answer:  # fmt: skip
+    return await cluster.request(
+        method,
+        path,
+        body,
+        content_type=content_type,
+        headers={"Impersonate-User": user},
+        **params,
+    )
+
+
+async def patch(cluster: EnvtestCluster, case: Case) -> Answer:
+    more = {"force": "true"} if case.content_type == APPLY else {}
+    return await ask(
+        cluster,
+        "PATCH",
+        f"{NODES}/{NODE}",
+        case.patch,
+        content_type=case.content_type,
+        fieldManager="dynsched",
+        **more,
+    )
+
+
+def without_ours(node: Doc) -> Doc:
+    """A node less all that dynsched may write, and less what each write changes."""
+    rest = copy.deepcopy(node)
+    meta, spec = rest["metadata"], rest["spec"]
+    for key in ("resourceVersion", "managedFields"):
+        meta.pop(key)
+    if meta["labels"].get("status") == "presure":
+        del meta["labels"]["status"]
+    meta["annotations"] = {
+        key: value
+        for key, value in meta.get("annotations", {}).items()
+        if not key.startswith("dynsched.io/")
+    }
+    spec["taints"] = [taint for taint in spec.get("taints", []) if taint["key"] != SOFT["key"]]
+    return rest
+
+
+@pytest.mark.parametrize("case", ALLOWED, ids=lambda case: case.name)
+async def test_its_own_mark_it_may_write(cluster: EnvtestCluster, case: Case) -> None:
+    before = await cluster.create_node(usual(case.before))
+    answer = await patch(cluster, case)
+    assert answer.status == 200, answer.text
+    assert without_ours(await cluster.get_node(NODE)) == without_ours(before)
+    if case.content_type == MERGE and case.patch and "status" not in case.patch:
+        wanted = merge(before, case.patch)
+        for part in ("metadata", "spec"):
+            for key in case.patch.get(part, {}):
+                assert answer.body[part].get(key) == wanted[part].get(key)
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=lambda case: case.name)
+async def test_anything_else_it_may_not(cluster: EnvtestCluster, case: Case) -> None:
+    before = await cluster.create_node(usual(case.before))
+    answer = await patch(cluster, case)
+    assert answer.status == 403, answer.text
+    assert DENIED in answer.body["message"]
+    assert case.refused in answer.body["message"]
+    assert await cluster.get_node(NODE) == before
+
+
+async def test_a_finalizer_and_an_owner_cannot_be_removed(cluster: EnvtestCluster) -> None:
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}
+    held = {"metadata": {"finalizers": ["example.com/x"], "ownerReferences": [owner]}}
+    await cluster.create_node(usual(held))
+    try:
+        for key in ("finalizers", "ownerReferences"):
+            answer = await patch(cluster, Case("", {"metadata": {key: None}}))
+            assert answer.status == 403
+            assert NO_METADATA + key in answer.body["message"]
+        assert (await patch(cluster, Case("", MARKED))).status == 200
+    finally:
+        await cluster.patch_node(NODE, {"metadata": {"finalizers": None}})
+
+
+async def test_neither_status_nor_creating_nor_deleting(cluster: EnvtestCluster) -> None:
+    node = await cluster.create_node(usual())
+    path = f"{NODES}/{NODE}"
+    asked = [
+        await ask(cluster, "PATCH", f"{path}/status", {"status": {"phase": "Running"}}),
+        await ask(cluster, "PATCH", f"{path}/status", labels(status="presure")),
+        await ask(cluster, "PUT", f"{path}/status", node),
+        await ask(cluster, "POST", NODES, make_node("new")),
+        await ask(cluster, "DELETE", path),
+        await ask(cluster, "DELETE", NODES),
+        await ask(cluster, "GET", f"{path}/proxy/metrics"),
+    ]
+    for answer in asked:
+        assert answer.status == 403, answer.text
+        assert NO_OTHER in answer.text
+    assert [item["metadata"]["name"] for item in await cluster.list_nodes()] == [NODE]
+    assert await cluster.get_node(NODE) == node
+
+
+async def test_an_update_is_held_to_the_same(cluster: EnvtestCluster) -> None:
+    node = await cluster.create_node(usual())
+    path = f"{NODES}/{NODE}"
+    answer = await ask(cluster, "PUT", path, merge(node, both(MARKED, labels(team="red"))))
+    assert answer.status == 403
+    assert NO_LABEL + "team" in answer.body["message"]
+    assert (await ask(cluster, "PUT", path, merge(node, MARKED))).status == 200
+
+
+async def test_the_janitor_is_held_to_the_same(cluster: EnvtestCluster) -> None:
+    await cluster.create_node(usual(MARKED))
+    path = f"{NODES}/{NODE}"
+    assert (await ask(cluster, "PATCH", path, labels(status=None), user=JANITOR)).status == 200
+    answer = await ask(cluster, "PATCH", path, {"spec": {"unschedulable": True}}, user=JANITOR)
+    assert answer.status == 403
+    assert NO_SPEC in answer.body["message"]
+
+
+@pytest.mark.parametrize("user", OTHERS)
+async def test_nobody_else_is_held_to_anything(cluster: EnvtestCluster, user: str) -> None:
+    await cluster.create_node(usual())
+    path = f"{NODES}/{NODE}"
+    change = both(labels(status="hot", team="red"), {"spec": {"unschedulable": True}}, taints(TEAM))
+    assert (await ask(cluster, "PATCH", path, change, user=user)).status == 200
+    status = {"status": {"phase": "Running"}}
+    assert (await ask(cluster, "PATCH", f"{path}/status", status, user=user)).status == 200
+    assert (await ask(cluster, "DELETE", path, user=user)).status == 200
+
+
+async def test_the_largest_nodes_are_within_the_cost_limit(cluster: EnvtestCluster) -> None:
+    """The API server gives an expression a budget of steps, and refuses what goes over it."""
+    many = {
+        "metadata": {
+            "labels": {f"example.com/label-{n}": "x" * 63 for n in range(500)},
+            "annotations": {f"example.com/note-{n}": "x" * 2_000 for n in range(100)},
+        },
+        "spec": {"taints": [TEAM | {"key": f"example.com/taint-{n}"} for n in range(100)]},
+    }
+    before = await cluster.create_node(merge(make_node(NODE, size=60_000), many))
+    mark = both(MARKED, taints(*before["spec"]["taints"], SOFT))
+    answer = await patch(cluster, Case("", mark))
+    assert answer.status == 200, answer.text
+    assert without_ours(answer.body) == without_ours(before)
+    answer = await patch(cluster, Case("", {"metadata": {"labels": None}}))
+    # Too many keys to be listed.
+    assert answer.body["message"].endswith(NO_LABEL.removesuffix(": "))
+    answer = await patch(cluster, Case("", taints(*before["spec"]["taints"][1:])))
+    assert NO_TAINT in answer.body["message"]
+
+
+def test_the_policy_names_what_dynsched_writes() -> None:
+    (document,) = load_all(POLICY)
+    values = {each["name"]: each["expression"] for each in document["spec"]["variables"]}
+    assert values["marks"] == f"['{keys.DEFAULT_LABEL}']"
+    assert values["ours"] == f"'{keys.ANNOTATION_PREFIX}'"
+    assert values["effect"] == f"'{SOFT_EFFECT}'"
+    rules = yaml.safe_load((BASE / "rules.yaml").read_text())
+    assert rules["mark"]["label"] == keys.DEFAULT_LABEL
+
+
+HOT = 'label_replace(vector(95), "node", "hot", "", "")'
+
+
+def rules_of(mark: Doc, threshold: int = 80) -> Doc:
+    return {"mark": mark, "rules": [{"name": "load", "expr": HOT, "threshold": threshold}]}
+
+
+LABEL_AND_TAINT = {
+    "label": keys.DEFAULT_LABEL,
+    "taint": "dynsched.io/pressure=true:PreferNoSchedule",
+}
+
+
+async def marked(cluster: EnvtestCluster) -> list[str]:
+    return [node["metadata"]["name"] for node in await cluster.list_nodes("status=presure")]
+
+
+@pytest.fixture
+async def account(cluster: EnvtestCluster, policy: Kubectl, tmp_path: Path) -> Path:
+    """A kubeconfig with a token of the service account itself, and two nodes."""
+    token = await asyncio.to_thread(policy, "-n", "dynsched", "create", "token", "dynsched")
+    for number, name in enumerate(("hot", "cool")):
+        await cluster.create_node(merge(make_node(name, number), taints(*FOREIGN)))
+    return cluster.servers.kubeconfig(tmp_path / "kubeconfig-account", token.strip())
+
+
+async def test_the_whole_loop_passes_under_it(
+    cluster: EnvtestCluster, account: Path, tmp_path: Path
+) -> None:
+    before = {name: await cluster.get_node(name) for name in ("hot", "cool")}
+    rules = write_rules(tmp_path, rules_of(LABEL_AND_TAINT))
+    with RealPrometheus(tmp_path / "prometheus") as prometheus:
+        flags = ("--kubeconfig", str(account), "--prom", prometheus.url, "-r", str(rules))
+        flags = (*flags, "--interval", "0.5", "--lease-namespace", "dynsched")
+        async with Operator(tmp_path, "run", *flags) as operator:
+            await until(lambda: _is(cluster, ["hot"]), "it is marked")
+            hot = await cluster.get_node("hot")
+            assert hot["spec"]["taints"] == [*FOREIGN, SOFT]
+            assert without_ours(hot) == without_ours(before["hot"])
+
+            write_rules(tmp_path, rules_of(LABEL_AND_TAINT, threshold=99))
+            await until(lambda: _is(cluster, []), "it is released")
+            assert await all_as(cluster, before)
+            assert await operator.get("/status") == (200, "ok")
+
+            write_rules(tmp_path, rules_of(LABEL_AND_TAINT))
+            await until(lambda: _is(cluster, ["hot"]), "it is marked again")
+            assert await operator.stop() == 0
+    command = (sys.executable, "-m", "dynsched", "prune", "-o", "json")
+    done = await asyncio.to_thread(run, *command, "--kubeconfig", account, "--rules", rules)
+    assert done.returncode == 0, done.stderr
+    assert await all_as(cluster, before)
+
+
+async def all_as(cluster: EnvtestCluster, before: dict[str, Doc]) -> bool:
+    """Whether the nodes are as they were, but for the API server's own record."""
+    now = {name: await cluster.get_node(name) for name in before}
+    for node in (*now.values(), *(before := copy.deepcopy(before)).values()):
+        del node["metadata"]["resourceVersion"], node["metadata"]["managedFields"]
+    return now == before
+
+
+async def _is(cluster: EnvtestCluster, names: list[str]) -> bool:
+    return await marked(cluster) == names
+
+
+async def test_a_mark_that_the_policy_does_not_name_is_refused_and_said_so(
+    cluster: EnvtestCluster, account: Path, tmp_path: Path
+) -> None:
+    rules = write_rules(tmp_path, rules_of({"label": "team=red"}))
+    with RealPrometheus(tmp_path / "prometheus") as prometheus:
+        flags = ("--kubeconfig", str(account), "--prom", prometheus.url, "-r", str(rules))
+        async with Operator(tmp_path, "run", *flags, "--lease-namespace", "dynsched") as operator:
+            await operator.until_ready()
+            status, text = await operator.get("/status")
+    assert status == 503
+    assert "dynsched-guardrail" in text
+    assert "kubectl auth can-i" not in text  # it is no matter of roles
+    assert await cluster.list_nodes("team=red") == []

@@ -1,0 +1,300 @@
+"""Never two writers: electors with wrong clocks on a bad network, in virtual time.
+
+The Elector is the real one; the API server is a Lease with optimistic concurrency, and calls that
+arrive late, are answered late, or both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import cycle
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from core.properties import steady
+from hypothesis import event, example, given
+from hypothesis import strategies as st
+from virtual_loop import VirtualLoop
+
+from dynsched.core.errors import ClusterError, ConflictError
+from dynsched.core.lease import CLOCK_ERROR, LeaseTimes
+from dynsched.kube.failures import Call
+from dynsched.kube.leader import Elector
+from dynsched.kube.transport import Answer
+
+TIMES = LeaseTimes()
+SAMPLE = 0.1
+
+
+@dataclass
+class Store:
+    """The one Lease, as the API server keeps it."""
+
+    lease: dict[str, Any] | None = None
+    version: int = 0
+    taken_at: float = 0.0
+
+    @property
+    def is_new(self) -> bool:
+        """Whether some may not have seen yet who took it: once it is gone, they never will."""
+        return asyncio.get_running_loop().time() - self.taken_at < 2 * TIMES.renew_every
+
+    def answer(self, call: Call, body: Any) -> Answer | ClusterError:
+        metadata = self.lease["metadata"] if self.lease else {}
+        match call.verb:
+            case "get":
+                return Answer(200, copy.deepcopy(self.lease)) if self.lease else Answer(404, None)
+            case "create" if self.lease:
+                return ConflictError("it exists already")
+            case "update" if any(
+                body["metadata"][key] != metadata.get(key) for key in ("uid", "resourceVersion")
+            ):
+                return ConflictError("it changed")
+        self.put({"metadata": metadata, "spec": body["spec"]})
+        return Answer(200, copy.deepcopy(self.lease))
+
+    def put(self, body: dict[str, Any]) -> None:
+        holder = self.lease and self.lease["spec"].get("holderIdentity")
+        if body["spec"].get("holderIdentity") != holder:
+            self.taken_at = asyncio.get_running_loop().time()
+        self.version += 1
+        uid = body["metadata"].get("uid", f"uid-{self.version}")
+        self.lease = {**body, "metadata": {"uid": uid, "resourceVersion": str(self.version)}}
+
+
+@dataclass
+class Network:
+    """Stands for the KubeApi of one elector. ``delays``: each call's way there, and back."""
+
+    store: Store
+    delays: Iterator[tuple[float, float]]
+    config: Any = field(default_factory=lambda: SimpleNamespace(server="http://api"))
+
+    async def call(self, call, *, body=None, accept=(), resend=True, timeout=0.0) -> Answer:  # noqa: ASYNC109
+        there, back = next(self.delays)
+        answered = asyncio.create_task(self._answered(call, copy.deepcopy(body), there, back))
+        done, _ = await asyncio.wait([answered], timeout=timeout)
+        if not done:
+            raise ClusterError("no answer in time")  # though it may still arrive
+        found = answered.result()
+        if isinstance(found, ClusterError):
+            raise found
+        return found
+
+    async def _answered(self, call, body, there, back):
+        await asyncio.sleep(there)
+        found = self.store.answer(call, body)
+        await asyncio.sleep(back)
+        return found
+
+
+class Replica:
+    """An elector with a clock of its own, from start to kill."""
+
+    def __init__(self, name: str, store: Store, rate: float, delays: Sequence[tuple[float, float]]):
+        now = asyncio.get_running_loop().time
+        self.name, self.rate = name, rate
+        self.last_write_ends = -1.0
+        self._network: Any = Network(store, cycle(delays))
+        self._clock: Callable[[], float] = lambda: 1000.0 * len(name) + rate * now()
+        self.start()
+
+    def start(self) -> None:
+        """As a new process: it knows nothing of what was before."""
+        self.elector = Elector(
+            self._network, namespace="ns", identity=self.name, clock=self._clock, wall=lambda: 0.0
+        )
+        self._running = asyncio.create_task(self.elector.run(asyncio.Event()))
+
+    async def kill(self) -> None:
+        """Its last calls may still be under way."""
+        self._running.cancel()
+        await asyncio.gather(self._running, return_exceptions=True)
+
+
+class Witness:
+    """Sees to it that of all replicas one writes at a time, and remembers who did."""
+
+    def __init__(self, *replicas: Replica) -> None:
+        self.replicas = replicas
+        self.wrote: list[str] = []
+
+    async def watch(self, until: float) -> None:
+        while (now := asyncio.get_running_loop().time()) < until:
+            for writer in self.replicas:
+                if writer.elector.may_write:
+                    self._writes(writer, now)
+            await asyncio.sleep(SAMPLE)
+
+    def _writes(self, writer: Replica, now: float) -> None:
+        for other in self.replicas:
+            if other is not writer:
+                assert other.last_write_ends <= now, (
+                    f"{writer.name} begins a write at {now:g}, "
+                    f"{other.name}'s may last until {other.last_write_ends:g}"
+                )
+        # A slow clock makes its own time limit longer.
+        writer.last_write_ends = now + TIMES.write_timeout / writer.rate
+        if self.wrote[-1:] != [writer.name]:
+            self.wrote.append(writer.name)
+
+
+def run_in_virtual_time(history: Coroutine[Any, Any, None]) -> None:
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(history)
+
+
+RATE = st.floats(1 - CLOCK_ERROR, 1 + CLOCK_ERROR)
+PROMPT = st.tuples(st.floats(0, 0.3), st.floats(0, 0.3))
+AWAY = st.one_of(st.just(0.01), st.floats(0, 0.5), st.floats(0, 25))
+BAD_NETWORK = st.lists(st.tuples(AWAY, AWAY), min_size=1, max_size=12)
+
+
+@steady(100)
+@given(RATE, RATE, BAD_NETWORK, BAD_NETWORK, st.lists(st.floats(5, 60), max_size=3))
+@example(0.9, 1.1, [(0.01, 0.01)] * 8 + [(25.0, 0.0)] * 20, [(0.0, 0.0)], [])
+@example(0.9, 1.1, [(0.01, 2.9)] * 6 + [(25.0, 0.0)] * 20, [(0.0, 0.0)], [])
+def test_never_two_writers_whatever_the_clocks_and_the_network(
+    rate_a, rate_b, delays_a, delays_b, restarts
+):
+    async def history() -> None:
+        store = Store()
+        a = Replica("a", store, rate_a, delays_a)
+        await asyncio.sleep(1)
+        b = Replica("bb", store, rate_b, delays_b)
+        witness = Witness(a, b)
+        watching = asyncio.create_task(witness.watch(200.0))
+        for index, pause in enumerate(restarts):
+            await asyncio.sleep(pause)
+            restarted = (a, b)[index % 2]
+            await restarted.kill()
+            # A new process is another replica, though it comes under the name of the old one.
+            restarted.name += "'"
+            restarted.start()
+        await watching
+        event(f"{len(witness.wrote)} reigns")
+
+    run_in_virtual_time(history())
+
+
+def _emptied(spec: dict[str, Any]) -> None:
+    spec |= {"holderIdentity": "", "leaseDurationSeconds": 15}
+
+
+def _shortened(spec: dict[str, Any]) -> None:
+    # An empty one of a second is what a holder leaves behind that lets go.
+    spec["leaseDurationSeconds"] = 1 if spec.get("holderIdentity") else 2
+
+
+def _given_to_another(spec: dict[str, Any]) -> None:
+    spec["holderIdentity"] = "somebody"
+
+
+def _cleared(spec: dict[str, Any]) -> None:
+    spec.clear()
+
+
+HANDS = [None, _emptied, _shortened, _given_to_another, _cleared]
+
+
+@steady(100)
+@given(
+    RATE,
+    RATE,
+    st.lists(PROMPT, min_size=1, max_size=8),
+    st.lists(st.tuples(st.floats(0.1, 30), st.sampled_from(HANDS)), min_size=1, max_size=8),
+)
+def test_never_two_writers_when_a_person_edits_or_deletes_the_lease(rate_a, rate_b, delays, edits):
+    async def history() -> None:
+        store = Store()
+        witness = Witness(
+            Replica("a", store, rate_a, delays), Replica("bb", store, rate_b, delays[::-1])
+        )
+        end = 6.0 + sum(pause for pause, _ in edits) + 60.0
+        watching = asyncio.create_task(witness.watch(end))
+        await asyncio.sleep(6)  # both have seen it
+        for pause, edit in edits:
+            await asyncio.sleep(pause)
+            if edit is None and not store.is_new:
+                store.lease = None
+            elif edit is not None and store.lease is not None:
+                body = copy.deepcopy(store.lease)
+                edit(body["spec"])
+                store.put(body)
+        await watching
+        assert any(replica.elector.may_write for replica in witness.replicas)
+
+    run_in_virtual_time(history())
+
+
+@steady(40)
+@given(RATE, RATE, st.lists(PROMPT, min_size=1, max_size=8), st.floats(3, 30))
+def test_after_the_holder_died_the_other_leads_within_the_duration_and_a_look(
+    rate_a, rate_b, delays, killed_at
+):
+    async def history() -> None:
+        store, now = Store(), asyncio.get_running_loop().time
+        a = Replica("a", store, rate_a, delays)
+        await asyncio.sleep(1)
+        b = Replica("bb", store, rate_b, delays[::-1])
+        await asyncio.sleep(killed_at)
+        assert a.elector.may_write
+        await a.kill()
+        assert not a.elector.may_write  # a cancelled one does not go on leading
+        died = now()
+        while not b.elector.may_write:
+            await asyncio.sleep(SAMPLE)
+        # Its last renewal may arrive after its death, is seen at the next look, and then the wait
+        # begins; at its end the Lease is looked at and taken.
+        calls = 0.3 + 0.6 + 2 * 0.6
+        late = TIMES.renew_every + TIMES.duration / rate_b + calls + 2 * SAMPLE
+        assert now() - died <= late
+        assert now() - died > TIMES.duration / rate_b - TIMES.renew_every - 1.0  # not before
+
+    run_in_virtual_time(history())
+
+
+def test_one_that_lets_go_is_followed_at_the_next_look():
+    async def history() -> None:
+        store, now = Store(), asyncio.get_running_loop().time
+        a = Replica("a", store, 1.0, [(0.01, 0.01)])
+        await asyncio.sleep(1)
+        b = Replica("bb", store, 1.0, [(0.01, 0.01)])
+        await asyncio.sleep(10)
+        await a.kill()
+        stop = asyncio.Event()
+        leaving = Elector(a._network, namespace="ns", identity="a", clock=a._clock)
+        running = asyncio.create_task(leaving.run(stop))
+        await asyncio.sleep(1)
+        assert leaving.may_write
+        stop.set()
+        await running
+        assert not leaving.may_write
+        left = now()
+        while not b.elector.may_write:
+            await asyncio.sleep(SAMPLE)
+        assert now() - left <= TIMES.renew_every + 0.2
+
+    run_in_virtual_time(history())
+
+
+@pytest.mark.parametrize("look_back", [0.0, 15.0])
+def test_a_new_process_waits_in_full_for_a_lease_that_it_has_not_seen_before(look_back):
+    # However old its renewTime is by our clock.
+    async def history() -> None:
+        store, now = Store(), asyncio.get_running_loop().time
+        a = Replica("a", store, 1.0, [(0.01, 0.01)])
+        await asyncio.sleep(3)
+        await a.kill()
+        await asyncio.sleep(look_back)
+        b = Replica("bb", store, 1.0, [(0.01, 0.01)])
+        born = now()
+        while not b.elector.may_write:
+            await asyncio.sleep(SAMPLE)
+        assert now() - born == pytest.approx(TIMES.duration, abs=0.3)
+
+    run_in_virtual_time(history())

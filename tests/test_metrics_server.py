@@ -1,0 +1,404 @@
+"""`source: metrics-server`: from NodeMetrics to marks; what is not known is never zero."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cluster import Cluster, EnvtestCluster, SimCluster
+from metrics_support import metrics_api, set_usage
+from operator_support import Operator, until, write_rules
+from prometheus_support import free_port
+from test_kubectl import command
+from test_main_job import dynsched
+
+from dynsched.core.decide import decide
+from dynsched.core.errors import ClusterError, ForbiddenError
+from dynsched.core.model import Node, Quality
+from dynsched.core.rules import Rule, parse_rules
+from dynsched.core.usage import NodeUsage
+from dynsched.kube.config import load_config
+from dynsched.kube.metrics import PAGE, list_node_metrics
+from dynsched.kube.transport import KubeApi
+from dynsched.sim.nodes import make_node
+from dynsched.sources.metrics_server import MetricsServerSource
+
+MEMORY = Rule(name="mem", source="metrics-server", resource="memory", threshold=80)
+CPU = Rule(name="cpu", source="metrics-server", resource="cpu", threshold=80)
+NODES = {
+    name: Node(name, allocatable={"cpu": 4.0, "memory": 8 * 2.0**30}) for name in ("a", "b", "c")
+}
+RULES = {
+    "guard": {"max_marked": "100%", "max_releases": "100%"},
+    "rules": [
+        {"name": "mem", "source": "metrics-server", "resource": "memory", "threshold": 80},
+        {"name": "cpu", "source": "metrics-server", "resource": "cpu", "threshold": 90},
+    ],
+}
+
+
+def usage(node, cpu=1.0, memory=2.0**30, at=1000.0) -> NodeUsage:
+    return NodeUsage(node, {"cpu": cpu, "memory": memory}, at)
+
+
+def source(*usages: NodeUsage, nodes=NODES) -> MetricsServerSource:
+    async def fetch():
+        return usages
+
+    return MetricsServerSource(fetch, lambda: nodes)
+
+
+# --- the source ---
+
+
+async def test_a_sample_is_the_usage_in_percent_of_the_nodes_allocatable():
+    asked = source(usage("a", cpu=0.137, memory=2 * 2.0**30), usage("b", cpu=5.0))
+
+    memory, cpu = await asked.query(MEMORY), await asked.query(CPU)
+
+    assert [(s.labels, s.value, s.timestamp) for s in memory.samples] == [
+        ({"node": "a"}, 25.0, 1000.0),
+        ({"node": "b"}, 12.5, 1000.0),
+    ]
+    # Allocatable leaves out what the system holds: a node can use more than that.
+    assert [s.value for s in cpu.samples] == [pytest.approx(3.425), 125.0]
+    assert (memory.error, memory.warnings) == (None, ())
+
+
+async def test_all_rules_of_a_tick_share_one_list_and_the_next_tick_has_its_own():
+    asked = []
+
+    async def fetch():
+        asked.append(time.monotonic())
+        await asyncio.sleep(0.01)
+        return [usage("a")]
+
+    together = MetricsServerSource(fetch, lambda: NODES)
+    for ticks in (1, 2):
+        results = await asyncio.gather(*(together.query(rule) for rule in (MEMORY, CPU, MEMORY)))
+        assert len(asked) == ticks
+        assert [len(result.samples) for result in results] == [1, 1, 1]
+
+
+async def test_a_query_that_is_given_up_leaves_the_others_theirs():
+    async def fetch():
+        await asyncio.sleep(0.02)
+        return [usage("a")]
+
+    together = MetricsServerSource(fetch, lambda: NODES)
+    first, second = (asyncio.create_task(together.query(rule)) for rule in (MEMORY, CPU))
+    await asyncio.sleep(0)
+    first.cancel()
+    assert len((await second).samples) == 1
+
+
+async def test_a_failed_list_is_every_rules_error():
+    async def fetch():
+        raise ClusterError("cannot list: 503")
+
+    failing = MetricsServerSource(fetch, lambda: NODES)
+    results = await asyncio.gather(failing.query(MEMORY), failing.query(CPU))
+    assert [(r.error, r.samples) for r in results] == [("cannot list: 503", ())] * 2
+
+
+async def test_a_list_that_does_not_end_is_an_error_in_time():
+    async def fetch():
+        await asyncio.sleep(60)
+
+    hanging = MetricsServerSource(fetch, lambda: NODES, timeout=0.02)
+    result = await hanging.query(MEMORY)
+    assert result.error is not None
+    assert "no whole answer within 0.02 s" in result.error
+
+
+async def test_close_ends_what_is_under_way():
+    async def fetch():
+        await asyncio.sleep(60)
+
+    hanging = MetricsServerSource(fetch, lambda: NODES)
+    query = asyncio.create_task(hanging.query(MEMORY))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    await hanging.close()
+    await asyncio.wait([query], timeout=1)
+    assert query.done()
+
+
+async def test_a_prometheus_rule_is_not_answered():
+    result = await source().query(Rule(name="p", expr="up", threshold=1))
+    assert result.error == "rule p has no resource: metrics-server cannot answer it"
+
+
+async def test_node_label_names_the_sample():
+    rule = Rule(name="m", source="metrics-server", resource="cpu", threshold=1, node_label="host")
+    result = await source(usage("a")).query(rule)
+    assert result.samples[0].labels == {"host": "a"}
+
+
+UNKNOWN = {
+    "no metrics": ((), NODES, Quality.MISSING, ""),
+    "no usage": (
+        (NodeUsage("a", {"cpu": 1.0}, 1000.0),),
+        NODES,
+        Quality.INVALID,
+        "a: no memory usage in its NodeMetrics",
+    ),
+    "no time": (
+        (usage("a", at=None),),
+        NODES,
+        Quality.INVALID,
+        "a: no timestamp in its NodeMetrics",
+    ),
+    "old": ((usage("a", at=600.0),), NODES, Quality.STALE, ""),
+    "zero allocatable": (
+        (usage("a"),),
+        {"a": Node("a", allocatable={"memory": 0.0})},
+        Quality.INVALID,
+        "a: no allocatable memory in the Node's status",
+    ),
+    "no allocatable": (
+        (usage("a"),),
+        {"a": Node("a")},
+        Quality.INVALID,
+        "a: no allocatable memory in the Node's status",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNKNOWN)
+async def test_what_is_not_known_of_a_node_is_unknown_and_neither_marks_nor_clears(case):
+    usages, nodes, quality, warning = UNKNOWN[case]
+    rule_set = parse_rules({"rules": [RULES["rules"][0] | {"op": "<", "threshold": 5}]})
+    nodes = {"a": nodes["a"]}
+    (rule,) = rule_set.rules
+
+    result = await source(*usages, nodes=nodes).query(rule)
+
+    decision = decide(rule_set, {"mem": result}, nodes, {}, 1000.0)
+    alert = decision.evaluation.alerts["mem"]["a"]
+    assert (alert.quality, alert.value, alert.firing) == (quality, None, False)
+    assert result.warnings == ((warning,) if warning else ())
+
+
+async def test_metrics_of_a_node_that_is_not_there_match_nothing():
+    rule_set = parse_rules({"rules": RULES["rules"][:1]})
+    result = await source(usage("gone")).query(MEMORY)
+
+    assert math.isnan(result.samples[0].value)
+    decision = decide(rule_set, {"mem": result}, NODES, {}, 1000.0)
+    assert [entry.value for entry in decision.unmatched] == ["gone"]
+
+
+async def test_a_warning_names_a_few_nodes_and_counts_the_rest():
+    names = [f"n{index}" for index in range(5)]
+    nodes = {name: Node(name) for name in names}
+    result = await source(*(usage(name) for name in names), nodes=nodes).query(CPU)
+    assert result.warnings == ("n0, n1, n2 and 2 more: no allocatable cpu in the Node's status",)
+
+
+# --- the API ---
+
+
+@asynccontextmanager
+async def api_of(kubeconfig: Path) -> AsyncIterator[KubeApi]:
+    api = KubeApi(await load_config(str(kubeconfig)))
+    try:
+        yield api
+    finally:
+        await api.close()
+
+
+async def test_the_list_as_an_api_server_gives_it(cluster: Cluster):
+    at = datetime(2026, 1, 1, 12, 0, 7, tzinfo=UTC)
+    async with metrics_api(cluster), api_of(cluster.kubeconfig) as api:
+        await set_usage(cluster, "a", cpu="137m", memory="2Gi", at=at)
+        await set_usage(cluster, "b", cpu="1234567n", memory="1234567890", at=at)
+        await set_usage(cluster, "c", cpu="0", memory="129e6", at=at)
+        found = {usage.node: usage for usage in await list_node_metrics(api)}
+    assert {name: dict(usage.amounts) for name, usage in found.items()} == {
+        "a": {"cpu": 0.137, "memory": 2147483648.0},
+        "b": {"cpu": 0.001234567, "memory": 1234567890.0},
+        "c": {"cpu": 0.0, "memory": 129e6},
+    }
+    assert {usage.taken_at for usage in found.values()} == {at.timestamp()}
+
+
+async def test_without_metrics_server_the_error_says_what_is_missing(cluster: Cluster):
+    async with api_of(cluster.kubeconfig) as api:
+        with pytest.raises(ClusterError) as caught:
+            await list_node_metrics(api)
+    assert f"cannot list nodes.metrics.k8s.io: {cluster.url} answered 404" in str(caught.value)
+    assert "the API metrics.k8s.io/v1beta1 is not there; install metrics-server" in str(
+        caught.value
+    )
+
+
+async def test_without_the_right_the_error_names_it(cluster: Cluster, tmp_path: Path):
+    kubeconfig = cluster.kubeconfig
+    if isinstance(cluster, SimCluster):
+        cluster.server.forbidden.add(("list", "nodes.metrics.k8s.io"))
+    elif isinstance(cluster, EnvtestCluster):
+        token = cluster.servers.stranger_token
+        kubeconfig = cluster.servers.kubeconfig(tmp_path / "stranger", token)
+    async with metrics_api(cluster), api_of(kubeconfig) as api:
+        with pytest.raises(ForbiddenError) as caught:
+            await list_node_metrics(api)
+    assert "may not list nodes.metrics.k8s.io" in str(caught.value)
+    assert "its ClusterRole" in str(caught.value)
+
+
+@pytest.mark.parametrize("status", [502, 503, 504])
+async def test_a_metrics_server_that_is_away_is_an_error_after_one_request(sim: SimCluster, status):
+    sim.server.faults.answer(status, resource="nodes.metrics.k8s.io")
+    async with api_of(sim.kubeconfig) as api:
+        with pytest.raises(ClusterError, match="metrics-server does not answer; is it running"):
+            await list_node_metrics(api)
+    assert len(sim.server.requests.reads("nodes.metrics.k8s.io")) == 1
+
+
+async def test_a_failing_answer_is_left_to_the_next_tick(sim: SimCluster):
+    sim.server.faults.answer(500, resource="nodes.metrics.k8s.io", message="odd")
+    async with api_of(sim.kubeconfig) as api:
+        with pytest.raises(ClusterError, match="answered 500: odd"):
+            await list_node_metrics(api)
+    assert len(sim.server.requests.reads("nodes.metrics.k8s.io")) == 1
+
+
+async def test_pages_are_put_together(sim: SimCluster):
+    for index in range(PAGE + 3):
+        sim.server.metrics.set(f"n{index}", cpu="1")
+    async with api_of(sim.kubeconfig) as api:
+        assert len(await list_node_metrics(api)) == PAGE + 3
+    assert len(sim.server.requests.reads("nodes.metrics.k8s.io")) == 2
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"timestamp": None, "usage": None},
+        {"timestamp": 5, "usage": {"cpu": "much", "memory": []}},
+        {"timestamp": "2026-01-01T00:00:00", "usage": {"cpu": "-1"}},
+    ],
+)
+async def test_what_cannot_be_read_is_left_out_and_costs_nothing_else(sim: SimCluster, body):
+    sim.server.metrics.put("odd", body)
+    sim.server.metrics.set("sound", cpu="1", memory="2Gi")
+    async with api_of(sim.kubeconfig) as api:
+        odd, sound = await list_node_metrics(api)
+    assert (odd.amounts, odd.taken_at) == ({}, None)
+    assert sound.amounts == {"cpu": 1.0, "memory": 2.0 * 2**30}
+
+
+async def test_kubectl_top_reads_the_simulated_metrics(sim: SimCluster, tmp_path: Path):
+    sim.server.objects.create("nodes", make_node("worker-1", 0))
+    sim.server.metrics.set("worker-1", cpu="791m", memory="3174Mi")
+    start, environment = command(sim, tmp_path)
+    process = await asyncio.create_subprocess_exec(
+        *(*start, "top", "nodes"), env=environment, stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await process.communicate()
+    rows = [line.split() for line in out.decode().splitlines()]
+    assert rows[1:] == [["worker-1", "791m", "10%", "3174Mi", "9%"]]  # of 7910m and 31Gi
+
+
+# --- the real process ---
+
+
+def run_on(cluster: Cluster, folder: Path, rules=RULES) -> Operator:
+    """Its Prometheus does not exist."""
+    path = write_rules(folder, rules)
+    flags = ("--kubeconfig", str(cluster.kubeconfig), "-r", str(path), "--interval", "0.3")
+    nowhere = f"http://127.0.0.1:{free_port()}"
+    return Operator(folder, "run", *flags, "--prom", nowhere, "--no-leader-elect")
+
+
+async def marked(cluster: Cluster) -> list[str]:
+    return sorted(node["metadata"]["name"] for node in await cluster.list_nodes("status=presure"))
+
+
+async def is_marked(cluster: Cluster, *names: str) -> bool:
+    return await marked(cluster) == list(names)
+
+
+@pytest.mark.slow
+async def test_a_node_is_marked_and_released_by_what_metrics_server_says(
+    cluster: Cluster, tmp_path: Path
+):
+    for index, name in enumerate("abc"):
+        await cluster.create_node(make_node(name, index))  # 7910m and 31Gi allocatable
+    async with metrics_api(cluster):
+        await set_usage(cluster, "a", cpu="1", memory="25Gi")
+        await set_usage(cluster, "b", cpu="7500000000n", memory="1Gi")
+        await set_usage(cluster, "c", cpu="7", memory="24Gi")
+        mixed = {"name": "load", "expr": "load", "threshold": 1}
+        async with run_on(cluster, tmp_path, {**RULES, "rules": [mixed, *RULES["rules"]]}) as own:
+            await until(lambda: is_marked(cluster, "a", "b"), "two are marked")
+            evidence = (await cluster.get_node("a"))["metadata"]["annotations"]
+            (rule,) = json.loads(evidence["dynsched.io/pressure"])["rules"]
+            assert (rule["rule"], rule["value"]) == ("mem", 80.65)
+            await own.until_ready()  # the tick that marked is told of
+            rules = json.loads((await own.get("/rules"))[1])["rules"]
+            errors = {rule["name"]: rule["last_error"] for rule in rules}
+            assert "refused" in errors["load"]
+            assert (errors["mem"], errors["cpu"]) == (None, None)
+
+            await set_usage(cluster, "a", cpu="1", memory="2Gi")
+            await until(lambda: is_marked(cluster, "b"), "the cooled one is released")
+            # An hour old: nobody knows what it uses now, so it stays.
+            long_ago = datetime.now(UTC) - timedelta(hours=1)
+            await set_usage(cluster, "b", cpu="1m", at=long_ago)
+            tick = await ticks(own)
+            await until(lambda: ticked(own, tick + 3), "three more ticks")
+            assert await is_marked(cluster, "b")
+            assert await own.stop() == 0
+
+
+async def ticks(operator: Operator) -> int:
+    return int(json.loads((await operator.get("/status", "application/json"))[1])["tick"]["number"])
+
+
+async def ticked(operator: Operator, number: int) -> bool:
+    return await ticks(operator) >= number
+
+
+@pytest.mark.slow
+async def test_s2_does_not_crash_while_metrics_server_is_away(cluster: Cluster, tmp_path: Path):
+    """S2 dereferenced nil; here the process lives, says why, and goes on when it is back."""
+    await cluster.create_node(make_node("a", 0))
+    async with run_on(cluster, tmp_path) as operator:
+        await operator.until_ready()
+        status, text = await operator.get("/status")
+        assert status == 503
+        assert "the API metrics.k8s.io/v1beta1 is not there; install metrics-server" in text
+        async with metrics_api(cluster):
+            await set_usage(cluster, "a", memory="30Gi")
+            await until(lambda: is_marked(cluster, "a"), "it is marked")
+            assert await operator.get("/status") == (200, "ok")
+        await operator.until(lambda status: status == 503, "/status")
+        assert await is_marked(cluster, "a")
+        assert await operator.stop() == 0
+        assert "Traceback" not in operator.log
+
+
+@pytest.mark.slow
+async def test_plan_and_one_pass_ask_metrics_server_too(sim: SimCluster, tmp_path: Path):
+    await sim.create_node(make_node("a", 0))
+    sim.server.metrics.set("a", memory="30Gi")
+    rules = write_rules(tmp_path, RULES)
+    asking = ["--kubeconfig", str(sim.kubeconfig), "-r", str(rules)]
+
+    code, output = await dynsched("plan", *asking)
+    assert (code, "mem 96.77 > 80" in output) == (0, True), output
+    assert await marked(sim) == []
+
+    code, output = await dynsched("run", "--once", *asking)
+    assert code == 0, output
+    assert await marked(sim) == ["a"]

@@ -1,0 +1,266 @@
+"""Just-bound pods are seen as they are bound, on the simulator and on a real API server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from cluster import Cluster, SimCluster
+from operator_support import until
+
+from dynsched.core.bound import LEAST_CPU, LEAST_MEMORY, Bound, BoundPods
+from dynsched.core.errors import ClusterError, ConflictError, NodeGoneError
+from dynsched.kube.binding import bind_pod
+from dynsched.kube.config import load_config
+from dynsched.kube.pods import PodWatch
+from dynsched.kube.stream import StreamingApi
+from dynsched.sim.nodes import make_node
+
+PODS = "/api/v1/namespaces/default/pods"
+MIB = 2.0**20
+
+
+def pod(name: str, node: str | None = None, **requests: str) -> dict[str, Any]:
+    resources = {"requests": requests} if requests else {}
+    spec: dict[str, Any] = {
+        "containers": [{"name": "c", "image": "i", "resources": resources}],
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": 0,
+    }
+    if node is not None:
+        spec["nodeName"] = node
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+
+async def create(cluster: Cluster, body: Mapping[str, Any]) -> dict[str, Any]:
+    account = "/api/v1/namespaces/default/serviceaccounts"
+    await cluster.post(account, {"metadata": {"name": "default"}})  # envtest has no controllers
+    found: dict[str, Any] = (await cluster.post(PODS, body)).ok
+    return found
+
+
+@asynccontextmanager
+async def api_of(cluster: Cluster) -> AsyncIterator[StreamingApi]:
+    api = StreamingApi(await load_config(str(cluster.kubeconfig)))
+    try:
+        yield api
+    finally:
+        await api.close()
+
+
+@asynccontextmanager
+async def watching(cluster: Cluster) -> AsyncIterator[tuple[BoundPods, PodWatch]]:
+    bound, stop = BoundPods(), asyncio.Event()
+    async with api_of(cluster) as api:
+        watch = PodWatch(api, [bound])
+        task = asyncio.create_task(watch.run(stop))
+        try:
+            yield bound, watch
+        finally:
+            stop.set()
+            async with asyncio.timeout(5):
+                await task
+
+
+async def seen(bound: BoundPods, **expected: Bound) -> None:
+    async def fits() -> bool:
+        return bound.sums(time.monotonic()) == expected
+
+    try:
+        await until(fits, "the pods are seen", seconds=5)
+    except AssertionError:
+        assert bound.sums(time.monotonic()) == expected
+
+
+async def started(cluster: Cluster, bound: BoundPods) -> None:
+    """Wait until the watch sees what happens: a pod of its own, made again and again."""
+    for number in range(100):
+        name = f"probe-{number}"
+        await create(cluster, pod(name, "probe"))
+        await asyncio.sleep(0.05)
+        await cluster.delete(f"{PODS}/{name}", {"gracePeriodSeconds": 0})
+        if "probe" in bound.sums(time.monotonic()):
+            break
+
+    async def forgotten() -> bool:
+        return not bound.sums(time.monotonic())
+
+    await until(forgotten, "the probes are gone", seconds=5)
+
+
+async def test_a_pod_counts_from_its_binding_on_and_not_before(cluster: Cluster) -> None:
+    await cluster.create_node(make_node("a", 0))
+    await create(cluster, pod("old", "a"))
+    async with watching(cluster) as (bound, watch):
+        await started(cluster, bound)
+        await create(cluster, pod("waiting", cpu="500m", memory="64Mi"))
+        await create(cluster, pod("placed", "a", cpu="2"))
+        await seen(bound, a=Bound(1, 2.0, LEAST_MEMORY))
+        await cluster.delete(f"{PODS}/placed", {"gracePeriodSeconds": 0})
+        await seen(bound)
+        assert watch.error is None
+
+
+async def test_bind_binds_and_the_watch_tells(cluster: Cluster) -> None:
+    if cluster.form == "sim":
+        pytest.skip("the simulator has no pods/binding")
+    await cluster.create_node(make_node("a", 0))
+    async with watching(cluster) as (bound, _), api_of(cluster) as api:
+        await started(cluster, bound)
+        made = await create(cluster, pod("waiting", cpu="500m", memory="64Mi"))
+        uid = made["metadata"]["uid"]
+        other = "11111111-2222-3333-4444-555555555555"
+        with pytest.raises(ConflictError):
+            await bind_pod(api, namespace="default", pod="waiting", uid=other, node="a")
+        await bind_pod(api, namespace="default", pod="waiting", uid=uid, node="a")
+        found = (await cluster.get(f"{PODS}/waiting")).ok
+        assert found["spec"]["nodeName"] == "a"
+        await seen(bound, a=Bound(1, 0.5, 64 * MIB))
+        with pytest.raises(ConflictError):
+            await bind_pod(api, namespace="default", pod="waiting", uid=uid, node="b")
+        with pytest.raises(NodeGoneError):
+            await bind_pod(api, namespace="default", pod="no-such", uid="", node="a")
+
+
+@pytest.mark.parametrize("how", ["end", "gone", "cut"])
+async def test_a_watch_that_ends_is_taken_up_again(sim: SimCluster, how: str) -> None:
+    async with watching(sim) as (bound, _):
+        await started(sim, bound)
+        await create(sim, pod("first", "a", cpu="1"))
+        await seen(bound, a=Bound(1, 1.0, LEAST_MEMORY))
+        assert sim.server.drop_watches(how) == 1
+
+        async def ended() -> bool:
+            return sim.server.open_watches == 0
+
+        async def again() -> bool:
+            return sim.server.open_watches == 1
+
+        if how == "gone":  # what is bound between the two is not seen, and counts by its load
+            await until(ended, "the watch ends")
+        await until(again, "the watch is back")
+        await create(sim, pod("second", "a", cpu="1"))
+        await seen(bound, a=Bound(2, 2.0, 2 * LEAST_MEMORY))
+
+
+async def test_without_rights_it_says_so_and_nothing_ends(sim: SimCluster) -> None:
+    sim.server.forbidden = {("list", "pods"), ("watch", "pods")}
+    async with watching(sim) as (bound, watch):
+
+        async def told() -> bool:
+            return watch.error is not None
+
+        await until(told, "the trouble is told")
+        assert "may not list pods" in (watch.error or "")
+        assert bound.sums(0.0) == {}
+
+
+async def test_an_outage_is_waited_out(sim: SimCluster) -> None:
+    async with watching(sim) as (bound, watch):
+        await started(sim, bound)
+        await sim.server.down()
+
+        async def told() -> bool:
+            return watch.error is not None
+
+        await until(told, "the trouble is told")
+        await sim.server.up()
+
+        async def again() -> bool:
+            return sim.server.open_watches == 1
+
+        await until(again, "the watch is back")
+        await create(sim, pod("placed", "a", cpu="1"))
+        await seen(bound, a=Bound(1, 1.0, LEAST_MEMORY))
+
+
+# --- what is looked at of a pod, without a server ---
+
+
+class OneAnswer(StreamingApi):
+    """No connection: the lines are given."""
+
+    def __init__(self) -> None:
+        pass
+
+
+def observed(*events: Any) -> tuple[BoundPods, PodWatch]:
+    bound = BoundPods()
+    watch = PodWatch(OneAnswer(), [bound], clock=lambda: 0.0)
+    for event in events:
+        watch._observe(event if isinstance(event, bytes) else json.dumps(event).encode())
+    return bound, watch
+
+
+def event(kind: str, spec: Mapping[str, Any] | None = None, **meta: Any) -> dict[str, Any]:
+    metadata = {"uid": "u", "resourceVersion": "7", **meta}
+    return {
+        "type": kind,
+        "object": {"metadata": metadata, "spec": {"nodeName": "a", **(spec or {})}},
+    }
+
+
+def container(**requests: Any) -> dict[str, Any]:
+    return {"resources": {"requests": requests}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "cpu", "memory"),
+    [
+        ({"containers": [container(cpu="1500m", memory="1Gi")]}, 1.5, 1024 * MIB),
+        ({"containers": [{}, {"resources": None}]}, 2 * LEAST_CPU, 2 * LEAST_MEMORY),
+        ({"containers": [container(cpu=2), container(cpu="1")]}, 3.0, 2 * LEAST_MEMORY),
+        (
+            {"containers": [container(cpu="1")], "initContainers": [container(cpu="4")]},
+            4.0,
+            LEAST_MEMORY,
+        ),
+        ({"containers": [container(cpu="x", memory="-5")]}, LEAST_CPU, LEAST_MEMORY),
+        ({"containers": [container(cpu="1E99")]}, 1e6, LEAST_MEMORY),
+        ({"containers": [container(cpu="1")], **container(cpu="8")}, 8.0, LEAST_MEMORY),
+        ({}, 0.0, 0.0),
+    ],
+)
+def test_what_a_pod_requests(spec: Mapping[str, Any], cpu: float, memory: float) -> None:
+    bound, _ = observed(event("ADDED", spec))
+    assert bound.sums(0.0) == {"a": Bound(1, cpu, memory)}
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        b"{",
+        b"[]",
+        event("MODIFIED"),
+        event("BOOKMARK"),
+        event("ADDED", {"nodeName": ""}),
+        event("ADDED", uid=""),
+        event("ADDED", deletionTimestamp="2026-11-20T12:00:00Z"),
+        event("ADDED", {"containers": 5}),
+        {**event("ADDED"), "object": None},
+    ],
+)
+def test_what_is_no_just_bound_pod(odd: Any) -> None:
+    assert observed(odd)[0].sums(0.0) == {}
+
+
+def test_a_pod_that_has_ended_does_not_count() -> None:
+    ended = event("ADDED")
+    ended["object"]["status"] = {"phase": "Succeeded"}
+    assert observed(ended)[0].sums(0.0) == {}
+
+
+def test_the_place_is_kept() -> None:
+    assert observed(event("BOOKMARK", resourceVersion="99"))[1]._version == "99"
+
+
+def test_an_error_ends_the_watch() -> None:
+    with pytest.raises(ClusterError, match="too old"):
+        observed({"type": "ERROR", "object": {"kind": "Status", "status": "Failure", "code": 410}})
+    with pytest.raises(ClusterError, match="500"):
+        observed({"type": "ERROR", "object": {"code": 500, "metadata": {}}})
