@@ -119,7 +119,7 @@ async def test_a_body_in_pieces_without_a_length(client: TestClient) -> None:
 
 
 @pytest.mark.parametrize("declared", [True, False])
-async def test_a_body_that_is_too_large(impatient: TestClient, declared: bool) -> None:  # noqa: FBT001 (a parameter of the test)
+async def test_a_body_that_is_too_large(impatient: TestClient, declared: bool) -> None:
     async def endless() -> AsyncIterator[bytes]:
         for _ in range(100):
             yield b" " * MIB

@@ -58,7 +58,7 @@ class Candidate:
     def leads(self) -> bool:
         return self.elector.may_write
 
-    async def until(self, leads: bool = True, seconds: float = 10) -> float:  # noqa: FBT001, FBT002
+    async def until(self, leads: bool = True, seconds: float = 10) -> float:
         """Wait until it leads, or does not; how long that took."""
         began = time.monotonic()
         limit = began + seconds

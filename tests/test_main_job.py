@@ -183,6 +183,7 @@ async def test_a_node_is_found_by_whatever_its_exporter_calls_it(
         exporter.values[(label, value)] = 95
     async with run_on(cluster, prometheus, tmp_path) as operator:
         await until(lambda: _is(cluster, sorted(names[:5])), "all five are marked")
+        await operator.until_ready()
         _, text = await operator.get("/status", "application/json")
         assert "192.0.2.1:9100" in text
 

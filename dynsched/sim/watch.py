@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
@@ -173,7 +174,8 @@ class Watches:
             if asked.initial_end:
                 await response.write(renderer.bookmark(start, initial_end=True))
             await self._stream(response, watch, asked)
-            await response.write_eof()
+            with suppress(ConnectionResetError):  # its client went before we came to end it
+                await response.write_eof()
         finally:
             unsubscribe()
             self._open.discard(watch)

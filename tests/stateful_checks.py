@@ -1,0 +1,267 @@
+"""What must hold after every tick, and at the end, whatever the world did meanwhile."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from stateful_model import (
+    EVIDENCE,
+    Believed,
+    conflict_on,
+    evidence_of,
+    is_eligible,
+    marks_on,
+    pool_of,
+    pools_of,
+    rules_behind,
+    texts_of,
+    texts_on,
+)
+from stateful_world import (
+    MEDDLING,
+    OUR_TEXTS,
+    PASSING,
+    Fault,
+    Replica,
+    Stored,
+    Tick,
+    World,
+    foreign_of,
+)
+
+from dynsched.core.model import Action
+from dynsched.core.plan import plan_prune
+from dynsched.core.rules import RuleSet
+from dynsched.kube.projection import project
+from dynsched.writer import CONFLICT_RETRIES
+
+
+def check_tick(world: World, tick: Tick) -> None:
+    """Everything that one tick can be held to."""
+    check_foreign(world)
+    _check_who_wrote(tick)
+    _check_alerts(tick)
+    _check_each_write(tick)
+    _check_cap(tick)
+    _check_releases(tick)
+    _check_snapshot(tick)
+    if tick.wrote_freely:
+        _check_marks(tick)
+    _count(world, tick)
+
+
+def check_foreign(world: World) -> None:
+    """What is not ours is as the others wrote it, to the byte."""
+    stored = world.all_stored()
+    assert stored.keys() == world.others.keys()
+    for name, each in stored.items():
+        if each.version in world.checked:
+            continue
+        world.checked.add(each.version)
+        found, expected = foreign_of(each), world.others[name]
+        assert found.labels == expected.labels, name
+        assert found.annotations == expected.annotations, name
+        assert found.taints == expected.taints, name
+        assert found.rest == expected.rest, name
+
+
+def _check_who_wrote(tick: Tick) -> None:
+    api = tick.replica.api
+    if not tick.leads:
+        assert not api.attempts
+        assert tick.before == tick.after
+        assert {reason for _, reason in tick.told} <= {"RulesReloaded", "RulesRefused"}
+    assert tick.snapshot.leading is tick.may_write
+    assert tick.snapshot.dry_run is tick.replica.dry_run
+    applied = {patch.node for patch in tick.snapshot.applied}
+    written = {each.patch.node for each in api.written}
+    assert written - api.unwritten <= applied
+    # A patch of which the answer was lost counts when it is found done; and where somebody else
+    # did what we were about to do, it cannot be told whose it was.
+    assert applied <= written or not tick.fresh_before or MEDDLING & api.struck
+    assert {failure.partition(":")[0] for failure in tick.snapshot.failures} <= api.unwritten
+    if tick.fresh_before and Fault.DEMOTED not in api.struck:
+        for name, attempts in api.attempts.items():
+            if len(attempts) <= CONFLICT_RETRIES and {each.fault for each in attempts} <= PASSING:
+                assert attempts[-1].error is None, f"{name} is left though it could be written"
+
+
+def _check_alerts(tick: Tick) -> None:
+    """As the model has it: what is unknown moves nothing, and what was not lived counts not."""
+    assert tick.replica.beliefs.differences(tick.snapshot) == []
+
+
+def _check_each_write(tick: Tick) -> None:
+    """On the node as it was at the moment of the write, however old the view was."""
+    mark = tick.rule_set.mark
+    for written in tick.replica.api.written:
+        before, after = written.before, written.after
+        gained = texts_on(after) - texts_on(before)
+        lost = texts_on(before) - texts_on(after)
+        assert gained <= texts_of(mark)
+        assert lost <= marks_on(before, mark)
+        if marks_on(after, mark):
+            assert is_eligible(before, tick.rule_set)
+            assert not conflict_on(before, mark)
+            assert texts_of(mark) <= texts_on(after)
+            said = evidence_of(after)
+            assert {said["label"], said["taint"]} - {None} == texts_of(mark)
+        else:
+            assert EVIDENCE not in after.annotations
+        if written.patch.action is Action.MARK:
+            assert tick.replica.beliefs.is_pressured(before.name)
+        if marks_on(before, mark) and not marks_on(after, mark):
+            assert written.patch.action is Action.RELEASE
+
+
+def _marked(things: Mapping[str, Stored], names: set[str], rule_set: RuleSet) -> set[str]:
+    return {name for name in names & things.keys() if marks_on(things[name], rule_set.mark)}
+
+
+def _check_cap(tick: Tick) -> None:
+    """No mark is added beyond the cap, whichever of the writes came through, in whatever order."""
+    if not tick.wrote_freely:
+        return
+    rule_set = tick.rule_set
+    pools = pools_of(tick.before.values(), rule_set)
+    marked = {pool: _marked(tick.before, names, rule_set) for pool, names in pools.items()}
+    for written in tick.replica.api.written:
+        before, after = written.before, written.after
+        pool = pool_of(before, rule_set.guard)
+        if before.name not in pools.get(pool, ()):
+            continue
+        if marks_on(after, rule_set.mark) and before.name not in marked[pool]:
+            marked[pool].add(before.name)
+            cap = rule_set.guard.max_marked.of(len(pools[pool]))
+            assert len(marked[pool]) <= cap, f"{marked[pool]} in pool {pool!r}, of at most {cap}"
+        elif not marks_on(after, rule_set.mark):
+            marked[pool].discard(before.name)
+
+
+def _check_releases(tick: Tick) -> None:
+    """Few at a time, and never none where one is due."""
+    if not tick.wrote_freely:
+        return
+    rule_set, beliefs = tick.rule_set, tick.replica.beliefs
+    pools = pools_of(tick.before.values(), rule_set)
+    possible = {name for names in pools.values() for name in names}
+    before = _marked(tick.before, possible, rule_set)
+    gone = before - _marked(tick.after, possible, rule_set)
+    allowed = max(1, rule_set.guard.max_releases.of(len(before)))
+    assert len(gone) <= allowed, f"{gone} were released at once, of at most {allowed}"
+    if tick.undone:
+        return
+    over = any(
+        len(before & names) > rule_set.guard.max_marked.of(len(names)) for names in pools.values()
+    )
+    cool = {name for name in before if not beliefs.is_pressured(name)}
+    assert gone or not (cool or over), f"none is released of {cool or before}"
+
+
+def _check_snapshot(tick: Tick) -> None:
+    """What it says of marks is what the cluster has, where the replica could know."""
+    snapshot = tick.snapshot
+    assert snapshot.nodes.keys() <= tick.decided_on.keys()
+    if not tick.fresh_after:
+        return
+    for name, view in snapshot.nodes.items():
+        stored = tick.after[name]
+        assert view.marked is bool(marks_on(stored, tick.rule_set.mark)), name
+        assert view.eligible is is_eligible(stored, tick.rule_set), name
+        assert (view.conflict is not None) is conflict_on(stored, tick.rule_set.mark), name
+
+
+def _check_marks(tick: Tick) -> None:
+    """No mark without a reason; the reasons are a rule that fires, a release that waits, and a
+    write that failed.
+    """
+    mark = tick.rule_set.mark
+    for name, stored in tick.after.items():
+        if name in tick.undone:
+            continue
+        ours = marks_on(stored, mark)
+        if not ours:
+            assert EVIDENCE not in stored.annotations, name
+            continue
+        assert is_eligible(stored, tick.rule_set), name
+        assert not conflict_on(stored, mark), name
+        assert ours == texts_of(mark), name
+        if not tick.replica.beliefs.is_pressured(name):
+            assert marks_on(tick.before[name], mark), name
+            assert "release waits" in str(tick.snapshot.nodes[name].withheld)
+
+
+def check_remembered(world: World, replica: Replica, interval: float) -> None:
+    """A restart with its past: what was kept, is kept; what was over ``for``, fires."""
+    rule_set, now = replica.rules_file.rule_set, world.lived
+    window = max(max(rule.hold_duration, rule.keep_firing_for) for rule in rule_set.rules)
+    if not window:
+        return
+    moments = [now - number * interval for number in range(1, int(window / interval) + 2)]
+    for rule in rule_set.rules:
+        is_known = world.modes.get(rule.name) not in ("failed", "raises")
+        past = [world.values(rule, moment) for moment in moments]
+        for name, node in replica.watch.store.nodes().items():
+            values = [values.get(name, math.nan) for values in past if is_known]
+            known = [value for value in values if math.isfinite(value)]
+            is_marked = marks_on(node, rule_set.mark) and rule.name in rules_behind(node, rule_set)
+            complete = len(known) == len(values) > 0
+            found = replica.beliefs.of.get(rule.name, {}).get(name) or Believed(now)
+            if is_marked and (complete or not known) and all(map(rule.holds, known)):
+                assert found.firing, f"{rule.name} on {name}"
+                world.tally["marks remembered"] += 1
+            elif complete and all(map(rule.breached, known)):
+                # The next tick is to find it over.
+                began = now if found.breach is None else found.breach
+                assert found.firing or now - began >= rule.hold_duration, f"{rule.name} on {name}"
+                world.tally["alerts remembered"] += 1
+
+
+def check_rest(world: World, tick: Tick) -> None:
+    """When nothing changes any more: marked is what fires, as many as may be."""
+    rule_set, beliefs = tick.rule_set, tick.replica.beliefs
+    pools = pools_of(tick.after.values(), rule_set)
+    for pool, names in pools.items():
+        hot = {name for name in names if beliefs.is_pressured(name)}
+        marked = _marked(tick.after, names, rule_set)
+        assert marked <= hot
+        assert len(marked) == min(len(hot), rule_set.guard.max_marked.of(len(names)))
+        assert (pool in tick.snapshot.capped) is (marked != hot)
+    possible = {name for names in pools.values() for name in names}
+    assert not _marked(tick.after, tick.after.keys() - possible, rule_set)
+    check_foreign(world)
+
+
+def check_prune(world: World) -> None:
+    """`prune` gives back the nodes as they would be had we never been there.
+
+    Marks of which nobody can know that they are ours (their evidence was destroyed by hand, or
+    they were put by hand) go by `prune` with the rules that name them.
+    """
+    nodes = [project(each) for each in world.objects.all("nodes")]
+    mark = world.rule_set.mark
+    for patch in plan_prune([node for node in nodes if node is not None], mark):
+        world.objects.patch("nodes", patch.node, dict(patch.body))
+    check_foreign(world)
+    for name, stored in world.all_stored().items():
+        assert EVIDENCE not in stored.annotations, name
+        left = texts_on(stored) & OUR_TEXTS
+        assert left <= world.others[name].strays - texts_of(mark), name
+    again = [project(each) for each in world.objects.all("nodes")]
+    assert plan_prune([node for node in again if node is not None], mark) == []
+
+
+def _count(world: World, tick: Tick) -> None:
+    """So that a test can see that the histories were not idle."""
+    tally, snapshot = world.tally, tick.snapshot
+    tally["ticks"] += 1
+    tally["ticks that lead"] += tick.leads
+    tally["ticks on an old view"] += not tick.fresh_before
+    tally["ticks under the cap"] += bool(snapshot.capped)
+    tally["releases that wait"] += any(
+        view.withheld and not view.pressured for view in snapshot.nodes.values()
+    )
+    tally["conflicts"] += any(view.conflict for view in snapshot.nodes.values())
+    tally["adoptions"] += any(a.adopted for view in snapshot.nodes.values() for a in view.alerts)
+    tally["writes planned again"] += any(len(a) > 1 for a in tick.replica.api.attempts.values())

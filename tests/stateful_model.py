@@ -1,0 +1,261 @@
+"""What marks and alerts should be: said a second time, and in the simplest way that comes to mind.
+
+Time is ``lived``: seconds that really passed, whatever the wall clock was set to meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Protocol
+
+from dynsched.core.evaluate import Alerts
+from dynsched.core.marks import Mark
+from dynsched.core.model import Snapshot
+from dynsched.core.rules import GuardRules, Rule, RuleSet
+
+EVIDENCE = "dynsched.io/pressure"
+CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
+IGNORE = "dynsched.io/ignore"
+GRAIN = 0.001
+
+
+class Thing(Protocol):
+    """A node as observed, or as stored."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def labels(self) -> Mapping[str, str]: ...
+    @property
+    def annotations(self) -> Mapping[str, str]: ...
+    @property
+    def taints(self) -> Iterable[Mapping[str, Any]]: ...
+
+
+# --- marks ---
+
+
+def label_text(key: str, value: str) -> str:
+    return f"{key}={value}"
+
+
+def taint_text(taint: Mapping[str, Any]) -> str:
+    return f"{taint['key']}={taint.get('value', '')}:{taint['effect']}"
+
+
+@lru_cache(1000)
+def _read(text: str) -> Mapping[str, Any]:
+    try:
+        said = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def evidence_of(thing: Thing) -> Mapping[str, Any]:
+    """What the evidence says; nothing where there is none, or none that can be read."""
+    return _read(thing.annotations.get(EVIDENCE, ""))
+
+
+def texts_on(thing: Thing) -> set[str]:
+    """All labels and taints."""
+    labels = {label_text(key, value) for key, value in thing.labels.items()}
+    return labels | {taint_text(taint) for taint in thing.taints}
+
+
+@lru_cache
+def texts_of(mark: Mark) -> frozenset[str]:
+    return frozenset(str(part) for part in (mark.label, mark.taint) if part is not None)
+
+
+def _meant(thing: Thing, mark: Mark) -> frozenset[str]:
+    said = evidence_of(thing)
+    found = (said.get("label"), said.get("taint"))
+    return texts_of(mark) | {text for text in found if isinstance(text, str)}
+
+
+def marks_on(thing: Thing, mark: Mark) -> frozenset[str]:
+    """What of ours stands on it: of the present mark, or of an older one as the evidence tells."""
+    return _meant(thing, mark) & texts_on(thing)
+
+
+def conflict_on(thing: Thing, mark: Mark) -> bool:
+    """Whether something of another owner stands where our mark should."""
+    meant = _meant(thing, mark)
+    places = []
+    if mark.label is not None and mark.label.key in thing.labels:
+        places.append(label_text(mark.label.key, thing.labels[mark.label.key]))
+    if mark.taint is not None:
+        places += [
+            taint_text(taint)
+            for taint in thing.taints
+            if (taint["key"], taint["effect"]) == (mark.taint.key, mark.taint.effect)
+        ]
+    return any(text not in meant for text in places)
+
+
+def is_eligible(thing: Thing, rule_set: RuleSet) -> bool:
+    labels = thing.labels
+    if labels.get(IGNORE) == "true":
+        return False
+    if CONTROL_PLANE in labels and not rule_set.nodes.include_control_plane:
+        return False
+    return rule_set.nodes.selector.matches(labels)
+
+
+def pools_of(things: Iterable[Thing], rule_set: RuleSet) -> dict[str, set[str]]:
+    """The names of the nodes that may be marked, by pool."""
+    pools: dict[str, set[str]] = {}
+    for thing in things:
+        if is_eligible(thing, rule_set) and not conflict_on(thing, rule_set.mark):
+            pools.setdefault(pool_of(thing, rule_set.guard), set()).add(thing.name)
+    return pools
+
+
+def pool_of(thing: Thing, guard: GuardRules) -> str:
+    return thing.labels.get(guard.pool_label, "") if guard.pool_label else ""
+
+
+# --- alerts ---
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What a source said of one node: a value, and how old it was."""
+
+    value: float
+    age: float = 0.0
+
+
+@dataclass(frozen=True)
+class Believed:
+    """One rule on one node. ``breach`` and ``cool``: since when; ``known``: when something was."""
+
+    known: float
+    firing: bool = False
+    breach: float | None = None
+    cool: float | None = None
+
+
+class Beliefs:
+    """All alerts of one process, and how they go on."""
+
+    def __init__(self) -> None:
+        self.of: dict[str, dict[str, Believed]] = {}
+
+    def tick(
+        self,
+        rule_set: RuleSet,
+        answers: Mapping[str, Mapping[str, Answered] | None],
+        things: Mapping[str, Thing],
+        lived: float,
+    ) -> None:
+        """``answers`` by rule; None: the query failed."""
+        before = {rule.name: self.of.get(rule.name, {}) for rule in rule_set.rules}
+        adopted = self._adopted(rule_set, before, things, lived)
+        self.of = {
+            rule.name: {
+                name: _next(
+                    rule_set,
+                    rule,
+                    adopted.get((rule.name, name))
+                    or before[rule.name].get(name)
+                    or Believed(known=lived),
+                    (answers[rule.name] or {}).get(name),
+                    lived,
+                )
+                for name in things
+            }
+            for rule in rule_set.rules
+        }
+
+    @staticmethod
+    def _adopted(
+        rule_set: RuleSet,
+        before: Mapping[str, Mapping[str, Believed]],
+        things: Mapping[str, Thing],
+        lived: float,
+    ) -> dict[tuple[str, str], Believed]:
+        """A node that carries our mark and of which no rule remembers anything."""
+        found = {}
+        for name, thing in things.items():
+            if not marks_on(thing, rule_set.mark) or any(
+                name in known for known in before.values()
+            ):
+                continue
+            for rule in rules_behind(thing, rule_set):
+                found[rule, name] = Believed(known=lived, firing=True, breach=lived)
+        return found
+
+    def learn(self, alerts: Alerts, offset: float) -> None:
+        """Take over what was rebuilt from the past, on a wall clock that is ``offset`` ahead."""
+
+        def lived(time: float | None) -> float | None:
+            return None if time is None else time - offset
+
+        self.of = {
+            rule: {
+                name: Believed(
+                    known=alert.known_at - offset,
+                    firing=alert.firing,
+                    breach=lived(alert.active_since),
+                    cool=lived(alert.keep_firing_since),
+                )
+                for name, alert in by_node.items()
+            }
+            for rule, by_node in alerts.items()
+        }
+
+    def is_pressured(self, name: str) -> bool:
+        return any(by_node[name].firing for by_node in self.of.values() if name in by_node)
+
+    def differences(self, snapshot: Snapshot) -> list[str]:
+        """Where a snapshot says otherwise."""
+        return [
+            f"{alert.rule} on {name}: {alert.state}, {alert.quality} is not {believed}"
+            for name, view in snapshot.nodes.items()
+            for alert in view.alerts
+            for believed in [self.of[alert.rule][name]]
+            if alert.state.value != _state(believed)
+        ]
+
+
+def rules_behind(thing: Thing, rule_set: RuleSet) -> set[str]:
+    """The rules that a mark which is found stands for: those of the evidence, or else all."""
+    known = {rule.name for rule in rule_set.rules}
+    said = evidence_of(thing).get("rules")
+    entries = said if isinstance(said, list) else []
+    named = {entry.get("rule") for entry in entries if isinstance(entry, dict)}
+    return known & named or known
+
+
+def _state(believed: Believed) -> str:
+    if believed.firing:
+        return "firing"
+    return "inactive" if believed.breach is None else "pending"
+
+
+def _next(  # noqa: PLR0911 - one return a transition
+    rule_set: RuleSet, rule: Rule, old: Believed, answered: Answered | None, lived: float
+) -> Believed:
+    stale_after = rule_set.stale_after_of(rule)
+    if answered is None or not math.isfinite(answered.value) or answered.age > stale_after:
+        if lived - old.known <= stale_after or (old.firing and rule_set.holds_stale(rule)):
+            return old
+        return Believed(known=old.known)
+    known = max(old.known, lived - max(0.0, answered.age))
+    if old.firing:
+        if rule.holds(answered.value):
+            return replace(old, known=known, cool=None)
+        cool = lived if old.cool is None else old.cool
+        if lived - cool < rule.keep_firing_for - GRAIN:
+            return replace(old, known=known, cool=cool)
+        return Believed(known=known)
+    if not rule.breached(answered.value):
+        return Believed(known=known)
+    breach = lived if old.breach is None else old.breach
+    return Believed(known=known, breach=breach, firing=lived - breach >= rule.hold_duration - GRAIN)
