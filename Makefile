@@ -65,7 +65,7 @@ demo: $(VENV)/.runtime ## a small cluster and dynsched on it, on this machine al
 
 .PHONY: test
 test: setup ## run all tests
-	$(BIN)/python -m pytest -n 3 --dist loadgroup $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 4 --dist worksteal $(PYTEST_ARGS)
 
 .PHONY: check
 check: lint ## lint, then the tests of manifests, examples and packaging alone

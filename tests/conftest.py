@@ -14,8 +14,12 @@ from envtest import Envtest, assets
 _REQUIRED = os.environ.get("DYNSCHED_REQUIRE_ENVTEST") == "1"
 _FORMS: list[Any] = ["sim"]
 if _REQUIRED or "KUBEBUILDER_ASSETS" in os.environ:
-    # One process for all tests on the real servers saves starting them in each; not needed.
-    _FORMS.append(pytest.param("envtest", marks=pytest.mark.xdist_group("envtest")))
+    _FORMS.append("envtest")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The slow ones first: no process of ``-n`` is left alone with them at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 @pytest.fixture(scope="session")

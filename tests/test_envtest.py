@@ -13,8 +13,6 @@ from envtest import Envtest, assets
 
 from dynsched.sim.nodes import make_node
 
-pytestmark = pytest.mark.xdist_group("envtest")
-
 PODS = "/api/v1/namespaces/default/pods"
 SOFT = {"key": "dynsched.io/pressure", "value": "true", "effect": "PreferNoSchedule"}
 

@@ -239,7 +239,6 @@ def test_the_example_workload_names_the_second_scheduler(version: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("envtest")
 @pytest.mark.parametrize("name", OURS)
 async def test_a_real_scheduler_takes_the_configuration(
     name: str, envtest: Envtest, tmp_path: Path
@@ -255,7 +254,6 @@ async def test_a_real_scheduler_takes_the_configuration(
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("envtest")
 async def test_the_commented_tls_part_is_taken_too(envtest: Envtest, tmp_path: Path) -> None:
     config = extended("extender", "127.0.0.1:1")
     text = (OVERLAYS / "extender/kubescheduler-config.yaml").read_text()
@@ -274,7 +272,6 @@ async def test_the_commented_tls_part_is_taken_too(envtest: Envtest, tmp_path: P
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("envtest")
 async def test_with_its_account_alone_it_is_elected_and_schedules(
     envtest: Envtest, tmp_path: Path
 ) -> None:

@@ -15,7 +15,7 @@ from test_pods_watch import PODS, create, pod
 
 from dynsched.sim.nodes import make_node
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("envtest")]
+pytestmark = pytest.mark.slow
 
 RULES = {
     "guard": {"bind_burst": {"pods": 2}},

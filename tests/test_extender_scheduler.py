@@ -15,7 +15,7 @@ from test_pods_watch import PODS, create, pod
 
 from dynsched.sim.nodes import make_node
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("envtest")]
+pytestmark = pytest.mark.slow
 
 NAMES = [f"n{number}" for number in range(10)]
 LOADS = {name: 23.0 + number for number, name in enumerate(NAMES[:7])} | dict.fromkeys(

@@ -244,7 +244,7 @@ async def test_the_guard_is_told_on_the_lease(sim, prometheus, run):
             return await run.events()
 
         assert "guard.max_marked 1 allows" in (await until(told, "the Event"))["ClusterHot"]
-        assert (await status(operator))["capped_pools"] == [""]
+        await until_status(operator, lambda said: said["capped_pools"] == [""])
         assert (await sim.get(f"{LEASES}/dynsched")).status == 200
 
 

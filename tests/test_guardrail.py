@@ -26,7 +26,7 @@ from dynsched.core import keys
 from dynsched.core.marks import SOFT_EFFECT
 from dynsched.sim.nodes import make_node
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("envtest")]
+pytestmark = pytest.mark.slow
 
 ACCOUNT = "system:serviceaccount:dynsched:dynsched"
 JANITOR = "system:serviceaccount:dynsched:dynsched-janitor"

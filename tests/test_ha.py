@@ -20,7 +20,7 @@ from operator_support import Operator, until, write_rules
 from dynsched.core.lease import LeaseTimes
 from dynsched.sim.nodes import make_node
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("envtest")]
+pytestmark = pytest.mark.slow
 
 TIMES = LeaseTimes()
 INTERVAL = 0.5

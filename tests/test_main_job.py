@@ -20,7 +20,7 @@ from prometheus_support import Exporter, Process, RealPrometheus
 
 from dynsched.sim.nodes import make_node
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("envtest")]
+pytestmark = pytest.mark.slow
 
 RULES = {
     "guard": {"max_marked": "100%", "max_releases": "100%"},
@@ -240,7 +240,7 @@ async def test_steady_state_writes_nothing_to_nodes(cluster, prometheus, exporte
         await until(lambda: _ticked(operator, tick + 100), "100 ticks", seconds=40)
 
     after = [write for write in await cluster.writes() if write.manager == "dynsched"]
-    assert len(writes) == 2
+    assert len(writes) == 2, writes
     assert after == writes
 
 

@@ -20,7 +20,7 @@ from prometheus_support import RealPrometheus
 
 from dynsched.sim.nodes import make_node
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("envtest")]
+pytestmark = pytest.mark.slow
 
 ACCOUNT = "system:serviceaccount:dynsched:dynsched"
 # A load of 95 on the node `hot`, without anything to scrape.

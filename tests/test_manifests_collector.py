@@ -105,7 +105,6 @@ def test_it_needs_as_little_memory_as_is_asked_for() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("envtest")
 async def test_its_namespace_admits_it_and_that_of_dynsched_would_not(
     envtest: Envtest, tmp_path: Path
 ) -> None:

@@ -18,7 +18,7 @@ from programs import run
 
 from dynsched.sim.nodes import make_node
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("envtest")]
+pytestmark = pytest.mark.slow
 
 JANITOR = "system:serviceaccount:dynsched:dynsched-janitor"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/dynsched/leases"

@@ -35,7 +35,7 @@ from scheduling_support import (
     PODS as PODS_PATH,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("envtest")]
+pytestmark = pytest.mark.slow
 
 HOT = ("hot-0", "hot-1", "hot-2")
 LOADS = dict.fromkeys(HOT, 95.0) | {f"cool-{number}": 23.0 + number for number in range(7)}

@@ -14,8 +14,6 @@ import pytest
 from cluster import JSON_PATCH, MERGE, NODES, STRATEGIC, Answer, Cluster, EnvtestCluster, SimCluster
 from envtest import Envtest
 
-pytestmark = pytest.mark.xdist_group("envtest")
-
 KEYS = ["a", "b", "status", "example.com/x", "no good", "x/y/z", "/", ""]
 VALUES: list[Any] = ["1", "presure", "", "no good", None, 5, True, ["x"], {"y": "z"}]
 EFFECTS: list[Any] = ["NoSchedule", "PreferNoSchedule", "NoExecute", "Soft", "", None, 1]
