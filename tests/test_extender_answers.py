@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
+import random
 from typing import Any
 
 import pytest
 from extender_support import NAMES, RULES, World, ask, ask_whole, raw, whole
-from snapshots import NOON
+from snapshots import NOON, Scene
 
 from dynsched.core.bound import BoundPod
 from dynsched.core.errors import ConflictError
+from dynsched.core.model import Node
 from dynsched.web.wire import Binding, WireError
 
 UID = "11111111-2222-3333-4444-555555555555"
@@ -148,7 +150,7 @@ def test_a_bug_lets_every_node_pass(monkeypatch: Any, caplog: Any) -> None:
 
 def test_scores_go_by_the_pods_scheduler() -> None:
     world = World().tick()
-    assert world.scores(ask()) == {"a": 9, "b": 6, "c": 0, "d": 8}
+    assert world.scores(ask()) == {"a": 10, "b": 7, "c": 0, "d": 9}
     assert world.scores(ask(scheduler="mem-real-usage-scheduler")) == {
         "a": 10,
         "b": 9,
@@ -191,7 +193,7 @@ def test_s2_without_any_reading_there_are_scores_all_the_same() -> None:
 def test_s3_one_node_without_a_metric_does_not_fail_the_others() -> None:
     cpu = {"b": 40.0, "c": 95.0, "d": 20.0}
     found = World().tick(cpu=cpu).scores(ask())
-    assert found == {"a": 6, "b": 6, "c": 0, "d": 8}
+    assert found == {"a": 8, "b": 8, "c": 0, "d": 10}
 
 
 def test_s2_and_s4_node_cache_capable_questions_are_answered() -> None:
@@ -214,13 +216,61 @@ def test_a_name_that_is_there_twice() -> None:
 
 def test_a_just_bound_pod_counts_at_once_and_for_one_window() -> None:
     world = World().tick()
-    assert world.scores(ask())["a"] == 9
+    assert world.scores(ask())["a"] == 10
     world.bound.add(BoundPod("u", "a", cpu=4.0), world.now)
-    assert world.scores(ask())["a"] == 4
+    assert world.scores(ask())["a"] == 6
     world.tick(NOON + 10)
-    assert world.scores(ask())["a"] == 4
+    assert world.scores(ask())["a"] == 6
     world.now += 61
-    assert world.scores(ask())["a"] == 9
+    assert world.scores(ask())["a"] == 10
+
+
+def of_pod(uid: str, names: list[str] | None = None) -> dict[str, Any]:
+    asked = ask(names)
+    asked["Pod"]["metadata"]["uid"] = uid
+    return asked
+
+
+@pytest.mark.parametrize("method", ["linear", "relative", "least"])
+def test_s3_a_burst_that_outruns_the_watch_does_not_herd(method: str) -> None:
+    """All 30 are asked about before the watch tells of the first."""
+    profile = {"default": {"score": {"node-cpu": 1}, "method": method}}
+    for seed in range(20):
+        world = World({**RULES, "extender": {"profiles": profile}})
+        world.tick(cpu={"a": 23.0, "b": 26.0, "c": 29.0, "d": 95.0})
+        chance = random.Random(seed)
+        counts = dict.fromkeys(NAMES, 0)
+        for number in range(30):
+            scores = world.scores(of_pod(f"{seed}-{number}"))
+            best = [name for name in NAMES if scores[name] == max(scores.values())]
+            counts[chance.choice(best)] += 1
+        assert counts["d"] == 0
+        assert max(counts.values()) <= 2 * 10
+
+
+def test_what_is_assumed_of_a_pod_gives_way_to_what_the_watch_tells() -> None:
+    world = World().tick()
+    world.scores(of_pod("u"))
+    assert {name: found.pods for name, found in world.bound.sums(world.now).items()} == {"a": 1}
+    world.bound.add(BoundPod("u", "d", cpu=4.0), world.now)
+    assert {name: found.pods for name, found in world.bound.sums(world.now).items()} == {"d": 1}
+    world.scores(of_pod("v", ["b", "c"]))
+    world.now += 61
+    assert not world.bound.sums(world.now)
+
+
+def test_nothing_is_assumed_where_many_are_as_good_nor_of_a_pod_without_uid() -> None:
+    world = World().tick()
+    many = [f"n{number}" for number in range(17)]
+    world.nodes = {name: Node(name, allocatable={}) for name in many}
+    world.scene = Scene(RULES, world.nodes.values())
+    cool = dict.fromkeys(many, 10.0)
+    world.tick(cpu=cool, memory=cool)
+    world.scores(of_pod("u", many))
+    world.scores(ask(many[:3]))
+    assert not world.bound.sums(world.now)
+    world.scores(of_pod("u", many[:16]))
+    assert len(world.bound.sums(world.now)) == 1
 
 
 def test_pods_on_a_node_that_nobody_knows_change_nothing() -> None:

@@ -50,7 +50,7 @@ async def post(client: TestClient, path: str, body: Any, status: int = 200) -> A
 async def test_the_verbs(client: TestClient, prefix: str) -> None:
     assert (await post(client, f"{prefix}/filter", ask()))["NodeNames"] == ["a", "b", "c"]
     scores = await post(client, f"{prefix}/prioritize", ask())
-    assert scores[0] == {"Host": "a", "Score": 9}
+    assert scores[0] == {"Host": "a", "Score": 10}
     meta = {"NodeNameToMetaVictims": {"a": {"Pods": [], "NumPDBViolations": 0}}}
     assert await post(client, f"{prefix}/preempt", meta) == meta
     binding = {"PodName": "p", "PodNamespace": "n", "PodUID": "u", "Node": "a"}

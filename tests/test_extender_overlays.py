@@ -120,7 +120,9 @@ def test_the_label_that_is_required_can_be_uncommented(tmp_path: Path) -> None:
 # --- real-usage-scheduler ---
 
 
-def test_the_second_scheduler_gets_the_schedulers_roles_and_one_lease(second: list[Doc]) -> None:
+def test_the_second_scheduler_gets_the_schedulers_roles_metrics_and_one_lease(
+    second: list[Doc],
+) -> None:
     subject = {"kind": "ServiceAccount", "name": SECOND, "namespace": SECOND}
     bindings = [doc for doc in second if doc["kind"].endswith("RoleBinding")]
     assert all(doc["subjects"] == [subject] for doc in bindings)
@@ -130,10 +132,15 @@ def test_the_second_scheduler_gets_the_schedulers_roles_and_one_lease(second: li
     } == {
         (None, "ClusterRole", "system:kube-scheduler"),
         (None, "ClusterRole", "system:volume-scheduler"),
+        (None, "ClusterRole", f"{SECOND}-metrics"),
         ("kube-system", "Role", "extension-apiserver-authentication-reader"),
         (SECOND, "Role", SECOND),
     }
-    (role,) = (doc for doc in second if doc["kind"] in ("Role", "ClusterRole"))
+    (metrics,) = (doc for doc in second if doc["kind"] == "ClusterRole")
+    assert metrics["rules"] == [
+        {"apiGroups": ["metrics.k8s.io"], "resources": ["nodes"], "verbs": ["list"]}
+    ]
+    (role,) = (doc for doc in second if doc["kind"] == "Role")
     group = ["coordination.k8s.io"]
     assert role["metadata"]["namespace"] == SECOND
     assert role["rules"] == [

@@ -157,6 +157,7 @@ async def test_without_rights_it_says_so_and_nothing_ends(sim: SimCluster) -> No
 
         await until(told, "the trouble is told")
         assert "may not list pods" in (watch.error or "")
+        assert "kubectl apply -k manifests/overlays/extender" in (watch.error or "")
         assert bound.sums(0.0) == {}
 
 

@@ -329,7 +329,13 @@ async def test_rules_tells_what_is_loaded_and_how_it_fares(client, board):
     board.publish(scene.tick(NOON, node_cpu=cpu, node_mem_usage="503: no backend"))
     answer = await get(client, "/rules")
     assert answer["mark"] == {"label": "status=presure", "taint": None}
-    assert answer["guard"] == {"max_marked": "2", "pool_label": None, "max_releases": "25%"}
+    assert answer["guard"] == {
+        "max_marked": "2",
+        "pool_label": None,
+        "max_releases": "25%",
+        "bind_burst": None,
+    }
+    assert answer["extender"] == {"require_label": None, "reject": [], "profiles": {}}
     cpu_rule, memory_rule = answer["rules"]
     assert cpu_rule == {
         "name": "node-cpu",
@@ -342,6 +348,7 @@ async def test_rules_tells_what_is_loaded_and_how_it_fares(client, board):
         "for": "1m",
         "keep_firing_for": "2m",
         "node_label": None,
+        "full_at": 100.0,
         "stale_after": "5m",
         "on_stale": "release",
         "health": "ok",
@@ -358,6 +365,17 @@ async def test_rules_tells_what_is_loaded_and_how_it_fares(client, board):
     assert memory_rule["last_error"] == "503: no backend"
     assert memory_rule["last_success"] is None
     assert memory_rule["readings"]["failed"] == 2
+
+
+async def test_rules_tells_what_the_extender_and_bind_burst_go_by(client, board):
+    profile = {"score": {"node-cpu": 2, "node-mem-usage": 1}, "method": "relative"}
+    extender = {"require_label": "a/b", "reject": ["node-cpu"], "profiles": {"mine": profile}}
+    guard = {"bind_burst": {"pods": 20, "window": "90s"}}
+    scene = Scene({**EXAMPLE_RULES, "guard": guard, "extender": extender}, [Node("a")])
+    board.publish(scene.tick(NOON, node_cpu={}, node_mem_usage={}, bind_burst={}))
+    answer = await get(client, "/rules")
+    assert answer["guard"]["bind_burst"] == {"pods": 20, "window": "1m30s"}
+    assert answer["extender"] == extender
 
 
 # the rest

@@ -21,11 +21,9 @@ LEAST_CPU: Final = 0.1
 LEAST_MEMORY: Final = 200 * 2.0**20
 """What a container without a request counts (cores, bytes); the scheduler's own defaults."""
 
-PODS_LIMIT: Final = 40.0
-PODS_HALF: Final = 10
-"""However little they request, ``n`` pods count ``40 n / (n + 10)`` points: 3.6 the first, 20 ten
-of them, never as much as 40. Without this a hundred pods of a large node's 0.1 % would all go to
-the one coolest node; with it alone, no number of pods makes a node at 29 % look like one at 70 %.
+POINTS_EACH: Final = 4.0
+"""What a pod counts, however little it requests. Without this a hundred pods of a large node's
+0.1 % would all go to the one coolest node. It has no limit: with one, all pods after it go there.
 """
 
 
@@ -131,10 +129,9 @@ def points(
     """
     if not bound.pods:
         return 0.0
-    by_number = PODS_LIMIT * bound.pods / (bound.pods + PODS_HALF)
     shares = [
         100 * requested / allocatable[name]
         for name, requested in (("cpu", bound.cpu), ("memory", bound.memory))
         if resource in (None, name) and allocatable.get(name, 0) > 0
     ]
-    return max(by_number, *shares, 0.0)
+    return max([POINTS_EACH * bound.pods, *shares])

@@ -6,8 +6,9 @@ formulas. A node's load is a whole number of *tenths of a point*: 5,000 whole nu
 and looked up four times as fast as 5,000 floats.
 
 A node on which one of the profile's rules fires scores 0 while there is a candidate on which none
-does, and those score 1 at least: an alert is held through a gap in the data, and a burst of pods
-onto the cool nodes must not make a hot one look good.
+does. Of those the best then scores 10, whatever its load, and none less than 5: an alert is held
+through a gap in the data, and a burst of pods onto the cool nodes must not make a hot one look
+good, which is empty by now and which the scheduler's own plugins like for that.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress, count, islice
 from statistics import median
 from typing import Final, Literal
 
@@ -29,12 +31,21 @@ BEST: Final = 10
 NEUTRAL: Final = BEST // 2
 """Where no candidate's load is known."""
 
+LEAST_COOL: Final = 5
+"""What a node on which nothing fires scores at least, beside one on which something does."""
+
 SPREAD: Final = 10.0
 """Points. ``relative``: loads that differ by less count as if they were so far apart, so that one
 point does not become 10 against 0. ``least``: what is added to both sides of the proportion."""
 
 TENTHS: Final = 10
 """Of a point, in a point."""
+
+FEW_BEST: Final = 16
+"""Where no more candidates than these share the best score, the least loaded is put before them, so
+that it is known which node a pod gets: the next pods are asked about before the watch tells. Among
+more, the scheduler's own choice spreads them.
+"""
 
 FIRING: Final = 10_000
 """Tenths. Added to the load of a node on which a rule fires, to tell the two kinds apart. No other
@@ -46,6 +57,7 @@ _FALLING_SCALE: Final = 4.0
 _MOST: Final = 500.0
 """Points; beyond five times full nothing is told apart."""
 _MOST_KEPT: Final = 20_000
+_FULLEST: Final = 2 * FIRING
 
 Method = Literal["linear", "relative", "least"]
 
@@ -138,7 +150,7 @@ class Grader:
 
     def __init__(self, method: Method) -> None:
         self._method = method
-        self._range: tuple[int, int, bool] | None = None
+        self._range: tuple[int, ...] = ()
         self._scores: dict[int, int] = {}
 
     def grade(self, loads: Sequence[int | None]) -> dict[int | None, int]:
@@ -155,18 +167,22 @@ class Grader:
         return scores
 
     def _graded(self, known: set[int]) -> dict[int | None, int]:
-        cool = min(known) < FIRING
-        plains = known if max(known) < FIRING else {plain(load) for load in known}
+        coolest, hottest = min(known), max(known)
+        plains = known if hottest < FIRING else {plain(load) for load in known}
         low, high = min(plains), max(plains)
-        if self._range != (low, high, cool) or len(self._scores) > _MOST_KEPT:
-            self._range, self._scores = (low, high, cool), {}
+        mixed = coolest < FIRING <= hottest
+        within = (low, high, coolest) if mixed else (low, high)
+        if self._range != within or len(self._scores) > _MOST_KEPT:
+            self._range, self._scores = within, {}
         kept = self._scores
         missing = known.difference(kept)
         if missing:
             score = _METHODS[self._method](low / TENTHS, high / TENTHS)
+            lift = BEST - score(coolest / TENTHS) if mixed else 0.0
+            least = LEAST_COOL if mixed else 0
             for load in missing:
-                value = max(0, min(BEST, math.floor(score(plain(load) / TENTHS) + 0.5)))
-                kept[load] = value if not cool else 0 if load >= FIRING else max(1, value)
+                value = math.floor(score(plain(load) / TENTHS) + lift + 0.5)
+                kept[load] = 0 if mixed and load >= FIRING else max(least, min(BEST, value))
         return {load: kept[load] for load in known}
 
 
@@ -174,6 +190,23 @@ def scores(loads: Sequence[int | None], method: Method) -> list[int]:
     """One score for each candidate, in their order."""
     found = Grader(method).grade(loads)
     return [found[load] for load in loads]
+
+
+def settle(scores: dict[int | None, int], loads: Sequence[int | None]) -> int | None:
+    """Among few that share the best score (of `Grader.grade`), take one point from all but the
+    least loaded. The index in ``loads`` of the node that a pod gets by it; None where many are as
+    good.
+    """
+    most = max(scores.values())
+    is_best = {load for load, score in scores.items() if score == most}.__contains__
+    best = list(islice(compress(count(), map(is_best, loads)), FEW_BEST + 1))
+    if not 0 < len(best) <= FEW_BEST:
+        return None
+    first = min(best, key=lambda index: _FULLEST if (load := loads[index]) is None else load)
+    for index in best:
+        if loads[index] != loads[first] and most > 0:
+            scores[loads[index]] = most - 1
+    return first
 
 
 def plain(load: int) -> int:

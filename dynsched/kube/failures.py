@@ -118,11 +118,12 @@ def forbidden(call: Call, server: str, said: str) -> ForbiddenError:
     who = f" --as={user.group(1)}" if user else ""
     where = f" -n {call.namespace}" if call.namespace else ""
     role = f"Role in namespace {call.namespace}" if call.namespace else "ClusterRole"
+    folder = "overlays/extender" if call.resource.startswith("pods") else "base"
     return ForbiddenError(
         f"may not {call.verb} {call.resource}: {server} answered 403"
         + (f": {said}" if said else "")
         + f"; check with `kubectl auth can-i {call.verb} {call.resource}{where}{who}`, "
-        f"grant with `kubectl apply -k manifests/base` (its {role})"
+        f"grant with `kubectl apply -k manifests/{folder}` (its {role})"
     )
 
 

@@ -7,7 +7,7 @@ again for the next pod. Decoding 5,000 names costs as much as scoring them.
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import Raw
 
@@ -20,6 +20,16 @@ LONGEST: Final = 1 << 20
 """Bytes of a list that is remembered; a longer one is read anew each time."""
 
 
+class Answer(NamedTuple):
+    """An answer, and what it was made of: the ``version`` of the readings. ``best``: the node that
+    a pod is assumed to get by it; "" where there are many as good.
+    """
+
+    version: int
+    body: bytes
+    best: str = ""
+
+
 class Candidates:
     """One list of names, and the last answers about it: by what was asked, of which version."""
 
@@ -28,7 +38,7 @@ class Candidates:
     def __init__(self, names: list[str], raw: bytes = b"") -> None:
         self.names = names
         self.raw = raw
-        self.answers: dict[str, tuple[int, bytes]] = {}
+        self.answers: dict[str, Answer] = {}
         self._fragments: list[bytes] | None = None
 
     @property

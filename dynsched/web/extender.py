@@ -13,15 +13,15 @@ from typing import Final
 
 from msgspec import Raw
 
-from dynsched.core.bound import BoundPods
+from dynsched.core.bound import BoundPod, BoundPods
 from dynsched.core.errors import ClusterError
 from dynsched.core.extender import Refusal, missing_label, without_label
 from dynsched.core.model import Node, Snapshot
 from dynsched.core.rules import ExtenderRules
-from dynsched.core.score import BEST, NEUTRAL
+from dynsched.core.score import BEST, NEUTRAL, settle
 from dynsched.web import wire
-from dynsched.web.candidates import CandidateLists, Candidates
-from dynsched.web.readings import Readings
+from dynsched.web.candidates import Answer, CandidateLists, Candidates
+from dynsched.web.readings import ProfileLoads, Readings
 
 logger = logging.getLogger(__name__)
 
@@ -125,7 +125,7 @@ class Extender:
         elif asked.nodes is not None:
             candidates = Candidates(wire.read_nodes_names(asked.nodes))
         try:
-            return self._scores(candidates, asked.scheduler)
+            return self._scores(candidates, asked)
         except Exception:
             logger.exception("/prioritize failed; every node scores the same")
             return _same_score(candidates)
@@ -177,8 +177,8 @@ class Extender:
         candidates = self._lists.of(raw)
         version = readings.version if readings else 0
         known = candidates.answers.get(_FILTER)
-        if known is not None and known[0] == version and key is None:
-            return known[1]
+        if known is not None and known.version == version and key is None:
+            return known.body
         names = candidates.names
         refused = readings.refused if readings else {}
         failed: dict[str, str] = {}
@@ -197,7 +197,7 @@ class Extender:
         tail = wire.filter_tail(names=passed, failed=failed, unresolvable=unresolvable)
         answer = b'{"Nodes":null' + tail
         if key is None:  # else it also depends on the nodes, which change at any time
-            candidates.answers[_FILTER] = (version, answer)
+            candidates.answers[_FILTER] = Answer(version, answer)
         return answer
 
     def _filter_nodes(
@@ -228,22 +228,31 @@ class Extender:
         tail = wire.filter_tail(names=names, failed={}, unresolvable=unresolvable)
         return [b'{"Nodes":', head, b"[", *_separated(passed), b"]}", tail]
 
-    def _scores(self, candidates: Candidates, scheduler: str) -> bytes:
+    def _scores(self, candidates: Candidates, asked: wire.Asked) -> bytes:
         readings = self._fresh()
         if readings is None:
             return _same_score(candidates)
-        changed = self._bound.changes(self._clock())
+        now = self._clock()
+        changed = self._bound.changes(now)
         if changed:
             readings.add(changed, self._nodes())
-        profile = readings.profile(scheduler)
-        known = candidates.answers.get(profile.name)
-        if known is not None and known[0] == profile.version:
-            return known[1]
-        loads = list(map(profile.loads.get, candidates.names))
-        ends = {load: _ENDS[score] for load, score in profile.grader.grade(loads).items()}
-        answer = _joined(candidates.fragments, list(map(ends.__getitem__, loads)))
-        candidates.answers[profile.name] = (profile.version, answer)
-        return answer
+        profile = readings.profile(asked.scheduler)
+        answer = candidates.answers.get(profile.name)
+        if answer is None or answer.version != profile.version:
+            answer = _scored(candidates, profile)
+            candidates.answers[profile.name] = answer
+        if asked.uid and answer.best:
+            self._bound.add(BoundPod(asked.uid, answer.best), now)
+        return answer.body
+
+
+def _scored(candidates: Candidates, profile: ProfileLoads) -> Answer:
+    loads = list(map(profile.loads.get, candidates.names))
+    scores = profile.grader.grade(loads)
+    best = settle(scores, loads)
+    ends = {load: _ENDS[score] for load, score in scores.items()}
+    body = _joined(candidates.fragments, list(map(ends.__getitem__, loads)))
+    return Answer(profile.version, body, "" if best is None else candidates.names[best])
 
 
 def _reasons(stopped: Sequence[str], refused: Mapping[str, Refusal]) -> dict[str, str]:

@@ -13,7 +13,8 @@ from dynsched import __version__
 from dynsched.core.durations import format_duration
 from dynsched.core.evidence import format_time
 from dynsched.core.model import AlertState, Quality, RuleHealth, Snapshot
-from dynsched.core.rules import RuleSet
+from dynsched.core.rules import BindBurst, RuleSet
+from dynsched.core.score import full_at
 
 MOST_LISTED: Final = 20
 """Of conflicts, unmatched samples and failures `/status` lists so many, and counts all."""
@@ -68,6 +69,15 @@ def rules_answer(snapshot: Snapshot) -> dict[str, Any]:
             "max_marked": str(guard.max_marked),
             "pool_label": guard.pool_label,
             "max_releases": str(guard.max_releases),
+            "bind_burst": _burst(guard.bind_burst),
+        },
+        "extender": {
+            "require_label": rule_set.extender.require_label,
+            "reject": rule_set.extender.reject,
+            "profiles": {
+                name: {"score": dict(profile.score), "method": profile.method}
+                for name, profile in rule_set.extender.profiles.items()
+            },
         },
         "rules": [_rule(health, rule_set) for health in snapshot.rules],
         "taken_at": format_time(snapshot.taken_at),
@@ -118,6 +128,10 @@ def _listed(items: Sequence[Any], count: int | None = None) -> dict[str, Any]:
     }
 
 
+def _burst(burst: BindBurst | None) -> dict[str, Any] | None:
+    return None if burst is None else {"pods": burst.pods, "window": format_duration(burst.window)}
+
+
 def _rule(health: RuleHealth, rule_set: RuleSet) -> dict[str, Any]:
     rule = health.rule
     return {
@@ -131,6 +145,7 @@ def _rule(health: RuleHealth, rule_set: RuleSet) -> dict[str, Any]:
         "for": format_duration(rule.hold_duration),
         "keep_firing_for": format_duration(rule.keep_firing_for),
         "node_label": rule.node_label,
+        "full_at": full_at(rule) if rule.op in (">", ">=") else None,
         "stale_after": format_duration(rule_set.stale_after_of(rule)),
         "on_stale": "hold" if rule_set.holds_stale(rule) else "release",
         "health": _health(health),

@@ -95,6 +95,7 @@ class Asked(Struct, gc=False):
     """
 
     scheduler: str
+    uid: str
     names: Raw | None
     nodes: Raw | None
 
@@ -187,7 +188,13 @@ def read_args(body: Buffer) -> Asked:
             "neither Nodes nor NodeNames is there: one of them must name the candidates"
         )
     spec = None if pod is None else pod.spec
-    return Asked((spec and spec.schedulerName) or "", names, nodes)
+    metadata = None if pod is None else pod.metadata
+    return Asked(
+        scheduler=(spec and spec.schedulerName) or "",
+        uid=(metadata and metadata.uid) or "",
+        names=names,
+        nodes=nodes,
+    )
 
 
 def read_names(raw: Buffer) -> list[str]:

@@ -77,6 +77,9 @@ def explain_exception(error: Exception, timeout: float, phase: str, *, tls: bool
         # A TLS 1.3 server refuses a client after the handshake, and its reset may overtake the
         # alert that says so.
         words += "; does it want a client certificate?"
+    if not tls and words == _broke(phase):
+        # What a TLS server says to plain HTTP may be overtaken by its reset, too.
+        words += ", or wants https://"
     if any(isinstance(link, requests.exceptions.ProxyError) for link in links):
         return f"{words} (through the proxy that the environment sets: HTTP_PROXY, HTTPS_PROXY)"
     return words
