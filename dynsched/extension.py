@@ -39,6 +39,7 @@ class Extension:
         self._api = api
         self._rule_set = rule_set
         self._bound = BoundPods()
+        self._watch: PodWatch | None = None
         burst = rule_set().guard.bind_burst
         self._burst = BoundPods() if burst is None else BoundPods(burst.window)
         self.extender = Extender(
@@ -47,6 +48,7 @@ class Extension:
             rules=lambda: rule_set().extender,
             clock=time.monotonic,
             bound=self._bound,
+            told=lambda: self._watch is not None and self._watch.error is None,
             bind=self._bind if binds else None,
         )
         self.source = BoundPodsSource(
@@ -57,7 +59,8 @@ class Extension:
         """Count just-bound pods until ``stop`` is set, once the rules ask for it."""
         while not stop.is_set():
             if _wanted(self._rule_set()):
-                await PodWatch(self._api, [self._bound, self._burst]).run(stop)
+                self._watch = PodWatch(self._api, [self._bound, self._burst])
+                await self._watch.run(stop)
                 return
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), _POLL)

@@ -37,7 +37,9 @@ NAMES = ["a", "b", "c", "d"]
 class World:
     """Nodes a to d: c is hot by CPU, d by memory. ``now`` is the clock."""
 
-    def __init__(self, rules: Mapping[str, Any] = RULES, *, bind: Bind | None = None) -> None:
+    def __init__(
+        self, rules: Mapping[str, Any] = RULES, *, bind: Bind | None = None, told: bool = True
+    ) -> None:
         self.nodes = {
             name: Node(name, labels={"filter.xy.com": ""} if name in "ab" else {}, allocatable=ROOM)
             for name in NAMES
@@ -52,6 +54,7 @@ class World:
             rules=lambda: self.scene.rule_set.extender,
             clock=lambda: self.now,
             bound=self.bound,
+            told=lambda: told,
             bind=bind,
         )
 

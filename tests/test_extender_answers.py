@@ -259,7 +259,29 @@ def test_what_is_assumed_of_a_pod_gives_way_to_what_the_watch_tells() -> None:
     assert not world.bound.sums(world.now)
 
 
-def test_nothing_is_assumed_where_many_are_as_good_nor_of_a_pod_without_uid() -> None:
+@pytest.mark.parametrize("uid", ["", "u" * 65])
+def test_nothing_is_assumed_of_a_pod_without_a_proper_uid(uid: str) -> None:
+    world = World().tick()
+    world.scores(of_pod(uid))
+    assert not world.bound.sums(world.now)
+
+
+def test_nothing_is_assumed_while_nobody_tells_of_pods() -> None:
+    world = World(told=False).tick()
+    world.scores(of_pod("u"))
+    assert not world.bound.sums(world.now)
+
+
+def test_nothing_is_assumed_on_a_node_of_unknown_load() -> None:
+    """With no metric at all, every pod would be counted on the first of them."""
+    world = World().tick(cpu="connection refused", memory="connection refused")
+    world.scores(of_pod("u"))
+    world.tick()
+    world.scores(of_pod("v", ["x" * 1000]))
+    assert not world.bound.sums(world.now)
+
+
+def test_nothing_is_assumed_where_many_are_as_good() -> None:
     world = World().tick()
     many = [f"n{number}" for number in range(17)]
     world.nodes = {name: Node(name, allocatable={}) for name in many}
@@ -267,7 +289,6 @@ def test_nothing_is_assumed_where_many_are_as_good_nor_of_a_pod_without_uid() ->
     cool = dict.fromkeys(many, 10.0)
     world.tick(cpu=cool, memory=cool)
     world.scores(of_pod("u", many))
-    world.scores(ask(many[:3]))
     assert not world.bound.sums(world.now)
     world.scores(of_pod("u", many[:16]))
     assert len(world.bound.sums(world.now)) == 1

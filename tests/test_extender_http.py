@@ -142,6 +142,16 @@ async def test_a_small_body_that_unpacks_to_a_large_one(impatient: TestClient) -
     assert (await post(impatient, "/filter", ask()))["NodeNames"]
 
 
+async def test_a_body_that_is_not_what_its_encoding_says(
+    impatient: TestClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    headers = {"Content-Encoding": "gzip"}
+    async with impatient.post("/filter", data=b"junk" * 9, headers=headers) as response:
+        assert response.status == 400
+        assert "Content-Encoding" in (await response.json())["error"]
+    assert not [each for each in caplog.records if each.name.startswith("dynsched")]
+
+
 async def test_slow_callers_are_let_go_and_hold_up_nobody(impatient: TestClient) -> None:
     server = impatient.server
     head = b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"

@@ -22,19 +22,26 @@ LEAST_MEMORY: Final = 200 * 2.0**20
 """What a container without a request counts (cores, bytes); the scheduler's own defaults."""
 
 POINTS_EACH: Final = 4.0
-"""What a pod counts, however little it requests. Without this a hundred pods of a large node's
-0.1 % would all go to the one coolest node. It has no limit: with one, all pods after it go there.
+POINTS_FURTHER: Final = 2.0
+FIRST: Final = 10
+"""What a pod counts, however little it requests: 4 points each of the first ten, 2 each further.
+Without this a hundred pods of a large node's 0.1 % would all go to the one coolest node. It has no
+limit: with one, all pods after it would. It flattens: small pods by the dozen should not make a
+node at 20 % look like one that is nearly hot.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class BoundPod:
-    """One pod on its node; ``cpu`` in cores, ``memory`` in bytes."""
+    """One pod on its node; ``cpu`` in cores, ``memory`` in bytes. ``assumed``: it was asked about,
+    and this is where it should go; nobody has told yet where it went.
+    """
 
     uid: str
     node: str
     cpu: float = LEAST_CPU
     memory: float = LEAST_MEMORY
+    assumed: bool = False
 
 
 class Bound(NamedTuple):
@@ -66,15 +73,18 @@ class BoundPods:
         return len(self._pods)
 
     def add(self, pod: BoundPod, now: float) -> None:
-        """Count ``pod``. One that is known keeps its time, and may correct its requests."""
+        """Count ``pod``. One that is known keeps its time, and may correct its requests; the time
+        of one that was assumed begins with its binding. What is told is never undone by a guess.
+        """
         self._expire(now)
-        known, ends = self._pods.get(pod.uid, (None, now + self.window))
-        if known == pod:
+        known, ends = self._pods.get(pod.uid, (None, 0.0))
+        if known == pod or (known is not None and pod.assumed and not known.assumed):
             return
-        if known is None:
-            self._order.append((ends, pod.uid))
-        else:
+        if known is not None:
             self._count(known, -1)
+        if known is None or (known.assumed and not pod.assumed):
+            ends = now + self.window
+            self._order.append((ends, pod.uid))
         self._pods[pod.uid] = (pod, ends)
         self._count(pod, 1)
         while len(self._order) > self._most:
@@ -134,4 +144,6 @@ def points(
         for name, requested in (("cpu", bound.cpu), ("memory", bound.memory))
         if resource in (None, name) and allocatable.get(name, 0) > 0
     ]
-    return max([POINTS_EACH * bound.pods, *shares])
+    first = min(bound.pods, FIRST)
+    by_number = POINTS_EACH * first + POINTS_FURTHER * (bound.pods - first)
+    return max([by_number, *shares])

@@ -47,6 +47,11 @@ that it is known which node a pod gets: the next pods are asked about before the
 more, the scheduler's own choice spreads them.
 """
 
+MANY: Final = 1000
+"""Among more candidates than these it is not done either: an answer for each pod would cost more
+than it gains. A scheduler asks about a tenth of 5,000 nodes, unless it is told otherwise.
+"""
+
 FIRING: Final = 10_000
 """Tenths. Added to the load of a node on which a rule fires, to tell the two kinds apart. No other
 load is so high."""
@@ -57,7 +62,6 @@ _FALLING_SCALE: Final = 4.0
 _MOST: Final = 500.0
 """Points; beyond five times full nothing is told apart."""
 _MOST_KEPT: Final = 20_000
-_FULLEST: Final = 2 * FIRING
 
 Method = Literal["linear", "relative", "least"]
 
@@ -193,19 +197,26 @@ def scores(loads: Sequence[int | None], method: Method) -> list[int]:
 
 
 def settle(scores: dict[int | None, int], loads: Sequence[int | None]) -> int | None:
-    """Among few that share the best score (of `Grader.grade`), take one point from all but the
-    least loaded. The index in ``loads`` of the node that a pod gets by it; None where many are as
-    good.
+    """Among few that share the best score (of `Grader.grade`), put the least loaded one point
+    before the others. The index in ``loads`` of the node that a pod gets by it; None where many
+    are as good, or where its load is unknown.
     """
+    if len(loads) > MANY:
+        return None
     most = max(scores.values())
     is_best = {load for load, score in scores.items() if score == most}.__contains__
     best = list(islice(compress(count(), map(is_best, loads)), FEW_BEST + 1))
     if not 0 < len(best) <= FEW_BEST:
         return None
-    first = min(best, key=lambda index: _FULLEST if (load := loads[index]) is None else load)
-    for index in best:
-        if loads[index] != loads[first] and most > 0:
-            scores[loads[index]] = most - 1
+    known = [(load, index) for index in best if (load := loads[index]) is not None]
+    if not known:
+        return None
+    least, first = min(known)
+    others = {load for index in best if (load := loads[index]) != least}
+    if most > 0:
+        scores.update(dict.fromkeys(others, most - 1))
+    elif others:
+        scores[least] = 1
     return first
 
 

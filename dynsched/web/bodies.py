@@ -47,6 +47,9 @@ class BodyReader:
         except TimeoutError:
             body.release()
             raise BodyError(408, f"the body did not arrive within {self._seconds:g} s") from None
+        except web.RequestPayloadError:
+            body.release()
+            raise BodyError(400, "the body is not what its Content-Encoding says") from None
         except BaseException:
             body.release()
             raise

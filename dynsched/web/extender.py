@@ -36,6 +36,9 @@ FEW: Final = 8
 _FILTER: Final = "/filter"
 """The key of its answers, which no schedulerName can be."""
 
+LONGEST_UID: Final = 64
+"""Characters; a longer one is nobody's, and is not kept."""
+
 _ENDS: Final = tuple(b"%d}" % score for score in range(BEST + 1))
 
 _BIND_OFF: Final = "dynsched does not bind: start it with --bind, or leave bindVerb out"
@@ -46,7 +49,9 @@ class Extender:
 
     ``nodes``: the nodes as they are now; the same object until something changed. ``synced``:
     whether they are all known. ``rules``: what holds before the first Snapshot. ``clock`` gives
-    seconds and is never set; ``bound`` counts by the same clock. ``bind`` None: `/bind` is off.
+    seconds and is never set; ``bound`` counts by the same clock. ``told``: whether somebody tells
+    ``bound`` of pods; else nothing is assumed, as nobody would correct it. ``bind`` None: `/bind`
+    is off.
     """
 
     def __init__(
@@ -57,6 +62,7 @@ class Extender:
         rules: Callable[[], ExtenderRules],
         clock: Callable[[], float],
         bound: BoundPods | None = None,
+        told: Callable[[], bool] = lambda: True,
         bind: Bind | None = None,
     ) -> None:
         self._nodes = nodes
@@ -64,6 +70,7 @@ class Extender:
         self._rules = rules
         self._clock = clock
         self._bound = BoundPods() if bound is None else bound
+        self._told = told
         self._bind = bind
         self._lists = CandidateLists()
         self._readings: Readings | None = None
@@ -241,8 +248,8 @@ class Extender:
         if answer is None or answer.version != profile.version:
             answer = _scored(candidates, profile)
             candidates.answers[profile.name] = answer
-        if asked.uid and answer.best:
-            self._bound.add(BoundPod(asked.uid, answer.best), now)
+        if answer.best and 0 < len(asked.uid) <= LONGEST_UID and self._told():
+            self._bound.add(BoundPod(asked.uid, answer.best, assumed=True), now)
         return answer.body
 
 

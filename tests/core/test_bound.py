@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,6 +38,21 @@ def test_what_is_known_later_corrects_the_requests_and_not_the_time() -> None:
     bound.add(pod("1", cpu=4.0), 5)
     assert bound.sums(5) == {"a": Bound(1, 4.0, 2.0)}
     assert bound.sums(60) == {}
+
+
+def test_what_was_told_is_not_undone_by_a_question_that_comes_late() -> None:
+    bound = BoundPods(60)
+    bound.add(pod("u", "b", cpu=4.0), 0)
+    bound.add(BoundPod("u", "a", assumed=True), 1)
+    assert bound.sums(1) == {"b": Bound(1, 4.0, 2.0)}
+
+
+def test_a_pod_that_waited_counts_from_its_binding_on() -> None:
+    bound = BoundPods(60)
+    bound.add(BoundPod("u", "a", assumed=True), 0)
+    bound.add(pod("u", "b"), 59)
+    assert set(bound.sums(118)) == {"b"}
+    assert not bound.sums(119)
 
 
 def test_a_deleted_pod_counts_no_longer() -> None:
@@ -76,20 +93,33 @@ def test_memory_is_bounded_when_pods_come_and_go() -> None:
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from("abcde"), st.sampled_from("xyz"), st.integers(0, 20)),
+        st.tuples(
+            st.sampled_from("abcde"),
+            st.sampled_from("xyz"),
+            st.integers(0, 20),
+            st.sampled_from(["told", "told", "assumed", "gone"]),
+        ),
         max_size=30,
     )
 )
-def test_the_sums_are_those_of_the_pods(steps: list[tuple[str, str, int]]) -> None:
+def test_the_sums_are_those_of_the_pods(steps: list[tuple[str, str, int, str]]) -> None:
     bound = BoundPods(30)
-    known: dict[str, tuple[str, float]] = {}
+    known: dict[str, tuple[str, float, bool]] = {}
     now = 0.0
-    for uid, node, pause in steps:
+    for uid, node, pause, what in steps:
         now += pause
         known = {name: found for name, found in known.items() if found[1] > now}
-        bound.add(pod(uid, node), now)
-        known[uid] = (node, known[uid][1] if uid in known else now + 30)
+        _, ends, assumed = known.get(uid, ("", now + 30, True))
+        if what == "gone":
+            bound.remove(uid)
+            known.pop(uid, None)
+        else:
+            bound.add(replace(pod(uid, node), assumed=what == "assumed"), now)
+            if what == "told":
+                known[uid] = (node, now + 30 if assumed else ends, False)
+            elif assumed:
+                known[uid] = (node, ends, True)
         expected: dict[str, int] = {}
-        for where, _ in known.values():
+        for where, _, _ in known.values():
             expected[where] = expected.get(where, 0) + 1
         assert {name: found.pods for name, found in bound.sums(now).items()} == expected

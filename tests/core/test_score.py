@@ -187,8 +187,9 @@ def settled(method: Method, values: list[float | None]) -> tuple[int | None, lis
 def test_among_few_the_least_loaded_is_put_first() -> None:
     assert settled("linear", [24.0, 23.0, 22.5, 60.0]) == (2, [7, 7, 8, 4])
     assert settled("linear", [None, 20.0, None, 21.0]) == (1, [7, 8, 7, 7])
-    assert settled("linear", [None, None]) == (0, [NEUTRAL, NEUTRAL])
-    assert settled("linear", [100.0, 110.0]) == (0, [0, 0])
+    assert settled("linear", [None, None]) == (None, [NEUTRAL, NEUTRAL])
+    assert settled("linear", [110.0, 100.0]) == (1, [0, 1])
+    assert settled("linear", [100.0, 100.0]) == (0, [0, 0])
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -203,6 +204,56 @@ def test_among_many_nothing_is_put_first() -> None:
     assert settled("linear", values) == (None, scores(points_of(values), "linear"))
     assert settled("linear", values[:16])[1] == [8] + [7] * 15
     assert settle({None: NEUTRAL}, []) is None
+    values = [20.0] + [30.0] * 999
+    assert settled("linear", values)[0] == 0
+    assert settled("linear", [*values, 30.0])[0] is None
+
+
+COOL = st.integers(0, 7500) | st.integers(200, 215)
+LOADS = st.lists(st.none() | COOL | COOL.map(lambda load: load + FIRING), min_size=1, max_size=30)
+
+
+@given(st.sampled_from(METHODS), st.lists(LOADS, min_size=1, max_size=4))
+def test_graded_and_settled_scores_keep_the_order(
+    method: Method, questions: list[list[int | None]]
+) -> None:
+    grader = Grader(method)
+    for loads in questions:
+        graded = grader.grade(loads)
+        assert graded == Grader(method).grade(loads)  # nothing of the last question is kept
+        found = dict(graded)
+        first = settle(found, loads)
+        assert grader.grade(loads) == graded  # and settling leaves no trace
+        known = sorted(load for load in set(loads) if load is not None)
+        cool = [load for load in known if load < FIRING]
+        hot = [load for load in known if load >= FIRING]
+        for given_scores in (graded, found):
+            assert all(type(s) is int and 0 <= s <= BEST for s in given_scores.values())
+            for kind in (cool, hot):
+                in_order = [given_scores[load] for load in kind]
+                assert in_order == sorted(in_order, reverse=True)
+            if cool and hot:
+                assert {given_scores[load] for load in hot} == {0}
+                assert given_scores[cool[0]] == BEST
+                assert min(given_scores[load] for load in cool) >= LEAST_COOL
+        if first is not None:
+            assert loads[first] == known[0] or loads[first] == (cool or known)[0]
+            assert found[loads[first]] == max(found.values())
+        changed = {load for load in found if found[load] != graded[load]}
+        assert all(abs(found[load] - graded[load]) == 1 for load in changed)
+        assert all(graded[load] == max(graded.values()) for load in changed)
+
+
+@given(st.sampled_from(METHODS), LOADS, st.randoms())
+def test_the_order_of_the_names_does_not_matter_after_settling(
+    method: Method, loads: list[int | None], chance: random.Random
+) -> None:
+    other = loads[:]
+    chance.shuffle(other)
+    one, two = Grader(method).grade(loads), Grader(method).grade(other)
+    settle(one, loads)
+    settle(two, other)
+    assert one == two
 
 
 # --- from values to loads ---
@@ -354,6 +405,7 @@ def test_pods_without_requests_count_by_their_number() -> None:
     assert added[1] == 40
     assert added == sorted(added)
     assert weighed.added(Bound(5, 0.0, 0.0), {}) == 200
+    assert weighed.added(Bound(30, 0.0, 0.0), {}) == 800
 
 
 @given(st.integers(0, 10**6), st.floats(0, 1e9), st.floats(0, 1e19), st.floats(0, 1e6))
