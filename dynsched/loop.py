@@ -257,6 +257,8 @@ class Loop:
     async def _fetch(self, rule_set: RuleSet) -> dict[str, QueryResult]:
         answers = await asyncio.gather(*(self._query(rule) for rule in rule_set.rules))
         now = self._clock()
+        names = {rule.name for rule in rule_set.rules}
+        self._last_success = {name: at for name, at in self._last_success.items() if name in names}
         for rule, answer in zip(rule_set.rules, answers, strict=True):
             self._teller.health(rule, answer)
             if answer.error is None:

@@ -133,7 +133,9 @@ class Teller:
 
     def reloaded(self, rule_set: RuleSet) -> None:
         """The rules file changed, and its new content is at work."""
-        logger.info("rules reloaded: %s", ", ".join(rule.name for rule in rule_set.rules))
+        names = [rule.name for rule in rule_set.rules]
+        logger.info("rules reloaded: %s", ", ".join(names))
+        self._failing = {name: text for name, text in self._failing.items() if name in names}
         self._events.post_own(
             reason=keys.REASON_RULES_RELOADED, message=f"{len(rule_set.rules)} rules are at work"
         )

@@ -122,6 +122,17 @@ async def test_other_reasons_nodes_and_times_are_other_events(cluster: Cluster):
     assert found[-1]["message"] == "d"
 
 
+async def test_what_cannot_be_continued_any_more_is_forgotten(cluster: Cluster):
+    async with posting(cluster) as (sink, clock):
+        for number in range(3):
+            sink.post(await node(cluster, f"worker-{number}"), reason="Pressured", message="a")
+            await listed(cluster, number + 1)
+            clock.now += events.WINDOW / 2 + 1
+        await sink.close()
+        remembered = [key.about.name for key in sink._told]
+    assert remembered == ["worker-1", "worker-2"]
+
+
 async def test_an_event_that_expired_on_the_server_is_begun_anew(cluster: Cluster):
     worker = await node(cluster)
     async with posting(cluster) as (sink, _):

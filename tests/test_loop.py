@@ -506,6 +506,20 @@ async def test_new_rules_take_over_the_state_of_their_names():
     assert reloaded == [("dynsched", "RulesReloaded", "1 rules are at work", False)]
 
 
+async def test_a_rule_that_is_gone_is_forgotten(caplog):
+    bench = Bench("a")
+    cpu, mem = RULES["rules"]
+    await bench.tick(cpu={"a": 1.0}, mem={"a": 1.0})
+    await bench.tick(cpu={"a": 1.0}, mem="Prometheus answered 503")
+    for rules in ([cpu], [cpu, mem]):
+        bench.rules_file.next_content = {**RULES, "rules": rules}
+        snapshot = await bench.tick(cpu={"a": 1.0}, mem="Prometheus answered 503")
+
+    assert [health.last_success for health in snapshot.rules] == [1040.0, None]
+    failures = [one for one in caplog.messages if "rule mem cannot be queried" in one]
+    assert len(failures) == 2  # a new rule by that name fails anew
+
+
 async def test_refused_rules_leave_the_old_ones_at_work_and_are_told_once(caplog):
     bench = Bench("a")
     bench.rules_file.next_content = "rules.yaml:3:5: rules[0].for: wrong"

@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 from cluster import LEASES, NODES, SimCluster
 
+from dynsched.sim.apiserver import ApiServer
 from dynsched.sim.nodes import make_node
 
 PATCH = {"metadata": {"labels": {"status": "presure"}}}
@@ -212,3 +213,25 @@ async def test_requests_are_recorded_with_who_asked_what(sim: SimCluster) -> Non
     assert len(sim.server.requests.writes()) == 2
     sim.server.requests.clear()
     assert len(sim.server.requests) == 0
+
+
+async def test_a_watch_that_is_cut_while_it_has_something_to_tell_is_no_error(
+    sim: SimCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = f"{sim.server.url}{NODES}"
+    async with aiohttp.ClientSession() as session, session.get(url, params={"watch": "1"}):
+        sim.server.objects.create("nodes", make_node("a"))
+        sim.server.drop_watches("cut")
+        async with asyncio.timeout(5):
+            while sim.server.open_watches:
+                await asyncio.sleep(0.01)
+    assert caplog.messages == []
+
+
+async def test_an_idle_connection_is_closed() -> None:
+    async with ApiServer(idle_timeout=0.05) as server:
+        reader, writer = await asyncio.open_connection(server.host, server.port)
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: sim\r\n\r\n")
+        async with asyncio.timeout(5):
+            assert (await reader.read()).endswith(b"ok")
+        writer.close()

@@ -177,8 +177,15 @@ class NodeEvents:
             self._cause = None
             self._told[key] = told
             self._told.move_to_end(key)
-            if len(self._told) > QUEUE:
-                self._told.popitem(last=False)
+            self._forget(told.last)
+
+    def _forget(self, now: float) -> None:
+        """Drop what is too old to be continued, and what is too much."""
+        while self._told:
+            key, oldest = next(iter(self._told.items()))
+            if len(self._told) <= QUEUE and now - oldest.last <= WINDOW:
+                return
+            del self._told[key]
 
     async def _continued(self, key: _Key, new: _Happening) -> _Happening | None:
         """The Event that is there already, moved on; None where there is none."""

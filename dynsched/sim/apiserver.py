@@ -43,6 +43,9 @@ _HEALTH: Final = frozenset({"/healthz", "/readyz", "/livez"})
 _BODY_KEPT: Final = 64 * 1024  # of a request's body, in the record
 _STOP_GRACE: Final = 1.0
 
+IDLE_TIMEOUT: Final = 3630.0
+"""Seconds; clients usually give an idle connection up before."""
+
 
 class _Named(msgspec.Struct):
     name: str = ""
@@ -57,7 +60,8 @@ class ApiServer:
 
     ``port`` 0 takes a free one. With ``token`` every request must carry it as a bearer token.
     ``forbidden`` are (verb, resource) pairs that ``user`` may not do; the set can be changed at
-    any time. ``history`` is how many changes of each resource can be watched from.
+    any time. ``history`` is how many changes of each resource can be watched from;
+    ``idle_timeout`` after how many seconds a connection without a request is closed.
     """
 
     def __init__(
@@ -69,6 +73,7 @@ class ApiServer:
         user: str = "system:serviceaccount:dynsched:dynsched",
         forbidden: Iterable[tuple[str, str]] = (),
         history: int = HISTORY,
+        idle_timeout: float = IDLE_TIMEOUT,
         bookmark_interval: float = BOOKMARK_INTERVAL,
     ) -> None:
         self.host = host
@@ -81,6 +86,7 @@ class ApiServer:
         self.requests = RequestLog()
         self.faults = Faults()
         self.metrics = NodeMetrics()
+        self._idle_timeout = idle_timeout
         self._watches = Watches(self.store, bookmark_interval=bookmark_interval)
         self._rest = rest.Rest(self.objects, self._watches)
         self._http: web.Server | None = None
@@ -103,7 +109,12 @@ class ApiServer:
     async def start(self) -> None:
         """Listen. From now on ``port`` is the real one."""
         # Cancelled handlers: a watch must not outlive its client.
-        self._http = web.Server(self._handle, handler_cancellation=True, access_log=None)
+        self._http = web.Server(
+            self._handle,
+            handler_cancellation=True,
+            access_log=None,
+            keepalive_timeout=self._idle_timeout,
+        )
         await self.up()
 
     async def stop(self) -> None:

@@ -169,12 +169,12 @@ class Watches:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         response.enable_chunked_encoding()
         try:
-            await response.prepare(request)
-            await self._tell_initial(response, watch, initial)
-            if asked.initial_end:
-                await response.write(renderer.bookmark(start, initial_end=True))
-            await self._stream(response, watch, asked)
-            with suppress(ConnectionResetError):  # its client went before we came to end it
+            with suppress(ConnectionResetError):  # its client went, maybe while we were writing
+                await response.prepare(request)
+                await self._tell_initial(response, watch, initial)
+                if asked.initial_end:
+                    await response.write(renderer.bookmark(start, initial_end=True))
+                await self._stream(response, watch, asked)
                 await response.write_eof()
         finally:
             unsubscribe()

@@ -1,0 +1,265 @@
+"""The soak's day: what befalls the world and the process under test."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import yaml
+from soak_process import Process, elector
+from soak_prometheus import FIRST_RULE, HOUR, INTERVAL
+from soak_world import World
+
+from dynsched.core.model import Snapshot
+from dynsched.core.plan import plan_prune
+from dynsched.kube.cluster import ListedCluster
+from dynsched.settings import RulesFile
+from dynsched.sim.faults import Fault
+from dynsched.writer import write_all
+
+REST = 60
+"""Ticks at the end, without a fault; in the last third of them nothing may be due."""
+
+_TAINT = "dynsched.io/pressure=true:PreferNoSchedule"
+
+
+def rules(chance: random.Random, number: int) -> dict[str, Any]:
+    """The ``number``-th content of the rules file; its second rule's name is never used again."""
+    first = {"name": FIRST_RULE, "expr": "cpu", "threshold": 80, "clear_threshold": 70}
+    first |= {"for": "1m", "keep_firing_for": "2m"}
+    second = {"name": f"hotter-{number}", "expr": "cpu", "threshold": 90}
+    change: dict[str, Any] = chance.choice(
+        [
+            {},
+            {"guard": {"max_marked": "2%", "max_releases": 3}},
+            {"mark": {"label": "status=presure", "taint": _TAINT}},
+            {"mark": {"label": "status=hot"}},
+            {"rules": [first, second]},
+        ]
+    )
+    guard = {"max_marked": "20%", "max_releases": "25%"}
+    return {"guard": guard, "stale_after": "5m", "rules": [first]} | change
+
+
+class Day:
+    """The time that is lived through, and what befalls the world in it."""
+
+    def __init__(self, world: World, folder: Path, hours: float, seed: int) -> None:
+        self.world = world
+        self.hours = hours
+        self._chance = random.Random(seed + 1)
+        self._path = folder / "rules.yaml"
+        self._kubeconfig = world.server.kubeconfig(folder / "config")
+        self._contents = 0
+        self._write_rules()
+        self._rules = RulesFile(self._path)
+        self._undo: list[tuple[int, Callable[[], Awaitable[None]]]] = []
+        self._outage: asyncio.Task[None] | None = None
+        self._is_rivals_turn = False
+        self._tick = 0
+        world.rules = lambda: self._rules.rule_set
+        self._happening = {  # each about once in so many ticks
+            self._nodes_change: 7,
+            self._many_get_hot: 240,
+            self._prometheus_fails: 12,
+            self._api_fails: 7,
+            self._api_is_down: 50,
+            self._watch_is_cut: 10,
+            self._rules_change: 18,
+            self._leader_changes: 24,
+            self._clock_is_set: 24,
+            self._process_restarts: 18,
+        }
+
+    async def live(self, measure: Callable[[], Awaitable[None]]) -> None:
+        """All of it. ``measure`` is called when all is calm: after an hour, and each quarter."""
+        self._process = Process(self.world, self._kubeconfig, self._rules)
+        await self._process.start()
+        self._rivals_api, self._rival = await elector(str(self._kubeconfig), "rival")
+        total = round(self.hours * HOUR / INTERVAL) - REST
+        hour = round(HOUR / INTERVAL)
+        points = {min(hour, total // 4), total // 4, total // 2, total * 3 // 4, total}
+        while self._tick < total:
+            self._tick += 1
+            await self._befall()
+            await self._do_tick()
+            if self._tick % hour == 0:
+                self.world.forget_events()
+            if self._tick in points:
+                await self._calm_down()
+                await measure()
+                # A new process would have forgotten what grew in the old one.
+                self._happening.pop(self._process_restarts, None)
+        await self._rest()
+        await self._prune()
+
+    async def close(self) -> None:
+        """Stop the process."""
+        if self._outage is not None:
+            await self._outage
+        await self._process.stop()
+        await self._rivals_api.close()
+
+    async def _do_tick(self, *, still: bool = False) -> Snapshot:
+        if not still:
+            self.world.heat()
+            self.world.beat()
+        snapshot = await self._process.tick()
+        counts = self.world.happened
+        counts["ticks"] += 1
+        counts["ticks that failed"] += snapshot.error is not None
+        counts["ticks as a follower"] += not snapshot.leading
+        counts["ticks under the cap"] += bool(snapshot.capped)
+        counts["writes that failed"] += len(snapshot.failures)
+        counts["rules reloaded"] += snapshot.reloaded
+        counts["rules refused"] += snapshot.refused
+        counts["queries that failed"] += sum(health.error is not None for health in snapshot.rules)
+        return snapshot
+
+    # --- what befalls ---
+
+    async def _befall(self) -> None:
+        due = [undo for at, undo in self._undo if at <= self._tick]
+        self._undo = [(at, undo) for at, undo in self._undo if at > self._tick]
+        for undo in due:
+            await undo()
+        for number, (what, every) in enumerate(self._happening.items(), 1):
+            if what in {self._leader_changes, self._process_restarts} and self._is_rivals_turn:
+                continue
+            if self._chance.random() < 1 / every or self._tick == 4 * number:
+                self.world.happened[what.__name__.strip("_").replace("_", " ")] += 1
+                await what()
+
+    def _later(self, undo: Callable[[], Awaitable[None]]) -> None:
+        """Soon; at times after more than ``stale_after``."""
+        self._undo.append((self._tick + self._chance.choice([1, 1, 2, 3, 20]), undo))
+
+    async def _nodes_change(self) -> None:
+        self.world.come_and_go()
+
+    async def _many_get_hot(self) -> None:
+        self.world.heat_many()
+
+    async def _prometheus_fails(self) -> None:
+        async def again() -> None:
+            self.world.prometheus.mode = "ok"
+
+        modes = ["error", "page", "reset", "slow", "partial", "stale", "nan"]
+        self.world.prometheus.mode = self._chance.choice(modes)
+        self._later(again)
+
+    async def _api_fails(self) -> None:
+        faults, times = self.world.server.faults, self._chance.randint(1, 12)
+        patches = partial(faults.answer, verb="patch", resource="nodes", times=times)
+        reset = partial(faults.reset, verb="patch", resource="nodes", times=times)
+        faulty: list[Callable[[], Fault]] = [
+            partial(patches, 500),
+            partial(patches, 409),
+            partial(patches, 403),
+            partial(patches, 504, after=True),
+            reset,
+            partial(reset, after=True),
+            partial(faults.answer, 429, times=2, retry_after=0),
+            partial(faults.answer, 500, times=3, resource="leases"),
+            partial(faults.delay, 0.02, times=times),
+        ]
+        self._chance.choice(faulty)()
+
+    async def _api_is_down(self) -> None:
+        """For some ticks: minutes of the simulated time."""
+
+        async def outage() -> None:
+            await self.world.server.down()
+            await asyncio.sleep(self._chance.uniform(0.02, 0.2))
+            await self.world.server.up()
+
+        if self._outage is None or self._outage.done():
+            self._outage = asyncio.create_task(outage())
+
+    async def _watch_is_cut(self) -> None:
+        if self._chance.random() < 0.1:
+            self.world.server.compact()
+        self.world.server.drop_watches(self._chance.choice(["end", "end", "cut", "cut", "gone"]))
+
+    async def _rules_change(self) -> None:
+        async def again() -> None:
+            self._write_rules()
+
+        if self._chance.random() < 0.75:
+            self._write_rules()
+        else:
+            self._path.write_text("rules:\n- name: broken\n  for: soon\n", encoding="utf-8")
+            self._later(again)
+
+    async def _leader_changes(self) -> None:
+        """A rival leads for a while; it has no loop, so nobody writes."""
+        await self._process.resign()
+        self._is_rivals_turn, done = True, asyncio.Event()
+        running = asyncio.create_task(self._rival.run(done))
+
+        async def again() -> None:
+            done.set()
+            await running
+            self._is_rivals_turn = False
+            self._process.lead()
+
+        self._later(again)
+
+    async def _clock_is_set(self) -> None:
+        self.world.clock.set_by += self._chance.choice([-HOUR, -60.0, -3.0, 3.0, 60.0, HOUR])
+
+    async def _process_restarts(self) -> None:
+        if self._outage is not None:
+            await self._outage
+        self.world.server.faults.clear()
+        await self._process.stop()
+        self._process = Process(self.world, self._kubeconfig, self._rules)
+        await self._process.start()
+
+    def _write_rules(self) -> None:
+        new = self._path.with_suffix(".new")
+        new.write_text(yaml.safe_dump(rules(self._chance, self._contents)), encoding="utf-8")
+        new.replace(self._path)
+        self._contents += 1
+
+    # --- calm ---
+
+    async def _calm_down(self) -> None:
+        """All faults end, and dynsched comes to know it."""
+        if self._outage is not None:
+            await self._outage
+        self.world.server.faults.clear()
+        self.world.server.compact()  # the simulator's memory, or it would be measured too
+        undo, self._undo = self._undo, []
+        for _, each in undo:
+            await each()
+        async with asyncio.timeout(30):
+            while not self._process.is_calm():  # noqa: ASYNC110 - no event tells it
+                await asyncio.sleep(0.05)
+        snapshot = await self._do_tick(still=True)
+        seen = {name for name, view in snapshot.nodes.items() if view.marked}
+        if seen != self.world.marked:
+            odd = sorted(seen ^ self.world.marked)
+            self.world.violations.append(f"the snapshot's marks are not the cluster's: {odd[:5]}")
+
+    async def _rest(self) -> None:
+        """Nothing changes any more: soon nothing is written any more."""
+        for number in range(REST):
+            snapshot = await self._do_tick(still=True)
+            if number >= REST * 2 // 3 and snapshot.planned:
+                self.world.violations.append(f"at rest, {snapshot.planned[0]} is due")
+
+    async def _prune(self) -> None:
+        mark = self._rules.rule_set.mark
+        cluster = await ListedCluster.load(self._process.client)
+        await write_all(
+            cluster,
+            plan_prune(cluster.nodes().values(), mark),
+            replan=lambda node: next(iter(plan_prune([node], mark)), None),
+            told=lambda _node, _patch: None,
+        )
+        self.world.violations += [f"{name}: not clean after prune" for name in self.world.left()]

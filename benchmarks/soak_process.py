@@ -1,0 +1,131 @@
+"""The process under test, put together as `app` does it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+from soak_prometheus import INTERVAL, Source
+from soak_world import IDENTITY, World
+
+from dynsched.core.lease import LeaseTimes
+from dynsched.core.model import Snapshot
+from dynsched.kube.client import KubeClient
+from dynsched.kube.cluster import NodeCluster
+from dynsched.kube.config import load_config
+from dynsched.kube.events import NodeEvents
+from dynsched.kube.leader import Elector
+from dynsched.kube.transport import KubeApi
+from dynsched.kube.watch import NodeWatch
+from dynsched.loop import Loop
+from dynsched.settings import RulesFile
+from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
+from dynsched.web.metrics import Metrics
+from dynsched.web.state import Board
+
+LEASE = LeaseTimes(duration=1.0, renew_every=0.15, write_for=0.5, write_timeout=0.3)
+
+
+class Process:
+    """What `dynsched run` is made of, but for its web server and its signals."""
+
+    def __init__(self, world: World, kubeconfig: Path, rules_file: RulesFile) -> None:
+        self._world = world
+        self._kubeconfig = str(kubeconfig)
+        self._rules = rules_file
+        self._stop = asyncio.Event()
+        self._snapshots: asyncio.Queue[Snapshot] = asyncio.Queue()
+
+    async def start(self) -> None:
+        """Back when it leads and knows all nodes."""
+        clock, url = self._world.clock, self._world.prometheus.url
+        self._api, self._elector = await elector(self._kubeconfig, IDENTITY)
+        self.client = KubeClient(
+            await load_config(self._kubeconfig), may_write=lambda: self._elector.may_write
+        )
+        self._prometheus = PrometheusSource(PrometheusConfig(url, timeout=5.0), clock=clock.wall)
+        self._source = Source(self._world.prometheus, self._prometheus, self._decides)
+        self._events = NodeEvents(self.client, own=lambda: self._elector.lease, clock=clock.wall)
+        self._watch = NodeWatch(self.client, resync=0.2)
+        self.cluster = NodeCluster(self.client, self._watch)
+        self._board = Board(
+            clock=clock.monotonic,
+            interval=INTERVAL,
+            source=url,
+            synced=lambda: self.cluster.synced,
+            metrics=Metrics(CollectorRegistry()),
+        )
+        loop = Loop(
+            self._rules,
+            sources={"prometheus": self._source},
+            histories={"prometheus": self._prometheus},
+            cluster=self.cluster,
+            events=self._events,
+            leadership=self._elector,
+            publish=self._publish,
+            clock=clock.wall,
+            monotonic=clock.monotonic,
+        )
+        self._parts = [
+            asyncio.create_task(part)
+            for part in (self._watch.run(self._stop), loop.run(self._stop, INTERVAL))
+        ]
+        self.lead()
+        async with asyncio.timeout(60):
+            while not (self.cluster.synced and self._elector.may_write):  # noqa: ASYNC110 - no event tells it
+                await asyncio.sleep(0.01)
+
+    def _decides(self) -> None:
+        self._world.seen = self.cluster.nodes()
+
+    def _publish(self, snapshot: Snapshot) -> None:
+        """A tick is over: the time until the next one passes."""
+        self._board.publish(snapshot)
+        self._world.clock.passed += INTERVAL
+        self._snapshots.put_nowait(snapshot)
+
+    def lead(self) -> None:
+        """Stand for election."""
+        self._resign = asyncio.Event()
+        self._election = asyncio.create_task(self._elector.run(self._resign))
+
+    async def resign(self) -> None:
+        """Let go of the Lease."""
+        self._resign.set()
+        await self._election
+
+    def is_calm(self) -> bool:
+        """Whether it leads, watches, and knows all nodes as they are stored."""
+        known = {name: node.resource_version for name, node in self.cluster.nodes().items()}
+        stored = {entry.name: str(entry.version) for entry in self._world.entries()}
+        is_up = self._world.server.open_watches == 1 and self.cluster.error is None
+        return is_up and self._elector.may_write and known == stored
+
+    async def tick(self) -> Snapshot:
+        """Let one tick go on, until its end."""
+        self._source.go_on()
+        try:
+            async with asyncio.timeout(30):
+                return await self._snapshots.get()
+        except TimeoutError:
+            for part in self._parts:
+                if part.done():  # then this is why
+                    part.result()
+            raise
+
+    async def stop(self) -> None:
+        """As at SIGTERM."""
+        self._stop.set()
+        self._source.go_on()  # the tick that waits for its samples
+        await asyncio.gather(*self._parts)
+        await self.resign()
+        await self._events.close()
+        await self._prometheus.close()
+        await self.client.close()
+        await self._api.close()
+
+
+async def elector(kubeconfig: str, identity: str) -> tuple[KubeApi, Elector]:
+    api = KubeApi(await load_config(kubeconfig), in_flight=2)
+    return api, Elector(api, namespace="default", identity=identity, times=LEASE)

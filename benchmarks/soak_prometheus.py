@@ -1,0 +1,152 @@
+"""Simulated time, and a Prometheus that tells it."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from email.utils import format_datetime
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from dynsched.core.model import QueryResult, Sample
+from dynsched.core.rules import Rule
+from dynsched.sources.prometheus import PrometheusSource
+
+INTERVAL = 40.0
+HOUR = 3600.0
+FIRST_RULE = "node-cpu"
+"""The rule that is always there."""
+
+_BEGIN = 1_700_000_000.0
+_BY_HTTP = 10
+"""One tick in so many asks Prometheus by HTTP: 500 samples take 6 ms that way."""
+
+
+class Clock:
+    """Simulated time: ``passed`` cannot be set, the wall clock can."""
+
+    def __init__(self) -> None:
+        self.passed = 0.0
+        self.set_by = 0.0
+
+    def monotonic(self) -> float:
+        """As `time.monotonic`."""
+        return self.passed
+
+    def wall(self) -> float:
+        """As `time.time`."""
+        return _BEGIN + self.passed + self.set_by
+
+
+class Prometheus:
+    """A stand-in; ``mode`` is how it answers. ``loads`` gives each exporter's value."""
+
+    def __init__(self, clock: Clock, loads: Callable[[], Mapping[str, float]]) -> None:
+        self.mode = "ok"
+        self.url = ""
+        self._clock = clock
+        self._loads = loads
+        app = web.Application()
+        app.router.add_route("*", "/api/v1/query", self._query)
+        app.router.add_route("*", "/api/v1/query_range", self._query_range)
+        self._runner = web.AppRunner(app, access_log=None)
+
+    async def start(self) -> None:
+        """Serve; from now on there is a ``url``."""
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+
+    async def stop(self) -> None:
+        """Stop serving."""
+        await self._runner.cleanup()
+
+    def in_place(self) -> QueryResult:
+        """What a query comes to."""
+        if self.mode in {"error", "page", "reset"}:
+            return QueryResult(error=f"Prometheus: {self.mode}")
+        at = self._sampled_at()
+        samples = (Sample({"instance": name}, value, at) for name, value in self._values())
+        return QueryResult(tuple(samples), warnings=self._warnings())
+
+    def _sampled_at(self) -> float:
+        return self._clock.wall() - (HOUR if self.mode == "stale" else 0.0)
+
+    def _values(self) -> Iterable[tuple[str, float]]:
+        values = list(self._loads().items())
+        if self.mode == "nan":
+            return [(name, math.nan) for name, _ in values]
+        return values[::2] if self.mode == "partial" else values
+
+    def _warnings(self) -> tuple[str, ...]:
+        return ("a store is away",) if self.mode == "partial" else ()
+
+    async def _query(self, request: web.Request) -> web.Response:
+        if self.mode == "error":
+            return web.Response(status=503, text="no backend")
+        if self.mode == "page":
+            return web.Response(text="<html><title>log in</title></html>")
+        if self.mode == "reset" and request.transport is not None:
+            request.transport.abort()
+        if self.mode == "slow":
+            await asyncio.sleep(0.05)
+        at = self._sampled_at()
+        found = [
+            {"metric": {"instance": name}, "value": [at, str(value)]}
+            for name, value in self._values()
+        ]
+        return self._answer("vector", found)
+
+    async def _query_range(self, request: web.Request) -> web.Response:
+        asked = await request.post()
+        start, end, step = (float(str(asked[key])) for key in ("start", "end", "step"))
+        times = [start + number * step for number in range(int((end - start) / step) + 1)]
+        found = [
+            {"metric": {"instance": name}, "values": [[time, str(value)] for time in times]}
+            for name, value in self._loads().items()
+        ]
+        return self._answer("matrix", found)
+
+    def _answer(self, kind: str, found: list[Any]) -> web.Response:
+        data = {"resultType": kind, "result": found}
+        answer = {"status": "success", "data": data, "warnings": self._warnings()}
+        # Its Date is what tells the source how old a sample is.
+        date = format_datetime(datetime.fromtimestamp(self._clock.wall(), UTC), usegmt=True)
+        return web.Response(
+            body=msgspec.json.encode(answer),
+            content_type="application/json",
+            headers={"Date": date},
+        )
+
+
+class Source:
+    """Asks ``real`` now and then. Every tick waits here until `go_on` is called; with the answer,
+    ``decides`` is called: next, dynsched looks at its nodes and decides.
+    """
+
+    def __init__(
+        self, prometheus: Prometheus, real: PrometheusSource, decides: Callable[[], None]
+    ) -> None:
+        self._prometheus = prometheus
+        self._real = real
+        self._decides = decides
+        self._gate = asyncio.Semaphore(0)
+        self._ticks = 0
+
+    def go_on(self) -> None:
+        """Let one tick have its samples."""
+        self._gate.release()
+
+    async def query(self, rule: Rule) -> QueryResult:
+        """As `loop.Source` has it."""
+        if rule.name == FIRST_RULE:
+            await self._gate.acquire()
+            self._ticks += 1
+        by_http = self._ticks % _BY_HTTP == 0
+        answer = await self._real.query(rule) if by_http else self._prometheus.in_place()
+        self._decides()
+        return answer

@@ -1,0 +1,263 @@
+"""The world in which the soak lives: nodes, their loads, and a judge of what is written to them.
+
+The API server is `dynsched.sim`'s, over HTTP on loopback.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from soak_prometheus import INTERVAL, Clock, Prometheus
+
+from dynsched.core import keys
+from dynsched.core.guard import is_eligible
+from dynsched.core.model import Node
+from dynsched.core.plan import observe
+from dynsched.core.rules import RuleSet
+from dynsched.kube.projection import project
+from dynsched.sim.apiserver import ApiServer
+from dynsched.sim.nodes import make_node
+from dynsched.sim.objects import Write
+from dynsched.sim.record import RequestLog
+from dynsched.sim.resources import EVENTS, LEASES, NODES
+from dynsched.sim.store import Change, ChangeType, Entry
+
+IDENTITY = "dynsched"
+"""The one who may write."""
+
+_HISTORY = 300
+"""Changes that can be watched from. Soon full, so that the simulator's own memory does not grow."""
+_IDLE = 0.15
+"""Seconds after which the API server closes an idle connection. Calls that come more often would
+keep two connections alive by turns, where one is enough."""
+
+_OUR_VALUES = frozenset({"presure", "hot"})
+_OUR_TAINT = "dynsched.io/pressure"
+
+
+class World:
+    """The cluster and its loads. ``happened`` counts; ``violations`` should be empty.
+
+    ``rules`` and ``seen`` tell the judge by which rules, and by which nodes, dynsched decided: it
+    cannot know who left a moment ago.
+    """
+
+    def __init__(self, nodes: int, seed: int) -> None:
+        self.clock = Clock()
+        self.chance = random.Random(seed)
+        self.server = ApiServer(history=_HISTORY, idle_timeout=_IDLE)
+        self.server.requests = RequestLog(100)
+        self.prometheus = Prometheus(self.clock, self._loads)
+        self.size = nodes
+        self.happened: Counter[str] = Counter()
+        self.violations: list[str] = []
+        self.marked: set[str] = set()
+        self.seen: Mapping[str, Node] = {}
+        self.rules: Callable[[], RuleSet]
+        self._numbers: dict[str, int] = {}
+        self._nodes: dict[str, Node] = {}
+        self._hot_until: dict[str, float] = {}
+        self._serial = 0
+        self._is_others = False
+        self._old_events: frozenset[str] = frozenset()
+
+    async def start(self) -> None:
+        """Serve, and let the first nodes join."""
+        self.server.store.subscribe(NODES, self._judge)
+        await self.server.start()
+        await self.prometheus.start()
+        self.join(self.size)
+
+    async def stop(self) -> None:
+        """Stop serving."""
+        await self.prometheus.stop()
+        await self.server.stop()
+
+    # --- loads ---
+
+    def _loads(self) -> Mapping[str, float]:
+        """How hot each node is, by the address under which its exporter answers."""
+        return {
+            f"{_address(number)}:9100": (85.0 if name in self._hot_until else 40.0) + number % 13
+            for name, number in self._numbers.items()
+        }
+
+    def heat(self) -> None:
+        """Now and then a node gets hot for a while."""
+        now, chance = self.clock.passed, self.chance
+        self._hot_until = {name: at for name, at in self._hot_until.items() if at > now}
+        names = list(self._numbers)
+        if chance.random() < 0.15:
+            self._hot_until[chance.choice(names)] = now + chance.uniform(60, 3000)
+
+    def heat_many(self) -> None:
+        """A quarter of the cluster gets hot."""
+        herd = self.chance.sample(list(self._numbers), k=len(self._numbers) // 4)
+        until = self.clock.passed + self.chance.uniform(200, 900)
+        self._hot_until |= dict.fromkeys(herd, until)
+
+    # --- what others do ---
+
+    @contextmanager
+    def _others(self) -> Iterator[None]:
+        self._is_others = True
+        try:
+            yield
+        finally:
+            self._is_others = False
+
+    def entries(self) -> tuple[Entry, ...]:
+        """All nodes as stored."""
+        return self.server.store.entries(NODES)
+
+    def come_and_go(self) -> None:
+        """Some leave, about as many join; rarely fifty at once."""
+        number = 50 if self.chance.random() < 0.02 else self.chance.randint(1, 4)
+        if len(self._numbers) > self.size:
+            self._leave(number)
+        else:
+            self.join(number)
+
+    def join(self, count: int) -> None:
+        """New nodes, some with taints."""
+        for number in range(self._serial, self._serial + count):
+            name = f"node-{number:05d}"
+            body = make_node(name, number % 50_000, labels={"team": f"t{number % 5}"})
+            body["metadata"]["annotations"]["other.io/note"] = f"of {name}"
+            if number % 3 == 0:
+                body["spec"]["taints"] = [
+                    {"key": "other.io/z", "effect": "NoSchedule"},
+                    {"key": "other.io/a", "value": "1", "effect": "PreferNoSchedule"},
+                ]
+            with self._others():
+                self.server.objects.create("nodes", body)
+            self._numbers[name] = number
+        self._serial += count
+        self.happened["nodes joined"] += count
+
+    def _leave(self, count: int) -> None:
+        for name in self.chance.sample(list(self._numbers), min(count, self.size)):
+            with self._others():
+                self.server.objects.delete("nodes", name)
+            del self._numbers[name]
+            self.happened["nodes left"] += 1
+
+    def beat(self) -> None:
+        """A kubelet's heartbeat; now and then somebody's label, annotation or taint."""
+        names = list(self._numbers)
+        port = 10_000 + int(self.clock.passed / INTERVAL) % 10_000
+        beat = {"status": {"daemonEndpoints": {"kubeletEndpoint": {"Port": port}}}}
+        self._patch(self.chance.choice(names), beat, "status")
+        if self.chance.random() < 0.1:
+            name = self.chance.choice(names)
+            self._patch(name, self._interference(name))
+
+    def _patch(self, name: str, body: Mapping[str, Any], subresource: str = "") -> None:
+        how = Write("somebody", subresource=subresource)
+        with self._others():
+            self.server.objects.patch("nodes", name, body, how=how)
+        self.happened["writes by others"] += 1
+
+    def _interference(self, name: str) -> dict[str, Any]:
+        word = self.chance.choice(["blue", "red", None])
+        taints = self.server.objects.get("nodes", name)["spec"].get("taints", [])
+        taint = {"key": "other.io/mid", "value": "x", "effect": "NoSchedule"}
+        rest = [each for each in taints if each["key"] != "other.io/mid"]
+        meta: dict[str, Any] = self.chance.choice(
+            [
+                {"labels": {"team": word}},
+                {"labels": {"status": "maintenance"}},
+                {"labels": {"status": None}},
+                {"labels": {keys.IGNORE_LABEL: word and "true"}},
+                {"annotations": {"other.io/note": word}},
+                {"annotations": {keys.EVIDENCE_ANNOTATION: word and "{"}},
+                {},
+            ]
+        )
+        return (
+            {"metadata": meta} if meta else {"spec": {"taints": [*rest, taint] if word else rest}}
+        )
+
+    def forget_events(self) -> None:
+        """As the API server does, an hour after they came."""
+        store = self.server.store
+        for entry in store.entries(EVENTS):
+            if entry.key in self._old_events:
+                store.delete(EVENTS, entry)
+                self.happened["Events forgotten"] += 1
+        self._old_events = frozenset(entry.key for entry in store.entries(EVENTS))
+
+    # --- what dynsched does, judged at the moment when it is stored ---
+
+    def _judge(self, change: Change) -> None:
+        entry, previous = change.entry, change.previous
+        node = None if change.type is ChangeType.DELETED else project(entry.decode())
+        had = entry.name in self.marked
+        has = node is not None and node.labels.get("status") in _OUR_VALUES
+        (self.marked.add if has else self.marked.discard)(entry.name)
+        if node is None:
+            del self._nodes[entry.name]
+            return
+        self._nodes[entry.name] = node
+        if self._is_others or previous is None:
+            return
+        self.happened["writes by dynsched"] += 1
+        self.happened["marks put"] += has and not had
+        self.happened["marks taken back"] += had and not has
+        if _foreign(entry) != _foreign(previous):
+            self.violations.append(f"{entry.name}: what others wrote was changed")
+        if has and not had:
+            self._judge_the_cap(entry.name)
+        lease = self.server.store.get(LEASES, "default", "dynsched")
+        holder = lease.decode()["spec"].get("holderIdentity") if lease else None
+        if holder != IDENTITY:
+            self.violations.append(f"{entry.name}: written while {holder} holds the Lease")
+
+    def _judge_the_cap(self, name: str) -> None:
+        rules, count = self.rules(), len(self.marked)
+        room = _room(rules, self._nodes)
+        if count > room and count > (room := max(room, _room(rules, self.seen))):
+            self.violations.append(f"{name}: {count} marks, of {room}")
+
+    def left(self) -> list[str]:
+        """The nodes that carry anything of ours."""
+        return [each.name for each in self.entries() if _foreign(each) != _described(each)]
+
+
+def _room(rules: RuleSet, nodes: Mapping[str, Node]) -> int:
+    """How many of these nodes may be marked."""
+    eligible = sum(
+        is_eligible(node, rules.nodes) and observe(node, rules.mark).conflict is None
+        for node in nodes.values()
+    )
+    return rules.guard.max_marked.of(eligible)
+
+
+def _address(number: int) -> str:
+    """As `make_node` makes it."""
+    high, low = divmod(number % 50_000 + 1, 250)
+    return f"10.0.{high}.{low}"
+
+
+def _described(entry: Entry) -> dict[str, Any]:
+    body = entry.decode()
+    for key in ("resourceVersion", "managedFields"):
+        del body["metadata"][key]
+    body["spec"].setdefault("taints", [])
+    return body
+
+
+def _foreign(entry: Entry) -> dict[str, Any]:
+    """A node without what is ours."""
+    body = _described(entry)
+    labels, annotations = body["metadata"]["labels"], body["metadata"].get("annotations", {})
+    if labels.get("status") in _OUR_VALUES:
+        del labels["status"]
+    annotations.pop(keys.EVIDENCE_ANNOTATION, None)
+    taints = body["spec"]["taints"]
+    body["spec"]["taints"] = [each for each in taints if each["key"] != _OUR_TAINT]
+    return body
