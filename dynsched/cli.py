@@ -20,7 +20,7 @@ from dynsched.core.model import AlertState, NodePatch
 from dynsched.demo import run_demo
 from dynsched.logs import configure_logging, last_words
 from dynsched.settings import RulesFileError, Settings, load_rules
-from dynsched.terminal import render_nodes, render_patches, render_why
+from dynsched.terminal import counted, render_nodes, render_patches, render_why
 from dynsched.web.client import fetch
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -65,11 +65,11 @@ def cli() -> None:
 @flags.option(
     "--interval",
     "-s",
-    type=click.FloatRange(min=0.1),
-    default=10.0,
+    callback=flags.interval,
+    default="10s",
     show_default=True,
-    metavar="SECONDS",
-    help="Time from the start of one tick to the start of the next.",
+    metavar="DURATION",
+    help="Time from the start of one tick to the start of the next; a number is of seconds.",
 )
 @flags.option(
     "--webaddr",
@@ -141,7 +141,7 @@ def check(*, rules: Path, files: tuple[Path, ...], output: str) -> None:
     report: dict[str, list[str]] = {}
     for file in files or (rules,):
         try:
-            rule_set = load_rules(file)
+            rule_set = load_rules(file, remedy="name a rules file") if files else load_rules(file)
         except RulesFileError as error:
             bad = True
             report[str(file)] = list(error.lines)
@@ -151,7 +151,8 @@ def check(*, rules: Path, files: tuple[Path, ...], output: str) -> None:
             report[str(file)] = []
             if output == "table":
                 names = ", ".join(rule.name for rule in rule_set.rules)
-                click.echo(f"{file}: {len(rule_set.rules)} rules: {names}; {rule_set.mark}")
+                count = counted(len(rule_set.rules), "rule")
+                click.echo(f"{file}: {count}: {names}; {rule_set.mark}")
     if output == "json":
         click.echo(json.dumps(report, indent=2))
     if bad:
@@ -243,7 +244,8 @@ def _one_pass(settings: Settings, output: str) -> None:
     for rule in snapshot.rules:
         pending = rule.states.get(AlertState.PENDING, 0)
         if pending:
-            click.echo(f"rule {rule.rule.name}: {pending} nodes are pending", err=True)
+            count = f"{counted(pending, 'node')} {'is' if pending == 1 else 'are'}"
+            click.echo(f"rule {rule.rule.name}: {count} pending", err=True)
         if rule.error is not None:
             click.echo(f"rule {rule.rule.name}: {rule.error}", err=True)
     _print_patches(snapshot.planned if settings.dry_run else snapshot.applied, output)

@@ -62,11 +62,10 @@ class Collect:
     meminfo: Path = DEFAULT_MEMINFO
 
 
-def collect_once(order: Collect) -> Memory:
-    """Read and push. Raises CollectError."""
+def collect_once(order: Collect) -> tuple[Memory, str]:
+    """Read and push; what was read, and the label ``ip``. Raises CollectError."""
     memory = read_memory(order.cgroup_root, order.meminfo)
-    push(order, memory)
-    return memory
+    return memory, push(order, memory)
 
 
 def collect_until_stopped(order: Collect) -> None:
@@ -81,7 +80,7 @@ def collect_until_stopped(order: Collect) -> None:
     while not stop.is_set():
         problem = None
         try:
-            memory = collect_once(order)
+            memory, _ = collect_once(order)
         except CollectError as error:
             problem = str(error)
         if problem is not None and problem != last:
@@ -113,8 +112,10 @@ def read_memory(cgroup_root: Path, meminfo: Path) -> Memory:
     )
 
 
-def push(order: Collect, memory: Memory) -> None:
-    """Replace this node's group on the Pushgateway, and no other's. Raises CollectError."""
+def push(order: Collect, memory: Memory) -> str:
+    """Replace this node's group on the Pushgateway, and no other's; the label ``ip``. Raises
+    CollectError.
+    """
     try:
         ip = order.ip or _own_address(order.pushgateway)
         registry = CollectorRegistry()
@@ -132,6 +133,7 @@ def push(order: Collect, memory: Memory) -> None:
         )
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise CollectError(f"cannot push to {order.pushgateway}: {_why(error)}") from error
+    return ip
 
 
 def _working_set_v2(root: Path) -> int:

@@ -6,6 +6,7 @@ On its own it needs 26 MB instead of the 80 of the whole program, which counts o
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import click
 
@@ -17,19 +18,30 @@ from dynsched.collect import (
     collect_once,
     collect_until_stopped,
 )
-from dynsched.core.durations import parse_duration
+from dynsched.core.durations import parse_seconds
 from dynsched.core.memory import MIB
 from dynsched.logs import configure_logging
 
 
 def _seconds(_context: click.Context, _option: click.Parameter, text: str) -> float:
     try:
-        seconds = parse_duration(text)
+        return parse_seconds(text, at_least=1)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
-    if seconds < 1:
-        raise click.BadParameter("it must be 1s or longer")
-    return seconds
+
+
+def _url(_context: click.Context, _option: click.Parameter, text: str) -> str:
+    """With a scheme, which may be left out."""
+    url = text if "://" in text else f"http://{text}"
+    try:
+        parts = urlsplit(url)
+        known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        known = False
+    if not known or "@" in parts.netloc or parts.hostname in ("http", "https"):  # http:/host
+        # What was given is not repeated: it may hold a password.
+        raise click.BadParameter("it is not a URL like http://pushgateway:9091")
+    return url
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -37,6 +49,7 @@ def _seconds(_context: click.Context, _option: click.Parameter, text: str) -> fl
     "--pushgateway",
     required=True,
     metavar="URL",
+    callback=_url,
     envvar="DYNSCHED_PUSHGATEWAY",
     show_envvar=True,
     help="Where to push.",
@@ -48,7 +61,7 @@ def _seconds(_context: click.Context, _option: click.Parameter, text: str) -> fl
     show_default=True,
     metavar="DURATION",
     callback=_seconds,
-    help="Time from one push to the next.",
+    help="Time from one push to the next; a number is of seconds.",
 )
 @click.option(
     "--node-name",
@@ -74,7 +87,7 @@ def _seconds(_context: click.Context, _option: click.Parameter, text: str) -> fl
 )
 @click.option(
     "--cgroup-root",
-    type=click.Path(path_type=Path),
+    type=click.Path(path_type=Path, readable=False),
     default=DEFAULT_CGROUP_ROOT,
     show_default=True,
     help="Where the node's cgroups are mounted.",
@@ -109,7 +122,7 @@ def collect(
     """
     configure_logging(log_format, "info")
     order = Collect(
-        pushgateway if "://" in pushgateway else f"http://{pushgateway}",
+        pushgateway,
         ip=ip or None,
         node=node or None,
         job=job,
@@ -120,10 +133,12 @@ def collect(
         collect_until_stopped(order)
         return
     try:
-        memory = collect_once(order)
+        memory, ip = collect_once(order)
     except CollectError as error:
         raise click.ClickException(str(error)) from error
-    click.echo(f"{memory.available / MIB:.0f} of {memory.capacity / MIB:.0f} MiB available")
+    share = f"{memory.available / MIB:.0f} of {memory.capacity / MIB:.0f} MiB available"
+    name = order.node or ip
+    click.echo(f"{share}; pushed to {order.pushgateway} as instance {name}, ip {ip}")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from dynsched.core.durations import parse_seconds
 from dynsched.settings import Settings
 from dynsched.sources.prometheus import PrometheusConfig
 from dynsched.web.client import DEFAULT_SERVER
@@ -68,7 +69,16 @@ class _Header(click.ParamType[tuple[str, str]]):
         return name.strip(), text.strip()
 
 
-FILE: Final = click.Path(path_type=Path)
+def interval(_context: click.Context, _option: click.Parameter, text: str) -> float:
+    """Seconds, given as a number or as a duration."""
+    try:
+        return parse_seconds(text, at_least=0.1)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+FILE: Final = click.Path(path_type=Path, readable=False)
+"""Whoever opens it says what is wrong with it, also when it may not be read."""
 
 kubeconfig = option(
     "--kubeconfig",

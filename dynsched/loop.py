@@ -15,8 +15,9 @@ from typing import Final, Protocol
 from dynsched.core.decide import decide, rule_health
 from dynsched.core.durations import format_duration
 from dynsched.core.evaluate import Alerts, shift
+from dynsched.core.health import blind_rules
 from dynsched.core.model import Node, QueryResult, Series, Snapshot
-from dynsched.core.replay import begin, replay, replay_times
+from dynsched.core.replay import begin, let_go, replay, replay_times
 from dynsched.core.rules import BIND_BURST, Rule, RuleSet
 from dynsched.told import EventSink, Teller
 from dynsched.writer import NodeStorage, Written, write_all
@@ -164,7 +165,7 @@ class Loop:
             alerts = await asyncio.to_thread(
                 partial(replay, rule_set, past, nodes, alerts, times=moments, step=step)
             )
-        self._alerts = alerts
+        self._alerts = let_go(rule_set, nodes, alerts)
         logger.info("the last %s are replayed", format_duration(round(now - times[0])))
 
     async def _past(
@@ -227,6 +228,7 @@ class Loop:
             reloaded=reloaded,
             refused=refused,
         )
+        self._teller.blind(blind_rules(snapshot))
         self._publish(snapshot)
         return snapshot
 

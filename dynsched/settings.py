@@ -5,6 +5,7 @@ The only reader of rules files: an error gets its line and column here.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,12 +87,16 @@ def _fingerprint(path: Path) -> tuple[int, ...] | None:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def load_rules(path: Path) -> RuleSet:
-    """Read a rules file (either format). RulesFileError with all that is wrong in it."""
+def load_rules(path: Path, *, remedy: str = "name the file with --rules") -> RuleSet:
+    """Read a rules file (either format). RulesFileError with all that is wrong in it; ``remedy``
+    is what to do where there is no such file.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise RulesFileError([f"{path}: {error.strerror}; name the file with --rules"]) from None
+        if isinstance(error, PermissionError):
+            remedy = "check its permissions"
+        raise RulesFileError([f"{path}: {error.strerror}; {remedy}"]) from None
     except UnicodeDecodeError as error:
         raise RulesFileError([f"{path}: not UTF-8 text: {error.reason}"]) from None
     root, data, errors = _compose(path, text)
@@ -123,6 +128,9 @@ def _compose(path: Path, text: str) -> tuple[yaml.Node | None, object, tuple[Rul
         mark = error.problem_mark or error.context_mark
         where = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else str(path)
         what = ", ".join(part for part in (error.context, error.problem) if part)
+        line = "".join(text.splitlines()[mark.line : mark.line + 1]) if mark else ""
+        if re.search(r"\bop:\s*>", line):
+            what += '; an op with > needs quotes in YAML: ">="'
         raise RulesFileError([f"{where}: not YAML: {what}"]) from None
     except yaml.YAMLError as error:
         raise RulesFileError([f"{path}: not YAML: {' '.join(str(error).split())}"]) from None

@@ -33,9 +33,11 @@ _UNLIMITED: Final = 100_000
 
 def render_nodes(payload: Mapping[str, Any], console: Console) -> None:
     """The answer of `/nodes`: how many are marked, and ``nodes_table``."""
-    count = len(payload["nodes"])
-    shown = "1 node" if count == 1 else f"{count} nodes"
-    head = f"{payload['type']}: {payload['num']} ({shown} shown), at {payload['taken_at']}"
+    count, marked = len(payload["nodes"]), payload["num"]
+    # Where marked nodes only were asked for, it is not known of how many.
+    nodes = counted(marked, "node") if marked == count else f"{marked} of {counted(count, 'node')}"
+    kind, _, mark = payload["type"].removesuffix(" Nodes").partition(" ")
+    head = f"{nodes} marked ({kind.lower()} {mark}), at {payload['taken_at']}"
     _print(console, _text(f"{head}, dry run" if payload["dry_run"] else head))
     if count:
         _print(console, nodes_table(payload))
@@ -54,7 +56,7 @@ def nodes_table(payload: Mapping[str, Any]) -> Table:
             _text("yes", "bold red") if node["marked"] else _text("-"),
             _text(_ago(node["since"], payload["taken_at"])),
             _rules_in_short(node["rules"]),
-            _text(_note(node)),
+            _text(_note(node, dry_run=payload["dry_run"])),
         )
     return table
 
@@ -100,6 +102,11 @@ def render_patches(patches: Sequence[NodePatch], console: Console) -> None:
     _print(console, table)
 
 
+def counted(number: int, noun: str) -> str:
+    """``1 node``, ``2 nodes``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def _print(console: Console, renderable: Text | Table) -> None:
     """Print within the terminal's width, unless that would break words; else as wide as it is."""
     # A file has no width; rich assumes 80 columns, and would fold or cut names of nodes. Of a
@@ -142,16 +149,20 @@ def _rules_in_short(rules: Iterable[Mapping[str, Any]]) -> Text:
     return Text(", ").join(parts)
 
 
-def _note(node: Mapping[str, Any]) -> str:
+def _note(node: Mapping[str, Any], *, dry_run: bool) -> str:
     notes = [f"conflict: {node['conflict']}" if node["conflict"] else None, node["withheld"]]
     if not node["eligible"]:
         notes.append("not eligible")
+    if dry_run and not any(notes) and node["marked"] is not node["pressured"]:
+        notes.append("would be released" if node["marked"] else "would be marked")
     return "; ".join(note for note in notes if note)
 
 
 def _sample(rule: Mapping[str, Any]) -> str:
     age = rule["sample_age_seconds"]
-    last = "none yet" if age is None else f"{format_duration(round(age))} ago"
+    if age is None:
+        return f"{rule['quality']}; never seen"
+    last = f"{format_duration(round(age))} ago"
     return last if rule["quality"] == "ok" else f"{rule['quality']}; last {last}"
 
 

@@ -65,6 +65,7 @@ class Teller:
         self._conflicts = _States()
         self._failing: dict[str, str] = {}
         self._capped = _States()
+        self._blind = _States()
         self._unwritten = ""
 
     def change(self, node: Node, patch: NodePatch) -> None:
@@ -119,6 +120,14 @@ class Teller:
         elif before is not None:
             logger.info("rule %s answers again", rule.name)
 
+    def blind(self, rules: Mapping[str, str]) -> None:
+        """A rule begins to know nothing of any node although its query answers, or knows again."""
+        begun, _, ended = self._blind.update(rules, aloud=False)
+        for name, reason in begun.items():
+            logger.warning("rule %s says nothing of any node: %s", name, reason)
+        for name in ended:
+            logger.info("rule %s says something of nodes again", name)
+
     def unwritten(self, failures: Sequence[str]) -> None:
         """Writes begin to fail, fail in another way, or are taken again. Which nodes, and how many,
         may differ from tick to tick: that is in `/status`, and not told again here.
@@ -126,7 +135,7 @@ class Teller:
         node, _, cause = failures[0].partition(": ") if failures else ("", "", "")
         kind = cause.replace(node, "") if node else ""
         if kind and kind != self._unwritten:
-            logger.warning("%d nodes could not be written: %s", len(failures), failures[0])
+            logger.warning("writes that fail: %d, the first: %s", len(failures), failures[0])
         elif self._unwritten and not kind:
             logger.info("no write fails any more")
         self._unwritten = kind

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 import pytest
+from snapshots import example
 
 from dynsched import app, cli
 from dynsched.core.errors import ClusterError
@@ -53,6 +54,16 @@ def test_defaults_of_run(settings_of):
     assert settings.interval == 10.0
     assert settings.webaddr == ":9000"
     assert settings.dry_run is False
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("7", 7.0), ("0.5", 0.5), ("10s", 10.0), ("1m", 60.0)]
+)
+def test_an_interval_is_a_number_of_seconds_or_a_duration(settings_of, monkeypatch, text, seconds):
+    assert settings_of("run", "--interval", text).interval == seconds
+
+    monkeypatch.setenv("DYNSCHED_INTERVAL", text)
+    assert settings_of("run").interval == seconds
 
 
 FIRST_PROJECT = [
@@ -127,9 +138,22 @@ def test_tls(settings_of):
 WRONG_USAGE = {
     ("run", "--prom", "localhost:9090"): "the scheme is missing; write http://localhost:9090",
     ("run", "--webaddr", "nowhere"): "'nowhere' is not an address to listen on",
-    ("run", "--interval", "0"): "0.0 is not in the range x>=0.1",
+    ("run", "--interval", "0"): "it must be 100ms or longer",
+    ("run", "--interval", "soon"): "'soon' is not a duration; write it like 30s",
     ("run", "--prom-header", "s3cret"): "it is to be written as 'NAME: VALUE'",
-    ("run", "--prom-cert-file", "/c"): "needs the client key file too",
+    ("run", "--prom-cert-file", "/c"): "--prom-cert-file needs --prom-key-file too",
+    (
+        "run",
+        "--prom-bearer-token",
+        "s3cret",
+        "--prom-username",
+        "me",
+        "--prom-password",
+        "s3cret",
+    ): (
+        "give either a bearer token (--prom-bearer-token) or basic authentication "
+        "(--prom-username), not both"
+    ),
     ("run", "--tls-cert", "/c"): "--tls-cert and --tls-key go together",
     ("run", "--tls-client-ca", "/c"): "--tls-client-ca needs both",
     ("fly",): "No such command 'fly'",
@@ -155,18 +179,53 @@ def test_a_failure_is_one_line_and_exit_code_1(call, monkeypatch):
     assert call("run") == (1, "", "Error: cannot list nodes: https://10.0.0.1 answered 503\n")
 
 
-def test_a_missing_rules_file_names_the_flag(call):
-    code, _, errors = call("check", "/no/such/rules.yaml")
+def test_a_missing_rules_file_names_what_named_it(call, tmp_path):
+    file = "/no/such/rules.yaml"
+    missing = f"{file}: No such file or directory;"
+    assert call("check", file) == (1, "", f"{missing} name a rules file\n")
+    assert call("check", str(tmp_path)) == (
+        1,
+        "",
+        f"{tmp_path}: Is a directory; name a rules file\n",
+    )
+    assert call("check", "--rules", file) == (1, "", f"{missing} name the file with --rules\n")
 
-    assert code == 1
-    assert errors == "/no/such/rules.yaml: No such file or directory; name the file with --rules\n"
+
+def test_a_file_that_may_not_be_read_is_an_error_as_a_missing_one_is(call, monkeypatch, tmp_path):
+    """Root, as whom tests may run, may read all: what click asks, and what reads, are replaced."""
+    file = tmp_path / "rules.yaml"
+    file.touch()
+
+    def refuse(*_args, **_more):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("os.access", lambda *_args, **_more: False)
+    monkeypatch.setattr(Path, "read_text", refuse)
+    assert call("check", str(file)) == (
+        1,
+        "",
+        f"{file}: Permission denied; check its permissions\n",
+    )
 
 
 def test_check_tells_what_a_good_file_has(call):
     code, output, _ = call("check", str(ROOT / "rules.yaml"))
 
     assert code == 0
-    assert "node-cpu, node-mem-usage; label status=presure" in output
+    assert "2 rules: node-cpu, node-mem-usage; label status=presure" in output
+
+
+def test_one_rule_is_one_rule(call, tmp_path):
+    file = tmp_path / "rules.yaml"
+    file.write_text("rules: [{name: cpu, expr: load, threshold: 80}]")
+
+    assert call("check", str(file))[1] == f"{file}: 1 rule: cpu; label status=presure\n"
+
+
+def test_one_pass_says_how_many_nodes_are_pending(call, monkeypatch):
+    monkeypatch.setattr(app, "run_once", lambda _: example())
+
+    assert call("plan")[2] == "rule node-cpu: 1 node is pending\n"
 
 
 def test_check_prints_every_error_and_checks_every_file(call, tmp_path):

@@ -235,8 +235,8 @@ def test_the_series_is_in_the_first_projects_form_and_one_node_leaves_anothers(
 def test_the_address_is_the_one_that_leads_to_the_pushgateway(
     pushgateway: Pushgateway, prometheus: RealPrometheus, tmp_path: Path, meminfo: Path
 ):
-    memory = collect_once(Collect(pushgateway.url, cgroup_root=v1(tmp_path), meminfo=meminfo))
-    assert memory.available == 8 * GIB
+    memory, ip = collect_once(Collect(pushgateway.url, cgroup_root=v1(tmp_path), meminfo=meminfo))
+    assert (memory.available, ip) == (8 * GIB, "127.0.0.1")
     prometheus.wait_for(f'{METRIC}{{ip="127.0.0.1", instance="127.0.0.1"}} == 8192')
 
 
@@ -274,7 +274,11 @@ def test_once_pushes_and_says_what(pushgateway: Pushgateway, tmp_path: Path):
     address = pushgateway.url.removeprefix("http://")
     code, output = call("--once", "--pushgateway", address, "--cgroup-root", root)
     assert code == 0, output
-    assert "MiB available" in output
+    pushed = f"MiB available; pushed to {pushgateway.url} as instance"
+    assert output.endswith(f"{pushed} 127.0.0.1, ip 127.0.0.1\n")
+    own = ("--node-name", "worker-7", "--ip", "10.0.0.7")
+    code, output = call("--once", "--pushgateway", address, "--cgroup-root", root, *own)
+    assert output.endswith(f"{pushed} worker-7, ip 10.0.0.7\n")
 
 
 def test_once_fails_with_one_line(tmp_path: Path):
@@ -285,7 +289,26 @@ def test_once_fails_with_one_line(tmp_path: Path):
     assert output.count("\n") == 1
 
 
-@pytest.mark.parametrize("interval", ["30", "0", "soon", "10ms"])
+@pytest.mark.parametrize("url", ["", "ftp://x", "me:s3cret@x", "/tmp", "http:/x:1", "http//x:1"])
+def test_a_pushgateway_that_is_no_url_is_wrong_usage_and_not_repeated(url: str):
+    code, output = call("--once", "--pushgateway", url)
+    assert code == 2
+    assert "--pushgateway" in output
+    assert "it is not a URL like http://pushgateway:9091" in output
+    assert "s3cret" not in output
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("30", 30.0), ("30s", 30.0), ("1.5", 1.5)])
+def test_an_interval_is_a_number_of_seconds_or_a_duration(
+    monkeypatch: pytest.MonkeyPatch, text: str, seconds: float
+):
+    orders: list[Collect] = []
+    monkeypatch.setattr("dynsched.collect_cli.collect_until_stopped", orders.append)
+    assert call("--pushgateway", "http://x", "--interval", text) == (0, "")
+    assert orders[0].interval == seconds
+
+
+@pytest.mark.parametrize("interval", ["0.9", "0", "soon", "10ms"])
 def test_a_bad_interval_is_wrong_usage(interval: str):
     assert call("--pushgateway", "http://x", "--interval", interval)[0] == 2
 

@@ -24,6 +24,7 @@ import pytest
 from programs import need
 from rich.console import Console
 
+from dynsched.demo.run import program
 from dynsched.demo.show import nodes_table
 from dynsched.settings import load_rules
 
@@ -152,7 +153,7 @@ def watch(measured_by: str, show: Demo) -> None:
         "(simulated: it answers the demo's rules only)" in show.until("Prometheus +h").string
     )
     assert is_simulated is (measured_by == "a simulator")
-    show.until(rf"dynsched why worker-\d+ --server {url}")
+    show.until(rf"{re.escape(sys.executable)} -m dynsched why worker-\d+ --server {url}")
     first = show.until(r"s  (worker-\d+) marked: node-\S+ [89]\d(\.\d+)? > 8\d")[1]
     with urllib.request.urlopen(f"{url}/nodes", timeout=5) as answer:
         payload = json.load(answer)
@@ -166,6 +167,23 @@ def watch(measured_by: str, show: Demo) -> None:
     assert "Everything is ended and removed." in printed
     assert "Traceback" not in printed
     assert left_behind(show.folder) == []
+
+
+def test_the_command_to_try_is_a_name_only_where_path_leads_to_this_program(tmp_path, monkeypatch):
+    own, other = tmp_path / "my own/dynsched", tmp_path / "other/dynsched"
+    for each in (own, other):
+        each.parent.mkdir()
+        each.touch(0o700)
+    monkeypatch.setattr(sys, "argv", [str(own), "demo"])
+    for folder, called in (
+        (own.parent, "dynsched"),
+        (other.parent, f"'{own}'"),
+        (tmp_path, f"'{own}'"),
+    ):
+        monkeypatch.setenv("PATH", str(folder))
+        assert program() == called
+    monkeypatch.setattr(sys, "argv", ["/x/dynsched/__main__.py", "demo"])
+    assert program() == f"{sys.executable} -m dynsched"
 
 
 def test_seconds_end_it_and_nodes_size_it(demo, folder):

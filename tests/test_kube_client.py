@@ -512,11 +512,15 @@ BROKEN = {
     "not YAML": ("a: [", "kubeconfig .*expected"),
     "empty": ("", "kubeconfig "),
     "a list": ("[]", "kubeconfig "),
-    "no context chosen": ("apiVersion: v1\nclusters: []\ncontexts: []\n", "current-context"),
-    "no such context": (
-        "clusters: []\ncontexts: []\nusers: []\ncurrent-context: gone\n",
-        "name gone in .*contexts",
+    "no context chosen": (
+        "clusters: []\ncontexts: [{name: a}, {name: b}]\n",
+        r"k: it has no current-context; choose one of its contexts \(a, b\); see",
     ),
+    "no such context": (
+        "clusters: []\ncontexts: [{name: real}]\nusers: []\ncurrent-context: gone\n",
+        r"k: current-context 'gone' is not among its contexts \(real\); see",
+    ),
+    "no contexts": ("current-context: gone\n", r"'gone' is not among its contexts \(it has none\)"),
 }
 
 
@@ -527,8 +531,32 @@ async def test_a_broken_kubeconfig(tmp_path: Path, case: str):
     path.write_text(text)
     with pytest.raises(KubeConfigError, match=said) as broken:
         await load_config(str(path))
-    assert str(path) in str(broken.value)
+    assert str(broken.value).endswith(f"; see kubectl config view --kubeconfig {path}")
     assert "\n" not in str(broken.value)
+
+
+async def test_a_kubeconfig_that_names_a_file_which_is_not_there(tmp_path: Path):
+    path = kubeconfig(tmp_path / "k", "https://127.0.0.1:1", **{"certificate-authority": "ca.crt"})
+    with pytest.raises(KubeConfigError) as broken:
+        await load_config(str(path))
+    assert str(broken.value) == (
+        f"kubeconfig {path}: {tmp_path}/ca.crt, a certificate, key or token file that it names, "
+        f"does not exist; see kubectl config view --kubeconfig {path}"
+    )
+
+
+@pytest.mark.parametrize("way", ["load_kube_config", "_files"])  # the file, a folder above it
+async def test_a_kubeconfig_that_may_not_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+):
+    path = str(kubeconfig(tmp_path / "k", "http://127.0.0.1:1"))
+
+    def refuse(*_: object, **__: object) -> None:  # root, as whom tests may run, may read all
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr(f"dynsched.kube.config.{way}", refuse)
+    with pytest.raises(KubeConfigError, match=r"Permission denied; check its permissions$"):
+        await load_config(path)
 
 
 async def test_a_missing_kubeconfig(tmp_path: Path):

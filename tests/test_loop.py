@@ -587,6 +587,40 @@ async def test_a_restart_never_releases_a_mark_that_would_have_been_kept():
     assert bench.label("unknown") == "presure"
 
 
+async def test_a_start_makes_no_mark_of_what_is_over():
+    """It said `node-mem-usage 70.3 > 85`."""
+    keeping = HOLDING["rules"][0] | {"for": "0s", "keep_firing_for": "2m", "clear_threshold": 60}
+    bench = Bench("held", "between", "hot", rules={"rules": [keeping]})
+    bench.history.points["cpu"] = {
+        "held": [(t, 91.0 if t < 950 else 5.0) for t in range(500, 1000, 10)],
+        "between": [(t, 91.0 if t < 950 else 70.0) for t in range(500, 1000, 10)],
+        "hot": [(t, 91.0) for t in range(500, 1000, 10)],
+    }
+
+    await bench.loop.remember(10.0)
+    snapshot = await bench.tick(cpu={"held": 5.0, "between": 70.0, "hot": 91.0})
+
+    assert [name for name, view in snapshot.nodes.items() if view.alerts[0].firing] == ["hot"]
+    assert [bench.label(name) for name in ("held", "between", "hot")] == [None, None, "presure"]
+
+
+async def test_a_rule_that_says_nothing_of_any_node_is_told_once(caplog):
+    caplog.set_level(logging.INFO, logger="dynsched")
+    bench = Bench("a", "b", rules={"rules": [{"name": "cpu", "expr": "cpu", "threshold": 80}]})
+    for _ in range(2):
+        await bench.tick(cpu={})
+    for _ in range(2):
+        await bench.tick(cpu={"nobody": 1.0})
+    for _ in range(2):
+        await bench.tick(cpu={"nobody": 1.0, "a": 1.0})
+    said = [each.getMessage() for each in caplog.records if "of any node" in each.getMessage()]
+    assert said == [
+        "rule cpu says nothing of any node: its query has no result; does its metric exist?",
+        "rule cpu says nothing of any node: 'nobody': no node has this name or address",
+    ]
+    assert caplog.messages[-1] == "rule cpu says something of nodes again"
+
+
 async def test_without_a_past_marks_are_adopted_and_for_begins_anew():
     bench = Bench("marked", "hot", rules=HOLDING)
     bench.cluster.stored["marked"] = Node("marked", "m", "1", {"status": "presure"})

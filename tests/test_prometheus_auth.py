@@ -18,6 +18,7 @@ from misbehaving_server import MisbehavingServer, Seen, http, vector
 
 from dynsched.core.model import QueryResult
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
+from dynsched.sources.prometheus.failures import file_problem
 from dynsched.sources.prometheus.tls import TlsFiles
 
 SECRETS = ("s3cret-token", "s3cret-password", "s3cret-header", "s3cret-user")
@@ -114,10 +115,11 @@ async def test_a_token_file_is_followed_through_rotation_and_loss(
     file.write_text("second-token\n")
     assert await error() is None
     file.unlink()
-    missing = f"cannot read the bearer token file {file}: No such file or directory; the next query"
-    assert missing in str(await error())
+    remedy = "; check --prom-bearer-token-file, or the Secret and its mount"
+    missing = f"cannot read the bearer token file {file}: No such file or directory{remedy}"
+    assert str(await error()).endswith(missing)
     file.write_text(" \n")
-    assert f"the bearer token file {file} is empty" in str(await error())
+    assert str(await error()).endswith(f"the bearer token file {file} is empty{remedy}")
     file.write_bytes(b"\xff\xfe\x00")
     assert f"the bearer token file {file} is not text" in str(await error())
     for odd in ("two words", "two\nlines", "x" * 70_000, "wört"):
@@ -125,7 +127,7 @@ async def test_a_token_file_is_followed_through_rotation_and_loss(
         assert f"{file} does not hold one bearer token and nothing else" in str(await error())
     file.unlink()
     file.mkdir()
-    assert "Is a directory" in str(await error())
+    assert str(await error()).endswith(f"Is a directory{remedy}")
     file.rmdir()
     file.write_text("third-token")
     assert await error() is None
@@ -142,6 +144,18 @@ async def test_a_password_file(server: MisbehavingServer, tmp_path: Path) -> Non
     assert server.seen[0].headers["authorization"] == basic("ali", "open sesame")
     file.unlink()
     assert f"cannot read the password file {file}" in str((await ask(config)).error)
+
+
+@pytest.mark.parametrize(
+    ("what", "flag"),
+    [("password", "--prom-password-file"), ("CA (from CURL_CA_BUNDLE)", "CURL_CA_BUNDLE")],
+)
+def test_a_file_that_may_not_be_read(what: str, flag: str) -> None:
+    refused = PermissionError(13, "Permission denied")  # root, as whom tests may run, may read all
+    said = file_problem(what, "/f", refused)
+    assert (
+        said == f"cannot read the {what} file /f: Permission denied; check its permissions ({flag})"
+    )
 
 
 # --- nothing is shown
@@ -192,7 +206,7 @@ def test_parts_of_a_secret_are_not_shown_either() -> None:
 async def test_a_wrong_credential_is_told_from_a_missing_one(server: MisbehavingServer) -> None:
     server.default = http("", 401)
     missing = str((await ask(PrometheusConfig(server.url))).error)
-    assert "HTTP 401 Unauthorized; set a bearer token, basic authentication or" in missing
+    assert "HTTP 401 Unauthorized; set a bearer token (--prom-bearer-token-file), basic" in missing
     wrong = str((await ask(PrometheusConfig(server.url, bearer_token="old-token"))).error)
     assert "it refuses the configured credentials; are they current" in wrong
 
@@ -222,38 +236,50 @@ WRONG: list[tuple[dict[str, object], str]] = [
     ({"url": f"http://{'a' * 70}:9090"}, "the host or the port is malformed"),
     ({"url": "http://a:9090/?token=s3cret-token"}, "it must end with the path, before ? and #"),
     ({"url": "http://me:x@a", "username": "me"}, "it has a user in it, and one is given apart"),
-    ({"timeout": 0.0}, "the Prometheus timeout is 0.0: give seconds above 0"),
-    ({"timeout": float("nan")}, "the Prometheus timeout is nan"),
-    ({"timeout": float("inf")}, "the Prometheus timeout is inf"),
-    ({"bearer_token": ""}, "the bearer token is empty or has a space or line break in it"),
-    ({"bearer_token": "s3cret-token\n"}, "the bearer token is empty or has a space or line br"),
+    ({"timeout": 0.0}, "--prom-timeout is 0.0: give seconds above 0"),
+    ({"timeout": float("nan")}, "--prom-timeout is nan"),
+    ({"timeout": float("inf")}, "--prom-timeout is inf"),
+    ({"bearer_token": ""}, "--prom-bearer-token is empty or has a space or line break in it"),
+    ({"bearer_token": "s3cret-token\n"}, "--prom-bearer-token is empty or has a space or line br"),
     (
         {"bearer_token": "s3cret-token", "username": "me", "password": "s3cret-password"},
-        "a bearer token and basic authentication exclude each other: give one",
+        "(--prom-bearer-token) or basic authentication (--prom-username), not both",
     ),
     (
         {"bearer_token": "s3cret-token", "bearer_token_file": "/t"},
-        "a bearer token and a bearer token file exclude each other",
+        "(--prom-bearer-token) or a bearer token (--prom-bearer-token-file), not both",
     ),
     (
         {"bearer_token_file": "/t", "headers": {"authorization": "s3cret-header"}},
-        "a bearer token file and an Authorization header exclude each other",
+        "(--prom-bearer-token-file) or an Authorization header (--prom-header), not both",
     ),
-    ({"username": "me"}, "a user name without a password or a password file: give both"),
-    ({"password": "s3cret-password"}, "a password without a user name: give both"),
+    (
+        {
+            "bearer_token_file": "/t",
+            "headers": {"authorization": "s3cret-header"},
+            "username": "me",
+            "password": "s3cret-password",
+        },
+        "(--prom-username) or an Authorization header (--prom-header), only one of them",
+    ),
+    ({"username": "me"}, "--prom-username needs --prom-password-file (or --prom-password) too"),
+    ({"password": "s3cret-password"}, "a password needs a user name: give --prom-username too"),
     (
         {"username": "me", "password": "s3cret-password", "password_file": "/p"},
-        "a password and a password file exclude each other",
+        "give either --prom-password or --prom-password-file, not both",
     ),
-    ({"username": "m:e", "password": "x"}, "the user name has a colon in it"),
-    ({"cert_file": "/c"}, "the client certificate file needs the client key file too"),
-    ({"key_file": "/k"}, "the client key file needs the client certificate file too"),
-    ({"ca_file": "/c", "insecure_skip_verify": True}, "a CA file and skipping verification exclu"),
-    ({"headers": {"X Y": "s3cret-header"}}, "header 'X Y': this is no header name"),
+    ({"username": "m:e", "password": "x"}, "--prom-username has a colon in it"),
+    ({"cert_file": "/c"}, "--prom-cert-file needs --prom-key-file too"),
+    ({"key_file": "/k"}, "--prom-key-file needs --prom-cert-file too"),
+    (
+        {"ca_file": "/c", "insecure_skip_verify": True},
+        "give either --prom-ca-file or --prom-insecure-skip-verify, not both",
+    ),
+    ({"headers": {"X Y": "s3cret-header"}}, "--prom-header 'X Y': this is no header name"),
     ({"headers": {"X": "s3cret-header\r\nY: z"}}, "header X: its value must be printable ASCII"),
     ({"headers": {"X": " s3cret-header"}}, "header X: its value must be printable ASCII"),
     ({"headers": {"X": "s3cret-heäder"}}, "header X: its value must be printable ASCII"),
-    ({"headers": {"Content-Length": "1"}}, "header Content-Length: it belongs to the transport"),
+    ({"headers": {"Content-Length": "1"}}, "--prom-header Content-Length: it belongs to"),
 ]
 
 
@@ -312,7 +338,9 @@ async def test_our_ca_file_wins_over_the_environments(
         assert (await ask(PrometheusConfig(server.url))).error is None
         untrusted = PrometheusConfig(server.url, ca_file=stranger.cert, bearer_token="s3cret-token")
         assert "TLS: its certificate is not trusted (" in str((await ask(untrusted)).error)
-        assert "give the CA file that signed it" in str((await ask(untrusted)).error)
+        assert "give the CA file that signed it (--prom-ca-file)" in str(
+            (await ask(untrusted)).error
+        )
         assert len(server.seen) == 3
         monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/nowhere/ca.crt")
         assert "cannot read the CA (from REQUESTS_CA_BUNDLE) file /nowhere/ca.crt: No such" in str(

@@ -256,7 +256,7 @@ BAD: dict[str, tuple[Reply | bytes, str]] = {
     ),
     "401": (
         http("no", 401, content_type="text/plain"),
-        "HTTP 401 Unauthorized: no; set a bearer token, basic authentication or a client cert",
+        "HTTP 401 Unauthorized: no; set a bearer token (--prom-bearer-token-file), basic",
     ),
     "403": (http("", 403), "HTTP 403 Forbidden; these credentials may not query"),
     "404": (

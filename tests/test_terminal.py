@@ -33,7 +33,7 @@ def shown(render, payload, **console):
 
 def test_nodes_as_a_plain_table():
     assert shown(render_nodes, nodes_payload(example())) == [
-        "Label status=presure Nodes: 2 (8 nodes shown), at 2026-11-20T12:02:00Z",
+        "2 of 8 nodes marked (label status=presure), at 2026-11-20T12:02:00Z",
         "NODE             MARKED  SINCE  RULES                                       NOTE",
         "worker-2         yes     1m     node-cpu 91.25 firing, node-mem-usage 42",
         "worker-3         yes     1m     node-cpu 66 firing, node-mem-usage 42",
@@ -54,8 +54,46 @@ def test_nodes_as_a_plain_table():
 
 def test_no_nodes_no_table():
     assert shown(render_nodes, nodes_payload(example(dry_run=True), views=())) == [
-        "Label status=presure Nodes: 0 (0 nodes shown), at 2026-11-20T12:02:00Z, dry run"
+        "0 nodes marked (label status=presure), at 2026-11-20T12:02:00Z, dry run"
     ]
+
+
+def test_the_headline_where_marked_nodes_only_were_asked_for():
+    snapshot = example()
+    for names, headline in (
+        (("worker-2", "worker-3"), "2 nodes marked (label status=presure), at "),
+        (("worker-2",), "1 node marked (label status=presure), at "),
+    ):
+        payload = nodes_payload(snapshot, [snapshot.nodes[name] for name in names])
+        payload["num"] = len(names)
+        assert shown(render_nodes, payload)[0].startswith(headline)
+
+
+def test_the_headline_of_a_taint():
+    rules = EXAMPLE_RULES | {"mark": {"label": None, "taint": MARK["mark"]["taint"]}}
+    snapshot = Scene(rules, [Node("a")]).tick(NOON, node_cpu={}, node_mem_usage={})
+    assert shown(render_nodes, nodes_payload(snapshot))[0].startswith(
+        "0 of 1 node marked (taint dynsched.io/pressure=true:PreferNoSchedule), at "
+    )
+
+
+def test_a_dry_run_notes_what_would_be_written():
+    def notes(snapshot):
+        payload = nodes_payload(snapshot)
+        text = {"mark": "would be marked", "release": "would be released"}
+        planned = {patch.node: text[patch.action] for patch in snapshot.planned}
+        noted = {
+            line.split()[0]: line.rpartition("  ")[2]
+            for line in shown(render_nodes, payload)[2:]
+            if "would" in line
+        }
+        assert noted == (planned if snapshot.dry_run else {})
+        return noted
+
+    # Not those in conflict, over the cap, or to be released later.
+    assert list(notes(example(dry_run=True))) == ["worker-2", "worker-5"]
+    assert list(notes(hot_then_cool(EXAMPLE_RULES, dry_run=True))) == ["a"]
+    assert notes(hot_then_cool(EXAMPLE_RULES)) == {}
 
 
 def test_a_name_is_whole_in_a_pipe_and_on_a_narrow_terminal():
@@ -152,8 +190,8 @@ def test_why_of_a_node_that_was_never_sampled():
     scene = Scene(EXAMPLE_RULES, [Node("a")])
     snapshot = scene.tick(NOON, node_cpu={}, node_mem_usage="refused")
     assert shown(render_why, node_payload(snapshot, "a"))[2:] == [
-        "node-cpu        inactive  ?      > 80       <= 70      0s     missing; last none yet",
-        "node-mem-usage  inactive  ?      > 85       <= 85      0s     failed; last none yet",
+        "node-cpu        inactive  ?      > 80       <= 70      0s     missing; never seen",
+        "node-mem-usage  inactive  ?      > 85       <= 85      0s     failed; never seen",
     ]
 
 

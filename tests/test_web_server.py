@@ -232,8 +232,8 @@ def test_a_server_that_hangs():
     ("answer", "message"),
     [
         (
-            http_answer("404 Not Found", '{"error": "no node \'a\' in the cluster"}'),
-            "no node 'a' in",
+            http_answer("404 Not Found", '{"error": "no node \'a\' in the cluster; see /nodes"}'),
+            "no node 'a' in the cluster; see dynsched nodes",
         ),
         (http_answer("503 Service Unavailable", '{"error": "no tick yet"}'), "no tick yet"),
         (http_answer("502 Bad Gateway", "<html>", "text/html"), "answered 502 Bad Gateway; is it"),
@@ -251,6 +251,14 @@ def test_answers_that_cannot_be_used(answer, message):
         assert message in failure(url)
 
 
+def test_https_where_none_is_spoken():
+    with raw_server(b"HTTP/1.1 400 Bad Request\r\n\r\n") as url:
+        server = url.replace("http:", "https:")
+        message = failure(server)
+        assert message.startswith(f"TLS with {server} failed (")
+        assert message.endswith("); is it http:// instead of https://?")
+
+
 @pytest.mark.parametrize(
     "server",
     [
@@ -259,6 +267,8 @@ def test_answers_that_cannot_be_used(answer, message):
         "file:///etc/passwd",
         "http://",
         "http://h:99999",
+        "http:/h:9000",
+        "http//h:9000",
         "http://me:secret@h:9000",
     ],
 )

@@ -11,6 +11,7 @@ from aiohttp import web
 from certificates import Authority
 
 from dynsched.web import tls
+from dynsched.web.client import ServerError, fetch
 from dynsched.web.server import ListenError, WebServer, parse_address
 from dynsched.web.tls import ServerTls, TlsConfig, require_certificate
 
@@ -77,6 +78,21 @@ async def test_it_serves_https(files, authority):
     async with serve(files.config) as server:
         assert server.url == f"https://127.0.0.1:{server.port}"
         assert await get(server, trusting(authority)) == (200, "first")
+
+
+async def test_a_certificate_that_is_not_trusted_is_one_plain_line(files, authority, monkeypatch):
+    async with serve(files.config) as server:
+        with pytest.raises(ServerError) as caught:
+            await asyncio.to_thread(fetch, server.url, "/nodes")
+        said = str(caught.value)
+        assert said.startswith(f"the certificate of {server.url} is not trusted (")
+        assert said.endswith(
+            "name the CA file that signed it in SSL_CERT_FILE, or use --server URL"
+        )
+        assert "_ssl.c" not in said
+        monkeypatch.setenv("SSL_CERT_FILE", authority.cert)
+        with pytest.raises(ServerError, match="does not answer as dynsched does"):
+            await asyncio.to_thread(fetch, server.url, "/nodes")
 
 
 async def test_a_renewed_certificate_is_used_without_a_restart(files, authority):

@@ -6,6 +6,8 @@ once, whole numbers only; a bare ``0`` needs no unit.
 
 from __future__ import annotations
 
+import contextlib
+import math
 import re
 from typing import Final
 
@@ -35,6 +37,20 @@ def parse_duration(text: str) -> float:
     if total > _LONGEST:
         raise ValueError("the duration is longer than 292 years")
     return total
+
+
+def parse_seconds(text: str, *, at_least: float) -> float:
+    """Seconds of a duration or of a plain number of them; ValueError when it is neither, or less
+    than ``at_least``.
+    """
+    seconds = None
+    with contextlib.suppress(ValueError):
+        seconds = float(text)
+    if seconds is None or not math.isfinite(seconds):
+        seconds = parse_duration(text)
+    if seconds < at_least:
+        raise ValueError(f"it must be {format_duration(at_least)} or longer")
+    return seconds
 
 
 def format_duration(seconds: float) -> str:

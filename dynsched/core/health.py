@@ -1,11 +1,11 @@
-"""Whether the last tick can be trusted; what `/status` says."""
+"""Whether the last tick can be trusted, and the rules; what `/status` and the log say."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from dynsched.core.durations import format_duration
-from dynsched.core.model import Snapshot
+from dynsched.core.model import Snapshot, Unmatched
 
 OVERDUE_INTERVALS: Final = 3
 """After so many intervals without a finished tick, the loop counts as stuck."""
@@ -23,3 +23,23 @@ def why_unhealthy(snapshot: Snapshot | None, age: float, interval: float) -> str
     if age > max(OVERDUE_AT_LEAST, OVERDUE_INTERVALS * interval):
         return f"the last tick finished {format_duration(round(age))} ago"
     return snapshot.error
+
+
+def blind_rules(snapshot: Snapshot) -> dict[str, str]:
+    """The rules whose query answers and says nothing of any node, and why, in one line each: a
+    misspelled metric, or an aggregation that lost the node's name.
+    """
+    first = {found.rule: found for found in reversed(snapshot.unmatched)}
+    return {
+        health.rule.name: _why_blind(first.get(health.rule.name))
+        for health in snapshot.rules
+        if health.error is None and health.samples == health.unmatched and snapshot.nodes
+    }
+
+
+def _why_blind(unmatched: Unmatched | None) -> str:
+    if unmatched is None:
+        return "its query has no result; does its metric exist?"
+    if not unmatched.value:
+        return f"{unmatched.reason}; aggregate by it, or set node_label"
+    return f"{unmatched.value!r}: {unmatched.reason}"

@@ -10,9 +10,9 @@ from dynsched.core import keys
 from dynsched.core.evidence import Evidence, read_evidence, write_evidence
 from dynsched.core.guard import is_eligible
 from dynsched.core.marks import Mark, TaintMark
-from dynsched.core.model import Action, Node, NodePatch, Verdict
+from dynsched.core.model import Action, Alert, Node, NodePatch, Verdict
 from dynsched.core.numbers import format_threshold, format_value
-from dynsched.core.rules import RuleSet
+from dynsched.core.rules import Rule, RuleSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,13 +140,20 @@ def _has(present: Mapping[str, str], changes: Mapping[str, str | None]) -> bool:
 
 
 def describe(verdict: Verdict, rule_set: RuleSet) -> str:
-    """The firing rules in one line: ``node-cpu 91.2 > 80``."""
+    """The firing rules in one line: ``node-cpu 91.2 > 80``, or ``node-cpu was > 80, is 75``."""
     parts = [
-        f"{rule.name} {format_value(alert.value)} {rule.op} {format_threshold(rule.threshold)}"
+        _reason(rule, alert)
         for rule, alert in zip(rule_set.rules, verdict.alerts, strict=True)
         if alert.firing
     ]
     return ", ".join(parts) or "no rule fires"
+
+
+def _reason(rule: Rule, alert: Alert) -> str:
+    over, value = f"{rule.op} {format_threshold(rule.threshold)}", format_value(alert.value)
+    if alert.value is None or rule.breached(alert.value):
+        return f"{rule.name} {value} {over}"
+    return f"{rule.name} was {over}, is {value}"
 
 
 def _relief(verdict: Verdict | None, observed: Observed) -> str:

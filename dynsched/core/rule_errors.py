@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import reprlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -84,12 +85,31 @@ def shown(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."  # noqa: PLR2004 (one line of a terminal)
 
 
+_PLAIN_NUMBER: Final = re.compile(r"[-+]?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?")
+
+
+def _not_a_number(value: object, _context: Mapping[str, Any]) -> str:
+    number = value.strip().removesuffix("%").rstrip() if isinstance(value, str) else ""
+    if not _PLAIN_NUMBER.fullmatch(number):
+        return f"{shown(value)} is not a number"
+    if number == value:
+        return f"{shown(value)} is text, not a number; drop the quotes"
+    return f"{shown(value)} is not a number; write {number}"
+
+
+def _not_one_of(value: object, context: Mapping[str, Any]) -> str:
+    # Of an unquoted > YAML makes a block of text: an empty one, or one that ends in a line break.
+    if ">" in context["expected"] and isinstance(value, str) and (not value or value[-1] == "\n"):
+        return '> needs quotes in YAML: ">"'
+    return f"{shown(value)} is not {context['expected']}"
+
+
 _WORDS: Final[Mapping[str, Callable[[Any, Mapping[str, Any]], str]]] = {
     "missing": lambda _value, _context: "is missing",
     "rule": lambda _value, context: str(context["message"]),
-    "literal_error": lambda value, context: f"{shown(value)} is not {context['expected']}",
-    "float_type": _not_a("a number"),
-    "float_parsing": _not_a("a number"),
+    "literal_error": _not_one_of,
+    "float_type": _not_a_number,
+    "float_parsing": _not_a_number,
     "finite_number": _not_a("a finite number"),
     "greater_than_equal": lambda value, context: f"{value!r} is below {context['ge']:g}",
     "bool_type": _not_a("true or false"),

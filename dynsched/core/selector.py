@@ -71,6 +71,8 @@ def parse_selector(text: str) -> Selector:
     position = 0
     while position < len(text):
         match = _REQUIREMENT.match(text, position)
+        if match is None and text[position:].lstrip().startswith(","):
+            raise ValueError(f"{text!r} has a comma too many: a requirement is missing before it")
         if match is None:
             raise ValueError(
                 f"{text[position:].lstrip()!r} is not a label selector; "

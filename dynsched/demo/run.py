@@ -218,11 +218,20 @@ def _introduce(console: Console, stage: _Stage, hot: str) -> None:
 Try in another terminal:
   kubectl --kubeconfig {kubeconfig} get nodes -L status -w
   kubectl --kubeconfig {kubeconfig} describe node {hot}
-  dynsched why {hot} --server {stage.url}
+  {program()} why {hot} --server {stage.url}
 
 Ctrl-C ends it and removes everything.
 """,
     )
+
+
+def program() -> str:
+    """How a person calls this program: by its name only where PATH leads to this one."""
+    running = Path(sys.argv[0]).absolute()
+    if running.name != "dynsched" or not running.is_file():
+        return f"{shlex.quote(sys.executable)} -m dynsched"
+    found = shutil.which("dynsched")
+    return "dynsched" if found and running.samefile(found) else shlex.quote(str(running))
 
 
 @contextmanager

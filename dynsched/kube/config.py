@@ -8,7 +8,9 @@ one line why none will do, and knows when what was read must be read again.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shlex
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,7 +23,7 @@ import yaml
 from kubernetes.aio.client import Configuration
 from kubernetes.aio.config import ConfigException
 from kubernetes.aio.config.incluster_config import InClusterConfigLoader
-from kubernetes.aio.config.kube_config import load_kube_config
+from kubernetes.aio.config.kube_config import KubeConfigMerger, load_kube_config
 
 from dynsched.core.errors import ClusterError
 
@@ -94,7 +96,12 @@ async def load_config(kubeconfig: str | None = None) -> KubeConfig:
 
     Raises KubeConfigError when none was found, or when the one that counts is broken.
     """
-    files = _files(kubeconfig)
+    try:
+        files = _files(kubeconfig)
+    except PermissionError as error:  # of a folder above it
+        raise KubeConfigError(
+            f"kubeconfig {error.filename}: {error.strerror}; check its permissions"
+        ) from error
     return _from_service_account() if files is None else await _from_files(files, kubeconfig)
 
 
@@ -154,10 +161,16 @@ async def _from_files(paths: str, asked: str | None) -> KubeConfig:
             config_file=paths, client_configuration=configuration, persist_config=False
         )
         context: Mapping[str, Any] = loader.current_context["context"]
-    except _READ_ERRORS as error:
+    except PermissionError as error:
         raise KubeConfigError(
-            f"kubeconfig {paths}: {_one_line(error)}; see `kubectl config view` "
-            "and `kubectl config get-contexts`"
+            f"kubeconfig {paths}: cannot read {error.filename}: {error.strerror}; "
+            "check its permissions"
+        ) from error
+    except _READ_ERRORS as error:
+        named = "" if os.pathsep in paths else f" --kubeconfig {shlex.quote(paths)}"
+        raise KubeConfigError(
+            f"kubeconfig {paths}: {_wrong_context(paths) or _one_line(error)}; "
+            f"see kubectl config view{named}"
         ) from error
     user: Mapping[str, Any] = getattr(loader._user, "value", loader._user) or {}  # noqa: SLF001 - no public way
     if "exec" in user and not (configuration.api_key or configuration.cert_file):
@@ -201,9 +214,26 @@ def _finished(
     return KubeConfig(source, namespace or "default", asked, refresh_at, configuration)
 
 
+def _wrong_context(paths: str) -> str | None:
+    """What is wrong with the current-context; None when it is not that."""
+    with contextlib.suppress(*_READ_ERRORS):
+        config: Mapping[str, Any] = KubeConfigMerger(paths).config.value  # type: ignore[no-untyped-call]
+        current = config.get("current-context")
+        names = [each["name"] for each in config["contexts"]]
+        listed = f"its contexts ({', '.join(names) or 'it has none'})"
+        if not current:
+            return f"it has no current-context; choose one of {listed}"
+        if current not in names:
+            return f"current-context {current!r} is not among {listed}"
+    return None
+
+
 def _one_line(error: BaseException) -> str:
     """The error in one line. The package names a part of the file by its whole content, tokens
     and all (`... in FILE/{'name': ..., 'user': {'token': ...`): nothing after a brace is shown.
     """
+    what, absent, file = str(error).partition("File does not exists: ")
+    if absent and not what:
+        return f"{file}, a certificate, key or token file that it names, does not exist"
     text = str(error).partition("{")[0] or type(error).__name__
     return " ".join(text.split()).removeprefix("Invalid kube-config file. ").rstrip("/ ")

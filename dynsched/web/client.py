@@ -8,6 +8,7 @@ from __future__ import annotations
 import http.client
 import ipaddress
 import json
+import ssl
 import urllib.error
 import urllib.request
 from typing import Any, Final
@@ -46,6 +47,7 @@ def _split(server: str) -> SplitResult:
     try:
         parts = urlsplit(text)
         known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        known = known and parts.hostname not in ("http", "https")  # http:/host
     except ValueError:
         known = False
     if not known or parts.username is not None or parts.query or parts.fragment:
@@ -71,8 +73,20 @@ def _no_answer(server: str, error: Exception) -> str:
         return f"the answer of {server} broke off; try again"
     if isinstance(reason, http.client.HTTPException) and not isinstance(reason, OSError):
         return f"what listens at {server} does not speak HTTP; use --server URL"
+    if isinstance(reason, ssl.SSLError):
+        return _no_tls(server, reason)
     text = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
     return f"cannot ask {server}: {text}; use --server URL"
+
+
+def _no_tls(server: str, error: ssl.SSLError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return (
+            f"the certificate of {server} is not trusted ({error.verify_message}); "
+            "name the CA file that signed it in SSL_CERT_FILE, or use --server URL"
+        )
+    why = (error.reason or "no TLS").replace("_", " ").lower()
+    return f"TLS with {server} failed ({why}); is it http:// instead of https://?"
 
 
 def _refusal(server: str, error: urllib.error.HTTPError) -> str:
@@ -81,7 +95,7 @@ def _refusal(server: str, error: urllib.error.HTTPError) -> str:
     except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError):
         # Not ours: a proxy or an ingress on the way, or something else on that port.
         return f"{server} answered {error.code} {error.reason}; is it dynsched? use --server URL"
-    return " ".join(str(message).split())
+    return " ".join(str(message).split()).replace("; see /nodes", "; see dynsched nodes")
 
 
 def _mapping(body: bytes, server: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import steady
 
-from dynsched.core.durations import format_duration, parse_duration
+from dynsched.core.durations import format_duration, parse_duration, parse_seconds
 
 GOOD = {
     "0": 0,
@@ -31,6 +31,23 @@ BAD = [
 @pytest.mark.parametrize(("text", "seconds"), GOOD.items())
 def test_good(text: str, seconds: float) -> None:
     assert parse_duration(text) == pytest.approx(seconds, abs=1e-9)
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("10", 10), ("0.5", 0.5), ("10s", 10), ("1m", 60)])
+def test_seconds_with_and_without_a_unit(text: str, seconds: float) -> None:
+    assert parse_seconds(text, at_least=0.1) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "soon", "nan", "inf", "1.5h"])
+def test_no_seconds(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a duration; write it like 30s"):
+        parse_seconds(text, at_least=1)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "0.9", "999ms"])
+def test_too_few_seconds(text: str) -> None:
+    with pytest.raises(ValueError, match="it must be 1s or longer"):
+        parse_seconds(text, at_least=1)
 
 
 @pytest.mark.parametrize("text", BAD)

@@ -445,6 +445,16 @@ def test_the_reasons_of_a_mark() -> None:
     assert describe(hot(rules, value=0.1)["n1"], rules) == "no rule fires"
 
 
+def test_the_reason_of_what_is_only_held_does_not_say_that_it_is_over() -> None:
+    """It said `cpu 75 > 80`."""
+    rules = unlimited(rule("cpu", clear_threshold=70))
+    nodes = {"n1": node("n1")}
+    first = decide(rules, {"cpu": answer({"n1": 91})}, nodes, {}, NOON)
+    held = answer({"n1": 75}, at=NOON + 10)
+    second = decide(rules, {"cpu": held}, nodes, first.evaluation.alerts, NOON + 10)
+    assert describe(second.evaluation.verdicts["n1"], rules) == "cpu was > 80, is 75"
+
+
 def test_the_reason_of_a_mark_whose_value_is_not_known() -> None:
     marked = node(labels=STATUS)
     (patch,) = decide(LABEL_ONLY, {}, {"n1": marked}, {}, NOON).patches

@@ -74,6 +74,10 @@ def test_there_is_a_file_for_each_kind_of_error() -> None:
         "is missing: without a label there must be a taint",
         "is not a label selector",
         "ends in a comma",
+        "has a comma too many",
+        "drop the quotes",
+        "is not a number; write",
+        "needs quotes in YAML",
         "is neither a share (0% to 100%) nor a number of nodes",
         "is empty: there must be at least one rule",
         "is not a list",
@@ -104,6 +108,14 @@ def test_many_errors_come_in_one_go_and_in_the_order_of_the_lines() -> None:
 
 def test_a_file_that_is_not_there(file: Path) -> None:
     assert errors_of(file) == ["No such file or directory; name the file with --rules"]
+
+
+def test_a_file_that_may_not_be_read(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:  # root, as whom tests may run, may read all
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    assert errors_of(file) == ["Permission denied; check its permissions"]
 
 
 def test_a_folder(tmp_path: Path) -> None:

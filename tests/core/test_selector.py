@@ -63,8 +63,6 @@ NO_SELECTOR = {
     "=": "=",
     "a=b=c": "a=b=c",
     "a b": "a b",
-    "a,,b": ",b",
-    ",a": ",a",
     "a in b": "a in b",
     "a in (b": "a in (b",
     "a in (b))": "a in (b))",
@@ -98,6 +96,14 @@ def test_a_comma_at_the_end(text: str) -> None:
         parse_selector(text)
     shown = repr(text.strip())
     assert str(caught.value) == f"{shown} ends in a comma: a requirement is missing after it"
+
+
+@pytest.mark.parametrize("text", ["a,,b", ",a", "a, ,", "a=b,,"])
+def test_a_comma_too_many(text: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        parse_selector(text)
+    said = "has a comma too many: a requirement is missing before it"
+    assert str(caught.value) == f"{text!r} {said}"
 
 
 def test_a_set_of_what_is_no_label_value() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from dynsched.sources.prometheus.failures import QueryFailedError, file_problem
+from dynsched.sources.prometheus.failures import QueryFailedError, file_problem, file_remedy
 
 DEFAULT_TIMEOUT: Final = 10.0
 _SECRET_LIMIT: Final = 64 * 1024  # bytes; a credential file that is larger is some other file
@@ -66,12 +66,12 @@ class PrometheusConfig:
         object.__setattr__(self, "headers", dict(self.headers))
         problems = [*self._settle_url(), *self._auth_problems(), *self._header_problems()]
         if not (math.isfinite(self.timeout) and self.timeout > 0):
-            problems.append(f"the Prometheus timeout is {self.timeout!r}: give seconds above 0")
+            problems.append(f"--prom-timeout is {self.timeout!r}: give seconds above 0")
         if bool(self.cert_file) != bool(self.key_file):
-            given, missing = ("certificate", "key") if self.cert_file else ("key", "certificate")
-            problems.append(f"the client {given} file needs the client {missing} file too")
+            given, missing = ("cert", "key") if self.cert_file else ("key", "cert")
+            problems.append(f"--prom-{given}-file needs --prom-{missing}-file too")
         if self.insecure_skip_verify and self.ca_file:
-            problems.append("a CA file and skipping verification exclude each other: drop one")
+            problems.append("give either --prom-ca-file or --prom-insecure-skip-verify, not both")
         if problems:
             raise ValueError("; ".join(problems))
 
@@ -95,37 +95,44 @@ class PrometheusConfig:
 
     def _auth_problems(self) -> list[str]:
         ways = {
-            "a bearer token": self.bearer_token is not None,
-            "a bearer token file": bool(self.bearer_token_file),
-            "basic authentication": self.username is not None,
-            "an Authorization header": any(n.lower() == "authorization" for n in self.headers),
+            "a bearer token (--prom-bearer-token)": self.bearer_token is not None,
+            "a bearer token (--prom-bearer-token-file)": bool(self.bearer_token_file),
+            "basic authentication (--prom-username)": self.username is not None,
+            "an Authorization header (--prom-header)": any(
+                name.lower() == "authorization" for name in self.headers
+            ),
         }
         given = [way for way, is_given in ways.items() if is_given]
         problems = []
         if len(given) > 1:
-            problems.append(f"{' and '.join(given)} exclude each other: give one")
+            rest = "not both" if given[2:] == [] else "only one of them"
+            problems.append(f"give either {' or '.join(given)}, {rest}")
         if self.bearer_token is not None and not _TOKEN.fullmatch(self.bearer_token):
-            problems.append("the bearer token is empty or has a space or line break in it")
+            problems.append("--prom-bearer-token is empty or has a space or line break in it")
         passwords = [self.password is not None, bool(self.password_file)]
         if all(passwords):
-            problems.append("a password and a password file exclude each other: give one")
+            problems.append("give either --prom-password or --prom-password-file, not both")
         if self.username is None and any(passwords):
-            problems.append("a password without a user name: give both")
+            problems.append("a password needs a user name: give --prom-username too")
         if self.username is not None and not any(passwords):
-            problems.append("a user name without a password or a password file: give both")
+            problems.append("--prom-username needs --prom-password-file (or --prom-password) too")
         if self.username is not None and ":" in self.username:
-            problems.append("the user name has a colon in it: basic authentication has no such")
+            problems.append("--prom-username has a colon in it, which a user name cannot have")
         return problems
 
     def _header_problems(self) -> list[str]:
         problems = []
         for name, value in self.headers.items():
             if not _HEADER_NAME.fullmatch(name):
-                problems.append(f"header {name!r}: this is no header name")
+                problems.append(f"--prom-header {name!r}: this is no header name")
             elif name.lower() in _FRAMING:
-                problems.append(f"header {name}: it belongs to the transport and cannot be set")
+                problems.append(
+                    f"--prom-header {name}: it belongs to the transport and cannot be set"
+                )
             elif value != value.strip() or not value.isprintable() or not value.isascii():
-                problems.append(f"header {name}: its value must be printable ASCII, no end spaces")
+                problems.append(
+                    f"--prom-header {name}: its value must be printable ASCII, no end spaces"
+                )
         return problems
 
     def credentials(self) -> Credentials:
@@ -192,9 +199,11 @@ def read_secret(path: str, what: str, fits: Callable[[str], object]) -> str:
     try:
         secret = raw.decode().strip()
     except UnicodeDecodeError:
-        raise QueryFailedError(f"the {what} file {path} is not text") from None
+        raise QueryFailedError(f"the {what} file {path} is not text; {file_remedy(what)}") from None
     if not secret:
-        raise QueryFailedError(f"the {what} file {path} is empty; the next query reads it again")
+        raise QueryFailedError(f"the {what} file {path} is empty; {file_remedy(what)}")
     if len(raw) > _SECRET_LIMIT or not fits(secret):
-        raise QueryFailedError(f"the {what} file {path} does not hold one {what} and nothing else")
+        raise QueryFailedError(
+            f"the {what} file {path} does not hold one {what} and nothing else; {file_remedy(what)}"
+        )
     return secret

@@ -28,6 +28,16 @@ _NOT_TLS: Final = {
     "UNKNOWN_PROTOCOL",
 }
 _TITLE: Final = re.compile(r"<title[^>]*>(.*?)</title", re.IGNORECASE | re.DOTALL)
+_FLAGS: Final = {
+    "bearer token": "--prom-bearer-token-file",
+    "password": "--prom-password-file",
+    "CA": "--prom-ca-file",
+    "client certificate": "--prom-cert-file",
+    "client key": "--prom-key-file",
+    "client certificate or key": "--prom-cert-file and --prom-key-file",
+    "CA (from REQUESTS_CA_BUNDLE)": "REQUESTS_CA_BUNDLE",
+    "CA (from CURL_CA_BUNDLE)": "CURL_CA_BUNDLE",
+}
 _EXCERPT: Final = 200  # characters of foreign text in one of our lines
 
 
@@ -44,7 +54,15 @@ def one_line(text: str, limit: int = _EXCERPT) -> str:
 def file_problem(what: str, path: str, error: OSError) -> str:
     """A file that cannot be read. ``what`` is its part, as in "bearer token"."""
     reason = error.strerror or type(error).__name__
-    return f"cannot read the {what} file {path}: {reason}; the next query tries again"
+    return f"cannot read the {what} file {path}: {reason}; {file_remedy(what, error)}"
+
+
+def file_remedy(what: str, error: OSError | None = None) -> str:
+    """What to do about a file that cannot be used: the flag that names it, and where it is from."""
+    flag = _FLAGS.get(what, what)
+    if isinstance(error, PermissionError):
+        return f"check its permissions ({flag})"
+    return f"check {flag}, or the Secret and its mount"
 
 
 def timed_out(timeout: float, phase: str) -> str:
@@ -136,7 +154,8 @@ def _explain_certificate(error: ssl.SSLCertVerificationError) -> str:
     if error.verify_code in _OTHER_HOST:
         return f"TLS: its certificate is for another host ({reason}); use a name that is in it"
     if error.verify_code in _UNTRUSTED:
-        return f"TLS: its certificate is not trusted ({reason}); give the CA file that signed it"
+        remedy = "give the CA file that signed it (--prom-ca-file)"
+        return f"TLS: its certificate is not trusted ({reason}); {remedy}"
     return f"TLS: its certificate is not valid ({reason})"
 
 
@@ -175,7 +194,10 @@ def explain_status(status: int, detail: str, *, authenticated: bool) -> str:
         name = f"HTTP {status}"
     hint = _HINTS.get(status, "")
     if status == HTTPStatus.UNAUTHORIZED:
-        hint = "set a bearer token, basic authentication or a client certificate"
+        hint = (
+            "set a bearer token (--prom-bearer-token-file), basic authentication "
+            "(--prom-username) or a client certificate (--prom-cert-file)"
+        )
         if authenticated:
             hint = "it refuses the configured credentials; are they current, and meant for it?"
     return f"{name}{': ' if detail else ''}{detail}{'; ' if hint else ''}{hint}"
