@@ -23,6 +23,7 @@ from dynsched.core.model import Node, Snapshot
 from dynsched.core.plan import plan_prune
 from dynsched.core.rules import BOUND_PODS
 from dynsched.extension import Extension
+from dynsched.heap import share_heap
 from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import ListedCluster, NodeCluster
 from dynsched.kube.config import load_config
@@ -63,6 +64,7 @@ class PartDiedError(ClusterError):
 
 def run(settings: Settings) -> None:
     """Run until SIGTERM or SIGINT. Raises one of EXPECTED_ERRORS, or whatever a part died of."""
+    share_heap()
     asyncio.run(_serve(settings))
 
 
