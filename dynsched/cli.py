@@ -248,7 +248,9 @@ def _one_pass(settings: Settings, output: str) -> None:
             click.echo(f"rule {rule.rule.name}: {count} pending", err=True)
         if rule.error is not None:
             click.echo(f"rule {rule.rule.name}: {rule.error}", err=True)
-    _print_patches(snapshot.planned if settings.dry_run else snapshot.applied, output)
+    patches = snapshot.planned if settings.dry_run else snapshot.applied
+    if patches or output == "json" or snapshot.error is None:  # who knows nothing says nothing
+        _print_patches(patches, output)
     _fail_if(snapshot.error)
 
 

@@ -1,6 +1,7 @@
 """The command line: what flags and environment come to, what is printed, and the exit codes."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -226,6 +227,13 @@ def test_one_pass_says_how_many_nodes_are_pending(call, monkeypatch):
     monkeypatch.setattr(app, "run_once", lambda _: example())
 
     assert call("plan")[2] == "rule node-cpu: 1 node is pending\n"
+
+
+def test_a_pass_that_failed_does_not_say_that_nothing_is_to_change(call, monkeypatch):
+    failed = replace(example(), planned=(), rules=(), error="no rule could be queried: refused")
+    monkeypatch.setattr(app, "run_once", lambda _: failed)
+
+    assert call("plan") == (1, "", "Error: no rule could be queried: refused\n")
 
 
 def test_check_prints_every_error_and_checks_every_file(call, tmp_path):
