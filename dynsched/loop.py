@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from dynsched.core.decide import decide, rule_health
 from dynsched.core.durations import format_duration
 from dynsched.core.evaluate import Alerts, shift
-from dynsched.core.health import blind_rules
+from dynsched.core.health import blindness
 from dynsched.core.model import Node, QueryResult, Series, Snapshot
 from dynsched.core.replay import begin, let_go, replay, replay_times
 from dynsched.core.rules import BIND_BURST, Rule, RuleSet
@@ -228,7 +228,7 @@ class Loop:
             reloaded=reloaded,
             refused=refused,
         )
-        self._teller.blind(blind_rules(snapshot))
+        self._teller.blind(blindness(snapshot))
         self._publish(snapshot)
         return snapshot
 
@@ -259,13 +259,12 @@ class Loop:
     async def _fetch(self, rule_set: RuleSet) -> dict[str, QueryResult]:
         answers = await asyncio.gather(*(self._query(rule) for rule in rule_set.rules))
         now = self._clock()
-        names = {rule.name for rule in rule_set.rules}
-        self._last_success = {name: at for name, at in self._last_success.items() if name in names}
-        for rule, answer in zip(rule_set.rules, answers, strict=True):
-            self._teller.health(rule, answer)
-            if answer.error is None:
-                self._last_success[rule.name] = now
-        return {rule.name: answer for rule, answer in zip(rule_set.rules, answers, strict=True)}
+        results = {rule.name: answer for rule, answer in zip(rule_set.rules, answers, strict=True)}
+        succeeded = {name: now for name, found in results.items() if found.error is None}
+        before = self._last_success.items()
+        self._last_success = {name: at for name, at in before if name in results} | succeeded
+        self._teller.failing({name: found.error for name, found in results.items()})
+        return results
 
     async def _query(self, rule: Rule) -> QueryResult:
         source = self._sources.get(rule.source)

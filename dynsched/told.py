@@ -8,8 +8,8 @@ from typing import Protocol
 
 from dynsched.core import keys
 from dynsched.core.decide import Decision
-from dynsched.core.model import Action, Node, NodePatch, QueryResult
-from dynsched.core.rules import Rule, RuleSet
+from dynsched.core.model import Action, Node, NodePatch
+from dynsched.core.rules import RuleSet
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +49,21 @@ def _unlike(states: Mapping[str, str], others: Mapping[str, str]) -> dict[str, s
     return {name: text for name, text in states.items() if others.get(name) != text}
 
 
+def _tell_rules(
+    states: _States, troubles: Mapping[str, str | None], trouble: str, over: str
+) -> None:
+    """Log what begins and ends. ``troubles`` by rule, None where there is none; of a rule that is
+    not in it (any more) nothing can be said.
+    """
+    present = {name: text for name, text in troubles.items() if text is not None}
+    begun, _, ended = states.update(present, aloud=False)
+    for name, text in begun.items():
+        logger.warning("rule %s %s: %s", name, trouble, text)
+    for name in ended:
+        if name in troubles:
+            logger.info("rule %s %s", name, over)
+
+
 def _place(pool: str) -> str:
     return f"pool {pool}" if pool else "the cluster"
 
@@ -63,7 +78,7 @@ class Teller:
     def __init__(self, events: EventSink) -> None:
         self._events = events
         self._conflicts = _States()
-        self._failing: dict[str, str] = {}
+        self._failing = _States()
         self._capped = _States()
         self._blind = _States()
         self._unwritten = ""
@@ -110,23 +125,15 @@ class Teller:
         for pool in ended:
             logger.info("%s is no longer hot as a whole", _place(pool))
 
-    def health(self, rule: Rule, answer: QueryResult) -> None:
+    def failing(self, errors: Mapping[str, str | None]) -> None:
         """A rule begins to fail, fails in another way, or answers again."""
-        before = self._failing.pop(rule.name, None)
-        if answer.error is not None:
-            self._failing[rule.name] = answer.error
-            if answer.error != before:
-                logger.warning("rule %s cannot be queried: %s", rule.name, answer.error)
-        elif before is not None:
-            logger.info("rule %s answers again", rule.name)
+        _tell_rules(self._failing, errors, "cannot be queried", "answers again")
 
-    def blind(self, rules: Mapping[str, str]) -> None:
+    def blind(self, reasons: Mapping[str, str | None]) -> None:
         """A rule begins to know nothing of any node although its query answers, or knows again."""
-        begun, _, ended = self._blind.update(rules, aloud=False)
-        for name, reason in begun.items():
-            logger.warning("rule %s says nothing of any node: %s", name, reason)
-        for name in ended:
-            logger.info("rule %s says something of nodes again", name)
+        _tell_rules(
+            self._blind, reasons, "says nothing of any node", "says something of nodes again"
+        )
 
     def unwritten(self, failures: Sequence[str]) -> None:
         """Writes begin to fail, fail in another way, or are taken again. Which nodes, and how many,
@@ -142,9 +149,7 @@ class Teller:
 
     def reloaded(self, rule_set: RuleSet) -> None:
         """The rules file changed, and its new content is at work."""
-        names = [rule.name for rule in rule_set.rules]
-        logger.info("rules reloaded: %s", ", ".join(names))
-        self._failing = {name: text for name, text in self._failing.items() if name in names}
+        logger.info("rules reloaded: %s", ", ".join(rule.name for rule in rule_set.rules))
         self._events.post_own(
             reason=keys.REASON_RULES_RELOADED, message=f"{len(rule_set.rules)} rules are at work"
         )

@@ -621,6 +621,18 @@ async def test_a_rule_that_says_nothing_of_any_node_is_told_once(caplog):
     assert caplog.messages[-1] == "rule cpu says something of nodes again"
 
 
+async def test_a_blind_rule_that_fails_or_goes_has_not_begun_to_see(caplog):
+    caplog.set_level(logging.INFO, logger="dynsched")
+    bench = Bench("a")
+    cpu, _ = RULES["rules"]
+    await bench.tick(cpu={}, mem={})
+    await bench.tick(cpu="Prometheus answered 503", mem={})
+    bench.rules_file.next_content = {**RULES, "rules": [cpu]}
+    await bench.tick(cpu={"a": 1.0})
+    assert not [text for text in caplog.messages if "says something" in text]
+    assert caplog.messages[-1] == "rule cpu answers again"
+
+
 async def test_without_a_past_marks_are_adopted_and_for_begins_anew():
     bench = Bench("marked", "hot", rules=HOLDING)
     bench.cluster.stored["marked"] = Node("marked", "m", "1", {"status": "presure"})

@@ -25,15 +25,17 @@ def why_unhealthy(snapshot: Snapshot | None, age: float, interval: float) -> str
     return snapshot.error
 
 
-def blind_rules(snapshot: Snapshot) -> dict[str, str]:
-    """The rules whose query answers and says nothing of any node, and why, in one line each: a
-    misspelled metric, or an aggregation that lost the node's name.
+def blindness(snapshot: Snapshot) -> dict[str, str | None]:
+    """Of each rule whose query answers: why it says nothing of any node (a misspelled metric, or an
+    aggregation that lost the node's name), in one line; None where it does say something.
     """
     first = {found.rule: found for found in reversed(snapshot.unmatched)}
     return {
-        health.rule.name: _why_blind(first.get(health.rule.name))
+        health.rule.name: (
+            _why_blind(first.get(health.rule.name)) if health.samples == health.unmatched else None
+        )
         for health in snapshot.rules
-        if health.error is None and health.samples == health.unmatched and snapshot.nodes
+        if health.error is None and snapshot.nodes
     }
 
 
