@@ -26,7 +26,7 @@ from dynsched.extension import Extension
 from dynsched.heap import share_heap
 from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import ListedCluster, NodeCluster
-from dynsched.kube.config import load_config
+from dynsched.kube.config import KubeConfig, load_config
 from dynsched.kube.events import NodeEvents
 from dynsched.kube.leader import Elector, SoleWriter
 from dynsched.kube.leases import why_at_work
@@ -250,11 +250,16 @@ def _web_server(settings: Settings, web_app: web.Application, address: Address) 
     return WebServer(web_app, address, ServerTls(settings.tls).context)
 
 
+async def _config(kubeconfig: Path | None) -> KubeConfig:
+    """Loaded anew for each set of connections: each sets its own limits on it, and renews it."""
+    return await load_config(str(kubeconfig) if kubeconfig else None)
+
+
 @contextlib.asynccontextmanager
 async def _client(
     kubeconfig: Path | None, may_write: Callable[[], bool] = lambda: True
 ) -> AsyncIterator[KubeClient]:
-    config = await load_config(str(kubeconfig) if kubeconfig else None)
+    config = await _config(kubeconfig)
     client = KubeClient(config, may_write=may_write)
     try:
         yield client
@@ -267,7 +272,7 @@ async def _metrics_server(
     settings: Settings, nodes: Callable[[], Mapping[str, Node]]
 ) -> AsyncIterator[MetricsServerSource]:
     """With connections of its own: a metrics-server that hangs must not hold up patches."""
-    config = await load_config(str(settings.kubeconfig) if settings.kubeconfig else None)
+    config = await _config(settings.kubeconfig)
     api = KubeApi(config, in_flight=1)
     source = MetricsServerSource(partial(list_node_metrics, api), nodes)
     try:
@@ -282,7 +287,7 @@ async def _extension(
     settings: Settings, rules_file: RulesFile, cluster: NodeCluster
 ) -> AsyncIterator[Extension]:
     """With connections of its own: a watch lasts for minutes, and binding must not wait."""
-    config = await load_config(str(settings.kubeconfig) if settings.kubeconfig else None)
+    config = await _config(settings.kubeconfig)
     api = StreamingApi(config, in_flight=4)
     try:
         yield Extension(
@@ -295,7 +300,7 @@ async def _extension(
 @contextlib.asynccontextmanager
 async def _elector(settings: Settings) -> AsyncIterator[Elector]:
     """With connections of its own: a renewal must not wait behind a thousand patches."""
-    config = await load_config(str(settings.kubeconfig) if settings.kubeconfig else None)
+    config = await _config(settings.kubeconfig)
     api = KubeApi(config, in_flight=2)
     try:
         yield Elector(

@@ -6,7 +6,6 @@ On its own it needs 26 MB instead of the 80 of the whole program, which counts o
 from __future__ import annotations
 
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import click
 
@@ -20,6 +19,7 @@ from dynsched.collect import (
 )
 from dynsched.core.durations import parse_seconds
 from dynsched.core.memory import MIB
+from dynsched.core.urls import parse_http_url
 from dynsched.logs import configure_logging
 
 
@@ -31,17 +31,10 @@ def _seconds(_context: click.Context, _option: click.Parameter, text: str) -> fl
 
 
 def _url(_context: click.Context, _option: click.Parameter, text: str) -> str:
-    """With a scheme, which may be left out."""
-    url = text if "://" in text else f"http://{text}"
     try:
-        parts = urlsplit(url)
-        known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        return parse_http_url(text).geturl()
     except ValueError:
-        known = False
-    if not known or "@" in parts.netloc or parts.hostname in ("http", "https"):  # http:/host
-        # What was given is not repeated: it may hold a password.
-        raise click.BadParameter("it is not a URL like http://pushgateway:9091")
-    return url
+        raise click.BadParameter("it is not a URL like http://pushgateway:9091") from None
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})

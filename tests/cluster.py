@@ -32,6 +32,8 @@ EVENTS = "/api/v1/namespaces/default/events"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 
 _MARKER = "marker-"
+_SERVERS_OWN = "apiserver-"
+"""How the names of the API server's own Leases begin, which it renews by itself."""
 _COLLECTIONS = (NODES, EVENTS, "/api/v1/namespaces/default/pods")
 
 
@@ -325,7 +327,7 @@ class EnvtestCluster(Cluster):
             _ = (await self.delete(path, gracePeriodSeconds=0)).ok
         leases = (await self.get("/apis/coordination.k8s.io/v1/leases")).ok["items"]
         for meta in (lease["metadata"] for lease in leases):
-            if not meta["name"].startswith("apiserver-"):  # the API server's own
+            if not meta["name"].startswith(_SERVERS_OWN):
                 group = f"/apis/coordination.k8s.io/v1/namespaces/{meta['namespace']}"
                 await self.delete(f"{group}/leases/{meta['name']}")
 
@@ -335,7 +337,8 @@ class EnvtestCluster(Cluster):
             log.seek(self._audited_from)
             entries = [json.loads(line) for line in log]
         found = [_audited(entry) for entry in entries]
-        return [w for w in found if w.resource == resource and not w.name.startswith(_MARKER)]
+        not_theirs = (_MARKER, _SERVERS_OWN)
+        return [w for w in found if w.resource == resource and not w.name.startswith(not_theirs)]
 
     async def _settle(self) -> None:
         """Wait until what was asked so far stands in the audit log."""

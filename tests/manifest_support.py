@@ -18,6 +18,28 @@ OLDEST, NEWEST = "1.29", "1.36"
 
 Doc = dict[str, Any]
 
+RESTRICTED: Doc = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+"""The securityContext of each of our containers."""
+
+BASE_KINDS = [
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "ConfigMap",
+    "ConfigMap",
+    "Deployment",
+    "Namespace",
+    "NetworkPolicy",
+    "Role",
+    "RoleBinding",
+    "Service",
+    "ServiceAccount",
+]
+"""What manifests/base renders to."""
+
 
 def load_all(path: Path) -> list[Doc]:
     return list(yaml.safe_load_all(path.read_text()))

@@ -15,7 +15,18 @@ import pytest
 from cluster import EnvtestCluster
 from envtest import Envtest, StartError
 from fake_prometheus import FakePrometheus
-from manifest_support import BASE, NEWEST, OLDEST, OVERLAYS, Doc, Kubectl, kustomize, load_all, the
+from manifest_support import (
+    BASE,
+    NEWEST,
+    OLDEST,
+    OVERLAYS,
+    RESTRICTED,
+    Doc,
+    Kubectl,
+    kustomize,
+    load_all,
+    the,
+)
 from operator_support import Operator, until, write_rules
 from programs import ROOT, run
 from scheduling_support import (
@@ -34,11 +45,6 @@ from dynsched.settings import load_rules
 OURS = ("extender", "real-usage-scheduler")
 SECOND = "real-usage-scheduler"
 ACCOUNT = f"system:serviceaccount:{SECOND}:{SECOND}"
-RESTRICTED = {
-    "allowPrivilegeEscalation": False,
-    "readOnlyRootFilesystem": True,
-    "capabilities": {"drop": ["ALL"]},
-}
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,17 @@ from pathlib import Path
 import kubernetes_validate
 import pytest
 import yaml
-from manifest_support import BASE, NEWEST, OLDEST, Doc, kustomize, load_all, the
+from manifest_support import (
+    BASE,
+    BASE_KINDS,
+    NEWEST,
+    OLDEST,
+    RESTRICTED,
+    Doc,
+    kustomize,
+    load_all,
+    the,
+)
 from programs import ROOT, need, run
 
 OVERLAY = ROOT / "manifests/overlays/example"
@@ -38,18 +48,7 @@ def pod_spec() -> Doc:
 @pytest.mark.parametrize("folder", [BASE, OVERLAY], ids=["base", "overlay"])
 def test_what_kustomize_renders_fits_the_schemas(folder: Path, version: str) -> None:
     docs = kustomize(folder)
-    assert {doc["kind"] for doc in docs} == {
-        "ClusterRole",
-        "ClusterRoleBinding",
-        "ConfigMap",
-        "Deployment",
-        "Namespace",
-        "NetworkPolicy",
-        "Role",
-        "RoleBinding",
-        "Service",
-        "ServiceAccount",
-    }
+    assert {doc["kind"] for doc in docs} == set(BASE_KINDS)
     for doc in docs:
         kubernetes_validate.validate(doc, version, strict=True)
 
@@ -127,11 +126,7 @@ def test_the_pod_is_restricted() -> None:
         "seccompProfile": {"type": "RuntimeDefault"},
     }
     (container,) = spec["containers"]
-    assert container["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
+    assert container["securityContext"] == RESTRICTED
     assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & spec.keys()
     assert all("hostPath" not in volume for volume in spec["volumes"])
 

@@ -11,7 +11,18 @@ import kubernetes_validate
 import pytest
 from cluster import EnvtestCluster
 from envtest import Envtest
-from manifest_support import BASE, NEWEST, OLDEST, OVERLAYS, Doc, Kubectl, kustomize, load_all, the
+from manifest_support import (
+    BASE,
+    NEWEST,
+    OLDEST,
+    OVERLAYS,
+    RESTRICTED,
+    Doc,
+    Kubectl,
+    kustomize,
+    load_all,
+    the,
+)
 from programs import ROOT, run
 
 FOLDER = OVERLAYS / "collector"
@@ -51,11 +62,7 @@ def test_the_pod_has_no_rights_but_to_read_the_nodes_cgroups() -> None:
         "seccompProfile": {"type": "RuntimeDefault"},
     }
     (container,) = spec["containers"]
-    assert container["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
+    assert container["securityContext"] == RESTRICTED
     assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & spec.keys()
     assert spec["volumes"] == [
         {"name": "cgroup", "hostPath": {"path": "/sys/fs/cgroup", "type": "Directory"}}

@@ -10,24 +10,21 @@ from pathlib import Path
 import kubernetes_validate
 import pytest
 import yaml
-from manifest_support import BASE, COMPONENTS, NEWEST, OLDEST, OVERLAYS, Doc, kustomize, the
+from manifest_support import (
+    BASE,
+    BASE_KINDS,
+    COMPONENTS,
+    NEWEST,
+    OLDEST,
+    OVERLAYS,
+    Doc,
+    kustomize,
+    the,
+)
 from programs import ROOT
 
 PAGE = ROOT / "docs/guardrail.md"
 
-BASE_KINDS = [
-    "ClusterRole",
-    "ClusterRoleBinding",
-    "ConfigMap",
-    "ConfigMap",
-    "Deployment",
-    "Namespace",
-    "NetworkPolicy",
-    "Role",
-    "RoleBinding",
-    "Service",
-    "ServiceAccount",
-]
 ADDED = {
     "guardrail": ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"],
     "ha": ["PodDisruptionBudget"],

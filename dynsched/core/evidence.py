@@ -32,6 +32,15 @@ def format_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def parse_time(text: object) -> float | None:
+    """RFC 3339 as Unix seconds; None for anything else, a time without a zone among it."""
+    try:
+        moment = datetime.fromisoformat(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+    return moment.timestamp() if moment is not None and moment.tzinfo is not None else None
+
+
 def write_evidence(mark: Mark, verdict: Verdict, rule_set: RuleSet) -> str:
     """The annotation's text for a node that is being marked."""
     thresholds = {rule.name: rule for rule in rule_set.rules}

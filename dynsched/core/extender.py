@@ -55,7 +55,7 @@ def without_label(key: str, nodes: Mapping[str, Node]) -> frozenset[str]:
 def _refusal(rule: Rule, alert: Alert) -> Refusal:
     limit = f"{rule.op} {format_threshold(rule.threshold)}"
     short = f"node load high: {rule.name} {limit}"
-    if alert.quality is Quality.OK and alert.value is not None and rule.breached(alert.value):
+    if alert.quality is Quality.OK and rule.breached(alert.value):
         return Refusal(f"node load high: {rule.name} {format_value(alert.value)} {limit}", short)
     # Held by clear_threshold, keep_firing_for, or through a gap in the data.
     return Refusal(f"node load high: {rule.name} was {limit} and is held", short)

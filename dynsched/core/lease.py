@@ -14,10 +14,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Any, Final
 
-from dynsched.core.evidence import format_time
+from dynsched.core.evidence import format_time, parse_time
 
 CLOCK_ERROR: Final = 0.1
 """By how much a clock may run fast or slow, as a share, before two could write at a time."""
@@ -163,11 +162,7 @@ def is_released(body: Mapping[str, Any]) -> bool:
 
 def renewed_at(body: Mapping[str, Any]) -> float | None:
     """When the Lease says that it was last renewed (Unix seconds); None when it does not."""
-    try:
-        renewed = datetime.fromisoformat(str(_spec(body).get("renewTime")))
-    except ValueError:
-        return None
-    return renewed.timestamp() if renewed.tzinfo else None
+    return parse_time(_spec(body).get("renewTime"))
 
 
 def _spec(body: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -14,9 +14,9 @@ from typing import Final
 from dynsched.core.decide import with_adopted
 from dynsched.core.evaluate import GRAIN, Alerts, Observation, evaluate
 from dynsched.core.match import index_nodes, match_samples
-from dynsched.core.model import Alert, Node, Sample, Series
+from dynsched.core.model import Node, Sample, Series
 from dynsched.core.plan import observe
-from dynsched.core.rules import Rule, RuleSet
+from dynsched.core.rules import RuleSet
 
 MOST_STEPS: Final = 360
 """A longer window is replayed in longer steps."""
@@ -81,14 +81,10 @@ def let_go(rule_set: RuleSet, nodes: Mapping[str, Node], alerts: Alerts) -> Aler
         name: {
             node: alert
             for node, alert in by_node.items()
-            if not alert.firing or node in marked or _is_over(rules[name], alert)
+            if not alert.firing or node in marked or rules[name].breached(alert.value)
         }
         for name, by_node in alerts.items()
     }
-
-
-def _is_over(rule: Rule, alert: Alert) -> bool:
-    return alert.value is not None and rule.breached(alert.value)
 
 
 def _unaged(alerts: Alerts, adopted: Alerts) -> Alerts:

@@ -168,9 +168,9 @@ class Rule(_Model):
         """Which sample labels may name the node, first present wins."""
         return (self.node_label,) if self.node_label else ("node", "instance")
 
-    def breached(self, value: float) -> bool:
-        """Whether a value is over the threshold (under it, for ``<`` and ``<=``)."""
-        return _COMPARE[self.op](value, self.threshold)
+    def breached(self, value: float | None) -> bool:
+        """Whether a value is over the threshold (under it, for ``<`` and ``<=``); None is not."""
+        return value is not None and _COMPARE[self.op](value, self.threshold)
 
     def holds(self, value: float) -> bool:
         """Whether a value keeps a firing alert firing: breached, or inside the dead band."""

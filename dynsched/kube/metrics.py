@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from datetime import datetime
 from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
 
 from dynsched.core.errors import ClusterError, ConflictError
+from dynsched.core.evidence import parse_time
 from dynsched.core.usage import NodeUsage
 from dynsched.kube.failures import Call
 from dynsched.kube.projection import quantity
@@ -93,13 +93,4 @@ def _usage(item: _NodeMetrics) -> NodeUsage:
     given = item.usage if isinstance(item.usage, Mapping) else {}
     numbers = ((name, quantity(given.get(name))) for name in _RESOURCES)
     amounts = {name: number for name, number in numbers if number is not None}
-    return NodeUsage(item.metadata.name, amounts, _unix(item.timestamp))
-
-
-def _unix(value: object) -> float | None:
-    """RFC 3339 as Unix seconds; None for anything else, a time without a zone among it."""
-    try:
-        moment = datetime.fromisoformat(value) if isinstance(value, str) else None
-    except ValueError:
-        return None
-    return moment.timestamp() if moment is not None and moment.tzinfo is not None else None
+    return NodeUsage(item.metadata.name, amounts, parse_time(item.timestamp))

@@ -12,7 +12,9 @@ import ssl
 import urllib.error
 import urllib.request
 from typing import Any, Final
-from urllib.parse import SplitResult, quote, urlsplit
+from urllib.parse import SplitResult, quote
+
+from dynsched.core.urls import parse_http_url
 
 DEFAULT_SERVER: Final = "http://localhost:9000"
 TIMEOUT: Final = 10.0
@@ -43,15 +45,11 @@ def fetch(server: str, path: str, *, timeout: float = TIMEOUT) -> dict[str, Any]
 
 
 def _split(server: str) -> SplitResult:
-    text = server if "://" in server else f"http://{server}"
     try:
-        parts = urlsplit(text)
-        known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-        known = known and parts.hostname not in ("http", "https")  # http:/host
+        parts = parse_http_url(server)
     except ValueError:
-        known = False
-    if not known or parts.username is not None or parts.query or parts.fragment:
-        # What was given is not repeated: it may hold a password.
+        parts = None
+    if parts is None or parts.query or parts.fragment:
         raise ServerError(f"--server is not a URL like {DEFAULT_SERVER}")
     return parts
 
