@@ -14,10 +14,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dynsched.core import keys
 from dynsched.core.durations import format_duration
-from dynsched.core.model import NodePatch
+from dynsched.core.model import NodePatch, Quality
 from dynsched.core.numbers import format_threshold, format_value
+from dynsched.core.rules import BIND_BURST
+from dynsched.core.wording import UNKNOWN, changes
 
 _STYLES: Final[Mapping[str, str]] = {
     "firing": "bold red",
@@ -36,8 +37,11 @@ def render_nodes(payload: Mapping[str, Any], console: Console) -> None:
     count, marked = len(payload["nodes"]), payload["num"]
     # Where marked nodes only were asked for, it is not known of how many.
     nodes = counted(marked, "node") if marked == count else f"{marked} of {counted(count, 'node')}"
-    kind, _, mark = payload["type"].removesuffix(" Nodes").partition(" ")
-    head = f"{nodes} marked ({kind.lower()} {mark}), at {payload['taken_at']}"
+    head = f"{nodes} marked ({_named_mark(payload)})"
+    otherwise = sum(node["marked"] for node in payload["nodes"]) - marked
+    if otherwise > 0:
+        head += f", {otherwise} only in part or by an older configuration"
+    head += f", at {payload['taken_at']}"
     _print(console, _text(f"{head}, dry run" if payload["dry_run"] else head))
     if count:
         _print(console, nodes_table(payload))
@@ -56,7 +60,7 @@ def nodes_table(payload: Mapping[str, Any]) -> Table:
             _text("yes", "bold red") if node["marked"] else _text("-"),
             _text(_ago(node["since"], payload["taken_at"])),
             _rules_in_short(node["rules"]),
-            _text(_note(node, dry_run=payload["dry_run"])),
+            _text(_note(node, _named_mark(payload), dry_run=payload["dry_run"])),
         )
     return table
 
@@ -66,6 +70,8 @@ def render_why(payload: Mapping[str, Any], console: Console) -> None:
     _print(console, _text(_verdict(payload)))
     if payload["conflict"] and payload["marked"]:
         _print(console, _text(f"In conflict: {payload['conflict']}."))
+    if payload["due"] and payload["marked"] and payload["pressured"]:
+        _print(console, _text(_due(payload["due"])))
     table = _table("RULE", "STATE", "VALUE", "THRESHOLD", "CLEARS AT", "SINCE", "SAMPLE")
     for rule in payload["rules"]:
         state = f"{rule['state']}, held" if rule["keep_firing_since"] else rule["state"]
@@ -96,7 +102,7 @@ def render_patches(patches: Sequence[NodePatch], console: Console) -> None:
         table.add_row(
             _text(patch.action.value, _STYLES[patch.action.value]),
             _text(patch.node),
-            _text(", ".join(_changes(patch.body))),
+            _text(", ".join(changes(patch.body))),
             _text(patch.reason),
         )
     _print(console, table)
@@ -149,13 +155,28 @@ def _rules_in_short(rules: Iterable[Mapping[str, Any]]) -> Text:
     return Text(", ").join(parts)
 
 
-def _note(node: Mapping[str, Any], *, dry_run: bool) -> str:
+def _note(node: Mapping[str, Any], named_mark: str, *, dry_run: bool) -> str:
     notes = [f"conflict: {node['conflict']}" if node["conflict"] else None, node["withheld"]]
-    if not node["eligible"]:
-        notes.append("not eligible")
-    if dry_run and not any(notes) and node["marked"] is not node["pressured"]:
-        notes.append("would be released" if node["marked"] else "would be marked")
+    if node["ineligible"]:
+        notes.append(f"not eligible: {node['ineligible']}")
+    if node["marked"] and named_mark not in node["carries"]:
+        notes.append(f"carries {_listed(node['carries'])}")
+    if node["due"]:
+        notes.append(_due_in_short(node["due"], dry_run=dry_run))
+    if _is_unknown(node):
+        notes.append("nothing is known")
     return "; ".join(note for note in notes if note)
+
+
+def _due_in_short(due: Mapping[str, Any], *, dry_run: bool) -> str:
+    done = {"mark": "marked", "release": "released", "repair": "brought up to date"}[due["action"]]
+    return f"would be {done}" if dry_run else f"is to be {done}: {due['waits']}"
+
+
+def _named_mark(payload: Mapping[str, Any]) -> str:
+    """The mark that `/nodes` counts, as it stands in ``carries``."""
+    kind, _, mark = payload["type"].removesuffix(" Nodes").partition(" ")
+    return f"{kind.lower()} {mark}"
 
 
 def _sample(rule: Mapping[str, Any]) -> str:
@@ -169,51 +190,63 @@ def _sample(rule: Mapping[str, Any]) -> str:
 def _verdict(node: Mapping[str, Any]) -> str:
     """The headline of ``why``, in one or two sentences."""
     firing = [rule["rule"] for rule in node["rules"] if rule["state"] == "firing"]
-    pending = [rule["rule"] for rule in node["rules"] if rule["state"] == "pending"]
-    name = node["name"]
     have = "has" if len(firing) == 1 else "have"
     fires = f"{_listed(firing)} {have} been firing since {node['since']}"
+    marked = f"{node['name']} is marked ({_listed(node['carries'])})"
     if node["marked"] and node["pressured"]:
-        return f"{name} is marked ({node['mark']}): {fires}."
+        return f"{marked}: {fires}."
     if node["marked"]:
-        reason = _why_not_yet(node, "goes")
-        return f"{name} is marked ({node['mark']}), though no rule fires any more: {reason}."
+        return f"{marked}, though no rule fires any more: {_why_not_released(node)}."
     if node["pressured"]:
-        return f"{name} is not marked: {_why_not_yet(node, 'comes')}. {fires}."
-    also = f", pending: {_listed(pending)}" if pending else ""
-    also += "" if node["eligible"] else "; it is not eligible"
-    return f"{name} is not marked: no rule fires{also}."
+        return f"{node['name']} is not marked: {_why_not_marked(node)}. {fires}."
+    ineligible = f"; it is not eligible: {node['ineligible']}" if node["ineligible"] else ""
+    return f"{node['name']} is not marked: {_why_cool(node)}{ineligible}."
 
 
-def _why_not_yet(node: Mapping[str, Any], moves: str) -> str:
-    """Why the mark is not what the rules say."""
+def _why_not_marked(node: Mapping[str, Any]) -> str:
+    """Why a node on which a rule fires does not carry the mark."""
     if node["withheld"]:
         return str(node["withheld"]).removeprefix("not marked: ")
-    if moves == "comes" and not node["eligible"]:
-        return "it is not eligible"
-    if moves == "comes" and node["conflict"]:
+    if node["ineligible"]:
+        return f"it is not eligible: {node['ineligible']}"
+    if node["conflict"]:
         return str(node["conflict"])
-    if node["dry_run"]:
-        return "nothing is written in a dry run"
-    return f"the mark {moves} with the next tick"
+    return str(node["due"]["waits"]) if node["due"] else "the next tick decides"
+
+
+def _why_not_released(node: Mapping[str, Any]) -> str:
+    """Why a node on which no rule fires still carries the mark."""
+    if node["withheld"]:
+        return str(node["withheld"])
+    return str(node["due"]["waits"]) if node["due"] else "the next tick decides"
+
+
+def _why_cool(node: Mapping[str, Any]) -> str:
+    """What is known of a node on which no rule fires, and what is not."""
+    unknown: dict[str, list[str]] = {}
+    for rule in node["rules"]:
+        if rule["quality"] != Quality.OK:
+            unknown.setdefault(UNKNOWN[Quality(rule["quality"])], []).append(rule["rule"])
+    gaps = ", ".join(f"{_listed(rules)} ({why})" for why, rules in unknown.items())
+    if _is_unknown(node):
+        return f"nothing is known of it by {gaps}"
+    pending = [rule["rule"] for rule in node["rules"] if rule["state"] == "pending"]
+    also = f", pending: {_listed(pending)}" if pending else ""
+    return f"no rule fires{also}" + (f"; nothing is known of it by {gaps}" if gaps else "")
+
+
+def _is_unknown(node: Mapping[str, Any]) -> bool:
+    """Whether no rule has a good sample of the node; bound pods are counted here, not asked for."""
+    asked = [rule["quality"] for rule in node["rules"] if rule["rule"] != BIND_BURST]
+    return bool(asked) and Quality.OK not in asked
+
+
+def _due(due: Mapping[str, Any]) -> str:
+    """What is to be changed on a marked node, and why it is not yet."""
+    what = {"mark": "marked", "release": "released", "repair": "brought up to date"}[due["action"]]
+    changed = ", ".join(due["changes"])
+    return f"It is to be {what} ({changed}; {due['reason']}): {due['waits']}."
 
 
 def _listed(names: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
-
-
-def _changes(body: Mapping[str, Any]) -> Iterable[str]:
-    """A merge patch in kubectl's words: ``status=presure`` is put, ``status-`` is removed."""
-    metadata = body["metadata"]
-    for key, value in metadata.get("labels", {}).items():
-        yield f"label {key}-" if value is None else f"label {key}={value}"
-    if "spec" in body:
-        # The list holds the taints of others too; only ours are told by their key.
-        ours = [
-            f"{taint['key']}={taint.get('value', '')}:{taint['effect']}"
-            for taint in body["spec"]["taints"] or ()
-            if taint["key"].startswith(keys.ANNOTATION_PREFIX)
-        ]
-        yield f"taint {', '.join(ours)}" if ours else "taint removed"
-    for key, value in metadata.get("annotations", {}).items():
-        yield f"annotation {key}{'-' if value is None else ''}"

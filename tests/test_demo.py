@@ -319,6 +319,7 @@ def node(name: str, rule: dict, *, marked: bool = False, withheld: str | None = 
     return {
         "name": name,
         "marked": marked,
+        "carries": ["label status=presure"] if marked else [],
         "pressured": rule["state"] == "firing",
         "since": "2026-11-20T12:00:00Z" if marked else None,
         "rules": [rule],

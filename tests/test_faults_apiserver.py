@@ -178,6 +178,33 @@ async def test_a_missing_verb_is_named_with_the_remedy(sim, prometheus, tmp_path
         assert it.status()["error"] is None
 
 
+async def test_a_mark_whose_change_is_refused_is_told_as_it_is_on_the_node(
+    sim, prometheus, tmp_path
+):
+    await make_nodes(sim, "a", "b")
+    prometheus.set(load={"a": HOT, "b": COOL})
+    async with bench(sim, prometheus, tmp_path, rules()) as it:
+        await it.tick()
+        sim.server.forbidden = {("patch", "nodes")}
+        it.write_rules(rules(mark={"label": "example.com/load=high"}))
+        await it.tick()
+        assert (await sim.get_node("a"))["metadata"]["labels"]["status"] == "presure"
+        node = it.node("a")
+        assert (node.marked, node.carries) == (True, ("label status=presure",))
+        assert node.due is not None
+        assert (node.due.action, node.due.changes[:2]) == (
+            "repair",
+            ["label status-", "label example.com/load=high"],
+        )
+        assert node.due.waits.startswith("the write failed: ")
+        assert "may not patch nodes" in node.due.waits
+
+        sim.server.forbidden = set()
+        await it.tick()
+        node = it.node("a")
+        assert (node.carries, node.due) == (("label example.com/load=high",), None)
+
+
 async def test_events_that_are_refused_cost_no_mark(sim, prometheus, tmp_path, caplog):
     await make_nodes(sim, "a", "b")
     prometheus.set(load={"a": HOT})

@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -10,9 +11,11 @@ from snapshots import EXAMPLE_RULES, NOON, Scene, example, many
 
 from dynsched.core.model import Action, Node, NodePatch
 from dynsched.core.plan import plan_prune
+from dynsched.core.rules import parse_rules
 from dynsched.terminal import render_nodes, render_patches, render_why
 from dynsched.web.nodes import encode_each, encode_nodes, node_detail
 
+CONTROL_PLANE = "it is a control-plane node (label node-role.kubernetes.io/control-plane)"
 MARK = EXAMPLE_RULES | {"mark": {"taint": "dynsched.io/pressure=true:PreferNoSchedule"}}
 
 
@@ -45,7 +48,10 @@ def test_nodes_as_a_plain_table():
             "worker-5         -       30s    node-cpu 83.5 firing, node-mem-usage 42     "
             "not marked: guard.max_marked is 2"
         ),
-        "control-plane-1  -       -      node-cpu 31.5, node-mem-usage 42            not eligible",
+        (
+            "control-plane-1  -       -      node-cpu 31.5, node-mem-usage 42            "
+            f"not eligible: {CONTROL_PLANE}"
+        ),
         "worker-1         -       -      node-cpu 31.5, node-mem-usage 42",
         "worker-6         -       -      node-cpu 81 pending, node-mem-usage 42",
         "worker-7         -       -      node-cpu 31.5 (missing), node-mem-usage 42",
@@ -143,7 +149,17 @@ def test_why_of_a_marked_node():
         ),
         ("worker-6", "worker-6 is not marked: no rule fires, pending: node-cpu."),
         ("worker-1", "worker-1 is not marked: no rule fires."),
-        ("control-plane-1", "control-plane-1 is not marked: no rule fires; it is not eligible."),
+        (
+            "worker-7",
+            (
+                "worker-7 is not marked: no rule fires; nothing is known of it by "
+                "node-cpu (the query's answer does not name this node)."
+            ),
+        ),
+        (
+            "control-plane-1",
+            f"control-plane-1 is not marked: no rule fires; it is not eligible: {CONTROL_PLANE}.",
+        ),
     ],
 )
 def test_why_of_a_node_that_is_not_marked(name, headline):
@@ -181,18 +197,107 @@ def test_why_of_a_mark_that_goes_next():
     snapshot = hot_then_cool(EXAMPLE_RULES, dry_run=True)
     headline = shown(render_why, node_payload(snapshot, "a"))[0]
     assert headline.endswith("though no rule fires any more: nothing is written in a dry run.")
-    payload = node_payload(snapshot, "a") | {"dry_run": False}
-    headline = shown(render_why, payload)[0]
-    assert headline.endswith("though no rule fires any more: the mark goes with the next tick.")
+    headline = shown(render_why, node_payload(replace(snapshot, dry_run=False), "a"))[0]
+    assert headline.endswith("though no rule fires any more: the next tick writes it.")
 
 
 def test_why_of_a_node_that_was_never_sampled():
     scene = Scene(EXAMPLE_RULES, [Node("a")])
     snapshot = scene.tick(NOON, node_cpu={}, node_mem_usage="refused")
+    assert shown(render_why, node_payload(snapshot, "a"))[0] == (
+        "a is not marked: nothing is known of it by node-cpu (the query's answer does not name "
+        "this node), node-mem-usage (the query failed)."
+    )
+    assert shown(render_nodes, nodes_payload(snapshot))[2].endswith("  nothing is known")
     assert shown(render_why, node_payload(snapshot, "a"))[2:] == [
         "node-cpu        inactive  ?      > 80       <= 70      0s     missing; never seen",
         "node-mem-usage  inactive  ?      > 85       <= 85      0s     failed; never seen",
     ]
+
+
+def test_bound_pods_that_are_counted_are_not_taken_for_knowledge_of_a_node():
+    guard = {"bind_burst": {"pods": 9}}
+    scene = Scene(EXAMPLE_RULES | {"guard": guard}, [Node("a")])
+    snapshot = scene.tick(NOON, node_cpu={}, node_mem_usage={}, bind_burst={"a": 0.0})
+    assert (
+        "is not marked: nothing is known of it by node-cpu and node-mem-usage ("
+        in (shown(render_why, node_payload(snapshot, "a"))[0])
+    )
+
+
+def relabelled(**after):
+    """A node that is marked by one label, in the tick in which another one is configured and
+    cannot be written.
+    """
+    scene = Scene(EXAMPLE_RULES, [Node("a"), Node("b")])
+    hot = {"a": 99.0, "b": 1.0}
+    for seconds in (0, 60):
+        scene.tick(NOON + seconds, node_cpu=hot, node_mem_usage=hot)
+    scene.rule_set = parse_rules(EXAMPLE_RULES | {"mark": {"label": "example.com/load=high"}})
+    snapshot = scene.tick(NOON + 70, node_cpu=hot, node_mem_usage=hot, dry_run=True)
+    return replace(snapshot, **{"dry_run": False} | after)
+
+
+REFUSED = "may not patch nodes"
+
+
+def test_a_mark_that_no_node_carries_is_not_claimed():
+    snapshot = relabelled(failures=(f"a: {REFUSED}",))
+    answer = nodes_payload(snapshot)
+    assert (answer["type"], answer["num"], answer["node_names"]) == (
+        "Label example.com/load=high Nodes",
+        0,
+        [],
+    )
+    assert answer["nodes"][0]["marked"]
+    assert answer["nodes"][0]["carries"] == ["label status=presure"]
+    assert answer["nodes"][0]["due"] == {
+        "action": "repair",
+        "changes": [
+            "label status-",
+            "label example.com/load=high",
+            "annotation dynsched.io/pressure",
+        ],
+        "reason": "node-cpu 99 > 80, node-mem-usage 99 > 85",
+        "waits": f"the write failed: {REFUSED}",
+    }
+    assert answer["nodes"][1]["due"] is None
+    assert shown(render_nodes, answer)[0] == (
+        "0 of 2 nodes marked (label example.com/load=high), 1 only in part or by an older "
+        "configuration, at 2026-11-20T12:01:10Z"
+    )
+    assert shown(render_nodes, answer)[2].endswith(
+        f"carries label status=presure; is to be brought up to date: the write failed: {REFUSED}"
+    )
+    assert shown(render_why, node_payload(snapshot, "a"))[:2] == [
+        (
+            "a is marked (label status=presure): "
+            "node-cpu and node-mem-usage have been firing since 2026-11-20T12:01:00Z."
+        ),
+        (
+            "It is to be brought up to date (label status-, label example.com/load=high, "
+            "annotation dynsched.io/pressure; node-cpu 99 > 80, node-mem-usage 99 > 85): "
+            f"the write failed: {REFUSED}."
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("state", "waits"),
+    [
+        ({"dry_run": True}, "nothing is written in a dry run"),
+        ({"leading": False, "leader": "pod-2"}, "pod-2 leads, and has not written it yet"),
+        ({"leading": False}, "no replica leads, so nothing is written"),
+        ({"failures": ("a: 500",)}, "the write failed: 500"),
+        (
+            {"failures": ("b: 500", "c: 500")},
+            "it was not tried, because other writes failed, the first: b: 500",
+        ),
+        ({}, "the next tick writes it"),
+    ],
+)
+def test_why_a_change_waits(state, waits):
+    assert node_payload(relabelled(**state), "a")["due"]["waits"] == waits
 
 
 def test_patches_say_what_changes_and_why():

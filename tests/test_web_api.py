@@ -209,12 +209,18 @@ async def test_nodes_tells_every_rule_on_every_node(client, board):
         ],
         "conflict": None,
         "withheld": None,
+        "ineligible": None,
+        "carries": ["label status=presure"],
+        "due": None,
     }
     assert nodes["worker-4"]["conflict"] == "label status=maintenance is somebody else's"
     assert nodes["worker-5"]["withheld"] == "not marked: guard.max_marked is 2"
     assert nodes["worker-6"]["rules"][0]["state"] == "pending"
     assert nodes["worker-7"]["rules"][0]["quality"] == "missing"
     assert nodes["control-plane-1"]["eligible"] is False
+    assert nodes["control-plane-1"]["ineligible"] == (
+        "it is a control-plane node (label node-role.kubernetes.io/control-plane)"
+    )
     assert answer["taken_at"] == "2026-11-20T12:02:00Z"
     assert answer["dry_run"] is False
 
@@ -329,6 +335,7 @@ async def test_rules_tells_what_is_loaded_and_how_it_fares(client, board):
     board.publish(scene.tick(NOON, node_cpu=cpu, node_mem_usage="503: no backend"))
     answer = await get(client, "/rules")
     assert answer["mark"] == {"label": "status=presure", "taint": None}
+    assert answer["nodes"] == {"selector": "", "include_control_plane": False}
     assert answer["guard"] == {
         "max_marked": "2",
         "pool_label": None,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from dynsched.core.evaluate import Alerts, Evaluation, Observation, adopt, evaluate
-from dynsched.core.guard import Selection, is_eligible, select
+from dynsched.core.guard import Selection, is_eligible, select, why_ineligible
 from dynsched.core.match import index_nodes, match_samples
 from dynsched.core.model import (
     Alert,
@@ -22,7 +22,7 @@ from dynsched.core.model import (
     RuleHealth,
     Unmatched,
 )
-from dynsched.core.plan import Observed, observe, plan
+from dynsched.core.plan import Observed, carried, observe, plan, plan_node
 from dynsched.core.rules import Rule, RuleSet
 
 
@@ -39,9 +39,11 @@ class Decision:
 
     def replan(self, node: Node) -> NodePatch | None:
         """The patch for one node that changed since; None when nothing is due any more."""
+        return self._due(node, observe(node, self.rule_set.mark))
+
+    def _due(self, node: Node, observed: Observed) -> NodePatch | None:
         wanted = self.selection.marked if is_eligible(node, self.rule_set.nodes) else frozenset()
-        patches = plan([node], wanted, self.evaluation.verdicts, self.rule_set)
-        return patches[0] if patches else None
+        return plan_node(node, observed, wanted, self.evaluation.verdicts, self.rule_set)
 
     def views(self, nodes: Iterable[Node]) -> dict[str, NodeView]:
         """What `/nodes` tells, of nodes as they are now (after the writes)."""
@@ -54,11 +56,12 @@ class Decision:
         observed = observe(node, self.rule_set.mark)
         return NodeView(
             name=node.name,
-            eligible=is_eligible(node, self.rule_set.nodes),
-            marked=observed.marked,
+            ineligible=why_ineligible(node, self.rule_set.nodes),
+            carries=carried(observed, self.rule_set.mark),
             pressured=verdict.pressured,
             since=verdict.since,
             alerts=verdict.alerts,
+            due=self._due(node, observed),
             conflict=observed.conflict,
             withheld=self.selection.withheld.get(node.name),
         )

@@ -30,13 +30,19 @@ class Selection:
 
 def is_eligible(node: Node, rules: NodeRules) -> bool:
     """Whether a node may be marked at all."""
+    return why_ineligible(node, rules) is None
+
+
+def why_ineligible(node: Node, rules: NodeRules) -> str | None:
+    """What on a node keeps it from being marked at all, in one line; None when nothing does."""
     if node.labels.get(keys.IGNORE_LABEL) == "true":
-        return False
-    if not rules.include_control_plane and any(
-        label in node.labels for label in keys.CONTROL_PLANE_LABELS
-    ):
-        return False
-    return rules.selector.matches(node.labels)
+        return f"it has the label {keys.IGNORE_LABEL}=true"
+    if not rules.include_control_plane:
+        for label in keys.CONTROL_PLANE_LABELS:
+            if label in node.labels:
+                return f"it is a control-plane node (label {label})"
+    unmet = rules.selector.unmet(node.labels)
+    return None if unmet is None else f"nodes.selector wants {unmet}"
 
 
 def select(

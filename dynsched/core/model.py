@@ -172,19 +172,32 @@ class NodePatch:
 class NodeView:
     """One node as the last tick saw it; what `/nodes` tells.
 
-    ``marked``: the cluster shows our mark. ``pressured``: the rules say so. ``withheld``: why a
-    pressured node is not marked (the cap) or a cool one not yet released, else None.
-    ``conflict``: whose label or taint stands in our place, else None.
+    ``ineligible``: why it may not be marked at all, else None. ``carries``: the labels and taints
+    of ours that are on it, each as ``label status=presure``; an older configuration's among them.
+    ``pressured``: the rules say so. ``due``: the patch that is due on it and not written, else
+    None. ``withheld``: why a pressured node is not marked (the cap) or a cool one not yet released,
+    else None. ``conflict``: whose label or taint stands in our place, else None.
     """
 
     name: str
-    eligible: bool
-    marked: bool
+    ineligible: str | None
+    carries: tuple[str, ...]
     pressured: bool
     since: float | None
     alerts: tuple[Alert, ...]
+    due: NodePatch | None = None
     conflict: str | None = None
     withheld: str | None = None
+
+    @property
+    def eligible(self) -> bool:
+        """Whether it may be marked."""
+        return self.ineligible is None
+
+    @property
+    def marked(self) -> bool:
+        """Whether it carries our mark, a part of it, or one of an older configuration."""
+        return bool(self.carries)
 
 
 @dataclass(frozen=True, slots=True)

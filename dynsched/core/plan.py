@@ -8,7 +8,7 @@ from typing import Any
 
 from dynsched.core import keys
 from dynsched.core.evidence import Evidence, read_evidence, write_evidence
-from dynsched.core.guard import is_eligible
+from dynsched.core.guard import why_ineligible
 from dynsched.core.marks import Mark, TaintMark
 from dynsched.core.model import Action, Alert, Node, NodePatch, Verdict
 from dynsched.core.numbers import format_threshold, format_value
@@ -32,6 +32,17 @@ class Observed:
         """Whether the node carries our mark, a part of it, or one of an older configuration."""
         older = self.older.label is not None or self.older.taint is not None
         return self.has_label or self.has_taint or older
+
+
+def carried(observed: Observed, mark: Mark) -> tuple[str, ...]:
+    """What of ours is on the node, each as ``label status=presure``; of ``mark`` first."""
+    present = (
+        f"label {mark.label}" if observed.has_label else None,
+        f"taint {mark.taint}" if observed.has_taint else None,
+        f"label {observed.older.label}" if observed.older.label else None,
+        f"taint {observed.older.taint}" if observed.older.taint else None,
+    )
+    return tuple(part for part in present if part is not None)
 
 
 def observe(node: Node, mark: Mark) -> Observed:
@@ -77,18 +88,24 @@ def plan(
     anew, should its mark be gone. Planning again on the result gives nothing.
     """
     mark = rule_set.mark
-    patches = []
-    for node in nodes:
-        observed = observe(node, mark)
-        stays = node.name in wanted and (observed.marked or verdicts[node.name].pressured)
-        if stays and observed.conflict is None:
-            patch = _put(node, observed, verdicts[node.name], rule_set)
-        else:
-            verdict = verdicts.get(node.name) if is_eligible(node, rule_set.nodes) else None
-            patch = _take_back(node, observed, mark, _relief(verdict, observed))
-        if patch is not None:
-            patches.append(patch)
-    return patches
+    planned = (plan_node(node, observe(node, mark), wanted, verdicts, rule_set) for node in nodes)
+    return [patch for patch in planned if patch is not None]
+
+
+def plan_node(
+    node: Node,
+    observed: Observed,
+    wanted: Collection[str],
+    verdicts: Mapping[str, Verdict],
+    rule_set: RuleSet,
+) -> NodePatch | None:
+    """As ``plan``, for one node that was observed already; None when nothing is due on it."""
+    stays = node.name in wanted and (observed.marked or verdicts[node.name].pressured)
+    if stays and observed.conflict is None:
+        return _put(node, observed, verdicts[node.name], rule_set)
+    ineligible = why_ineligible(node, rule_set.nodes)
+    reason = _relief(verdicts.get(node.name), observed, ineligible)
+    return _take_back(node, observed, rule_set.mark, reason)
 
 
 def plan_prune(nodes: Iterable[Node], mark: Mark) -> list[NodePatch]:
@@ -156,11 +173,13 @@ def _reason(rule: Rule, alert: Alert) -> str:
     return f"{rule.name} was {over}, is {value}"
 
 
-def _relief(verdict: Verdict | None, observed: Observed) -> str:
+def _relief(verdict: Verdict | None, observed: Observed, ineligible: str | None) -> str:
     if observed.conflict is not None:
         return observed.conflict
+    if ineligible is not None:
+        return f"the node is not eligible: {ineligible}"
     if verdict is None:
-        return "the node is not eligible"
+        return "nothing is known of the node"
     if verdict.pressured:
         return "another node is hotter and the number of marks is limited"
     return "no rule fires any more"

@@ -50,6 +50,14 @@ class _Requirement:
         found = self.key in labels and (self.values is None or labels[self.key] in self.values)
         return found is not self.negated
 
+    def __str__(self) -> str:
+        if self.values is None:
+            return f"!{self.key}" if self.negated else self.key
+        if len(self.values) == 1:
+            return f"{self.key}{'!=' if self.negated else '='}{next(iter(self.values))}"
+        listed = ", ".join(sorted(self.values))
+        return f"{self.key} {'notin' if self.negated else 'in'} ({listed})"
+
 
 @dataclass(frozen=True, slots=True)
 class Selector:
@@ -59,7 +67,19 @@ class Selector:
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether an object with these labels is selected."""
-        return all(requirement.matches(labels) for requirement in self.requirements)
+        return self.unmet(labels) is None
+
+    def unmet(self, labels: Mapping[str, str]) -> str | None:
+        """The first requirement that an object with these labels does not meet, as ``kubectl get
+        -l`` takes it; None when it is selected.
+        """
+        for requirement in self.requirements:
+            if not requirement.matches(labels):
+                return str(requirement)
+        return None
+
+    def __str__(self) -> str:
+        return ",".join(map(str, self.requirements))
 
 
 def parse_selector(text: str) -> Selector:

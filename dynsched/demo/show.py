@@ -138,9 +138,9 @@ def _bar(percent: float) -> str:
 
 
 def _mark(node: Mapping[str, Any], payload: Mapping[str, Any]) -> Text:
-    """The mark with its age, or why it is not what the rules say."""
+    """What the node carries with its age, or why it is not what the rules say."""
     if node["marked"]:
-        mark = payload["type"].removeprefix("Label ").removesuffix(" Nodes")
+        mark = " ".join(part.removeprefix("label ") for part in node["carries"])
         age = f" {_age(node['since'], payload['taken_at'])}" if node["since"] else ""
         return Text(f"{mark}{age}", "bold red")
     return Text(node["conflict"] or node["withheld"] or "", "yellow")

@@ -9,6 +9,7 @@ from dynsched.core.durations import format_duration
 from dynsched.core.model import Alert, Quality
 from dynsched.core.numbers import format_threshold, format_value
 from dynsched.core.rules import Rule
+from dynsched.core.wording import UNKNOWN
 
 _MOVE: Final[Mapping[str, str]] = {
     ">": "fall to {0} or below",
@@ -25,13 +26,6 @@ _PLACE: Final[Mapping[str, str]] = {
     "<=": "above {0}",
 }
 """Where a value is that does not keep the alert firing."""
-
-_UNKNOWN: Final[Mapping[Quality, str]] = {
-    Quality.MISSING: "the query's answer does not name this node",
-    Quality.STALE: "the last sample is too old",
-    Quality.INVALID: "the sample is no finite number",
-    Quality.FAILED: "the query failed",
-}
 
 
 def what_clears(
@@ -61,7 +55,7 @@ def _when_unknown(
     rule: Rule, alert: Alert, now: float, *, stale_after: float, holds_stale: bool
 ) -> str:
     good = f"{rule.name} needs a good sample {_PLACE[rule.op].format(_limit(rule))}"
-    why = f"nothing is known now: {_UNKNOWN[alert.quality]}"
+    why = f"nothing is known now: {UNKNOWN[alert.quality]}"
     if holds_stale:
         return f"{good} ({why}; on_stale: hold)"
     rest = stale_after - (now - alert.known_at)

@@ -157,7 +157,11 @@ def _of_nodes(snapshot: Snapshot) -> Iterator[Metric]:
         ({"eligible": "false"}, len(views) - eligible),
     )
     for name, text, value in (
-        ("marked_nodes", "Nodes that carry the mark.", sum(view.marked for view in views)),
+        (
+            "marked_nodes",
+            "Nodes that carry the mark, a part of it, or that of an older configuration.",
+            sum(view.marked for view in views),
+        ),
         ("pressured_nodes", "Nodes on which a rule fires.", sum(view.pressured for view in views)),
         (
             "withheld_nodes",

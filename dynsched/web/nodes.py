@@ -13,8 +13,9 @@ import msgspec
 
 from dynsched.core.evidence import format_time
 from dynsched.core.marks import Mark
-from dynsched.core.model import Alert, AlertState, NodeView, Quality, Snapshot
+from dynsched.core.model import Action, Alert, AlertState, NodeView, Quality, Snapshot
 from dynsched.core.rules import Rule, RuleSet
+from dynsched.core.wording import changes, why_unwritten
 from dynsched.web.clears import what_clears
 
 # Most alerts of a tick began at a few distinct times; formatting each anew is a third of the cost.
@@ -38,8 +39,17 @@ class RuleOnNode(msgspec.Struct, frozen=True, gc=False):
     adopted: bool
 
 
+class Due(msgspec.Struct, frozen=True, gc=False):
+    """A patch that is due on a node and not written, and why it is not: ``waits``."""
+
+    action: Action
+    changes: list[str]
+    reason: str
+    waits: str
+
+
 class NodeAnswer(msgspec.Struct, frozen=True, gc=False):
-    """One node in `/nodes`."""
+    """One node in `/nodes`. ``carries``: what of ours is on it, whatever the mark should be."""
 
     name: str
     marked: bool
@@ -49,6 +59,24 @@ class NodeAnswer(msgspec.Struct, frozen=True, gc=False):
     rules: list[RuleOnNode]
     conflict: str | None
     withheld: str | None
+    ineligible: str | None
+    carries: tuple[str, ...]
+    due: Due | None
+
+
+_Fields = tuple[
+    str,
+    bool,
+    bool,
+    bool,
+    str | None,
+    list[RuleOnNode],
+    str | None,
+    str | None,
+    str | None,
+    tuple[str, ...],
+    Due | None,
+]
 
 
 class NodeDetail(NodeAnswer, frozen=True, gc=False):
@@ -76,17 +104,22 @@ def describe_mark(mark: Mark) -> str:
     return f"Label {mark.label} Nodes" if mark.label else f"Taint {mark.taint} Nodes"
 
 
+def _main_part(mark: Mark) -> str:
+    """The part of a mark that `/nodes` names and counts, as it stands in ``carries``."""
+    return f"label {mark.label}" if mark.label else f"taint {mark.taint}"
+
+
 def encode_each(snapshot: Snapshot, views: Iterable[NodeView]) -> list[msgspec.Raw]:
     """Each node as it stands in `/nodes`."""
     rules = _by_name(snapshot.rule_set)
     encode = msgspec.json.Encoder().encode
-    now = snapshot.taken_at
-    return [msgspec.Raw(encode(NodeAnswer(*_fields(view, rules, now)))) for view in views]
+    return [msgspec.Raw(encode(NodeAnswer(*_fields(view, rules, snapshot)))) for view in views]
 
 
 def encode_nodes(snapshot: Snapshot, encoded: Sequence[msgspec.Raw]) -> bytes:
     """The body of `/nodes` around nodes that are encoded already, all or some of them."""
-    names = sorted(view.name for view in snapshot.nodes.values() if view.marked)
+    part = _main_part(snapshot.rule_set.mark)
+    names = sorted(view.name for view in snapshot.nodes.values() if part in view.carries)
     answer = NodesAnswer(
         type=describe_mark(snapshot.rule_set.mark),
         num=len(names),
@@ -116,7 +149,7 @@ def node_detail(snapshot: Snapshot, name: str) -> NodeDetail | None:
         for alert in view.alerts
     )
     return NodeDetail(
-        *_fields(view, rules, snapshot.taken_at),
+        *_fields(view, rules, snapshot),
         clears=[sentence for sentence in sentences if sentence],
         mark=str(rule_set.mark),
         taken_at=_time(snapshot.taken_at),
@@ -128,10 +161,9 @@ def _by_name(rule_set: RuleSet) -> Mapping[str, Rule]:
     return {rule.name: rule for rule in rule_set.rules}
 
 
-def _fields(
-    view: NodeView, rules: Mapping[str, Rule], now: float
-) -> tuple[str, bool, bool, bool, str | None, list[RuleOnNode], str | None, str | None]:
+def _fields(view: NodeView, rules: Mapping[str, Rule], snapshot: Snapshot) -> _Fields:
     """The fields of NodeAnswer, in its order."""
+    now = snapshot.taken_at
     return (
         view.name,
         view.marked,
@@ -141,7 +173,18 @@ def _fields(
         [_rule_on_node(rules[alert.rule], alert, now) for alert in view.alerts],
         view.conflict,
         view.withheld,
+        view.ineligible,
+        view.carries,
+        _due(view, snapshot),
     )
+
+
+def _due(view: NodeView, snapshot: Snapshot) -> Due | None:
+    patch = view.due
+    if patch is None:
+        return None
+    waits = why_unwritten(snapshot, view.name)
+    return Due(patch.action, list(changes(patch.body)), patch.reason, waits)
 
 
 def _rule_on_node(rule: Rule, alert: Alert, now: float) -> RuleOnNode:

@@ -125,6 +125,14 @@ _RULE_ON_NODE: Final = _object(
         "since": _TEXT,
     }
 )
+_DUE: Final = _object(
+    {
+        "action": {"enum": ["mark", "release", "repair"]},
+        "changes": _array(_TEXT),
+        "reason": _TEXT,
+        "waits": _TEXT,
+    }
+)
 _NODE_ANSWER: Final = _object(
     {
         "name": _TEXT,
@@ -135,6 +143,9 @@ _NODE_ANSWER: Final = _object(
         "rules": _array(_RULE_ON_NODE),
         "conflict": {"type": ["string", "null"]},
         "withheld": {"type": ["string", "null"]},
+        "ineligible": {"type": ["string", "null"]},
+        "carries": _array(_TEXT),
+        "due": _or_null(_DUE),
     }
 )
 _NODES_ANSWER: Final = _object(

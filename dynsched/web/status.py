@@ -65,6 +65,10 @@ def rules_answer(snapshot: Snapshot) -> dict[str, Any]:
             "label": str(mark.label) if mark.label else None,
             "taint": str(mark.taint) if mark.taint else None,
         },
+        "nodes": {
+            "selector": str(rule_set.nodes.selector),
+            "include_control_plane": rule_set.nodes.include_control_plane,
+        },
         "guard": {
             "max_marked": str(guard.max_marked),
             "pool_label": guard.pool_label,

@@ -324,15 +324,19 @@ def test_a_node_that_is_gone_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize(
-    ("labels", "section"),
+    ("labels", "section", "why"),
     [
-        ({"node-role.kubernetes.io/control-plane": ""}, {}),
-        ({"dynsched.io/ignore": "true"}, {}),
-        ({"pool": "web"}, {"selector": "pool=batch"}),
+        (
+            {"node-role.kubernetes.io/control-plane": ""},
+            {},
+            "it is a control-plane node (label node-role.kubernetes.io/control-plane)",
+        ),
+        ({"dynsched.io/ignore": "true"}, {}, "it has the label dynsched.io/ignore=true"),
+        ({"pool": "web"}, {"selector": "pool=batch"}, "nodes.selector wants pool=batch"),
     ],
 )
 def test_a_node_that_is_not_eligible_is_not_marked_and_loses_its_mark(
-    labels: dict[str, str], section: dict[str, str]
+    labels: dict[str, str], section: dict[str, str], why: str
 ) -> None:
     rules = unlimited(nodes=section)
     cluster = Cluster(body("n0", labels=labels))
@@ -341,10 +345,12 @@ def test_a_node_that_is_not_eligible_is_not_marked_and_loses_its_mark(
     assert decision.patches == ()
     cluster.raws["n0"]["metadata"]["labels"] |= STATUS
     (patch,) = cluster.hot(rules, "n0", at=10).patches
-    assert (patch.action, patch.reason) == (Action.RELEASE, "the node is not eligible")
+    assert patch.action is Action.RELEASE
+    assert patch.reason == f"the node is not eligible: {why}"
     assert cluster.raws["n0"]["metadata"]["labels"] == labels
     (view,) = decision.views([project(cluster.raws["n0"])]).values()
-    assert (view.eligible, view.marked, view.pressured) == (False, False, True)
+    assert (view.eligible, view.ineligible) == (False, why)
+    assert (view.marked, view.pressured) == (False, True)
 
 
 def test_nodes_that_cannot_be_marked_do_not_count_for_the_cap() -> None:

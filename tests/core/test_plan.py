@@ -467,9 +467,27 @@ def test_the_reason_of_a_mark_whose_value_is_not_known() -> None:
     [
         (LABEL_ONLY, {}, 50, "no rule fires any more"),
         (LABEL_ONLY, {}, 91, "another node is hotter and the number of marks is limited"),
-        (LABEL_ONLY, {"dynsched.io/ignore": "true"}, 91, "the node is not eligible"),
-        (LABEL_ONLY, {"node-role.kubernetes.io/master": ""}, 50, "the node is not eligible"),
-        (unlimited(nodes={"selector": "a=b"}), {}, 91, "the node is not eligible"),
+        (
+            LABEL_ONLY,
+            {"dynsched.io/ignore": "true"},
+            91,
+            "the node is not eligible: it has the label dynsched.io/ignore=true",
+        ),
+        (
+            LABEL_ONLY,
+            {"node-role.kubernetes.io/master": ""},
+            50,
+            (
+                "the node is not eligible: "
+                "it is a control-plane node (label node-role.kubernetes.io/master)"
+            ),
+        ),
+        (
+            unlimited(nodes={"selector": "a=b"}),
+            {},
+            91,
+            "the node is not eligible: nodes.selector wants a=b",
+        ),
     ],
 )
 def test_the_reasons_of_a_release(
@@ -480,9 +498,9 @@ def test_the_reasons_of_a_release(
     assert patch.reason == reason
 
 
-def test_a_node_of_which_nothing_is_known_is_released_as_not_eligible() -> None:
+def test_a_node_that_no_rule_was_evaluated_on_is_released_and_that_is_the_reason() -> None:
     (patch,) = plan([node(labels=STATUS)], (), {}, LABEL_ONLY)
-    assert patch.reason == "the node is not eligible"
+    assert patch.reason == "nothing is known of the node"
 
 
 def test_what_is_observed() -> None:

@@ -50,6 +50,20 @@ def test_meaning(text: str, expected: str) -> None:
     assert found == expected.split()
 
 
+@pytest.mark.parametrize("text", MEANING)
+def test_a_selector_as_text_means_the_same(text: str) -> None:
+    selector = parse_selector(text)
+    assert parse_selector(str(selector)) == selector
+
+
+def test_the_first_requirement_that_is_not_met_is_named() -> None:
+    selector = parse_selector("pool in (web, batch), zone notin (b), !gpu")
+    assert selector.unmet({"pool": "web", "zone": "a"}) is None
+    assert selector.unmet({"gpu": "1"}) == "pool in (batch, web)"
+    assert selector.unmet({"pool": "web", "zone": "b"}) == "zone!=b"
+    assert selector.unmet({"pool": "web", "gpu": "1"}) == "!gpu"
+
+
 def test_a_key_with_a_domain() -> None:
     selector = parse_selector("topology.kubernetes.io/zone=eu-1a,!node-role.kubernetes.io/master")
     assert selector.matches({"topology.kubernetes.io/zone": "eu-1a"})

@@ -1,0 +1,55 @@
+"""In words for a person: what a patch changes, why one that is due is not written, and why nothing
+is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from dynsched.core import keys
+from dynsched.core.model import Quality, Snapshot
+
+UNKNOWN: Final[Mapping[Quality, str]] = {
+    Quality.MISSING: "the query's answer does not name this node",
+    Quality.STALE: "the last sample is too old",
+    Quality.INVALID: "the sample is no finite number",
+    Quality.FAILED: "the query failed",
+}
+"""Why a tick knows nothing of a rule on a node; there is no entry for OK."""
+
+
+def changes(body: Mapping[str, Any]) -> Iterable[str]:
+    """A merge patch in kubectl's words: ``label status=presure`` is put, ``label status-`` is
+    removed.
+    """
+    metadata = body["metadata"]
+    for key, value in metadata.get("labels", {}).items():
+        yield f"label {key}-" if value is None else f"label {key}={value}"
+    if "spec" in body:
+        # The list holds the taints of others too; only ours are told by their key.
+        ours = [
+            f"{taint['key']}={taint.get('value', '')}:{taint['effect']}"
+            for taint in body["spec"]["taints"] or ()
+            if taint["key"].startswith(keys.ANNOTATION_PREFIX)
+        ]
+        yield f"taint {', '.join(ours)}" if ours else "taint removed"
+    for key, value in metadata.get("annotations", {}).items():
+        yield f"annotation {key}{'-' if value is None else ''}"
+
+
+def why_unwritten(snapshot: Snapshot, node: str) -> str:
+    """Why the patch that is due on a node was not written in this tick, in one line."""
+    if snapshot.dry_run:
+        return "nothing is written in a dry run"
+    if not snapshot.leading:
+        if snapshot.leader is None:
+            return "no replica leads, so nothing is written"
+        return f"{snapshot.leader} leads, and has not written it yet"
+    for failure in snapshot.failures:
+        name, _, cause = failure.partition(": ")
+        if name == node:
+            return f"the write failed: {cause}"
+    if snapshot.failures:
+        return f"it was not tried, because other writes failed, the first: {snapshot.failures[0]}"
+    return "the next tick writes it"
