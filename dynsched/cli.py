@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 import msgspec
@@ -16,14 +16,21 @@ from rich.console import Console
 from dynsched import __version__, app, flags
 from dynsched.collect_cli import collect
 from dynsched.core.durations import parse_duration
+from dynsched.core.health import why_incomplete
 from dynsched.core.model import AlertState, NodePatch
 from dynsched.demo import run_demo
+from dynsched.findings import MOST_ROWS, render_findings
 from dynsched.logs import configure_logging, last_words
 from dynsched.settings import RulesFileError, Settings, load_rules
-from dynsched.terminal import counted, render_nodes, render_patches, render_why
+from dynsched.tables import counted
+from dynsched.terminal import render_nodes, render_patches, render_why
 from dynsched.web.client import fetch
+from dynsched.web.report import pass_report
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+_EXPECTED: Final = (*app.EXPECTED_ERRORS, click.ClickException)
+"""Errors whose message says all."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -100,9 +107,9 @@ def run(*, once: bool, log_format: str, log_level: str, **given: Any) -> None:
     """
     configure_logging(log_format, log_level)
     settings = flags.settings(given)
-    with last_words(log_format, app.EXPECTED_ERRORS):
+    with last_words(log_format, _EXPECTED):
         if once:
-            _one_pass(settings, "table")
+            _one_pass(settings)
         else:
             app.run(settings)
 
@@ -112,18 +119,38 @@ def run(*, once: bool, log_format: str, log_level: str, **given: Any) -> None:
 @flags.prometheus
 @flags.rules
 @flags.output
-@flags.logging
-def plan(*, output: str, log_format: str, log_level: str, **given: Any) -> None:
+@click.option(
+    "--all",
+    "every",
+    is_flag=True,
+    help=f"Show the values of all rules on all nodes, not only the worst {MOST_ROWS}.",
+)
+@flags.quiet_logging
+def plan(*, output: str, every: bool, log_format: str, log_level: str, **given: Any) -> None:
     """One pass that writes nothing: print which nodes would be marked and released, and why.
 
+    Before that it prints the values beside their thresholds, worst first, which alerts are
+    pending, which nodes nothing is known of, and which samples found no node.
+
     The past of every rule is replayed first, so that a `for` which is over counts as over.
+    Ends with 1 when a rule could not be queried: what it would say is not in the plan then.
 
     \b
     Example:
       dynsched plan --prom http://localhost:9090 -r rules.yaml
     """
     configure_logging(log_format, log_level)
-    _one_pass(flags.settings({**given, "dry_run": True}), output)
+    settings = flags.settings({**given, "dry_run": True})
+    with last_words(log_format, _EXPECTED):
+        snapshot = app.run_once(settings)
+        report, errors = pass_report(snapshot), why_incomplete(snapshot)
+        if output == "json":
+            click.echo(msgspec.json.format(report, indent=2))
+        else:
+            if any(rule.ok for rule in snapshot.rules):  # who knows nothing says nothing
+                render_findings(json.loads(report), Console(), every=every)
+            _print_changes(snapshot.planned, errors)
+        _fail_if("\n".join(errors))
 
 
 @cli.command()
@@ -234,24 +261,28 @@ def prune(
         age = parse_duration(if_lease_older_than) if if_lease_older_than else None
     except ValueError as error:
         raise click.UsageError(f"--if-lease-older-than: {error}") from None
-    written = app.prune(app.Prune(kubeconfig, rules, dry_run, age, lease_namespace))
-    _print_patches(written.applied, output)
-    _fail_if("\n".join(written.failures))
+    with last_words(log_format, _EXPECTED):
+        written = app.prune(app.Prune(kubeconfig, rules, dry_run, age, lease_namespace))
+        _print_patches(written.applied, output)
+        _fail_if("\n".join(written.failures))
 
 
-def _one_pass(settings: Settings, output: str) -> None:
+def _one_pass(settings: Settings) -> None:
     snapshot = app.run_once(settings)
     for rule in snapshot.rules:
         pending = rule.states.get(AlertState.PENDING, 0)
         if pending:
             count = f"{counted(pending, 'node')} {'is' if pending == 1 else 'are'}"
             click.echo(f"rule {rule.rule.name}: {count} pending", err=True)
-        if rule.error is not None:
-            click.echo(f"rule {rule.rule.name}: {rule.error}", err=True)
-    patches = snapshot.planned if settings.dry_run else snapshot.applied
-    if patches or output == "json" or snapshot.error is None:  # who knows nothing says nothing
-        _print_patches(patches, output)
-    _fail_if(snapshot.error)
+    errors = why_incomplete(snapshot)
+    _print_changes(snapshot.planned if settings.dry_run else snapshot.applied, errors)
+    _fail_if("\n".join(errors))
+
+
+def _print_changes(patches: Sequence[NodePatch], errors: Sequence[str]) -> None:
+    """That nothing is to change can only be said when all rules were asked, and all was written."""
+    if patches or not errors:
+        render_patches(patches, Console())
 
 
 def _print(payload: Any, output: str, render: Callable[[Any, Console], None]) -> None:

@@ -150,22 +150,30 @@ lease_namespace = option(
     metavar="NAMESPACE",
     help="Where the Lease `dynsched` is. Default: the pod's namespace, else the kubeconfig's.",
 )
-logging = options(
-    option(
-        "--log-format",
-        type=click.Choice(["text", "json"]),
-        default="text",
-        show_default=True,
-        help="One line an event, for people or for programs.",
-    ),
-    option(
-        "--log-level",
-        type=click.Choice(["debug", "info", "warning", "error"]),
-        default="info",
-        show_default=True,
-        help="From which level on events are logged.",
-    ),
-)
+
+
+def _logging(level: str) -> Callable[[F], F]:
+    return options(
+        option(
+            "--log-format",
+            type=click.Choice(["text", "json"]),
+            default="text",
+            show_default=True,
+            help="One line an event, for people or for programs.",
+        ),
+        option(
+            "--log-level",
+            type=click.Choice(["debug", "info", "warning", "error"]),
+            default=level,
+            show_default=True,
+            help="From which level on events are logged.",
+        ),
+    )
+
+
+logging = _logging("info")
+quiet_logging = _logging("error")
+"""For a command whose output says all that its log would say."""
 output = click.option(
     "-o",
     "--output",

@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 from dynsched.core.decide import decide, rule_health
 from dynsched.core.durations import format_duration
+from dynsched.core.errors import PastUnknownError
 from dynsched.core.evaluate import Alerts, shift
 from dynsched.core.health import blindness
 from dynsched.core.model import Node, QueryResult, Series, Snapshot
@@ -57,10 +58,10 @@ class Cluster(NodeStorage, Protocol):
 class HistorySource(Protocol):
     """Where a rule's past comes from."""
 
-    async def history(
-        self, rule: Rule, start: float, end: float, step: float
-    ) -> Sequence[Series] | None:
-        """The rule's expression from ``start`` to ``end``, every ``step``; None: cannot be had."""
+    async def history(self, rule: Rule, start: float, end: float, step: float) -> Sequence[Series]:
+        """The rule's expression from ``start`` to ``end``, every ``step``. PastUnknownError when
+        it cannot be had.
+        """
 
 
 class Leadership(Protocol):
@@ -123,6 +124,7 @@ class Loop:
         self._offset = clock() - monotonic()
         self._alerts: Alerts = {}
         self._last_success: dict[str, float] = {}
+        self._no_past: dict[str, str] = {}
         self._ticks = 0
 
     async def run(self, stop: asyncio.Event, interval: float) -> None:
@@ -157,6 +159,11 @@ class Loop:
             return
         step = now - times[-1]
         alerts = begin(rule_set, nodes, times[0])
+        self._no_past = {
+            rule.name: f"source {rule.source} keeps none"
+            for rule in rule_set.rules
+            if rule.source not in self._histories and (rule.hold_duration or rule.keep_firing_for)
+        }
         # In parts: the whole past of 5,000 nodes would be hundreds of megabytes.
         part = max(1, MOST_POINTS // (len(nodes) * len(rule_set.rules)))
         for first in range(0, len(times), part):
@@ -166,19 +173,34 @@ class Loop:
                 partial(replay, rule_set, past, nodes, alerts, times=moments, step=step)
             )
         self._alerts = let_go(rule_set, nodes, alerts)
-        logger.info("the last %s are replayed", format_duration(round(now - times[0])))
+        if self._with_past(rule_set):
+            logger.info("the last %s are replayed", format_duration(round(now - times[0])))
+
+    def _with_past(self, rule_set: RuleSet) -> list[Rule]:
+        """The rules whose past can be had, as far as is known."""
+        return [
+            rule
+            for rule in rule_set.rules
+            if rule.source in self._histories and rule.name not in self._no_past
+        ]
 
     async def _past(
         self, rule_set: RuleSet, moments: Sequence[float], step: float
     ) -> dict[str, Sequence[Series] | None]:
-        rules = [rule for rule in rule_set.rules if rule.source in self._histories]
-        found = await asyncio.gather(
-            *(
-                self._histories[rule.source].history(rule, moments[0], moments[-1], step)
-                for rule in rules
-            )
-        )
+        # What failed for one part is not asked for the next: a source that hangs would cost its
+        # timeout for each of some hundred parts before the first tick.
+        rules = self._with_past(rule_set)
+        found = await asyncio.gather(*(self._past_of(rule, moments, step) for rule in rules))
         return {rule.name: series for rule, series in zip(rules, found, strict=True)}
+
+    async def _past_of(
+        self, rule: Rule, moments: Sequence[float], step: float
+    ) -> Sequence[Series] | None:
+        try:
+            return await self._histories[rule.source].history(rule, moments[0], moments[-1], step)
+        except PastUnknownError as error:
+            self._no_past[rule.name] = str(error)
+            return None
 
     async def tick(self, now: float | None = None) -> Snapshot:
         """One pass, evaluated at ``now`` (Unix seconds); the Snapshot that was published."""
@@ -187,6 +209,15 @@ class Loop:
         reloaded, refused = await self._look_at_the_rules()
         rule_set = self._rules_file.rule_set
         results = await self._fetch(rule_set)
+        no_past, self._no_past = self._no_past, {}
+        # Of a rule that does not answer now, that it does not is enough.
+        self._teller.past_unknown(
+            {
+                name: why
+                for name, why in no_past.items()
+                if name in results and results[name].error is None
+            }
+        )
         nodes = self._cluster.nodes()
         # In a thread: at 5,000 nodes this is some 100 ms, for which HTTP should not wait.
         decision = await asyncio.to_thread(decide, rule_set, results, nodes, self._alerts, now)
@@ -212,7 +243,11 @@ class Loop:
             rule_set=rule_set,
             nodes=await asyncio.to_thread(decision.views, nodes.values()),
             rules=tuple(
-                rule_health(rule, results[rule.name], decision, self._last_success.get(rule.name))
+                rule_health(
+                    *(rule, results[rule.name], decision),
+                    self._last_success.get(rule.name),
+                    no_past.get(rule.name),
+                )
                 for rule in rule_set.rules
             ),
             unmatched=decision.unmatched,
@@ -263,7 +298,14 @@ class Loop:
         succeeded = {name: now for name, found in results.items() if found.error is None}
         before = self._last_success.items()
         self._last_success = {name: at for name, at in before if name in results} | succeeded
-        self._teller.failing({name: found.error for name, found in results.items()})
+        # One pass has no source that counts bound pods: that is no failure to be told.
+        self._teller.failing(
+            {
+                rule.name: results[rule.name].error
+                for rule in rule_set.rules
+                if rule.source in self._sources
+            }
+        )
         return results
 
     async def _query(self, rule: Rule) -> QueryResult:

@@ -7,29 +7,19 @@ nothing cut off.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from typing import Any, Final
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dynsched.core.durations import format_duration
 from dynsched.core.model import NodePatch, Quality
 from dynsched.core.numbers import format_threshold, format_value
 from dynsched.core.rules import BIND_BURST
-from dynsched.core.wording import UNKNOWN, changes
+from dynsched.core.wording import UNKNOWN, changes, listed
+from dynsched.tables import STYLES, ago, counted, make_table, plain, sample_age, show
 
-_STYLES: Final[Mapping[str, str]] = {
-    "firing": "bold red",
-    "pending": "yellow",
-    "mark": "bold red",
-    "release": "green",
-    "repair": "yellow",
-}
 _CLEAR_OP: Final[Mapping[str, str]] = {">": "<=", ">=": "<", "<": ">=", "<=": ">"}
-_UNLIMITED: Final = 100_000
-"""Columns of a file or a pipe."""
 
 
 def render_nodes(payload: Mapping[str, Any], console: Console) -> None:
@@ -42,9 +32,9 @@ def render_nodes(payload: Mapping[str, Any], console: Console) -> None:
     if otherwise > 0:
         head += f", {otherwise} only in part or by an older configuration"
     head += f", at {payload['taken_at']}"
-    _print(console, _text(f"{head}, dry run" if payload["dry_run"] else head))
+    show(console, plain(f"{head}, dry run" if payload["dry_run"] else head))
     if count:
-        _print(console, nodes_table(payload))
+        show(console, nodes_table(payload))
 
 
 def nodes_table(payload: Mapping[str, Any]) -> Table:
@@ -53,94 +43,59 @@ def nodes_table(payload: Mapping[str, Any]) -> Table:
         payload["nodes"],
         key=lambda node: (not node["marked"], not node["pressured"], node["name"]),
     )
-    table = _table("NODE", "MARKED", "SINCE", "RULES", "NOTE")
+    table = make_table("NODE", "MARKED", "SINCE", "RULES", "NOTE")
     for node in nodes:
         table.add_row(
-            _text(node["name"]),
-            _text("yes", "bold red") if node["marked"] else _text("-"),
-            _text(_ago(node["since"], payload["taken_at"])),
+            plain(node["name"]),
+            plain("yes", "bold red") if node["marked"] else plain("-"),
+            plain(ago(node["since"], payload["taken_at"])),
             _rules_in_short(node["rules"]),
-            _text(_note(node, _named_mark(payload), dry_run=payload["dry_run"])),
+            plain(_note(node, _named_mark(payload), dry_run=payload["dry_run"])),
         )
     return table
 
 
 def render_why(payload: Mapping[str, Any], console: Console) -> None:
     """The answer of `/nodes/NAME`: why it is marked or not, each rule, and what would clear it."""
-    _print(console, _text(_verdict(payload)))
+    show(console, plain(_verdict(payload)))
     if payload["conflict"] and payload["marked"]:
-        _print(console, _text(f"In conflict: {payload['conflict']}."))
+        show(console, plain(f"In conflict: {payload['conflict']}."))
     if payload["due"] and payload["marked"] and payload["pressured"]:
-        _print(console, _text(_due(payload["due"])))
-    table = _table("RULE", "STATE", "VALUE", "THRESHOLD", "CLEARS AT", "SINCE", "SAMPLE")
+        show(console, plain(_due(payload["due"])))
+    table = make_table("RULE", "STATE", "VALUE", "THRESHOLD", "CLEARS AT", "SINCE", "SAMPLE")
     for rule in payload["rules"]:
         state = f"{rule['state']}, held" if rule["keep_firing_since"] else rule["state"]
         table.add_row(
-            _text(rule["rule"]),
-            _text(state, _STYLES.get(rule["state"], "")),
-            _text(format_value(rule["value"])),
-            _text(f"{rule['op']} {format_threshold(rule['threshold'])}"),
-            _text(f"{_CLEAR_OP[rule['op']]} {format_threshold(rule['clear_threshold'])}"),
-            _text(_ago(rule["since"], payload["taken_at"])),
-            _text(_sample(rule), "" if rule["quality"] == "ok" else "yellow"),
+            plain(rule["rule"]),
+            plain(state, STYLES.get(rule["state"], "")),
+            plain(format_value(rule["value"])),
+            plain(f"{rule['op']} {format_threshold(rule['threshold'])}"),
+            plain(f"{_CLEAR_OP[rule['op']]} {format_threshold(rule['clear_threshold'])}"),
+            plain(ago(rule["since"], payload["taken_at"])),
+            plain(sample_age(rule), "" if rule["quality"] == "ok" else "yellow"),
         )
     if payload["rules"]:
-        _print(console, table)
+        show(console, table)
     if payload["clears"]:
-        _print(console, _text("To clear:"))
+        show(console, plain("To clear:"))
         for sentence in payload["clears"]:
-            _print(console, _text(f"- {sentence}"))
+            show(console, plain(f"- {sentence}"))
 
 
 def render_patches(patches: Sequence[NodePatch], console: Console) -> None:
     """Patches that are due or done: what changes on which node, and why."""
     if not patches:
-        _print(console, _text("Nothing to change."))
+        show(console, plain("Nothing to change."))
         return
-    table = _table("ACTION", "NODE", "CHANGE", "REASON")
+    table = make_table("ACTION", "NODE", "CHANGE", "REASON")
     for patch in sorted(patches, key=lambda patch: (patch.action, patch.node)):
         table.add_row(
-            _text(patch.action.value, _STYLES[patch.action.value]),
-            _text(patch.node),
-            _text(", ".join(changes(patch.body))),
-            _text(patch.reason),
+            plain(patch.action.value, STYLES[patch.action.value]),
+            plain(patch.node),
+            plain(", ".join(changes(patch.body))),
+            plain(patch.reason),
         )
-    _print(console, table)
-
-
-def counted(number: int, noun: str) -> str:
-    """``1 node``, ``2 nodes``."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def _print(console: Console, renderable: Text | Table) -> None:
-    """Print within the terminal's width, unless that would break words; else as wide as it is."""
-    # A file has no width; rich assumes 80 columns, and would fold or cut names of nodes. Of a
-    # terminal too narrow for the words of a table the lines run over, as kubectl's do.
-    wide = Console(file=console.file, width=_UNLIMITED)
-    fits = console.is_terminal and wide.measure(renderable).minimum <= console.width
-    (console if fits else wide).print(renderable)
-
-
-def _table(*titles: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for title in titles:
-        # Where there is no room for all, the names give way last.
-        table.add_column(title, overflow="fold", no_wrap=title in ("NODE", "RULE"))
-    return table
-
-
-def _text(text: str, style: str = "") -> Text:
-    # Text, not markup: brackets in a message are brackets. Control characters could move the
-    # cursor, and some of what is shown was written by others.
-    return Text("".join(c if c.isprintable() else "?" for c in text), style=style)
-
-
-def _ago(since: str | None, now: str) -> str:
-    if since is None:
-        return "-"
-    elapsed = datetime.fromisoformat(now) - datetime.fromisoformat(since)
-    return format_duration(max(0.0, elapsed.total_seconds()))
+    show(console, table)
 
 
 def _rules_in_short(rules: Iterable[Mapping[str, Any]]) -> Text:
@@ -151,7 +106,7 @@ def _rules_in_short(rules: Iterable[Mapping[str, Any]]) -> Text:
             words.append(rule["state"])
         if rule["quality"] != "ok":
             words.append(f"({rule['quality']})")
-        parts.append(_text(" ".join(words), _STYLES.get(rule["state"], "")))
+        parts.append(plain(" ".join(words), STYLES.get(rule["state"], "")))
     return Text(", ").join(parts)
 
 
@@ -160,7 +115,7 @@ def _note(node: Mapping[str, Any], named_mark: str, *, dry_run: bool) -> str:
     if node["ineligible"]:
         notes.append(f"not eligible: {node['ineligible']}")
     if node["marked"] and named_mark not in node["carries"]:
-        notes.append(f"carries {_listed(node['carries'])}")
+        notes.append(f"carries {listed(node['carries'])}")
     if node["due"]:
         notes.append(_due_in_short(node["due"], dry_run=dry_run))
     if _is_unknown(node):
@@ -179,20 +134,12 @@ def _named_mark(payload: Mapping[str, Any]) -> str:
     return f"{kind.lower()} {mark}"
 
 
-def _sample(rule: Mapping[str, Any]) -> str:
-    age = rule["sample_age_seconds"]
-    if age is None:
-        return f"{rule['quality']}; never seen"
-    last = f"{format_duration(round(age))} ago"
-    return last if rule["quality"] == "ok" else f"{rule['quality']}; last {last}"
-
-
 def _verdict(node: Mapping[str, Any]) -> str:
     """The headline of ``why``, in one or two sentences."""
     firing = [rule["rule"] for rule in node["rules"] if rule["state"] == "firing"]
     have = "has" if len(firing) == 1 else "have"
-    fires = f"{_listed(firing)} {have} been firing since {node['since']}"
-    marked = f"{node['name']} is marked ({_listed(node['carries'])})"
+    fires = f"{listed(firing)} {have} been firing since {node['since']}"
+    marked = f"{node['name']} is marked ({listed(node['carries'])})"
     if node["marked"] and node["pressured"]:
         return f"{marked}: {fires}."
     if node["marked"]:
@@ -227,11 +174,11 @@ def _why_cool(node: Mapping[str, Any]) -> str:
     for rule in node["rules"]:
         if rule["quality"] != Quality.OK:
             unknown.setdefault(UNKNOWN[Quality(rule["quality"])], []).append(rule["rule"])
-    gaps = ", ".join(f"{_listed(rules)} ({why})" for why, rules in unknown.items())
+    gaps = ", ".join(f"{listed(rules)} ({why})" for why, rules in unknown.items())
     if _is_unknown(node):
         return f"nothing is known of it by {gaps}"
     pending = [rule["rule"] for rule in node["rules"] if rule["state"] == "pending"]
-    also = f", pending: {_listed(pending)}" if pending else ""
+    also = f", pending: {listed(pending)}" if pending else ""
     return f"no rule fires{also}" + (f"; nothing is known of it by {gaps}" if gaps else "")
 
 
@@ -246,7 +193,3 @@ def _due(due: Mapping[str, Any]) -> str:
     what = {"mark": "marked", "release": "released", "repair": "brought up to date"}[due["action"]]
     changed = ", ".join(due["changes"])
     return f"It is to be {what} ({changed}; {due['reason']}): {due['waits']}."
-
-
-def _listed(names: Sequence[str]) -> str:
-    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))

@@ -10,6 +10,7 @@ from dynsched.core import keys
 from dynsched.core.decide import Decision
 from dynsched.core.model import Action, Node, NodePatch
 from dynsched.core.rules import RuleSet
+from dynsched.core.wording import by_reason, named_rules
 
 logger = logging.getLogger(__name__)
 
@@ -49,19 +50,15 @@ def _unlike(states: Mapping[str, str], others: Mapping[str, str]) -> dict[str, s
     return {name: text for name, text in states.items() if others.get(name) != text}
 
 
-def _tell_rules(
-    states: _States, troubles: Mapping[str, str | None], trouble: str, over: str
-) -> None:
-    """Log what begins and ends. ``troubles`` by rule, None where there is none; of a rule that is
-    not in it (any more) nothing can be said.
+def _rules_update(
+    states: _States, troubles: Mapping[str, str | None]
+) -> tuple[Mapping[str, str], Sequence[str]]:
+    """(trouble that begins, by rule; the rules whose trouble is over). ``troubles`` by rule, None
+    where there is none; of a rule that is not in it (any more) nothing can be said.
     """
     present = {name: text for name, text in troubles.items() if text is not None}
     begun, _, ended = states.update(present, aloud=False)
-    for name, text in begun.items():
-        logger.warning("rule %s %s: %s", name, trouble, text)
-    for name in ended:
-        if name in troubles:
-            logger.info("rule %s %s", name, over)
+    return begun, [name for name in ended if name in troubles]
 
 
 def _place(pool: str) -> str:
@@ -126,14 +123,32 @@ class Teller:
             logger.info("%s is no longer hot as a whole", _place(pool))
 
     def failing(self, errors: Mapping[str, str | None]) -> None:
-        """A rule begins to fail, fails in another way, or answers again."""
-        _tell_rules(self._failing, errors, "cannot be queried", "answers again")
+        """Rules begin to fail, fail in another way, or answer again. An error that several rules
+        share (a wrong URL) is one line.
+        """
+        begun, ended = _rules_update(self._failing, errors)
+        for error, names in by_reason(begun).items():
+            logger.warning("%s cannot be queried: %s", named_rules(names), error)
+        if ended:
+            answer = "answers" if len(ended) == 1 else "answer"
+            logger.info("%s %s again", named_rules(ended), answer)
+
+    def past_unknown(self, errors: Mapping[str, str]) -> None:
+        """Rules that answer, but whose past could not be had at the start."""
+        for error, names in by_reason(errors).items():
+            whose = "its past" if len(names) == 1 else "their past"
+            logger.warning(
+                "%s: %s could not be had, so durations count from now: %s",
+                *(named_rules(names), whose, error),
+            )
 
     def blind(self, reasons: Mapping[str, str | None]) -> None:
         """A rule begins to know nothing of any node although its query answers, or knows again."""
-        _tell_rules(
-            self._blind, reasons, "says nothing of any node", "says something of nodes again"
-        )
+        begun, ended = _rules_update(self._blind, reasons)
+        for name, reason in begun.items():
+            logger.warning("rule %s says nothing of any node: %s", name, reason)
+        for name in ended:
+            logger.info("rule %s says something of nodes again", name)
 
     def unwritten(self, failures: Sequence[str]) -> None:
         """Writes begin to fail, fail in another way, or are taken again. Which nodes, and how many,

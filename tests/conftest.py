@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -52,6 +53,16 @@ async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
         form = EnvtestCluster(request.getfixturevalue("envtest"), tmp_path)
     async with form:
         yield form
+
+
+@pytest.fixture
+def logging_as_it_was() -> Iterator[None]:
+    """The command line sets up the logging of the whole process."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 @pytest.fixture

@@ -21,7 +21,13 @@ from typing import Any, TypeVar, cast
 from stateful_model import EVIDENCE, Answered, Beliefs, label_text, taint_text, texts_on
 from virtual_loop import VirtualLoop
 
-from dynsched.core.errors import ClusterError, ConflictError, ForbiddenError, NodeGoneError
+from dynsched.core.errors import (
+    ClusterError,
+    ConflictError,
+    ForbiddenError,
+    NodeGoneError,
+    PastUnknownError,
+)
 from dynsched.core.model import Node, NodePatch, QueryResult, Sample, Series, Snapshot
 from dynsched.core.rules import Rule, RuleSet
 from dynsched.kube.client import KubeClient
@@ -355,12 +361,10 @@ class Source:
             samples += [Sample({}, 99.0, at), Sample({"node": "who"}, 99.0, at)]
         return QueryResult(tuple(samples), warnings=("a store is away",) * (mode == "partial"))
 
-    async def history(
-        self, rule: Rule, start: float, end: float, step: float
-    ) -> Sequence[Series] | None:
+    async def history(self, rule: Rule, start: float, end: float, step: float) -> Sequence[Series]:
         await asyncio.sleep(0)
         if self._world.modes.get(rule.name) in ("failed", "raises"):
-            return None
+            raise PastUnknownError("connection refused")
         ahead = self._world.wall() - self._world.lived
         points: dict[str, list[tuple[float, float]]] = {}
         for number in range(round((end - start) / step) + 1):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 import pytest
-from snapshots import example
+from snapshots import example, many
 
 from dynsched import app, cli
 from dynsched.core.errors import ClusterError
@@ -20,7 +20,7 @@ PATCH = NodePatch("worker-3", Action.RELEASE, {"metadata": {"labels": {"status":
 
 
 @pytest.fixture
-def call(capsys):
+def call(capsys, logging_as_it_was):
     """Run the command line in this process: (exit code, stdout, stderr)."""
 
     def run(*arguments):
@@ -226,7 +226,73 @@ def test_one_rule_is_one_rule(call, tmp_path):
 def test_one_pass_says_how_many_nodes_are_pending(call, monkeypatch):
     monkeypatch.setattr(app, "run_once", lambda _: example())
 
-    assert call("plan")[2] == "rule node-cpu: 1 node is pending\n"
+    assert call("run", "--once")[2] == "rule node-cpu: 1 node is pending\n"
+
+
+def test_a_plan_shows_values_what_is_pending_and_what_would_be_written(call, monkeypatch):
+    monkeypatch.setattr(app, "run_once", lambda _: example(dry_run=True))
+
+    code, output, errors = call("plan")
+
+    assert (code, errors) == (0, "")
+    values, pending, changes = (
+        output.index(text) for text in ("91.25  > 80", "Pending: worker-6 (node-cpu)", "ACTION")
+    )
+    assert values < pending < changes
+
+
+def test_a_plan_is_bounded_unless_all_is_asked_for(call, monkeypatch):
+    monkeypatch.setattr(app, "run_once", lambda _: many(30))
+
+    assert "The worst 20 of 90 values" in call("plan")[1]
+    assert call("plan", "--all")[1].count("> 80 ") == 90
+
+
+def broken(snapshot):
+    """The same, with one rule of the two that could not be queried."""
+    rule = replace(snapshot.rules[1], error="parse error: unexpected end of input")
+    return replace(snapshot, rules=(snapshot.rules[0], rule))
+
+
+ERROR = "rule node-mem-usage could not be queried: parse error: unexpected end of input"
+
+
+@pytest.mark.parametrize("command", [("plan",), ("run", "--once"), ("run", "--once", "--dry-run")])
+def test_a_rule_that_could_not_be_queried_fails_the_pass(call, monkeypatch, command):
+    monkeypatch.setattr(app, "run_once", lambda _: broken(replace(example(), applied=())))
+
+    code, output, errors = call(*command)
+
+    assert code == 1
+    assert errors.splitlines()[-1] == f"Error: {ERROR}"
+    assert "Nothing to change" not in output
+
+
+def test_a_rule_that_could_not_be_queried_is_in_the_json(call, monkeypatch):
+    monkeypatch.setattr(app, "run_once", lambda _: broken(example(dry_run=True)))
+
+    code, output, errors = call("plan", "-o", "json")
+
+    report = json.loads(output)
+    assert (code, errors) == (1, f"Error: {ERROR}\n")
+    assert (report["ok"], report["errors"]) == (False, [ERROR])
+    assert [(rule["name"], rule["health"]) for rule in report["rules"]] == [
+        ("node-cpu", "ok"),
+        ("node-mem-usage", "err"),
+    ]
+    assert len(report["nodes"]) == 8
+
+
+@pytest.mark.parametrize("command", [("plan",), ("run", "--once"), ("prune",)])
+def test_with_a_log_in_json_a_failure_is_one_line_of_it(call, monkeypatch, command):
+    monkeypatch.setattr(app, "run_once", lambda _: replace(example(), rules=(), error="refused"))
+    monkeypatch.setattr(app, "prune", lambda _: Written(failures=["refused"]))
+
+    code, _, errors = call(*command, "--log-format", "json")
+
+    (line,) = map(json.loads, errors.splitlines())
+    assert (code, line["message"], line["level"]) == (1, "refused", "CRITICAL")
+    assert "exc_info" not in line
 
 
 def test_a_pass_that_failed_does_not_say_that_nothing_is_to_change(call, monkeypatch):

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from dynsched.core.errors import ClusterError, ConflictError, NodeGoneError
+from dynsched.core.errors import ClusterError, ConflictError, NodeGoneError, PastUnknownError
 from dynsched.core.model import Action, Node, NodePatch, QueryResult, Sample, Series
 from dynsched.core.rules import parse_rules
 from dynsched.loop import Loop
@@ -126,7 +126,7 @@ class FakeLeadership:
 
 
 class FakeHistory:
-    """Points by rule name and node; None for a rule whose past cannot be had."""
+    """Points by rule name and node; a text is why a rule's past cannot be had."""
 
     def __init__(self):
         self.points = {}
@@ -135,8 +135,8 @@ class FakeHistory:
     async def history(self, rule, start, end, step):
         self.asked.append((rule.name, start, end, step))
         found = self.points.get(rule.name, {})
-        if found is None:
-            return None
+        if isinstance(found, str):
+            raise PastUnknownError(found)
         return tuple(
             Series({"node": name}, tuple((t, v) for t, v in points if start <= t <= end))
             for name, points in found.items()
@@ -636,13 +636,67 @@ async def test_a_blind_rule_that_fails_or_goes_has_not_begun_to_see(caplog):
 async def test_without_a_past_marks_are_adopted_and_for_begins_anew():
     bench = Bench("marked", "hot", rules=HOLDING)
     bench.cluster.stored["marked"] = Node("marked", "m", "1", {"status": "presure"})
-    bench.history.points["cpu"] = None
+    bench.history.points["cpu"] = "Prometheus answered 422"
 
     await bench.loop.remember(10.0)
     snapshot = await bench.tick(cpu={"hot": 91.0})
 
     assert bench.label("marked") == "presure"
     assert snapshot.nodes["hot"].alerts[0].state == "pending"
+
+
+LOOKING_BACK = {
+    **RULES,
+    "rules": [rule | {"for": "5m"} for rule in RULES["rules"]],
+}
+
+
+async def test_what_several_rules_share_is_told_once(caplog):
+    """One wrong URL was a line a rule, and one more a rule for its past."""
+    caplog.set_level(logging.INFO, logger="dynsched")
+    bench = Bench("a", rules=LOOKING_BACK)
+    away = "Prometheus at http://p: connection refused"
+    bench.history.points = {"cpu": away, "mem": away}
+    await bench.loop.remember(10.0)
+    snapshot = await bench.tick(cpu=away, mem=away)
+    assert caplog.messages == [f"rules cpu and mem cannot be queried: {away}"]
+    assert [health.past_error for health in snapshot.rules] == [away, away]
+
+    caplog.clear()
+    snapshot = await bench.tick(cpu={"a": 1.0}, mem={"a": 1.0})
+    assert caplog.messages == ["rules cpu and mem answer again"]
+    assert [health.past_error for health in snapshot.rules] == [None, None]
+
+
+async def test_a_past_that_cannot_be_had_is_told_of_rules_that_answer(caplog):
+    caplog.set_level(logging.INFO, logger="dynsched")
+    bench = Bench("a", rules=LOOKING_BACK)
+    bench.history.points = {"cpu": "HTTP 422", "mem": {"a": [(900, 1.0)]}}
+    await bench.loop.remember(10.0)
+    await bench.tick(cpu={"a": 1.0}, mem={"a": 1.0})
+    assert caplog.messages == [
+        "the last 5m10s are replayed",
+        "rule cpu: its past could not be had, so durations count from now: HTTP 422",
+    ]
+
+
+async def test_a_past_that_cannot_be_had_is_asked_for_once(monkeypatch):
+    """At 5,000 nodes it is asked for in some hundred parts, each of which may take a timeout."""
+    monkeypatch.setattr("dynsched.loop.MOST_POINTS", 10)
+    bench = Bench("a", rules=LOOKING_BACK)
+    bench.history.points = {"cpu": "no answer in 10s", "mem": {}}
+    await bench.loop.remember(10.0)
+    asked = [name for name, *_ in bench.history.asked]
+    assert (asked.count("cpu"), asked.count("mem") > 5) == (1, True)
+
+
+async def test_a_source_without_a_past_is_told_where_a_rule_looks_back(caplog):
+    rule = {"name": "m", "source": "metrics-server", "resource": "cpu", "threshold": 1}
+    bench = Bench("a", rules={"rules": [rule | {"for": "5m"}]})
+    bench.loop._sources["metrics-server"] = bench.source
+    await bench.loop.remember(10.0)
+    snapshot = await bench.tick(m={"a": 0.0})
+    assert snapshot.rules[0].past_error == "source metrics-server keeps none"
 
 
 async def test_rules_that_do_not_look_back_ask_for_no_past():

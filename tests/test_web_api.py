@@ -92,8 +92,8 @@ async def test_status_as_json(client, board):
         "tick": {"number": 5, "at": "2026-11-20T12:02:00Z", "duration_seconds": 0.25},
         "nodes": {"total": 8, "eligible": 7, "marked": 2, "pressured": 4},
         "rules": [
-            {"rule": "node-cpu", "health": "ok", "last_error": None},
-            {"rule": "node-mem-usage", "health": "ok", "last_error": None},
+            {"rule": "node-cpu", "health": "ok", "last_error": None, "blind": None},
+            {"rule": "node-mem-usage", "health": "ok", "last_error": None, "blind": None},
         ],
         "conflicts": {
             "count": 1,
@@ -361,6 +361,8 @@ async def test_rules_tells_what_is_loaded_and_how_it_fares(client, board):
         "health": "ok",
         "last_error": None,
         "warnings": [],
+        "blind": None,
+        "past_error": None,
         "last_success": "2026-11-20T12:00:00Z",
         "query_duration_seconds": 0.02,
         "samples": 3,
@@ -372,6 +374,14 @@ async def test_rules_tells_what_is_loaded_and_how_it_fares(client, board):
     assert memory_rule["last_error"] == "503: no backend"
     assert memory_rule["last_success"] is None
     assert memory_rule["readings"]["failed"] == 2
+
+
+async def test_a_rule_that_answers_and_says_nothing_of_any_node_is_told(client, board):
+    scene = Scene(EXAMPLE_RULES, [Node("a")])
+    board.publish(scene.tick(NOON, node_cpu={"x": 1.0}, node_mem_usage={"a": 1.0}))
+    blind = ["'x': no node has this name or address", None]
+    assert [rule["blind"] for rule in (await get(client, "/rules"))["rules"]] == blind
+    assert [rule["blind"] for rule in (await get(client, "/status", **JSON))["rules"]] == blind
 
 
 async def test_rules_tells_what_the_extender_and_bind_burst_go_by(client, board):

@@ -104,6 +104,7 @@ def rule_health(
     result: QueryResult,
     decision: Decision,
     last_success: float | None,
+    past_error: str | None = None,
 ) -> RuleHealth:
     """One rule's health after a tick; ``last_success`` is when its query last answered."""
     alerts = decision.evaluation.alerts[rule.name].values()
@@ -117,6 +118,7 @@ def rule_health(
         unmatched=sum(entry.rule == rule.name for entry in decision.unmatched),
         quality=Counter(alert.quality for alert in alerts),
         states=Counter(alert.state for alert in alerts),
+        past_error=past_error,
     )
 
 

@@ -1,4 +1,4 @@
-"""What can go wrong between a decision and the cluster, as the loop needs to tell it apart.
+"""What can go wrong outside of the core, as the loop needs to tell it apart.
 
 Each message is one line for the person at the terminal: what, where, what to do.
 """
@@ -16,6 +16,10 @@ class ConflictError(ClusterError):
 
 class NodeGoneError(ClusterError):
     """404: the node was deleted between plan and apply."""
+
+
+class PastUnknownError(Exception):
+    """The past of a rule's expression cannot be had. The message names the source and the cause."""
 
 
 class ForbiddenError(ClusterError):

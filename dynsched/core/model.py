@@ -214,7 +214,8 @@ class RuleHealth:
     """One rule's last query, and how its readings on the nodes were (counts by Quality).
 
     ``error``: why the last query failed, else None. ``last_success``: when it last answered.
-    ``unmatched``: how many of its samples found no node.
+    ``unmatched``: how many of its samples found no node. ``past_error``: why its past could not be
+    had, so that its durations count from now; told in the first Snapshot after a start, else None.
     """
 
     rule: Rule
@@ -226,6 +227,7 @@ class RuleHealth:
     unmatched: int
     quality: Mapping[Quality, int]
     states: Mapping[AlertState, int]
+    past_error: str | None = None
 
     @property
     def ok(self) -> bool:

@@ -4,7 +4,7 @@ is known.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from dynsched.core import keys
@@ -17,6 +17,35 @@ UNKNOWN: Final[Mapping[Quality, str]] = {
     Quality.FAILED: "the query failed",
 }
 """Why a tick knows nothing of a rule on a node; there is no entry for OK."""
+
+
+MOST_NAMED: Final = 20
+"""So many names are in one line."""
+
+
+def listed(names: Sequence[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
+def some(names: Sequence[str]) -> str:
+    """As ``listed``, but of many only the first: ``a, b, c and 97 more``."""
+    if len(names) <= MOST_NAMED:
+        return listed(names)
+    return f"{', '.join(names[:MOST_NAMED])} and {len(names) - MOST_NAMED} more"
+
+
+def named_rules(names: Sequence[str]) -> str:
+    """``rule a``, ``rules a and b``."""
+    return f"rule{'' if len(names) == 1 else 's'} {listed(names)}"
+
+
+def by_reason(reasons: Mapping[str, str]) -> dict[str, list[str]]:
+    """Names by what is said of them: what several share (a wrong URL, say) is said once."""
+    found: dict[str, list[str]] = {}
+    for name, reason in reasons.items():
+        found.setdefault(reason, []).append(name)
+    return found
 
 
 def changes(body: Mapping[str, Any]) -> Iterable[str]:

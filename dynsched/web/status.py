@@ -6,12 +6,13 @@ rules.yaml.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from dynsched import __version__
 from dynsched.core.durations import format_duration
 from dynsched.core.evidence import format_time
+from dynsched.core.health import blindness
 from dynsched.core.model import AlertState, Quality, RuleHealth, Snapshot
 from dynsched.core.rules import BindBurst, RuleSet
 from dynsched.core.score import full_at
@@ -60,6 +61,7 @@ def rules_answer(snapshot: Snapshot) -> dict[str, Any]:
     """The body of `/rules`: what is loaded, in the keys of rules.yaml, and how it fares."""
     rule_set = snapshot.rule_set
     mark, guard = rule_set.mark, rule_set.guard
+    blind = blindness(snapshot)
     return {
         "mark": {
             "label": str(mark.label) if mark.label else None,
@@ -83,13 +85,14 @@ def rules_answer(snapshot: Snapshot) -> dict[str, Any]:
                 for name, profile in rule_set.extender.profiles.items()
             },
         },
-        "rules": [_rule(health, rule_set) for health in snapshot.rules],
+        "rules": [_rule(health, rule_set, blind) for health in snapshot.rules],
         "taken_at": format_time(snapshot.taken_at),
     }
 
 
 def _of_a_tick(snapshot: Snapshot) -> dict[str, Any]:
     views = sorted(snapshot.nodes.values(), key=lambda view: view.name)
+    blind = blindness(snapshot)
     conflicts = [
         {"node": view.name, "conflict": view.conflict}
         for view in views
@@ -115,7 +118,12 @@ def _of_a_tick(snapshot: Snapshot) -> dict[str, Any]:
             "pressured": sum(view.pressured for view in views),
         },
         "rules": [
-            {"rule": health.rule.name, "health": _health(health), "last_error": health.error}
+            {
+                "rule": health.rule.name,
+                "health": _health(health),
+                "last_error": health.error,
+                "blind": blind.get(health.rule.name),
+            }
             for health in snapshot.rules
         ],
         "conflicts": _listed(conflicts),
@@ -136,7 +144,7 @@ def _burst(burst: BindBurst | None) -> dict[str, Any] | None:
     return None if burst is None else {"pods": burst.pods, "window": format_duration(burst.window)}
 
 
-def _rule(health: RuleHealth, rule_set: RuleSet) -> dict[str, Any]:
+def _rule(health: RuleHealth, rule_set: RuleSet, blind: Mapping[str, str | None]) -> dict[str, Any]:
     rule = health.rule
     return {
         "name": rule.name,
@@ -155,6 +163,8 @@ def _rule(health: RuleHealth, rule_set: RuleSet) -> dict[str, Any]:
         "health": _health(health),
         "last_error": health.error,
         "warnings": health.warnings,
+        "blind": blind.get(rule.name),
+        "past_error": health.past_error,
         "last_success": None if health.last_success is None else format_time(health.last_success),
         "query_duration_seconds": health.duration,
         "samples": health.samples,

@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 import urllib3
 import urllib3.exceptions
 
+from dynsched.core.errors import PastUnknownError
 from dynsched.core.model import QueryResult, Series
 from dynsched.core.rules import Rule
 from dynsched.sources.prometheus.config import Credentials, PrometheusConfig
@@ -91,13 +92,12 @@ class PrometheusSource:
 
     async def history(
         self, rule: Rule, start: float, end: float, step: float
-    ) -> tuple[Series, ...] | None:
-        """``query_range`` of the rule's expression; None, and a log line why, when it failed."""
+    ) -> tuple[Series, ...]:
+        """``query_range`` of the rule's expression; PastUnknownError when it failed."""
         found = await self.query_range(rule.expr or "", start, end, step)
-        if found.error is None:
-            return found.series
-        _LOG.warning("rule %s: its past could not be had: %s", rule.name, found.error)
-        return None
+        if found.error is not None:
+            raise PastUnknownError(found.error)
+        return found.series
 
     async def close(self) -> None:
         """End what is under way (those queries come to an error) and refuse what comes after."""

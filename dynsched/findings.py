@@ -1,0 +1,161 @@
+"""What one pass found, as a table and sentences for people: `dynsched plan`.
+
+Made from its JSON (``web.report``). Nothing is left out in silence: what is not shown is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+
+from dynsched.core.numbers import format_threshold, format_value
+from dynsched.core.rules import BIND_BURST
+from dynsched.core.wording import by_reason, listed, named_rules, some
+from dynsched.tables import STYLES, ago, counted, make_table, plain, sample_age, show
+
+MOST_ROWS: Final = 20
+"""Values that are shown, unless all are asked for."""
+
+
+class _Row(NamedTuple):
+    """One rule on one node."""
+
+    node: Mapping[str, Any]
+    rule: Mapping[str, Any]
+
+    @property
+    def excess(self) -> float:
+        """How far the value is over the threshold, as a share of it; below 0 when it is not."""
+        distance = float(self.rule["value"]) - float(self.rule["threshold"])
+        upward = self.rule["op"] in (">", ">=")
+        return (distance if upward else -distance) / (abs(self.rule["threshold"]) or 1.0)
+
+
+def render_findings(report: Mapping[str, Any], console: Console, *, every: bool = False) -> None:
+    """The values, worst first, beside their thresholds: ``MOST_ROWS`` of them, or ``every`` one;
+    and below, what is pending and what is not known.
+    """
+    rows = [_Row(node, rule) for node in report["nodes"] for rule in _asked(node)]
+    known = [row for row in rows if row.rule["value"] is not None]
+    known.sort(key=lambda row: (-row.excess, row.node["name"]))
+    shown = known if every else known[:MOST_ROWS]
+    show(console, plain(_headline(report)))
+    if len(shown) < len(known):
+        text = f"The worst {len(shown)} of {len(known)} values (--all shows every one):"
+        show(console, plain(text))
+    if shown:
+        show(console, _values(report, shown))
+    for sentence in _sentences(report, rows):
+        show(console, plain(sentence))
+
+
+def _asked(node: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The rules on a node that ask somebody; bound pods are counted by a process that stays."""
+    return (rule for rule in node["rules"] if rule["rule"] != BIND_BURST)
+
+
+def _headline(report: Mapping[str, Any]) -> str:
+    rules = sum(rule["name"] != BIND_BURST for rule in report["rules"])
+    marked = sum(node["marked"] for node in report["nodes"])
+    return (
+        f"{counted(rules, 'rule')} on {counted(len(report['nodes']), 'node')}, of which {marked} "
+        f"{'is' if marked == 1 else 'are'} marked ({report['mark']}), at {report['taken_at']}"
+    )
+
+
+def _values(report: Mapping[str, Any], rows: Iterable[_Row]) -> Table:
+    table = make_table("NODE", "RULE", "VALUE", "THRESHOLD", "STATE", "SAMPLE", "NOTE")
+    for row in rows:
+        rule = row.rule
+        table.add_row(
+            plain(row.node["name"]),
+            plain(rule["rule"]),
+            plain(format_value(rule["value"])),
+            plain(f"{rule['op']} {format_threshold(rule['threshold'])}"),
+            plain(_state(report, rule), STYLES.get(rule["state"], "")),
+            plain(sample_age(rule), "" if rule["quality"] == "ok" else "yellow"),
+            plain(_note(row)),
+        )
+    return table
+
+
+def _state(report: Mapping[str, Any], rule: Mapping[str, Any]) -> str:
+    if rule["state"] == "pending":
+        lasts = next(each["for"] for each in report["rules"] if each["name"] == rule["rule"])
+        return f"pending, {ago(rule['active_since'], report['taken_at'])} of {lasts}"
+    return f"{rule['state']}, held" if rule["keep_firing_since"] else str(rule["state"])
+
+
+def _note(row: _Row) -> str:
+    """Why a node will not be marked by this, where that is so."""
+    node = row.node
+    if row.rule["state"] == "inactive":
+        return ""
+    if node["ineligible"]:
+        return f"not eligible: {node['ineligible']}"
+    return str(node["conflict"] or node["withheld"] or "")
+
+
+def _sentences(report: Mapping[str, Any], rows: Sequence[_Row]) -> Iterator[str]:
+    """What the values do not show."""
+    pending = [
+        f"{row.node['name']} ({row.rule['rule']})" for row in rows if row.rule["state"] == "pending"
+    ]
+    if pending:
+        yield f"Pending: {some(pending)}"
+    for reason, names in _by_reason_on(report, "ineligible"):
+        yield f"Not eligible: {some(names)} ({reason})"
+    for reason, names in _by_reason_on(report, "conflict"):
+        yield f"In conflict: {some(names)} ({reason})"
+    yield from _unknown(report, rows)
+    yield from _unmatched(report)
+    for rule in report["rules"]:
+        if rule["warnings"]:
+            yield f"Rule {rule['name']} is answered in part: {'; '.join(rule['warnings'])}"
+    answering = [rule for rule in report["rules"] if rule["health"] == "ok"]
+    forgotten = {rule["name"]: rule["past_error"] for rule in answering if rule["past_error"]}
+    for reason, names in by_reason(forgotten).items():
+        whose = "its past" if len(names) == 1 else "their past"
+        yield (
+            f"Of {named_rules(names)} {whose} could not be had, so durations count from now: "
+            f"{reason}"
+        )
+
+
+def _by_reason_on(report: Mapping[str, Any], key: str) -> Iterable[tuple[str, list[str]]]:
+    return by_reason({node["name"]: node[key] for node in report["nodes"] if node[key]}).items()
+
+
+def _unknown(report: Mapping[str, Any], rows: Sequence[_Row]) -> Iterator[str]:
+    """Nodes of which rules that answer know nothing now; that others do not answer is an error."""
+    answering = {rule["name"] for rule in report["rules"] if rule["health"] == "ok"}
+    blind = {rule["name"]: rule["blind"] for rule in report["rules"] if rule["blind"]}
+    for name, reason in blind.items():
+        yield f"Rule {name} says nothing of any node: {reason}"
+    seeing = [row for row in rows if row.rule["rule"] in answering - blind.keys()]
+    gaps: dict[str, list[str]] = {}
+    for row in seeing:
+        name, quality = row.rule["rule"], row.rule["quality"]
+        if quality != "ok":
+            gaps.setdefault(row.node["name"], []).append(f"{name} ({quality})")
+    seen = len({row.rule["rule"] for row in seeing})
+    dark = [name for name, found in gaps.items() if len(found) == seen]
+    if dark:
+        yield f"Nothing is known of {counted(len(dark), 'node')}: {some(dark)}"
+    partly = {name: listed(found) for name, found in gaps.items() if len(found) < seen}
+    for found, names in by_reason(partly).items():
+        yield f"Nothing is known by {found} of {counted(len(names), 'node')}: {some(names)}"
+
+
+def _unmatched(report: Mapping[str, Any]) -> Iterator[str]:
+    """Samples that found no node, by rule and reason."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for sample in report["unmatched_samples"]:
+        found.setdefault((sample["rule"], sample["reason"]), []).append(sample["value"])
+    for (rule, reason), values in found.items():
+        samples = counted(len(values), "sample")
+        labels = f" ({some(sorted(values))})" if any(values) else ""
+        yield f"Rule {rule}: no node for {samples}{labels}: {reason}"

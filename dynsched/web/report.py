@@ -1,0 +1,34 @@
+"""Snapshot -> the JSON of `dynsched plan -o json`, from which its tables are made as well. Pure."""
+
+from __future__ import annotations
+
+import msgspec
+
+from dynsched.core.evidence import format_time
+from dynsched.core.health import why_incomplete
+from dynsched.core.model import Snapshot
+from dynsched.web.nodes import encode_each
+from dynsched.web.status import rules_answer
+
+
+def pass_report(snapshot: Snapshot) -> bytes:
+    """All that one pass found, on one line of JSON: what would be written, every rule as in
+    `/rules`, every node as in `/nodes`, and every sample that found no node.
+    """
+    errors = why_incomplete(snapshot)
+    views = sorted(snapshot.nodes.values(), key=lambda view: view.name)
+    return msgspec.json.encode(
+        {
+            "ok": not errors,
+            "errors": errors,
+            "mark": str(snapshot.rule_set.mark),
+            "taken_at": format_time(snapshot.taken_at),
+            "patches": snapshot.planned,
+            "rules": rules_answer(snapshot)["rules"],
+            "nodes": encode_each(snapshot, views),
+            "unmatched_samples": [
+                {"rule": found.rule, "value": found.value, "reason": found.reason}
+                for found in snapshot.unmatched
+            ],
+        }
+    )

@@ -1,0 +1,208 @@
+"""`dynsched plan`: what one pass found, as tables and as JSON; nothing is left out in silence."""
+
+import io
+import json
+import os
+import re
+from dataclasses import replace
+
+from programs import ROOT
+from rich.console import Console
+from snapshots import EXAMPLE_RULES, NOON, Scene, example, many
+
+from dynsched.core.health import why_incomplete
+from dynsched.core.model import Node
+from dynsched.findings import MOST_ROWS, render_findings
+from dynsched.terminal import render_patches
+from dynsched.web.nodes import encode_each
+from dynsched.web.report import pass_report
+from dynsched.web.status import rules_answer
+
+PAGE = ROOT / "docs/plan.md"
+PLAN = re.compile(r"(<!-- plan -->\n```console\n).*?(```\n<!-- end of plan -->)", re.DOTALL)
+AFTER = " " * 17
+CONTROL_PLANE = "it is a control-plane node (label node-role.kubernetes.io/control-plane)"
+NO_RESULT = "its query has no result; does its metric exist?"
+
+
+def shown(snapshot, **options):
+    out = io.StringIO()
+    render_findings(json.loads(pass_report(snapshot)), Console(file=out), **options)
+    return [line.rstrip() for line in out.getvalue().splitlines()]
+
+
+def test_values_beside_thresholds_worst_first_and_what_they_do_not_show():
+    lines = shown(example(dry_run=True))
+    assert lines[:8] == [
+        "2 rules on 8 nodes, of which 0 are marked (label status=presure), at 2026-11-20T12:02:00Z",
+        f"NODE             RULE            VALUE  THRESHOLD  STATE              SAMPLE{AFTER}NOTE",
+        "worker-2         node-cpu        91.25  > 80       firing             4s ago",
+        (
+            "worker-4         node-cpu        90     > 80       firing             4s ago"
+            f"{AFTER}label status=maintenance is somebody else's"
+        ),
+        "worker-5         node-cpu        83.5   > 80       firing             4s ago",
+        "worker-6         node-cpu        81     > 80       pending, 0s of 1m  4s ago",
+        (
+            "worker-3         node-cpu        66     > 80       firing, held       4s ago"
+            f"{AFTER}not marked: guard.max_marked is 2"
+        ),
+        "control-plane-1  node-mem-usage  42     > 85       inactive           4s ago",
+    ]
+    assert lines[-6:] == [
+        f"{'worker-7         node-cpu        31.5   > 80       inactive':70}missing; last 34s ago",
+        "Pending: worker-6 (node-cpu)",
+        f"Not eligible: control-plane-1 ({CONTROL_PLANE})",
+        "In conflict: worker-4 (label status=maintenance is somebody else's)",
+        "Nothing is known by node-cpu (missing) of 1 node: worker-7",
+        "Rule node-cpu: no node for 1 sample (10.0.9.9:9100): no node has this name or address",
+    ]
+
+
+def printed():
+    """The example as `plan` prints it."""
+    out = io.StringIO()
+    snapshot = example(dry_run=True)
+    render_findings(json.loads(pass_report(snapshot)), Console(file=out))
+    render_patches(snapshot.planned, Console(file=out))
+    return "".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines())
+
+
+def test_the_page_shows_what_is_printed():
+    page = PAGE.read_text()
+    command = "$ dynsched plan --prom http://localhost:9090 -r rules.yaml\n"
+    fresh = PLAN.sub(lambda found: f"{found[1]}{command}{printed()}{found[2]}", page)
+    if os.environ.get("UPDATE_DOCS"):
+        PAGE.write_text(fresh)
+        return
+    assert page == fresh, "UPDATE_DOCS=1 pytest tests/test_plan_report.py writes the page anew"
+
+
+def test_a_value_that_should_not_fall_is_the_worse_the_lower_it_is():
+    rules = {"rules": [{"name": "free", "expr": "free", "op": "<", "threshold": 100}]}
+    snapshot = Scene(rules, map(Node, "abc")).tick(NOON, free={"a": 150.0, "b": 20.0, "c": 90.0})
+    assert [line.split()[0] for line in shown(snapshot)[2:5]] == ["b", "c", "a"]
+
+
+def test_of_many_values_the_worst_are_shown_and_all_of_them_with_all():
+    snapshot = many(30)
+    lines = shown(snapshot)
+    assert lines[1] == f"The worst {MOST_ROWS} of 90 values (--all shows every one):"
+    assert len(lines) == 3 + MOST_ROWS
+    assert len(shown(snapshot, every=True)) == 2 + 90
+
+
+def test_of_many_names_some_are_shown_and_the_others_counted():
+    names = [f"n{number:02}" for number in range(30)]
+    snapshot = Scene(EXAMPLE_RULES, map(Node, names)).tick(NOON, node_cpu={}, node_mem_usage={})
+    lines = shown(replace(snapshot, rules=(), unmatched=()))
+    assert lines[0].startswith("0 rules on 30 nodes")
+    scene = Scene(EXAMPLE_RULES, map(Node, names))
+    cpu = {"n00": 1.0}
+    (dark,) = shown(scene.tick(NOON, node_cpu=cpu, node_mem_usage=cpu))[4:]
+    assert dark.startswith("Nothing is known of 29 nodes: n01, n02, ")
+    assert dark.endswith("n20 and 9 more")
+
+
+def test_nodes_that_no_rule_knows_and_rules_that_know_no_node():
+    scene = Scene(EXAMPLE_RULES, map(Node, "abc"))
+    snapshot = scene.tick(NOON, node_cpu={"a": 1.0, "x": 1.0, "y": 1.0}, node_mem_usage={})
+    assert shown(snapshot)[3:] == [
+        f"Rule node-mem-usage says nothing of any node: {NO_RESULT}",
+        "Nothing is known of 2 nodes: b and c",
+        "Rule node-cpu: no node for 2 samples (x and y): no node has this name or address",
+    ]
+
+
+def test_an_answer_in_part_and_a_past_that_is_missing_are_told():
+    snapshot = Scene(EXAMPLE_RULES, [Node("a")]).tick(
+        NOON, node_cpu={"a": 1.0}, node_mem_usage={"a": 1.0}
+    )
+    cpu, memory = snapshot.rules
+    rules = (replace(cpu, warnings=("a store is away",)), replace(memory, past_error="HTTP 422"))
+    assert shown(replace(snapshot, rules=rules))[-2:] == [
+        "Rule node-cpu is answered in part: a store is away",
+        "Of rule node-mem-usage its past could not be had, so durations count from now: HTTP 422",
+    ]
+
+
+def test_the_json_has_all_of_it():
+    snapshot = example(dry_run=True)
+    report = json.loads(pass_report(snapshot))
+    assert list(report) == [
+        "ok",
+        "errors",
+        "mark",
+        "taken_at",
+        "patches",
+        "rules",
+        "nodes",
+        "unmatched_samples",
+    ]
+    assert (report["ok"], report["errors"]) == (True, [])
+    assert [(patch["node"], patch["action"]) for patch in report["patches"]] == [
+        ("worker-2", "mark"),
+        ("worker-5", "mark"),
+    ]
+    assert report["patches"][0]["reason"] == "node-cpu 91.25 > 80"
+    assert report["patches"][0]["body"]["metadata"]["labels"] == {"status": "presure"}
+    assert report["rules"] == json.loads(json.dumps(rules_answer(snapshot)["rules"]))
+    views = [snapshot.nodes[name] for name in sorted(snapshot.nodes)]
+    assert report["nodes"] == [json.loads(bytes(each)) for each in encode_each(snapshot, views)]
+    assert report["unmatched_samples"] == [
+        {
+            "rule": "node-cpu",
+            "value": "10.0.9.9:9100",
+            "reason": "no node has this name or address",
+        }
+    ]
+
+
+# What a pass could not do
+
+
+def answered(**answers):
+    rules = {"rules": [{"name": name, "expr": name, "threshold": 80} for name in "abc"]}
+    return Scene(rules, [Node("n")]).tick(NOON, dry_run=True, **answers)
+
+
+def test_a_rule_that_could_not_be_queried_makes_a_pass_incomplete():
+    good = {"n": 1.0}
+    assert why_incomplete(answered(a=good, b=good, c=good)) == ()
+    partly = answered(a=good, b="parse error", c="parse error")
+    assert why_incomplete(partly) == ("rules b and c could not be queried: parse error",)
+    assert json.loads(pass_report(partly))["errors"] == list(why_incomplete(partly))
+    each = answered(a=good, b="parse error", c="timed out")
+    assert why_incomplete(each) == (
+        "rule b could not be queried: parse error",
+        "rule c could not be queried: timed out",
+    )
+
+
+def test_a_reason_that_all_rules_share_is_said_once():
+    away = "Prometheus at http://p: connection refused"
+    snapshot = replace(answered(a=away, b=away, c=away), error=f"no rule could be queried: {away}")
+    assert why_incomplete(snapshot) == (f"no rule could be queried: {away}",)
+    snapshot = replace(answered(a=away, b=away, c="403"), error=f"no rule could be queried: {away}")
+    assert why_incomplete(snapshot) == (
+        f"rules a and b could not be queried: {away}",
+        "rule c could not be queried: 403",
+    )
+
+
+def test_bound_pods_are_not_expected_of_one_pass():
+    rules = {"guard": {"bind_burst": {"pods": 9}}, "rules": [{"name": "a", "expr": "a"}]}
+    rules["rules"][0]["threshold"] = 80
+    scene = Scene(rules, [Node("n")])
+    snapshot = scene.tick(NOON, a={"n": 1.0}, bind_burst="source bound-pods is not set up")
+    assert why_incomplete(snapshot) == ()
+    assert "bind-burst" not in "\n".join(shown(snapshot))
+
+
+def test_what_is_due_and_was_not_written_makes_a_pass_incomplete():
+    snapshot = example(dry_run=True)
+    assert why_incomplete(snapshot) == ()
+    stopped = replace(snapshot, dry_run=False)
+    assert why_incomplete(stopped) == ("due and not written: worker-2 and worker-5; run it again",)
+    failed = replace(stopped, failures=("worker-2: 500",), error="1 of 2 nodes could not be ...")
+    assert why_incomplete(failed) == ("1 of 2 nodes could not be ...",)
