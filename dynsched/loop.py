@@ -18,6 +18,7 @@ from dynsched.core.errors import PastUnknownError
 from dynsched.core.evaluate import Alerts, shift
 from dynsched.core.health import blindness
 from dynsched.core.model import Node, QueryResult, Series, Snapshot
+from dynsched.core.rehearse import Rehearsal
 from dynsched.core.replay import begin, let_go, replay, replay_times
 from dynsched.core.rules import BIND_BURST, Rule, RuleSet
 from dynsched.told import EventSink, Teller
@@ -94,7 +95,7 @@ class Loop:
     """Ticks, and what is remembered from one to the next: the alerts.
 
     ``sources`` and ``histories`` by the rules' ``source``; ``publish`` is called with every tick's
-    Snapshot. ``dry_run``: decide and publish, write nothing.
+    Snapshot. ``dry_run``: decide, tell and publish as if all were written, and write nothing.
     """
 
     def __init__(
@@ -119,6 +120,7 @@ class Loop:
         self._leadership = leadership
         self._publish = publish
         self._dry_run = dry_run
+        self._rehearsal = Rehearsal()
         self._clock = clock
         self._monotonic = monotonic
         self._offset = clock() - monotonic()
@@ -219,6 +221,8 @@ class Loop:
             }
         )
         nodes = self._cluster.nodes()
+        if self._dry_run:
+            nodes = self._rehearsal.nodes(nodes)
         # In a thread: at 5,000 nodes this is some 100 ms, for which HTTP should not wait.
         decision = await asyncio.to_thread(decide, rule_set, results, nodes, self._alerts, now)
         self._alerts = decision.evaluation.alerts
@@ -234,6 +238,9 @@ class Loop:
             may_write=lambda: self._leadership.may_write,
         )
         self._teller.unwritten(written.failures)
+        if self._dry_run:
+            self._teller.rehearsed(decision.patches)
+            self._rehearsal.write(decision.patches)
         self._ticks += 1
         nodes = self._cluster.nodes()
         snapshot = Snapshot(

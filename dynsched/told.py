@@ -93,6 +93,11 @@ class Teller:
             message = f"the mark is brought up to date: {patch.reason}"
             self._events.post(node, reason=keys.REASON_REPAIRED, message=message)
 
+    def rehearsed(self, patches: Sequence[NodePatch]) -> None:
+        """What a dry run would write now, and would not have written before."""
+        for patch in patches:
+            logger.info("would %s node %s: %s", patch.action.value, patch.node, patch.reason)
+
     def conflicts(self, decision: Decision, nodes: Mapping[str, Node], *, aloud: bool) -> None:
         """Somebody else's label or taint stands in our place."""
         begun, to_post, _ = self._conflicts.update(decision.conflicts, aloud=aloud)

@@ -218,6 +218,53 @@ async def test_dry_run_decides_and_writes_nothing():
     assert bench.events.posted == []
 
 
+async def test_a_dry_run_tells_what_it_would_write_when_that_changes(caplog):
+    caplog.set_level(logging.INFO, logger="dynsched")
+    bench = Bench("a", "b", dry_run=True)
+
+    for hot in (91.0, 92.0, 93.0, 10.0, 10.0):
+        await bench.tick(cpu={"a": hot, "b": 12.0}, mem={"a": 5.0, "b": 5.0})
+
+    assert caplog.messages == [
+        "would mark node a: cpu 91 > 80",
+        "would release node a: no rule fires any more",
+    ]
+    assert [[patch.action for patch in each.planned] for each in bench.snapshots] == [
+        [Action.MARK],
+        [],
+        [],
+        [Action.RELEASE],
+        [],
+    ]
+    assert (bench.cluster.writes, bench.events.posted) == ([], [])
+
+
+async def test_a_dry_run_says_of_each_node_how_it_is_and_what_is_due():
+    bench = Bench("a", dry_run=True)
+    for _ in range(2):
+        view = (await bench.tick(cpu={"a": 91.0}, mem={"a": 5.0})).nodes["a"]
+        assert (view.marked, view.due and view.due.action) == (False, Action.MARK)
+    view = (await bench.tick(cpu={"a": 10.0}, mem={"a": 5.0})).nodes["a"]
+    assert (view.marked, view.due) == (False, None)
+
+
+async def test_a_dry_run_holds_to_the_guard_as_if_it_wrote(caplog):
+    caplog.set_level(logging.INFO, logger="dynsched.told")
+    guard = {"max_marked": 2, "max_releases": 1}
+    bench = Bench("a", "b", "c", rules={**RULES, "guard": guard}, dry_run=True)
+    await bench.tick(cpu={"a": 95.0, "b": 94.0, "c": 93.0})
+    await bench.tick(cpu={"a": 95.0, "b": 94.0, "c": 96.0})  # not hotter by a tenth
+    for _ in range(3):
+        await bench.tick(cpu=dict.fromkeys("abc", 10.0))
+    told = [text for text in caplog.messages if text.startswith("would ")]
+    assert [text.partition(":")[0] for text in told] == [
+        "would mark node a",
+        "would mark node b",
+        "would release node a",
+        "would release node b",
+    ]
+
+
 async def test_one_failed_rule_does_not_stop_the_others(caplog):
     bench = Bench("a", "b")
 

@@ -80,6 +80,15 @@ def test_ticks_patches_and_queries_are_counted(metrics):
     assert {key: found[f"dynsched_{key[0]}", key[1]] for key in expected} == expected
 
 
+def test_what_a_dry_run_would_have_sent_is_counted(metrics):
+    metrics.observe(example(dry_run=True))
+    metrics.observe(replace(example(), dry_run=False))
+    found = series(metrics)
+    assert found["dynsched_dry_run_patches_total", "action=mark"] == 2
+    assert found["dynsched_dry_run_patches_total", "action=release"] == 0
+    assert found["dynsched_patches_total", "action=mark"] == 0
+
+
 def test_counters_are_there_before_the_first_tick_and_gauges_are_not(metrics):
     names = {name for name, _ in series(metrics)}
     assert {"dynsched_ticks_total", "dynsched_patches_total", "dynsched_build_info"} <= names

@@ -240,7 +240,8 @@ class Snapshot:
     """All that one tick found and did, immutable. Every answer is made from the last of these.
 
     ``error`` is None when the tick succeeded, else one line with the reason. ``planned`` are the
-    patches that were due; ``applied`` those that the API server took; ``failures`` one line for
+    patches that were due (of a dry run: those that would not have been sent in a tick before);
+    ``applied`` those that the API server took; ``failures`` one line for
     each that it did not. ``capped``: the pools (``""``: all nodes) where ``max_marked`` binds.
     ``leading``: whether this process writes; ``leader``: who does, where that is known.
     ``rules_error``: why the rules file as it is now is refused, and older rules are at work.

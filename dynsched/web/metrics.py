@@ -62,6 +62,12 @@ class Metrics:
             ["action"],
             registry=registry,
         )
+        self._rehearsed = Counter(
+            "dynsched_dry_run_patches",
+            "Patches that a dry run would have sent, by what they would have done to the mark.",
+            ["action"],
+            registry=registry,
+        )
         self._patch_failures = Counter(
             "dynsched_patch_failures",
             "Patches that the API server did not take.",
@@ -78,6 +84,7 @@ class Metrics:
             self._ticks.labels(result)
         for action in Action:
             self._patches.labels(action.value)
+            self._rehearsed.labels(action.value)
         for result in ("success", "refused"):
             self._reloads.labels(result)
         self._gauges = _SnapshotGauges()
@@ -92,6 +99,8 @@ class Metrics:
         self._tick_duration.observe(snapshot.duration)
         for patch in snapshot.applied:
             self._patches.labels(patch.action.value).inc()
+        for patch in snapshot.planned if snapshot.dry_run else ():
+            self._rehearsed.labels(patch.action.value).inc()
         self._patch_failures.inc(len(snapshot.failures))
         self._reloads.labels("success").inc(snapshot.reloaded)
         self._reloads.labels("refused").inc(snapshot.refused)
