@@ -16,6 +16,7 @@ from typing import Final
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
+from dynsched.beside import leading, refuse_pass, refuse_prune
 from dynsched.core import keys
 from dynsched.core.errors import ClusterError
 from dynsched.core.marks import Mark, parse_label
@@ -69,7 +70,9 @@ def run(settings: Settings) -> None:
 
 
 def run_once(settings: Settings) -> Snapshot:
-    """One tick on the nodes as they are listed now, without a watch, a server or an election."""
+    """One tick on the nodes as they are listed now, without a watch or a server. Where it writes
+    and takes part in the election, it holds the Lease meanwhile; AtWorkError while another does.
+    """
     return asyncio.run(_once(settings))
 
 
@@ -77,7 +80,8 @@ def run_once(settings: Settings) -> Snapshot:
 class Prune:
     """What `dynsched prune` is told. ``rules``: the file that says what the mark is; None is the
     default mark, and what the evidence on the nodes tells. ``lease_older_than`` (seconds): prune
-    only if the Lease was not renewed for so long, or is not there.
+    only if the Lease was not renewed for so long, or is not there. Without it, ``force``: prune
+    also while somebody holds the Lease.
     """
 
     kubeconfig: Path | None = None
@@ -85,10 +89,11 @@ class Prune:
     dry_run: bool = False
     lease_older_than: float | None = None
     lease_namespace: str | None = None
+    force: bool = False
 
 
 def prune(order: Prune) -> Written:
-    """Take back all that was ever put on nodes."""
+    """Take back all that was ever put on nodes. AtWorkError while an instance is at work."""
     return asyncio.run(_prune(order))
 
 
@@ -195,10 +200,16 @@ async def _until_stopped(
 async def _once(settings: Settings) -> Snapshot:
     rules_file = RulesFile(settings.rules)
     async with contextlib.AsyncExitStack() as stack:
-        client = await stack.enter_async_context(_client(settings.kubeconfig))
+        elector = None
+        if settings.leader_elect and not settings.dry_run:
+            elector = await stack.enter_async_context(_leading(settings))
+        leadership = elector or SoleWriter()
+        client = await stack.enter_async_context(
+            _client(settings.kubeconfig, lambda: leadership.may_write)
+        )
         source = PrometheusSource(settings.prometheus)
         stack.push_async_callback(source.close)
-        events = NodeEvents(client)
+        events = NodeEvents(client, own=lambda: elector.lease if elector else None)
         stack.push_async_callback(events.close)
         cluster = await ListedCluster.load(client)
         metrics_server = await stack.enter_async_context(_metrics_server(settings, cluster.nodes))
@@ -208,7 +219,7 @@ async def _once(settings: Settings) -> Snapshot:
             histories={"prometheus": source},
             cluster=cluster,
             events=events,
-            leadership=SoleWriter(),
+            leadership=leadership,
             publish=lambda _: None,  # one pass has no readers
             dry_run=settings.dry_run,
         )
@@ -225,6 +236,10 @@ async def _prune(order: Prune) -> Written:
             if why_not is not None:
                 logger.info("nothing is pruned: %s", why_not)
                 return Written()
+        else:
+            own = client.config.namespace
+            anyway = order.force or order.dry_run
+            await refuse_prune(client.api, order.lease_namespace, own, anyway=anyway)
         cluster = await ListedCluster.load(client)
         patches = plan_prune(cluster.nodes().values(), mark)
         if order.dry_run:
@@ -235,6 +250,15 @@ async def _prune(order: Prune) -> Written:
             replan=lambda node: next(iter(plan_prune([node], mark)), None),
             told=lambda node, patch: logger.debug("%s: %s", node.name, patch.reason),
         )
+
+
+@contextlib.asynccontextmanager
+async def _leading(settings: Settings) -> AsyncIterator[Elector]:
+    """An Elector that leads while one pass lasts. AtWorkError while another holds the Lease."""
+    async with _elector(settings) as elector, _client(settings.kubeconfig) as client:
+        await refuse_pass(client.api, settings.lease_namespace, client.config.namespace)
+        async with leading(elector):
+            yield elector
 
 
 def _publish(snapshot: Snapshot, board: Board, extender: Extender) -> None:

@@ -96,7 +96,12 @@ def cli() -> None:
 @flags.lease_namespace
 @flags.tls
 @flags.bind
-@click.option("--once", is_flag=True, help="One tick, then end; no HTTP server.")
+@click.option(
+    "--once",
+    is_flag=True,
+    help="One tick, then end; no HTTP server. With --leader-elect it takes the Lease for its pass; "
+    "while another holds it, nothing is written and it ends with 1.",
+)
 @flags.logging
 def run(*, once: bool, log_format: str, log_level: str, **given: Any) -> None:
     """Watch the load and keep the marks on the nodes right, until stopped.
@@ -232,6 +237,11 @@ def why(*, node: str, server: str, output: str) -> None:
     "for a CronJob that cleans up after a controller that is gone for good.",
 )
 @flags.lease_namespace
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Prune also while a running instance holds the Lease; it puts the marks back.",
+)
 @flags.output
 @flags.logging
 def prune(
@@ -241,17 +251,21 @@ def prune(
     dry_run: bool,
     if_lease_older_than: str | None,
     lease_namespace: str | None,
+    force: bool,
     output: str,
     log_format: str,
     log_level: str,
 ) -> None:
     """Remove from all nodes everything that dynsched ever put on them, and nothing else.
 
-    Stop the running instances first: they would put the marks back.
+    Stop the running instances first: they would put the marks back. While one of them holds the
+    Lease `dynsched`, in any namespace or in --lease-namespace, nothing is removed, and it ends
+    with 1.
 
     \b
     Example:
       kubectl -n dynsched scale deployment dynsched --replicas 0
+      kubectl -n dynsched wait --for delete pod -l app.kubernetes.io/name=dynsched
       dynsched prune
     """
     configure_logging(log_format, log_level)
@@ -261,8 +275,10 @@ def prune(
         age = parse_duration(if_lease_older_than) if if_lease_older_than else None
     except ValueError as error:
         raise click.UsageError(f"--if-lease-older-than: {error}") from None
+    if age is not None and force:
+        raise click.UsageError("--force and --if-lease-older-than contradict each other")
     with last_words(log_format, _EXPECTED):
-        written = app.prune(app.Prune(kubeconfig, rules, dry_run, age, lease_namespace))
+        written = app.prune(app.Prune(kubeconfig, rules, dry_run, age, lease_namespace, force))
         _print_patches(written.applied, output)
         _fail_if("\n".join(written.failures))
 

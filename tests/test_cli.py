@@ -351,6 +351,9 @@ def test_prune_if_the_lease_is_old(call, monkeypatch):
     call("prune", "--if-lease-older-than", "1m30s", "--lease-namespace", "ops")
     assert (asked[0].lease_older_than, asked[0].lease_namespace) == (90.0, "ops")
 
+    code, _, errors = call("prune", "--force", "--if-lease-older-than", "10m")
+    assert (code, "contradict each other" in errors) == (2, True)
+
     code, _, errors = call("prune", "--if-lease-older-than", "10")
     assert code == 2
     assert "'10' is not a duration" in errors

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bench import OPEN
-from cluster import SimCluster
+from cluster import LEASES, SimCluster
 from fake_prometheus import FakePrometheus
 from operator_support import write_rules
 
 from dynsched import cli
+from dynsched.core.lease import LeaseTimes, held_by, is_released
 from dynsched.sim.nodes import make_node
 
 Ended = tuple[int, str, str]
@@ -128,3 +131,104 @@ async def test_a_prometheus_that_cannot_be_reached_is_one_line(call, prometheus)
 async def test_the_log_of_a_plan_is_there_for_who_asks(call, prometheus):
     prometheus.set(cpu={"a": 1.0}, mem={"a": 1.0})
     assert "the last 1m10s are replayed" in (await call("plan", "--log-level", "info"))[2]
+
+
+# run --once and the Lease
+
+
+def lease(age: float, **spec: Any) -> dict[str, Any]:
+    """One that another instance renewed so many seconds ago."""
+    held = held_by("pod-1", None, LeaseTimes(), time.time() - age)
+    return {"metadata": {"name": "dynsched"}, "spec": held | spec}
+
+
+async def test_beside_an_instance_that_is_at_work_one_pass_writes_nothing(
+    call, cluster, prometheus
+):
+    """It wrote without the Lease."""
+    prometheus.set(cpu={"a": 95.0}, mem={"a": 1.0})
+    _ = (await cluster.post(LEASES, lease(0))).ok
+
+    code, output, errors = await call("run", "--once")
+
+    assert (code, output) == (1, "")
+    assert errors.splitlines()[-1].startswith("Error: pod-1 holds the Lease default/dynsched, ")
+    assert "this pass writes nothing. `dynsched plan` shows what is due" in errors
+    assert await patched(cluster) == []
+    assert (await cluster.get_lease("dynsched"))["spec"]["holderIdentity"] == "pod-1"
+
+    for beside in (["run", "--once", "--dry-run"], ["plan"]):
+        assert (await call(*beside))[0] == 0
+    assert await patched(cluster) == []
+    assert (await call("run", "--once", "--no-leader-elect"))[0] == 0
+    assert await patched(cluster) == ["a"]
+
+
+async def test_one_pass_holds_the_lease_while_it_writes_and_lets_go_of_it(
+    call, cluster, prometheus
+):
+    prometheus.set(cpu={"a": 95.0}, mem={"a": 1.0})
+
+    code, output, _ = await call("run", "--once")
+
+    assert (code, "mark    a" in output) == (0, True)
+    assert is_released(await cluster.get_lease("dynsched"))
+    holders = [
+        write.body["spec"]["holderIdentity"]
+        for write in await cluster.writes("leases")
+        if write.verb in ("create", "update")
+    ]
+    assert (len(holders[0]) > 0, holders[-1]) == (True, "")
+    assert (await call("run", "--once"))[0] == 0  # the next one need not wait
+
+
+async def test_one_pass_waits_for_a_lease_that_nobody_renews_any_more(
+    call, cluster, prometheus, monkeypatch
+):
+    times = LeaseTimes(duration=1.5, renew_every=0.1, write_for=0.5, write_timeout=0.5)
+    monkeypatch.setattr("dynsched.kube.holders.LOOK_AGAIN", 0.1)
+    monkeypatch.setattr("dynsched.kube.leader.LeaseTimes", lambda: times)
+    prometheus.set(cpu={"a": 95.0}, mem={"a": 1.0})
+    _ = (await cluster.post(LEASES, lease(60, leaseDurationSeconds=1))).ok
+
+    assert (await call("run", "--once"))[0] == 0
+    assert await patched(cluster) == ["a"]
+
+
+async def test_a_lease_that_is_not_to_be_had_is_said(call, cluster, prometheus, monkeypatch):
+    monkeypatch.setattr("dynsched.kube.holders.LOOK_AGAIN", 0.1)
+    monkeypatch.setattr("dynsched.beside.TAKE_SECONDS", 0.3)
+    _ = (await cluster.post(LEASES, lease(60))).ok
+
+    code, _, errors = await call("run", "--once")
+
+    assert code == 1
+    assert "the Lease dynsched was not to be had within 0.3 s: pod-1 holds it" in errors
+
+
+async def test_one_pass_without_the_right_to_the_lease_says_which(call, cluster):
+    cluster.server.forbidden = {(verb, "leases") for verb in ("get", "list", "create")}
+
+    code, _, errors = await call("run", "--once")
+
+    assert code == 1
+    assert "may not get leases" in errors
+    assert "--no-leader-elect" in errors
+
+
+# prune
+
+
+async def test_prune_says_what_to_do_first(call, cluster):
+    _ = (await cluster.post(LEASES, lease(0))).ok
+    await cluster.create_node(make_node("e", 4, labels={"status": "presure"}))
+
+    code, output, errors = await call("prune")
+
+    assert (code, output) == (1, "")
+    assert errors.startswith("Error: pod-1 holds the Lease default/dynsched, renewed ")
+    assert "kubectl -n default scale deployment/dynsched --replicas=0" in errors
+    assert len(errors.splitlines()) == 1
+
+    assert (await call("prune", "--force"))[0] == 0
+    assert await patched(cluster) == ["e"]

@@ -1,8 +1,11 @@
-"""`dynsched prune --if-lease-older-than`: marks go when nobody is there to see to them."""
+"""`dynsched prune`: not beside an instance that is at work, and with `--if-lease-older-than` when
+nobody is there any more to see to the marks.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 import time
 from pathlib import Path
@@ -12,9 +15,10 @@ import pytest
 from cluster import LEASES, Cluster, EnvtestCluster, SimCluster
 
 from dynsched import app
+from dynsched.beside import AtWorkError
 from dynsched.core.errors import ClusterError, ForbiddenError
 from dynsched.core.lease import LeaseTimes, given_up, held_by, read_lease
-from dynsched.kube import leases
+from dynsched.kube import holders, leases
 from dynsched.sim.nodes import make_node
 
 LEASE = f"{LEASES}/dynsched"
@@ -32,6 +36,7 @@ async def cluster(cluster: Cluster) -> Cluster:
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     assert LeaseTimes().renew_every < leases.LOOK_AGAIN
     monkeypatch.setattr(leases, "LOOK_AGAIN", 1.0)
+    monkeypatch.setattr(holders, "LOOK_AGAIN", 0.5)
 
 
 async def marked(cluster: Cluster) -> bool:
@@ -144,6 +149,104 @@ async def test_an_api_server_that_fails_prunes_nothing(sim: SimCluster):
     with pytest.raises(ClusterError, match="cannot get leases dynsched: "):
         await prune(sim)
     assert await marked(sim)
+
+
+# Beside an instance that is at work
+
+
+async def plain_prune(cluster: Cluster, **more: Any) -> list[str]:
+    """The nodes from which marks were taken."""
+    order = app.Prune(cluster.kubeconfig, **more)
+    return [patch.node for patch in (await app._prune(order)).applied]
+
+
+async def test_beside_an_instance_that_is_at_work_nothing_is_pruned(cluster: Cluster):
+    """Its marks were taken, and back 5 s later."""
+    _ = (await cluster.post(LEASES, lease(0))).ok
+
+    with pytest.raises(AtWorkError) as refused:
+        await plain_prune(cluster)
+
+    assert re.fullmatch(
+        r"pod-1 holds the Lease default/dynsched, renewed \d+s ago: an instance is at work and "
+        r"puts marks back; nothing was removed\. Stop it first, for example with `kubectl -n "
+        r"default scale deployment/dynsched --replicas=0`, or use --force; where it is another "
+        r"installation's, use --lease-namespace",
+        str(refused.value),
+    )
+    assert await marked(cluster)
+    assert [write for write in await cluster.writes() if write.manager == "dynsched"] == []
+
+
+async def test_what_would_be_pruned_is_shown_beside_an_instance_too(cluster: Cluster, caplog):
+    _ = (await cluster.post(LEASES, lease(0))).ok
+    assert await plain_prune(cluster, dry_run=True) == ["a"]
+    assert "pod-1 holds the Lease default/dynsched" in caplog.text
+    assert await marked(cluster)
+
+
+async def test_by_force_it_prunes_beside_an_instance(cluster: Cluster, caplog):
+    _ = (await cluster.post(LEASES, lease(0))).ok
+    assert await plain_prune(cluster, force=True) == ["a"]
+    assert "pod-1 holds the Lease default/dynsched" in caplog.text
+    assert not await marked(cluster)
+
+
+async def test_once_the_instance_has_let_go_it_prunes_at_once(cluster: Cluster, monkeypatch):
+    monkeypatch.setattr(holders, "LOOK_AGAIN", 3600.0)  # there is nothing to look at again
+    _ = (await cluster.post(LEASES, lease(1, released=True))).ok
+    async with asyncio.timeout(30):
+        assert await plain_prune(cluster) == ["a"]
+
+
+async def test_an_instance_that_was_killed_is_seen_not_to_renew(cluster: Cluster):
+    _ = (await cluster.post(LEASES, lease(20))).ok
+    assert await plain_prune(cluster) == ["a"]
+
+
+@pytest.mark.parametrize("age", [3600, -3600], ids=["late", "early"])
+async def test_an_instance_whose_clock_is_wrong_is_at_work_all_the_same(cluster: Cluster, age):
+    _ = (await cluster.post(LEASES, lease(age))).ok
+
+    async def renew() -> None:
+        while True:
+            await asyncio.sleep(0.1)
+            _ = (await cluster.patch(LEASE, {"spec": lease(age)["spec"]})).ok
+
+    renewing = asyncio.create_task(renew())
+    with pytest.raises(AtWorkError, match="renewed just now"):
+        await plain_prune(cluster)
+    renewing.cancel()
+    assert await marked(cluster)
+
+
+async def test_an_instance_is_found_in_whatever_namespace_it_is(cluster: Cluster):
+    """A person's kubeconfig names `default`, and the instance runs in `dynsched`."""
+    await cluster.create_namespace("ops")
+    _ = (await cluster.post(LEASES.replace("/default/", "/ops/"), lease(0))).ok
+    with pytest.raises(AtWorkError, match="kubectl -n ops scale"):
+        await plain_prune(cluster)
+    with pytest.raises(AtWorkError, match=r"--force$"):
+        await plain_prune(cluster, lease_namespace="ops")
+    assert await plain_prune(cluster, lease_namespace="default") == ["a"]
+
+
+async def test_who_may_not_list_leases_looks_into_one_namespace(sim: SimCluster):
+    await sim.create_node(make_node("a", 0, labels={"status": "presure"}))
+    _ = (await sim.post(LEASES, lease(0))).ok
+    sim.server.forbidden = {("list", "leases")}
+    with pytest.raises(AtWorkError):
+        await plain_prune(sim)
+    assert await plain_prune(sim, lease_namespace="ops") == ["a"]
+
+
+async def test_who_cannot_tell_whether_an_instance_is_at_work_prunes_nothing(sim: SimCluster):
+    await sim.create_node(make_node("a", 0, labels={"status": "presure"}))
+    sim.server.forbidden = {("list", "leases"), ("get", "leases")}
+    with pytest.raises(ForbiddenError, match=r"cannot be told: may not get leases: .* --force$"):
+        await plain_prune(sim)
+    assert await marked(sim)
+    assert await plain_prune(sim, force=True) == ["a"]
 
 
 @pytest.mark.slow

@@ -1,0 +1,97 @@
+"""Single passes that write, beside an instance that may be at work: who gives way, and how."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from typing import Final
+
+from dynsched.core.errors import ClusterError, ForbiddenError
+from dynsched.core.lease import LeaseTimes
+from dynsched.kube.holders import find_holder
+from dynsched.kube.leader import Elector
+from dynsched.kube.leases import LEASE_NAME
+from dynsched.kube.transport import KubeApi
+
+logger = logging.getLogger(__name__)
+
+TAKE_SECONDS: Final = 2 * LeaseTimes().duration
+"""How long one pass waits for a Lease that nobody renews any more."""
+RELEASE_SECONDS: Final = 1.0
+"""How long letting go of it may take; else it runs out by itself."""
+POLL: Final = 0.05
+
+
+class AtWorkError(ClusterError):
+    """An instance is at work and would undo what is about to be written; nothing was written."""
+
+
+async def refuse_prune(api: KubeApi, namespace: str | None, own: str, *, anyway: bool) -> None:
+    """AtWorkError where an instance holds a Lease: it would put the marks back. ``anyway``: only a
+    line in the log. The namespaces are `find_holder`'s.
+    """
+    try:
+        holder = await find_holder(api, namespace, own)
+    except ForbiddenError as error:
+        if anyway:
+            return
+        raise ForbiddenError(
+            f"whether an instance is at work cannot be told: {error}; or, when none is, use --force"
+        ) from error
+    if holder is None:
+        return
+    found = f"{holder}: an instance is at work and puts marks back"
+    if anyway:
+        logger.warning("%s", found)
+        return
+    another = "" if namespace else "; where it is another installation's, use --lease-namespace"
+    raise AtWorkError(
+        f"{found}; nothing was removed. Stop it first, for example with `kubectl -n "
+        f"{holder.namespace} scale deployment/dynsched --replicas=0`, or use --force{another}"
+    )
+
+
+async def refuse_pass(api: KubeApi, namespace: str | None, own: str) -> None:
+    """AtWorkError where an instance holds a Lease: it writes already."""
+    try:
+        holder = await find_holder(api, namespace, own)
+    except ForbiddenError:
+        return  # the election says which right is missing
+    if holder is not None:
+        raise AtWorkError(
+            f"{holder}: an instance is at work, so this pass writes nothing. `dynsched plan` shows "
+            "what is due; --no-leader-elect writes all the same"
+        )
+
+
+@contextlib.asynccontextmanager
+async def leading(elector: Elector) -> AsyncIterator[None]:
+    """``elector`` holds the Lease inside of the block, and lets go of it at its end. One that its
+    holder left without letting go is waited for. AtWorkError when it is not to be had.
+    """
+    done = asyncio.Event()
+    election = asyncio.create_task(elector.run(done), name="the leader election")
+    try:
+        await _until_it_leads(elector)
+        yield
+    finally:
+        done.set()
+        await asyncio.wait([election], timeout=RELEASE_SECONDS)
+        election.cancel()
+        await asyncio.gather(election, return_exceptions=True)
+
+
+async def _until_it_leads(elector: Elector) -> None:
+    try:
+        async with asyncio.timeout(TAKE_SECONDS):
+            while not elector.may_write:
+                if elector.error is not None:
+                    raise ClusterError(elector.error)
+                await asyncio.sleep(POLL)
+    except TimeoutError:
+        raise AtWorkError(
+            f"the Lease {LEASE_NAME} was not to be had within {TAKE_SECONDS:g} s: "
+            f"{elector.leader or 'nobody'} holds it; nothing was written"
+        ) from None
