@@ -235,7 +235,7 @@ async def _prune(order: Prune) -> Written:
             why_not = await why_at_work(client.api, namespace, order.lease_older_than)
             if why_not is not None:
                 logger.info("nothing is pruned: %s", why_not)
-                return Written()
+                return Written(why_not=why_not)
         else:
             own = client.config.namespace
             anyway = order.force or order.dry_run

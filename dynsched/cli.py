@@ -279,7 +279,10 @@ def prune(
         raise click.UsageError("--force and --if-lease-older-than contradict each other")
     with last_words(log_format, _EXPECTED):
         written = app.prune(app.Prune(kubeconfig, rules, dry_run, age, lease_namespace, force))
-        _print_patches(written.applied, output)
+        if output == "json":
+            click.echo(msgspec.json.format(msgspec.json.encode(written.applied), indent=2))
+        elif written.why_not is None:  # what it is otherwise stands in the log
+            _print_changes(written.applied, written.failures)
         _fail_if("\n".join(written.failures))
 
 
@@ -296,7 +299,7 @@ def _one_pass(settings: Settings) -> None:
 
 
 def _print_changes(patches: Sequence[NodePatch], errors: Sequence[str]) -> None:
-    """That nothing is to change can only be said when all rules were asked, and all was written."""
+    """That nothing is to change can only be said when nothing failed."""
     if patches or not errors:
         render_patches(patches, Console())
 
@@ -306,13 +309,6 @@ def _print(payload: Any, output: str, render: Callable[[Any, Console], None]) ->
         click.echo(json.dumps(payload, indent=2, ensure_ascii=False))
     else:
         render(payload, Console())
-
-
-def _print_patches(patches: Sequence[NodePatch], output: str) -> None:
-    if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(patches), indent=2))
-    else:
-        render_patches(patches, Console())
 
 
 def _fail_if(error: str | None) -> None:

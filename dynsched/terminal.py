@@ -64,14 +64,13 @@ def render_why(payload: Mapping[str, Any], console: Console) -> None:
         show(console, plain(_due(payload["due"])))
     table = make_table("RULE", "STATE", "VALUE", "THRESHOLD", "CLEARS AT", "SINCE", "SAMPLE")
     for rule in payload["rules"]:
-        state = f"{rule['state']}, held" if rule["keep_firing_since"] else rule["state"]
         table.add_row(
             plain(rule["rule"]),
-            plain(state, STYLES.get(rule["state"], "")),
+            plain(_state(rule), STYLES.get(rule["state"], "")),
             plain(format_value(rule["value"])),
             plain(f"{rule['op']} {format_threshold(rule['threshold'])}"),
             plain(f"{_CLEAR_OP[rule['op']]} {format_threshold(rule['clear_threshold'])}"),
-            plain(ago(rule["since"], payload["taken_at"])),
+            plain("-" if _never_seen(rule) else ago(rule["since"], payload["taken_at"])),
             plain(sample_age(rule), "" if rule["quality"] == "ok" else "yellow"),
         )
     if payload["rules"]:
@@ -108,6 +107,17 @@ def _rules_in_short(rules: Iterable[Mapping[str, Any]]) -> Text:
             words.append(f"({rule['quality']})")
         parts.append(plain(" ".join(words), STYLES.get(rule["state"], "")))
     return Text(", ").join(parts)
+
+
+def _state(rule: Mapping[str, Any]) -> str:
+    if _never_seen(rule):
+        return "unknown"
+    return f"{rule['state']}, held" if rule["keep_firing_since"] else str(rule["state"])
+
+
+def _never_seen(rule: Mapping[str, Any]) -> bool:
+    """Whether a rule is inactive on a node only because it never had a sample of it."""
+    return rule["state"] == "inactive" and rule["sample_age_seconds"] is None
 
 
 def _note(node: Mapping[str, Any], named_mark: str, *, dry_run: bool) -> str:

@@ -37,10 +37,13 @@ class NodeStorage(Protocol):
 
 @dataclass(slots=True)
 class Written:
-    """What a pass came to: the patches that were taken, and a line for each that was not."""
+    """What a pass came to: the patches that were taken, and a line for each that was not.
+    ``why_not``: why nothing was looked at; None when it was.
+    """
 
     applied: list[NodePatch] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
+    why_not: str | None = None
 
 
 async def write_all(

@@ -167,7 +167,9 @@ def _check_snapshot(tick: Tick) -> None:
         return
     for name, view in snapshot.nodes.items():
         stored = tick.after[name]
-        assert view.marked is bool(marks_on(stored, tick.rule_set.mark)), name
+        carried = {text.partition(" ")[2] for text in view.carries}
+        assert carried == marks_on(stored, tick.rule_set.mark), name
+        assert view.marked is bool(carried), name
         assert view.eligible is is_eligible(stored, tick.rule_set), name
         assert (view.conflict is not None) is conflict_on(stored, tick.rule_set.mark), name
 

@@ -371,6 +371,17 @@ def test_prune_that_could_not_remove_all_fails(call, monkeypatch):
     assert errors == "Error: worker-4: forbidden\n"
 
 
+@pytest.mark.parametrize(
+    "written", [Written(failures=["a: forbidden"]), Written(why_not="the Lease was renewed 4s ago")]
+)
+def test_prune_that_removed_nothing_does_not_say_that_there_is_nothing(call, monkeypatch, written):
+    monkeypatch.setattr(app, "prune", lambda _: written)
+    assert call("prune")[1] == ""
+
+    monkeypatch.setattr(app, "prune", lambda _: Written())
+    assert call("prune")[1].strip() == "Nothing to change."
+
+
 def test_a_rules_file_in_the_working_directory_says_what_to_prune(call, monkeypatch, tmp_path):
     asked = []
     monkeypatch.setattr(app, "prune", lambda order: asked.append(order.rules) or Written())
