@@ -17,6 +17,7 @@ import urllib3.exceptions
 
 from dynsched.core.model import QueryResult, Series
 from dynsched.core.rules import Rule
+from dynsched.plumbing.proxies import ProxyError, proxy_for
 from dynsched.sources.prometheus.config import Credentials, PrometheusConfig
 from dynsched.sources.prometheus.failures import QueryFailedError, timed_out
 from dynsched.sources.prometheus.tls import TlsFiles
@@ -188,14 +189,15 @@ class PrometheusSource:
         credentials = Credentials({}, ())
         try:
             credentials = self._config.credentials()
+            url = self._config.url
             request = Request(
-                self._config.url, path, form, credentials.headers, self._tls.context()
+                url, path, form, credentials.headers, self._tls.context(), proxy_for(url)
             )
             method, answer = exchange(request, self._methods, attempt, self._clock)
             if method == "GET":
                 self._methods = ("GET",)  # the server refuses POST: not asked again
             items, warnings = parse(answer.body, answer.clocks)
-        except QueryFailedError as error:
+        except (QueryFailedError, ProxyError) as error:
             raise QueryFailedError(credentials.redact(str(error))) from None
         return items, tuple(credentials.redact(warning) for warning in warnings)
 

@@ -22,6 +22,7 @@ import urllib3
 import urllib3.exceptions
 from prometheus_api_client import PrometheusConnect
 
+from dynsched.plumbing.proxies import Proxy, through
 from dynsched.sources.prometheus.failures import (
     CONNECTING,
     READING,
@@ -140,18 +141,23 @@ def _watched(base: Any, attempt: Attempt) -> Any:
 
 
 class _Session(requests.Session):
-    """A session that never looks at a redirect.
+    """A session that takes nothing from the environment, and never looks at a redirect.
 
     Even with ``allow_redirects=False`` requests reads the whole body of a redirect at once,
     without any limit, to prepare the next request.
     """
+
+    def __init__(self, proxy: Proxy | None) -> None:
+        super().__init__()
+        self.trust_env = False  # proxies, and passwords of ~/.netrc
+        self.proxies = dict.fromkeys(("http", "https"), proxy.url) if proxy else {}
 
     def get_redirect_target(self, resp: requests.Response) -> None:  # noqa: ARG002  # requests' name
         return None
 
 
 class _Headers(requests.auth.AuthBase):
-    """Our headers, put on last: as an ``auth`` they keep a .netrc from replacing Authorization."""
+    """Our headers, put on last, so that nothing replaces them."""
 
     def __init__(self, headers: Mapping[str, str]) -> None:
         self._headers = headers
@@ -170,6 +176,7 @@ class Request:
     form: Mapping[str, str]
     headers: Mapping[str, str]
     tls: ssl.SSLContext | None
+    proxy: Proxy | None
 
 
 def exchange(
@@ -188,7 +195,7 @@ def exchange(
             words = explain_exception(
                 error, attempt.timeout, attempt.phase, tls=request.tls is not None
             )
-            raise QueryFailedError(words) from None
+            raise QueryFailedError(words + through(request.proxy)) from None
         if answer is not None:
             return method, answer
     raise AssertionError("the last method answers or fails")
@@ -205,7 +212,7 @@ def _once(
     new one follows the DNS and the Service to a living one.
     """
     attempt.phase = CONNECTING
-    with contextlib.closing(_Session()) as session:
+    with contextlib.closing(_Session(request.proxy)) as session:
         prometheus = PrometheusConnect(
             url=request.url,
             session=session,
@@ -233,11 +240,11 @@ def _once(
             attempt.phase = READING
             if response.status_code in _NO_SUCH_METHOD and not last:
                 return None
-            body = _read(response, attempt)
+            body = _read(response, attempt, request.proxy)
     return Answer(body, _clocks(response.headers, received))
 
 
-def _read(response: requests.Response, attempt: Attempt) -> bytes:
+def _read(response: requests.Response, attempt: Attempt, proxy: Proxy | None) -> bytes:
     """The body of a success; QueryFailedError for every other status."""
     status = response.status_code
     if status // 100 == _REDIRECT:
@@ -256,7 +263,8 @@ def _read(response: requests.Response, attempt: Attempt) -> bytes:
     if not succeeded:
         detail = server_error(body) or excerpt(body)
         known = "Authorization" in response.request.headers
-        raise QueryFailedError(explain_status(status, detail, authenticated=known))
+        words = explain_status(status, detail, authenticated=known, proxied=proxy is not None)
+        raise QueryFailedError(words + through(proxy))
     if size > limit:
         raise QueryFailedError(
             f"the answer is larger than {limit >> 20} MiB; aggregate it by instance or node"
