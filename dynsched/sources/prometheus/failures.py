@@ -223,7 +223,7 @@ def explain_redirect(status: int, location: str) -> str:
     )
 
 
-def excerpt(body: bytes) -> str:
+def excerpt(body: bytes | bytearray) -> str:
     """What a body that is not Prometheus's says to a person: an HTML page's title, or its text."""
     text = body[:4096].decode("utf-8", "replace").strip()
     if not text.startswith("<"):

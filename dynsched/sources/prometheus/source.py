@@ -8,13 +8,14 @@ import logging
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from pathlib import Path
 from typing import Final, TypeVar
 
 import urllib3
 import urllib3.exceptions
 
+from dynsched.core.answers import AnswerLimit, answer_limit
 from dynsched.core.model import QueryResult, Series
 from dynsched.core.rules import Rule
 from dynsched.plumbing.proxies import ProxyError, proxy_for
@@ -22,11 +23,17 @@ from dynsched.sources.prometheus.config import Credentials, PrometheusConfig
 from dynsched.sources.prometheus.failures import QueryFailedError, timed_out
 from dynsched.sources.prometheus.tls import TlsFiles
 from dynsched.sources.prometheus.transport import Attempt, Request, exchange
-from dynsched.sources.prometheus.wire import Clocks, RangeResult, parse_matrix, parse_vector
+from dynsched.sources.prometheus.wire import (
+    Allowance,
+    Clocks,
+    RangeResult,
+    parse_matrix,
+    parse_vector,
+)
 
 _LOG = logging.getLogger(__name__)
-_T = TypeVar("_T")
-_Parse = Callable[[bytes, Clocks], tuple[_T, tuple[str, ...]]]
+_T = TypeVar("_T", bound=Sized)
+_Parse = Callable[[bytearray, Clocks], tuple[_T, tuple[str, ...]]]
 # What Prometheus itself evaluates at a time (--query.max-concurrency); more would wait there.
 MAX_CONCURRENCY: Final = 20
 _STOPPING: Final = "the query was given up, because dynsched is stopping"
@@ -36,8 +43,9 @@ _CLOSING: Final = 1.0  # seconds that `close` waits for threads that were told t
 class PrometheusSource:
     """Instant and range queries against one Prometheus; satisfies ``loop.Source``.
 
-    Used from one event loop. ``clock`` gives Unix seconds. At most ``max_concurrency`` queries are
-    under way at a time; a further one waits for its turn within its own deadline.
+    Used from one event loop. ``clock`` gives Unix seconds. ``limit`` is asked at each query how
+    large its answer may be. At most ``max_concurrency`` queries are under way at a time; a further
+    one waits for its turn within its own deadline.
     """
 
     def __init__(
@@ -45,10 +53,12 @@ class PrometheusSource:
         config: PrometheusConfig,
         *,
         clock: Callable[[], float] = time.time,
+        limit: Callable[[], AnswerLimit] = lambda: answer_limit(0, 1),
         max_concurrency: int = MAX_CONCURRENCY,
     ) -> None:
         self._config = config
         self._clock = clock
+        self._limit = limit
         self._tls = TlsFiles(config)
         self._methods: tuple[str, ...] = ("POST", "GET")
         self._slots = asyncio.Semaphore(max_concurrency)
@@ -65,27 +75,30 @@ class PrometheusSource:
         """The samples of the rule's expression now, or the reason why there are none."""
         if rule.expr is None:
             return QueryResult(error=f"rule {rule.name} has no expr: Prometheus cannot answer it")
-        return await self.query_expr(rule.expr)
+        return await self.query_expr(rule.expr, rule.node_labels[-1])
 
-    async def query_expr(self, expr: str) -> QueryResult:
-        """As ``query``, for an expression that belongs to no rule."""
+    async def query_expr(self, expr: str, label: str = "instance") -> QueryResult:
+        """As ``query``, for an expression that belongs to no rule. ``label`` names the node."""
         started = time.monotonic()
+        form = {"query": expr}
         try:
-            samples, warnings = await self._ask("/api/v1/query", {"query": expr}, parse_vector)
+            samples, warnings = await self._ask("/api/v1/query", form, parse_vector, label)
         except QueryFailedError as error:
             return QueryResult(error=str(error), duration=time.monotonic() - started)
         return QueryResult(samples, warnings=warnings, duration=time.monotonic() - started)
 
-    async def query_range(self, expr: str, start: float, end: float, step: float) -> RangeResult:
+    async def query_range(
+        self, expr: str, start: float, end: float, step: float, label: str = "instance"
+    ) -> RangeResult:
         """The values of ``expr`` from ``start`` to ``end`` (Unix seconds), every ``step`` seconds.
 
         Both ends are included and are times by the server's clock, as are the points' times.
-        Never raises, as ``query``.
+        Never raises, as ``query_expr``.
         """
         started = time.monotonic()
         form = {"query": expr, "start": f"{start:.3f}", "end": f"{end:.3f}", "step": f"{step:.3f}"}
         try:
-            series, warnings = await self._ask("/api/v1/query_range", form, parse_matrix)
+            series, warnings = await self._ask("/api/v1/query_range", form, parse_matrix, label)
         except QueryFailedError as error:
             return RangeResult(error=str(error), duration=time.monotonic() - started)
         return RangeResult(series, warnings=warnings, duration=time.monotonic() - started)
@@ -94,7 +107,7 @@ class PrometheusSource:
         self, rule: Rule, start: float, end: float, step: float
     ) -> tuple[Series, ...] | None:
         """``query_range`` of the rule's expression; None, and a log line why, when it failed."""
-        found = await self.query_range(rule.expr or "", start, end, step)
+        found = await self.query_range(rule.expr or "", start, end, step, rule.node_labels[-1])
         if found.error is None:
             return found.series
         _LOG.warning("rule %s: its past could not be had: %s", rule.name, found.error)
@@ -111,13 +124,14 @@ class PrometheusSource:
                 await self._idle.wait()
 
     async def _ask(
-        self, path: str, form: Mapping[str, str], parse: _Parse[_T]
+        self, path: str, form: Mapping[str, str], parse: _Parse[_T], label: str
     ) -> tuple[_T, tuple[str, ...]]:
         """One checked request. QueryFailedError carries the whole line for a person."""
         attempt = Attempt(self._config.timeout)
+        most = Allowance(self._limit(), label)
         try:
             return await self._within_deadline(
-                attempt, lambda: self._blocking(attempt, path, form, parse)
+                attempt, lambda: self._blocking(attempt, path, form, parse, most)
             )
         except QueryFailedError as error:
             raise QueryFailedError(f"Prometheus at {self._config.url}: {error}") from None
@@ -183,7 +197,12 @@ class PrometheusSource:
         return future
 
     def _blocking(
-        self, attempt: Attempt, path: str, form: Mapping[str, str], parse: _Parse[_T]
+        self,
+        attempt: Attempt,
+        path: str,
+        form: Mapping[str, str],
+        parse: _Parse[_T],
+        most: Allowance,
     ) -> tuple[_T, tuple[str, ...]]:
         """The exchange and the parsing, on the query's thread; no secret leaves it."""
         credentials = Credentials({}, ())
@@ -191,12 +210,13 @@ class PrometheusSource:
             credentials = self._config.credentials()
             url = self._config.url
             request = Request(
-                url, path, form, credentials.headers, self._tls.context(), proxy_for(url)
+                url, path, form, credentials.headers, self._tls.context(), proxy_for(url), most
             )
             method, answer = exchange(request, self._methods, attempt, self._clock)
             if method == "GET":
                 self._methods = ("GET",)  # the server refuses POST: not asked again
             items, warnings = parse(answer.body, answer.clocks)
+            most.check(len(items), len(answer.body))
         except (QueryFailedError, ProxyError) as error:
             raise QueryFailedError(credentials.redact(str(error))) from None
         return items, tuple(credentials.redact(warning) for warning in warnings)

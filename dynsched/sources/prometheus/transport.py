@@ -34,12 +34,12 @@ from dynsched.sources.prometheus.failures import (
     explain_status,
     timed_out,
 )
-from dynsched.sources.prometheus.wire import Clocks, server_error
+from dynsched.sources.prometheus.wire import Allowance, Clocks, server_error
 
-MAX_BODY: Final = 64 * 1024 * 1024  # bytes, decompressed: some 500,000 series
 _SUCCESS, _REDIRECT = 2, 3  # a status's first digit
 _AGE: Final = re.compile(r"[0-9]{1,9}")
 _CHUNK: Final = 64 * 1024
+_SERIES: Final = b'{"metric":{'  # how each begins; within a string the quotes would be escaped
 _ERROR_BODY: Final = 64 * 1024  # of a failed request's answer; the words are at its beginning
 _NO_SUCH_METHOD: Final = (HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED)
 
@@ -48,7 +48,7 @@ _NO_SUCH_METHOD: Final = (HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMEN
 class Answer:
     """The body of a successful exchange, and when it came by both clocks."""
 
-    body: bytes
+    body: bytearray
     clocks: Clocks
 
 
@@ -169,7 +169,9 @@ class _Headers(requests.auth.AuthBase):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to ask: ``path`` under ``url``, the form, and the headers that let us in."""
+    """What to ask: ``path`` under ``url``, the form, the headers that let us in, and how much may
+    come back.
+    """
 
     url: str
     path: str
@@ -177,6 +179,7 @@ class Request:
     headers: Mapping[str, str]
     tls: ssl.SSLContext | None
     proxy: Proxy | None
+    most: Allowance
 
 
 def exchange(
@@ -240,36 +243,36 @@ def _once(
             attempt.phase = READING
             if response.status_code in _NO_SUCH_METHOD and not last:
                 return None
-            body = _read(response, attempt, request.proxy)
+            body = _read(response, attempt, request)
     return Answer(body, _clocks(response.headers, received))
 
 
-def _read(response: requests.Response, attempt: Attempt, proxy: Proxy | None) -> bytes:
+def _read(response: requests.Response, attempt: Attempt, request: Request) -> bytearray:
     """The body of a success; QueryFailedError for every other status."""
     status = response.status_code
     if status // 100 == _REDIRECT:
         raise QueryFailedError(explain_redirect(status, response.headers.get("Location", "")))
-    succeeded = status // 100 == _SUCCESS
-    limit = MAX_BODY if succeeded else _ERROR_BODY
-    chunks: list[bytes] = []
-    size = 0
+    if status // 100 == _SUCCESS:
+        body = bytearray()
+        series = 0
+        for chunk in response.iter_content(_CHUNK):
+            begun = max(0, len(body) - len(_SERIES) + 1)
+            body += chunk
+            series += body.count(_SERIES, begun)
+            request.most.check(series, len(body))
+        attempt.remaining()  # an aborted connection looks like the end of the body
+        return body
+    said = bytearray()
     for chunk in response.iter_content(_CHUNK):
-        chunks.append(chunk)
-        size += len(chunk)
-        if size > limit:
+        said += chunk
+        if len(said) > _ERROR_BODY:
             break
-    attempt.remaining()  # an aborted connection looks like the end of the body
-    body = b"".join(chunks)
-    if not succeeded:
-        detail = server_error(body) or excerpt(body)
-        known = "Authorization" in response.request.headers
-        words = explain_status(status, detail, authenticated=known, proxied=proxy is not None)
-        raise QueryFailedError(words + through(proxy))
-    if size > limit:
-        raise QueryFailedError(
-            f"the answer is larger than {limit >> 20} MiB; aggregate it by instance or node"
-        )
-    return body
+    attempt.remaining()
+    detail = server_error(said) or excerpt(said)
+    known = "Authorization" in response.request.headers
+    proxied = request.proxy is not None
+    words = explain_status(status, detail, authenticated=known, proxied=proxied)
+    raise QueryFailedError(words + through(request.proxy))
 
 
 def _clocks(headers: Mapping[str, str], received: float) -> Clocks:
