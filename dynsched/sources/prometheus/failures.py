@@ -14,7 +14,7 @@ from http import HTTPStatus
 from typing import Final
 from urllib.parse import urlsplit
 
-import requests
+import urllib3.exceptions
 
 CONNECTING: Final = "while connecting"
 WAITING: Final = "while waiting for the answer"
@@ -140,7 +140,7 @@ def _explain_link(link: BaseException, timeout: float, phase: str) -> str | None
 
 def _explain_rest(links: list[BaseException], phase: str) -> str:
     for link in links:
-        if isinstance(link, requests.exceptions.ContentDecodingError):
+        if isinstance(link, urllib3.exceptions.DecodeError):
             return "the answer's compression is damaged"
         if isinstance(link, OSError) and (refused := _TUNNEL.search(str(link))):
             return f"the proxy refused to connect to it ({one_line(refused[1])})"
