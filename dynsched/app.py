@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry
 
 from dynsched.beside import leading, refuse_pass, refuse_prune
 from dynsched.core import keys
+from dynsched.core.answers import answer_limit
 from dynsched.core.errors import ClusterError
 from dynsched.core.marks import Mark, parse_label
 from dynsched.core.model import Node, Snapshot
@@ -111,12 +112,12 @@ async def _serve(settings: Settings) -> None:
         client = await stack.enter_async_context(
             _client(settings.kubeconfig, lambda: leadership.may_write)
         )
-        source = PrometheusSource(settings.prometheus)
-        stack.push_async_callback(source.close)
         events = NodeEvents(client, own=lambda: elector.lease if elector else None)
         stack.push_async_callback(events.close)
         watch = NodeWatch(client)
         cluster = NodeCluster(client, watch)
+        source = _prometheus(settings, rules_file, cluster.nodes)
+        stack.push_async_callback(source.close)
         metrics_server = await stack.enter_async_context(_metrics_server(settings, cluster.nodes))
         board = Board(
             clock=time.monotonic,
@@ -207,11 +208,11 @@ async def _once(settings: Settings) -> Snapshot:
         client = await stack.enter_async_context(
             _client(settings.kubeconfig, lambda: leadership.may_write)
         )
-        source = PrometheusSource(settings.prometheus)
-        stack.push_async_callback(source.close)
         events = NodeEvents(client, own=lambda: elector.lease if elector else None)
         stack.push_async_callback(events.close)
         cluster = await ListedCluster.load(client)
+        source = _prometheus(settings, rules_file, cluster.nodes)
+        stack.push_async_callback(source.close)
         metrics_server = await stack.enter_async_context(_metrics_server(settings, cluster.nodes))
         loop = Loop(
             rules_file,
@@ -289,6 +290,15 @@ async def _client(
         yield client
     finally:
         await client.close()
+
+
+def _prometheus(
+    settings: Settings, rules_file: RulesFile, nodes: Callable[[], Mapping[str, Node]]
+) -> PrometheusSource:
+    return PrometheusSource(
+        settings.prometheus,
+        limit=lambda: answer_limit(len(nodes()), len(rules_file.rule_set.rules)),
+    )
 
 
 @contextlib.asynccontextmanager

@@ -13,7 +13,8 @@ import socket
 import threading
 import time
 import urllib.error
-from collections.abc import Callable
+import urllib.request
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -30,6 +31,7 @@ from dynsched.core.memory import (
     working_set_v1,
     working_set_v2,
 )
+from dynsched.plumbing.proxies import ProxyError, opener, proxy_for, through
 
 logger = logging.getLogger(__name__)
 
@@ -116,6 +118,11 @@ def push(order: Collect, memory: Memory) -> str:
     """Replace this node's group on the Pushgateway, and no other's; the label ``ip``. Raises
     CollectError.
     """
+    where = f"cannot push to {order.pushgateway}"
+    try:
+        proxy = proxy_for(order.pushgateway)
+    except ProxyError as error:
+        raise CollectError(f"{where}: {error}") from error
     try:
         ip = order.ip or _own_address(order.pushgateway)
         registry = CollectorRegistry()
@@ -130,10 +137,23 @@ def push(order: Collect, memory: Memory) -> str:
             registry=registry,
             grouping_key={"instance": order.node or ip},
             timeout=TIMEOUT,
+            handler=_send,
         )
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise CollectError(f"cannot push to {order.pushgateway}: {_why(error)}") from error
+        raise CollectError(f"{where}: {_why(error)}{through(proxy)}") from error
     return ip
+
+
+def _send(
+    url: str, method: str, timeout: float | None, headers: Sequence[tuple[str, str]], data: bytes
+) -> Callable[[], None]:
+    """What `push_to_gateway` sends by: its own handler would take proxies by Python's rules."""
+    request = urllib.request.Request(url, data, dict(headers), method=method)  # noqa: S310 (http or https: the command's flag is checked)
+
+    def send() -> None:
+        opener().open(request, timeout=timeout).close()
+
+    return send
 
 
 def _working_set_v2(root: Path) -> int:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import os
 import re
 import shutil
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -458,8 +460,8 @@ async def test_rotated_tls_files_are_taken_up(
         assert "not trusted" in str((await source.query_expr("x")).error)
         put(authority.cert, client)
         assert (await source.query_expr("x")).error is None
-        same = source._tls.context()
-        assert source._tls.context() is same
+        same = source._client.tls.context()
+        assert source._client.tls.context() is same
         put(authority.cert, authority.issue("rotated"))
         assert (await source.query_expr("x")).error is None
         ca.unlink()
@@ -492,5 +494,9 @@ async def test_a_server_that_hangs_in_the_tls_handshake(authority: Authority) ->
     with MisbehavingServer(greet=drips) as server:
         url = server.url.replace("http://", "https://")
         result = await ask(PrometheusConfig(url, timeout=0.6, ca_file=authority.cert))
+        until = time.monotonic() + 1
+        while any(thread.name == "prometheus-query" for thread in threading.enumerate()):
+            assert time.monotonic() < until, "the thread must not stay with the server"
+            await asyncio.sleep(0.01)
     assert "no answer within 0.6s (while waiting for the answer)" in str(result.error)
     assert result.duration < 1.3

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gzip
+import itertools
 import json
 import socket
 import struct
@@ -18,6 +19,7 @@ from typing import Any
 import pytest
 from misbehaving_server import GOOD, MisbehavingServer, Reply, Seen, http, sends, vector
 
+from dynsched.core.answers import AnswerLimit, answer_limit
 from dynsched.core.rules import Rule
 from dynsched.loop import Source
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
@@ -366,24 +368,127 @@ async def test_a_bad_answer_is_one_clear_error_and_harms_no_other_query(
     assert asked == (["POST", "GET"] if "405" in message else ["POST"])  # nothing is asked again
 
 
-async def test_an_answer_larger_than_the_limit_is_not_kept(
-    server: MisbehavingServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_answer_larger_than_the_limit_is_not_kept(server: MisbehavingServer) -> None:
     def endless(_: Seen, connection: socket.socket) -> None:
         connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
         while not server.stopped.is_set():
             connection.sendall(b" " * 65536)
 
-    monkeypatch.setattr("dynsched.sources.prometheus.transport.MAX_BODY", 1 << 20)
     bomb = gzip.compress(b" " * (200 << 20), 1)  # 200 MiB in less than one
     server.replies["bomb"] = http(bomb, Content_Encoding="gzip")
     server.replies["endless"] = endless
-    async with source_at(server.url, 10) as source:
-        for expr in ("bomb", "endless"):
-            result = await source.query_expr(expr)
-            wanted = "the answer is larger than 1 MiB; aggregate it by instance or node"
-            assert wanted in str(result.error)
-            assert result.duration < 5
+    config = PrometheusConfig(server.url, timeout=10)
+    source = PrometheusSource(config, limit=lambda: AnswerLimit(12, 1000, 1 << 20))
+    for expr in ("bomb", "endless"):
+        result = await source.query_expr(expr)
+        wanted = "the answer is larger than 1 MiB, in a cluster of 12 nodes; aggregate it by the"
+        assert wanted in str(result.error)
+        assert result.duration < 5
+    await source.close()
+
+
+def series_without_end(server: MisbehavingServer, tail: str) -> Reply:
+    """As Prometheus streams an answer: a series for each core and mode of each node."""
+
+    def reply(_: Seen, connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+        kind = "matrix" if "values" in tail else "vector"
+        connection.sendall(
+            b'{"status":"success","data":{"resultType":"%b","result":[' % kind.encode()
+        )
+        for node in itertools.count():
+            labels = (
+                f'{{"metric":{{"cpu":"{core}","instance":"10.0.{node >> 8}.{node & 255}:9100",'
+                f'"job":"node-exporter","metric":"x","mode":"user"}},{tail}}},'
+                for core in range(256)
+            )
+            connection.sendall("".join(labels).encode())
+            if server.stopped.is_set():
+                return
+
+    return reply
+
+
+@pytest.mark.parametrize("node_label", [None, "kubernetes_node"])
+async def test_a_rule_that_forgets_to_aggregate_fails_alone_as_its_series_come_in(
+    server: MisbehavingServer, node_label: str | None
+) -> None:
+    server.replies["bad"] = series_without_end(server, '"value":[1,"2"]')
+    server.replies["past"] = series_without_end(server, '"values":[[1,"2"],[2,"2"]]')
+    bad, past = (
+        Rule(name="cpu", expr=expr, threshold=80, node_label=node_label) for expr in ("bad", "past")
+    )
+    config = PrometheusConfig(server.url)
+    source = PrometheusSource(config, limit=lambda: answer_limit(300, 10))
+    result, good = await asyncio.gather(source.query(bad), source.query_expr("good"))
+    assert result.samples == ()
+    label = node_label or "instance"
+    assert result.error == (
+        f"Prometheus at {server.url}: the answer has more than 5,000 series, in a cluster of 300 "
+        f"nodes; aggregate it by the node, as in `sum by ({label}) (...)`, or select only this "
+        "cluster's series"
+    )
+    assert (good.error, len(good.samples)) == (None, 1)
+    assert await source.history(past, 1, 2, 1) is None
+    await source.close()
+
+
+async def test_series_are_counted_however_the_json_is_spaced(server: MisbehavingServer) -> None:
+    server.default = http(vector(*(({"i": str(n)}, "1") for n in range(11))))
+    config = PrometheusConfig(server.url)
+    source = PrometheusSource(config, limit=lambda: AnswerLimit(5, 10, 1 << 20))
+    assert "the answer has more than 10 series, in" in str((await source.query_expr("x")).error)
+    server.default = http(vector(*(({"metric": str(n)}, "1") for n in range(10))))
+    assert len((await source.query_expr("x")).samples) == 10
+    await source.close()
+
+
+async def test_65000_nodes_have_a_sample_each(server: MisbehavingServer) -> None:
+    name = "node-of-a-large-cluster-{:05d}.region-1.compute.internal"
+    server.default = http(
+        vector(*(({"instance": name.format(n), "job": "x" * 80}, "91.5") for n in range(65_000)))
+    )
+    config = PrometheusConfig(server.url, timeout=20)
+    source = PrometheusSource(config, limit=lambda: answer_limit(65_000, 20))
+    result = await source.query_expr("x")
+    assert (result.error, len(result.samples)) == (None, 65_000)
+    await source.close()
+
+
+PEAK_OF_LARGE_ANSWERS = """
+import asyncio, re, sys
+from dynsched.core.answers import answer_limit
+from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
+from dynsched.heap import share_heap
+def peak():
+    return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024
+async def main(url, rules):
+    share_heap()
+    config = PrometheusConfig(url, timeout=30)
+    source = PrometheusSource(config, limit=lambda: answer_limit(300, rules))
+    await source.query_expr("good")
+    before = peak()
+    results = await asyncio.gather(*(source.query_expr("bad") for _ in range(rules)))
+    results += await asyncio.gather(*(source.query_range("past", 1, 2, 1) for _ in range(rules)))
+    assert all("aggregate it by" in str(result.error) for result in results)
+    print(peak() - before)
+    await source.close()
+asyncio.run(main(sys.argv[1], int(sys.argv[2])))
+"""
+
+
+@pytest.mark.parametrize("rules", [1, 20])
+def test_rules_that_forget_to_aggregate_leave_the_process_far_below_its_limit(
+    server: MisbehavingServer, rules: int
+) -> None:
+    server.replies["bad"] = series_without_end(server, '"value":[1700000000.123,"20.5"]')
+    points = ",".join(f'[{1700000000 + n}.123,"20.5"]' for n in range(100))
+    server.replies["past"] = series_without_end(server, f'"values":[{points}]')
+    program = [sys.executable, "-c", PEAK_OF_LARGE_ANSWERS, server.url, str(rules)]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    # The process takes 90 MB of 256 when all is well: see benchmarks/scale.py for 5,000 nodes.
+    assert float(done.stdout) < 40
 
 
 async def test_the_endless_body_of_a_redirect_is_not_read(server: MisbehavingServer) -> None:
@@ -647,7 +752,7 @@ async def test_a_defect_costs_one_query_and_shows_no_text(
 
     async with source_at(server.url) as source:
         with monkeypatch.context() as patched:
-            patched.setattr("dynsched.sources.prometheus.source.exchange", broken)
+            patched.setattr("dynsched.sources.prometheus.transport.Client.ask", broken)
             result = await source.query_expr("x")
         assert (await source.query_expr("x")).error is None
     assert "defect in dynsched, please report it: KeyError in test_" in str(result.error)

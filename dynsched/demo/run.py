@@ -293,6 +293,5 @@ def _measured_by(binary: str | None) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """Ours without what would change how the operator runs, or lead it through a proxy."""
-    own = {name: text for name, text in os.environ.items() if not name.startswith("DYNSCHED_")}
-    return own | dict.fromkeys(("no_proxy", "NO_PROXY"), "127.0.0.1")
+    """Ours without what would change how the operator runs. No proxy is asked for loopback."""
+    return {name: text for name, text in os.environ.items() if not name.startswith("DYNSCHED_")}

@@ -26,6 +26,7 @@ from kubernetes.aio.config.incluster_config import InClusterConfigLoader
 from kubernetes.aio.config.kube_config import KubeConfigMerger, load_kube_config
 
 from dynsched.core.errors import ClusterError
+from dynsched.plumbing.proxies import Proxy, ProxyError, parse_proxy, proxy_for
 
 SERVICE_ACCOUNT: Path = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where a pod finds its token, the cluster's CA and its own namespace."""
@@ -78,10 +79,16 @@ class KubeConfig:
         return value
 
     @property
-    def loopback(self) -> bool:
-        """Whether the server is on this machine: then no proxy of the environment applies."""
-        host = urlsplit(self.configuration.host).hostname or ""
-        return host in ("localhost", "::1") or host.startswith("127.")
+    def proxy(self) -> str | None:
+        """The URL of the proxy by which to ask the server; it may hold a password."""
+        value: str | None = self.configuration.proxy
+        return value
+
+    def serves(self, host: str | None, port: int | None) -> bool:
+        """Whether this is where the API server listens; a redirect may lead elsewhere."""
+        parts = urlsplit(self.configuration.host)
+        default = 443 if parts.scheme == "https" else 80
+        return (host, port) == (parts.hostname, parts.port or default)
 
     async def reload(self) -> KubeConfig:
         """The same configuration as it is on disk now (an exec plugin is run again).
@@ -211,7 +218,22 @@ def _finished(
         configuration.api_key["BearerToken"] = configuration.api_key["BearerToken"].strip()
     # As client-go: a CA without an authority key identifier (old kubeadm) is still a CA.
     configuration.disable_strict_ssl_verification = True
-    return KubeConfig(source, namespace or "default", asked, refresh_at, configuration)
+    found = KubeConfig(source, namespace or "default", asked, refresh_at, configuration)
+    try:
+        _ = urlsplit(configuration.host).port  # it raises where it is no number
+        if found.authorization:
+            # As client-go: a user in the URL gives way; aiohttp would refuse to send both.
+            configuration.host = found.server
+        if configuration.proxy:  # the cluster's own, which comes first in client-go too
+            proxy: Proxy | None = parse_proxy("its proxy-url", configuration.proxy)
+        else:
+            proxy = proxy_for(found.server)
+    except ProxyError as error:
+        raise KubeConfigError(f"{source}: {error}") from None
+    except ValueError:
+        raise KubeConfigError(f"{source}: its server is not a URL like https://host:6443") from None
+    configuration.proxy = proxy.url if proxy else None
+    return found
 
 
 def _wrong_context(paths: str) -> str | None:

@@ -18,12 +18,21 @@ import msgspec
 from dynsched.core.errors import ClusterError, ConflictError, ForbiddenError, NodeGoneError
 
 _USER: Final = re.compile(r'User "([^"]+)"')
+_PROXY: Final = "check proxy-url in the kubeconfig, HTTP_PROXY, HTTPS_PROXY and NO_PROXY"
 _LONGEST: Final = 300
 """Characters of the API server's own words that are passed on."""
 
 
 class SetupError(ClusterError):
     """Waiting will not help: the credentials, the certificates or the address are wrong."""
+
+
+class ProxyRefusedError(aiohttp.ClientConnectionError):
+    """A proxy answered with ``status`` where it should have connected us to the API server."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"the proxy answered {status}")
+        self.status = status
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,28 +86,39 @@ def from_status(call: Call, server: str, status: int, body: bytes) -> ClusterErr
 def from_exception(call: Call, server: str, error: BaseException, timeout: float) -> ClusterError:
     """The error for a call that got no whole answer. ``timeout`` is in seconds."""
     where = f"cannot {call}: {server}"
+    failure: ClusterError
     match error:
         case aiohttp.ClientConnectorCertificateError() | ssl.SSLCertVerificationError():
             cause = getattr(error, "certificate_error", error)
             reason = getattr(cause, "verify_message", None) or type(cause).__name__
-            return SetupError(
+            failure = SetupError(
                 f"{where}: its certificate is not trusted ({reason}); "
                 "check the CA in the kubeconfig and the server's name"
             )
         case aiohttp.ClientConnectorDNSError():
-            return ClusterError(f"{where}: no such host; check the server's URL and DNS")
+            # It may be a proxy's.
+            host = f"no such host {error.host}"
+            failure = ClusterError(f"{where}: {host}; check the server's URL and DNS")
         case aiohttp.ClientConnectorSSLError():
-            return SetupError(f"{where}: the TLS handshake failed; is it https, or another port?")
+            failure = SetupError(
+                f"{where}: the TLS handshake failed; is it https, or another port?"
+            )
+        case ProxyRefusedError():
+            failure = ClusterError(f"{where}: the proxy answered {error.status}; {_PROXY}")
+        case aiohttp.ClientProxyConnectionError():
+            proxy = f"the proxy {error.host}:{error.port}"
+            failure = ClusterError(f"{where}: {proxy}: {_connection(error.os_error)}; {_PROXY}")
         case aiohttp.ClientConnectorError():
-            why = (error.os_error.strerror or "").lower() or "no connection"
-            return ClusterError(f"{where}: {_connection(why)}; is the API server up?")
+            why = _connection(error.os_error)
+            failure = ClusterError(f"{where}: {why}; is the API server up?")
         case TimeoutError():
-            return ClusterError(
+            failure = ClusterError(
                 f"{where}: no answer within {timeout:g} s; is the API server up and reachable?"
             )
         case _:
             kind = type(error).__name__
-            return ClusterError(f"{where}: the connection broke before the answer ({kind})")
+            failure = ClusterError(f"{where}: the connection broke before the answer ({kind})")
+    return failure
 
 
 def not_json(call: Call, server: str) -> ClusterError:
@@ -127,7 +147,8 @@ def forbidden(call: Call, server: str, said: str) -> ForbiddenError:
     )
 
 
-def _connection(why: str) -> str:
+def _connection(error: OSError) -> str:
+    why = (error.strerror or "").lower() or "no connection"
     # "connect call failed ('127.0.0.1', 1)" is asyncio's wording of a refusal on every address.
     return "connection refused" if "connect call failed" in why else why
 

@@ -34,6 +34,7 @@ from dynsched.kube import failures
 from dynsched.kube.config import TOKEN_MAX_AGE, KubeConfig
 from dynsched.kube.failures import Call
 from dynsched.kube.kopf_settings import quiet_kopf, settings
+from dynsched.kube.sessions import SESSION
 from dynsched.kube.transport import LIST_TIMEOUT, USER_AGENT, jittered
 
 logger = logging.getLogger(__name__)
@@ -171,23 +172,23 @@ class NodeOperator:
         )
 
     def _session(self, config: KubeConfig) -> aiohttp.ClientSession:
-        headers = {"User-Agent": USER_AGENT}
-        if config.authorization:
-            headers["Authorization"] = config.authorization
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ssl=_tls(config)),
-            headers=headers,
-            proxy=config.configuration.proxy,
-            trust_env=not config.loopback,
-            middlewares=[self._middleware],
+            # Not the token: aiohttp sends the headers of a session to its proxy too, in the clear.
+            headers={"User-Agent": USER_AGENT},
+            proxy=config.proxy,
+            **{**SESSION, "middlewares": (self._middleware, *SESSION["middlewares"])},
         )
 
     async def _middleware(
         self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
-        """What kopf cannot be told otherwise: the TLS server name of the kubeconfig, and a pause
-        between two watch requests (when the server accepts and closes each, it makes none).
+        """What kopf cannot be told otherwise: the token, for the API server alone; the TLS server
+        name of the kubeconfig; and a pause between two watch requests (when the server accepts
+        and closes each, it makes none).
         """
+        if self._config.authorization and self._config.serves(request.url.host, request.url.port):
+            request.headers["Authorization"] = self._config.authorization
         if self._config.configuration.tls_server_name:
             request.server_hostname = self._config.configuration.tls_server_name
         if request.url.query.get("watch"):
@@ -218,12 +219,12 @@ def _explained(server: str, error: BaseException | None) -> ClusterError:
     failure: ClusterError
     if error is None:
         failure = ClusterError("the watch of nodes ended by itself")
-    elif status == HTTPStatus.FORBIDDEN:
-        failure = failures.forbidden(_WATCH, server, str(getattr(error, "message", None) or ""))
     elif isinstance(error, aiohttp.ClientConnectionError | TimeoutError):
         # The cause may be a certificate: that, too, may be put right while we wait.
         lost = failures.from_exception(_WATCH, server, error, LIST_TIMEOUT)
         failure = WatchBrokenError(str(lost))
+    elif status == HTTPStatus.FORBIDDEN:
+        failure = failures.forbidden(_WATCH, server, str(getattr(error, "message", None) or ""))
     elif isinstance(error, kopf.LoginError):
         failure = WatchBrokenError(f"cannot {_WATCH}: {server} does not accept the credentials")
     elif isinstance(status, int) and (status in _PASSING or status >= _SERVER_ERRORS):

@@ -25,6 +25,7 @@ from dynsched.core.errors import ClusterError
 from dynsched.kube import failures
 from dynsched.kube.config import KubeConfig, KubeConfigError
 from dynsched.kube.failures import Call, SetupError
+from dynsched.kube.sessions import SESSION
 
 logger = logging.getLogger(__name__)
 
@@ -126,8 +127,7 @@ class KubeApi:
         self._login = asyncio.Lock()
         self._last_login = time.monotonic()
         self._gate = _Gate()
-        # trust_env: the proxies of the environment; NO_PROXY counts, and loopback never has one.
-        config.configuration.client_session_kwargs = {"trust_env": not config.loopback}
+        config.configuration.client_session_kwargs = dict(SESSION)
         config.configuration.connection_pool_maxsize = in_flight
         self._client = ApiClient(config.configuration)
         self._client.user_agent = USER_AGENT

@@ -6,7 +6,6 @@ Every failure is a ServerError, one line with the cause and what to do.
 from __future__ import annotations
 
 import http.client
-import ipaddress
 import json
 import ssl
 import urllib.error
@@ -15,6 +14,7 @@ from typing import Any, Final
 from urllib.parse import SplitResult, quote
 
 from dynsched.core.urls import parse_http_url
+from dynsched.plumbing.proxies import ProxyError, opener, proxy_for, through
 
 DEFAULT_SERVER: Final = "http://localhost:9000"
 TIMEOUT: Final = 10.0
@@ -30,17 +30,18 @@ def fetch(server: str, path: str, *, timeout: float = TIMEOUT) -> dict[str, Any]
     base = _split(server)
     url = f"{base.geturl().rstrip('/')}{quote(path, safe='/?=&')}"
     request = urllib.request.Request(url, headers={"Accept": "application/json"})  # noqa: S310 (http or https: _split)
-    # A proxy from the environment is for the world outside, not for a port on this machine.
-    handlers = [urllib.request.ProxyHandler({})] if _is_loopback(base.hostname or "") else []
     shown = base.geturl()
     try:
-        with urllib.request.build_opener(*handlers).open(request, timeout=timeout) as response:
+        proxy = proxy_for(url)
+        with opener().open(request, timeout=timeout) as response:
             body = response.read()
+    except ProxyError as error:
+        raise ServerError(f"cannot ask {shown}: {error}") from None
     except urllib.error.HTTPError as error:
         with error:
-            raise ServerError(_refusal(shown, error)) from None
+            raise ServerError(_refusal(shown, error) + through(proxy)) from None
     except (OSError, http.client.HTTPException) as error:
-        raise ServerError(_no_answer(shown, error)) from None
+        raise ServerError(_no_answer(shown, error) + through(proxy)) from None
     return _mapping(body, shown)
 
 
@@ -52,13 +53,6 @@ def _split(server: str) -> SplitResult:
     if parts is None or parts.query or parts.fragment:
         raise ServerError(f"--server is not a URL like {DEFAULT_SERVER}")
     return parts
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _no_answer(server: str, error: Exception) -> str:

@@ -12,9 +12,10 @@ The promises of this package:
   the method itself is asked again by GET, and by GET only from then on.)
 - No credential appears in an error, a warning, a log line or a repr.
 
-``config`` what to ask and with which credentials; ``transport`` one HTTP exchange on a thread that
-can be ended from outside; ``failures`` the words for what went wrong; ``wire`` the JSON;
-``source`` the asynchronous face.
+``config`` where to ask and with which credentials; ``source`` the asynchronous face;
+``transport`` one query on a thread that can be ended from outside, asked by prometheus-api-client;
+``wire`` the JSON; ``failures`` the words for what went wrong; ``tls`` files that change.
+docs/decisions/0009 says why.
 """
 
 from dynsched.sources.prometheus.config import PrometheusConfig

@@ -14,7 +14,7 @@ from http import HTTPStatus
 from typing import Final
 from urllib.parse import urlsplit
 
-import requests
+import urllib3.exceptions
 
 CONNECTING: Final = "while connecting"
 WAITING: Final = "while waiting for the answer"
@@ -27,6 +27,7 @@ _NOT_TLS: Final = {
     "HTTP_REQUEST",
     "UNKNOWN_PROTOCOL",
 }
+_TUNNEL: Final = re.compile(r"^Tunnel connection failed: (.*)")  # http.client's words
 _TITLE: Final = re.compile(r"<title[^>]*>(.*?)</title", re.IGNORECASE | re.DOTALL)
 _FLAGS: Final = {
     "bearer token": "--prom-bearer-token-file",
@@ -98,8 +99,6 @@ def explain_exception(error: Exception, timeout: float, phase: str, *, tls: bool
     if not tls and words == _broke(phase):
         # What a TLS server says to plain HTTP may be overtaken by its reset, too.
         words += ", or wants https://"
-    if any(isinstance(link, requests.exceptions.ProxyError) for link in links):
-        return f"{words} (through the proxy that the environment sets: HTTP_PROXY, HTTPS_PROXY)"
     return words
 
 
@@ -141,8 +140,10 @@ def _explain_link(link: BaseException, timeout: float, phase: str) -> str | None
 
 def _explain_rest(links: list[BaseException], phase: str) -> str:
     for link in links:
-        if isinstance(link, requests.exceptions.ContentDecodingError):
+        if isinstance(link, urllib3.exceptions.DecodeError):
             return "the answer's compression is damaged"
+        if isinstance(link, OSError) and (refused := _TUNNEL.search(str(link))):
+            return f"the proxy refused to connect to it ({one_line(refused[1])})"
         # requests' own errors are OSErrors too, without a strerror
         if isinstance(link, OSError) and link.strerror:
             return f"{one_line(link.strerror)} ({phase})"
@@ -186,7 +187,7 @@ _HINTS: Final[dict[int, str]] = {
 }
 
 
-def explain_status(status: int, detail: str, *, authenticated: bool) -> str:
+def explain_status(status: int, detail: str, *, authenticated: bool, proxied: bool) -> str:
     """The line for an HTTP status that is no success. ``detail`` is what the server said of it."""
     try:
         name = f"HTTP {status} {HTTPStatus(status).phrase}"
@@ -200,6 +201,9 @@ def explain_status(status: int, detail: str, *, authenticated: bool) -> str:
         )
         if authenticated:
             hint = "it refuses the configured credentials; are they current, and meant for it?"
+    if status == HTTPStatus.FORBIDDEN and proxied:
+        hint = "either the proxy refuses, and NO_PROXY leads past it, or these credentials may not"
+        hint += " query"
     return f"{name}{': ' if detail else ''}{detail}{'; ' if hint else ''}{hint}"
 
 
@@ -219,7 +223,7 @@ def explain_redirect(status: int, location: str) -> str:
     )
 
 
-def excerpt(body: bytes) -> str:
+def excerpt(body: bytes | bytearray) -> str:
     """What a body that is not Prometheus's says to a person: an HTML page's title, or its text."""
     text = body[:4096].decode("utf-8", "replace").strip()
     if not text.startswith("<"):

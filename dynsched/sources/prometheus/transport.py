@@ -1,4 +1,9 @@
-"""One HTTP exchange with Prometheus: it blocks its thread, and is ended from outside."""
+"""One query on a thread: prometheus-api-client asks, and the adapter that it asks by guards it.
+
+PrometheusConnect has no deadline, reads an answer of any size, hides its warnings and its type, and
+takes whatever is JSON. All of that is settled below it, where `requests` lets one change how a
+request is sent: so its queries either return samples or raise QueryFailedError.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +18,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import requests
 import requests.adapters
-import requests.auth
 import urllib3
-import urllib3.exceptions
 from prometheus_api_client import PrometheusConnect
 
+from dynsched.plumbing.proxies import ProxyError, proxy_for, through
+from dynsched.sources.prometheus.config import Credentials, PrometheusConfig
 from dynsched.sources.prometheus.failures import (
     CONNECTING,
     READING,
@@ -33,31 +38,28 @@ from dynsched.sources.prometheus.failures import (
     explain_status,
     timed_out,
 )
-from dynsched.sources.prometheus.wire import Clocks, server_error
+from dynsched.sources.prometheus.tls import TlsFiles
+from dynsched.sources.prometheus.wire import Allowance, Clocks, server_error
 
-MAX_BODY: Final = 64 * 1024 * 1024  # bytes, decompressed: some 500,000 series
-_SUCCESS, _REDIRECT = 2, 3  # a status's first digit
-_AGE: Final = re.compile(r"[0-9]{1,9}")
+_T = TypeVar("_T")
+Answer = tuple[_T, tuple[str, ...]]
+"""What was asked for, and the server's warnings."""
 _CHUNK: Final = 64 * 1024
 _ERROR_BODY: Final = 64 * 1024  # of a failed request's answer; the words are at its beginning
+_SERIES: Final = b'{"metric":{'  # how each begins; within a string the quotes would be escaped
+_AGE: Final = re.compile(r"[0-9]{1,9}")
+_SUCCESS, _REDIRECT = 2, 3  # a status's first digit
+_FORM: Final = {"Content-Type": "application/x-www-form-urlencoded"}
 _NO_SUCH_METHOD: Final = (HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED)
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The body of a successful exchange, and when it came by both clocks."""
-
-    body: bytes
-    clocks: Clocks
-
-
 class Attempt:
-    """One exchange under way, which any thread can end.
+    """One query under way, which any thread can end.
 
     A socket's timeout only bounds the silence between two bytes: a server that sends one byte a
     second holds its reader for ever. So the one who waits calls ``abort`` at the deadline; it
     shuts the connection down, which wakes the reading thread at once, in whatever phase it is,
-    TLS handshake included. It works on duplicates, because ``ssl`` takes the socket itself away.
+    TLS handshake included. It works on a duplicate, because ``ssl`` takes the socket itself away.
     """
 
     def __init__(self, timeout: float) -> None:
@@ -79,189 +81,194 @@ class Attempt:
         """Shut this connection down on ``abort``, or now when that has been called already."""
         self.phase = WAITING
         with self._lock:
-            twin = connection.dup()
-            self._twins.append(twin)
-            if self._aborted:
-                _shut_down(twin)
+            self._twins.append(connection.dup())
+        if self._aborted:
+            self.abort(self._aborted)
 
     def abort(self, reason: str) -> None:
-        """End the exchange with ``reason`` as its error; nothing happens when it is over.
-
-        Does not wait for the exchange's thread.
-        """
+        """End the query with ``reason`` as its error, at once; nothing happens when it is over."""
         with self._lock:
             self._aborted = self._aborted or reason
             for twin in self._twins:
-                _shut_down(twin)
+                with contextlib.suppress(OSError):  # it may not be connected any more
+                    twin.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Let the connections go; called by the exchange's own thread at its end."""
+        """Let the connections go; called by the query's own thread at its end."""
         with self._lock:
             for twin in self._twins:
                 twin.close()
             self._twins.clear()
 
 
-def _shut_down(connection: socket.socket) -> None:
-    with contextlib.suppress(OSError):  # it may not be connected any more
-        connection.shutdown(socket.SHUT_RDWR)
+@dataclass(frozen=True, slots=True)
+class Question(Generic[_T]):
+    """``call`` asks it with some further parameters, ``parse`` reads what comes, ``most`` is how
+    much may come.
+    """
+
+    call: Callable[[PrometheusConnect, dict[str, str]], _T]
+    parse: Callable[[bytearray, Clocks], Answer[_T]]
+    most: Allowance
 
 
-class _Adapter(requests.adapters.HTTPAdapter):
-    """Connections that an Attempt watches, with our TLS context, and no retry of any kind."""
+class Client:
+    """Asks one Prometheus, each time by a session, and with it a connection, of its own.
 
-    def __init__(self, attempt: Attempt, tls: ssl.SSLContext | None) -> None:
+    A requests.Session is not made for several threads; and a connection kept from the last tick
+    may be one that a proxy is closing at this moment (a failure without a cause) or that hangs on
+    a backend which is gone, while a new one follows the DNS and the Service to a living one.
+    """
+
+    def __init__(self, config: PrometheusConfig, clock: Callable[[], float]) -> None:
+        self.config = config
+        self.clock = clock
+        self.tls = TlsFiles(config)
+        self.methods: tuple[str, ...] = ("POST", "GET")
+
+    def ask(self, question: Question[_T], attempt: Attempt) -> Answer[_T]:
+        """What came, and its warnings. Blocks its thread; QueryFailedError shows no secret."""
+        credentials = Credentials({}, ())
+        try:
+            credentials = self.config.credentials()
+            adapter = _Adapter(self, question, attempt)
+            with requests.Session() as session:
+                session.trust_env = False  # it would send what ~/.netrc says
+                api = PrometheusConnect(self.config.url, credentials.headers, session=session)
+                session.mount(api.url, adapter)
+                # No `time`: the server takes its own now. Ours, on a host whose clock is off, would
+                # ask for samples that it does not have yet, or for old ones. Its `timeout` is a
+                # little shorter than ours, so that its own explanation still reaches us.
+                limit = f"{max(1, round(attempt.remaining() * 900))}ms"
+                items = question.call(api, {"timeout": limit})
+        except (QueryFailedError, ProxyError) as error:
+            raise QueryFailedError(credentials.redact(str(error))) from None
+        return items, tuple(credentials.redact(warning) for warning in adapter.warnings)
+
+
+class _Answered(requests.Response):
+    """A good answer, which is parsed already."""
+
+    def __init__(self, items: object) -> None:
+        super().__init__()
+        self.status_code = HTTPStatus.OK
+        self._items = items
+
+    def json(self, **_: Any) -> dict[str, Any]:
+        return {"data": {"result": self._items}}
+
+
+class _Adapter(requests.adapters.BaseAdapter):
+    """Sends what PrometheusConnect asks, once, and returns good answers only.
+
+    requests' own adapter adds its authorities to our TLS context, and its session reads the whole
+    body of a redirect that it does not follow.
+    """
+
+    def __init__(self, client: Client, question: Question[Any], attempt: Attempt) -> None:
+        super().__init__()
+        self._client = client
+        self._question = question
         self._attempt = attempt
-        self._tls = tls
-        super().__init__(max_retries=urllib3.Retry(total=0))
+        self._proxy = proxy_for(client.config.url)
+        self._tls = client.tls.context()
+        self.warnings: tuple[str, ...] = ()
 
-    def get_connection_with_tls_context(self, *args: Any, **kwargs: Any) -> Any:
-        pool: Any = super().get_connection_with_tls_context(*args, **kwargs)
-        # Here a direct connection and one through a proxy have become the same thing.
+    def close(self) -> None:
+        """Nothing: what was opened is closed by ``send``."""
+
+    def send(self, request: requests.PreparedRequest, *_: object, **__: object) -> _Answered:
+        """QueryFailedError for whatever is not what was asked for."""
+        try:
+            with self._pools() as pools:
+                return self._send(pools, request)
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            self._attempt.remaining()  # past the deadline, that is the cause
+            timeout, phase = self._attempt.timeout, self._attempt.phase
+            words = explain_exception(error, timeout, phase, tls=self._tls is not None)
+            raise QueryFailedError(words + through(self._proxy)) from None
+
+    def _pools(self) -> urllib3.PoolManager:
+        if self._proxy is None:
+            return urllib3.PoolManager(ssl_context=self._tls)
+        user = self._proxy.authorization
+        headers = {"Proxy-Authorization": user} if user else {}
+        return urllib3.ProxyManager(self._proxy.url, proxy_headers=headers, ssl_context=self._tls)
+
+    def _send(self, pools: urllib3.PoolManager, request: requests.PreparedRequest) -> _Answered:
+        """By POST first, for an expression may be longer than a URL can be; a proxy that lets only
+        reading pass refuses it with 405 or 501, and is asked by GET, then and from then on.
+        """
+        url, _, form = str(request.url).partition("?")
+        pool: Any = pools.connection_from_url(url)
         pool.ConnectionCls = _watched(pool.ConnectionCls, self._attempt)
-        return pool
+        for method in self._client.methods:
+            self._attempt.phase = CONNECTING
+            left = self._attempt.remaining()
+            posts = method == "POST"
+            response = pools.urlopen(
+                method,
+                url if posts else str(request.url),
+                body=form if posts else None,
+                headers={**request.headers, **(_FORM if posts else {})},
+                # A third to connect: the first of two addresses may be dead (IPv6), the other not.
+                timeout=urllib3.Timeout(connect=left / 3, read=left),
+                retries=False,
+                redirect=False,
+                preload_content=False,
+            )
+            with contextlib.closing(response):
+                received = self._client.clock()
+                self._attempt.phase = READING
+                if posts and response.status in _NO_SUCH_METHOD:
+                    continue
+                body = self._read(response, authenticated="Authorization" in request.headers)
+            if not posts:
+                self._client.methods = (method,)
+            items, self.warnings = self._question.parse(body, _clocks(response.headers, received))
+            self._question.most.check(len(items), len(body))
+            return _Answered(items)
+        raise AssertionError("GET answers or fails")
 
-    def build_connection_pool_key_attributes(self, *args: Any, **kwargs: Any) -> Any:
-        host, _ = super().build_connection_pool_key_attributes(*args, **kwargs)
-        return host, {"ssl_context": self._tls} if self._tls else {}
-
-    def cert_verify(self, *args: Any, **kwargs: Any) -> None:
-        """Nothing: requests would add its own authorities to the context that we made."""
+    def _read(self, response: urllib3.BaseHTTPResponse, *, authenticated: bool) -> bytearray:
+        """The body of a success; QueryFailedError for every other status."""
+        status = response.status
+        if status // 100 == _REDIRECT:
+            raise QueryFailedError(explain_redirect(status, response.headers.get("Location", "")))
+        succeeded = status // 100 == _SUCCESS
+        body = bytearray()
+        series = 0
+        for chunk in response.stream(_CHUNK):
+            begun = max(0, len(body) - len(_SERIES) + 1)
+            body += chunk
+            if succeeded:
+                series += body.count(_SERIES, begun)
+                self._question.most.check(series, len(body))
+            elif len(body) > _ERROR_BODY:
+                break
+        self._attempt.remaining()  # an aborted connection looks like the end of the body
+        if succeeded:
+            return body
+        detail, proxied = server_error(body) or excerpt(body), self._proxy is not None
+        words = explain_status(status, detail, authenticated=authenticated, proxied=proxied)
+        raise QueryFailedError(words + through(self._proxy))
 
 
 def _watched(base: Any, attempt: Attempt) -> Any:
     class Watched(base):  # type: ignore[misc]  # urllib3's class, or a proxy's, as it comes
-        def _new_conn(self) -> socket.socket:
-            connection: socket.socket = super()._new_conn()
-            attempt.watch(connection)
-            return connection
+        """Its ``sock`` is watched from when it is connected: for TLS, before the handshake."""
+
+        @property
+        def sock(self) -> socket.socket | None:
+            return self._watched_sock
+
+        @sock.setter
+        def sock(self, connection: socket.socket | None) -> None:
+            self._watched_sock = connection
+            if connection is not None and not isinstance(connection, ssl.SSLSocket):
+                attempt.watch(connection)
 
     return Watched
-
-
-class _Session(requests.Session):
-    """A session that never looks at a redirect.
-
-    Even with ``allow_redirects=False`` requests reads the whole body of a redirect at once,
-    without any limit, to prepare the next request.
-    """
-
-    def get_redirect_target(self, resp: requests.Response) -> None:  # noqa: ARG002  # requests' name
-        return None
-
-
-class _Headers(requests.auth.AuthBase):
-    """Our headers, put on last: as an ``auth`` they keep a .netrc from replacing Authorization."""
-
-    def __init__(self, headers: Mapping[str, str]) -> None:
-        self._headers = headers
-
-    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        request.headers.update(self._headers)
-        return request
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What to ask: ``path`` under ``url``, the form, and the headers that let us in."""
-
-    url: str
-    path: str
-    form: Mapping[str, str]
-    headers: Mapping[str, str]
-    tls: ssl.SSLContext | None
-
-
-def exchange(
-    request: Request, methods: tuple[str, ...], attempt: Attempt, clock: Callable[[], float]
-) -> tuple[str, Answer]:
-    """Ask, by the first method that the server knows; that method, and a successful answer.
-
-    POST comes first, for an expression may be longer than a URL can be; a proxy that lets only
-    reading pass refuses it with 405 or 501, and is then asked by GET. Raises QueryFailedError.
-    """
-    for method in methods:
-        try:
-            answer = _once(request, method, attempt, clock, last=method == methods[-1])
-        except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
-            attempt.remaining()  # past the deadline, that is the cause
-            words = explain_exception(
-                error, attempt.timeout, attempt.phase, tls=request.tls is not None
-            )
-            raise QueryFailedError(words) from None
-        if answer is not None:
-            return method, answer
-    raise AssertionError("the last method answers or fails")
-
-
-def _once(
-    request: Request, method: str, attempt: Attempt, clock: Callable[[], float], *, last: bool
-) -> Answer | None:
-    """One HTTP request; None when the server refuses this method and another one is left.
-
-    A session, and with it a connection, of its own for each: a requests.Session is not made for
-    several threads; and a connection kept from the last tick may be one that a proxy is closing
-    at this moment (a failure without a cause) or that hangs on a backend which is gone, while a
-    new one follows the DNS and the Service to a living one.
-    """
-    attempt.phase = CONNECTING
-    with contextlib.closing(_Session()) as session:
-        prometheus = PrometheusConnect(
-            url=request.url,
-            session=session,
-            auth=_Headers(request.headers),
-            retry=urllib3.Retry(total=0),
-        )
-        session.mount(prometheus.url, _Adapter(attempt, request.tls))
-        remaining = attempt.remaining()
-        # No `time`: the server takes its own now. Ours, on a host whose clock is off, would ask
-        # for samples that it does not have yet, or for old ones. Its `timeout` is a little shorter
-        # than ours, so that its own explanation still reaches us.
-        form = {**request.form, "timeout": f"{max(1, round(remaining * 900))}ms"}
-        with session.request(
-            method,
-            f"{prometheus.url}{request.path}",
-            data=form if method == "POST" else None,
-            params=form if method == "GET" else None,
-            auth=prometheus.auth,
-            # A third for connecting: the first of two addresses may be dead (IPv6), the other not.
-            timeout=(remaining / 3, remaining),
-            allow_redirects=False,
-            stream=True,
-        ) as response:
-            received = clock()
-            attempt.phase = READING
-            if response.status_code in _NO_SUCH_METHOD and not last:
-                return None
-            body = _read(response, attempt)
-    return Answer(body, _clocks(response.headers, received))
-
-
-def _read(response: requests.Response, attempt: Attempt) -> bytes:
-    """The body of a success; QueryFailedError for every other status."""
-    status = response.status_code
-    if status // 100 == _REDIRECT:
-        raise QueryFailedError(explain_redirect(status, response.headers.get("Location", "")))
-    succeeded = status // 100 == _SUCCESS
-    limit = MAX_BODY if succeeded else _ERROR_BODY
-    chunks: list[bytes] = []
-    size = 0
-    for chunk in response.iter_content(_CHUNK):
-        chunks.append(chunk)
-        size += len(chunk)
-        if size > limit:
-            break
-    attempt.remaining()  # an aborted connection looks like the end of the body
-    body = b"".join(chunks)
-    if not succeeded:
-        detail = server_error(body) or excerpt(body)
-        known = "Authorization" in response.request.headers
-        raise QueryFailedError(explain_status(status, detail, authenticated=known))
-    if size > limit:
-        raise QueryFailedError(
-            f"the answer is larger than {limit >> 20} MiB; aggregate it by instance or node"
-        )
-    return body
 
 
 def _clocks(headers: Mapping[str, str], received: float) -> Clocks:

@@ -7,16 +7,18 @@ An answer: ``{"status", "data": {"resultType", "result"}, "warnings", "errorType
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 import msgspec
 
+from dynsched.core.answers import AnswerLimit
 from dynsched.core.model import Sample, Series
 from dynsched.sources.prometheus.failures import QueryFailedError, excerpt, one_line
 
 _T = TypeVar("_T")
+_Bytes = bytes | bytearray
 # As strconv.FormatFloat writes them. float() alone would take "1_0", " 1 " and "٣" as well.
 _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|[iI]nf)|[nN]a[nN]")
 _MOST_WARNINGS: Final = 10
@@ -90,6 +92,27 @@ class Clocks:
 
 
 @dataclass(frozen=True, slots=True)
+class Allowance:
+    """How much may come back; ``label`` names the node in the rule's series."""
+
+    limit: AnswerLimit
+    label: str
+
+    def check(self, series: int, size: int) -> None:
+        """QueryFailedError when so many series, or bytes, are too many."""
+        if series > self.limit.series:
+            found = f"has more than {self.limit.series:,} series"
+        elif size > self.limit.size:
+            found = f"is larger than {self.limit.size / (1 << 20):.3g} MiB"
+        else:
+            return
+        raise QueryFailedError(
+            f"the answer {found}, in a cluster of {self.limit.nodes:,} nodes; aggregate it by the "
+            f"node, as in `sum by ({self.label}) (...)`, or select only this cluster's series"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class RangeResult:
     """What a range query came to; as ``QueryResult``, with spans of time instead of samples.
 
@@ -127,7 +150,7 @@ def _show(labels: Mapping[str, str] | None) -> str:
     return one_line("{" + ", ".join(f'{k}="{v}"' for k, v in labels.items()) + "}")
 
 
-def parse_vector(body: bytes, clocks: Clocks) -> tuple[tuple[Sample, ...], tuple[str, ...]]:
+def parse_vector(body: _Bytes, clocks: Clocks) -> tuple[tuple[Sample, ...], tuple[str, ...]]:
     """The samples of an instant query's answer, and the warnings that make it a partial one.
 
     A series that cannot be used is left out and told of in a warning; when there is no other,
@@ -136,7 +159,7 @@ def parse_vector(body: bytes, clocks: Clocks) -> tuple[tuple[Sample, ...], tuple
     raw, warnings = _open(body, "vector")
     odd = _Oddities()
     samples = []
-    for series in _decode_each(raw, _VECTOR, _SERIES, odd):
+    for series in _each(raw, _VECTOR, _SERIES, odd):
         if series.value is None:
             bare = not bytes(series.histogram)
             odd.add("no value" if bare else "a native histogram, not a number", series.metric)
@@ -150,12 +173,12 @@ def parse_vector(body: bytes, clocks: Clocks) -> tuple[tuple[Sample, ...], tuple
     return tuple(samples), _warnings(warnings, odd, kept=bool(samples))
 
 
-def parse_matrix(body: bytes, _: Clocks) -> tuple[tuple[Series, ...], tuple[str, ...]]:
+def parse_matrix(body: _Bytes, _: Clocks) -> tuple[tuple[Series, ...], tuple[str, ...]]:
     """The series of a range query's answer, and its warnings; otherwise as ``parse_vector``."""
     raw, warnings = _open(body, "matrix")
     odd = _Oddities()
     kept = []
-    for span in _decode_each(raw, _MATRIX, _SPAN, odd):
+    for span in _each(raw, _MATRIX, _SPAN, odd):
         points = [(at, value) for at, text in span.values if (value := _number(text)) is not None]
         if bytes(span.histograms):
             odd.add("a native histogram, not a number", span.metric)
@@ -166,7 +189,7 @@ def parse_matrix(body: bytes, _: Clocks) -> tuple[tuple[Series, ...], tuple[str,
     return tuple(kept), _warnings(warnings, odd, kept=bool(kept))
 
 
-def server_error(body: bytes) -> str | None:
+def server_error(body: _Bytes) -> str | None:
     """``errorType: error`` of a body that is Prometheus's own error answer, else None."""
     try:
         envelope = _ENVELOPE.decode(body)
@@ -178,9 +201,9 @@ def server_error(body: bytes) -> str | None:
     return ": ".join(said) or "an error without a text"
 
 
-def _open(body: bytes, wanted: str) -> tuple[msgspec.Raw, list[str]]:
+def _open(body: _Bytes, wanted: str) -> tuple[msgspec.Raw, list[str]]:
     """The result of a good answer of type ``wanted``, undecoded, and the server's warnings."""
-    if not body.strip():
+    if not body or body.isspace():
         raise QueryFailedError("the answer is empty; is this Prometheus's query API?")
     if error := server_error(body):
         raise QueryFailedError(error)
@@ -199,7 +222,7 @@ def _open(body: bytes, wanted: str) -> tuple[msgspec.Raw, list[str]]:
     return data.result, [one_line(str(each)) for each in warnings]
 
 
-def _fit(decoder: msgspec.json.Decoder[_T], part: bytes | msgspec.Raw, body: bytes) -> _T:
+def _fit(decoder: msgspec.json.Decoder[_T], part: _Bytes | msgspec.Raw, body: _Bytes) -> _T:
     """Decode, or say what the body is instead."""
     try:
         return decoder.decode(part)
@@ -219,24 +242,27 @@ def _fit(decoder: msgspec.json.Decoder[_T], part: bytes | msgspec.Raw, body: byt
         ) from None
 
 
-def _decode_each(
+def _each(
     raw: msgspec.Raw,
     whole: msgspec.json.Decoder[list[_T]],
     single: msgspec.json.Decoder[_T],
     odd: _Oddities,
-) -> list[_T]:
-    """All series at once where they are as they should be, else one by one without the odd ones."""
+) -> Iterator[_T]:
+    """The series: all decoded at once where they are as they should be (in half the time), else one
+    by one without the odd ones. Each is let go in turn: what is made of it needs as much memory.
+    """
     try:
-        return whole.decode(raw)
+        decoded = whole.decode(raw)
     except _UNFIT:
-        pieces = _fit(_PIECES, raw, bytes(raw))
-    good = []
-    for piece in pieces:
-        try:
-            good.append(single.decode(piece))
-        except _UNFIT as error:
-            odd.add(f"not Prometheus's form ({one_line(str(error), 80)})", _labels(piece))
-    return good
+        for piece in _fit(_PIECES, raw, bytes(raw)):
+            try:
+                yield single.decode(piece)
+            except _UNFIT as error:
+                odd.add(f"not Prometheus's form ({one_line(str(error), 80)})", _labels(piece))
+        return
+    decoded.reverse()
+    while decoded:
+        yield decoded.pop()
 
 
 class _Labelled(msgspec.Struct):

@@ -1,0 +1,162 @@
+"""By which proxy a URL is asked: what the environment says, read as kubectl reads it.
+
+Every HTTP client of this project takes its proxy from here, and none reads the environment by
+itself. The libraries differ: aiohttp and urllib take no CIDR and no port in NO_PROXY, requests asks
+the proxy even for localhost; and where aiohttp and requests may read proxies (``trust_env``), they
+also send what ~/.netrc says, in place of or beside the credentials that we were given.
+
+The rules are those of Go's httpproxy package, on which kubectl and Prometheus are built:
+HTTP_PROXY for http://, HTTPS_PROXY for https://, no proxy for this machine itself nor for what
+NO_PROXY lists; each variable in lower case where the upper-case one is not set or is empty.
+"""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+import os
+import re
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import SplitResult, unquote, urlsplit
+
+_PORTS: Final = {"http": "80", "https": "443"}
+_WITH_PORT: Final = re.compile(r"(?:\[(?P<v6>[^\]]*)\]|(?P<host>[^:\[\]]*))(?::(?P<port>[^:]*))?")
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+class ProxyError(ValueError):
+    """A proxy that cannot be used. The message names where it was set, and shows no password."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proxy:
+    """A proxy, and where it was set. ``url`` may hold a password: it is not for people."""
+
+    url: str = field(repr=False)
+    variable: str
+
+    def __str__(self) -> str:
+        parts = urlsplit(self.url)
+        return f"{self.variable}={parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+
+    @property
+    def address(self) -> str:
+        """``host:port``, or ``host``."""
+        return urlsplit(self.url).netloc.rpartition("@")[2]
+
+    @property
+    def authorization(self) -> str | None:
+        """The value of the header Proxy-Authorization, where the URL holds a user."""
+        userinfo, at, _ = urlsplit(self.url).netloc.rpartition("@")
+        if not at:
+            return None
+        user, _, password = userinfo.partition(":")
+        pair = f"{unquote(user)}:{unquote(password)}"
+        return f"Basic {base64.b64encode(pair.encode()).decode()}"
+
+
+def proxy_for(url: str, environ: Mapping[str, str] = os.environ) -> Proxy | None:
+    """The proxy to ask ``url`` by, None for a direct connection. Raises ProxyError."""
+    parts = urlsplit(url)
+    if parts.scheme not in _PORTS:
+        return None
+    variable = f"{parts.scheme}_proxy".upper()
+    value = environ.get(variable) or environ.get(variable.lower(), "")
+    listed = environ.get("NO_PROXY") or environ.get("no_proxy", "")
+    if not value or _is_excepted(parts, listed):
+        return None
+    return parse_proxy(variable, value)
+
+
+def parse_proxy(variable: str, value: str) -> Proxy:
+    """``value`` as a proxy: a URL, or ``host:port``. Raises ProxyError with ``variable``."""
+    url = value if "://" in value else f"http://{value}"
+    try:
+        parts = urlsplit(url)
+        known = parts.hostname and parts.port != 0  # .port raises where it is no number
+    except ValueError:
+        known = None
+    if not known:
+        raise ProxyError(f"{variable} is not the URL of a proxy, like http://proxy:3128")
+    if parts.scheme not in _PORTS:
+        raise ProxyError(
+            f"{variable}: a proxy by {parts.scheme}:// is not supported, only by http:// or https://"
+        )
+    return Proxy(url, variable)
+
+
+def through(proxy: Proxy | None) -> str:
+    """What an error says of the proxy that was asked; nothing without one."""
+    return f" (through the proxy that the environment sets: {proxy})" if proxy else ""
+
+
+def opener() -> urllib.request.OpenerDirector:
+    """For `urllib`: opens each URL, those of redirects too, by ``proxy_for``."""
+    return urllib.request.build_opener(urllib.request.ProxyHandler({}), _ByProxy())
+
+
+class _ByProxy(urllib.request.BaseHandler):
+    handler_order = 100  # before the handlers that make up the request's headers
+
+    def http_request(self, request: urllib.request.Request) -> urllib.request.Request:
+        proxy = proxy_for(request.full_url)
+        if proxy is not None:
+            if proxy.authorization is not None:
+                # Unredirected: what a redirect leads to may be asked directly.
+                request.add_unredirected_header("Proxy-Authorization", proxy.authorization)
+            request.set_proxy(proxy.address, urlsplit(proxy.url).scheme)
+        return request
+
+    https_request = http_request
+
+
+def _is_excepted(parts: SplitResult, listed: str) -> bool:
+    """Whether NO_PROXY, or being this machine, makes an exception of a URL."""
+    host = _ascii(parts.hostname or "")
+    port = str(parts.port or _PORTS.get(parts.scheme, ""))
+    address = _address(host)
+    if host == "localhost" or (address is not None and address.is_loopback):
+        return True
+    return any(entry == "*" or _matches(entry, host, port, address) for entry in _entries(listed))
+
+
+def _entries(listed: str) -> Iterator[str]:
+    return filter(None, (entry.strip().lower() for entry in listed.split(",")))
+
+
+def _matches(entry: str, host: str, port: str, address: _Address | None) -> bool:
+    """Whether an entry of NO_PROXY names this host: a CIDR; an IP address or a domain, with a port
+    where only that is meant. A domain includes those below it, ``.domain`` these alone.
+    """
+    with suppress(ValueError):
+        if "/" in entry:
+            network = ipaddress.ip_network(entry, strict=False)
+            return address is not None and address in network
+    found = _WITH_PORT.fullmatch(entry)  # an IPv6 address without brackets has no port
+    name = (found["v6"] or found["host"] or "") if found else entry
+    if not name or (found and found["port"] and found["port"] != port):
+        return False
+    wanted = _address(name)
+    if wanted is not None:
+        return wanted == address
+    below = name.startswith((".", "*."))
+    domain = _ascii(name.removeprefix("*").removeprefix("."))
+    return host.endswith(f".{domain}") or (host == domain and not below)
+
+
+def _address(host: str) -> _Address | None:
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return None
+    return (isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped) or address
+
+
+def _ascii(host: str) -> str:
+    with suppress(UnicodeError):
+        return host.encode("idna").decode("ascii") if not host.isascii() else host
+    return host
