@@ -35,9 +35,11 @@ from dynsched.kube.stream import StreamingApi
 from dynsched.kube.transport import IDENTITY, KubeApi
 from dynsched.kube.watch import NodeWatch
 from dynsched.loop import Loop
-from dynsched.settings import RulesFile, RulesFileError, Settings, load_rules
+from dynsched.rules_file import FixedRules, RulesFile, RulesFileError, load_rules
+from dynsched.settings import Settings
 from dynsched.sources.metrics_server import MetricsServerSource
 from dynsched.sources.prometheus import PrometheusSource
+from dynsched.told import tell_doubts
 from dynsched.web.api import make_app
 from dynsched.web.client import ServerError
 from dynsched.web.extender import Extender
@@ -77,7 +79,7 @@ def run_once(settings: Settings) -> Snapshot:
 class Prune:
     """What `dynsched prune` is told. ``rules``: the file that says what the mark is; None is the
     default mark, and what the evidence on the nodes tells. ``lease_older_than`` (seconds): prune
-    only if the Lease was not renewed for so long, or is not there.
+    only if the Lease was not renewed for so long, or is not there. ``context`` as of Settings.
     """
 
     kubeconfig: Path | None = None
@@ -85,6 +87,7 @@ class Prune:
     dry_run: bool = False
     lease_older_than: float | None = None
     lease_namespace: str | None = None
+    context: str | None = None
 
 
 def prune(order: Prune) -> Written:
@@ -96,16 +99,15 @@ async def _serve(settings: Settings) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    rules_file = RulesFile(settings.rules)
+    rules_file = await asyncio.to_thread(RulesFile, settings.rules)
+    tell_doubts(rules_file.rule_set)
     address = parse_address(settings.webaddr)
     async with contextlib.AsyncExitStack() as stack:
         elector = None
         if settings.leader_elect and not settings.dry_run:  # a dry run must not keep others waiting
             elector = await stack.enter_async_context(_elector(settings))
         leadership = elector or SoleWriter(may_write=not settings.dry_run)
-        client = await stack.enter_async_context(
-            _client(settings.kubeconfig, lambda: leadership.may_write)
-        )
+        client = await stack.enter_async_context(_client(settings, lambda: leadership.may_write))
         source = PrometheusSource(settings.prometheus)
         stack.push_async_callback(source.close)
         events = NodeEvents(client, own=lambda: elector.lease if elector else None)
@@ -193,9 +195,10 @@ async def _until_stopped(
 
 
 async def _once(settings: Settings) -> Snapshot:
-    rules_file = RulesFile(settings.rules)
+    rules_file = FixedRules(load_rules(settings.rules))
+    tell_doubts(rules_file.rule_set)
     async with contextlib.AsyncExitStack() as stack:
-        client = await stack.enter_async_context(_client(settings.kubeconfig))
+        client = await stack.enter_async_context(_client(settings))
         source = PrometheusSource(settings.prometheus)
         stack.push_async_callback(source.close)
         events = NodeEvents(client)
@@ -218,7 +221,7 @@ async def _once(settings: Settings) -> Snapshot:
 
 async def _prune(order: Prune) -> Written:
     mark = load_rules(order.rules).mark if order.rules else Mark(parse_label(keys.DEFAULT_LABEL))
-    async with _client(order.kubeconfig) as client:
+    async with _client(order) as client:
         if order.lease_older_than is not None:
             namespace = order.lease_namespace or client.config.namespace
             why_not = await why_at_work(client.api, namespace, order.lease_older_than)
@@ -250,16 +253,16 @@ def _web_server(settings: Settings, web_app: web.Application, address: Address) 
     return WebServer(web_app, address, ServerTls(settings.tls).context)
 
 
-async def _config(kubeconfig: Path | None) -> KubeConfig:
+async def _config(told: Settings | Prune) -> KubeConfig:
     """Loaded anew for each set of connections: each sets its own limits on it, and renews it."""
-    return await load_config(str(kubeconfig) if kubeconfig else None)
+    return await load_config(str(told.kubeconfig) if told.kubeconfig else None, told.context)
 
 
 @contextlib.asynccontextmanager
 async def _client(
-    kubeconfig: Path | None, may_write: Callable[[], bool] = lambda: True
+    told: Settings | Prune, may_write: Callable[[], bool] = lambda: True
 ) -> AsyncIterator[KubeClient]:
-    config = await _config(kubeconfig)
+    config = await _config(told)
     client = KubeClient(config, may_write=may_write)
     try:
         yield client
@@ -272,7 +275,7 @@ async def _metrics_server(
     settings: Settings, nodes: Callable[[], Mapping[str, Node]]
 ) -> AsyncIterator[MetricsServerSource]:
     """With connections of its own: a metrics-server that hangs must not hold up patches."""
-    config = await _config(settings.kubeconfig)
+    config = await _config(settings)
     api = KubeApi(config, in_flight=1)
     source = MetricsServerSource(partial(list_node_metrics, api), nodes)
     try:
@@ -287,7 +290,7 @@ async def _extension(
     settings: Settings, rules_file: RulesFile, cluster: NodeCluster
 ) -> AsyncIterator[Extension]:
     """With connections of its own: a watch lasts for minutes, and binding must not wait."""
-    config = await _config(settings.kubeconfig)
+    config = await _config(settings)
     api = StreamingApi(config, in_flight=4)
     try:
         yield Extension(
@@ -300,7 +303,7 @@ async def _extension(
 @contextlib.asynccontextmanager
 async def _elector(settings: Settings) -> AsyncIterator[Elector]:
     """With connections of its own: a renewal must not wait behind a thousand patches."""
-    config = await _config(settings.kubeconfig)
+    config = await _config(settings)
     api = KubeApi(config, in_flight=2)
     try:
         yield Elector(

@@ -19,7 +19,9 @@ from dynsched.core.durations import parse_duration
 from dynsched.core.model import AlertState, NodePatch
 from dynsched.demo import run_demo
 from dynsched.logs import configure_logging, last_words
-from dynsched.settings import RulesFileError, Settings, load_rules
+from dynsched.rules_check import Checked
+from dynsched.rules_check import check as check_file
+from dynsched.settings import Settings
 from dynsched.terminal import counted, render_nodes, render_patches, render_why
 from dynsched.web.client import fetch
 
@@ -129,34 +131,37 @@ def plan(*, output: str, log_format: str, log_level: str, **given: Any) -> None:
 @cli.command()
 @flags.rules
 @flags.output
-@click.argument("files", nargs=-1, type=flags.FILE)
+@click.argument("files", nargs=-1, metavar="[FILE|-]...", type=flags.FILE)
 def check(*, rules: Path, files: tuple[Path, ...], output: str) -> None:
     """Check rules files: every error with its line and column, all in one go.
+
+    A FILE may also be a manifest: the rules in its ConfigMaps are checked. `-` is standard input.
+    A warning is a rule that will hardly do what was meant; it does not change the exit code.
 
     \b
     Example:
       dynsched check rules.yaml
+      kubectl -n dynsched get configmap -o yaml | dynsched check -
     """
-    bad = False
-    report: dict[str, list[str]] = {}
-    for file in files or (rules,):
-        try:
-            rule_set = load_rules(file, remedy="name a rules file") if files else load_rules(file)
-        except RulesFileError as error:
-            bad = True
-            report[str(file)] = list(error.lines)
-            if output == "table":
-                click.echo("\n".join(error.lines), err=True)
-        else:
-            report[str(file)] = []
-            if output == "table":
-                names = ", ".join(rule.name for rule in rule_set.rules)
-                count = counted(len(rule_set.rules), "rule")
-                click.echo(f"{file}: {count}: {names}; {rule_set.mark}")
+    remedy = "name a rules file" if files else "name the file with --rules"
+    reports = [report for file in files or (rules,) for report in check_file(file, remedy)]
     if output == "json":
-        click.echo(json.dumps(report, indent=2))
-    if bad:
+        told = {each.name: {"errors": each.errors, "warnings": each.warnings} for each in reports}
+        click.echo(json.dumps(told, indent=2))
+    else:
+        _print_reports(reports)
+    if any(report.errors for report in reports):
         sys.exit(1)
+
+
+def _print_reports(reports: Sequence[Checked]) -> None:
+    for report in reports:
+        for line in (*report.errors, *report.warnings):
+            click.echo(line, err=True)
+        if report.rule_set is not None:
+            names = ", ".join(rule.name for rule in report.rule_set.rules)
+            count = counted(len(report.rule_set.rules), "rule")
+            click.echo(f"{report.name}: {count}: {names}; {report.rule_set.mark}")
 
 
 @cli.command()
@@ -210,6 +215,7 @@ def why(*, node: str, server: str, output: str) -> None:
 def prune(
     *,
     kubeconfig: Path | None,
+    context: str | None,
     rules: Path | None,
     dry_run: bool,
     if_lease_older_than: str | None,
@@ -234,7 +240,7 @@ def prune(
         age = parse_duration(if_lease_older_than) if if_lease_older_than else None
     except ValueError as error:
         raise click.UsageError(f"--if-lease-older-than: {error}") from None
-    written = app.prune(app.Prune(kubeconfig, rules, dry_run, age, lease_namespace))
+    written = app.prune(app.Prune(kubeconfig, rules, dry_run, age, lease_namespace, context))
     _print_patches(written.applied, output)
     _fail_if("\n".join(written.failures))
 

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from dynsched.core import keys
 from dynsched.core.decide import Decision
+from dynsched.core.doubts import doubts
 from dynsched.core.model import Action, Node, NodePatch
 from dynsched.core.rules import RuleSet
 
@@ -62,6 +63,12 @@ def _tell_rules(
     for name in ended:
         if name in troubles:
             logger.info("rule %s %s", name, over)
+
+
+def tell_doubts(rule_set: RuleSet) -> None:
+    """Rules that will hardly do what was meant: at the start, and when they are reloaded."""
+    for doubt in doubts(rule_set):
+        logger.warning("rule %s: %s", doubt.rule, doubt.message, extra={"rule": doubt.rule})
 
 
 def _place(pool: str) -> str:
@@ -150,6 +157,7 @@ class Teller:
     def reloaded(self, rule_set: RuleSet) -> None:
         """The rules file changed, and its new content is at work."""
         logger.info("rules reloaded: %s", ", ".join(rule.name for rule in rule_set.rules))
+        tell_doubts(rule_set)
         self._events.post_own(
             reason=keys.REASON_RULES_RELOADED, message=f"{len(rule_set.rules)} rules are at work"
         )

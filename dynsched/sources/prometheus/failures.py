@@ -16,6 +16,8 @@ from urllib.parse import urlsplit
 
 import requests
 
+from dynsched.core import lines
+
 CONNECTING: Final = "while connecting"
 WAITING: Final = "while waiting for the answer"
 READING: Final = "while reading the answer"
@@ -47,8 +49,7 @@ class QueryFailedError(Exception):
 
 def one_line(text: str, limit: int = _EXCERPT) -> str:
     """Foreign text as one line of printable characters, cut at ``limit``."""
-    flat = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return flat if len(flat) <= limit else flat[: limit - 3] + "..."
+    return lines.one_line(text, limit)
 
 
 def file_problem(what: str, path: str, error: OSError) -> str:
