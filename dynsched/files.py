@@ -38,11 +38,20 @@ class NotDoneError(Exception):
     """What was asked for is not done in time; it goes on."""
 
 
-def require_file(path: str | Path, most: int | None = None) -> None:
-    """Raise OSError where ``path`` is not there, no regular file (NotAFileError), or longer than
-    ``most`` bytes (TooLargeError). Opens nothing.
+def require_file(path: str | Path, most: int | None = None) -> os.stat_result:
+    """What is known of a regular file. OSError where ``path`` is not there, no regular file
+    (NotAFileError), or longer than ``most`` bytes (TooLargeError). Opens nothing.
     """
-    _require(os.stat(path), path, most)  # noqa: PTH116 (a str is as good as a Path here)
+    found = Path(path).stat()
+    _require(found, path, most)
+    return found
+
+
+def fingerprint(found: os.stat_result) -> tuple[int, ...]:
+    """Changes when the content does, in whichever way it is replaced: edited in place, renamed
+    over, or swapped behind symlinks.
+    """
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def read_file(path: str | Path, most: int) -> bytes:

@@ -13,7 +13,14 @@ from dynsched.core.doubts import doubts
 from dynsched.core.lines import one_line
 from dynsched.core.rule_errors import MOST_ERRORS, RuleError, RulesInvalidError
 from dynsched.core.rules import FIRST_PROJECT_KEY, RuleSet, parse_rules
-from dynsched.files import Aside, NotDoneError, read_file, read_stream
+from dynsched.files import (
+    Aside,
+    NotDoneError,
+    fingerprint,
+    read_file,
+    read_stream,
+    require_file,
+)
 from dynsched.rules_yaml import Document, YamlError, locate, read_documents
 
 MOST_BYTES: Final = 256 * 1024
@@ -145,9 +152,7 @@ class RulesFile:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What was found: its ``fingerprint`` changes when the content does, in whichever way it is
-    replaced.
-    """
+    """What was found in the file's place."""
 
     fingerprint: tuple[int, ...]
     digest: bytes
@@ -155,15 +160,15 @@ class _Look:
 
 
 def _look(path: Path, known: tuple[int, ...] | None, last: _Look | None) -> _Look | None:
-    found = path.stat()  # of what the symlinks lead to; before it is read, or a change were missed
-    fingerprint = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
-    if fingerprint == known:
+    # Before it is read, so that a change in between is seen at the next look.
+    seen = fingerprint(require_file(path, MOST_BYTES))
+    if seen == known:
         return None
     raw = read_file(path, MOST_BYTES)
     digest = hashlib.sha256(raw).digest()
     if last is not None and last.digest == digest:  # a refused file is looked at again and again
-        return _Look(fingerprint, digest, last.reading)
-    return _Look(fingerprint, digest, read_rules(raw))
+        return _Look(seen, digest, last.reading)
+    return _Look(seen, digest, read_rules(raw))
 
 
 def _used(path: Path, reading: Reading) -> RuleSet:

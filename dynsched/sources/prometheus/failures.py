@@ -18,6 +18,7 @@ import requests
 
 from dynsched.core import lines
 
+PREPARING: Final = "while reading the token and the certificates"
 CONNECTING: Final = "while connecting"
 WAITING: Final = "while waiting for the answer"
 READING: Final = "while reading the answer"
@@ -71,6 +72,8 @@ def timed_out(timeout: float, phase: str) -> str:
     hint = "is the expression too heavy, the server overloaded, or the timeout too short?"
     if phase == CONNECTING:
         hint = "is the address right, and does a firewall or NetworkPolicy drop the packets?"
+    if phase == PREPARING:
+        hint = "does the file system hang that they are on?"
     return f"no answer within {timeout:g}s ({phase}); {hint}"
 
 

@@ -24,6 +24,7 @@ from prometheus_api_client import PrometheusConnect
 
 from dynsched.sources.prometheus.failures import (
     CONNECTING,
+    PREPARING,
     READING,
     WAITING,
     QueryFailedError,
@@ -62,7 +63,7 @@ class Attempt:
 
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
-        self.phase = CONNECTING
+        self.phase = PREPARING
         self._deadline = time.monotonic() + timeout
         self._lock = threading.Lock()
         self._twins: list[socket.socket] = []
