@@ -18,7 +18,7 @@ from dynsched.collect_cli import collect
 from dynsched.core.durations import parse_duration
 from dynsched.core.model import AlertState, NodePatch
 from dynsched.demo import run_demo
-from dynsched.logs import configure_logging, last_words
+from dynsched.logs import configure_logging, last_words, logging_aside
 from dynsched.rules_check import Checked
 from dynsched.rules_check import check as check_file
 from dynsched.settings import Settings
@@ -102,10 +102,11 @@ def run(*, once: bool, log_format: str, log_level: str, **given: Any) -> None:
     """
     configure_logging(log_format, log_level)
     settings = flags.settings(given)
-    with last_words(log_format, app.EXPECTED_ERRORS):
-        if once:
+    if once:
+        with last_words(log_format, app.EXPECTED_ERRORS):
             _one_pass(settings, "table")
-        else:
+    else:
+        with logging_aside(), last_words(log_format, app.EXPECTED_ERRORS):
             app.run(settings)
 
 
@@ -252,8 +253,12 @@ def _one_pass(settings: Settings, output: str) -> None:
         if pending:
             count = f"{counted(pending, 'node')} {'is' if pending == 1 else 'are'}"
             click.echo(f"rule {rule.rule.name}: {count} pending", err=True)
-        if rule.error is not None:
-            click.echo(f"rule {rule.rule.name}: {rule.error}", err=True)
+    # What concerns all rules alike is in the error of the pass.
+    errors = {rule.rule.name: rule.error for rule in snapshot.rules if rule.error is not None}
+    for error in dict.fromkeys(errors.values()):
+        if error not in (snapshot.error or ""):
+            names = ", ".join(name for name, its in errors.items() if its == error)
+            click.echo(f"rule {names}: {error}", err=True)
     patches = snapshot.planned if settings.dry_run else snapshot.applied
     if patches or output == "json" or snapshot.error is None:  # who knows nothing says nothing
         _print_patches(patches, output)

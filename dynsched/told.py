@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from dynsched.core import keys
 from dynsched.core.decide import Decision
 from dynsched.core.doubts import doubts
+from dynsched.core.evidence import fired_rules
 from dynsched.core.model import Action, Node, NodePatch
 from dynsched.core.rules import RuleSet
 
@@ -51,18 +53,44 @@ def _unlike(states: Mapping[str, str], others: Mapping[str, str]) -> dict[str, s
 
 
 def _tell_rules(
-    states: _States, troubles: Mapping[str, str | None], trouble: str, over: str
+    states: _States, troubles: Mapping[str, str | None], trouble: _Words, over: _Words
 ) -> None:
-    """Log what begins and ends. ``troubles`` by rule, None where there is none; of a rule that is
-    not in it (any more) nothing can be said.
+    """Log what begins and ends; rules that have the same trouble share a line. ``troubles`` by
+    rule, None where there is none; of a rule that is not in it (any more) nothing can be said.
     """
     present = {name: text for name, text in troubles.items() if text is not None}
     begun, _, ended = states.update(present, aloud=False)
-    for name, text in begun.items():
-        logger.warning("rule %s %s: %s", name, trouble, text)
-    for name in ended:
-        if name in troubles:
-            logger.info("rule %s %s", name, over)
+    for text in dict.fromkeys(begun.values()):
+        names = [name for name, its in begun.items() if its == text]
+        logger.warning("%s: %s", trouble.of(names), text, extra={"rule": _one_or_all(names)})
+    names = [name for name in ended if name in troubles]
+    if names:
+        logger.info("%s", over.of(names), extra={"rule": _one_or_all(names)})
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """What one rule does, and what several do."""
+
+    one: str
+    several: str
+
+    def of(self, names: Sequence[str]) -> str:
+        if len(names) == 1:
+            return f"rule {names[0]} {self.one}"
+        return f"rules {', '.join(names[:-1])} and {names[-1]} {self.several}"
+
+
+def _one_or_all(names: Sequence[str]) -> str | Sequence[str]:
+    """The value of a log line's field ``rule``."""
+    return names[0] if len(names) == 1 else names
+
+
+def _fired(patch: NodePatch) -> Sequence[str]:
+    """The rules that a mark is for, as the evidence names them; none where a mark goes."""
+    annotations = patch.body["metadata"].get("annotations") or {}
+    written = annotations.get(keys.EVIDENCE_ANNOTATION)
+    return fired_rules(written) if written is not None else ()
 
 
 def tell_doubts(rule_set: RuleSet) -> None:
@@ -92,7 +120,9 @@ class Teller:
 
     def change(self, node: Node, patch: NodePatch) -> None:
         """A mark was set, repaired or released."""
-        logger.info("%s node %s: %s", patch.action.value, node.name, patch.reason)
+        rules = _fired(patch)
+        about = {"node": node.name} | ({"rule": _one_or_all(rules)} if rules else {})
+        logger.info("%s node %s: %s", patch.action.value, node.name, patch.reason, extra=about)
         if patch.action is Action.RELEASE:
             self._events.post(node, reason=keys.REASON_RELIEVED, message=patch.reason)
         elif patch.action is Action.MARK:
@@ -107,7 +137,7 @@ class Teller:
         """Somebody else's label or taint stands in our place."""
         begun, to_post, _ = self._conflicts.update(decision.conflicts, aloud=aloud)
         for name, conflict in begun.items():
-            logger.warning("node %s is left alone: %s", name, conflict)
+            logger.warning("node %s is left alone: %s", name, conflict, extra={"node": name})
         for name, conflict in to_post.items():
             self._events.post(
                 nodes[name],
@@ -134,12 +164,20 @@ class Teller:
 
     def failing(self, errors: Mapping[str, str | None]) -> None:
         """A rule begins to fail, fails in another way, or answers again."""
-        _tell_rules(self._failing, errors, "cannot be queried", "answers again")
+        _tell_rules(
+            self._failing,
+            errors,
+            _Words("cannot be queried", "cannot be queried"),
+            _Words("answers again", "answer again"),
+        )
 
     def blind(self, reasons: Mapping[str, str | None]) -> None:
         """A rule begins to know nothing of any node although its query answers, or knows again."""
         _tell_rules(
-            self._blind, reasons, "says nothing of any node", "says something of nodes again"
+            self._blind,
+            reasons,
+            _Words("says nothing of any node", "say nothing of any node"),
+            _Words("says something of nodes again", "say something of nodes again"),
         )
 
     def unwritten(self, failures: Sequence[str]) -> None:
@@ -149,7 +187,8 @@ class Teller:
         node, _, cause = failures[0].partition(": ") if failures else ("", "", "")
         kind = cause.replace(node, "") if node else ""
         if kind and kind != self._unwritten:
-            logger.warning("writes that fail: %d, the first: %s", len(failures), failures[0])
+            text = "writes that fail: %d, the first: %s"
+            logger.warning(text, len(failures), failures[0], extra={"node": node})
         elif self._unwritten and not kind:
             logger.info("no write fails any more")
         self._unwritten = kind

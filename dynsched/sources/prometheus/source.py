@@ -55,6 +55,7 @@ class PrometheusSource:
         self._idle = asyncio.Event()
         self._idle.set()
         self._closed = False
+        self._without_past: dict[str, str] = {}
         if config.insecure_skip_verify and config.url.startswith("https://"):
             _LOG.warning("the TLS certificate of %s is not verified, as configured", config.url)
             # Said once, above; urllib3 would say it on stderr from time to time.
@@ -64,7 +65,9 @@ class PrometheusSource:
         """The samples of the rule's expression now, or the reason why there are none."""
         if rule.expr is None:
             return QueryResult(error=f"rule {rule.name} has no expr: Prometheus cannot answer it")
-        return await self.query_expr(rule.expr)
+        found = await self.query_expr(rule.expr)
+        self._tell_the_past(rule, found.error)
+        return found
 
     async def query_expr(self, expr: str) -> QueryResult:
         """As ``query``, for an expression that belongs to no rule."""
@@ -92,12 +95,23 @@ class PrometheusSource:
     async def history(
         self, rule: Rule, start: float, end: float, step: float
     ) -> tuple[Series, ...] | None:
-        """``query_range`` of the rule's expression; None, and a log line why, when it failed."""
+        """``query_range`` of the rule's expression; None when it failed, and a log line why at the
+        next ``query`` of the rule.
+        """
         found = await self.query_range(rule.expr or "", start, end, step)
         if found.error is None:
             return found.series
-        _LOG.warning("rule %s: its past could not be had: %s", rule.name, found.error)
+        self._without_past[rule.name] = found.error
         return None
+
+    def _tell_the_past(self, rule: Rule, error: str | None) -> None:
+        """That a rule's past could not be had, when it is asked next: why it cannot be queried at
+        all is told by whoever asks.
+        """
+        past = self._without_past.pop(rule.name, None)
+        if past is not None and past != error:
+            text = "rule %s: its past could not be had: %s"
+            _LOG.warning(text, rule.name, past, extra={"rule": rule.name})
 
     async def close(self) -> None:
         """End what is under way (those queries come to an error) and refuse what comes after."""
