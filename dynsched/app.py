@@ -72,7 +72,9 @@ def run(settings: Settings) -> None:
 
 def run_once(settings: Settings) -> Snapshot:
     """One tick on the nodes as they are listed now, without a watch, a server or an election."""
-    return asyncio.run(_once(settings))
+    # Before the loop: a pipe is waited for, and Ctrl-C should end that.
+    rules_file = FixedRules(load_rules(settings.rules))
+    return asyncio.run(_once(settings, rules_file))
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,8 +196,7 @@ async def _until_stopped(
     logger.info("stopped")
 
 
-async def _once(settings: Settings) -> Snapshot:
-    rules_file = FixedRules(load_rules(settings.rules))
+async def _once(settings: Settings, rules_file: FixedRules) -> Snapshot:
     tell_doubts(rules_file.rule_set)
     async with contextlib.AsyncExitStack() as stack:
         client = await stack.enter_async_context(_client(settings))

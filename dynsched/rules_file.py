@@ -34,7 +34,8 @@ class RulesFileError(Exception):
     """A rules file that cannot be used: every error, one ``file:line:column: ...`` each."""
 
     def __init__(self, lines: Iterable[str]) -> None:
-        self.lines = tuple(lines)
+        # A file's name may be no Unicode; what it stands in must be JSON.
+        self.lines = tuple(line.encode(errors="replace").decode() for line in lines)
         super().__init__("\n".join(self.lines))
 
 

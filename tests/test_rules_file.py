@@ -165,6 +165,14 @@ def test_what_is_no_file_is_refused_and_not_opened(path: Path, kind: str) -> Non
     assert threshold(file) == 90
 
 
+def test_a_name_that_is_no_unicode(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"r\xfcles.yaml")
+    path.write_text("rules: []")
+    with pytest.raises(RulesFileError) as caught:
+        RulesFile(path)
+    assert f"{tmp_path}/r?les.yaml:1:1: rules: is empty" in str(caught.value)
+
+
 def test_a_pipe_that_comes_between_look_and_opening_is_not_waited_for(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
