@@ -8,6 +8,7 @@ import json
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
@@ -66,9 +67,27 @@ def test_what_loads_can_be_used(data: dict[str, Any], values: list[float]) -> No
         parse_rules(data)
     except RulesInvalidError:
         reject()
+    use(data, values)
+
+
+@pytest.mark.parametrize("weights", [(1.7e308, 1.7e308), (1e-300, 1e300), (5e-324, 1000), (0, 0)])
+def test_weights(weights: tuple[float, float]) -> None:
+    """Only the first rule knows anything: nothing is left of its share of an infinite sum."""
+    one, other = ({"name": name, "expr": "load", "threshold": 80} for name in ("one", "other"))
+    score = dict(zip(("one", "other"), weights, strict=True))
+    data = {"rules": [one, other], "extender": {"profiles": {"default": {"score": score}}}}
+    try:
+        parse_rules(data)
+    except RulesInvalidError:
+        return
+    use(data, [80.0] * 3, other={})
+
+
+def use(data: dict[str, Any], values: list[float], **others: dict[str, float]) -> None:
+    """Two ticks, and every answer."""
     scene = Scene(data, [Node(f"n{number}") for number in range(4)])
     answer = {f"n{number}": float(value) for number, value in enumerate(values)}
-    answers = dict.fromkeys((name.replace("-", "_") for name in names_of(data)), answer)
+    answers = dict.fromkeys((rule["name"] for rule in data["rules"]), answer) | others
     scene.tick(NOON - 60, **answers)
     snapshot = scene.tick(NOON, **answers)
     for body in (
@@ -83,7 +102,3 @@ def test_what_loads_can_be_used(data: dict[str, Any], values: list[float]) -> No
     assert metrics.exposition()
     profile = Readings(snapshot).profile("default")
     assert profile.grader.grade(list(profile.loads.values()))
-
-
-def names_of(data: dict[str, Any]) -> list[str]:
-    return [rule["name"] for rule in data["rules"]]
