@@ -17,7 +17,7 @@ from soak_world import World
 from dynsched.core.model import Snapshot
 from dynsched.core.plan import plan_prune
 from dynsched.kube.cluster import ListedCluster
-from dynsched.settings import RulesFile
+from dynsched.rules_file import RulesFile
 from dynsched.sim.faults import Fault
 from dynsched.writer import write_all
 

@@ -19,7 +19,7 @@ from dynsched.kube.leader import Elector
 from dynsched.kube.transport import KubeApi
 from dynsched.kube.watch import NodeWatch
 from dynsched.loop import Loop
-from dynsched.settings import RulesFile
+from dynsched.rules_file import RulesFile
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
 from dynsched.web.metrics import Metrics
 from dynsched.web.state import Board

@@ -37,9 +37,11 @@ from dynsched.kube.stream import StreamingApi
 from dynsched.kube.transport import IDENTITY, KubeApi
 from dynsched.kube.watch import NodeWatch
 from dynsched.loop import Loop
-from dynsched.settings import RulesFile, RulesFileError, Settings, load_rules
+from dynsched.rules_file import FixedRules, RulesFile, RulesFileError, load_rules
+from dynsched.settings import Settings
 from dynsched.sources.metrics_server import MetricsServerSource
 from dynsched.sources.prometheus import PrometheusSource
+from dynsched.told import tell_doubts
 from dynsched.web.api import make_app
 from dynsched.web.client import ServerError
 from dynsched.web.extender import Extender
@@ -74,7 +76,9 @@ def run_once(settings: Settings) -> Snapshot:
     """One tick on the nodes as they are listed now, without a watch or a server. Where it writes
     and takes part in the election, it holds the Lease meanwhile; AtWorkError while another does.
     """
-    return asyncio.run(_once(settings))
+    # Before the loop: a pipe is waited for, and Ctrl-C should end that.
+    rules_file = FixedRules(load_rules(settings.rules))
+    return asyncio.run(_once(settings, rules_file))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +86,7 @@ class Prune:
     """What `dynsched prune` is told. ``rules``: the file that says what the mark is; None is the
     default mark, and what the evidence on the nodes tells. ``lease_older_than`` (seconds): prune
     only if the Lease was not renewed for so long, or is not there. Without it, ``force``: prune
-    also while somebody holds the Lease.
+    also while somebody holds the Lease. ``context`` as of Settings.
     """
 
     kubeconfig: Path | None = None
@@ -91,6 +95,7 @@ class Prune:
     lease_older_than: float | None = None
     lease_namespace: str | None = None
     force: bool = False
+    context: str | None = None
 
 
 def prune(order: Prune) -> Written:
@@ -102,16 +107,15 @@ async def _serve(settings: Settings) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    rules_file = RulesFile(settings.rules)
+    rules_file = await asyncio.to_thread(RulesFile, settings.rules)
+    tell_doubts(rules_file.rule_set)
     address = parse_address(settings.webaddr)
     async with contextlib.AsyncExitStack() as stack:
         elector = None
         if settings.leader_elect and not settings.dry_run:  # a dry run must not keep others waiting
             elector = await stack.enter_async_context(_elector(settings))
         leadership = elector or SoleWriter(may_write=not settings.dry_run)
-        client = await stack.enter_async_context(
-            _client(settings.kubeconfig, lambda: leadership.may_write)
-        )
+        client = await stack.enter_async_context(_client(settings, lambda: leadership.may_write))
         events = NodeEvents(client, own=lambda: elector.lease if elector else None)
         stack.push_async_callback(events.close)
         watch = NodeWatch(client)
@@ -198,16 +202,14 @@ async def _until_stopped(
     logger.info("stopped")
 
 
-async def _once(settings: Settings) -> Snapshot:
-    rules_file = RulesFile(settings.rules)
+async def _once(settings: Settings, rules_file: FixedRules) -> Snapshot:
+    tell_doubts(rules_file.rule_set)
     async with contextlib.AsyncExitStack() as stack:
         elector = None
         if settings.leader_elect and not settings.dry_run:
             elector = await stack.enter_async_context(_leading(settings))
         leadership = elector or SoleWriter()
-        client = await stack.enter_async_context(
-            _client(settings.kubeconfig, lambda: leadership.may_write)
-        )
+        client = await stack.enter_async_context(_client(settings, lambda: leadership.may_write))
         events = NodeEvents(client, own=lambda: elector.lease if elector else None)
         stack.push_async_callback(events.close)
         cluster = await ListedCluster.load(client)
@@ -230,7 +232,7 @@ async def _once(settings: Settings) -> Snapshot:
 
 async def _prune(order: Prune) -> Written:
     mark = load_rules(order.rules).mark if order.rules else Mark(parse_label(keys.DEFAULT_LABEL))
-    async with _client(order.kubeconfig) as client:
+    async with _client(order) as client:
         if order.lease_older_than is not None:
             namespace = order.lease_namespace or client.config.namespace
             why_not = await why_at_work(client.api, namespace, order.lease_older_than)
@@ -256,7 +258,7 @@ async def _prune(order: Prune) -> Written:
 @contextlib.asynccontextmanager
 async def _leading(settings: Settings) -> AsyncIterator[Elector]:
     """An Elector that leads while one pass lasts. AtWorkError while another holds the Lease."""
-    async with _elector(settings) as elector, _client(settings.kubeconfig) as client:
+    async with _elector(settings) as elector, _client(settings) as client:
         await refuse_pass(client.api, settings.lease_namespace, client.config.namespace)
         async with leading(elector):
             yield elector
@@ -275,16 +277,16 @@ def _web_server(settings: Settings, web_app: web.Application, address: Address) 
     return WebServer(web_app, address, ServerTls(settings.tls).context)
 
 
-async def _config(kubeconfig: Path | None) -> KubeConfig:
+async def _config(told: Settings | Prune) -> KubeConfig:
     """Loaded anew for each set of connections: each sets its own limits on it, and renews it."""
-    return await load_config(str(kubeconfig) if kubeconfig else None)
+    return await load_config(str(told.kubeconfig) if told.kubeconfig else None, told.context)
 
 
 @contextlib.asynccontextmanager
 async def _client(
-    kubeconfig: Path | None, may_write: Callable[[], bool] = lambda: True
+    told: Settings | Prune, may_write: Callable[[], bool] = lambda: True
 ) -> AsyncIterator[KubeClient]:
-    config = await _config(kubeconfig)
+    config = await _config(told)
     client = KubeClient(config, may_write=may_write)
     try:
         yield client
@@ -293,7 +295,7 @@ async def _client(
 
 
 def _prometheus(
-    settings: Settings, rules_file: RulesFile, nodes: Callable[[], Mapping[str, Node]]
+    settings: Settings, rules_file: RulesFile | FixedRules, nodes: Callable[[], Mapping[str, Node]]
 ) -> PrometheusSource:
     return PrometheusSource(
         settings.prometheus,
@@ -306,7 +308,7 @@ async def _metrics_server(
     settings: Settings, nodes: Callable[[], Mapping[str, Node]]
 ) -> AsyncIterator[MetricsServerSource]:
     """With connections of its own: a metrics-server that hangs must not hold up patches."""
-    config = await _config(settings.kubeconfig)
+    config = await _config(settings)
     api = KubeApi(config, in_flight=1)
     source = MetricsServerSource(partial(list_node_metrics, api), nodes)
     try:
@@ -321,7 +323,7 @@ async def _extension(
     settings: Settings, rules_file: RulesFile, cluster: NodeCluster
 ) -> AsyncIterator[Extension]:
     """With connections of its own: a watch lasts for minutes, and binding must not wait."""
-    config = await _config(settings.kubeconfig)
+    config = await _config(settings)
     api = StreamingApi(config, in_flight=4)
     try:
         yield Extension(
@@ -334,7 +336,7 @@ async def _extension(
 @contextlib.asynccontextmanager
 async def _elector(settings: Settings) -> AsyncIterator[Elector]:
     """With connections of its own: a renewal must not wait behind a thousand patches."""
-    config = await _config(settings.kubeconfig)
+    config = await _config(settings)
     api = KubeApi(config, in_flight=2)
     try:
         yield Elector(

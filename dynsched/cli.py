@@ -20,8 +20,10 @@ from dynsched.core.health import why_incomplete
 from dynsched.core.model import AlertState, NodePatch
 from dynsched.demo import run_demo
 from dynsched.findings import MOST_ROWS, render_findings
-from dynsched.logs import configure_logging, last_words
-from dynsched.settings import RulesFileError, Settings, load_rules
+from dynsched.logs import configure_logging, last_words, logging_aside
+from dynsched.rules_check import Checked
+from dynsched.rules_check import check as check_file
+from dynsched.settings import Settings
 from dynsched.tables import counted
 from dynsched.terminal import render_nodes, render_patches, render_why
 from dynsched.web.client import fetch
@@ -112,10 +114,11 @@ def run(*, once: bool, log_format: str, log_level: str, **given: Any) -> None:
     """
     configure_logging(log_format, log_level)
     settings = flags.settings(given)
-    with last_words(log_format, _EXPECTED):
-        if once:
+    if once:
+        with last_words(log_format, _EXPECTED):
             _one_pass(settings)
-        else:
+    else:
+        with logging_aside(), last_words(log_format, _EXPECTED):
             app.run(settings)
 
 
@@ -161,34 +164,37 @@ def plan(*, output: str, every: bool, log_format: str, log_level: str, **given: 
 @cli.command()
 @flags.rules
 @flags.output
-@click.argument("files", nargs=-1, type=flags.FILE)
+@click.argument("files", nargs=-1, metavar="[FILE|-]...", type=flags.FILE)
 def check(*, rules: Path, files: tuple[Path, ...], output: str) -> None:
     """Check rules files: every error with its line and column, all in one go.
+
+    A FILE may also be a manifest: the rules in its ConfigMaps are checked. `-` is standard input.
+    A warning is a rule that will hardly do what was meant; it does not change the exit code.
 
     \b
     Example:
       dynsched check rules.yaml
+      kubectl -n dynsched get configmap -o yaml | dynsched check -
     """
-    bad = False
-    report: dict[str, list[str]] = {}
-    for file in files or (rules,):
-        try:
-            rule_set = load_rules(file, remedy="name a rules file") if files else load_rules(file)
-        except RulesFileError as error:
-            bad = True
-            report[str(file)] = list(error.lines)
-            if output == "table":
-                click.echo("\n".join(error.lines), err=True)
-        else:
-            report[str(file)] = []
-            if output == "table":
-                names = ", ".join(rule.name for rule in rule_set.rules)
-                count = counted(len(rule_set.rules), "rule")
-                click.echo(f"{file}: {count}: {names}; {rule_set.mark}")
+    remedy = "name a rules file" if files else "name the file with --rules"
+    reports = [report for file in files or (rules,) for report in check_file(file, remedy)]
     if output == "json":
-        click.echo(json.dumps(report, indent=2))
-    if bad:
+        told = {each.name: {"errors": each.errors, "warnings": each.warnings} for each in reports}
+        click.echo(json.dumps(told, indent=2))
+    else:
+        _print_reports(reports)
+    if any(report.errors for report in reports):
         sys.exit(1)
+
+
+def _print_reports(reports: Sequence[Checked]) -> None:
+    for report in reports:
+        for line in (*report.errors, *report.warnings):
+            click.echo(line, err=True)
+        if report.rule_set is not None:
+            names = ", ".join(rule.name for rule in report.rule_set.rules)
+            count = counted(len(report.rule_set.rules), "rule")
+            click.echo(f"{report.name}: {count}: {names}; {report.rule_set.mark}")
 
 
 @cli.command()
@@ -247,6 +253,7 @@ def why(*, node: str, server: str, output: str) -> None:
 def prune(
     *,
     kubeconfig: Path | None,
+    context: str | None,
     rules: Path | None,
     dry_run: bool,
     if_lease_older_than: str | None,
@@ -277,8 +284,17 @@ def prune(
         raise click.UsageError(f"--if-lease-older-than: {error}") from None
     if age is not None and force:
         raise click.UsageError("--force and --if-lease-older-than contradict each other")
+    order = app.Prune(
+        kubeconfig,
+        rules,
+        dry_run,
+        lease_older_than=age,
+        lease_namespace=lease_namespace,
+        force=force,
+        context=context,
+    )
     with last_words(log_format, _EXPECTED):
-        written = app.prune(app.Prune(kubeconfig, rules, dry_run, age, lease_namespace, force))
+        written = app.prune(order)
         if output == "json":
             click.echo(msgspec.json.format(msgspec.json.encode(written.applied), indent=2))
         elif written.why_not is None:  # what it is otherwise stands in the log

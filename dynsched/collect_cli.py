@@ -20,7 +20,7 @@ from dynsched.collect import (
 from dynsched.core.durations import parse_seconds
 from dynsched.core.memory import MIB
 from dynsched.core.urls import parse_http_url
-from dynsched.logs import configure_logging
+from dynsched.logs import configure_logging, logging_aside
 
 
 def _seconds(_context: click.Context, _option: click.Parameter, text: str) -> float:
@@ -123,7 +123,8 @@ def collect(
         cgroup_root=cgroup_root,
     )
     if not once:
-        collect_until_stopped(order)
+        with logging_aside():
+            collect_until_stopped(order)
         return
     try:
         memory, ip = collect_once(order)

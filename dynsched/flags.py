@@ -80,10 +80,14 @@ def interval(_context: click.Context, _option: click.Parameter, text: str) -> fl
 FILE: Final = click.Path(path_type=Path, readable=False)
 """Whoever opens it says what is wrong with it, also when it may not be read."""
 
-kubeconfig = option(
-    "--kubeconfig",
-    type=FILE,
-    help="Kubeconfig file. Default: the pod's service account, else $KUBECONFIG, ~/.kube/config.",
+kubeconfig = options(
+    option(
+        "--kubeconfig",
+        type=FILE,
+        help="Kubeconfig file. Default: the pod's service account, else $KUBECONFIG, "
+        "~/.kube/config.",
+    ),
+    option("--context", metavar="NAME", help="Its context. Default: the file's current-context."),
 )
 DEFAULT_RULES: Final = Path("rules.yaml")
 rules = option(

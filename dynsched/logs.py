@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import select
 import sys
+import threading
+from collections import deque
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Final, TextIO
 
 from pythonjsonlogger.json import JsonFormatter
+
+MOST_WAITING: Final = 1024 * 1024
+"""Characters of lines that wait to be written: some thousands of lines."""
+FLUSH_SECONDS: Final = 1.0
+"""How long the end of the process waits until all lines are written."""
 
 
 def configure_logging(log_format: str, level: str) -> None:
@@ -15,7 +26,7 @@ def configure_logging(log_format: str, level: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     if log_format == "json":
         handler.setFormatter(
-            JsonFormatter(
+            _Json(
                 "{asctime}{levelname}{name}{message}",
                 style="{",
                 rename_fields={"asctime": "time", "levelname": "level", "name": "logger"},
@@ -24,6 +35,7 @@ def configure_logging(log_format: str, level: str) -> None:
     else:
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(message)s"))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    logging.captureWarnings(capture=True)  # Python's own are lines of the log too
 
 
 @contextlib.contextmanager
@@ -39,3 +51,113 @@ def last_words(log_format: str, expected: tuple[type[Exception], ...]) -> Iterat
         cause = None if isinstance(error, expected) else error
         logging.getLogger("dynsched").critical("%s", error, exc_info=cause)
         sys.exit(1)
+
+
+@contextlib.contextmanager
+def logging_aside() -> Iterator[None]:
+    """For a process that runs for months: log lines are written on a thread of their own, so that
+    a reader of standard error who stops reading holds up neither the event loop nor the end.
+
+    An error that ends the process while nobody reads ends it with 1 and without words.
+    """
+    root = logging.getLogger()
+    before = root.handlers
+    handler = _Aside(sys.stderr, before[0].formatter)
+    root.handlers = [handler]
+    try:
+        yield
+    except BaseException as error:
+        is_read = handler.written() and handler.takes_more()
+        if isinstance(error, Exception) and not is_read:
+            sys.exit(1)
+        raise
+    else:
+        handler.written()
+    finally:
+        root.handlers = before
+
+
+class _Json(JsonFormatter):
+    """Times in RFC 3339, in UTC, to the millisecond."""
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: ARG002, N802 (logging's own signature)
+        moment = datetime.fromtimestamp(record.created, UTC)
+        return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class _Aside(logging.Handler):
+    """Makes lines where they come up, and writes them on a thread. Lines beyond MOST_WAITING are
+    dropped, and a later line says how many.
+    """
+
+    def __init__(self, stream: TextIO, formatter: logging.Formatter | None) -> None:
+        super().__init__()
+        self.setFormatter(formatter)
+        self._stream = stream
+        self._lines: deque[str] = deque()
+        self._waiting = 0  # characters, those of the line included that is being written
+        self._dropped = 0
+        self._changed = threading.Condition()
+        threading.Thread(target=self._write_all, name="log", daemon=True).start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            line = self.format(record)
+        except Exception as error:  # noqa: BLE001 (a defect in a log call must not stop its caller)
+            line = f"a log line of {record.name} cannot be made: {error}: {record.msg!r}"
+        with self._changed:
+            if self._dropped and self._put(self.format(_missing(self._dropped))):
+                self._dropped = 0
+            if self._dropped or not self._put(line):
+                self._dropped += 1
+
+    def _put(self, line: str) -> bool:
+        if self._waiting and self._waiting + len(line) > MOST_WAITING:
+            return False
+        self._waiting += len(line)
+        self._lines.append(line)
+        self._changed.notify_all()
+        return True
+
+    def written(self) -> bool:
+        """Wait until every line is written, for FLUSH_SECONDS at most; whether it is."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._waiting, FLUSH_SECONDS)
+
+    def takes_more(self) -> bool:
+        """Whether some thousand characters can be written now without waiting for a reader."""
+        with contextlib.suppress(OSError, ValueError):  # no file: it does not block
+            return bool(select.select([], [self._stream.fileno()], [], 0)[1])
+        return True
+
+    def _write_all(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._lines)
+                line = self._lines.popleft()
+            with contextlib.suppress(OSError, ValueError):  # closed, or its disk is full
+                self._write(f"{line}\n")
+            with self._changed:
+                self._waiting -= len(line)
+                self._changed.notify_all()
+
+    def _write(self, text: str) -> None:
+        try:
+            descriptor = self._stream.fileno()
+        except (OSError, ValueError):  # no file, as in a test
+            self._stream.write(text)
+            self._stream.flush()
+            return
+        # Not by the stream: its lock would be held while nobody reads, and the end of the process
+        # takes it to flush.
+        rest = memoryview(text.encode(errors="backslashreplace"))
+        while rest:
+            try:
+                rest = rest[os.write(descriptor, rest) :]
+            except BlockingIOError:  # whoever shares the pipe made it so
+                select.select([], [descriptor], [])
+
+
+def _missing(count: int) -> logging.LogRecord:
+    text = "%d log lines are missing here: standard error was not read fast enough"
+    return logging.LogRecord(__name__, logging.WARNING, __file__, 0, text, (count,), None)

@@ -323,7 +323,8 @@ class Loop:
             return await source.query(rule)
         except Exception as error:
             # A source must not raise; if one does, its rule is unknown and all others go on.
-            logger.exception("rule %s: its source failed in an unexpected way", rule.name)
+            text = "rule %s: its source failed in an unexpected way"
+            logger.exception(text, rule.name, extra={"rule": rule.name})
             return QueryResult(error=f"unexpected {type(error).__name__}: {error}")
 
     def _error(

@@ -8,6 +8,8 @@ from typing import Protocol
 
 from dynsched.core import keys
 from dynsched.core.decide import Decision
+from dynsched.core.doubts import doubts
+from dynsched.core.evidence import fired_rules
 from dynsched.core.model import Action, Node, NodePatch
 from dynsched.core.rules import RuleSet
 from dynsched.core.wording import by_reason, named_rules
@@ -61,6 +63,24 @@ def _rules_update(
     return begun, [name for name in ended if name in troubles]
 
 
+def _field(names: Sequence[str]) -> dict[str, str | Sequence[str]]:
+    """The field ``rule`` of a log line in JSON: a name, or a list where there are several."""
+    return {"rule": names[0] if len(names) == 1 else names}
+
+
+def _fired(patch: NodePatch) -> Sequence[str]:
+    """The rules that a mark is for, as the evidence names them; none where a mark goes."""
+    annotations = patch.body["metadata"].get("annotations") or {}
+    written = annotations.get(keys.EVIDENCE_ANNOTATION)
+    return fired_rules(written) if written is not None else ()
+
+
+def tell_doubts(rule_set: RuleSet) -> None:
+    """Rules that will hardly do what was meant: at the start, and when they are reloaded."""
+    for doubt in doubts(rule_set):
+        logger.warning("rule %s: %s", doubt.rule, doubt.message, extra={"rule": doubt.rule})
+
+
 def _place(pool: str) -> str:
     return f"pool {pool}" if pool else "the cluster"
 
@@ -82,7 +102,9 @@ class Teller:
 
     def change(self, node: Node, patch: NodePatch) -> None:
         """A mark was set, repaired or released."""
-        logger.info("%s node %s: %s", patch.action.value, node.name, patch.reason)
+        rules = _fired(patch)
+        about = {"node": node.name} | (_field(rules) if rules else {})
+        logger.info("%s node %s: %s", patch.action.value, node.name, patch.reason, extra=about)
         if patch.action is Action.RELEASE:
             self._events.post(node, reason=keys.REASON_RELIEVED, message=patch.reason)
         elif patch.action is Action.MARK:
@@ -102,7 +124,7 @@ class Teller:
         """Somebody else's label or taint stands in our place."""
         begun, to_post, _ = self._conflicts.update(decision.conflicts, aloud=aloud)
         for name, conflict in begun.items():
-            logger.warning("node %s is left alone: %s", name, conflict)
+            logger.warning("node %s is left alone: %s", name, conflict, extra={"node": name})
         for name, conflict in to_post.items():
             self._events.post(
                 nodes[name],
@@ -133,10 +155,12 @@ class Teller:
         """
         begun, ended = _rules_update(self._failing, errors)
         for error, names in by_reason(begun).items():
-            logger.warning("%s cannot be queried: %s", named_rules(names), error)
+            logger.warning(
+                "%s cannot be queried: %s", named_rules(names), error, extra=_field(names)
+            )
         if ended:
             answer = "answers" if len(ended) == 1 else "answer"
-            logger.info("%s %s again", named_rules(ended), answer)
+            logger.info("%s %s again", named_rules(ended), answer, extra=_field(ended))
 
     def past_unknown(self, errors: Mapping[str, str]) -> None:
         """Rules that answer, but whose past could not be had at the start."""
@@ -145,15 +169,18 @@ class Teller:
             logger.warning(
                 "%s: %s could not be had, so durations count from now: %s",
                 *(named_rules(names), whose, error),
+                extra=_field(names),
             )
 
     def blind(self, reasons: Mapping[str, str | None]) -> None:
         """A rule begins to know nothing of any node although its query answers, or knows again."""
         begun, ended = _rules_update(self._blind, reasons)
         for name, reason in begun.items():
-            logger.warning("rule %s says nothing of any node: %s", name, reason)
+            logger.warning(
+                "rule %s says nothing of any node: %s", name, reason, extra={"rule": name}
+            )
         for name in ended:
-            logger.info("rule %s says something of nodes again", name)
+            logger.info("rule %s says something of nodes again", name, extra={"rule": name})
 
     def unwritten(self, failures: Sequence[str]) -> None:
         """Writes begin to fail, fail in another way, or are taken again. Which nodes, and how many,
@@ -162,7 +189,8 @@ class Teller:
         node, _, cause = failures[0].partition(": ") if failures else ("", "", "")
         kind = cause.replace(node, "") if node else ""
         if kind and kind != self._unwritten:
-            logger.warning("writes that fail: %d, the first: %s", len(failures), failures[0])
+            text = "writes that fail: %d, the first: %s"
+            logger.warning(text, len(failures), failures[0], extra={"node": node})
         elif self._unwritten and not kind:
             logger.info("no write fails any more")
         self._unwritten = kind
@@ -170,6 +198,7 @@ class Teller:
     def reloaded(self, rule_set: RuleSet) -> None:
         """The rules file changed, and its new content is at work."""
         logger.info("rules reloaded: %s", ", ".join(rule.name for rule in rule_set.rules))
+        tell_doubts(rule_set)
         self._events.post_own(
             reason=keys.REASON_RULES_RELOADED, message=f"{len(rule_set.rules)} rules are at work"
         )

@@ -108,5 +108,6 @@ async def _write(
                 # Nothing is due because it was our own patch, of which the answer was lost?
                 return (fresh, due) if is_done(due, fresh) else None
             due = again
-    logger.info("node %s changes too often; the next tick tries again", patch.node)
+    text = "node %s changes too often; the next tick tries again"
+    logger.info(text, patch.node, extra={"node": patch.node})
     return None

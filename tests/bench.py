@@ -23,7 +23,7 @@ from dynsched.kube.events import NodeEvents, Subject
 from dynsched.kube.leader import SoleWriter
 from dynsched.kube.watch import NodeWatch
 from dynsched.loop import Loop
-from dynsched.settings import RulesFile
+from dynsched.rules_file import RulesFile
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
 from dynsched.web.metrics import Metrics
 from dynsched.web.nodes import NodeDetail, node_detail

@@ -89,6 +89,7 @@ def test_the_first_projects_command_line_runs_unchanged(settings_of, line):
 def test_every_flag_of_run_is_read_from_the_environment(settings_of, monkeypatch):
     for name, value in {
         "KUBECONFIG": "/k",
+        "CONTEXT": "staging",
         "PROM": "http://p",
         "PROM_TIMEOUT": "3",
         "PROM_BEARER_TOKEN_FILE": "/t",
@@ -201,7 +202,7 @@ def test_a_file_that_may_not_be_read_is_an_error_as_a_missing_one_is(call, monke
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("os.access", lambda *_args, **_more: False)
-    monkeypatch.setattr(Path, "read_text", refuse)
+    monkeypatch.setattr("dynsched.plumbing.files.os.open", refuse)
     assert call("check", str(file)) == (
         1,
         "",
@@ -317,7 +318,7 @@ def test_check_prints_every_error_and_checks_every_file(call, tmp_path):
 
     code, output, _ = call("check", "-o", "json", str(bad))
     assert code == 1
-    assert json.loads(output) == {str(bad): errors.splitlines()}
+    assert json.loads(output) == {str(bad): {"errors": errors.splitlines(), "warnings": []}}
 
 
 def test_prune_prints_what_it_removed(call, monkeypatch):
@@ -342,6 +343,23 @@ def test_prune_prints_what_it_removed(call, monkeypatch):
             "reason": "why",
         }
     ]
+
+
+def test_every_command_that_takes_a_kubeconfig_takes_a_context(call, monkeypatch):
+    asked = []
+    monkeypatch.setattr(app, "run", asked.append)
+    monkeypatch.setattr(app, "run_once", lambda settings: asked.append(settings) or example())
+    monkeypatch.setattr(app, "prune", lambda order: asked.append(order) or Written())
+    for command in ("run", "plan", "prune"):
+        call(command, "--kubeconfig", "/k", "--context", "staging")
+
+    assert [(each.kubeconfig, each.context) for each in asked] == [(Path("/k"), "staging")] * 3
+    takes = [command.name for command in _commands() if takes_kubeconfig(command)]
+    assert takes == ["plan", "prune", "run"]
+
+
+def takes_kubeconfig(command):
+    return any(option.name == "kubeconfig" for option in command.params)
 
 
 def test_prune_if_the_lease_is_old(call, monkeypatch):

@@ -24,7 +24,7 @@ from prometheus_support import Process, RealPrometheus, free_port
 from dynsched.collect import Collect, CollectError, collect_once, push, read_memory
 from dynsched.collect_cli import collect
 from dynsched.core.memory import MIB, Memory, parse_capacity, working_set_v1, working_set_v2
-from dynsched.settings import load_rules
+from dynsched.rules_file import load_rules
 from dynsched.sim.nodes import make_node
 
 GIB = 1024 * MIB

@@ -26,7 +26,7 @@ from rich.console import Console
 
 from dynsched.demo.run import program
 from dynsched.demo.show import nodes_table
-from dynsched.settings import load_rules
+from dynsched.rules_file import load_rules
 
 LIMIT = 60.0
 """Seconds in which a line must come that is waited for; most come in a few."""

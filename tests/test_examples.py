@@ -10,7 +10,7 @@ import yaml
 from programs import ROOT, need, run
 
 from dynsched.core.rules import parse_rules
-from dynsched.settings import load_rules
+from dynsched.rules_file import load_rules
 
 FILES = [
     ROOT / "rules.yaml",

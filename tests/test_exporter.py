@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import dynsched.sim
 from dynsched.core.rules import Rule, RuleSet
-from dynsched.settings import load_rules
+from dynsched.rules_file import load_rules
 from dynsched.sim.exporter import CPUS, MEMORY_BYTES, Exporter, Machine
 from dynsched.sim.load import NodeLoad, node_load
 from dynsched.sim.processes import Household

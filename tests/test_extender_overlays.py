@@ -40,7 +40,7 @@ from scheduling_support import (
     set_loads,
 )
 
-from dynsched.settings import load_rules
+from dynsched.rules_file import load_rules
 
 OURS = ("extender", "real-usage-scheduler")
 SECOND = "real-usage-scheduler"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import json
 import os
 import re
@@ -43,11 +44,13 @@ class Run:
         self._flags = ("run", "--kubeconfig", str(sim.kubeconfig), "--prom", prometheus.url)
         self._folder = folder
 
-    def __call__(self, content: dict[str, Any] | None = None, *more: str) -> Operator:
+    def __call__(
+        self, content: dict[str, Any] | None = None, *more: str, stderr: int | None = None
+    ) -> Operator:
         if content is not None:
             write_rules(self.rules, content)
         flags = (*self._flags, "-r", str(self.rules), "--interval", "0.1", *more)
-        return Operator(self._folder, *flags)
+        return Operator(self._folder, *flags, stderr=stderr)
 
     async def marked(self) -> str:
         found = await self.sim.list_nodes("status=presure")
@@ -213,6 +216,45 @@ async def test_rules_are_reloaded_however_they_are_replaced(sim, prometheus, run
         await until(told, "the Events on the Lease")
 
 
+HOSTILE = {
+    "a number of 4,000 digits": "mark: 0x" + "f" * 4000,
+    "a limit of 400 digits": "guard: {max_marked: " + "9" * 400 + "}",
+    "a sexagesimal number": "stale_after: 1:" + "00:" * 300 + "0.0",
+    "merge keys that unfold": "".join(
+        f"a{number}: &a{number} {{<<: [*a{number - 1}, *a{number - 1}]}}\n"
+        if number
+        else "a0: &a0 {a: 1, b: 2, c: 3}\n"
+        for number in range(26)
+    ),
+    "half of a character": 'rules: [{name: "\\ud800", expr: load, threshold: 1}]',
+}
+
+
+async def test_no_rules_file_ends_the_process(sim, prometheus, run):
+    """Whatever lies in its place, the old rules stay at work, and the process ends when asked."""
+    await make_nodes(sim, "a", "b")
+    prometheus.set(load={"a": HOT})
+    async with run(rules()) as operator:
+        await run.until_marked("a")
+        for what, content in HOSTILE.items():
+            run.rules.write_text(content)
+            said = await until_status(operator, lambda found: found["rules_error"])
+            assert str(run.rules) in said["rules_error"], what
+            assert (await operator.get("/rules"))[0] == 200
+            write_rules(run.rules, rules())
+            await until_status(operator, lambda found: found["rules_error"] is None)
+        run.rules.unlink()
+        os.mkfifo(run.rules)
+        said = await until_status(operator, lambda found: found["rules_error"])
+        assert "this is a pipe, not a file" in said["rules_error"]
+        prometheus.set(load={"a": COOL, "b": HOT})
+        await run.until_marked("b")  # ticks go on, by the old rules
+        began = time.monotonic()
+        assert await operator.stop() == 0
+        assert time.monotonic() - began < 5
+    assert "Traceback" not in operator.log
+
+
 class ConfigMapVolume:
     """rules.yaml -> ..data/rules.yaml -> ..VERSION/rules.yaml, as the kubelet lays it out."""
 
@@ -274,6 +316,45 @@ async def test_sigterm_while_nothing_answers(sim, prometheus, run):
         assert await operator.stop() == 0
         assert time.monotonic() - began < 5
         assert "Traceback" not in operator.log
+
+
+@pytest.fixture
+def full_pipe():
+    """The writing end of a pipe that nobody reads."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writing, b"." * 4096)
+    os.set_blocking(writing, True)
+    yield writing
+    os.close(writing)
+    os.close(reading)
+
+
+async def test_a_reader_of_standard_error_that_stopped_holds_nothing_up(
+    sim, prometheus, run, full_pipe
+):
+    """A pipe that is full from the start: no line of the log gets out."""
+    await make_nodes(sim, "a", "b")
+    prometheus.set(load={"a": HOT, "b": COOL})
+    async with run(rules(), "--log-level", "debug", stderr=full_pipe) as operator:
+        await run.until_marked("a")
+        ticks = (await status(operator))["tick"]["number"]
+        await until_status(operator, lambda found: found["tick"]["number"] > ticks + 5)
+        prometheus.set(load={"a": COOL, "b": HOT})
+        await run.until_marked("b")
+        began = time.monotonic()
+        assert await operator.stop() == 0
+        assert time.monotonic() - began < 5
+
+
+async def test_a_reader_of_standard_error_that_stopped_does_not_keep_a_dead_part_alive(
+    sim, prometheus, run, full_pipe
+):
+    sim.server.forbidden = {("list", "nodes")}
+    async with run(rules(), stderr=full_pipe) as operator, asyncio.timeout(30):
+        assert await operator.process.wait() == 1
 
 
 async def test_a_watch_that_is_forbidden_ends_the_process(sim, prometheus, run):
@@ -393,6 +474,16 @@ async def test_a_change_of_mark_is_a_line_and_a_quiet_tick_is_none(sim, promethe
         "the cluster is no longer hot as a whole",
     ]
     assert len(lines) < 30
+    fields = {
+        line["message"].partition(":")[0]: (line.get("node"), line.get("rule"))
+        for line in lines
+        if line["logger"] == "dynsched.told"
+    }
+    assert fields["mark node n2"] == ("n2", "load")
+    assert fields["release node n2"] == ("n2", None)
+    assert fields["node n9 is left alone"] == ("n9", None)
+    assert fields["rule load cannot be queried"] == (None, "load")
+    assert all(line["time"].endswith("Z") for line in lines)
 
 
 async def test_the_last_words_are_json_too(sim, prometheus, run):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -543,6 +544,62 @@ async def test_a_kubeconfig_that_names_a_file_which_is_not_there(tmp_path: Path)
         f"kubeconfig {path}: {tmp_path}/ca.crt, a certificate, key or token file that it names, "
         f"does not exist; see kubectl config view --kubeconfig {path}"
     )
+
+
+def two_contexts(path: Path, **user: str) -> Path:
+    """A kubeconfig whose current context is `first`."""
+    names = ("first", "second")
+    config = {
+        "clusters": [{"name": name, "cluster": {"server": f"http://{name}"}} for name in names],
+        "users": [{"name": "me", "user": user}],
+        "contexts": [
+            {"name": name, "context": {"cluster": name, "user": "me", "namespace": f"ns-{name}"}}
+            for name in names
+        ],
+        "current-context": "first",
+    }
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+async def test_another_context_than_the_current_one(
+    no_config: Path, monkeypatch: pytest.MonkeyPatch
+):
+    path = str(two_contexts(no_config / "k"))
+    assert (await load_config(path)).server == "http://first"
+    found = await load_config(path, "second")
+    assert (found.server, found.namespace) == ("http://second", "ns-second")
+    assert (await found.reload()).server == "http://second"
+    monkeypatch.setenv("KUBECONFIG", path)
+    assert (await load_config(None, "second")).server == "http://second"
+    with pytest.raises(KubeConfigError) as broken:
+        await load_config(path, "third")
+    assert f"kubeconfig {path}: --context 'third' is not among its contexts (first, second)" in str(
+        broken.value
+    )
+
+
+async def test_a_context_in_a_pod_is_a_kubeconfigs(
+    no_config: Path, monkeypatch: pytest.MonkeyPatch
+):
+    account = no_config / "serviceaccount"
+    account.mkdir()
+    (account / "token").write_text("pod-secret")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+    monkeypatch.setenv("KUBECONFIG", str(two_contexts(no_config / "k")))
+    assert (await load_config(None, "second")).server == "http://second"
+
+
+async def test_a_pipe_in_place_of_the_token_is_not_waited_for(no_config: Path):
+    """Opening it would hold the event loop up, and SIGTERM with it."""
+    path = str(two_contexts(no_config / "k", tokenFile="token"))
+    (no_config / "token").write_text("secret")
+    found = await load_config(path)
+    assert found.authorization == "Bearer secret"
+    (no_config / "token").unlink()
+    os.mkfifo(no_config / "token")
+    with pytest.raises(KubeConfigError, match="this is a pipe, not a file"):
+        await found.reload()
 
 
 @pytest.mark.parametrize("way", ["load_kube_config", "_files"])  # the file, a folder above it

@@ -13,7 +13,7 @@ import dynsched.sim
 from dynsched.core.evaluate import Alerts, Observation, evaluate
 from dynsched.core.model import Reading
 from dynsched.core.rules import RuleSet
-from dynsched.settings import load_rules
+from dynsched.rules_file import load_rules
 from dynsched.sim.load import Kind, NodeLoad, node_load
 
 RULES = Path(dynsched.sim.__file__).with_name("demo-rules.yaml")

@@ -286,6 +286,51 @@ async def test_one_failed_rule_does_not_stop_the_others(caplog):
     ]
 
 
+async def test_rules_that_fail_for_one_reason_share_a_line(caplog):
+    one = {"expr": "load", "threshold": 80}
+    bench = Bench("a", rules={"rules": [{"name": name, **one} for name in "pqrs"]})
+    down = "Prometheus at http://p: connection refused"
+    with caplog.at_level(logging.INFO):
+        await bench.tick(p=down, q=down, r="bad expression", s={"a": 1.0})
+        await bench.tick(p={"a": 1.0}, q={"a": 1.0}, r={"a": 1.0}, s={"a": 1.0})
+
+    told = [(record.message, record.rule) for record in caplog.records]
+    assert told == [
+        (f"rules p and q cannot be queried: {down}", ["p", "q"]),
+        ("rule r cannot be queried: bad expression", "r"),
+        ("rules p, q and r answer again", ["p", "q", "r"]),
+    ]
+
+
+async def test_log_lines_name_node_and_rule_in_fields_of_their_own(caplog):
+    bench = Bench("a", "b", rules={**RULES, "guard": {"max_marked": 2, "max_releases": 2}})
+    bench.cluster.stored["b"] = Node("b", labels={"status": "theirs"}, resource_version="1")
+    with caplog.at_level(logging.INFO):
+        await bench.tick(cpu={"a": 91.0, "b": 91.0}, mem={"a": 95.0, "b": 1.0})
+        await bench.tick(cpu={"a": 1.0, "b": 1.0}, mem={"a": 1.0, "b": 1.0})
+
+    told = {
+        record.message.partition(":")[0]: (record.node, getattr(record, "rule", None))
+        for record in caplog.records
+    }
+    assert told == {
+        "node b is left alone": ("b", None),
+        "mark node a": ("a", ("cpu", "mem")),
+        "release node a": ("a", None),
+    }
+
+
+async def test_doubtful_rules_are_told_when_they_are_reloaded(caplog):
+    bench = Bench("a")
+    body = {"name": "cpu", "expr": "load > 80", "threshold": 80}
+    bench.rules_file.next_content = {"rules": [body]}
+    for _ in range(3):
+        await bench.tick(cpu={"a": 1.0})
+    (told,) = (record for record in caplog.records if record.levelno == logging.WARNING)
+    assert told.message.startswith("rule cpu: the comparison '> 80' leaves out the nodes")
+    assert told.rule == "cpu"
+
+
 async def test_when_every_rule_fails_the_tick_says_so_and_marks_stay():
     # S1 exited on any query error.
     bench = Bench("a")

@@ -330,6 +330,29 @@ async def test_plan_once_and_prune(cluster, prometheus, exporter, tmp_path):
     assert len(patches) == 2
 
 
+async def test_a_wrong_url_is_told_once_and_not_for_each_rule(sim, tmp_path):
+    await sim.create_node(make_node("a", 0))
+    one = {"expr": "load", "threshold": 80, "for": "1m"}
+    rules = write_rules(tmp_path, {"rules": [{"name": name, **one} for name in ("p", "q", "r")]})
+    common = ["--kubeconfig", str(sim.kubeconfig), "--prom", "http://127.0.0.1:1"]
+    for command in (["plan"], ["run", "--once"]):
+        code, output = await dynsched(*command, *common, "-r", str(rules))
+        assert code == 1
+        first, *_, last = (line for line in output.splitlines() if "connection refused" in line)
+        assert "WARNING rules p, q and r cannot be queried: Prometheus at" in first
+        assert last.startswith("Error: no rule could be queried: Prometheus at")
+        assert output.count("connection refused") == 2
+
+
+async def test_plan_warns_of_a_rule_that_leaves_cool_nodes_out(cluster, prometheus, tmp_path):
+    await cluster.create_node(make_node("a", 0))
+    body = {"name": "hot", "expr": "vector(1) > 80", "threshold": 80}
+    rules = write_rules(tmp_path, {"rules": [body]})
+    common = ["--kubeconfig", str(cluster.kubeconfig), "--prom", prometheus.url]
+    _, output = await dynsched("plan", *common, "-r", str(rules))
+    assert output.count("WARNING rule hot: the comparison '> 80' leaves out the nodes") == 1
+
+
 async def dynsched(*arguments: str) -> tuple[int, str]:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "dynsched", *arguments),

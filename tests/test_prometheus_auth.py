@@ -131,6 +131,9 @@ async def test_a_token_file_is_followed_through_rotation_and_loss(
     file.mkdir()
     assert str(await error()).endswith(f"Is a directory{remedy}")
     file.rmdir()
+    os.mkfifo(file)  # opening it would wait for a writer, and end neither by time nor by SIGTERM
+    assert str(await error()).endswith(f"{file}: this is a pipe, not a file{remedy}")
+    file.unlink()
     file.write_text("third-token")
     assert await error() is None
     await source.close()
@@ -157,6 +160,21 @@ def test_a_file_that_may_not_be_read(what: str, flag: str) -> None:
     said = file_problem(what, "/f", refused)
     assert (
         said == f"cannot read the {what} file /f: Permission denied; check its permissions ({flag})"
+    )
+
+
+async def test_a_file_system_that_hangs_costs_the_query_its_time(
+    server: MisbehavingServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "token"
+    file.write_text("secret")
+    answers = threading.Event()
+    monkeypatch.setattr(f"{PrometheusConfig.__module__}.read_file", lambda *_: answers.wait(30))
+    found = await ask(PrometheusConfig(server.url, bearer_token_file=str(file), timeout=0.2))
+    answers.set()
+    assert str(found.error).endswith(
+        "no answer within 0.2s (while reading the token and the certificates); "
+        "does the file system hang that they are on?"
     )
 
 
@@ -466,6 +484,11 @@ async def test_rotated_tls_files_are_taken_up(
         assert (await source.query_expr("x")).error is None
         ca.unlink()
         assert "cannot read the CA file" in str((await source.query_expr("x")).error)
+        for path in (ca, cert, key):
+            put(authority.cert, client)
+            path.unlink()
+            os.mkfifo(path)
+            assert f"{path}: this is a pipe" in str((await source.query_expr("x")).error)
         put(authority.cert, client)
         assert (await source.query_expr("x")).error is None
         await source.close()

@@ -20,6 +20,7 @@ import pytest
 from misbehaving_server import GOOD, MisbehavingServer, Reply, Seen, http, sends, vector
 
 from dynsched.core.answers import AnswerLimit, answer_limit
+from dynsched.core.errors import PastUnknownError
 from dynsched.core.rules import Rule
 from dynsched.loop import Source
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
@@ -429,7 +430,8 @@ async def test_a_rule_that_forgets_to_aggregate_fails_alone_as_its_series_come_i
         "cluster's series"
     )
     assert (good.error, len(good.samples)) == (None, 1)
-    assert await source.history(past, 1, 2, 1) is None
+    with pytest.raises(PastUnknownError, match="has more than 5,000 series"):
+        await source.history(past, 1, 2, 1)
     await source.close()
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import socket
+import threading
 from pathlib import Path
 
 import pytest
 
-from dynsched import settings
-from dynsched.settings import RulesFile, RulesFileError
+from dynsched import rules_file
+from dynsched.rules_file import RulesFile, RulesFileError
 
 
 def text(threshold: int) -> str:
@@ -34,7 +36,7 @@ def test_a_bad_file_is_no_start(path: Path) -> None:
 
 def test_nothing_changed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = RulesFile(path)
-    monkeypatch.setattr(settings, "load_rules", None)  # it is not even read
+    monkeypatch.setattr(rules_file, "read_file", None)  # it is not even read
     assert not file.changed()
 
 
@@ -103,14 +105,144 @@ def test_what_could_not_be_read_for_a_moment_is_read_again(
     """A network file system, say, or a mode that is put right: the file itself does not change."""
     file = RulesFile(path)
     path.write_text(text(90))
-    load = settings.load_rules
+    read = rules_file.read_file
 
-    def fails(path: Path) -> None:
-        raise RulesFileError([f"{path}: Permission denied"])
+    def fails(path: Path, most: int) -> bytes:
+        raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(settings, "load_rules", fails)
+    monkeypatch.setattr(rules_file, "read_file", fails)
     assert not file.changed()
-    assert file.error is not None
-    monkeypatch.setattr(settings, "load_rules", load)
+    assert file.error == f"{path}: Permission denied; check its permissions"
+    monkeypatch.setattr(rules_file, "read_file", read)
     assert file.changed()
     assert threshold(file) == 90
+
+
+def test_a_refused_file_is_parsed_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is read at every tick, and a hostile one takes a second to be read as YAML."""
+    file = RulesFile(path)
+    path.write_text("rules: []")
+    assert not file.changed()
+    monkeypatch.setattr(rules_file, "read_rules", None)
+    assert not file.changed()
+    assert "is empty" in str(file.error)
+    path.touch()
+    assert not file.changed()
+
+
+def put_fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def put_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(str(path))
+
+
+KINDS = {
+    "a pipe": put_fifo,
+    "a socket": put_socket,
+    "a device": lambda path: path.symlink_to("/dev/zero"),
+    "Is a directory": Path.mkdir,
+    "longer than 256 KiB": lambda path: path.write_bytes(b"#" * 2**18 + b"\n"),
+    "Too many levels of symbolic links": lambda path: path.symlink_to(path.name),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_no_file_is_refused_and_not_opened(path: Path, kind: str) -> None:
+    file = RulesFile(path)
+    path.unlink()
+    KINDS[kind](path)
+    assert not file.changed()
+    assert kind in str(file.error)
+    assert threshold(file) == 80
+    with pytest.raises(RulesFileError, match=kind):
+        RulesFile(path)
+    path.rmdir() if path.is_dir() else path.unlink()
+    path.write_text(text(90))
+    assert file.changed()
+    assert threshold(file) == 90
+
+
+def test_a_name_that_is_no_unicode(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"r\xfcles.yaml")
+    path.write_text("rules: []")
+    with pytest.raises(RulesFileError) as caught:
+        RulesFile(path)
+    assert f"{tmp_path}/r?les.yaml:1:1: rules: is empty" in str(caught.value)
+
+
+def test_a_pipe_that_comes_between_look_and_opening_is_not_waited_for(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = RulesFile(path)
+    path.unlink()
+    os.mkfifo(path)
+    monkeypatch.setattr("dynsched.plumbing.files.require_file", lambda *_: None)
+    assert not file.changed()
+    assert "a pipe" in str(file.error)
+
+
+def test_a_file_system_that_hangs_holds_nobody_up(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = RulesFile(path)
+    monkeypatch.setattr(rules_file, "READ_SECONDS", 0.05)
+    answers = threading.Event()
+    read = rules_file.read_file
+
+    def hangs(path: Path, most: int) -> bytes:
+        answers.wait(30)
+        return read(path, most)
+
+    monkeypatch.setattr(rules_file, "read_file", hangs)
+    path.write_text(text(90))
+    for _ in range(20):
+        assert not file.changed()
+        assert "does the file system hang" in str(file.error)
+    hanging = [each for each in threading.enumerate() if each.name == "rules file"]
+    assert len(hanging) == 1  # not one a tick
+    assert hanging[0].daemon
+    answers.set()
+    hanging[0].join(30)
+    assert file.changed()
+    assert threshold(file) == 90
+    assert file.error is None
+
+
+def test_a_start_on_a_file_system_that_hangs_is_an_error(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = threading.Event()
+    monkeypatch.setattr(rules_file, "READ_SECONDS", 0.05)
+    monkeypatch.setattr(rules_file, "read_file", lambda *_: answers.wait(30))
+    with pytest.raises(RulesFileError, match="not read within"):
+        RulesFile(path)
+    answers.set()
+
+
+def test_no_thread_to_be_had_is_an_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = RulesFile(path)
+
+    def refused(_self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refused)
+        assert not file.changed()
+    assert "raise the limit of processes" in str(file.error)
+    assert file.changed()
+
+
+def test_what_nobody_thought_of_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = RulesFile(path)
+
+    def defect(_data: object) -> None:
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr(rules_file, "parse_rules", defect)
+    path.write_text(text(90))
+    assert not file.changed()
+    assert "by a defect of dynsched: ZeroDivisionError" in str(file.error)
+    assert threshold(file) == 80

@@ -2,8 +2,10 @@
 
 import asyncio
 import logging
+import os
 import shutil
 import ssl
+import threading
 from pathlib import Path
 
 import pytest
@@ -115,6 +117,46 @@ async def test_files_that_cannot_be_used_leave_the_last_good_ones_at_work(files,
         assert await get(server, trusting(authority)) == (200, "first")
         files.renew("third")
         assert await get(server, trusting(authority)) == (200, "third")
+
+
+@pytest.mark.parametrize("name", ["cert", "key"])
+async def test_a_pipe_in_a_files_place_holds_no_connection_up(files, authority, caplog, name):
+    """Opening it would wait for a writer, in the event loop."""
+    async with serve(files.config) as server:
+        path = getattr(files.config, name)
+        path.unlink()
+        os.mkfifo(path)
+        for _ in range(3):
+            assert await get(server, trusting(authority)) == (200, "first")
+        (record,) = caplog.records
+        said = "TLS: the new files cannot be used, the old ones stay:"
+        assert record.getMessage() == f"{said} {path}: this is a pipe, not a file"
+        with pytest.raises(ListenError, match="this is a pipe"):
+            ServerTls(files.config)
+        path.unlink()
+        files.renew("second")
+        assert await get(server, trusting(authority)) == (200, "second")
+
+
+async def test_files_that_hang_hold_the_event_loop_up_once(files, authority, caplog, monkeypatch):
+    async with serve(files.config) as server:
+        answers, load, asked = threading.Event(), tls._load, []
+
+        def hangs(config):
+            asked.append(config)
+            answers.wait(30)
+            return load(config)
+
+        monkeypatch.setattr(tls, "_load", hangs)
+        files.renew("second")
+        for _ in range(5):
+            assert await get(server, trusting(authority)) == (200, "first")
+        assert len(asked) == 1  # nobody else waits for it
+        assert [record.getMessage() for record in caplog.records if "hang" in record.getMessage()]
+        assert len(caplog.records) == 1
+        answers.set()
+        while await get(server, trusting(authority)) != (200, "second"):
+            pass
 
 
 async def test_clients_need_a_certificate_but_for_probes(files, authority, tmp_path):

@@ -68,13 +68,21 @@ def read_evidence(node: Node) -> Evidence | None:
     text = node.annotations.get(keys.EVIDENCE_ANNOTATION)
     if text is None:
         return None
+    record = _record(text)
+    return Evidence(_label(record), _taint(record), _rules(record))
+
+
+def fired_rules(text: str) -> tuple[str, ...]:
+    """The rules that the annotation's text names."""
+    return _rules(_record(text))
+
+
+def _record(text: str) -> Mapping[str, Any]:
     try:
         record = json.loads(text)
     except (ValueError, RecursionError):
-        record = None
-    if not isinstance(record, Mapping):
-        return Evidence(None, None, ())
-    return Evidence(_label(record), _taint(record), _rules(record))
+        return {}
+    return record if isinstance(record, Mapping) else {}
 
 
 def _label(record: Mapping[str, Any]) -> LabelMark | None:

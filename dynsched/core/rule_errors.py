@@ -5,12 +5,20 @@ from __future__ import annotations
 import difflib
 import re
 import reprlib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
+
+from dynsched.core.lines import one_line
+
+MOST_ERRORS: Final = 100
+"""More errors than these help nobody, and they go into a log line, an Event and `/status`."""
+_LINE: Final = 60
+"""Characters of the file's own text in a message: one line of a terminal holds them."""
+_MESSAGE: Final = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,19 +36,24 @@ class RuleError:
             if isinstance(part, int):
                 text += f"[{part}]"
             else:
-                text += f".{part}" if text else part
+                name = part if len(part) <= _LINE and part.isprintable() else shown(part)
+                text += f".{name}" if text else name
         return text
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.message}" if self.path else self.message
+        message = one_line(self.message, _MESSAGE)
+        return f"{self.where}: {message}" if self.path else message
 
 
 class RulesInvalidError(Exception):
-    """Rules that cannot be used; ``errors`` are all that were found, in one go."""
+    """Rules that cannot be used; ``errors`` are all that were found, in one go, up to MOST_ERRORS.
+    ``more`` is how many there are beyond those.
+    """
 
-    def __init__(self, errors: tuple[RuleError, ...]) -> None:
-        super().__init__("; ".join(map(str, errors)))
-        self.errors = errors
+    def __init__(self, errors: Sequence[RuleError], more: int = 0) -> None:
+        self.errors = tuple(errors[:MOST_ERRORS])
+        self.more = more + len(errors) - len(self.errors)
+        super().__init__("; ".join(map(str, self.errors)))
 
 
 def problem(message: str) -> PydanticCustomError:
@@ -49,13 +62,24 @@ def problem(message: str) -> PydanticCustomError:
     return PydanticCustomError("rule", "{message}", {"message": message})
 
 
-def explain(error: ValidationError, known_keys: Collection[str]) -> Iterable[RuleError]:
-    """Every error of a validation, in our words; ``known_keys`` feed the suggestions."""
-    for details in error.errors(include_url=False):
-        if details["type"] == "default_factory_not_called":
-            continue  # only a consequence: the field that it depends on has an error of its own
-        path = tuple(part for part in details["loc"] if part != "[key]")
-        yield RuleError(path, _message(details, known_keys))
+def explain(error: ValidationError, known_keys: Collection[str]) -> tuple[list[RuleError], int]:
+    """The errors of a validation in our words, up to MOST_ERRORS, and how many there are beyond
+    those; ``known_keys`` feed the suggestions.
+    """
+    found = [
+        details
+        for details in error.errors(include_url=False)
+        # Only a consequence: the field that it depends on has an error of its own.
+        if details["type"] != "default_factory_not_called"
+    ]
+    told = [
+        RuleError(
+            tuple(part for part in details["loc"] if part != "[key]"),
+            _message(details, known_keys),
+        )
+        for details in found[:MOST_ERRORS]
+    ]
+    return told, len(found) - len(told)
 
 
 def _message(details: ErrorDetails, known_keys: Collection[str]) -> str:
@@ -71,8 +95,20 @@ def _unknown_key(key: str, known_keys: Collection[str]) -> str:
     return f"unknown key; did you mean {close[0]!r}?" if close else "unknown key; remove it"
 
 
-_REPR: Final = reprlib.Repr()  # bounded: YAML's aliases can make a small file huge
-_REPR.maxstring = _REPR.maxlong = _REPR.maxother = 60
+class _Repr(reprlib.Repr):
+    """Bounded: YAML's aliases can make a small file huge."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxstring = self.maxlong = self.maxother = _LINE
+
+    def repr_int(self, x: int, level: int) -> str:
+        # Python refuses to write out a number of thousands of digits.
+        large = x.bit_length() > 4 * _LINE
+        return f"a number of {x.bit_length()} bits" if large else super().repr_int(x, level)
+
+
+_REPR: Final = _Repr()
 
 
 def _not_a(what: str) -> Callable[[Any, Mapping[str, Any]], str]:
@@ -82,7 +118,7 @@ def _not_a(what: str) -> Callable[[Any, Mapping[str, Any]], str]:
 def shown(value: object) -> str:
     """A value as it was written, cut to what fits into a message."""
     text = _REPR.repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."  # noqa: PLR2004 (one line of a terminal)
+    return text if len(text) <= _LINE else f"{text[: _LINE - 3]}..."
 
 
 _PLAIN_NUMBER: Final = re.compile(r"[-+]?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?")
@@ -111,7 +147,8 @@ _WORDS: Final[Mapping[str, Callable[[Any, Mapping[str, Any]], str]]] = {
     "float_type": _not_a_number,
     "float_parsing": _not_a_number,
     "finite_number": _not_a("a finite number"),
-    "greater_than_equal": lambda value, context: f"{value!r} is below {context['ge']:g}",
+    "greater_than_equal": lambda value, context: f"{shown(value)} is below {context['ge']:g}",
+    "less_than_equal": lambda value, context: f"{shown(value)} is above {context['le']}",
     "bool_type": _not_a("true or false"),
     "string_type": _not_a("text; put it into quotes"),
     "string_pattern_mismatch": lambda _value, _context: (
@@ -121,6 +158,8 @@ _WORDS: Final[Mapping[str, Callable[[Any, Mapping[str, Any]], str]]] = {
     "mapping_type": _not_a("a mapping"),
     "dict_type": _not_a("a mapping"),
     "model_type": _not_a("a mapping"),
+    "string_too_long": lambda _value, context: f"is longer than {context['max_length']} characters",
+    "too_long": lambda _value, context: f"has more than {context['max_length']} entries",
     "too_short": lambda _value, _context: "is empty: there must be at least one rule",
     "invalid_key": lambda value, _context: f"the key {shown(value)} is not text",
     "is_instance_of": _not_a("text; put it into quotes"),

@@ -1,35 +1,44 @@
 """rules.yaml: the schema, and the way from a parsed mapping to rules or to all its errors.
 
-The file itself is read by ``dynsched.settings``, which turns an error's path into line:column.
+The file itself is read by ``dynsched.rules_file``, which turns an error's path into line:column.
 """
 
 from __future__ import annotations
 
 import operator
-import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from dynsched.core import keys
-from dynsched.core.durations import parse_duration
 from dynsched.core.marks import LabelMark, Mark, TaintMark, parse_label, parse_taint
-from dynsched.core.rule_errors import RuleError, RulesInvalidError, explain, problem, shown
+from dynsched.core.rule_errors import (
+    RuleError,
+    RulesInvalidError,
+    explain,
+    problem,
+    shown,
+)
+from dynsched.core.rule_fields import (
+    MOST_PODS,
+    MOST_PROFILES,
+    MOST_RULES,
+    Duration,
+    Expr,
+    Key,
+    Limit,
+    Name,
+    NodeLimit,
+    Number,
+    PositiveDuration,
+    Weight,
+    read_by,
+)
 from dynsched.core.selector import Selector, parse_selector
 
-T = TypeVar("T")
-
+FIRST_PROJECT_KEY: Final = "Rulename"
+"""Makes a file one in the format of the project that this one follows."""
 BIND_BURST: Final = "bind-burst"
 """The name of the rule that ``guard.bind_burst`` stands for: over so many pods it fires."""
 BOUND_PODS: Final = "bound-pods"
@@ -43,77 +52,6 @@ _COMPARE: Final[Mapping[str, Callable[[float, float], bool]]] = {
 }
 
 
-def _read_by(parse: Callable[[str], T]) -> BeforeValidator:
-    """Read text by ``parse``, whose ValueError becomes the message.
-
-    Other types pass through but for mappings: pydantic would make a dataclass of one, unparsed.
-    """
-
-    def validate(value: object) -> object:
-        if isinstance(value, Mapping):
-            raise problem(f"{shown(value)} is not text; put it into quotes")
-        if not isinstance(value, str):
-            return value
-        try:
-            return parse(value)
-        except ValueError as error:
-            raise problem(str(error)) from None
-
-    return BeforeValidator(validate)
-
-
-def _duration(value: object) -> object:
-    if value == 0 and not isinstance(value, bool):
-        return 0.0
-    if isinstance(value, (int, float)):
-        raise problem(f"{value!r} has no unit; write it like 30s, 2m or 1h30m")
-    if not isinstance(value, str):
-        raise problem(f"{shown(value)} is not a duration; write it like 30s, 2m or 1h30m")
-    return value
-
-
-def _longer_than_zero(value: float) -> float:
-    if value <= 0:
-        raise problem("must be longer than 0s")
-    return value
-
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """A number of nodes, or a share of them (``amount`` is then 0..1)."""
-
-    amount: float
-    is_share: bool = False
-
-    def of(self, total: int) -> int:
-        """How many of ``total`` nodes; a share is rounded down."""
-        # The epsilon keeps 0.29 * 100 from being 28.
-        return int(total * self.amount + 1e-9) if self.is_share else min(int(self.amount), total)
-
-    def __str__(self) -> str:
-        return f"{self.amount * 100:g}%" if self.is_share else f"{self.amount:g}"
-
-
-def _limit(value: object) -> object:
-    if isinstance(value, Limit):
-        return value
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-        return Limit(value)
-    share = re.fullmatch(r"(\d+(?:\.\d+)?)%", value, re.ASCII) if isinstance(value, str) else None
-    if share and float(share[1]) <= 100:  # noqa: PLR2004 (per cent)
-        return Limit(float(share[1]) / 100, is_share=True)
-    raise problem(f"{value!r} is neither a share (0% to 100%) nor a number of nodes")
-
-
-Duration = Annotated[float, _read_by(parse_duration), BeforeValidator(_duration)]
-PositiveDuration = Annotated[Duration, AfterValidator(_longer_than_zero)]
-Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
-Weight = Annotated[Number, Field(ge=0)]
-Text = Annotated[str, Field(strict=True, pattern=r"\S")]
-Name = Annotated[str, Field(strict=True, pattern=r"^\S(.{0,98}\S)?$")]
-NodeLimit = Annotated[Limit, BeforeValidator(_limit)]
-
-
 class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
@@ -123,14 +61,14 @@ class Rule(_Model):
 
     name: Name
     source: Literal["prometheus", "metrics-server"] = "prometheus"
-    expr: Text | None = Field(default=None, validate_default=True)
+    expr: Expr | None = Field(default=None, validate_default=True)
     resource: Literal["cpu", "memory"] | None = Field(default=None, validate_default=True)
     op: Literal[">", ">=", "<", "<="] = ">"
     threshold: Number
     clear_threshold: Number = Field(default_factory=lambda data: data.get("threshold", 0.0))
     hold_duration: Duration = Field(default=0.0, alias="for")
     keep_firing_for: Duration = 0.0
-    node_label: Text | None = None
+    node_label: Key | None = None
     full_at: Annotated[Number, Field(gt=0)] | None = None
     stale_after: PositiveDuration | None = None
     on_stale: Literal["release", "hold"] | None = None
@@ -191,10 +129,10 @@ def _burst_rule(pods: int) -> Rule:
 class MarkRules(_Model):
     """The ``mark`` section."""
 
-    label: Annotated[LabelMark | None, _read_by(parse_label)] = Field(
+    label: Annotated[LabelMark | None, read_by(parse_label)] = Field(
         default_factory=lambda: parse_label(keys.DEFAULT_LABEL)
     )
-    taint: Annotated[TaintMark | None, _read_by(parse_taint)] = Field(
+    taint: Annotated[TaintMark | None, read_by(parse_taint)] = Field(
         default=None, validate_default=True
     )
 
@@ -209,14 +147,14 @@ class MarkRules(_Model):
 class NodeRules(_Model):
     """The ``nodes`` section: which nodes are eligible."""
 
-    selector: Annotated[Selector, _read_by(parse_selector)] = Selector()
+    selector: Annotated[Selector, read_by(parse_selector)] = Selector()
     include_control_plane: Annotated[bool, Field(strict=True)] = False
 
 
 class BindBurst(_Model):
     """So many pods bound to one node within the window put it under pressure."""
 
-    pods: Annotated[int, Field(strict=True, gt=0)]
+    pods: Annotated[int, Field(strict=True, gt=0, le=MOST_PODS)]
     window: PositiveDuration = 60.0
 
 
@@ -226,7 +164,7 @@ class GuardRules(_Model):
     """
 
     max_marked: NodeLimit = Limit(0.5, is_share=True)
-    pool_label: Text | None = None
+    pool_label: Key | None = None
     max_releases: NodeLimit = Limit(0.25, is_share=True)
     bind_burst: BindBurst | None = None
 
@@ -241,9 +179,11 @@ class Profile(_Model):
 class ExtenderRules(_Model):
     """The ``extender`` section."""
 
-    require_label: Text | None = None
-    reject: tuple[str, ...] = ()
-    profiles: Mapping[str, Profile] = Field(default_factory=dict)
+    require_label: Key | None = None
+    reject: Annotated[tuple[str, ...], Field(max_length=MOST_RULES)] = ()
+    profiles: Annotated[Mapping[str, Profile], Field(max_length=MOST_PROFILES)] = Field(
+        default_factory=dict
+    )
 
 
 class RuleSet(_Model):
@@ -254,7 +194,7 @@ class RuleSet(_Model):
     guard: GuardRules = Field(default_factory=GuardRules)
     stale_after: PositiveDuration = 300.0
     on_stale: Literal["release", "hold"] = "release"
-    rules: tuple[Rule, ...]
+    rules: Annotated[tuple[Rule, ...], Field(max_length=MOST_RULES)]
     extender: ExtenderRules = Field(default_factory=ExtenderRules)
 
     @field_validator("rules")
@@ -286,7 +226,7 @@ class RuleSet(_Model):
 class _FirstProjectRule(_Model):
     model_config = ConfigDict(extra="ignore")
 
-    promsql: Text = Field(alias="Promsql")
+    promsql: Expr = Field(alias="Promsql")
     threshold: Annotated[float, Field(alias="Threshold", allow_inf_nan=False)]
 
 
@@ -295,7 +235,10 @@ class _FirstProjectFile(_Model):
 
     model_config = ConfigDict(extra="ignore")
 
-    rules: Annotated[Mapping[Name, _FirstProjectRule], Field(alias="Rulename", min_length=1)]
+    rules: Annotated[
+        Mapping[Name, _FirstProjectRule],
+        Field(alias=FIRST_PROJECT_KEY, min_length=1, max_length=MOST_RULES),
+    ]
 
     def as_rule_set(self) -> RuleSet:
         return RuleSet(
@@ -309,17 +252,17 @@ class _FirstProjectFile(_Model):
 def parse_rules(data: object) -> RuleSet:
     """A RuleSet from what a YAML parser made of a rules file, in either format.
 
-    Raises RulesInvalidError with every error at once.
+    Raises RulesInvalidError with every error at once (of very many the first ones).
     """
     if not isinstance(data, Mapping):
         raise RulesInvalidError((RuleError((), "a rules file is a mapping with the key `rules`"),))
     try:
-        if "Rulename" in data:
+        if FIRST_PROJECT_KEY in data:
             return _FirstProjectFile.model_validate(data).as_rule_set()
         rule_set = RuleSet.model_validate(data)
     except ValidationError as error:
-        found = [*explain(error, _known_keys()), *_cross_checks(data)]
-        raise RulesInvalidError(tuple(found)) from None
+        told, more = explain(error, _known_keys())
+        raise RulesInvalidError((*told, *_cross_checks(data)), more) from None
     if crossed := tuple(_cross_checks(data)):
         raise RulesInvalidError(crossed)
     return rule_set
@@ -351,14 +294,15 @@ def _cross_checks(data: Mapping[Any, Any]) -> Iterable[RuleError]:
             continue
         if name in names:
             yield RuleError(
-                ("rules", index, "name"), f"{name!r} is the name of rules[{names[name]}] already"
+                ("rules", index, "name"),
+                f"{shown(name)} is the name of rules[{names[name]}] already",
             )
         names.setdefault(name, index)
     extender = data.get("extender")
     if isinstance(extender, Mapping):
         for path, name in _rule_references(extender):
             if isinstance(name, str) and name not in names:
-                yield RuleError(("extender", *path), f"{name!r} is not the name of a rule")
+                yield RuleError(("extender", *path), f"{shown(name)} is not the name of a rule")
 
 
 def _rule_references(

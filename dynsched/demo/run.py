@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.live import Live
 
 from dynsched.demo.show import Lines, Picture, Show, Tally, tell
-from dynsched.settings import load_rules
+from dynsched.rules_file import load_rules
 from dynsched.sim.apiserver import ApiServer
 from dynsched.sim.exporter import Exporter, Machine, serve
 from dynsched.sim.nodes import make_node

@@ -1,7 +1,8 @@
 """Which API server, and as whom: from a kubeconfig file or the pod's service account.
 
-Order: the file that was asked for; else the service account when running in a pod; else the
-files that ``KUBECONFIG`` names; else ``~/.kube/config``. The `kubernetes` package reads all of
+Order: the file that was asked for; else the service account when running in a pod (unless a context
+was asked for: only files have those); else the files that ``KUBECONFIG`` names; else
+``~/.kube/config``. The `kubernetes` package reads all of
 them (tokens, client certificates, basic auth, exec plugins, OIDC); this module picks one, says in
 one line why none will do, and knows when what was read must be read again.
 """
@@ -26,6 +27,7 @@ from kubernetes.aio.config.incluster_config import InClusterConfigLoader
 from kubernetes.aio.config.kube_config import KubeConfigMerger, load_kube_config
 
 from dynsched.core.errors import ClusterError
+from dynsched.plumbing.files import require_file
 from dynsched.plumbing.proxies import Proxy, ProxyError, parse_proxy, proxy_for
 
 SERVICE_ACCOUNT: Path = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -55,8 +57,9 @@ class KubeConfigError(ClusterError):
 class KubeConfig:
     """One loaded configuration. Load it again (`reload`) at ``refresh_at`` and after a 401.
 
-    ``source`` is for people (``service account``, a path). ``namespace`` is the context's or the
-    pod's, ``default`` where neither says. ``refresh_at`` is on the clock of `time.monotonic`;
+    ``source`` is for people (``service account``, a path). ``asked`` and ``context`` are what the
+    user named, if anything. ``namespace`` is the context's or the pod's, ``default`` where neither
+    says. ``refresh_at`` is on the clock of `time.monotonic`;
     None for credentials that do not change by themselves.
     """
 
@@ -65,6 +68,7 @@ class KubeConfig:
     asked: str | None
     refresh_at: float | None
     configuration: Configuration = field(repr=False)
+    context: str | None = None
 
     @property
     def server(self) -> str:
@@ -95,30 +99,33 @@ class KubeConfig:
 
         Raises KubeConfigError when it has gone or broken since.
         """
-        return await load_config(self.asked)
+        return await load_config(self.asked, self.context)
 
 
-async def load_config(kubeconfig: str | None = None) -> KubeConfig:
-    """Load the configuration; ``kubeconfig`` is the file that the user named, if any.
+async def load_config(kubeconfig: str | None = None, context: str | None = None) -> KubeConfig:
+    """Load the configuration; ``kubeconfig`` is the file that the user named, if any, and
+    ``context`` the one to take instead of the file's current one.
 
     Raises KubeConfigError when none was found, or when the one that counts is broken.
     """
     try:
-        files = _files(kubeconfig)
+        files = _files(kubeconfig, context)
     except PermissionError as error:  # of a folder above it
         raise KubeConfigError(
             f"kubeconfig {error.filename}: {error.strerror}; check its permissions"
         ) from error
-    return _from_service_account() if files is None else await _from_files(files, kubeconfig)
+    if files is None:
+        return _from_service_account()
+    return await _from_files(files, kubeconfig, context)
 
 
-def _files(kubeconfig: str | None) -> str | None:
+def _files(kubeconfig: str | None, context: str | None) -> str | None:
     """The file or files (as in ``KUBECONFIG``) to read; None for the service account."""
     if kubeconfig:
         if not Path(kubeconfig).expanduser().is_file():
             raise KubeConfigError(f"kubeconfig {kubeconfig}: no such file; check --kubeconfig")
         return kubeconfig
-    if _in_pod():
+    if _in_pod() and context is None:
         return None
     named = os.environ.get("KUBECONFIG", "")
     if any(Path(path).expanduser().is_file() for path in named.split(os.pathsep) if path):
@@ -161,13 +168,19 @@ def _from_service_account() -> KubeConfig:
     )
 
 
-async def _from_files(paths: str, asked: str | None) -> KubeConfig:
+async def _from_files(paths: str, asked: str | None, context: str | None) -> KubeConfig:
     configuration = Configuration()
     try:
+        token_file = _token_file(paths, context)
+        if token_file is not None:
+            require_file(token_file)  # the package would wait for whoever writes into a pipe
         loader = await load_kube_config(  # type: ignore[no-untyped-call]
-            config_file=paths, client_configuration=configuration, persist_config=False
+            config_file=paths,
+            context=context,
+            client_configuration=configuration,
+            persist_config=False,
         )
-        context: Mapping[str, Any] = loader.current_context["context"]
+        chosen: Mapping[str, Any] = loader.current_context["context"]
     except PermissionError as error:
         raise KubeConfigError(
             f"kubeconfig {paths}: cannot read {error.filename}: {error.strerror}; "
@@ -176,7 +189,7 @@ async def _from_files(paths: str, asked: str | None) -> KubeConfig:
     except _READ_ERRORS as error:
         named = "" if os.pathsep in paths else f" --kubeconfig {shlex.quote(paths)}"
         raise KubeConfigError(
-            f"kubeconfig {paths}: {_wrong_context(paths) or _one_line(error)}; "
+            f"kubeconfig {paths}: {_wrong_context(paths, context) or _one_line(error)}; "
             f"see kubectl config view{named}"
         ) from error
     user: Mapping[str, Any] = getattr(loader._user, "value", loader._user) or {}  # noqa: SLF001 - no public way
@@ -188,8 +201,9 @@ async def _from_files(paths: str, asked: str | None) -> KubeConfig:
     return _finished(
         configuration,
         source=f"kubeconfig {paths}",
-        namespace=context.get("namespace") or "",
+        namespace=chosen.get("namespace") or "",
         asked=asked,
+        context=context,
         refresh_at=_refresh_at(user, getattr(loader, "exec_plugin_expiry", None)),
     )
 
@@ -212,13 +226,14 @@ def _finished(
     namespace: str,
     asked: str | None,
     refresh_at: float | None,
+    context: str | None = None,
 ) -> KubeConfig:
     if "BearerToken" in configuration.api_key:
         # A file may end in a newline; a header may not.
         configuration.api_key["BearerToken"] = configuration.api_key["BearerToken"].strip()
     # As client-go: a CA without an authority key identifier (old kubeadm) is still a CA.
     configuration.disable_strict_ssl_verification = True
-    found = KubeConfig(source, namespace or "default", asked, refresh_at, configuration)
+    found = KubeConfig(source, namespace or "default", asked, refresh_at, configuration, context)
     try:
         _ = urlsplit(configuration.host).port  # it raises where it is no number
         if found.authorization:
@@ -236,16 +251,32 @@ def _finished(
     return found
 
 
-def _wrong_context(paths: str) -> str | None:
-    """What is wrong with the current-context; None when it is not that."""
+def _token_file(paths: str, context: str | None) -> Path | None:
+    """The file with the token of the context's user; None where there is none, and where the
+    package will say what is wrong.
+    """
+    with contextlib.suppress(*_READ_ERRORS):
+        config = KubeConfigMerger(paths).config  # type: ignore[no-untyped-call]
+        chosen = config["contexts"].get_with_name(context or config["current-context"])["context"]
+        user = config["users"].get_with_name(chosen["user"])
+        if "token" not in user["user"]:
+            named: str = user["user"]["tokenFile"]
+            return Path(user.path).absolute().parent / named
+    return None
+
+
+def _wrong_context(paths: str, context: str | None) -> str | None:
+    """What is wrong with the context; None when it is not that."""
     with contextlib.suppress(*_READ_ERRORS):
         config: Mapping[str, Any] = KubeConfigMerger(paths).config.value  # type: ignore[no-untyped-call]
         current = config.get("current-context")
         names = [each["name"] for each in config["contexts"]]
         listed = f"its contexts ({', '.join(names) or 'it has none'})"
-        if not current:
+        if context is not None and context not in names:
+            return f"--context {context!r} is not among {listed}"
+        if not (context or current):
             return f"it has no current-context; choose one of {listed}"
-        if current not in names:
+        if context is None and current not in names:
             return f"current-context {current!r} is not among {listed}"
     return None
 

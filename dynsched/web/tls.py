@@ -7,12 +7,14 @@ import ssl
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
 from aiohttp import web
 
+from dynsched.plumbing.files import Aside, NotDoneError, fingerprint, require_file
 from dynsched.web.server import ListenError
 
 _LOG: Final = logging.getLogger(__name__)
@@ -20,8 +22,15 @@ LOOK_AGAIN: Final = 1.0
 """Seconds between two looks at the files, however many connections there are."""
 WITHOUT_CERTIFICATE: Final = frozenset({"/healthz", "/readyz"})
 """What the kubelet's probes ask: they have no client certificate."""
+READ_SECONDS: Final = 2.0
+"""How long the start waits for the files."""
+LOOK_SECONDS: Final = 0.25
+"""How long a look waits for them: in the event loop, for the connection that it is for. Three small
+files take a hundredth of it; where they take longer, the next connection has them."""
+_MOST_BYTES: Final = 1024 * 1024
 
 _Fingerprint = tuple[tuple[int, ...], ...]
+_Found = tuple[_Fingerprint, ssl.SSLContext]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +44,8 @@ class TlsConfig:
 
 class ServerTls:
     """The context to listen with. New connections get the files as they are at that time; files
-    that cannot be used leave the last good ones at work, and are told once in the log.
+    that cannot be used, or do not come, leave the last good ones at work, and are told once in the
+    log.
 
     Raises ListenError when the files cannot be used at the start.
     """
@@ -43,15 +53,20 @@ class ServerTls:
     def __init__(self, config: TlsConfig) -> None:
         self._config = config
         self._looked_at = time.monotonic()
-        try:
-            self._seen = _fingerprint(config)
-            self._current = _load(config)
-        except (OSError, ValueError) as error:
-            raise ListenError(f"TLS: {_explain(config, error)}") from None
+        self._problem = ""
+        self._aside: Aside[_Found | None] = Aside("TLS files")
         # A context of its own, which lives as long as the listener: each connection is moved to
         # the current one when its first message is in.
-        self.context = _load(config)
+        (self._seen, self._current), (_, self.context) = (self._first(), self._first())
         self.context.sni_callback = self._move
+
+    def _first(self) -> _Found:
+        try:
+            found = self._aside.call(partial(_look, self._config, None), READ_SECONDS)
+        except (OSError, ValueError, NotDoneError) as error:
+            raise ListenError(f"TLS: {_explain(self._config, error)}") from None
+        assert found is not None  # noqa: S101 (nothing is known that it could be the same as)
+        return found
 
     def _move(
         self,
@@ -68,17 +83,16 @@ class ServerTls:
             return
         self._looked_at = now
         try:
-            seen = _fingerprint(self._config)
-            if seen == self._seen:
-                return
-            self._seen = seen
-            self._current = _load(self._config)
-        except (OSError, ValueError) as error:
-            _LOG.warning(
-                "TLS: the new files cannot be used, the old ones stay: %s",
-                _explain(self._config, error),
-            )
-        else:
+            found = self._aside.call(partial(_look, self._config, self._seen), LOOK_SECONDS)
+        except (OSError, ValueError, NotDoneError) as error:
+            problem = _explain(self._config, error)
+            if problem != self._problem:
+                _LOG.warning("TLS: the new files cannot be used, the old ones stay: %s", problem)
+            self._problem = problem
+            return
+        self._problem = ""
+        if found is not None:
+            self._seen, self._current = found
             _LOG.info("TLS: the certificate was read again")
 
 
@@ -96,6 +110,13 @@ async def require_certificate(
     return await handler(request)
 
 
+def _look(config: TlsConfig, seen: _Fingerprint | None) -> _Found | None:
+    """The files as they are now; None when they are the ones that were seen."""
+    files = [file for file in (config.cert, config.key, config.client_ca) if file is not None]
+    found = tuple(fingerprint(require_file(file, _MOST_BYTES)) for file in files)
+    return None if found == seen else (found, _load(config))
+
+
 def _load(config: TlsConfig) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     # Without a password callback openssl would ask at the terminal.
@@ -110,18 +131,14 @@ def _no_password() -> str:
     raise ValueError("the key is encrypted; give one without a password")
 
 
-def _fingerprint(config: TlsConfig) -> _Fingerprint:
-    files = [file for file in (config.cert, config.key, config.client_ca) if file is not None]
-    stats = [file.stat() for file in files]
-    return tuple((s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns) for s in stats)
-
-
 def _explain(config: TlsConfig, error: Exception) -> str:
     files = f"certificate {config.cert}, key {config.key}"
     if config.client_ca is not None:
         files += f", client CA {config.client_ca}"
-    if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError):
-        return f"{error.filename or files}: {error.strerror}"
+    if isinstance(error, NotDoneError):
+        return f"{files}: they cannot be read; does the file system hang that they are on?"
     if isinstance(error, ssl.SSLError):
         return f"{files}: {error.reason or 'not PEM'}; do certificate and key belong together?"
+    if isinstance(error, OSError):
+        return f"{error.filename or files}: {error.strerror or error}"
     return f"{files}: {error}"

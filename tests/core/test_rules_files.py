@@ -5,6 +5,7 @@ wrong with them, as `# error: LINE:COLUMN: ...`.
 from __future__ import annotations
 
 import re
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from properties import steady
 
+from dynsched.core.evidence import write_evidence
 from dynsched.core.marks import LabelMark
+from dynsched.core.model import Alert, AlertState, Verdict
 from dynsched.core.rules import parse_rules
-from dynsched.settings import RulesFileError, load_rules
+from dynsched.rules_file import RulesFile, RulesFileError, load_rules
 
 BAD = sorted((Path(__file__).parent.parent / "rules").glob("*.bad.yaml"))
 GOOD = "rules:\n  - {name: cpu, expr: load, threshold: 80}\n"
@@ -95,6 +98,7 @@ def test_there_is_a_file_for_each_kind_of_error() -> None:
         "not UTF-8 text:",
         "nested too deeply",
         "found another document",
+        "has a character in it that cannot be shown",
     ):
         assert words in text, words
 
@@ -114,7 +118,7 @@ def test_a_file_that_may_not_be_read(file: Path, monkeypatch: pytest.MonkeyPatch
     def refuse(*_: object, **__: object) -> None:  # root, as whom tests may run, may read all
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "read_text", refuse)
+    monkeypatch.setattr("dynsched.plumbing.files.os.open", refuse)
     assert errors_of(file) == ["Permission denied; check its permissions"]
 
 
@@ -162,13 +166,96 @@ rules:
     ]
 
 
-def test_a_small_file_that_unfolds_to_a_huge_one_is_refused_at_once(file: Path) -> None:
-    levels = [f"x{n + 1}: &x{n + 1} [{', '.join([f'*x{n}'] * 10)}]" for n in range(12)]
-    file.write_text("\n".join(["x0: &x0 [0]", *levels, "rules: *x12", ""]))
+@pytest.mark.parametrize("kind", ["aliases", "merge-keys"])
+def test_a_small_file_that_unfolds_to_a_huge_one_is_refused_at_once(kind: str) -> None:
+    (path,) = (path for path in BAD if path.name == f"unfolds-by-{kind}.bad.yaml")
+    tracemalloc.start()
+    (error,) = errors_of(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert "more than 10000 values" in error
+    assert peak < 2_000_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "rules: [" + "a," * 131_000 + "]",
+        "\n".join(f"k{number}: 1" for number in range(20_000)),
+        "rules: [" + "[" * 2000,
+        "? " + "k" * 262_000 + "\n: 1\n" + GOOD,
+    ],
+    ids=["values", "keys", "brackets", "a long key"],
+)
+def test_a_file_of_256_kib_takes_little_memory_whatever_is_in_it(file: Path, text: str) -> None:
+    file.write_text(text[: 256 * 1024])
+    tracemalloc.start()
     errors = errors_of(file)
-    (last,) = (text for text in errors if "rules[9]" in text)
-    assert re.fullmatch(r"12:6: rules\[9\]: \[\[.{58} is not a mapping", last)
-    assert all(len(text) < 120 for text in errors)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20_000_000
+    assert len(errors) == 1
+    assert len(errors[0]) < 700
+
+
+def test_a_file_that_is_larger_is_not_read(file: Path) -> None:
+    with file.open("wb") as empty:
+        empty.truncate(2 * 1024**3)
+    with pytest.raises(RulesFileError, match="longer than 256 KiB"):
+        RulesFile(file)
+    assert "longer than 256 KiB" in errors_of(file)[0]
+
+
+def test_what_never_ends_is_not_read_to_its_end() -> None:
+    with pytest.raises(RulesFileError, match="longer than 256 KiB"):
+        load_rules(Path("/dev/zero"))
+
+
+def test_of_very_many_errors_the_first_are_told(file: Path) -> None:
+    rules = "".join(f"  - {{name: r{number}, expr: load}}\n" for number in range(100))
+    file.write_text("rules:\n" + rules + "".join(f"k{number}: 1\n" for number in range(1000)))
+    errors = errors_of(file)
+    assert len(errors) == 101
+    assert errors[0] == "2:5: rules[0].threshold: is missing"
+    assert errors[-1] == "and 1000 more errors"
+
+
+def test_more_than_100_rules_are_too_many(file: Path) -> None:
+    rules = "".join(
+        f"  - {{name: r{number}, expr: load, threshold: 80}}\n" for number in range(101)
+    )
+    file.write_text("rules:\n" + rules)
+    assert errors_of(file) == ["1:1: rules: has more than 100 entries"]
+    first = "".join(f"  r{number}: {{Promsql: load, Threshold: 80}}\n" for number in range(101))
+    file.write_text("Rulename:\n" + first)
+    assert errors_of(file) == ["1:1: Rulename: has more than 100 entries"]
+
+
+def test_the_evidence_of_all_rules_fits_into_an_annotation(file: Path) -> None:
+    """The API server takes 256 KiB of annotations on an object; the longest names need most."""
+    names = [f"{number:02}" + '"' * 98 for number in range(100)]
+    rules = [{"name": name, "expr": "load", "threshold": -1.5e-300} for name in names]
+    file.write_text(yaml.safe_dump({"rules": rules}))
+    rule_set = load_rules(file)
+    alerts = tuple(
+        Alert(name, "n", AlertState.FIRING, since=0, updated_at=0, known_at=0, value=-1.5e300)
+        for name in names
+    )
+    verdict = Verdict("n", pressured=True, since=0, severity=1, alerts=alerts)
+    assert len(write_evidence(rule_set.mark, verdict, rule_set).encode()) < 100_000
+
+
+def test_an_expression_has_a_bound(file: Path) -> None:
+    file.write_text(GOOD.replace("load", "a+" * 5000 + "a"))
+    assert errors_of(file) == ["2:17: rules[0].expr: is longer than 10000 characters"]
+
+
+def test_a_long_or_broken_key_does_not_break_the_message(file: Path) -> None:
+    file.write_text(GOOD + '"a\\nb": 1\n? ' + "k" * 5000 + "\n: 1\n")
+    assert errors_of(file) == [
+        "3:1: 'a\\nb': unknown key; remove it",
+        f"4:3: '{'k' * 27}...{'k' * 28}': unknown key; remove it",
+    ]
 
 
 def test_what_a_file_may_hold_does_not_run_code(file: Path, tmp_path: Path) -> None:
@@ -214,6 +301,17 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @example(raw=b"rules: &a [*a]")
 @example(raw=b'"\\ud800": 1')
 @example(raw=b"=: 1")
+@example(raw=b"mark: 0x" + b"f" * 4000)
+@example(raw=b"rules: " + b"9" * 5000)
+@example(raw=b"guard: {max_marked: 0b" + b"1" * 5000 + b"}")
+@example(raw=b"stale_after: 1:" + b"00:" * 3000 + b"00.0")
+@example(raw=b"guard: {bind_burst: {pods: " + b"9" * 400 + b"}}\nrules: []")
+@example(raw=b"? *a\n: &a {<<: *a}")
+@example(raw=b"&a {<<: [*a, *a]}")
+@example(raw=b"? [&a [1], *a]\n: 1")
+@example(raw=b"rules: !!binary 4Q==")
+@example(raw=b"%YAML 9.9\n---\nrules: 1")
+@example(raw=b"%TAG ! tag:\xff\n")
 @example(raw=b"~: 1\n1: 2\n2026-01-01: 3\n.nan: 4")
 def test_random_bytes(raw: bytes, scratch: Path) -> None:
     scratch.write_bytes(raw)
@@ -224,6 +322,8 @@ FRAGMENTS = st.sampled_from([
     *"{}[]:,-?!&*|>#%@'\"~=<\n ", "- ", ": ", "\n  ", "\n    ", "rules", "name", "expr", "for",
     "threshold", "Rulename", "Promsql", "Threshold", "mark", "label", "30s", "80", ".nan", "<<",
     "!!int ", "!!binary ", "!!set ", "!!omap ", "!!timestamp ", "&a ", "*a", "---\n", "1:2",
+    "0x" + "f" * 4000, "9" * 400, "1:" * 300 + "0.0", '"\\ud800"', '"\\0"', "1.0e+999", "<<: *a",
+    "2026-01-01", "\ufeff", "{name: a, expr: b, threshold: ", "guard: {max_marked: ",
 ])  # fmt: skip
 
 
@@ -237,6 +337,7 @@ def test_random_yaml_text(parts: list[str], scratch: Path) -> None:
 SCALARS = (
     st.none()
     | st.booleans()
+    | st.integers(-(2**64), 2**64)
     | st.integers(-(10**400), 10**400)
     | st.floats()
     | st.dates()

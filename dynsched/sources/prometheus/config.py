@@ -7,10 +7,10 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+from dynsched.plumbing.files import TooLargeError, read_file
 from dynsched.sources.prometheus.failures import QueryFailedError, file_problem, file_remedy
 
 DEFAULT_TIMEOUT: Final = 10.0
@@ -192,8 +192,9 @@ def read_secret(path: str, what: str, fits: Callable[[str], object]) -> str:
     QueryFailedError names the file and what is wrong with it, never what is in it.
     """
     try:
-        with Path(path).open("rb") as file:
-            raw = file.read(_SECRET_LIMIT + 1)
+        raw = read_file(path, _SECRET_LIMIT)
+    except TooLargeError:
+        raise QueryFailedError(_no_secret(what, path)) from None
     except OSError as error:
         raise QueryFailedError(file_problem(what, path, error)) from None
     try:
@@ -202,8 +203,10 @@ def read_secret(path: str, what: str, fits: Callable[[str], object]) -> str:
         raise QueryFailedError(f"the {what} file {path} is not text; {file_remedy(what)}") from None
     if not secret:
         raise QueryFailedError(f"the {what} file {path} is empty; {file_remedy(what)}")
-    if len(raw) > _SECRET_LIMIT or not fits(secret):
-        raise QueryFailedError(
-            f"the {what} file {path} does not hold one {what} and nothing else; {file_remedy(what)}"
-        )
+    if not fits(secret):
+        raise QueryFailedError(_no_secret(what, path))
     return secret
+
+
+def _no_secret(what: str, path: str) -> str:
+    return f"the {what} file {path} does not hold one {what} and nothing else; {file_remedy(what)}"

@@ -16,6 +16,9 @@ from urllib.parse import urlsplit
 
 import urllib3.exceptions
 
+from dynsched.core import lines
+
+PREPARING: Final = "while reading the token and the certificates"
 CONNECTING: Final = "while connecting"
 WAITING: Final = "while waiting for the answer"
 READING: Final = "while reading the answer"
@@ -48,8 +51,7 @@ class QueryFailedError(Exception):
 
 def one_line(text: str, limit: int = _EXCERPT) -> str:
     """Foreign text as one line of printable characters, cut at ``limit``."""
-    flat = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return flat if len(flat) <= limit else flat[: limit - 3] + "..."
+    return lines.one_line(text, limit)
 
 
 def file_problem(what: str, path: str, error: OSError) -> str:
@@ -71,6 +73,8 @@ def timed_out(timeout: float, phase: str) -> str:
     hint = "is the expression too heavy, the server overloaded, or the timeout too short?"
     if phase == CONNECTING:
         hint = "is the address right, and does a firewall or NetworkPolicy drop the packets?"
+    if phase == PREPARING:
+        hint = "does the file system hang that they are on?"
     return f"no answer within {timeout:g}s ({phase}); {hint}"
 
 

@@ -15,11 +15,13 @@ from typing import Final
 
 import requests.utils
 
+from dynsched.plumbing.files import fingerprint, require_file
 from dynsched.sources.prometheus.config import PrometheusConfig
 from dynsched.sources.prometheus.failures import QueryFailedError, file_problem, one_line
 
 _BUNDLE_VARIABLES: Final = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
-_Fingerprint = tuple[tuple[str, int, int, int], ...]
+_MOST_BYTES: Final = 16 * 1024 * 1024  # a bundle of all public authorities has 0.3
+_Fingerprint = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 class TlsFiles:
@@ -61,13 +63,13 @@ class TlsFiles:
         return files
 
     @staticmethod
-    def _stat(what: str, path: str) -> tuple[str, int, int, int]:
+    def _stat(what: str, path: str) -> tuple[str, tuple[int, ...]]:
         try:
-            found = Path(path).stat()
+            is_folder = Path(path).is_dir()  # of authorities; of a certificate, loading it says so
+            found = Path(path).stat() if is_folder else require_file(path, _MOST_BYTES)
         except OSError as error:
             raise QueryFailedError(file_problem(what, path, error)) from None
-        # The inode too: a mounted Secret is replaced by switching a symbolic link.
-        return path, found.st_ino, found.st_size, found.st_mtime_ns
+        return path, fingerprint(found)
 
     def _make(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -29,6 +29,7 @@ from dynsched.plumbing.proxies import ProxyError, proxy_for, through
 from dynsched.sources.prometheus.config import Credentials, PrometheusConfig
 from dynsched.sources.prometheus.failures import (
     CONNECTING,
+    PREPARING,
     READING,
     WAITING,
     QueryFailedError,
@@ -64,7 +65,7 @@ class Attempt:
 
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
-        self.phase = CONNECTING
+        self.phase = PREPARING
         self._deadline = time.monotonic() + timeout
         self._lock = threading.Lock()
         self._twins: list[socket.socket] = []

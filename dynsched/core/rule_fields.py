@@ -1,0 +1,116 @@
+"""The values that rules.yaml can hold: how each is read, and within which bounds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Final, TypeVar
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from dynsched.core.durations import parse_duration
+from dynsched.core.rule_errors import problem, shown
+
+T = TypeVar("T")
+
+MOST_RULES: Final = 100
+"""Each is a query at every tick and an alert on every node, and the evidence on a node names all
+that fire there: the API server takes no more than 256 KiB of annotations."""
+MOST_PROFILES: Final = 20
+"""For each, the loads of all nodes are kept."""
+LONGEST_EXPR: Final = 10_000
+LONGEST_KEY: Final = 317
+"""Characters of a label's key: a DNS name, a slash and a name."""
+MOST_NODES: Final = 1_000_000
+MOST_PODS: Final = 10_000
+"""On one node within the window of ``bind_burst``."""
+
+_LEAST_WEIGHT: Final = 0.001
+_MOST_WEIGHT: Final = 1000.0
+
+
+def read_by(parse: Callable[[str], T]) -> BeforeValidator:
+    """Read text by ``parse``, whose ValueError becomes the message.
+
+    Other types pass through but for mappings: pydantic would make a dataclass of one, unparsed.
+    """
+
+    def validate(value: object) -> object:
+        if isinstance(value, Mapping):
+            raise problem(f"{shown(value)} is not text; put it into quotes")
+        if not isinstance(value, str):
+            return value
+        try:
+            return parse(value)
+        except ValueError as error:
+            raise problem(str(error)) from None
+
+    return BeforeValidator(validate)
+
+
+def _duration(value: object) -> object:
+    if value == 0 and not isinstance(value, bool):
+        return 0.0
+    if isinstance(value, (int, float)):
+        raise problem(f"{shown(value)} has no unit; write it like 30s, 2m or 1h30m")
+    if not isinstance(value, str):
+        raise problem(f"{shown(value)} is not a duration; write it like 30s, 2m or 1h30m")
+    return value
+
+
+def _longer_than_zero(value: float) -> float:
+    if value <= 0:
+        raise problem("must be longer than 0s")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A number of nodes, or a share of them (``amount`` is then 0..1)."""
+
+    amount: float
+    is_share: bool = False
+
+    def of(self, total: int) -> int:
+        """How many of ``total`` nodes; a share is rounded down."""
+        # The epsilon keeps 0.29 * 100 from being 28.
+        return int(total * self.amount + 1e-9) if self.is_share else min(int(self.amount), total)
+
+    def __str__(self) -> str:
+        return f"{self.amount * 100:g}%" if self.is_share else f"{self.amount:.0f}"
+
+
+def _limit(value: object) -> object:
+    if isinstance(value, Limit):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_NODES:
+        return Limit(value)
+    share = re.fullmatch(r"(\d+(?:\.\d+)?)%", value, re.ASCII) if isinstance(value, str) else None
+    if share and float(share[1]) <= 100:  # noqa: PLR2004 (per cent)
+        return Limit(float(share[1]) / 100, is_share=True)
+    raise problem(f"{shown(value)} is neither a share (0% to 100%) nor a number of nodes")
+
+
+def _weight(value: float) -> float:
+    # They count by their sum: with 1e308 and 1e-308 in it nothing would be left of one of them.
+    if value and not _LEAST_WEIGHT <= value <= _MOST_WEIGHT:
+        raise problem(f"{value:g} is not 0, and not {_LEAST_WEIGHT:g} to {_MOST_WEIGHT:g}")
+    return value
+
+
+def _printable(name: str) -> str:
+    # It shows in logs, on terminals, in metrics and in Events.
+    if not name.isprintable():
+        raise problem(f"{shown(name)} has a character in it that cannot be shown")
+    return name
+
+
+Duration = Annotated[float, read_by(parse_duration), BeforeValidator(_duration)]
+PositiveDuration = Annotated[Duration, AfterValidator(_longer_than_zero)]
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Weight = Annotated[Number, Field(ge=0), AfterValidator(_weight)]
+Expr = Annotated[str, Field(strict=True, pattern=r"\S", max_length=LONGEST_EXPR)]
+Key = Annotated[str, Field(strict=True, pattern=r"\S", max_length=LONGEST_KEY)]
+Name = Annotated[str, Field(strict=True, pattern=r"^\S(.{0,98}\S)?$"), AfterValidator(_printable)]
+NodeLimit = Annotated[Limit, BeforeValidator(_limit)]

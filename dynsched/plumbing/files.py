@@ -1,0 +1,147 @@
+"""Files that somebody else writes: rules, tokens, certificates, read again while the process runs.
+
+Whatever lies under such a path must neither stop the process nor fill its memory. Opening a FIFO
+waits for a writer, a device has no end, and a file system that hangs gives no answer at all.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from pathlib import Path
+from typing import Final, Generic, TypeVar
+
+T = TypeVar("T")
+
+_KINDS: Final = (
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+_PART: Final = 64 * 1024
+
+
+class NotAFileError(OSError):
+    """What lies under the path is no regular file; ``strerror`` says what it is."""
+
+
+class TooLargeError(OSError):
+    """The content is longer than such a file ever is; ``strerror`` says how long that is."""
+
+
+class NotDoneError(Exception):
+    """What was asked for is not done in time; it goes on."""
+
+
+def require_file(path: str | Path, most: int | None = None) -> os.stat_result:
+    """What is known of a regular file. OSError where ``path`` is not there, no regular file
+    (NotAFileError), or longer than ``most`` bytes (TooLargeError). Opens nothing.
+    """
+    found = Path(path).stat()
+    _require(found, path, most)
+    return found
+
+
+def fingerprint(found: os.stat_result) -> tuple[int, ...]:
+    """Changes when the content does, in whichever way it is replaced: edited in place, renamed
+    over, or swapped behind symlinks.
+    """
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def read_file(path: str | Path, most: int) -> bytes:
+    """The content of a regular file of at most ``most`` bytes. OSError as `require_file`."""
+    require_file(path, most)
+    # It may be replaced before it is opened: O_NONBLOCK keeps the opening of a FIFO from waiting.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        _require(os.fstat(descriptor), path, most)
+        return _read(descriptor, path, most)
+    finally:
+        os.close(descriptor)
+
+
+def read_stream(source: str | Path | int, most: int) -> bytes:
+    """At most ``most`` bytes of anything that can be read to its end: a file, a pipe, an open
+    descriptor. Waits for whoever writes to it. OSError as `read_file`.
+    """
+    if isinstance(source, int):
+        return _read(source, str(source), most)
+    descriptor = os.open(source, os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        return _read(descriptor, source, most)
+    finally:
+        os.close(descriptor)
+
+
+def _require(found: os.stat_result, path: str | Path, most: int | None) -> None:
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(found.st_mode):
+        kind = next((name for is_it, name in _KINDS if is_it(found.st_mode)), "something else")
+        raise NotAFileError(errno.EINVAL, f"this is {kind}, not a file", str(path))
+    if most is not None and found.st_size > most:
+        raise _too_large(path, most)
+
+
+def _read(descriptor: int, path: str | Path, most: int) -> bytes:
+    parts: list[bytes] = []
+    length = 0
+    while part := os.read(descriptor, _PART):
+        length += len(part)
+        if length > most:  # a size of 0 in front of an endless file, as under /proc
+            raise _too_large(path, most)
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _too_large(path: str | Path, most: int) -> TooLargeError:
+    reason = f"it is longer than {most // 1024} KiB, which such a file never is"
+    return TooLargeError(errno.EFBIG, reason, str(path))
+
+
+class Aside(Generic[T]):
+    """Work that may hang, on a thread of its own: whoever asks waits for a bounded time.
+
+    One piece of work at a time: while one hangs there is no second thread. The threads are daemons,
+    so that one that never comes back does not keep the process from ending.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._under_way: Future[T] | None = None
+
+    def call(self, work: Callable[[], T], seconds: float) -> T:
+        """What ``work`` returns or raises. NotDoneError after ``seconds``; it then goes on, and a
+        later call gets its result instead of beginning anew, or NotDoneError at once.
+        """
+        future = self._under_way
+        if future is None:
+            future = self._under_way = self._start(work)
+        else:
+            seconds = 0.0
+        wait([future], seconds)
+        if not future.done():
+            raise NotDoneError
+        self._under_way = None
+        return future.result()
+
+    def _start(self, work: Callable[[], T]) -> Future[T]:
+        future: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(work())
+            except BaseException as error:  # noqa: BLE001 (raised again where it is asked for)
+                future.set_exception(error)
+
+        try:
+            threading.Thread(target=run, name=self._name, daemon=True).start()
+        except RuntimeError as error:  # the container's limit of processes
+            future.set_exception(OSError(errno.EAGAIN, f"{error}; raise the limit of processes"))
+        return future

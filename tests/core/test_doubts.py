@@ -1,0 +1,182 @@
+"""Expressions that leave nodes out of their answer, by their load."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from builders import rule, rule_set
+from hypothesis import given
+from hypothesis import strategies as st
+from properties import steady
+
+from dynsched.core.doubts import doubts
+from dynsched.core.promql import NotUnderstoodError, parse
+from dynsched.rules_file import load_rules
+
+ROOT = Path(__file__).parents[2]
+CPU = '(1 - avg by (instance) (rate(node_cpu_seconds_total{mode="idle"}[2m]))) * 100'
+
+
+def doubt_of(expr: str) -> str | None:
+    found = doubts(rule_set(rule(expr=expr)))
+    return found[0].message if found else None
+
+
+@pytest.mark.parametrize(
+    ("expr", "compared"),
+    [
+        (f"{CPU} > 80", "> 80"),
+        (f"({CPU} > 80)", "> 80"),
+        (f"((({CPU}) >= 80))", ">= 80"),
+        ("load < 20", "< 20"),
+        ("load == 1", "== 1"),
+        ("load != 1", "!= 1"),
+        ("load > 0", "> 0"),
+        ("80 < load", "< load"),
+        ("load > on (instance) group_left (zone) limit", "> on (instance) group_left (zone) limit"),
+        ("load > ignoring(job) limit", "> ignoring(job) limit"),
+        ("-load > 3", "> 3"),
+        ("1 + 2 * load ^ 2 % 3 > 3", "> 3"),
+        ("load offset 5m > 3", "> 3"),
+        ("load offset -5m > 3", "> 3"),
+        ("load @ end() > 3", "> 3"),
+        ("load[5m:1m] > 3", "> 3"),
+        ("sum(load) by (instance) > 3", "> 3"),
+        ("sum without (cpu) (load) > 3", "> 3"),
+        ('{__name__="load", a=~"b > c|}"} > 3', "> 3"),
+        ("load{a='\"}'} > 3", "> 3"),
+        ("load{a=`\\`} > 3", "> 3"),
+        ("load # in per cent\n  > 80 # or so", "> 80"),
+        ("(load > 80) * 1", "> 80"),
+        ("100 * (load > 0.8)", "> 0.8"),
+        ("load > 80 and on (instance) up", "> 80"),
+        ("load > 80 unless up == 0", "> 80"),
+        ("load > 80 or load > 90", "> 80"),
+        ("(load > 80) > bool 90", "> 80"),
+        ("max by (instance) (load > 80)", "> 80"),
+        ("count by (instance) (core > 0.9)", "> 0.9"),
+        ("count_over_time((load > 80)[5m:])", "> 80"),
+        ('label_replace(load > 80, "a", "$1", "b", "(.*)")', "> 80"),
+        ("LOAD > 80", "> 80"),
+        ("load > +80", "> +80"),
+        ("load > 8e1", "> 8e1"),
+        ("load > -Inf", "> -Inf"),
+    ],
+)
+def test_a_comparison_in_the_expression(expr: str, compared: str) -> None:
+    found = doubt_of(expr)
+    assert found is not None
+    assert found.startswith(f"the comparison {compared!r} leaves out the nodes for which it does")
+    assert "its mark goes only after stale_after, and clear_threshold has no effect" in found
+
+
+def test_what_to_do_about_it() -> None:
+    assert "Remove it: op and threshold compare" in str(doubt_of("load > 80"))
+    assert "With bool it gives 0 or 1" in str(doubt_of("max by (instance) (load > 80)"))
+
+
+@pytest.mark.parametrize("operator", ["and", "unless", "AND"])
+def test_a_condition_on_a_value(operator: str) -> None:
+    found = doubt_of(f"cpu {operator} on (instance) memory > 80")
+    assert found is not None
+    assert found.startswith(f"'{operator.lower()}' with a condition on a value leaves nodes out")
+    assert "A * on (instance) (B > bool 80)" in found
+
+
+def test_ranks_and_alerts() -> None:
+    assert str(doubt_of("topk(3, load)")).startswith("topk leaves all other nodes out")
+    assert str(doubt_of("sort(bottomk(3, load))")).startswith("bottomk leaves")
+    assert str(doubt_of('ALERTS{alertname="Hot"}')).startswith("ALERTS has a series only while")
+
+
+@pytest.mark.parametrize(
+    "expr",
+    [
+        CPU,
+        "load",
+        "load > bool 80",
+        "load > BOOL 80",
+        "cpu * on (instance) (memory > bool 80)",
+        "load # > 80",
+        'load{a="> 80"}',
+        "load{a!='b', c=~'d'}",
+        "load > 80 or load * 0",
+        "load * 0 or load > 80",
+        "cpu and on (instance) memory",
+        "cpu and on (instance) up == 1",
+        "load unless on (node) kube_node_spec_unschedulable == 1",
+        "load and on (job) time() - push_time_seconds < 180",
+        "load and timestamp(load) > time() - 60",
+        "load / (cores > 0)",
+        "sum by (node) (requests * on (pod) group_left () (phase == 1))",
+        "topk by (instance) (1, load)",
+        "scalar(load > 80) * other",
+        "vector(1)",
+        "absent(load > 80)",
+        "and_more > bool 1",
+        'count_values("x", load)',
+    ],
+)
+def test_every_node_has_a_value(expr: str) -> None:
+    parse(expr)  # it is understood
+    assert doubt_of(expr) is None
+
+
+def test_a_rule_of_metrics_server_has_no_expression() -> None:
+    body = {"name": "mem", "source": "metrics-server", "resource": "memory", "threshold": 80}
+    assert doubts(rule_set(body)) == ()
+
+
+def test_which_rule() -> None:
+    (found,) = doubts(rule_set(rule("good"), rule("bad", expr="load > 1")))
+    assert (found.index, found.rule) == (1, "bad")
+
+
+@pytest.mark.parametrize(
+    "expr",
+    ["load >", "load > 80)", "(load > 80", "load[5m > 80", "sum by (a) > 1", "$x > 1", "''é"],
+)
+def test_what_is_not_understood_is_left_to_prometheus(expr: str) -> None:
+    with pytest.raises(NotUnderstoodError):
+        parse(expr)
+    assert doubt_of(expr) is None
+
+
+FILES = [
+    *ROOT.glob("docs/examples/*.yaml"),
+    *ROOT.glob("manifests/**/rules.yaml"),
+    ROOT / "rules.yaml",
+    ROOT / "dynsched/sim/demo-rules.yaml",
+]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in FILES if "manifests/prometheus" not in str(path)],
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
+def test_nothing_that_is_shipped_is_doubtful(path: Path) -> None:
+    assert doubts(load_rules(path)) == ()
+
+
+@pytest.mark.parametrize(
+    "part", ["a+", "a^", "(", "-", "abs(", '"', '{a="', "[", "a and ", "1:", "#\n", "a offset "]
+)
+def test_an_expression_of_the_greatest_length_is_read_at_once(part: str) -> None:
+    began = time.process_time()
+    doubt_of((part * 10_000)[:9_990] + "a")
+    assert time.process_time() - began < 5  # 0.1 on an idle machine
+
+
+PARTS = st.sampled_from([
+    *"()[]{},@+-*/%^<>=!~#'\"`\\", " and ", " or ", " unless ", " bool ", " on ", " by ", "\n",
+    " offset ", "load", "sum", "topk", "ALERTS", "5m", "80", "0x1f", "1e-3", ">= ", "é", "{a=~'b'}",
+])  # fmt: skip
+
+
+@steady(600)
+@given(parts=st.lists(PARTS, max_size=20))
+def test_any_text(parts: list[str]) -> None:
+    doubt_of("load " + "".join(parts))

@@ -1,0 +1,104 @@
+"""Rules that load can be used: whatever stands in them, a tick and every answer made from it come
+out.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, reject
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
+from properties import steady
+from snapshots import NOON, Scene
+
+from dynsched.core.model import Node
+from dynsched.core.rule_errors import RulesInvalidError
+from dynsched.core.rules import parse_rules
+from dynsched.web.metrics import Metrics
+from dynsched.web.nodes import node_detail
+from dynsched.web.readings import Readings
+from dynsched.web.status import rules_answer, status_answer
+
+NUMBERS = st.one_of(
+    st.sampled_from(
+        [0, -0.0, 5e-324, 1e-300, -1e-300, 80, -80, 1.7e308, -1.7e308, 2**63 - 1, 1e15]
+    ),
+    st.floats(allow_nan=False, allow_infinity=False),
+)
+DURATIONS = st.sampled_from(["0", "1ms", "1m", "292y"])
+LIMITS = st.sampled_from([0, 1, 1_000_000, "0%", "0.0000000001%", "33.333333333333%", "100%"])
+NAMES = st.sampled_from(["cpu", "é" * 100, '"\\{}', "a b", "%s %d", "{message}"])
+RULES = st.fixed_dictionaries(
+    {"expr": st.sampled_from(["load", "load > 80", "}{%s"]), "threshold": NUMBERS},
+    optional={
+        "op": st.sampled_from([">", ">=", "<", "<="]),
+        "clear_threshold": NUMBERS,
+        "full_at": NUMBERS,
+        "for": DURATIONS,
+        "keep_firing_for": DURATIONS,
+        "stale_after": DURATIONS,
+        "node_label": st.sampled_from(["instance", "l" * 317]),
+    },
+)
+WEIGHTS = st.sampled_from([0, 0.001, 1, 1000]) | NUMBERS
+
+
+@st.composite
+def files(draw: st.DrawFn) -> dict[str, Any]:
+    names = draw(st.lists(NAMES, min_size=1, max_size=3, unique=True))
+    score = draw(st.dictionaries(st.sampled_from(names), WEIGHTS))
+    method = draw(st.sampled_from(["linear", "relative", "least"]))
+    return {
+        "rules": [{"name": name, **draw(RULES)} for name in names],
+        "guard": {"max_marked": draw(LIMITS), "max_releases": draw(LIMITS)},
+        "stale_after": draw(DURATIONS.filter(lambda text: text != "0")),
+        "extender": {"profiles": {"default": {"score": score, "method": method}}},
+    }
+
+
+@steady(150)
+@given(data=files(), values=st.lists(NUMBERS, min_size=3, max_size=3))
+def test_what_loads_can_be_used(data: dict[str, Any], values: list[float]) -> None:
+    try:
+        parse_rules(data)
+    except RulesInvalidError:
+        reject()
+    use(data, values)
+
+
+@pytest.mark.parametrize("weights", [(1.7e308, 1.7e308), (1e-300, 1e300), (5e-324, 1000), (0, 0)])
+def test_weights(weights: tuple[float, float]) -> None:
+    """Only the first rule knows anything: nothing is left of its share of an infinite sum."""
+    one, other = ({"name": name, "expr": "load", "threshold": 80} for name in ("one", "other"))
+    score = dict(zip(("one", "other"), weights, strict=True))
+    data = {"rules": [one, other], "extender": {"profiles": {"default": {"score": score}}}}
+    try:
+        parse_rules(data)
+    except RulesInvalidError:
+        return
+    use(data, [80.0] * 3, other={})
+
+
+def use(data: dict[str, Any], values: list[float], **others: dict[str, float]) -> None:
+    """Two ticks, and every answer."""
+    scene = Scene(data, [Node(f"n{number}") for number in range(4)])
+    answer = {f"n{number}": float(value) for number, value in enumerate(values)}
+    answers = dict.fromkeys((rule["name"] for rule in data["rules"]), answer) | others
+    scene.tick(NOON - 60, **answers)
+    snapshot = scene.tick(NOON, **answers)
+    for body in (
+        rules_answer(snapshot),
+        status_answer(snapshot, error=None, source="x", interval=1, leader=None),
+        *(node_detail(snapshot, name) for name in snapshot.nodes),
+        snapshot.planned,
+    ):
+        assert json.loads(msgspec.json.encode(body)) is not None
+    metrics = Metrics(CollectorRegistry())
+    metrics.observe(snapshot)
+    assert metrics.exposition()
+    profile = Readings(snapshot).profile("default")
+    assert profile.grader.grade(list(profile.loads.values()))

@@ -1,0 +1,229 @@
+"""Log lines: their form, and that nobody waits for whoever reads them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from dynsched import logs
+from dynsched.logs import configure_logging, last_words, logging_aside
+
+logger = logging.getLogger("dynsched.test")
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    logging.captureWarnings(capture=False)
+    root.handlers[:], root.level = handlers, level
+
+
+class Pipe:
+    """Standard error as a pipe that is read only when it is asked for."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._monkeypatch = monkeypatch
+        self._reading, writing = os.pipe()
+        self.stream = os.fdopen(writing, "w")
+
+    def configure(self, log_format: str) -> None:
+        """As a process does at its start."""
+        self._monkeypatch.setattr(sys, "stderr", self.stream)  # not before: pytest sets it too
+        configure_logging(log_format, "info")
+
+    def fill(self) -> None:
+        """As a reader leaves it who stopped long ago."""
+        descriptor = self.stream.fileno()
+        os.set_blocking(descriptor, False)
+        for size in (65536, 1):
+            try:
+                while True:
+                    os.write(descriptor, b"." * size)
+            except BlockingIOError:
+                pass
+        os.set_blocking(descriptor, True)
+
+    def read(self) -> list[str]:
+        """All lines until the writing end is closed."""
+        self.stream.close()
+        with os.fdopen(self._reading) as reading:
+            return reading.read().lstrip(".").splitlines()
+
+    def read_on(self) -> threading.Thread:
+        """Read, as somebody who has come back."""
+        self.lines: list[str] = []
+
+        def run() -> None:
+            with os.fdopen(self._reading) as reading:
+                self.lines += reading.read().lstrip(".").splitlines()
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        return thread
+
+
+@pytest.fixture
+def pipe(monkeypatch: pytest.MonkeyPatch) -> Pipe:
+    return Pipe(monkeypatch)
+
+
+def test_json_has_a_time_with_a_zone_and_fields_of_its_own(pipe: Pipe) -> None:
+    pipe.configure("json")
+    before = datetime.now(UTC)
+    logger.info("mark node %s", "n1", extra={"node": "n1", "rule": ["cpu"]})
+    (line,) = map(json.loads, pipe.read())
+    at = line.pop("time")
+    assert line == {
+        "level": "INFO",
+        "logger": "dynsched.test",
+        "message": "mark node n1",
+        "node": "n1",
+        "rule": ["cpu"],
+    }
+    assert at.endswith("Z")
+    assert abs((datetime.fromisoformat(at) - before).total_seconds()) < 60
+
+
+def test_text_is_for_people(pipe: Pipe) -> None:
+    pipe.configure("text")
+    logger.info("mark node %s", "n1", extra={"node": "n1"})
+    (line,) = pipe.read()
+    assert line.endswith(" INFO    mark node n1")
+
+
+def test_pythons_own_warnings_are_lines_of_the_log(pipe: Pipe) -> None:
+    pipe.configure("json")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("warnings.filters", [])
+        import warnings  # noqa: PLC0415 (what is patched above)
+
+        warnings.warn("old", UserWarning, stacklevel=1)
+    (line,) = map(json.loads, pipe.read())
+    assert line["logger"] == "py.warnings"
+
+
+def test_aside_all_lines_are_written_in_their_order(pipe: Pipe) -> None:
+    pipe.configure("json")
+    reader = pipe.read_on()
+    with logging_aside():
+        for number in range(3000):
+            logger.info("line %d", number)
+    pipe.stream.close()
+    reader.join(30)
+    messages = [json.loads(line)["message"] for line in pipe.lines]
+    assert messages == [f"line {number}" for number in range(3000)]
+
+
+def test_nobody_waits_for_a_reader_who_stopped(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "MOST_WAITING", 20_000)
+    monkeypatch.setattr(logs, "FLUSH_SECONDS", 0.05)
+    pipe.configure("json")
+    pipe.fill()
+    with logging_aside():
+        for number in range(1000):
+            logger.info("line %d", number)
+        reader = pipe.read_on()
+        root = logging.getLogger().handlers[0]
+        monkeypatch.setattr(logs, "FLUSH_SECONDS", 30)
+        assert root.written()
+        logger.info("the last")
+    pipe.stream.close()
+    reader.join(30)
+    messages = [json.loads(line)["message"] for line in pipe.lines]
+    kept = len(messages) - 2
+    assert 100 < kept < 1000
+    assert messages == [
+        *(f"line {number}" for number in range(kept)),
+        f"{1000 - kept} log lines are missing here: standard error was not read fast enough",
+        "the last",
+    ]
+
+
+def test_the_end_waits_for_a_reader_for_a_bounded_time(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "FLUSH_SECONDS", 0.05)
+    pipe.configure("text")
+    pipe.fill()
+    with pytest.raises(SystemExit) as ended, logging_aside():
+        fails()
+    assert ended.value.code == 1
+    with logging_aside():
+        logger.info("waits too")
+
+
+def fails() -> None:
+    logger.info("line")
+    raise ZeroDivisionError("a defect")
+
+
+def test_a_pipe_that_is_nearly_full_is_not_written_to_at_the_end(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All lines are written, and the next one would wait."""
+    pipe.configure("text")
+    pipe.fill()
+    with pytest.raises(SystemExit), logging_aside():
+        raise ZeroDivisionError("that nobody would read")
+
+
+def test_an_error_goes_its_way_where_somebody_reads(pipe: Pipe) -> None:
+    pipe.configure("text")
+    with pytest.raises(ZeroDivisionError), logging_aside():
+        fails()
+    assert len(pipe.read()) == 1
+
+
+def test_the_last_words_come_out(pipe: Pipe) -> None:
+    pipe.configure("json")
+    with pytest.raises(SystemExit), logging_aside(), last_words("json", (KeyError,)):
+        fails()
+    first, last = map(json.loads, pipe.read())
+    assert (first["message"], last["message"], last["level"]) == ("line", "a defect", "CRITICAL")
+    assert "ZeroDivisionError" in last["exc_info"]
+
+
+def test_a_reader_who_is_gone_ends_nothing(pipe: Pipe) -> None:
+    pipe.configure("text")
+    os.close(pipe._reading)
+    with logging_aside():
+        for number in range(100):
+            logger.info("line %d", number)
+
+
+def test_a_full_disk_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr(sys, "stderr", full)
+        configure_logging("text", "info")
+        with logging_aside():
+            logger.info("line")
+
+
+def test_a_log_call_with_a_defect_stops_nobody(pipe: Pipe) -> None:
+    pipe.configure("text")
+    with logging_aside():
+        logger.info("%d", "no number")
+    (line,) = pipe.read()
+    assert line.startswith("a log line of dynsched.test cannot be made: %d format")
+
+
+def test_a_pipe_that_does_not_block_is_waited_for(pipe: Pipe) -> None:
+    pipe.configure("text")
+    pipe.fill()
+    os.set_blocking(pipe.stream.fileno(), False)
+    with logging_aside():
+        logger.info("line")
+        reader = pipe.read_on()
+    pipe.stream.close()
+    reader.join(30)
+    assert len(pipe.lines) == 1

@@ -1,0 +1,195 @@
+"""What `dynsched check` reads: files, standard input, ConfigMaps; and what it says of them."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dynsched import cli
+
+GOOD = "rules:\n  - {name: cpu, expr: load, threshold: 80}\n"
+BAD = "# the rules\nrules:\n  - name: cpu\n    expr: load\n    for: 5\n    threshold: 80\n"
+DOUBTFUL = "rules:\n  - {name: cpu, expr: load > 80, threshold: 80}\n"
+SAID = "rules[0].for: 5 has no unit; write it like 30s, 2m or 1h30m"
+
+
+@pytest.fixture
+def call(capsys):
+    """Run `dynsched check` in this process: (exit code, stdout, stderr)."""
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["check", *map(str, arguments)])
+        output = capsys.readouterr()
+        return ended.value.code, output.out, output.err
+
+    return run
+
+
+@pytest.fixture
+def stdin(monkeypatch):
+    """Put a text on standard input, through a real pipe."""
+    opened = []
+
+    def put(text):
+        reading, writing = os.pipe()
+        os.write(writing, text.encode())
+        os.close(writing)
+        opened.append(os.fdopen(reading))
+        monkeypatch.setattr("sys.stdin", opened[-1])
+
+    yield put
+    for file in opened:
+        file.close()
+
+
+def config_map(name="dynsched-rules", **data):
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": "ops"},
+        "data": data,
+    }
+
+
+def test_standard_input(call, stdin):
+    stdin(GOOD)
+    assert call("-") == (0, "standard input: 1 rule: cpu; label status=presure\n", "")
+    stdin(BAD)
+    assert call("-") == (1, "", f"standard input:5:5: {SAID}\n")
+
+
+def test_without_standard_input(call, monkeypatch):
+    monkeypatch.setattr("sys.stdin", None)
+    assert call("-") == (1, "", "standard input: it is closed; name a rules file\n")
+
+
+def test_a_pipe_is_read_as_a_file_is(call, tmp_path):
+    """`dynsched check <(kubectl ...)`."""
+    reading, writing = os.pipe()
+    os.write(writing, GOOD.encode())
+    os.close(writing)
+    assert call(f"/dev/fd/{reading}")[:2] == (
+        0,
+        f"/dev/fd/{reading}: 1 rule: cpu; label status=presure\n",
+    )
+    os.close(reading)
+
+
+def test_a_warning_does_not_change_the_exit_code(call, tmp_path):
+    file = tmp_path / "rules.yaml"
+    file.write_text(DOUBTFUL)
+    code, output, errors = call(file)
+    assert (code, output) == (0, f"{file}: 1 rule: cpu; label status=presure\n")
+    assert errors.startswith(f"{file}:2:17: warning: rules[0].expr: the comparison '> 80' leaves")
+    code, output, errors = call("-o", "json", file)
+    assert (code, errors) == (0, "")
+    (told,) = json.loads(output).values()
+    assert told["errors"] == []
+    assert told["warnings"][0].startswith(f"{file}:2:17: warning: rules[0].expr: the comparison")
+
+
+def test_a_warning_in_the_first_projects_format(call, tmp_path):
+    file = tmp_path / "rule.yaml"
+    file.write_text("Rulename:\n  cpu:\n    Promsql: load > 80\n    Threshold: 80\n")
+    assert call(file)[2].startswith(f"{file}:3:5: warning: Rulename.cpu.Promsql: the comparison")
+
+
+def test_the_rules_in_a_config_map(call, tmp_path):
+    file = tmp_path / "cm.yaml"
+    file.write_text(f"{HEAD}data:\n  rules.yaml: |\n{indented(GOOD)}")
+    name = f"{file}: ConfigMap ops/dynsched-rules, rules.yaml"
+    assert call(file) == (0, f"{name}: 1 rule: cpu; label status=presure\n", "")
+
+
+HEAD = """apiVersion: v1
+kind: ConfigMap
+metadata: {name: dynsched-rules, namespace: ops}
+"""
+
+
+def indented(text: str, width: int = 4) -> str:
+    return "".join(f"{' ' * width}{line}\n" if line else "\n" for line in text.split("\n")[:-1])
+
+
+@pytest.mark.parametrize("head", ["|", "|-", "|+", "|2", "|  # rules"])
+@pytest.mark.parametrize("text", [BAD, f"\n\n{BAD}"])
+def test_the_line_of_an_error_is_the_config_maps_own(call, tmp_path, head, text):
+    file = tmp_path / "cm.yaml"
+    file.write_text(f"{HEAD}data:\n  rules.yaml: {head}\n{indented(text)}")
+    line = next(
+        number
+        for number, line in enumerate(file.read_text().splitlines(), 1)
+        if line.strip() == "for: 5"
+    )
+    assert call(file) == (1, "", f"{file}:{line}:9: {SAID}\n")
+
+
+@pytest.mark.parametrize("style", ['"', "'", ">"])
+def test_where_the_line_cannot_be_told_it_is_that_of_the_key(call, tmp_path, style):
+    file = tmp_path / "cm.yaml"
+    body = yaml.safe_dump({"rules.yaml": BAD}, default_style=style)
+    file.write_text(f"{HEAD}data:\n{indented(body, 2)}")
+    code, _, errors = call(file)
+    assert code == 1
+    assert errors == f"{file}:5:3: line 5, column 5 of rules.yaml: {SAID}\n"
+
+
+def test_of_several_objects_those_with_rules_count(call, stdin):
+    objects = [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ops"}},
+        config_map("settings", DYNSCHED_PROM="http://prometheus:9090"),
+        config_map("one", **{"rules.yaml": GOOD, "hot.yml": DOUBTFUL, "notes": "no: rules here"}),
+        {"apiVersion": "v1", "kind": "List", "items": [config_map("two", other=BAD)]},
+        {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"x": "rules:"}},
+    ]
+    stdin(yaml.safe_dump_all(objects))
+    code, output, _ = call("-o", "json", "-")
+    assert code == 1
+    assert {
+        name: [len(said) for said in told.values()] for name, told in json.loads(output).items()
+    } == {
+        "standard input: ConfigMap ops/one, rules.yaml": [0, 0],
+        "standard input: ConfigMap ops/one, hot.yml": [0, 1],
+        "standard input: ConfigMap ops/two, other": [1, 0],
+    }
+
+
+def test_json_as_kubectl_prints_it(call, stdin):
+    stdin(json.dumps(config_map(**{"rules.yaml": BAD}), indent=4))
+    assert call("-")[0] == 1
+
+
+def test_objects_without_rules(call, tmp_path):
+    file = tmp_path / "cm.yaml"
+    file.write_text(f"{HEAD}data: {{a: b}}\n")
+    assert call(file) == (
+        1,
+        "",
+        f"{file}: there are Kubernetes objects in it, but no ConfigMap with rules\n",
+    )
+
+
+@pytest.mark.parametrize("body", ["", "data:\n", "data: []\n", "data: {rules.yaml: {a: 1}}\n"])
+def test_a_config_map_of_another_form(call, tmp_path, body):
+    file = tmp_path / "cm.yaml"
+    file.write_text(f"{HEAD}{body}")
+    assert "no ConfigMap with rules" in call(file)[2]
+
+
+def test_rules_that_are_no_yaml_in_a_config_map(call, tmp_path):
+    file = tmp_path / "cm.yaml"
+    file.write_text(f"{HEAD}data:\n  rules.yaml: |\n    rules:\n      - name: 'cpu\n")
+    assert call(file)[2].startswith(f"{file}:8:5: not YAML: while scanning a quoted scalar")
+
+
+def test_the_shipped_rules_as_a_config_map(call, tmp_path):
+    """As kustomize writes it."""
+    rules = (Path(__file__).parents[1] / "rules.yaml").read_text()
+    file = tmp_path / "cm.yaml"
+    file.write_text(yaml.safe_dump(config_map(**{"rules.yaml": rules})))
+    assert call(file)[0] == 0
