@@ -87,6 +87,11 @@ def node(
     )
 
 
+def named(*names: str, uid: str = "") -> dict[str, Node]:
+    """Plain nodes by name."""
+    return {name: Node(name, uid=uid and f"{uid}-{name}") for name in names}
+
+
 def merge(target: Any, patch: Any) -> Any:
     """A JSON merge patch applied, as RFC 7396 says it."""
     if not isinstance(patch, Mapping):
