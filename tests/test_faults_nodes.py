@@ -316,6 +316,69 @@ async def test_a_mark_of_an_older_configuration_is_pruned_too(
         assert described(await cluster.get_node("a")) == before
 
 
+# --- a node that takes another's place ---
+
+
+@pytest.mark.parametrize(
+    ("load", "options"),
+    [
+        pytest.param({"a": HOT}, {"for_": "20s"}, id="for begins anew"),
+        pytest.param({}, {}, id="nothing is known of it"),
+        pytest.param({}, {"on_stale": "hold"}, id="nothing is known, and marks are held"),
+    ],
+)
+async def test_a_node_that_replaced_another_of_its_name_does_not_take_over_its_alerts(  # noqa: PLR0917 - fixtures
+    cluster, prometheus, before, tmp_path, load, options
+):
+    prometheus.set(load={"a": HOT})
+    async with bench(cluster, prometheus, tmp_path, rules(**options)) as it:
+        await it.tick()
+        await it.tick(20)
+        assert await it.marked() == "a"
+
+        prometheus.set(load=load)
+        await cluster.delete_node("a")
+        await cluster.create_node(make_node("a"))
+        await it.tick(4)
+        (rule,) = it.node("a").rules
+        assert (rule.state, it.node("a").marked) == ("pending" if load else "inactive", False)
+        await it.tick(12)
+        assert await it.marked() == ""
+
+        await it.tick(8)
+        assert await it.marked() == ("a" if load else "")
+
+
+async def test_a_mark_that_a_replaced_node_carries_itself_is_taken_over(
+    cluster, prometheus, before, tmp_path
+):
+    prometheus.set(load={"a": HOT})
+    async with bench(cluster, prometheus, tmp_path, rules()) as it:
+        await it.tick()
+        prometheus.set(load={})
+        await cluster.delete_node("a")
+        raw = make_node("a")
+        raw["metadata"]["labels"]["status"] = "presure"
+        await cluster.create_node(raw)
+        await it.tick()
+        (rule,) = it.node("a").rules
+        assert (it.node("a").marked, rule.state, rule.adopted) == (True, "firing", True)
+        prometheus.set(load={"a": COOL})
+        await it.tick()
+        assert await it.marked() == ""
+
+
+async def test_a_start_does_not_replay_the_past_of_the_node_that_was_there_before(
+    cluster, prometheus, before, tmp_path
+):
+    prometheus.set(600, load={"a": HOT})
+    content = rules(for_="5m")
+    async with bench(cluster, prometheus, tmp_path, content) as it:
+        await it.tick()
+        assert await it.marked() == ""
+        assert it.node("a").rules[0].state == "pending"
+
+
 # --- the guard ---
 
 

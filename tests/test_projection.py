@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -34,6 +35,7 @@ def test_what_is_kept_of_a_node():
         {"key": "c", "effect": "NoExecute", "unheardOf": {"x": 1}},
     ]
     raw["status"]["allocatable"] = {"cpu": "3920m", "memory": "7901212Ki", "pods": "110"}
+    raw["metadata"]["creationTimestamp"] = "2026-11-20T12:00:00Z"
 
     found = project(raw)
 
@@ -44,6 +46,7 @@ def test_what_is_kept_of_a_node():
     assert list(found.taints) == raw["spec"]["taints"]
     assert ("InternalIP", "10.0.0.7") in found.addresses
     assert found.allocatable == {"cpu": 3.92, "memory": 7901212 * 1024}
+    assert found.created == datetime(2026, 11, 20, 12, tzinfo=UTC).timestamp()
 
 
 @pytest.mark.parametrize(

@@ -28,9 +28,12 @@ from dynsched.core.rules import Rule, RuleSet
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What one tick came to. ``patches`` are due; nothing has been written yet."""
+    """What one tick came to, on ``nodes`` as they were. ``patches`` are due; nothing has been
+    written yet.
+    """
 
     rule_set: RuleSet
+    nodes: Mapping[str, Node]
     evaluation: Evaluation
     selection: Selection
     patches: tuple[NodePatch, ...]
@@ -38,16 +41,24 @@ class Decision:
     conflicts: Mapping[str, str]
 
     def replan(self, node: Node) -> NodePatch | None:
-        """The patch for one node that changed since; None when nothing is due any more."""
+        """The patch for one node that changed since; None when nothing is due any more.
+
+        One that has replaced the node of its name is decided on in the next tick.
+        """
+        if not self._is_of(node):
+            return None
         wanted = self.selection.marked if is_eligible(node, self.rule_set.nodes) else frozenset()
         patches = plan([node], wanted, self.evaluation.verdicts, self.rule_set)
         return patches[0] if patches else None
 
     def views(self, nodes: Iterable[Node]) -> dict[str, NodeView]:
         """What `/nodes` tells, of nodes as they are now (after the writes)."""
-        return {
-            node.name: self._view(node) for node in nodes if node.name in self.evaluation.verdicts
-        }
+        return {node.name: self._view(node) for node in nodes if self._is_of(node)}
+
+    def _is_of(self, node: Node) -> bool:
+        """Whether this node, and not a former one of its name, was decided on."""
+        decided = self.nodes.get(node.name)
+        return decided is not None and decided.uid == node.uid
 
     def _view(self, node: Node) -> NodeView:
         verdict = self.evaluation.verdicts[node.name]
@@ -73,11 +84,12 @@ def decide(
 ) -> Decision:
     """Decide over all nodes. ``results`` by rule name; ``previous`` the last evaluation's alerts.
 
-    A node that carries our mark and has no alert in ``previous`` is adopted as firing.
+    A node that carries our mark and has no alert in ``previous`` is adopted as firing; so is one
+    that has replaced another of its name.
     """
     observations, unmatched = _observe_rules(rule_set, results, nodes)
     observed = {name: observe(node, rule_set.mark) for name, node in nodes.items()}
-    remembered = with_adopted(rule_set, observed, previous, now)
+    remembered = with_adopted(rule_set, nodes, observed, previous, now)
     evaluation = evaluate(rule_set, observations, nodes, remembered, now)
     conflicts = {
         name: state.conflict for name, state in observed.items() if state.conflict is not None
@@ -93,7 +105,9 @@ def decide(
         rule_set.guard,
     )
     patches = plan(nodes.values(), selection.marked, evaluation.verdicts, rule_set)
-    return Decision(rule_set, evaluation, selection, tuple(patches), tuple(unmatched), conflicts)
+    return Decision(
+        rule_set, nodes, evaluation, selection, tuple(patches), tuple(unmatched), conflicts
+    )
 
 
 def rule_health(
@@ -135,16 +149,23 @@ def _observe_rules(
 
 
 def with_adopted(
-    rule_set: RuleSet, observed: Mapping[str, Observed], previous: Alerts, now: float
+    rule_set: RuleSet,
+    nodes: Mapping[str, Node],
+    observed: Mapping[str, Observed],
+    previous: Alerts,
+    now: float,
 ) -> Alerts:
     """``previous``, and a firing alert for each node that carries our mark and has none in it."""
     known = [previous[rule.name] for rule in rule_set.rules if rule.name in previous]
     adopted: dict[str, dict[str, Alert]] = {}
     for name, state in observed.items():
-        if not state.marked or any(name in alerts for alerts in known):
+        if not state.marked:
+            continue
+        node = nodes[name]
+        if any(name in alerts and alerts[name].uid == node.uid for alerts in known):
             continue
         fired = state.evidence.rules if state.evidence else ()
-        for rule, alert in adopt(rule_set, name, fired, now).items():
+        for rule, alert in adopt(rule_set, node, fired, now).items():
             adopted.setdefault(rule, {})[name] = alert
     if not adopted:
         return previous

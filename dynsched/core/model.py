@@ -57,7 +57,8 @@ class Node:
     ``annotations`` holds those under ``dynsched.io/`` only.
     ``taints`` are the raw mappings as the API server sent them, in its order: ``spec.taints``
     is an atomic list, so a write must return foreign taints exactly as they were.
-    ``allocatable`` is in cores (``cpu``) and bytes (``memory``).
+    ``allocatable`` is in cores (``cpu``) and bytes (``memory``). ``created``: when the Node was
+    made, to the second, by the API server's clock; 0 where that is not known.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Node:
     taints: tuple[Mapping[str, Any], ...] = ()
     addresses: tuple[tuple[str, str], ...] = ()
     allocatable: Mapping[str, float] = field(default_factory=dict)
+    created: float = 0.0
 
 
 class Quality(StrEnum):
@@ -107,7 +109,8 @@ class Alert:
     ``since`` is when the present state began; ``active_since`` when the breach began (PENDING and
     FIRING), as Prometheus's ActiveAt. ``value``/``sampled_at`` are of the last OK reading, None
     before the first. ``known_at`` is when there last was an OK reading (or when the alert was
-    adopted): staleness is measured from it. ``updated_at`` never decreases.
+    adopted): staleness is measured from it. ``updated_at`` never decreases. ``uid`` is the node's:
+    a node that replaced another under its name begins with alerts of its own.
     """
 
     rule: str
@@ -122,6 +125,7 @@ class Alert:
     active_since: float | None = None
     keep_firing_since: float | None = None
     adopted: bool = False
+    uid: str = ""
 
     @property
     def firing(self) -> bool:

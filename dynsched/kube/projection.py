@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from kubernetes.utils.quantity import parse_quantity
 
+from dynsched.core.evidence import parse_time
 from dynsched.core.keys import ANNOTATION_PREFIX
 from dynsched.core.model import Node
 
@@ -37,6 +38,7 @@ def project(raw: object) -> Node | None:
         taints=tuple(taint for taint in _list(spec.get("taints")) if isinstance(taint, Mapping)),
         addresses=_addresses(status.get("addresses")),
         allocatable=_allocatable(status.get("allocatable")),
+        created=parse_time(metadata.get("creationTimestamp")) or 0.0,
     )
 
 
