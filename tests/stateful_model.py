@@ -35,6 +35,8 @@ class Thing(Protocol):
     @property
     def annotations(self) -> Mapping[str, str]: ...
     @property
+    def owned(self) -> frozenset[str]: ...
+    @property
     def taints(self) -> Iterable[Mapping[str, Any]]: ...
 
 
@@ -76,12 +78,18 @@ def texts_of(mark: Mark) -> frozenset[str]:
 
 def _meant(thing: Thing, mark: Mark) -> frozenset[str]:
     said = evidence_of(thing)
-    found = (said.get("label"), said.get("taint"))
+    label, taint = said.get("label"), said.get("taint")
+    proven = isinstance(label, str) and (
+        label == "status=presure" or label.partition("=")[0] in thing.owned
+    )
+    found = (label if proven else None, taint)
     return texts_of(mark) | {text for text in found if isinstance(text, str)}
 
 
 def marks_on(thing: Thing, mark: Mark) -> frozenset[str]:
-    """What of ours stands on it: of the present mark, or of an older one as the evidence tells."""
+    """What of ours stands on it: of the present mark, or of an older one as the evidence tells,
+    where the API server's record of who wrote what does not say otherwise.
+    """
     return _meant(thing, mark) & texts_on(thing)
 
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import logging
 
 import pytest
 from bench import COOL, HOT, OPEN, bench, rules
@@ -313,6 +314,65 @@ async def test_a_mark_of_an_older_configuration_is_pruned_too(
         default = it.last.rule_set.mark
         for patch in plan_prune(it.storage.nodes().values(), default):
             await it.storage.patch(patch)
+        assert described(await cluster.get_node("a")) == before
+
+
+FORGED = {KEY: json.dumps({"label": "team=pay", "taint": None, "rules": []})}
+PAY = {"metadata": {"labels": {"team": "pay"}}}
+
+
+@pytest.mark.parametrize("load", [HOT, COOL], ids=["hot", "cool"])
+async def test_forged_evidence_takes_no_label_of_others(  # noqa: PLR0917 - fixtures
+    cluster, prometheus, before, tmp_path, caplog, load
+):
+    caplog.set_level(logging.INFO, logger="dynsched")
+    await cluster.patch_node("a", PAY, field_manager="payroll")
+    await cluster.patch_node("a", {"metadata": {"annotations": FORGED}}, field_manager="forger")
+    prometheus.set(load={"a": load})
+    async with bench(cluster, prometheus, tmp_path, rules()) as it:
+        for _ in range(2):
+            await it.tick()
+        assert (await cluster.get_node("a"))["metadata"]["labels"]["team"] == "pay"
+        assert await it.marked() == ("a" if load == HOT else "")
+        (line,) = [text for text in caplog.messages if "team=pay" in text]
+        assert line.endswith("label team=pay stays: nothing shows that dynsched put it there")
+        for patch in plan_prune(it.storage.nodes().values(), it.last.rule_set.mark):
+            await it.storage.patch(patch)
+        assert (await cluster.get_node("a"))["metadata"]["labels"]["team"] == "pay"
+        assert await on_node(cluster) == NOTHING
+
+
+async def test_after_a_restart_a_mark_of_an_older_configuration_is_still_known_to_be_ours(
+    cluster, prometheus, before, tmp_path
+):
+    """By what the API server lists, not by what we remember."""
+    prometheus.set(load={"a": HOT})
+    async with bench(cluster, prometheus, tmp_path, rules(mark=MARKS["another label"])) as it:
+        await it.tick()
+    async with bench(cluster, prometheus, tmp_path, rules()) as it:
+        await it.tick()
+        labels = (await cluster.get_node("a"))["metadata"]["labels"]
+        assert (labels.get("load"), labels["status"]) == (None, "presure")
+
+
+async def test_a_record_that_was_wiped_leaves_an_older_mark_to_whoever_wiped_it(
+    cluster, prometheus, before, tmp_path
+):
+    prometheus.set(load={"a": HOT})
+    old = rules(mark=MARKS["another label"])
+    async with bench(cluster, prometheus, tmp_path, old) as it:
+        await it.tick()
+        await cluster.patch_node("a", {"metadata": {"labels": {"load": "low"}}})
+        await cluster.patch_node("a", {"metadata": {"labels": {"load": "high"}}})
+        it.write_rules(rules())
+        await it.tick()
+        labels = (await cluster.get_node("a"))["metadata"]["labels"]
+        assert (labels["load"], labels["status"]) == ("high", "presure")
+        # By the older configuration it goes, as any label of its value does.
+        for mark in (MARKS["another label"], {}):
+            it.write_rules(rules(mark=mark))
+            prometheus.set(load={"a": COOL})
+            await it.tick()
         assert described(await cluster.get_node("a")) == before
 
 

@@ -58,7 +58,8 @@ class Node:
     ``taints`` are the raw mappings as the API server sent them, in its order: ``spec.taints``
     is an atomic list, so a write must return foreign taints exactly as they were.
     ``allocatable`` is in cores (``cpu``) and bytes (``memory``). ``created``: when the Node was
-    made, to the second, by the API server's clock; 0 where that is not known.
+    made, to the second, by the API server's clock; 0 where that is not known. ``owned``: the keys
+    of the labels whose values dynsched wrote last, as the API server records it (managedFields).
     """
 
     name: str
@@ -70,6 +71,7 @@ class Node:
     addresses: tuple[tuple[str, str], ...] = ()
     allocatable: Mapping[str, float] = field(default_factory=dict)
     created: float = 0.0
+    owned: frozenset[str] = frozenset()
 
 
 class Quality(StrEnum):
