@@ -621,6 +621,47 @@ async def test_a_rule_that_says_nothing_of_any_node_is_told_once(caplog):
     assert caplog.messages[-1] == "rule cpu says something of nodes again"
 
 
+ONE_RULE = {"rules": [{"name": "cpu", "expr": "cpu", "threshold": 80}]}
+
+
+async def test_a_blind_rule_is_told_once_in_whatever_order_its_samples_come(caplog):
+    """Each tick logged a warning: Prometheus keeps no order, and pods come and go."""
+    bench = Bench("a", "b", rules=ONE_RULE)
+    names = ["10.9.0.1:9100", "10.9.0.2:9100", "pod-x", "pod-y"]
+    for number in range(6):
+        turned = names[number % 4 :] + names[: number % 4]
+        await bench.tick(cpu=dict.fromkeys(turned[: 4 - number // 3], 1.0))
+    (said,) = [text for text in caplog.messages if "of any node" in text]
+    assert said.endswith("'10.9.0.1:9100': no node has this name or address")
+
+
+async def test_a_failing_rule_is_told_once_whatever_numbers_are_in_the_reason(caplog):
+    bench = Bench("a", rules=ONE_RULE)
+    for number in range(3):
+        await bench.tick(cpu=f"the answer of {number} bytes is cut short, request 'x{number}'")
+        await bench.tick(cpu="connection refused")
+    said = [text for text in caplog.messages if "cannot be queried" in text]
+    assert said == [
+        "rule cpu cannot be queried: the answer of 0 bytes is cut short, request 'x0'",
+        "rule cpu cannot be queried: connection refused",
+    ]
+    await bench.tick(cpu={"a": 1.0})
+    await bench.tick(cpu="connection refused")
+    assert [text for text in caplog.messages if "cannot be queried" in text] == [*said, said[1]]
+
+
+async def test_writes_that_fail_each_for_its_own_cause_are_told_once(caplog):
+    bench = Bench("a", "b")
+    causes = [f"the API server answered {number} after 0.{number} s" for number in (500, 503)]
+    for number in range(4):
+        for name, cause in zip(("a", "b"), (causes, causes[::-1])[number % 2], strict=True):
+            bench.cluster.faults[name] = ClusterError(
+                "no answer in 5 s" if name == "b" else f"{cause} to patch nodes {name}"
+            )
+        await bench.tick(cpu={"a": 91.0, "b": 91.0}, mem={})
+    assert len([text for text in caplog.messages if "writes that fail" in text]) == 1
+
+
 async def test_a_blind_rule_that_fails_or_goes_has_not_begun_to_see(caplog):
     caplog.set_level(logging.INFO, logger="dynsched")
     bench = Bench("a")

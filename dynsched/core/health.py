@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from dynsched.core.durations import format_duration
@@ -11,6 +12,11 @@ OVERDUE_INTERVALS: Final = 3
 """After so many intervals without a finished tick, the loop counts as stuck."""
 OVERDUE_AT_LEAST: Final = 30.0
 """Seconds; below this no loop is stuck, however short its interval: a query may take its time."""
+
+_QUOTED: Final = re.compile(r"(?<!\w)('[^']*'|\"[^\"]*\")(?!\w)")
+_NUMBERED: Final = re.compile(r"\S*\d\S*")
+_LIST: Final = re.compile(r"#(?:\W*#)+")
+"""A list of such words counts as one, however long it is."""
 
 
 def why_unhealthy(snapshot: Snapshot | None, age: float, interval: float) -> str | None:
@@ -37,6 +43,13 @@ def blindness(snapshot: Snapshot) -> dict[str, str | None]:
         for health in snapshot.rules
         if health.error is None and snapshot.nodes
     }
+
+
+def kind_of(trouble: str) -> str:
+    """What stays the same of a message while the trouble is the same: all but what it quotes, and
+    the words that have a number in them (counts, addresses, times, sizes).
+    """
+    return _LIST.sub("#", _NUMBERED.sub("#", _QUOTED.sub("#", trouble)))
 
 
 def _why_blind(unmatched: Unmatched | None) -> str:
