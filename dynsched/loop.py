@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from dynsched.core.decide import decide, rule_health
 from dynsched.core.durations import format_duration
 from dynsched.core.evaluate import Alerts, shift
-from dynsched.core.health import blindness
+from dynsched.core.health import blindness, crowding
 from dynsched.core.model import Node, QueryResult, Series, Snapshot
 from dynsched.core.replay import begin, conclude, replay, replay_times
 from dynsched.core.rules import BIND_BURST, Rule, RuleSet
@@ -229,6 +229,7 @@ class Loop:
             refused=refused,
         )
         self._teller.blind(blindness(snapshot))
+        self._teller.crowded(crowding(snapshot))
         self._publish(snapshot)
         return snapshot
 

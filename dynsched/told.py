@@ -116,6 +116,7 @@ class Teller:
         self._capped = _States()
         self._failing = _Troubles()
         self._blind = _Troubles()
+        self._crowded = _Troubles()
         self._unwritten: frozenset[str] = frozenset()
 
     def change(self, node: Node, patch: NodePatch) -> None:
@@ -169,6 +170,16 @@ class Teller:
         _tell_rules(
             self._blind, reasons, "says nothing of any node", "says something of nodes again"
         )
+
+    def crowded(self, reasons: Mapping[str, str | None]) -> None:
+        """A rule begins to have several series for one node, or has one a node again."""
+        present = {name: text for name, text in reasons.items() if text is not None}
+        begun, _, ended = self._crowded.update(present, aloud=False)
+        for name, text in begun.items():
+            logger.warning("rule %s has more than one series for a node: %s", name, text)
+        for name in ended:
+            if name in reasons:
+                logger.info("rule %s has one series a node again", name)
 
     def unwritten(self, failures: Sequence[str]) -> None:
         """Writes begin to fail, fail in another way, or are taken again. Which nodes, and how many,

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import logging
+from functools import partial
 
 import pytest
 
@@ -660,6 +661,37 @@ async def test_writes_that_fail_each_for_its_own_cause_are_told_once(caplog):
             )
         await bench.tick(cpu={"a": 91.0, "b": 91.0}, mem={})
     assert len([text for text in caplog.messages if "writes that fail" in text]) == 1
+
+
+async def test_several_series_for_one_node_are_told_once_and_the_worst_counts(caplog):
+    """Two clusters in one Prometheus: they were averaged, or the last one won, in silence."""
+    caplog.set_level(logging.INFO, logger="dynsched")
+    bench = Bench("a", "b", rules=ONE_RULE)
+
+    async def tick(*of_a, cluster="cluster"):
+        samples = [Sample({"node": "b"}, 5.0, bench.now + 10)] + [
+            Sample({"node": "a", cluster: f"c{number}"}, value, bench.now + 10)
+            for number, value in enumerate(of_a)
+        ]
+        bench.source.query = partial(_answer, samples)
+        return await bench.tick()
+
+    for values in ((91.0, 12.0), (12.0, 91.0), (91.0, 12.0, 50.0)):
+        snapshot = await tick(*values)
+        assert snapshot.nodes["a"].alerts[0].value == 91.0
+        assert snapshot.rules[0].several.labels == ("cluster",)
+    await tick(91.0, 12.0, cluster="region")
+    await tick(91.0)
+    assert [text for text in caplog.messages if "series" in text] == [
+        "rule cpu has more than one series for a node: 'a', of 1 in all, has series which differ "
+        f"in {label}; the worst value counts. Select one in the expression, as in "
+        f'{{{label}="..."}}, or aggregate by the label that names the node'
+        for label in ("cluster", "region")
+    ] + ["rule cpu has one series a node again"]
+
+
+async def _answer(samples, _rule):
+    return QueryResult(tuple(samples))
 
 
 async def test_a_blind_rule_that_fails_or_goes_has_not_begun_to_see(caplog):

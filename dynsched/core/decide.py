@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from dynsched.core.evaluate import Alerts, Evaluation, Observation, adopt, evaluate
 from dynsched.core.guard import Selection, is_eligible, select
-from dynsched.core.match import index_nodes, match_samples
+from dynsched.core.match import Matched, index_nodes, match_samples
 from dynsched.core.model import (
     Alert,
     Node,
@@ -20,6 +20,7 @@ from dynsched.core.model import (
     NodeView,
     QueryResult,
     RuleHealth,
+    SeveralSeries,
     Unmatched,
 )
 from dynsched.core.plan import Observed, observe, plan
@@ -39,6 +40,7 @@ class Decision:
     patches: tuple[NodePatch, ...]
     unmatched: tuple[Unmatched, ...]
     conflicts: Mapping[str, str]
+    several: Mapping[str, SeveralSeries]
 
     def replan(self, node: Node) -> NodePatch | None:
         """The patch for one node that changed since; None when nothing is due any more.
@@ -87,7 +89,8 @@ def decide(
     A node that carries our mark and has no alert in ``previous`` is adopted as firing; so is one
     that has replaced another of its name.
     """
-    observations, unmatched = _observe_rules(rule_set, results, nodes)
+    matched = _match_rules(rule_set, results, nodes, now)
+    observations = {name: Observation(found.readings) for name, found in matched.items()}
     observed = {name: observe(node, rule_set.mark) for name, node in nodes.items()}
     remembered = with_adopted(rule_set, nodes, observed, previous, now)
     evaluation = evaluate(rule_set, observations, nodes, remembered, now)
@@ -106,7 +109,16 @@ def decide(
     )
     patches = plan(nodes.values(), selection.marked, evaluation.verdicts, rule_set)
     return Decision(
-        rule_set, nodes, evaluation, selection, tuple(patches), tuple(unmatched), conflicts
+        rule_set=rule_set,
+        nodes=nodes,
+        evaluation=evaluation,
+        selection=selection,
+        patches=tuple(patches),
+        unmatched=tuple(entry for found in matched.values() for entry in found.unmatched),
+        conflicts=conflicts,
+        several={
+            name: found.several for name, found in matched.items() if found.several is not None
+        },
     )
 
 
@@ -128,24 +140,22 @@ def rule_health(
         unmatched=sum(entry.rule == rule.name for entry in decision.unmatched),
         quality=Counter(alert.quality for alert in alerts),
         states=Counter(alert.state for alert in alerts),
+        several=decision.several.get(rule.name),
     )
 
 
-def _observe_rules(
-    rule_set: RuleSet, results: Mapping[str, QueryResult], nodes: Mapping[str, Node]
-) -> tuple[dict[str, Observation], list[Unmatched]]:
+def _match_rules(
+    rule_set: RuleSet, results: Mapping[str, QueryResult], nodes: Mapping[str, Node], now: float
+) -> dict[str, Matched]:
+    """By rule; those whose query failed are not in it."""
     index = index_nodes(nodes.values())
-    observations = {}
-    unmatched: list[Unmatched] = []
-    for rule in rule_set.rules:
-        result = results.get(rule.name)
-        if result is None or result.error is not None:
-            observations[rule.name] = Observation(failed=True)
-            continue
-        readings, strangers = match_samples(rule, result.samples, index)
-        observations[rule.name] = Observation(readings)
-        unmatched += strangers
-    return observations, unmatched
+    return {
+        rule.name: match_samples(
+            rule, result.samples, index, fresh_since=now - rule_set.stale_after_of(rule)
+        )
+        for rule in rule_set.rules
+        if (result := results.get(rule.name)) is not None and result.error is None
+    }
 
 
 def with_adopted(

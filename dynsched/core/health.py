@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from dynsched.core.durations import format_duration
-from dynsched.core.model import Snapshot, Unmatched
+from dynsched.core.model import SeveralSeries, Snapshot, Unmatched
 
 OVERDUE_INTERVALS: Final = 3
 """After so many intervals without a finished tick, the loop counts as stuck."""
@@ -45,11 +45,32 @@ def blindness(snapshot: Snapshot) -> dict[str, str | None]:
     }
 
 
+def crowding(snapshot: Snapshot) -> dict[str, str | None]:
+    """Of each rule whose query answers: that it has more than one series for a node, and what to do
+    about it, in one line; None where it has not.
+    """
+    return {
+        health.rule.name: None if health.several is None else _why_crowded(health.several)
+        for health in snapshot.rules
+        if health.error is None
+    }
+
+
 def kind_of(trouble: str) -> str:
     """What stays the same of a message while the trouble is the same: all but what it quotes, and
     the words that have a number in them (counts, addresses, times, sizes).
     """
     return _LIST.sub("#", _NUMBERED.sub("#", _QUOTED.sub("#", trouble)))
+
+
+def _why_crowded(several: SeveralSeries) -> str:
+    differ = f"which differ in {', '.join(several.labels)}" if several.labels else "which are alike"
+    select = f', as in {{{several.labels[0]}="..."}}' if several.labels else ""
+    return (
+        f"{several.example!r}, of {several.nodes} in all, has series {differ}; the worst value "
+        f"counts. Select one in the expression{select}, or aggregate by the label that names the "
+        "node"
+    )
 
 
 def _why_blind(unmatched: Unmatched | None) -> str:

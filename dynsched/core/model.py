@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from dynsched.core.addresses import canonical
 from dynsched.core.rules import Rule, RuleSet
 
 
@@ -60,6 +61,7 @@ class Node:
     ``allocatable`` is in cores (``cpu``) and bytes (``memory``). ``created``: when the Node was
     made, to the second, by the API server's clock; 0 where that is not known. ``owned``: the keys
     of the labels whose values dynsched wrote last, as the API server records it (managedFields).
+    ``known_as``: the name, then the addresses, in their canonical text (`core.addresses`).
     """
 
     name: str
@@ -72,6 +74,12 @@ class Node:
     allocatable: Mapping[str, float] = field(default_factory=dict)
     created: float = 0.0
     owned: frozenset[str] = frozenset()
+    known_as: tuple[str, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Read the addresses once a change of the node, and not once a tick."""
+        texts = (self.name, *(address for _kind, address in self.addresses))
+        object.__setattr__(self, "known_as", tuple(dict.fromkeys(map(canonical, texts))))
 
 
 class Quality(StrEnum):
@@ -203,11 +211,24 @@ class Unmatched:
 
 
 @dataclass(frozen=True, slots=True)
+class SeveralSeries:
+    """A rule that has more than one series for a node: for how many ``nodes``, one of these as an
+    ``example``, and the ``labels`` in which such series differ. The worst value counts.
+    """
+
+    rule: str
+    nodes: int
+    example: str
+    labels: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RuleHealth:
     """One rule's last query, and how its readings on the nodes were (counts by Quality).
 
     ``error``: why the last query failed, else None. ``last_success``: when it last answered.
-    ``unmatched``: how many of its samples found no node.
+    ``unmatched``: how many of its samples found no node. ``several``: whether there was more than
+    one for a node.
     """
 
     rule: Rule
@@ -219,6 +240,7 @@ class RuleHealth:
     unmatched: int
     quality: Mapping[Quality, int]
     states: Mapping[AlertState, int]
+    several: SeveralSeries | None = None
 
     @property
     def ok(self) -> bool:

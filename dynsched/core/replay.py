@@ -70,7 +70,9 @@ def replay(
             history = histories.get(rule.name)
             if history is not None:
                 samples = _last_between(history, now - step, now)
-                observations[rule.name] = Observation(match_samples(rule, samples, index)[0])
+                fresh_since = now - rule_set.stale_after_of(rule)
+                matched = match_samples(rule, samples, index, fresh_since=fresh_since)
+                observations[rule.name] = Observation(matched.readings)
         adopted = begin(rule_set, present, now)
         evaluated = evaluate(rule_set, observations, present, _unaged(alerts, adopted), now).alerts
         # Where the past cannot be had, the marks are adopted now.
