@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 from prometheus_client import CollectorRegistry, Gauge, push_to_gateway
 
 from dynsched.core.durations import format_duration
+from dynsched.core.health import kind_of
 from dynsched.core.memory import (
     MIB,
     Memory,
@@ -85,13 +86,14 @@ def collect_until_stopped(order: Collect) -> None:
             memory, _ = collect_once(order)
         except CollectError as error:
             problem = str(error)
-        if problem is not None and problem != last:
+        kind = None if problem is None else kind_of(problem)
+        if kind is not None and kind != last:
             logger.error("%s", problem)
         elif problem is None and last is not None:
             every = format_duration(round(order.interval))
             what = f"{memory.available / MIB:.0f} MiB available"
             logger.info("%s; pushing to %s every %s", what, order.pushgateway, every)
-        last = problem
+        last = kind
         due = max(due + order.interval, time.monotonic())
         stop.wait(due - time.monotonic())
     logger.info("stopped")

@@ -16,10 +16,10 @@ from dynsched.core.decide import decide, rule_health
 from dynsched.core.durations import format_duration
 from dynsched.core.errors import PastUnknownError
 from dynsched.core.evaluate import Alerts, shift
-from dynsched.core.health import blindness
+from dynsched.core.health import blindness, crowding
 from dynsched.core.model import Node, QueryResult, Series, Snapshot
 from dynsched.core.rehearse import Rehearsal
-from dynsched.core.replay import begin, let_go, replay, replay_times
+from dynsched.core.replay import begin, conclude, replay, replay_times
 from dynsched.core.rules import BIND_BURST, Rule, RuleSet
 from dynsched.told import EventSink, Teller
 from dynsched.writer import NodeStorage, Written, write_all
@@ -172,9 +172,9 @@ class Loop:
             moments = times[first : first + part]
             past = await self._past(rule_set, moments, step)
             alerts = await asyncio.to_thread(
-                partial(replay, rule_set, past, nodes, alerts, times=moments, step=step)
+                partial(replay, rule_set, past, nodes, alerts, times=moments, step=step, until=now)
             )
-        self._alerts = let_go(rule_set, nodes, alerts)
+        self._alerts = conclude(rule_set, nodes, alerts, now)
         if self._with_past(rule_set):
             logger.info("the last %s are replayed", format_duration(round(now - times[0])))
 
@@ -271,6 +271,7 @@ class Loop:
             refused=refused,
         )
         self._teller.blind(blindness(snapshot))
+        self._teller.crowded(crowding(snapshot))
         self._publish(snapshot)
         return snapshot
 

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from dynsched.core import keys
 from dynsched.core.decide import Decision
 from dynsched.core.doubts import doubts
 from dynsched.core.evidence import fired_rules
+from dynsched.core.health import kind_of
 from dynsched.core.model import Action, Node, NodePatch
 from dynsched.core.rules import RuleSet
 from dynsched.core.wording import by_reason, named_rules
 
 logger = logging.getLogger(__name__)
+
+_MOST_KINDS: Final = 20
+"""Of one trouble; what else may come up before all is well again is not told."""
 
 
 class EventSink(Protocol):
@@ -46,6 +50,32 @@ class _States:
         self._logged = states
         self._posted = states if aloud else _unlike(states, new)
         return to_log, new if aloud else {}, ended
+
+
+class _Troubles(_States):
+    """The same of what is wrong. Each kind of trouble is logged once until all is well again: the
+    numbers in it may change with every tick, or two kinds take turns.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kinds: Mapping[str, frozenset[str]] = {}
+
+    def update(
+        self, states: Mapping[str, str], *, aloud: bool
+    ) -> tuple[Mapping[str, str], Mapping[str, str], Sequence[str]]:
+        """(what to log, what to post, the names of what has ended)."""
+        before = self._kinds
+        self._kinds = {
+            name: _with_kind(before.get(name, frozenset()), text) for name, text in states.items()
+        }
+        new = {name: text for name, text in states.items() if self._kinds[name] != before.get(name)}
+        _, to_post, ended = super().update(states, aloud=aloud)
+        return new, to_post, ended
+
+
+def _with_kind(kinds: frozenset[str], text: str) -> frozenset[str]:
+    return kinds if len(kinds) >= _MOST_KINDS else kinds | {kind_of(text)}
 
 
 def _unlike(states: Mapping[str, str], others: Mapping[str, str]) -> dict[str, str]:
@@ -81,6 +111,11 @@ def tell_doubts(rule_set: RuleSet) -> None:
         logger.warning("rule %s: %s", doubt.rule, doubt.message, extra={"rule": doubt.rule})
 
 
+def _kind_of_failure(failure: str) -> str:
+    node, _, cause = failure.partition(": ")
+    return kind_of(cause.replace(node, "'it'"))
+
+
 def _place(pool: str) -> str:
     return f"pool {pool}" if pool else "the cluster"
 
@@ -95,10 +130,11 @@ class Teller:
     def __init__(self, events: EventSink) -> None:
         self._events = events
         self._conflicts = _States()
-        self._failing = _States()
         self._capped = _States()
-        self._blind = _States()
-        self._unwritten = ""
+        self._failing = _Troubles()
+        self._blind = _Troubles()
+        self._crowded = _Troubles()
+        self._unwritten: frozenset[str] = frozenset()
 
     def change(self, node: Node, patch: NodePatch) -> None:
         """A mark was set, repaired or released."""
@@ -182,18 +218,32 @@ class Teller:
         for name in ended:
             logger.info("rule %s says something of nodes again", name, extra={"rule": name})
 
+    def crowded(self, reasons: Mapping[str, str | None]) -> None:
+        """A rule begins to have several series for one node, or has one per node again."""
+        begun, ended = _rules_update(self._crowded, reasons)
+        for name, text in begun.items():
+            logger.warning(
+                "rule %s has more than one series for a node: %s", name, text, extra={"rule": name}
+            )
+        for name in ended:
+            logger.info("rule %s has one series per node again", name, extra={"rule": name})
+
     def unwritten(self, failures: Sequence[str]) -> None:
         """Writes begin to fail, fail in another way, or are taken again. Which nodes, and how many,
         may differ from tick to tick: that is in `/status`, and not told again here.
         """
-        node, _, cause = failures[0].partition(": ") if failures else ("", "", "")
-        kind = cause.replace(node, "") if node else ""
-        if kind and kind != self._unwritten:
-            text = "writes that fail: %d, the first: %s"
-            logger.warning(text, len(failures), failures[0], extra={"node": node})
-        elif self._unwritten and not kind:
+        told = self._unwritten
+        kinds = {_kind_of_failure(failure): failure for failure in failures}
+        new = [failure for kind, failure in kinds.items() if kind not in told][:_MOST_KINDS]
+        if len(told) >= _MOST_KINDS:
+            new = []
+        if new:
+            node = new[0].partition(": ")[0]
+            text = "writes that fail: %d, among them: %s"
+            logger.warning(text, len(failures), "; ".join(new), extra={"node": node})
+        elif told and not failures:
             logger.info("no write fails any more")
-        self._unwritten = kind
+        self._unwritten = told.union(map(_kind_of_failure, new)) if failures else frozenset()
 
     def reloaded(self, rule_set: RuleSet) -> None:
         """The rules file changed, and its new content is at work."""

@@ -65,6 +65,7 @@ def project(raw: Body) -> Node:
         labels=metadata.get("labels", {}),
         annotations={k: v for k, v in annotations.items() if k.startswith(ANNOTATION_PREFIX)},
         taints=tuple(raw["spec"].get("taints") or ()),
+        owned=frozenset(raw.get("owned", ())),
     )
 
 
@@ -87,6 +88,11 @@ def node(
     )
 
 
+def named(*names: str, uid: str = "") -> dict[str, Node]:
+    """Plain nodes by name."""
+    return {name: Node(name, uid=uid and f"{uid}-{name}") for name in names}
+
+
 def merge(target: Any, patch: Any) -> Any:
     """A JSON merge patch applied, as RFC 7396 says it."""
     if not isinstance(patch, Mapping):
@@ -101,12 +107,20 @@ def merge(target: Any, patch: Any) -> Any:
 
 
 def apply(raw: Body, patch: NodePatch) -> Body:
-    """What the API server makes of a patch: checks the version, merges, counts the version up."""
+    """What the API server makes of a patch: checks the version, merges, counts the version up.
+
+    ``owned`` stands for its record of the labels that we wrote.
+    """
     metadata = raw["metadata"]
     assert patch.node == metadata["name"]
     assert patch.body["metadata"]["resourceVersion"] == metadata["resourceVersion"]
     merged = merge(raw, patch.body)
     merged["metadata"]["resourceVersion"] = str(int(metadata["resourceVersion"]) + 1)
+    labels = patch.body["metadata"].get("labels", {})
+    owned = {*raw.get("owned", ()), *labels} & merged["metadata"].get("labels", {}).keys()
+    merged.pop("owned", None)
+    if owned:
+        merged["owned"] = sorted(owned)
     for key in ("labels", "annotations"):
         if merged["metadata"].get(key) == {}:
             del merged["metadata"][key]

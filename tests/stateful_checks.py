@@ -111,6 +111,7 @@ def _check_each_write(tick: Tick) -> None:
             assert EVIDENCE not in after.annotations
         if written.patch.action is Action.MARK:
             assert tick.replica.beliefs.is_pressured(before.name)
+            assert tick.replica.beliefs.uids(before.name) == {before.uid}
         if marks_on(before, mark) and not marks_on(after, mark):
             assert written.patch.action is Action.RELEASE
 
@@ -209,7 +210,7 @@ def check_remembered(world: World, replica: Replica, interval: float) -> None:
             known = [value for value in values if math.isfinite(value)]
             is_marked = marks_on(node, rule_set.mark) and rule.name in rules_behind(node, rule_set)
             complete = len(known) == len(values) > 0
-            found = replica.beliefs.of.get(rule.name, {}).get(name) or Believed(now)
+            found = replica.beliefs.of.get(rule.name, {}).get(name) or Believed(node.uid, now)
             if is_marked and (complete or not known) and all(map(rule.holds, known)):
                 assert found.firing, f"{rule.name} on {name}"
                 world.tally["marks remembered"] += 1

@@ -29,9 +29,13 @@ class Thing(Protocol):
     @property
     def name(self) -> str: ...
     @property
+    def uid(self) -> str: ...
+    @property
     def labels(self) -> Mapping[str, str]: ...
     @property
     def annotations(self) -> Mapping[str, str]: ...
+    @property
+    def owned(self) -> frozenset[str]: ...
     @property
     def taints(self) -> Iterable[Mapping[str, Any]]: ...
 
@@ -74,12 +78,18 @@ def texts_of(mark: Mark) -> frozenset[str]:
 
 def _meant(thing: Thing, mark: Mark) -> frozenset[str]:
     said = evidence_of(thing)
-    found = (said.get("label"), said.get("taint"))
+    label, taint = said.get("label"), said.get("taint")
+    proven = isinstance(label, str) and (
+        label == "status=presure" or label.partition("=")[0] in thing.owned
+    )
+    found = (label if proven else None, taint)
     return texts_of(mark) | {text for text in found if isinstance(text, str)}
 
 
 def marks_on(thing: Thing, mark: Mark) -> frozenset[str]:
-    """What of ours stands on it: of the present mark, or of an older one as the evidence tells."""
+    """What of ours stands on it: of the present mark, or of an older one as the evidence tells,
+    where the API server's record of who wrote what does not say otherwise.
+    """
     return _meant(thing, mark) & texts_on(thing)
 
 
@@ -133,8 +143,11 @@ class Answered:
 
 @dataclass(frozen=True)
 class Believed:
-    """One rule on one node. ``breach`` and ``cool``: since when; ``known``: when something was."""
+    """One rule on one node, which is the one of ``uid``. ``breach`` and ``cool``: since when;
+    ``known``: when something was.
+    """
 
+    uid: str
     known: float
     firing: bool = False
     breach: float | None = None
@@ -155,7 +168,14 @@ class Beliefs:
         lived: float,
     ) -> None:
         """``answers`` by rule; None: the query failed."""
-        before = {rule.name: self.of.get(rule.name, {}) for rule in rule_set.rules}
+        before = {
+            rule.name: {
+                name: old
+                for name, old in self.of.get(rule.name, {}).items()
+                if name in things and things[name].uid == old.uid
+            }
+            for rule in rule_set.rules
+        }
         adopted = self._adopted(rule_set, before, things, lived)
         self.of = {
             rule.name: {
@@ -164,7 +184,7 @@ class Beliefs:
                     rule,
                     adopted.get((rule.name, name))
                     or before[rule.name].get(name)
-                    or Believed(known=lived),
+                    or Believed(things[name].uid, known=lived),
                     (answers[rule.name] or {}).get(name),
                     lived,
                 )
@@ -188,7 +208,7 @@ class Beliefs:
             ):
                 continue
             for rule in rules_behind(thing, rule_set):
-                found[rule, name] = Believed(known=lived, firing=True, breach=lived)
+                found[rule, name] = Believed(thing.uid, known=lived, firing=True, breach=lived)
         return found
 
     def learn(self, alerts: Alerts, offset: float) -> None:
@@ -200,6 +220,7 @@ class Beliefs:
         self.of = {
             rule: {
                 name: Believed(
+                    alert.uid,
                     known=alert.known_at - offset,
                     firing=alert.firing,
                     breach=lived(alert.active_since),
@@ -212,6 +233,10 @@ class Beliefs:
 
     def is_pressured(self, name: str) -> bool:
         return any(by_node[name].firing for by_node in self.of.values() if name in by_node)
+
+    def uids(self, name: str) -> set[str]:
+        """The uids of the nodes of this name of which anything is believed."""
+        return {by_node[name].uid for by_node in self.of.values() if name in by_node}
 
     def differences(self, snapshot: Snapshot) -> list[str]:
         """Where a snapshot says otherwise."""
@@ -246,7 +271,7 @@ def _next(  # noqa: PLR0911 - one return a transition
     if answered is None or not math.isfinite(answered.value) or answered.age > stale_after:
         if lived - old.known <= stale_after or (old.firing and rule_set.holds_stale(rule)):
             return old
-        return Believed(known=old.known)
+        return Believed(old.uid, known=old.known)
     known = max(old.known, lived - max(0.0, answered.age))
     if old.firing:
         if rule.holds(answered.value):
@@ -254,8 +279,9 @@ def _next(  # noqa: PLR0911 - one return a transition
         cool = lived if old.cool is None else old.cool
         if lived - cool < rule.keep_firing_for - GRAIN:
             return replace(old, known=known, cool=cool)
-        return Believed(known=known)
+        return Believed(old.uid, known=known)
     if not rule.breached(answered.value):
-        return Believed(known=known)
+        return Believed(old.uid, known=known)
     breach = lived if old.breach is None else old.breach
-    return Believed(known=known, breach=breach, firing=lived - breach >= rule.hold_duration - GRAIN)
+    firing = lived - breach >= rule.hold_duration - GRAIN
+    return Believed(old.uid, known=known, breach=breach, firing=firing)

@@ -70,13 +70,16 @@ class Stored:
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     taints: Sequence[Mapping[str, Any]]
+    owned: frozenset[str]
     rest: str
 
     @classmethod
     def of(cls, entry: Entry) -> Stored:
         body = entry.decode()
         meta = body["metadata"]
-        del meta["resourceVersion"], meta["managedFields"]
+        written = {each["manager"]: each["fieldsV1"] for each in meta.pop("managedFields")}
+        fields = written.get("dynsched", {}).get("f:metadata", {}).get("f:labels", {})
+        del meta["resourceVersion"]
         return cls(
             name=entry.name,
             uid=entry.uid,
@@ -84,6 +87,7 @@ class Stored:
             labels=meta.pop("labels", {}),
             annotations=meta.pop("annotations", {}),
             taints=body.get("spec", {}).pop("taints", []),
+            owned=frozenset(key.removeprefix("f:") for key in fields),
             rest=json.dumps(body, sort_keys=True),
         )
 

@@ -205,6 +205,24 @@ async def test_a_refusal_is_logged_once_and_counted(
     assert "kubectl auth can-i create events" in record.message
 
 
+async def test_events_that_cannot_be_continued_are_logged_once_and_not_each_by_its_name(
+    sim: SimCluster, caplog: pytest.LogCaptureFixture
+):
+    workers = [await node(sim, f"worker-{number}") for number in range(4)]
+    async with posting(sim) as (sink, _):
+        for worker in workers:
+            sink.post(worker, reason="Pressured", message="first")
+        await listed(sim, count=4)
+        sim.server.faults.answer(422, resource="events", verb="patch")
+        for worker in workers:
+            sink.post(worker, reason="Pressured", message="again")
+        async with asyncio.timeout(10):
+            while sink.failed < 4:
+                await asyncio.sleep(0.02)
+    [record] = [r for r in caplog.records if r.levelno >= logging.WARNING]
+    assert "Events are lost" in record.getMessage()
+
+
 async def test_a_server_that_is_down_or_slow_holds_nobody_up(
     sim: SimCluster, monkeypatch: pytest.MonkeyPatch
 ):

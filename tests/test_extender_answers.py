@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -223,6 +224,14 @@ def test_a_just_bound_pod_counts_at_once_and_for_one_window() -> None:
     assert world.scores(ask())["a"] == 6
     world.now += 61
     assert world.scores(ask())["a"] == 10
+
+
+def test_pods_of_a_node_that_was_replaced_do_not_count_on_its_successor() -> None:
+    world = World().tick()
+    world.bound.add(BoundPod("u", "a", cpu=4.0), world.now)
+    assert world.scores(ask())["a"] == 6
+    world.nodes = {**world.nodes, "a": replace(world.nodes["a"], uid="another")}
+    assert world.tick(NOON + 10).scores(ask())["a"] == 10
 
 
 def of_pod(uid: str, names: list[str] | None = None) -> dict[str, Any]:

@@ -84,6 +84,8 @@ async def test_a_node_that_is_deleted_between_plan_and_write(cluster, prometheus
         assert it.status()["error"] is None
         assert it.status()["patch_failures"]["count"] == 0
         assert "a" not in it.last.nodes
+        assert "c" not in it.last.nodes  # what was decided was of another machine
+        assert await it.marked() == "b"
         await it.tick()
         assert await it.marked() == "b c"
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import logging
 
 import pytest
 from bench import COOL, HOT, OPEN, bench, rules
@@ -314,6 +315,128 @@ async def test_a_mark_of_an_older_configuration_is_pruned_too(
         for patch in plan_prune(it.storage.nodes().values(), default):
             await it.storage.patch(patch)
         assert described(await cluster.get_node("a")) == before
+
+
+FORGED = {KEY: json.dumps({"label": "team=pay", "taint": None, "rules": []})}
+PAY = {"metadata": {"labels": {"team": "pay"}}}
+
+
+@pytest.mark.parametrize("load", [HOT, COOL], ids=["hot", "cool"])
+async def test_forged_evidence_takes_no_label_of_others(  # noqa: PLR0917 - fixtures
+    cluster, prometheus, before, tmp_path, caplog, load
+):
+    caplog.set_level(logging.INFO, logger="dynsched")
+    await cluster.patch_node("a", PAY, field_manager="payroll")
+    await cluster.patch_node("a", {"metadata": {"annotations": FORGED}}, field_manager="forger")
+    prometheus.set(load={"a": load})
+    async with bench(cluster, prometheus, tmp_path, rules()) as it:
+        for _ in range(2):
+            await it.tick()
+        assert (await cluster.get_node("a"))["metadata"]["labels"]["team"] == "pay"
+        assert await it.marked() == ("a" if load == HOT else "")
+        (line,) = [text for text in caplog.messages if "team=pay" in text]
+        assert line.endswith("label team=pay stays: nothing shows that dynsched put it there")
+        for patch in plan_prune(it.storage.nodes().values(), it.last.rule_set.mark):
+            await it.storage.patch(patch)
+        assert (await cluster.get_node("a"))["metadata"]["labels"]["team"] == "pay"
+        assert await on_node(cluster) == NOTHING
+
+
+async def test_after_a_restart_a_mark_of_an_older_configuration_is_still_known_to_be_ours(
+    cluster, prometheus, before, tmp_path
+):
+    """By what the API server lists, not by what we remember."""
+    prometheus.set(load={"a": HOT})
+    async with bench(cluster, prometheus, tmp_path, rules(mark=MARKS["another label"])) as it:
+        await it.tick()
+    async with bench(cluster, prometheus, tmp_path, rules()) as it:
+        await it.tick()
+        labels = (await cluster.get_node("a"))["metadata"]["labels"]
+        assert (labels.get("load"), labels["status"]) == (None, "presure")
+
+
+async def test_a_record_that_was_wiped_leaves_an_older_mark_to_whoever_wiped_it(
+    cluster, prometheus, before, tmp_path
+):
+    prometheus.set(load={"a": HOT})
+    old = rules(mark=MARKS["another label"])
+    async with bench(cluster, prometheus, tmp_path, old) as it:
+        await it.tick()
+        await cluster.patch_node("a", {"metadata": {"labels": {"load": "low"}}})
+        await cluster.patch_node("a", {"metadata": {"labels": {"load": "high"}}})
+        it.write_rules(rules())
+        await it.tick()
+        labels = (await cluster.get_node("a"))["metadata"]["labels"]
+        assert (labels["load"], labels["status"]) == ("high", "presure")
+        # By the older configuration it goes, as any label of its value does.
+        for mark in (MARKS["another label"], {}):
+            it.write_rules(rules(mark=mark))
+            prometheus.set(load={"a": COOL})
+            await it.tick()
+        assert described(await cluster.get_node("a")) == before
+
+
+# --- a node that takes another's place ---
+
+
+@pytest.mark.parametrize(
+    ("load", "options"),
+    [
+        pytest.param({"a": HOT}, {"for_": "20s"}, id="for begins anew"),
+        pytest.param({}, {}, id="nothing is known of it"),
+        pytest.param({}, {"on_stale": "hold"}, id="nothing is known, and marks are held"),
+    ],
+)
+async def test_a_node_that_replaced_another_of_its_name_does_not_take_over_its_alerts(  # noqa: PLR0917 - fixtures
+    cluster, prometheus, before, tmp_path, load, options
+):
+    prometheus.set(load={"a": HOT})
+    async with bench(cluster, prometheus, tmp_path, rules(**options)) as it:
+        await it.tick()
+        await it.tick(20)
+        assert await it.marked() == "a"
+
+        prometheus.set(load=load)
+        await cluster.delete_node("a")
+        await cluster.create_node(make_node("a"))
+        await it.tick(4)
+        (rule,) = it.node("a").rules
+        assert (rule.state, it.node("a").marked) == ("pending" if load else "inactive", False)
+        await it.tick(12)
+        assert await it.marked() == ""
+
+        await it.tick(8)
+        assert await it.marked() == ("a" if load else "")
+
+
+async def test_a_mark_that_a_replaced_node_carries_itself_is_taken_over(
+    cluster, prometheus, before, tmp_path
+):
+    prometheus.set(load={"a": HOT})
+    async with bench(cluster, prometheus, tmp_path, rules()) as it:
+        await it.tick()
+        prometheus.set(load={})
+        await cluster.delete_node("a")
+        raw = make_node("a")
+        raw["metadata"]["labels"]["status"] = "presure"
+        await cluster.create_node(raw)
+        await it.tick()
+        (rule,) = it.node("a").rules
+        assert (it.node("a").marked, rule.state, rule.adopted) == (True, "firing", True)
+        prometheus.set(load={"a": COOL})
+        await it.tick()
+        assert await it.marked() == ""
+
+
+async def test_a_start_does_not_replay_the_past_of_the_node_that_was_there_before(
+    cluster, prometheus, before, tmp_path
+):
+    prometheus.set(600, load={"a": HOT})
+    content = rules(for_="5m")
+    async with bench(cluster, prometheus, tmp_path, content) as it:
+        await it.tick()
+        assert await it.marked() == ""
+        assert it.node("a").rules[0].state == "pending"
 
 
 # --- the guard ---

@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from builders import named
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -83,7 +84,7 @@ def changes(rules: RuleSet, loads: list[NodeLoad]) -> tuple[list[int], list[int]
     before: set[str] = set()
     pressed, relieved = [], []
     for second in range(7, 60):
-        evaluation = evaluate(rules, observe(names, loads, second), names, alerts, second)
+        evaluation = evaluate(rules, observe(names, loads, second), named(*names), alerts, second)
         alerts = evaluation.alerts
         now = {name for name, verdict in evaluation.verdicts.items() if verdict.pressured}
         pressed += [second] * len(now - before)

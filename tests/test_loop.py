@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import logging
+from functools import partial
 
 import pytest
 
@@ -711,6 +712,78 @@ async def test_a_rule_that_says_nothing_of_any_node_is_told_once(caplog):
         "rule cpu says nothing of any node: 'nobody': no node has this name or address",
     ]
     assert caplog.messages[-1] == "rule cpu says something of nodes again"
+
+
+ONE_RULE = {"rules": [{"name": "cpu", "expr": "cpu", "threshold": 80}]}
+
+
+async def test_a_blind_rule_is_told_once_in_whatever_order_its_samples_come(caplog):
+    """Each tick logged a warning: Prometheus keeps no order, and pods come and go."""
+    bench = Bench("a", "b", rules=ONE_RULE)
+    names = ["10.9.0.1:9100", "10.9.0.2:9100", "pod-x", "pod-y"]
+    for number in range(6):
+        turned = names[number % 4 :] + names[: number % 4]
+        await bench.tick(cpu=dict.fromkeys(turned[: 4 - number // 3], 1.0))
+    (said,) = [text for text in caplog.messages if "of any node" in text]
+    assert said.endswith("'10.9.0.1:9100': no node has this name or address")
+
+
+async def test_a_failing_rule_is_told_once_whatever_numbers_are_in_the_reason(caplog):
+    bench = Bench("a", rules=ONE_RULE)
+    for number in range(3):
+        await bench.tick(cpu=f"the answer of {number} bytes is cut short, request 'x{number}'")
+        await bench.tick(cpu="connection refused")
+    said = [text for text in caplog.messages if "cannot be queried" in text]
+    assert said == [
+        "rule cpu cannot be queried: the answer of 0 bytes is cut short, request 'x0'",
+        "rule cpu cannot be queried: connection refused",
+    ]
+    await bench.tick(cpu={"a": 1.0})
+    await bench.tick(cpu="connection refused")
+    assert [text for text in caplog.messages if "cannot be queried" in text] == [*said, said[1]]
+
+
+async def test_writes_that_fail_each_for_its_own_cause_are_told_once(caplog):
+    bench = Bench("a", "b")
+    causes = [f"the API server answered {number} after 0.{number} s" for number in (500, 503)]
+    for number in range(4):
+        for name, cause in zip(("a", "b"), (causes, causes[::-1])[number % 2], strict=True):
+            bench.cluster.faults[name] = ClusterError(
+                "no answer in 5 s" if name == "b" else f"{cause} to patch nodes {name}"
+            )
+        await bench.tick(cpu={"a": 91.0, "b": 91.0}, mem={})
+    assert len([text for text in caplog.messages if "writes that fail" in text]) == 1
+
+
+async def test_several_series_for_one_node_are_told_once_and_the_worst_counts(caplog):
+    """Two clusters in one Prometheus: they were averaged, or the last one won, in silence."""
+    caplog.set_level(logging.INFO, logger="dynsched")
+    bench = Bench("a", "b", rules=ONE_RULE)
+
+    async def tick(*of_a, cluster="cluster"):
+        samples = [Sample({"node": "b"}, 5.0, bench.now + 10)] + [
+            Sample({"node": "a", cluster: f"c{number}"}, value, bench.now + 10)
+            for number, value in enumerate(of_a)
+        ]
+        bench.source.query = partial(_answer, samples)
+        return await bench.tick()
+
+    for values in ((91.0, 12.0), (12.0, 91.0), (91.0, 12.0, 50.0)):
+        snapshot = await tick(*values)
+        assert snapshot.nodes["a"].alerts[0].value == 91.0
+        assert snapshot.rules[0].several.labels == ("cluster",)
+    await tick(91.0, 12.0, cluster="region")
+    await tick(91.0)
+    assert [text for text in caplog.messages if "series" in text] == [
+        "rule cpu has more than one series for a node: 'a', of 1 in all, has series which differ "
+        f"in {label}; the worst value counts. Select one in the expression, as in "
+        f'{{{label}="..."}}, or aggregate by the label that names the node'
+        for label in ("cluster", "region")
+    ] + ["rule cpu has one series per node again"]
+
+
+async def _answer(samples, _rule):
+    return QueryResult(tuple(samples))
 
 
 async def test_a_blind_rule_that_fails_or_goes_has_not_begun_to_see(caplog):

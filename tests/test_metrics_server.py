@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -157,6 +158,12 @@ UNKNOWN = {
         "a: no timestamp in its NodeMetrics",
     ),
     "old": ((usage("a", at=600.0),), NODES, Quality.STALE, ""),
+    "of a former node of its name": (
+        (usage("a", at=990.0),),
+        {"a": replace(NODES["a"], created=991.0)},
+        Quality.MISSING,
+        "",
+    ),
     "zero allocatable": (
         (usage("a"),),
         {"a": Node("a", allocatable={"memory": 0.0})},

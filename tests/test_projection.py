@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -18,7 +19,10 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner),
     max_leaves=12,
 )
-FIELDS = ("labels", "annotations", "name", "uid", "resourceVersion", "taints", "addresses")
+FIELDS = (
+    *("labels", "annotations", "name", "uid", "resourceVersion", "taints", "addresses"),
+    *("creationTimestamp", "managedFields"),
+)
 
 
 def node(name: str = "a", version: str = "1", uid: str = "u", **labels: str) -> Node:
@@ -34,6 +38,13 @@ def test_what_is_kept_of_a_node():
         {"key": "c", "effect": "NoExecute", "unheardOf": {"x": 1}},
     ]
     raw["status"]["allocatable"] = {"cpu": "3920m", "memory": "7901212Ki", "pods": "110"}
+    raw["metadata"]["creationTimestamp"] = "2026-11-20T12:00:00Z"
+    raw["metadata"]["managedFields"] = [
+        wrote("kubelet", "team"),
+        wrote("dynsched", "load", "status"),
+        wrote("dynsched", "applied", operation="Apply"),
+        wrote("dynsched", "in-status", subresource="status"),
+    ]
 
     found = project(raw)
 
@@ -44,6 +55,23 @@ def test_what_is_kept_of_a_node():
     assert list(found.taints) == raw["spec"]["taints"]
     assert ("InternalIP", "10.0.0.7") in found.addresses
     assert found.allocatable == {"cpu": 3.92, "memory": 7901212 * 1024}
+    assert found.created == datetime(2026, 11, 20, 12, tzinfo=UTC).timestamp()
+    assert found.owned == {"load", "status"}
+    assert project(raw).owned is found.owned  # one set for all nodes of the same mark
+
+
+def wrote(manager: str, *labels: str, operation: str = "Update", **more: str) -> dict[str, Any]:
+    """An entry of managedFields, as a real API server writes it."""
+    fields = {".": {}, **{f"f:{label}": {} for label in labels}}
+    metadata = {"f:labels": fields, "f:annotations": {"f:dynsched.io/pressure": {}}}
+    return {
+        "manager": manager,
+        "operation": operation,
+        "apiVersion": "v1",
+        "fieldsType": "FieldsV1",
+        "fieldsV1": {"f:metadata": metadata},
+        **more,
+    }
 
 
 @pytest.mark.parametrize(

@@ -120,6 +120,10 @@ ANNOTATIONS = st.sampled_from(
             (EVIDENCE, value)
             for value in (None, "{", "[]", '{"label":5,"rules":[{}]}', "[" * 9999, "{}")
         ),
+        *(
+            (EVIDENCE, json.dumps({"label": label, "rules": []}))
+            for label in ("team=blue", "status=maintenance", "load=high")
+        ),
     ]
 )
 TAINTS = st.sampled_from(

@@ -367,6 +367,7 @@ async def test_rules_tells_what_is_loaded_and_how_it_fares(client, board):
         "query_duration_seconds": 0.02,
         "samples": 3,
         "unmatched_samples": 1,
+        "several_series": None,
         "readings": {"ok": 1, "missing": 0, "stale": 0, "invalid": 1, "failed": 0},
         "states": {"inactive": 1, "pending": 1, "firing": 0},
     }
@@ -382,6 +383,20 @@ async def test_a_rule_that_answers_and_says_nothing_of_any_node_is_told(client, 
     blind = ["'x': no node has this name or address", None]
     assert [rule["blind"] for rule in (await get(client, "/rules"))["rules"]] == blind
     assert [rule["blind"] for rule in (await get(client, "/status", **JSON))["rules"]] == blind
+
+
+async def test_rules_tells_that_a_rule_has_several_series_for_one_node(client, board):
+    nodes = [Node(name, addresses=(("InternalIP", f"10.0.0.{n}"),)) for n, name in enumerate("ab")]
+    cpu = {"a": 91.0, "10.0.0.0:9100": 12.0, "b": 20.0}
+    scene = Scene(EXAMPLE_RULES, nodes)
+    board.publish(scene.tick(NOON, node_cpu=cpu, node_mem_usage={"a": 1.0, "b": 1.0}))
+    cpu_rule, memory_rule = (await get(client, "/rules"))["rules"]
+    assert cpu_rule["several_series"] == {
+        "nodes": 1,
+        "example": "a",
+        "differ_in": ["instance"],
+    }
+    assert memory_rule["several_series"] is None
 
 
 async def test_rules_tells_what_the_extender_and_bind_burst_go_by(client, board):

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
+from dynsched.core.model import Node
+
 WINDOW: Final = 60.0
 """Seconds for which a bound pod counts: the range of most load expressions."""
 
@@ -67,7 +69,8 @@ class BoundPods:
         self._pods: dict[str, tuple[BoundPod, float]] = {}
         self._order: deque[tuple[float, str]] = deque()
         self._sums: dict[str, Bound] = {}
-        self._changed: set[str] = set()
+        self._readers: list[BoundReader] = []
+        self._nodes: Mapping[str, Node] = {}
 
     def __len__(self) -> int:
         return len(self._pods)
@@ -101,14 +104,23 @@ class BoundPods:
         self._expire(now)
         return self._sums
 
-    def changes(self, now: float) -> Mapping[str, Bound]:
-        """The nodes whose sum changed since this was last asked (by the one who asks)."""
-        self._expire(now)
-        if not self._changed:
-            return {}
-        changed = {node: self._sums.get(node, NONE) for node in self._changed}
-        self._changed.clear()
-        return changed
+    def reader(self) -> BoundReader:
+        """One who follows the changes from now on. Nothing is kept for those who do not."""
+        reader = BoundReader(self)
+        self._readers.append(reader)
+        return reader
+
+    def follow(self, nodes: Mapping[str, Node]) -> None:
+        """Count no pod on a node that was deleted or replaced since this was last called: another
+        machine under the same name holds none of them. ``nodes`` by name, never changed later.
+        """
+        before, self._nodes = self._nodes, nodes
+        if before is nodes:
+            return
+        gone = {name for name in self._sums if _is_gone(before.get(name), nodes.get(name))}
+        if gone:
+            for uid in [uid for uid, (pod, _) in self._pods.items() if pod.node in gone]:
+                self.remove(uid)
 
     def _expire(self, now: float) -> None:
         order = self._order
@@ -122,11 +134,46 @@ class BoundPods:
 
     def _count(self, pod: BoundPod, sign: int) -> None:
         pods, cpu, memory = self._sums.get(pod.node, NONE)
-        self._changed.add(pod.node)
+        for reader in self._readers:
+            reader.changed.add(pod.node)
         if pods + sign <= 0:
             self._sums.pop(pod.node, None)  # exactly nothing, whatever the floats have gathered
             return
         self._sums[pod.node] = Bound(pods + sign, cpu + sign * pod.cpu, memory + sign * pod.memory)
+
+
+class BoundReader:
+    """One reader's place in the changes of ``bound``; made by `BoundPods.reader`.
+
+    ``changed`` holds the nodes whose sum changed and was not asked for since: whoever reads must
+    ask for `sums` now and then (each tick), or it would come to hold every node there ever was.
+    """
+
+    def __init__(self, bound: BoundPods) -> None:
+        self._bound = bound
+        self.changed: set[str] = set()
+
+    def sums(self, now: float) -> Mapping[str, Bound]:
+        """As `BoundPods.sums`; what changed until now is read with it."""
+        sums = self._bound.sums(now)
+        self.changed.clear()
+        return sums
+
+    def changes(self, now: float) -> Mapping[str, Bound]:
+        """The nodes whose sum changed since this reader last asked."""
+        sums = self._bound.sums(now)
+        if not self.changed:
+            return {}
+        changed = {node: sums.get(node, NONE) for node in self.changed}
+        self.changed.clear()
+        return changed
+
+
+def _is_gone(before: Node | None, after: Node | None) -> bool:
+    """Whether this node was there, and is not any more. One that was never seen may be on its way:
+    the watch of pods can be ahead of the watch of nodes.
+    """
+    return before is not None and (after is None or after.uid != before.uid)
 
 
 def points(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from dynsched.core.evaluate import Alerts, Evaluation, Observation, adopt, evaluate
 from dynsched.core.guard import Selection, is_eligible, select, why_ineligible
-from dynsched.core.match import index_nodes, match_samples
+from dynsched.core.match import Matched, index_nodes, match_samples
 from dynsched.core.model import (
     Alert,
     Node,
@@ -20,6 +20,7 @@ from dynsched.core.model import (
     NodeView,
     QueryResult,
     RuleHealth,
+    SeveralSeries,
     Unmatched,
 )
 from dynsched.core.plan import Observed, carried, observe, plan, plan_node
@@ -28,18 +29,25 @@ from dynsched.core.rules import Rule, RuleSet
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What one tick came to. ``patches`` are due; nothing has been written yet."""
+    """What one tick came to, on ``nodes`` as they were. ``patches`` are due; nothing has been
+    written yet.
+    """
 
     rule_set: RuleSet
+    nodes: Mapping[str, Node]
     evaluation: Evaluation
     selection: Selection
     patches: tuple[NodePatch, ...]
     unmatched: tuple[Unmatched, ...]
     conflicts: Mapping[str, str]
+    several: Mapping[str, SeveralSeries]
 
     def replan(self, node: Node) -> NodePatch | None:
-        """The patch for one node that changed since; None when nothing is due any more."""
-        return self._due(node, observe(node, self.rule_set.mark))
+        """The patch for one node that changed since; None when nothing is due any more.
+
+        One that has replaced the node of its name is decided on in the next tick.
+        """
+        return self._due(node, observe(node, self.rule_set.mark)) if self._is_of(node) else None
 
     def _due(self, node: Node, observed: Observed) -> NodePatch | None:
         wanted = self.selection.marked if is_eligible(node, self.rule_set.nodes) else frozenset()
@@ -47,9 +55,12 @@ class Decision:
 
     def views(self, nodes: Iterable[Node]) -> dict[str, NodeView]:
         """What `/nodes` tells, of nodes as they are now (after the writes)."""
-        return {
-            node.name: self._view(node) for node in nodes if node.name in self.evaluation.verdicts
-        }
+        return {node.name: self._view(node) for node in nodes if self._is_of(node)}
+
+    def _is_of(self, node: Node) -> bool:
+        """Whether this node, and not a former one of its name, was decided on."""
+        decided = self.nodes.get(node.name)
+        return decided is not None and decided.uid == node.uid
 
     def _view(self, node: Node) -> NodeView:
         verdict = self.evaluation.verdicts[node.name]
@@ -76,11 +87,13 @@ def decide(
 ) -> Decision:
     """Decide over all nodes. ``results`` by rule name; ``previous`` the last evaluation's alerts.
 
-    A node that carries our mark and has no alert in ``previous`` is adopted as firing.
+    A node that carries our mark and has no alert in ``previous`` is adopted as firing; so is one
+    that has replaced another of its name.
     """
-    observations, unmatched = _observe_rules(rule_set, results, nodes)
+    matched = _match_rules(rule_set, results, nodes, now)
+    observations = {name: Observation(found.readings) for name, found in matched.items()}
     observed = {name: observe(node, rule_set.mark) for name, node in nodes.items()}
-    remembered = with_adopted(rule_set, observed, previous, now)
+    remembered = with_adopted(rule_set, nodes, observed, previous, now)
     evaluation = evaluate(rule_set, observations, nodes, remembered, now)
     conflicts = {
         name: state.conflict for name, state in observed.items() if state.conflict is not None
@@ -96,7 +109,18 @@ def decide(
         rule_set.guard,
     )
     patches = plan(nodes.values(), selection.marked, evaluation.verdicts, rule_set)
-    return Decision(rule_set, evaluation, selection, tuple(patches), tuple(unmatched), conflicts)
+    return Decision(
+        rule_set=rule_set,
+        nodes=nodes,
+        evaluation=evaluation,
+        selection=selection,
+        patches=tuple(patches),
+        unmatched=tuple(entry for found in matched.values() for entry in found.unmatched),
+        conflicts=conflicts,
+        several={
+            name: found.several for name, found in matched.items() if found.several is not None
+        },
+    )
 
 
 def rule_health(
@@ -119,37 +143,42 @@ def rule_health(
         quality=Counter(alert.quality for alert in alerts),
         states=Counter(alert.state for alert in alerts),
         past_error=past_error,
+        several=decision.several.get(rule.name),
     )
 
 
-def _observe_rules(
-    rule_set: RuleSet, results: Mapping[str, QueryResult], nodes: Mapping[str, Node]
-) -> tuple[dict[str, Observation], list[Unmatched]]:
+def _match_rules(
+    rule_set: RuleSet, results: Mapping[str, QueryResult], nodes: Mapping[str, Node], now: float
+) -> dict[str, Matched]:
+    """By rule; those whose query failed are not in it."""
     index = index_nodes(nodes.values())
-    observations = {}
-    unmatched: list[Unmatched] = []
-    for rule in rule_set.rules:
-        result = results.get(rule.name)
-        if result is None or result.error is not None:
-            observations[rule.name] = Observation(failed=True)
-            continue
-        readings, strangers = match_samples(rule, result.samples, index)
-        observations[rule.name] = Observation(readings)
-        unmatched += strangers
-    return observations, unmatched
+    return {
+        rule.name: match_samples(
+            rule, result.samples, index, fresh_since=now - rule_set.stale_after_of(rule)
+        )
+        for rule in rule_set.rules
+        if (result := results.get(rule.name)) is not None and result.error is None
+    }
 
 
 def with_adopted(
-    rule_set: RuleSet, observed: Mapping[str, Observed], previous: Alerts, now: float
+    rule_set: RuleSet,
+    nodes: Mapping[str, Node],
+    observed: Mapping[str, Observed],
+    previous: Alerts,
+    now: float,
 ) -> Alerts:
     """``previous``, and a firing alert for each node that carries our mark and has none in it."""
     known = [previous[rule.name] for rule in rule_set.rules if rule.name in previous]
     adopted: dict[str, dict[str, Alert]] = {}
     for name, state in observed.items():
-        if not state.marked or any(name in alerts for alerts in known):
+        if not state.marked:
+            continue
+        node = nodes[name]
+        if any(name in alerts and alerts[name].uid == node.uid for alerts in known):
             continue
         fired = state.evidence.rules if state.evidence else ()
-        for rule, alert in adopt(rule_set, name, fired, now).items():
+        for rule, alert in adopt(rule_set, node, fired, now).items():
             adopted.setdefault(rule, {})[name] = alert
     if not adopted:
         return previous

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from dynsched.core.model import Alert, AlertState, Quality, Reading, Verdict
+from dynsched.core.model import Alert, AlertState, Node, Quality, Reading, Verdict
 from dynsched.core.rules import Rule, RuleSet
 
 GRAIN: Final = 0.001
@@ -40,16 +40,17 @@ class Evaluation:
 def evaluate(
     rule_set: RuleSet,
     observations: Mapping[str, Observation],
-    nodes: Iterable[str],
+    nodes: Mapping[str, Node],
     previous: Alerts,
     now: float,
 ) -> Evaluation:
-    """One evaluation of every rule on every node.
+    """One evaluation of every rule on every node; ``nodes`` by name.
 
     A rule without an observation is taken as failed. Alerts of rules or nodes that are no longer
-    there are dropped. ``now`` may step backwards: an alert's time never does.
+    there are dropped; a node is the same one while its uid is. ``now`` may step backwards: an
+    alert's time never does.
     """
-    names = tuple(nodes)
+    uids = [(name, node.uid) for name, node in nodes.items()]
     alerts: dict[str, dict[str, Alert]] = {}
     for rule in rule_set.rules:
         observation = observations.get(rule.name, Observation(failed=True))
@@ -59,22 +60,24 @@ def evaluate(
         alerts[rule.name] = {
             name: _step(
                 rule,
-                before.get(name) or _new(rule, name, now),
+                alert
+                if (alert := before.get(name)) is not None and alert.uid == uid
+                else _new(rule, name, uid, now),
                 observation,
                 now,
                 stale_after=stale_after,
                 holds_stale=holds_stale,
             )
-            for name in names
+            for name, uid in uids
         }
     verdicts = {
         name: fold(name, tuple(alerts[rule.name][name] for rule in rule_set.rules), rule_set)
-        for name in names
+        for name in nodes
     }
     return Evaluation(alerts, verdicts)
 
 
-def adopt(rule_set: RuleSet, node: str, fired: Iterable[str], now: float) -> dict[str, Alert]:
+def adopt(rule_set: RuleSet, node: Node, fired: Iterable[str], now: float) -> dict[str, Alert]:
     """Firing alerts by rule name for a node that carries our mark but is not remembered.
 
     ``fired`` are the rules that the mark's evidence names. Where none of them exists any more (or
@@ -86,7 +89,7 @@ def adopt(rule_set: RuleSet, node: str, fired: Iterable[str], now: float) -> dic
     return {
         name: Alert(
             rule=name,
-            node=node,
+            node=node.name,
             state=AlertState.FIRING,
             since=now,
             updated_at=now,
@@ -94,6 +97,7 @@ def adopt(rule_set: RuleSet, node: str, fired: Iterable[str], now: float) -> dic
             quality=Quality.MISSING,
             active_since=now,
             adopted=True,
+            uid=node.uid,
         )
         for name in names
     }
@@ -144,8 +148,10 @@ def fold(node: str, alerts: tuple[Alert, ...], rule_set: RuleSet) -> Verdict:
     )
 
 
-def _new(rule: Rule, node: str, now: float) -> Alert:
-    return Alert(rule.name, node, AlertState.INACTIVE, since=now, updated_at=now, known_at=now)
+def _new(rule: Rule, node: str, uid: str, now: float) -> Alert:
+    return Alert(
+        rule.name, node, AlertState.INACTIVE, since=now, updated_at=now, known_at=now, uid=uid
+    )
 
 
 def _step(
@@ -218,4 +224,5 @@ def _known(rule: Rule, alert: Alert, reading: Reading, now: float) -> Alert:
         sampled_at=reading.timestamp,
         active_since=active_since,
         keep_firing_since=keep_since,
+        uid=alert.uid,
     )

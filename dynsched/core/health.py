@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from dynsched.core.durations import format_duration
-from dynsched.core.model import Snapshot, Unmatched
+from dynsched.core.model import SeveralSeries, Snapshot, Unmatched
 from dynsched.core.rules import BIND_BURST
 from dynsched.core.wording import by_reason, named_rules, some
 
@@ -13,6 +14,11 @@ OVERDUE_INTERVALS: Final = 3
 """After so many intervals without a finished tick, the loop counts as stuck."""
 OVERDUE_AT_LEAST: Final = 30.0
 """Seconds; below this no loop is stuck, however short its interval: a query may take its time."""
+
+_QUOTED: Final = re.compile(r"(?<!\w)('[^']*'|\"[^\"]*\")(?!\w)")
+_NUMBERED: Final = re.compile(r"\S*\d\S*")
+_LIST: Final = re.compile(r"#(?:\W*#)+")
+"""A list of such words counts as one, however long it is."""
 
 
 def why_unhealthy(snapshot: Snapshot | None, age: float, interval: float) -> str | None:
@@ -60,6 +66,34 @@ def blindness(snapshot: Snapshot) -> dict[str, str | None]:
         for health in snapshot.rules
         if health.error is None and snapshot.nodes
     }
+
+
+def crowding(snapshot: Snapshot) -> dict[str, str | None]:
+    """Of each rule whose query answers: that it has more than one series for a node, and what to do
+    about it, in one line; None where it has not.
+    """
+    return {
+        health.rule.name: None if health.several is None else _why_crowded(health.several)
+        for health in snapshot.rules
+        if health.error is None
+    }
+
+
+def kind_of(trouble: str) -> str:
+    """What stays the same of a message while the trouble is the same: all but what it quotes, and
+    the words that have a number in them (counts, addresses, times, sizes).
+    """
+    return _LIST.sub("#", _NUMBERED.sub("#", _QUOTED.sub("#", trouble)))
+
+
+def _why_crowded(several: SeveralSeries) -> str:
+    differ = f"which differ in {', '.join(several.labels)}" if several.labels else "which are alike"
+    select = f', as in {{{several.labels[0]}="..."}}' if several.labels else ""
+    return (
+        f"{several.example!r}, of {several.nodes} in all, has series {differ}; the worst value "
+        f"counts. Select one in the expression{select}, or aggregate by the label that names the "
+        "node"
+    )
 
 
 def _why_blind(unmatched: Unmatched | None) -> str:

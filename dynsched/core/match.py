@@ -1,7 +1,7 @@
 """From a sample's labels to the node that it speaks of.
 
-Exporters name a node in many ways (FIELD, wish 4): by node name, InternalIP, ``IP:port``,
-Hostname or ExternalIP; in the label ``node`` here and in ``instance`` there.
+Exporters name a node in many ways (FIELD, wish 4): by node name or by one of its addresses, with a
+port or without; in the label ``node`` here and in ``instance`` there.
 """
 
 from __future__ import annotations
@@ -9,67 +9,94 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
+from typing import Final
 
-from dynsched.core.model import Node, Quality, Reading, Sample, Unmatched
+from dynsched.core.addresses import spellings
+from dynsched.core.model import Node, Quality, Reading, Sample, SeveralSeries, Unmatched
 from dynsched.core.rules import Rule
+
+_MOST_NAMED: Final = 3
+"""Nodes that are named where many share one address."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeIndex:
-    """Every name and address of every node -> node name; None where two nodes share an address."""
+    """Every name and address of every node, in its canonical text -> the node's name; the names of
+    all of them where several nodes share an address.
+    """
 
-    names: frozenset[str]
-    addresses: Mapping[str, str | None]
+    places: Mapping[str, str | list[str]]
 
     def find(self, text: str) -> str | None:
-        """The node of a label value, or None. ValueError when two nodes share that address."""
-        for candidate in _candidates(text):
-            if candidate in self.names:
-                return candidate
-            if candidate in self.addresses:
-                name = self.addresses[candidate]
-                if name is None:
-                    raise ValueError(f"more than one node has the address {candidate}")
+        """The node of a label value, or None. ValueError when several nodes share that address."""
+        for spelling in spellings(text):
+            name = self.places.get(spelling)
+            if isinstance(name, str):
                 return name
+            if name is not None:
+                raise ValueError(f"more than one node has the address {spelling}: {_some(name)}")
         return None
 
 
 def index_nodes(nodes: Iterable[Node]) -> NodeIndex:
     """Index nodes by name and by every address. A name always wins over an address."""
-    names = set()
-    addresses: dict[str, str | None] = {}
+    nodes = tuple(nodes)
+    places: dict[str, str | list[str]] = {}
     for node in nodes:
-        names.add(node.name)
-        for _kind, address in node.addresses:
-            if addresses.setdefault(address, node.name) != node.name:
-                addresses[address] = None
-    return NodeIndex(frozenset(names), addresses)
+        for address in node.known_as[1:]:
+            other = places.setdefault(address, node.name)
+            if other is not node.name:
+                _share(places, address, other, node.name)
+    places.update((node.known_as[0], node.name) for node in nodes)
+    return NodeIndex(places)
 
 
-def _candidates(text: str) -> Iterable[str]:
-    yield text
-    host, colon, port = text.rpartition(":")
-    if colon and port.isdigit() and (":" not in host or host.startswith("[")):
-        # The last group of a bare IPv6 address is no port, though it may be all digits.
-        yield host.removeprefix("[").removesuffix("]")
-    elif text.startswith("["):
-        yield text.removeprefix("[").removesuffix("]")
+def _share(
+    places: dict[str, str | list[str]], address: str, other: str | list[str], name: str
+) -> None:
+    if isinstance(other, list):
+        other.append(name)
+    elif other != name:
+        places[address] = [other, name]
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - _MOST_NAMED
+    return ", ".join(sorted(names)[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """One rule's samples: readings by node name, what found no node (in an order of its own, not
+    the answer's), and whether a node had more than one.
+    """
+
+    readings: Mapping[str, Reading]
+    unmatched: list[Unmatched]
+    several: SeveralSeries | None = None
 
 
 def match_samples(
-    rule: Rule, samples: Iterable[Sample], index: NodeIndex
-) -> tuple[dict[str, Reading], list[Unmatched]]:
-    """Readings by node name, and what found no node.
+    rule: Rule, samples: Iterable[Sample], index: NodeIndex, *, fresh_since: float = -math.inf
+) -> Matched:
+    """Match all samples of one rule.
 
-    Where a rule gives several samples for one node (an expression that does not aggregate), the
-    worst valid one counts: one hot series is enough to make a node hot.
+    Where a rule gives several samples for one node (an expression that does not aggregate, two
+    clusters in one Prometheus), the worst one counts, whatever their order: one hot series is
+    enough to make a node hot. A sample that is older than ``fresh_since`` (Unix seconds), NaN or
+    infinite counts only where there is no better one.
     """
-    readings: dict[str, Reading] = {}
+    best: dict[str, Sample] = {}
     unmatched = []
+    crowd = _Crowd()
     labels = rule.node_labels
     for sample in samples:
-        value = next((sample.labels[label] for label in labels if label in sample.labels), None)
-        if value is None:
+        for label in labels:
+            value = sample.labels.get(label)
+            if value is not None:
+                break
+        else:
             reason = f"the sample has no label {' or '.join(labels)}"
             unmatched.append(Unmatched(rule.name, "", reason))
             continue
@@ -81,11 +108,14 @@ def match_samples(
         if name is None:
             unmatched.append(Unmatched(rule.name, value, "no node has this name or address"))
             continue
-        reading = _reading(name, sample)
-        previous = readings.get(name)
-        if previous is None or _is_worse(rule, reading, previous):
-            readings[name] = reading
-    return readings, unmatched
+        other = best.setdefault(name, sample)
+        if other is not sample:
+            crowd.add(name, other.labels, sample.labels)
+            if _rank(rule, sample, fresh_since) > _rank(rule, other, fresh_since):
+                best[name] = sample
+    unmatched.sort(key=attrgetter("value", "reason"))
+    readings = {name: _reading(name, sample) for name, sample in best.items()}
+    return Matched(readings, unmatched, crowd.summary(rule))
 
 
 def _reading(node: str, sample: Sample) -> Reading:
@@ -93,7 +123,29 @@ def _reading(node: str, sample: Sample) -> Reading:
     return Reading(node, sample.value, sample.timestamp, quality)
 
 
-def _is_worse(rule: Rule, reading: Reading, previous: Reading) -> bool:
-    if Quality.INVALID in (reading.quality, previous.quality):
-        return previous.quality is Quality.INVALID
-    return rule.excess(reading.value) > rule.excess(previous.value)
+def _rank(rule: Rule, sample: Sample, fresh_since: float) -> tuple[bool, bool, float, float, float]:
+    """The highest counts. Of what says nothing any more, the latest."""
+    valid = math.isfinite(sample.value)
+    fresh = valid and sample.timestamp >= fresh_since
+    excess = rule.excess(sample.value) if valid else 0.0
+    return fresh, valid, excess if fresh else 0.0, sample.timestamp, excess
+
+
+class _Crowd:
+    """The nodes that have more than one series, and in which labels these differ."""
+
+    def __init__(self) -> None:
+        self._nodes: set[str] = set()
+        self._labels: set[str] = set()
+
+    def add(self, node: str, one: Mapping[str, str], other: Mapping[str, str]) -> None:
+        self._nodes.add(node)
+        # Each series against the worst so far: a label that differs in two of them differs here.
+        self._labels.update(dict(one.items() ^ other.items()))
+
+    def summary(self, rule: Rule) -> SeveralSeries | None:
+        if not self._nodes:
+            return None
+        return SeveralSeries(
+            rule.name, len(self._nodes), min(self._nodes), tuple(sorted(self._labels))
+        )

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from dynsched.core.addresses import canonical
 from dynsched.core.rules import Rule, RuleSet
 
 
@@ -57,7 +58,10 @@ class Node:
     ``annotations`` holds those under ``dynsched.io/`` only.
     ``taints`` are the raw mappings as the API server sent them, in its order: ``spec.taints``
     is an atomic list, so a write must return foreign taints exactly as they were.
-    ``allocatable`` is in cores (``cpu``) and bytes (``memory``).
+    ``allocatable`` is in cores (``cpu``) and bytes (``memory``). ``created``: when the Node was
+    made, to the second, by the API server's clock; 0 where that is not known. ``owned``: the keys
+    of the labels whose values dynsched wrote last, as the API server records it (managedFields).
+    ``known_as``: the name, then the addresses, in their canonical text (`core.addresses`).
     """
 
     name: str
@@ -68,6 +72,14 @@ class Node:
     taints: tuple[Mapping[str, Any], ...] = ()
     addresses: tuple[tuple[str, str], ...] = ()
     allocatable: Mapping[str, float] = field(default_factory=dict)
+    created: float = 0.0
+    owned: frozenset[str] = frozenset()
+    known_as: tuple[str, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Read the addresses once a change of the node, and not once a tick."""
+        texts = (self.name, *(address for _kind, address in self.addresses))
+        object.__setattr__(self, "known_as", tuple(dict.fromkeys(map(canonical, texts))))
 
 
 class Quality(StrEnum):
@@ -107,7 +119,8 @@ class Alert:
     ``since`` is when the present state began; ``active_since`` when the breach began (PENDING and
     FIRING), as Prometheus's ActiveAt. ``value``/``sampled_at`` are of the last OK reading, None
     before the first. ``known_at`` is when there last was an OK reading (or when the alert was
-    adopted): staleness is measured from it. ``updated_at`` never decreases.
+    adopted): staleness is measured from it. ``updated_at`` never decreases. ``uid`` is the node's:
+    a node that replaced another under its name begins with alerts of its own.
     """
 
     rule: str
@@ -122,6 +135,7 @@ class Alert:
     active_since: float | None = None
     keep_firing_since: float | None = None
     adopted: bool = False
+    uid: str = ""
 
     @property
     def firing(self) -> bool:
@@ -210,12 +224,25 @@ class Unmatched:
 
 
 @dataclass(frozen=True, slots=True)
+class SeveralSeries:
+    """A rule that has more than one series for a node: for how many ``nodes``, one of these as an
+    ``example``, and the ``labels`` in which such series differ. The worst value counts.
+    """
+
+    rule: str
+    nodes: int
+    example: str
+    labels: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RuleHealth:
     """One rule's last query, and how its readings on the nodes were (counts by Quality).
 
     ``error``: why the last query failed, else None. ``last_success``: when it last answered.
     ``unmatched``: how many of its samples found no node. ``past_error``: why its past could not be
     had, so that its durations count from now; told in the first Snapshot after a start, else None.
+    ``several``: whether there was more than one sample for a node.
     """
 
     rule: Rule
@@ -228,6 +255,7 @@ class RuleHealth:
     quality: Mapping[Quality, int]
     states: Mapping[AlertState, int]
     past_error: str | None = None
+    several: SeveralSeries | None = None
 
     @property
     def ok(self) -> bool:

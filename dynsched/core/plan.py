@@ -9,7 +9,7 @@ from typing import Any
 from dynsched.core import keys
 from dynsched.core.evidence import Evidence, read_evidence, write_evidence
 from dynsched.core.guard import why_ineligible
-from dynsched.core.marks import Mark, TaintMark
+from dynsched.core.marks import LabelMark, Mark, TaintMark
 from dynsched.core.model import Action, Alert, Node, NodePatch, Verdict
 from dynsched.core.numbers import format_threshold, format_value
 from dynsched.core.rules import Rule, RuleSet
@@ -19,6 +19,7 @@ from dynsched.core.rules import Rule, RuleSet
 class Observed:
     """How our mark stands on a node. ``conflict``: what of somebody else's holds our place.
     ``older``: what an older configuration put there, as the evidence tells, and is there still.
+    ``unproven``: a label that the evidence names, and that nothing shows to be ours.
     """
 
     has_label: bool
@@ -26,6 +27,7 @@ class Observed:
     evidence: Evidence | None
     conflict: str | None
     older: Mark
+    unproven: LabelMark | None = None
 
     @property
     def marked(self) -> bool:
@@ -48,7 +50,7 @@ def carried(observed: Observed, mark: Mark) -> tuple[str, ...]:
 def observe(node: Node, mark: Mark) -> Observed:
     """Compare one node with the mark."""
     evidence = read_evidence(node)
-    older = _older(node, evidence, mark)
+    older, unproven = _older(node, evidence, mark)
     has_label = has_taint = False
     conflict = None
     if mark.label and mark.label.key in node.labels:
@@ -62,17 +64,25 @@ def observe(node: Node, mark: Mark) -> Observed:
             ours = mark.taint.is_same(taint) or (older.taint and older.taint.is_same(taint))
             if mark.taint.stands_at(taint) and not ours:
                 conflict = f"taint {mark.taint.key}={taint.get('value', '')} is somebody else's"
-    return Observed(has_label, has_taint, evidence, conflict, older)
+    return Observed(has_label, has_taint, evidence, conflict, older, unproven)
 
 
-def _older(node: Node, evidence: Evidence | None, mark: Mark) -> Mark:
+def _older(node: Node, evidence: Evidence | None, mark: Mark) -> tuple[Mark, LabelMark | None]:
+    """What an older configuration put; and a label that might have been put by it, or by others."""
     label = evidence.label if evidence else None
+    unproven = None
     if label and (label == mark.label or node.labels.get(label.key) != label.value):
         label = None
+    elif label and str(label) != keys.DEFAULT_LABEL and label.key not in node.owned:
+        # Whoever may write annotations can name any label in one. Who wrote a label's value is in
+        # the API server's own record. The default mark is ours whoever wrote it: the first
+        # project did, and those marks were taken over.
+        label, unproven = None, label
+    # A taint needs no such proof: by its key it is ours.
     taint = evidence.taint if evidence else None
     if taint and (taint == mark.taint or not any(map(taint.is_same, node.taints))):
         taint = None
-    return Mark(label, taint)
+    return Mark(label, taint), unproven
 
 
 def plan(
@@ -129,7 +139,7 @@ def _put(node: Node, observed: Observed, verdict: Verdict, rule_set: RuleSet) ->
     if evidence is None or edit.changed or Mark(evidence.label, evidence.taint) != mark:
         edit.annotations[keys.EVIDENCE_ANNOTATION] = write_evidence(mark, verdict, rule_set)
     action = Action.REPAIR if observed.marked else Action.MARK
-    return edit.patch(action, describe(verdict, rule_set))
+    return edit.patch(action, _with_rest(describe(verdict, rule_set), observed))
 
 
 def _take_back(node: Node, observed: Observed, mark: Mark, reason: str) -> NodePatch | None:
@@ -138,7 +148,13 @@ def _take_back(node: Node, observed: Observed, mark: Mark, reason: str) -> NodeP
     edit.take_back(mark)
     if observed.evidence is not None:
         edit.annotations[keys.EVIDENCE_ANNOTATION] = None
-    return edit.patch(Action.RELEASE, reason)
+    return edit.patch(Action.RELEASE, _with_rest(reason, observed))
+
+
+def _with_rest(reason: str, observed: Observed) -> str:
+    if observed.unproven is None:
+        return reason
+    return f"{reason}; label {observed.unproven} stays: nothing shows that dynsched put it there"
 
 
 def is_done(patch: NodePatch, node: Node) -> bool:

@@ -21,6 +21,10 @@ from dynsched.core.rules import RuleSet
 MOST_STEPS: Final = 360
 """A longer window is replayed in longer steps."""
 
+_SKEW: Final = 3600.0
+"""Seconds by which the API server's clock may be ahead of ours. A node that was made later still
+says nothing of when it was."""
+
 Histories = Mapping[str, Sequence[Series] | None]
 """Rule name -> the past of its expression; None where it could not be had: all of it unknown."""
 
@@ -39,7 +43,7 @@ def replay_times(rule_set: RuleSet, now: float, interval: float) -> tuple[float,
 def begin(rule_set: RuleSet, nodes: Mapping[str, Node], now: float) -> Alerts:
     """The alerts to replay onto: firing for every node that carries our mark, else none."""
     observed = {name: observe(node, rule_set.mark) for name, node in nodes.items()}
-    return with_adopted(rule_set, observed, {}, now)
+    return with_adopted(rule_set, nodes, observed, {}, now)
 
 
 def replay(
@@ -50,19 +54,27 @@ def replay(
     *,
     times: Sequence[float],
     step: float,
+    until: float,
 ) -> Alerts:
-    """``previous`` after evaluating at each of ``times`` (Unix seconds, rising, ``step`` apart)."""
+    """``previous`` after evaluating at each of ``times`` (Unix seconds, rising, ``step`` apart).
+
+    The past of a node begins when it was made: what came before is another node's of its name.
+    ``until`` is when the whole replay ends, of which ``times`` may be a part.
+    """
     index = index_nodes(nodes.values())
     alerts = previous
     for now in times:
+        present = _present(nodes, now, until=until)
         observations = {}
         for rule in rule_set.rules:
             history = histories.get(rule.name)
             if history is not None:
                 samples = _last_between(history, now - step, now)
-                observations[rule.name] = Observation(match_samples(rule, samples, index)[0])
-        adopted = begin(rule_set, nodes, now)
-        evaluated = evaluate(rule_set, observations, nodes, _unaged(alerts, adopted), now).alerts
+                fresh_since = now - rule_set.stale_after_of(rule)
+                matched = match_samples(rule, samples, index, fresh_since=fresh_since)
+                observations[rule.name] = Observation(matched.readings)
+        adopted = begin(rule_set, present, now)
+        evaluated = evaluate(rule_set, observations, present, _unaged(alerts, adopted), now).alerts
         # Where the past cannot be had, the marks are adopted now.
         alerts = {
             name: evaluated[name] if name in observations else adopted.get(name, {})
@@ -71,11 +83,16 @@ def replay(
     return alerts
 
 
-def let_go(rule_set: RuleSet, nodes: Mapping[str, Node], alerts: Alerts) -> Alerts:
-    """``alerts`` without those that fire on an unmarked node whose value is not over the threshold
-    any more: ``keep_firing_for`` and a dead band keep a mark, and there is none to keep.
+def conclude(rule_set: RuleSet, nodes: Mapping[str, Node], alerts: Alerts, now: float) -> Alerts:
+    """What a whole replay came to, for the first tick to go on from.
+
+    Marks on nodes that are younger than the last moment are adopted now. Alerts are dropped that
+    fire on an unmarked node whose value is not over the threshold any more: ``keep_firing_for``
+    and a dead band keep a mark, and there is none to keep.
     """
-    marked = {name for name, node in nodes.items() if observe(node, rule_set.mark).marked}
+    observed = {name: observe(node, rule_set.mark) for name, node in nodes.items()}
+    alerts = with_adopted(rule_set, nodes, observed, alerts, now)
+    marked = {name for name, state in observed.items() if state.marked}
     rules = {rule.name: rule for rule in rule_set.rules}
     return {
         name: {
@@ -87,17 +104,32 @@ def let_go(rule_set: RuleSet, nodes: Mapping[str, Node], alerts: Alerts) -> Aler
     }
 
 
+def _present(nodes: Mapping[str, Node], now: float, *, until: float) -> Mapping[str, Node]:
+    """The nodes that were there at ``now``."""
+    latest = until + _SKEW
+    later = {name for name, node in nodes.items() if now < node.created <= latest}
+    if not later:
+        return nodes
+    return {name: node for name, node in nodes.items() if name not in later}
+
+
 def _unaged(alerts: Alerts, adopted: Alerts) -> Alerts:
-    """``alerts``; of these, those that were adopted and have had no good reading since are adopted
-    once more: they do not grow stale in a time of which nothing is known.
+    """``alerts``, and those of ``adopted`` that are not among them. Alerts that were adopted and
+    have had no good reading since are adopted once more: they do not grow stale in a time of which
+    nothing is known.
     """
     if not adopted:
         return alerts
     return {
         rule: {
-            name: adopted[rule][name] if alert.adopted else alert for name, alert in by_node.items()
+            **firing,
+            **{
+                name: alert
+                for name, alert in alerts.get(rule, {}).items()
+                if not (alert.adopted and name in firing)
+            },
         }
-        for rule, by_node in alerts.items()
+        for rule, firing in adopted.items()
     }
 
 

@@ -33,13 +33,15 @@ def utilization(
 
     Such a sample is NaN, hence unknown, never 0: the usage or its time could not be read, or the
     node has no allocatable. A node that is not in ``nodes`` gives one too, which then matches
-    nothing.
+    nothing. What was measured before a node was made is of a former one of its name, and left out.
     """
     samples = []
     unreadable: dict[str, list[str]] = {}
     for usage in usages:
         value, problem = math.nan, None
         node = nodes.get(usage.node)
+        if node is not None and usage.taken_at is not None and usage.taken_at < node.created:
+            continue
         used = usage.amounts.get(resource)
         if used is None:
             problem = f"no {resource} usage in its NodeMetrics"

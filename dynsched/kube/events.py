@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from dynsched.core.errors import ClusterError
+from dynsched.core.health import kind_of
 from dynsched.core.keys import FIELD_MANAGER
 from dynsched.core.model import Node
 from dynsched.kube.client import EVENT_NAMESPACE, KubeClient
@@ -225,8 +226,9 @@ class NodeEvents:
         }
 
     def _log_once(self, cause: str) -> None:
-        if cause != self._cause:
-            self._cause = cause
+        kind = kind_of(cause)  # it names the Event, or the node
+        if kind != self._cause:
+            self._cause = kind
             logger.warning("Events are lost: %s", cause)
 
 

@@ -9,15 +9,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, Final
 
 from kubernetes.utils.quantity import parse_quantity
 
-from dynsched.core.keys import ANNOTATION_PREFIX
+from dynsched.core.evidence import parse_time
+from dynsched.core.keys import ANNOTATION_PREFIX, FIELD_MANAGER
 from dynsched.core.model import Node
 
 _RESOURCES: Final = ("cpu", "memory")
 _NONE: Final[Mapping[str, Any]] = {}
+_NO_KEYS: Final[frozenset[str]] = frozenset()
 
 
 def project(raw: object) -> Node | None:
@@ -37,6 +40,8 @@ def project(raw: object) -> Node | None:
         taints=tuple(taint for taint in _list(spec.get("taints")) if isinstance(taint, Mapping)),
         addresses=_addresses(status.get("addresses")),
         allocatable=_allocatable(status.get("allocatable")),
+        created=parse_time(metadata.get("creationTimestamp")) or 0.0,
+        owned=_owned(metadata.get("managedFields")),
     )
 
 
@@ -73,6 +78,26 @@ def _strings(value: object, prefix: str = "") -> dict[str, str]:
         for key, text in _mapping(value).items()
         if isinstance(key, str) and isinstance(text, str) and key.startswith(prefix)
     }
+
+
+def _owned(value: object) -> frozenset[str]:
+    """The labels that managedFields records as written by us, and by nobody else since."""
+    keys: list[str] = []
+    for entry in map(_mapping, _list(value)):
+        if (
+            entry.get("manager") == FIELD_MANAGER
+            and entry.get("operation") == "Update"
+            and not entry.get("subresource")
+        ):
+            of_metadata = _mapping(_mapping(entry.get("fieldsV1")).get("f:metadata"))
+            keys += (key[2:] for key in _mapping(of_metadata.get("f:labels")) if key[:2] == "f:")
+    return _key_set(tuple(sorted(keys))) if keys else _NO_KEYS
+
+
+@lru_cache(maxsize=64)
+def _key_set(keys: tuple[str, ...]) -> frozenset[str]:
+    """One set for all nodes that carry the same mark."""
+    return frozenset(map(sys.intern, keys))
 
 
 def _addresses(value: object) -> tuple[tuple[str, str], ...]:

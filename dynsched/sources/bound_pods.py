@@ -27,11 +27,10 @@ class BoundPodsSource:
 
     async def query(self, rule: Rule) -> QueryResult:  # noqa: ARG002 (there is one such rule)
         """One sample a node, by its name; none took less than no pod, so every node has one."""
+        nodes = self._nodes()
+        self._bound.follow(nodes)
         sums = self._bound.sums(self._clock())
         now = self._now()
         return QueryResult(
-            tuple(
-                Sample({"node": name}, float(sums.get(name, NONE).pods), now)
-                for name in self._nodes()
-            )
+            tuple(Sample({"node": name}, float(sums.get(name, NONE).pods), now) for name in nodes)
         )

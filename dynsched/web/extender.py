@@ -70,6 +70,7 @@ class Extender:
         self._rules = rules
         self._clock = clock
         self._bound = BoundPods() if bound is None else bound
+        self._bound_since = self._bound.reader()
         self._told = told
         self._bind = bind
         self._lists = CandidateLists()
@@ -103,7 +104,9 @@ class Extender:
                 logger.exception("the extender goes on by the readings that it had")
 
     def _take(self, readings: Readings) -> None:
-        readings.add(self._bound.sums(self._clock()), self._nodes())
+        nodes = self._nodes()
+        self._bound.follow(nodes)
+        readings.add(self._bound_since.sums(self._clock()), nodes)
         self._readings = readings
         self._published_at = self._clock()
 
@@ -240,7 +243,7 @@ class Extender:
         if readings is None:
             return _same_score(candidates)
         now = self._clock()
-        changed = self._bound.changes(now)
+        changed = self._bound_since.changes(now)
         if changed:
             readings.add(changed, self._nodes())
         profile = readings.profile(asked.scheduler)

@@ -13,7 +13,7 @@ from dynsched import __version__
 from dynsched.core.durations import format_duration
 from dynsched.core.evidence import format_time
 from dynsched.core.health import blindness
-from dynsched.core.model import AlertState, Quality, RuleHealth, Snapshot
+from dynsched.core.model import AlertState, Quality, RuleHealth, SeveralSeries, Snapshot
 from dynsched.core.rules import BindBurst, RuleSet
 from dynsched.core.score import full_at
 
@@ -169,9 +169,16 @@ def _rule(health: RuleHealth, rule_set: RuleSet, blind: Mapping[str, str | None]
         "query_duration_seconds": health.duration,
         "samples": health.samples,
         "unmatched_samples": health.unmatched,
+        "several_series": _several(health.several),
         "readings": {quality.value: health.quality.get(quality, 0) for quality in Quality},
         "states": {state.value: health.states.get(state, 0) for state in AlertState},
     }
+
+
+def _several(found: SeveralSeries | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return {"nodes": found.nodes, "example": found.example, "differ_in": list(found.labels)}
 
 
 def _health(health: RuleHealth) -> str:

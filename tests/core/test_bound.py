@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
+import pytest
+from builders import named
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -65,14 +68,69 @@ def test_a_deleted_pod_counts_no_longer() -> None:
     assert bound.sums(2) == {"b": Bound(1, 1.0, 2.0)}
 
 
-def test_changes_are_told_once_and_an_end_is_a_change() -> None:
+def test_changes_are_told_once_to_each_reader_and_an_end_is_a_change() -> None:
     bound = BoundPods(60)
-    assert bound.changes(0) == {}
+    first, second = bound.reader(), bound.reader()
+    assert first.changes(0) == {}
     bound.add(pod("1"), 0)
     bound.add(pod("2", node="b"), 10)
-    assert bound.changes(10) == {"a": Bound(1, 1.0, 2.0), "b": Bound(1, 1.0, 2.0)}
-    assert bound.changes(11) == {}
-    assert bound.changes(60) == {"a": NONE}
+    for reader in (first, second):
+        assert reader.changes(10) == {"a": Bound(1, 1.0, 2.0), "b": Bound(1, 1.0, 2.0)}
+        assert reader.changes(11) == {}
+    assert first.changes(60) == {"a": NONE}
+
+
+def test_who_reads_the_sums_has_read_the_changes() -> None:
+    bound = BoundPods(60)
+    reader = bound.reader()
+    bound.add(pod("1"), 0)
+    assert reader.sums(0) == {"a": Bound(1, 1.0, 2.0)}
+    assert reader.changes(1) == {}
+
+
+@pytest.mark.parametrize("asks", ["nobody", "by changes", "by sums"])
+def test_of_nodes_that_came_and_went_nothing_is_kept(asks: str) -> None:
+    bound = BoundPods(60)
+    reader = bound.reader() if asks != "nobody" else None
+    for number in range(500):
+        bound.add(pod(str(number), node=f"n{number}"), 100.0 * number)
+        if asks == "by changes":
+            reader.changes(100.0 * number)
+        elif asks == "by sums":
+            reader.sums(100.0 * number)
+    bound.sums(100_000.0)
+    kept = {name for value in vars(bound).values() for name in _names_in(value)}
+    assert not kept
+    assert reader is None or len(reader.changed) <= 1
+
+
+def _names_in(value: object) -> Iterable[str]:
+    entries = value if isinstance(value, Collection) and not isinstance(value, str) else ()
+    return (entry for entry in entries if isinstance(entry, str) and entry.startswith("n"))
+
+
+def test_pods_of_a_node_that_was_deleted_or_replaced_count_no_longer() -> None:
+    bound = BoundPods(60)
+    reader = bound.reader()
+    before = named("a", "b", "c", uid="1")
+    bound.follow(before)
+    for name in before:
+        bound.add(pod(f"on-{name}", node=name), 0)
+    assert set(reader.changes(0)) == {"a", "b", "c"}
+    bound.follow({**named("a", uid="1"), **named("b", uid="2")})
+    assert bound.sums(1) == {"a": Bound(1, 1.0, 2.0)}
+    assert reader.changes(1) == {"b": NONE, "c": NONE}
+    bound.add(pod("new", node="b"), 2)
+    assert set(bound.sums(2)) == {"a", "b"}
+
+
+def test_a_pod_on_a_node_that_the_watch_has_yet_to_tell_of_counts() -> None:
+    bound = BoundPods(60)
+    bound.follow(named("a", uid="1"))
+    bound.add(pod("1", node="new"), 0)
+    for nodes in (named("a", uid="1"), named("a", "new", uid="1"), named("a", "new", uid="1")):
+        bound.follow(nodes)
+        assert set(bound.sums(1)) == {"new"}
 
 
 def test_memory_is_bounded_and_the_oldest_go_first() -> None:

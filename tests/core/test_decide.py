@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import pytest
 from builders import (
@@ -13,6 +14,7 @@ from builders import (
     answer,
     apply,
     body,
+    named,
     node,
     project,
     rule,
@@ -114,6 +116,34 @@ def test_one_samples_way() -> None:
     assert third.patches == ()
     (view,) = third.views([echoed]).values()
     assert (view.marked, view.pressured, view.eligible, view.since) == (True, True, True, later)
+
+
+# A node that has replaced another of its name
+
+
+def test_a_replaced_node_begins_anew_and_gets_no_patch_that_was_due_on_the_former_one() -> None:
+    rules = unlimited(rule(for_="20s"))
+    alerts: Alerts = {}
+    for seconds in (0, 20):
+        hot = {"cpu": answer({"n1": 90}, NOON + seconds)}
+        first = decide(rules, hot, named("n1", uid="1"), alerts, NOON + seconds)
+        alerts = first.evaluation.alerts
+    assert [patch.node for patch in first.patches] == ["n1"]
+    successor = named("n1", uid="2")["n1"]
+    assert first.replan(successor) is None
+    assert first.views([successor]) == {}
+    second = decide(rules, hot, {"n1": successor}, alerts, NOON + 24)
+    assert second.patches == ()
+    assert second.evaluation.alerts["cpu"]["n1"].state is AlertState.PENDING
+
+
+def test_a_replaced_node_that_carries_a_mark_is_adopted() -> None:
+    rules = unlimited(rule("cpu"), rule("memory"))
+    values = {name: answer({"n1": 50}) for name in ("cpu", "memory")}
+    before = decide(rules, values, named("n1", uid="1"), {}, NOON).evaluation.alerts
+    marked = replace(named("n1", uid="2")["n1"], labels=STATUS)
+    (view,) = decide(rules, {}, {"n1": marked}, before, NOON + 5).views([marked]).values()
+    assert [(alert.adopted, alert.uid) for alert in view.alerts] == [(True, "2-n1")] * 2
 
 
 # The defects of the project that came before this one

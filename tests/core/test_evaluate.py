@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
-from builders import NOON, rule, rule_set
+from builders import NOON, named, rule, rule_set
 
 from dynsched.core.evaluate import Alerts, Evaluation, Observation, adopt, evaluate
-from dynsched.core.model import Alert, AlertState, Quality, Reading
+from dynsched.core.model import Alert, AlertState, Node, Quality, Reading
 from dynsched.core.rules import RuleSet
 
 STEP = 30.0
@@ -47,7 +47,7 @@ def history(
     found = []
     for seconds, entry in entries:
         now = NOON + seconds
-        alerts = evaluate(rules, {"cpu": observation(entry, now)}, ["n1"], alerts, now).alerts
+        alerts = evaluate(rules, {"cpu": observation(entry, now)}, named("n1"), alerts, now).alerts
         found.append(alerts["cpu"]["n1"])
     return found
 
@@ -307,14 +307,14 @@ def fire(
         for name, nodes in values.items()
     }
     nodes = sorted({node for readings in values.values() for node in readings})
-    return evaluate(rules, observations, nodes, {}, now)
+    return evaluate(rules, observations, named(*nodes), {}, now)
 
 
 def test_a_rule_that_is_removed_takes_its_alerts_along() -> None:
     two = rule_set(rule("cpu"), rule("memory"))
     before = fire(two, {"cpu": {"n1": 50}, "memory": {"n1": 90}})
     assert before.verdicts["n1"].pressured
-    after = evaluate(rule_set(), {}, ["n1"], before.alerts, NOON + STEP)
+    after = evaluate(rule_set(), {}, named("n1"), before.alerts, NOON + STEP)
     assert after.alerts.keys() == {"cpu"}
     assert not after.verdicts["n1"].pressured
 
@@ -323,13 +323,13 @@ def test_a_rule_that_is_renamed_begins_anew() -> None:
     before = fire(rule_set(rule("cpu", for_="1m")), {"cpu": {"n1": 90}})
     renamed = rule_set(rule("node-cpu", for_="1m"))
     hot = {"node-cpu": observation("90", NOON + STEP)}
-    after = evaluate(renamed, hot, ["n1"], before.alerts, NOON + STEP)
+    after = evaluate(renamed, hot, named("n1"), before.alerts, NOON + STEP)
     assert after.alerts["node-cpu"]["n1"].active_since == NOON + STEP
 
 
 def test_a_node_that_is_gone_is_forgotten_and_a_new_one_begins_inactive() -> None:
     before = fire(rule_set(), {"cpu": {"n1": 90, "n2": 90}})
-    after = evaluate(rule_set(), {}, ["n2", "n3"], before.alerts, NOON + STEP)
+    after = evaluate(rule_set(), {}, named("n2", "n3"), before.alerts, NOON + STEP)
     assert after.verdicts.keys() == {"n2", "n3"}
     assert {name: letter(alert) for name, alert in after.alerts["cpu"].items()} == {
         "n2": "F",
@@ -337,9 +337,25 @@ def test_a_node_that_is_gone_is_forgotten_and_a_new_one_begins_inactive() -> Non
     }
 
 
+@pytest.mark.parametrize("on_stale", ["release", "hold"])
+def test_a_node_that_replaced_another_of_its_name_begins_inactive(on_stale: str) -> None:
+    rules = rule_set(rule(for_="20s", on_stale=on_stale))
+    alerts: Alerts = {}
+    for seconds in (0, 20):
+        hot = {"cpu": observation("90", NOON + seconds)}
+        alerts = evaluate(rules, hot, named("n1", uid="1"), alerts, NOON + seconds).alerts
+    assert letter(alerts["cpu"]["n1"]) == "F"
+    silent = evaluate(rules, {}, named("n1", uid="2"), alerts, NOON + 24)
+    assert not silent.verdicts["n1"].pressured
+    hot = {"cpu": observation("90", NOON + 24)}
+    still_hot = evaluate(rules, hot, named("n1", uid="2"), alerts, NOON + 24)
+    alert = still_hot.alerts["cpu"]["n1"]
+    assert (letter(alert), alert.active_since, alert.uid) == ("P", NOON + 24, "2-n1")
+
+
 def test_a_rule_without_an_observation_is_taken_as_failed() -> None:
     before = fire(rule_set(), {"cpu": {"n1": 90}})
-    (alert,) = evaluate(rule_set(), {}, ["n1"], before.alerts, NOON + 1).alerts["cpu"].values()
+    (alert,) = evaluate(rule_set(), {}, named("n1"), before.alerts, NOON + 1).alerts["cpu"].values()
     assert (alert.quality, alert.state) == (Quality.FAILED, AlertState.FIRING)
 
 
@@ -357,7 +373,7 @@ def test_a_rule_without_an_observation_is_taken_as_failed() -> None:
     ],
 )
 def test_which_rules_are_adopted(fired: list[str], names: set[str]) -> None:
-    adopted = adopt(rule_set(rule("cpu"), rule("memory")), "n1", fired, NOON)
+    adopted = adopt(rule_set(rule("cpu"), rule("memory")), Node("n1"), fired, NOON)
     assert adopted.keys() == names
     for name, alert in adopted.items():
         assert alert == Alert(
@@ -390,13 +406,13 @@ def test_what_is_adopted_fires_until_it_clears(
     options: dict[str, Any], timeline: str, expected: str
 ) -> None:
     rules = rule_set(rule(**options))
-    previous = {"cpu": {"n1": adopt(rules, "n1", ["cpu"], NOON)["cpu"]}}
+    previous = {"cpu": {"n1": adopt(rules, Node("n1"), ["cpu"], NOON)["cpu"]}}
     assert states(play(rules, timeline, previous)) == expected
 
 
 def test_it_counts_as_adopted_until_the_first_good_reading() -> None:
     rules = rule_set()
-    previous = {"cpu": {"n1": adopt(rules, "n1", [], NOON)["cpu"]}}
+    previous = {"cpu": {"n1": adopt(rules, Node("n1"), [], NOON)["cpu"]}}
     assert [alert.adopted for alert in play(rules, "_ ! 90 _", previous)] == [
         True,
         True,
@@ -474,7 +490,7 @@ def test_severity_is_never_below_zero() -> None:
     rules = rule_set(rule(clear_threshold=40))
     hot = fire(rules, {"cpu": {"n1": 90}})
     cooler = {"cpu": observation("50", NOON + STEP)}
-    verdict = evaluate(rules, cooler, ["n1"], hot.alerts, NOON + STEP).verdicts["n1"]
+    verdict = evaluate(rules, cooler, named("n1"), hot.alerts, NOON + STEP).verdicts["n1"]
     assert verdict.pressured
     assert verdict.severity == 0
 
@@ -486,7 +502,7 @@ def test_a_verdict_is_since_the_first_of_the_rules_that_fire() -> None:
     for number, (cpu, memory) in enumerate([("50", "90"), ("90", "90"), ("90", "50"), ("9", "9")]):
         now = NOON + number * STEP
         observations = {"cpu": observation(cpu, now), "memory": observation(memory, now)}
-        result = evaluate(rules, observations, ["n1"], alerts, now)
+        result = evaluate(rules, observations, named("n1"), alerts, now)
         alerts = result.alerts
         since.append(result.verdicts["n1"].since)
     assert since == [NOON, NOON, NOON + STEP, None]
@@ -495,10 +511,10 @@ def test_a_verdict_is_since_the_first_of_the_rules_that_fire() -> None:
 def test_one_failed_rule_does_not_stop_the_others() -> None:
     rules = rule_set(rule("cpu"), rule("memory"))
     observations = {"cpu": Observation(failed=True), "memory": observation("90", NOON)}
-    result = evaluate(rules, observations, ["n1"], {}, NOON)
+    result = evaluate(rules, observations, named("n1"), {}, NOON)
     assert letter(result.alerts["memory"]["n1"]) == "F"
     assert result.verdicts["n1"].pressured
 
 
 def test_no_nodes() -> None:
-    assert evaluate(rule_set(), {}, [], {}, NOON) == Evaluation({"cpu": {}}, {})
+    assert evaluate(rule_set(), {}, {}, {}, NOON) == Evaluation({"cpu": {}}, {})

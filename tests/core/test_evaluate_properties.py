@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from builders import NOON, rule, rule_set
+from builders import NOON, named, rule, rule_set
 from hypothesis import given
 from hypothesis import strategies as st
 from properties import steady
@@ -61,7 +61,7 @@ def alerts_of(rules: RuleSet, timeline: list[tuple[float, object]]) -> list[Aler
     now, found = NOON, []
     for seconds, entry in timeline:
         now += seconds
-        alerts = evaluate(rules, {"cpu": observe(entry, now)}, ["n1"], alerts, now).alerts
+        alerts = evaluate(rules, {"cpu": observe(entry, now)}, named("n1"), alerts, now).alerts
         found.append(alerts["cpu"]["n1"])
     return found
 
@@ -177,12 +177,14 @@ def test_no_rule_and_no_node_influences_another(
                 for reading in observe(entry, now, name).readings.values()
             }
             observations[raw["name"]] = Observation({} if failed else readings, failed=failed)
-        together = evaluate(rule_set(*raws), observations, names, together, now).alerts
+        together = evaluate(rule_set(*raws), observations, named(*names), together, now).alerts
         for raw in raws:
             whole = observations[raw["name"]]
             for name in names:
                 key = raw["name"], name
                 mine = {name: whole.readings[name]} if name in whole.readings else {}
                 alone = {raw["name"]: Observation(mine, failed=whole.failed)}
-                apart[key] = evaluate(rule_set(raw), alone, [name], apart.get(key, {}), now).alerts
+                apart[key] = evaluate(
+                    rule_set(raw), alone, named(name), apart.get(key, {}), now
+                ).alerts
                 assert apart[key][raw["name"]][name] == together[raw["name"]][name]

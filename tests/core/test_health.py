@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from builders import NOON, rule_set
 
-from dynsched.core.health import why_unhealthy
+from dynsched.core.health import kind_of, why_unhealthy
 from dynsched.core.model import Snapshot
 
 
@@ -41,3 +41,36 @@ def test_the_ticks_own_error() -> None:
 
 def test_overdue_says_more_than_an_old_error() -> None:
     assert why_unhealthy(snapshot("old"), 60, 10) == "the last tick finished 1m ago"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("no answer within 8s", "no answer within 7.9s"),
+        ("'10.0.0.7:9100': no node has this name", "'abc': no node has this name"),
+        ('HTTP 500: "request id xyz"; look at it', 'HTTP 500: "request id abc"; look at it'),
+        ("the answer of 812 bytes is cut short", "the answer of 1024 bytes is cut short"),
+        ("no node 'a'", "no node 'a', 'b', 'c'"),
+        (
+            "more than one node has the address 10.0.0.7: n1, n2",
+            "more than one node has the address fd00::7: n3, n4, n5",
+        ),
+        ("Prometheus's answer is 'a'", "Prometheus's answer is 'b'"),
+    ],
+)
+def test_the_same_trouble_in_other_numbers_and_names(one: str, other: str) -> None:
+    assert kind_of(one) == kind_of(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("HTTP 500 Internal Server Error", "HTTP 503 Service Unavailable"),
+        ("connection refused", "no answer within 8s"),
+        ("its query has no result", "'a': no node has this name or address"),
+        ("they differ in cluster", "they differ in cluster, job"),
+        ("Prometheus's answer isn't JSON", "Prometheus's answer isn't there"),
+    ],
+)
+def test_another_trouble(one: str, other: str) -> None:
+    assert kind_of(one) != kind_of(other)

@@ -410,6 +410,70 @@ def test_an_older_mark_counts_as_marked() -> None:
             assert observe(marked, new.mark).marked, old_name
 
 
+# Evidence that is forged
+
+
+@pytest.mark.parametrize("label", ["team=blue", "status=maintenance", "load=high"])
+@pytest.mark.parametrize("wanted", [True, False])
+def test_evidence_alone_does_not_make_a_label_ours(label: str, wanted: bool) -> None:
+    """Whoever may annotate a node had us remove any label that he named."""
+    key, _, value = label.partition("=")
+    raw = body(labels={key: value}, annotations=forged(label))
+    assert not observe(project(raw), BOTH.mark).marked  # else it would be adopted as firing
+    patch = planned(BOTH, project(raw), wanted=wanted)
+    assert patch is not None
+    assert patch.reason.endswith(f"; label {label} stays: nothing shows that dynsched put it there")
+    left = apply(raw, patch)
+    assert left["metadata"]["labels"][key] == value
+    assert plan_prune([project(raw)], BOTH.mark)[0].body["metadata"].keys() == {
+        "resourceVersion",
+        "annotations",
+    }
+    for now_wanted in (True, False):
+        assert planned(BOTH, project(left), wanted=now_wanted) is None or now_wanted is not wanted
+
+
+def test_a_label_of_an_older_configuration_that_another_has_written_since_is_theirs() -> None:
+    raw = mark(CONFIGURATIONS["another label"], body())
+    assert raw.pop("owned") == ["load"]
+    moved = mark(LABEL_ONLY, raw)
+    assert moved["metadata"]["labels"] == {"load": "high", **STATUS}
+    assert release(LABEL_ONLY, moved)["metadata"]["labels"] == {"load": "high"}
+
+
+def test_marks_of_the_first_project_move_too_though_another_wrote_them() -> None:
+    adopted = mark(LABEL_ONLY, body(labels=STATUS))
+    assert "owned" not in adopted
+    moved = mark(CONFIGURATIONS["another label"], adopted)
+    assert moved["metadata"]["labels"] == {"load": "high"}
+
+
+def forged(label: str) -> dict[str, str]:
+    return {"dynsched.io/pressure": json.dumps({"label": label, "taint": None, "rules": []})}
+
+
+@steady(300)
+@given(
+    labels=st.dictionaries(
+        st.sampled_from(["a", "team", "status", "load"]), st.sampled_from(["presure", "high", "x"])
+    ),
+    named=st.sampled_from(["a=x", "team=high", "status=x", "status=presure", "load=high"]),
+    owned=st.sets(st.sampled_from(["a", "team", "status", "load"])),
+    rules=st.sampled_from(list(MARKS.values())),
+    wanted=st.booleans(),
+)
+def test_no_label_is_changed_but_our_mark_and_what_we_are_recorded_to_have_put(
+    labels: dict[str, str], named: str, owned: set[str], rules: RuleSet, wanted: bool
+) -> None:
+    raw = {**body(labels=labels, annotations=forged(named)), "owned": sorted(owned)}
+    found = [planned(rules, project(raw), wanted=wanted), *plan_prune([project(raw)], rules.mark)]
+    ours = {str(rules.mark.label), "status=presure"}
+    ours |= {text for text in [named] if text.partition("=")[0] in owned}
+    for patch in filter(None, found):
+        changed = patch.body["metadata"].get("labels", {}).keys() & labels.keys()
+        assert {f"{key}={labels[key]}" for key in changed} <= ours
+
+
 # Prune
 
 
