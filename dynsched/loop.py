@@ -13,6 +13,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from dynsched.core.decide import decide, rule_health
+from dynsched.core.disputes import Disputes
 from dynsched.core.durations import format_duration
 from dynsched.core.evaluate import Alerts, shift
 from dynsched.core.health import blindness
@@ -122,6 +123,7 @@ class Loop:
         self._monotonic = monotonic
         self._offset = clock() - monotonic()
         self._alerts: Alerts = {}
+        self._disputes = Disputes()
         self._last_success: dict[str, float] = {}
         self._ticks = 0
 
@@ -205,6 +207,14 @@ class Loop:
         self._teller.unwritten(written.failures)
         self._ticks += 1
         nodes = self._cluster.nodes()
+        if reloaded:
+            self._disputes.forget()
+        if aloud:
+            disputes = self._disputes.leading(written.applied, nodes, began)
+        else:
+            leader = None if self._dry_run else self._leadership.leader
+            disputes = self._disputes.following(decision.patches, leader, began)
+        self._teller.disputed(disputes, nodes, aloud=aloud)
         snapshot = Snapshot(
             taken_at=self._clock(),
             tick=self._ticks,
@@ -217,6 +227,7 @@ class Loop:
             ),
             unmatched=decision.unmatched,
             capped=decision.selection.capped,
+            disputes=disputes,
             planned=decision.patches,
             applied=tuple(written.applied),
             failures=tuple(written.failures),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from dynsched.core import keys
 from dynsched.core.decide import Decision
@@ -12,6 +12,9 @@ from dynsched.core.model import Action, Node, NodePatch
 from dynsched.core.rules import RuleSet
 
 logger = logging.getLogger(__name__)
+
+MOST_NAMED: Final = 5
+"""Nodes that one line names, of all that it is about."""
 
 
 class EventSink(Protocol):
@@ -64,6 +67,12 @@ def _tell_rules(
             logger.info("rule %s %s", name, over)
 
 
+def _some(names: Sequence[str]) -> str:
+    first = ", ".join(names[:MOST_NAMED])
+    more = len(names) - MOST_NAMED
+    return f"node{'s' * (len(names) > 1)} {first}" + (f" and {more} more" if more > 0 else "")
+
+
 def _place(pool: str) -> str:
     return f"pool {pool}" if pool else "the cluster"
 
@@ -78,14 +87,19 @@ class Teller:
     def __init__(self, events: EventSink) -> None:
         self._events = events
         self._conflicts = _States()
+        self._disputes = _States()
+        self._disputed: Mapping[str, str] = {}
         self._failing = _States()
         self._capped = _States()
         self._blind = _States()
         self._unwritten = ""
 
     def change(self, node: Node, patch: NodePatch) -> None:
-        """A mark was set, repaired or released."""
-        logger.info("%s node %s: %s", patch.action.value, node.name, patch.reason)
+        """A mark was set, repaired or released. Where that is in dispute, it happens at every tick,
+        and the log has a line about the dispute instead.
+        """
+        level = logging.DEBUG if node.name in self._disputed else logging.INFO
+        logger.log(level, "%s node %s: %s", patch.action.value, node.name, patch.reason)
         if patch.action is Action.RELEASE:
             self._events.post(node, reason=keys.REASON_RELIEVED, message=patch.reason)
         elif patch.action is Action.MARK:
@@ -108,6 +122,22 @@ class Teller:
                 message=f"left alone: {conflict}",
                 warning=True,
             )
+
+    def disputed(
+        self, disputes: Mapping[str, str], nodes: Mapping[str, Node], *, aloud: bool
+    ) -> None:
+        """Somebody else seems to decide on the same marks. One line for all nodes of which the same
+        is to be said; the Event is on each.
+        """
+        self._disputed = disputes
+        begun, to_post, ended = self._disputes.update(disputes, aloud=aloud)
+        for text in dict.fromkeys(begun.values()):
+            names = [name for name, of_it in begun.items() if of_it == text]
+            logger.warning("%s: %s", _some(names), text)
+        for name, text in to_post.items():
+            self._events.post(nodes[name], reason=keys.REASON_DISPUTED, message=text, warning=True)
+        if ended:
+            logger.info("%s: nobody disputes the mark any more", _some(ended))
 
     def cap(self, decision: Decision, *, aloud: bool) -> None:
         """More nodes are under pressure than may be marked: the cluster as a whole is hot."""

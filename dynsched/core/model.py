@@ -227,6 +227,7 @@ class Snapshot:
     ``error`` is None when the tick succeeded, else one line with the reason. ``planned`` are the
     patches that were due; ``applied`` those that the API server took; ``failures`` one line for
     each that it did not. ``capped``: the pools (``""``: all nodes) where ``max_marked`` binds.
+    ``disputes``: by node, a sign that somebody else decides on its mark.
     ``leading``: whether this process writes; ``leader``: who does, where that is known.
     ``rules_error``: why the rules file as it is now is refused, and older rules are at work.
     ``reloaded``/``refused``: a change of the rules file was seen in this tick, and taken or not.
@@ -240,6 +241,7 @@ class Snapshot:
     rules: tuple[RuleHealth, ...]
     unmatched: tuple[Unmatched, ...] = ()
     capped: frozenset[str] = frozenset()
+    disputes: Mapping[str, str] = field(default_factory=dict)
     planned: tuple[NodePatch, ...] = ()
     applied: tuple[NodePatch, ...] = ()
     failures: tuple[str, ...] = ()
