@@ -204,7 +204,8 @@ class Loop:
             told=self._teller.change,
             may_write=lambda: self._leadership.may_write,
         )
-        self._teller.unwritten(written.failures)
+        if aloud:  # else nothing was to be written, which says nothing about writes
+            self._teller.unwritten(written.failures)
         self._ticks += 1
         nodes = self._cluster.nodes()
         if reloaded:

@@ -167,6 +167,11 @@ class NodePatch:
     body: Mapping[str, Any]
     reason: str
 
+    @property
+    def version(self) -> str:
+        """The resourceVersion that it was decided on; empty where it carries none."""
+        return str((self.body.get("metadata") or {}).get("resourceVersion") or "")
+
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
