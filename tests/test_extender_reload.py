@@ -10,9 +10,10 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 import yaml
-from cluster import EnvtestCluster
+from cluster import EnvtestCluster, SimCluster
 from envtest import Envtest
 from extender_recorder import Exchange, Recorder
 from fake_prometheus import FakePrometheus
@@ -119,7 +120,7 @@ async def pods_coming_up(cluster: EnvtestCluster) -> AsyncIterator[list[str]]:
 
 def well_formed(exchange: Exchange) -> bool:
     """Whether a scheduler takes the answer, and no score outweighs what it should not."""
-    if exchange.status == 404 and WITHOUT in exchange.phases:
+    if exchange.status == 404 and any(WITHOUT in phase for phase in exchange.phases):
         return True  # the file says that nobody shall ask: `ignorable` then goes on without
     if exchange.status != 200:
         return False
@@ -138,6 +139,30 @@ def well_formed(exchange: Exchange) -> bool:
     )
 
 
+async def through_all_states(folder: Path, operator: Operator, recorder: Recorder) -> None:
+    """Each state of the file in turn, for as long as it takes that EACH pods are asked about."""
+    for state in (*STATES, "linear"):
+        recorder.phase = f"{recorder.phase} -> {state}"
+        write(folder / "rules.yaml", STATES[state])
+        await at_work(operator, state)
+        recorder.phase = state
+        before = len(recorder.of("prioritize"))
+
+        async def asked(count: int = before + EACH) -> bool:
+            return len(recorder.of("prioritize")) >= count
+
+        await until(asked, f"pods are asked about: {state}")
+
+
+def check(recorder: Recorder, operator: Operator) -> None:
+    assert [exchange for exchange in recorder.exchanges if not well_formed(exchange)] == []
+    # While `reject` held, and the alert was known to fire, no hot node passed.
+    kept_off = [e for e in recorder.of("filter") if e.phases == ("rejects", "rejects")]
+    assert kept_off
+    assert all(set(e.said["NodeNames"]).isdisjoint({"hot-0", "hot-1"}) for e in kept_off)
+    assert "Traceback" not in operator.log
+
+
 async def test_no_pod_fails_or_waits_whatever_becomes_of_the_rules_file(
     envtest: Envtest, tmp_path: Path
 ) -> None:
@@ -150,25 +175,52 @@ async def test_no_pod_fails_or_waits_whatever_becomes_of_the_rules_file(
             recorder.phase = WITHOUT
             with scheduler(envtest, extended("extender", recorder.address)):
                 async with pods_coming_up(cluster) as names:
-                    for state in (*STATES, "linear"):
-                        recorder.phase = f"{recorder.phase} -> {state}"
-                        write(tmp_path / "rules.yaml", STATES[state])
-                        await at_work(operator, state)
-                        recorder.phase = state
-                        before = len(recorder.of("prioritize"))
-
-                        async def asked(count: int = before + EACH) -> bool:
-                            return len(recorder.of("prioritize")) >= count
-
-                        await until(asked, f"pods are asked about: {state}")
+                    await through_all_states(tmp_path, operator, recorder)
                 await placed(cluster, names)
             events = (await cluster.get("/api/v1/events")).ok["items"]
         pods = (await cluster.get(PODS)).ok["items"]
 
-    assert [exchange for exchange in recorder.exchanges if not well_formed(exchange)] == []
+    check(recorder, operator)
     assert [e for e in events if e["reason"] == "FailedScheduling"] == []
-    # While `reject` held, and the alert was known to fire, nothing went onto a hot node.
-    kept_off = [e for e in recorder.of("filter") if e.phases == ("rejects", "rejects")]
-    assert all(set(e.said["NodeNames"]).isdisjoint({"hot-0", "hot-1"}) for e in kept_off)
     assert len(pods) == len(names) >= EACH * len(STATES)
-    assert "Traceback" not in operator.log
+
+
+@asynccontextmanager
+async def asking(recorder: Recorder, callers: int) -> AsyncIterator[None]:
+    """So many callers, each asking as a scheduler does about one pod after the other."""
+
+    enough = asyncio.Event()
+
+    async def ask(caller: int) -> None:
+        async with aiohttp.ClientSession(f"http://{recorder.address}") as session:
+            for number in itertools.count():
+                if enough.is_set():
+                    return
+                meta = {"name": f"{caller}-{number}", "uid": f"uid-{caller}-{number}"}
+                question = {"Pod": {"metadata": meta}, "Nodes": None, "NodeNames": [*LOADS]}
+                for verb in ("filter", "prioritize"):
+                    async with session.post(f"/{verb}", json=question) as answer:
+                        await answer.read()
+
+    tasks = [asyncio.create_task(ask(caller)) for caller in range(callers)]
+    try:
+        yield
+    finally:
+        enough.set()
+        await asyncio.gather(*tasks)
+
+
+async def test_every_question_is_answered_whatever_becomes_of_the_rules_file(
+    sim: SimCluster, tmp_path: Path
+) -> None:
+    """The same with callers that ask all the time."""
+    async with FakePrometheus() as prometheus:
+        await set_loads(sim, prometheus, LOADS)
+        async with (
+            dynsched(sim, prometheus, tmp_path, STATES[WITHOUT], "-s", "0.1") as operator,
+            Recorder(operator.address) as recorder,
+        ):
+            recorder.phase = WITHOUT
+            async with asking(recorder, callers=4):
+                await through_all_states(tmp_path, operator, recorder)
+    check(recorder, operator)
