@@ -26,6 +26,7 @@ from dynsched.core.plan import plan_prune
 from dynsched.core.rules import BOUND_PODS
 from dynsched.extension import Extension
 from dynsched.heap import share_heap
+from dynsched.kube.binding import Binder
 from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import ListedCluster, NodeCluster
 from dynsched.kube.config import KubeConfig, load_config
@@ -323,14 +324,16 @@ async def _extension(
     settings: Settings, rules_file: RulesFile, cluster: NodeCluster
 ) -> AsyncIterator[Extension]:
     """With connections of its own: a watch lasts for minutes, and binding must not wait."""
-    config = await _config(settings)
-    api = StreamingApi(config, in_flight=4)
-    try:
-        yield Extension(
-            api, lambda: rules_file.rule_set, cluster, binds=settings.bind and not settings.dry_run
-        )
-    finally:
-        await api.close()
+    async with contextlib.AsyncExitStack() as stack:
+        api = StreamingApi(await _config(settings), in_flight=2)
+        stack.push_async_callback(api.close)
+        binder = None
+        if settings.bind and not settings.dry_run:
+            config = await _config(settings)
+            # Until the first list is complete, no node is known to be gone.
+            binder = Binder(config, lambda node: not cluster.synced or node in cluster.nodes())
+            stack.push_async_callback(binder.close)
+        yield Extension(api, lambda: rules_file.rule_set, cluster, binder=binder)
 
 
 @contextlib.asynccontextmanager

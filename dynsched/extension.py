@@ -10,7 +10,7 @@ from typing import Final
 
 from dynsched.core.bound import BoundPods
 from dynsched.core.rules import RuleSet
-from dynsched.kube.binding import bind_pod
+from dynsched.kube.binding import Binder
 from dynsched.kube.cluster import NodeCluster
 from dynsched.kube.pods import PodWatch
 from dynsched.kube.stream import StreamingApi
@@ -24,6 +24,7 @@ _POLL: Final = 5.0
 
 class Extension:
     """``extender`` answers; ``source`` is that of the rule ``bind-burst``; ``run`` counts pods.
+    ``binder`` None: `/bind` is off.
 
     Pods are watched only when the rules ask for it: it needs rights that marking does not.
     """
@@ -34,9 +35,10 @@ class Extension:
         rule_set: Callable[[], RuleSet],
         cluster: NodeCluster,
         *,
-        binds: bool,
+        binder: Binder | None,
     ) -> None:
         self._api = api
+        self._binder = binder
         self._rule_set = rule_set
         self._bound = BoundPods()
         self._watch: PodWatch | None = None
@@ -49,7 +51,7 @@ class Extension:
             clock=time.monotonic,
             bound=self._bound,
             told=lambda: self._watch is not None and self._watch.error is None,
-            bind=self._bind if binds else None,
+            bind=None if binder is None else self._bind,
         )
         self.source = BoundPodsSource(
             self._burst, cluster.nodes, clock=time.monotonic, now=time.time
@@ -65,13 +67,14 @@ class Extension:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), _POLL)
 
-    async def _bind(self, binding: Binding) -> None:
-        await bind_pod(
-            self._api,
+    async def _bind(self, binding: Binding, wanted: Callable[[], bool]) -> None:
+        assert self._binder is not None  # noqa: S101 (else nobody is handed this)
+        await self._binder.bind(
             namespace=binding.namespace,
             pod=binding.pod,
             uid=binding.uid,
             node=binding.node,
+            wanted=wanted,
         )
 
 

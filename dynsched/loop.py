@@ -13,6 +13,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from dynsched.core.decide import decide, rule_health
+from dynsched.core.disputes import Disputes
 from dynsched.core.durations import format_duration
 from dynsched.core.errors import PastUnknownError
 from dynsched.core.evaluate import Alerts, shift
@@ -125,6 +126,7 @@ class Loop:
         self._monotonic = monotonic
         self._offset = clock() - monotonic()
         self._alerts: Alerts = {}
+        self._disputes = Disputes()
         self._last_success: dict[str, float] = {}
         self._no_past: dict[str, str] = {}
         self._ticks = 0
@@ -237,12 +239,21 @@ class Loop:
             told=self._teller.change,
             may_write=lambda: self._leadership.may_write,
         )
-        self._teller.unwritten(written.failures)
+        if aloud:  # else nothing was to be written, which says nothing about writes
+            self._teller.unwritten(written.failures)
         if self._dry_run:
             self._teller.rehearsed(decision.patches)
             self._rehearsal.write(decision.patches)
         self._ticks += 1
         nodes = self._cluster.nodes()
+        if reloaded:
+            self._disputes.forget()
+        if aloud:
+            disputes = self._disputes.leading(written.applied, nodes, began)
+        else:
+            leader = None if self._dry_run else self._leadership.leader
+            disputes = self._disputes.following(decision.patches, leader, began)
+        self._teller.disputed(disputes, nodes, aloud=aloud)
         snapshot = Snapshot(
             taken_at=self._clock(),
             tick=self._ticks,
@@ -259,6 +270,7 @@ class Loop:
             ),
             unmatched=decision.unmatched,
             capped=decision.selection.capped,
+            disputes=disputes,
             planned=decision.patches,
             applied=tuple(written.applied),
             failures=tuple(written.failures),

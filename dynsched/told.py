@@ -13,7 +13,7 @@ from dynsched.core.evidence import fired_rules
 from dynsched.core.health import kind_of
 from dynsched.core.model import Action, Node, NodePatch
 from dynsched.core.rules import RuleSet
-from dynsched.core.wording import by_reason, named_rules
+from dynsched.core.wording import by_reason, named_nodes, named_rules
 
 logger = logging.getLogger(__name__)
 
@@ -130,6 +130,8 @@ class Teller:
     def __init__(self, events: EventSink) -> None:
         self._events = events
         self._conflicts = _States()
+        self._disputes = _States()
+        self._disputed: Mapping[str, str] = {}
         self._capped = _States()
         self._failing = _Troubles()
         self._blind = _Troubles()
@@ -137,10 +139,15 @@ class Teller:
         self._unwritten: frozenset[str] = frozenset()
 
     def change(self, node: Node, patch: NodePatch) -> None:
-        """A mark was set, repaired or released."""
+        """A mark was set, repaired or released. Where that is in dispute, it happens at every tick,
+        and the log has a line about the dispute instead.
+        """
         rules = _fired(patch)
         about = {"node": node.name} | (_field(rules) if rules else {})
-        logger.info("%s node %s: %s", patch.action.value, node.name, patch.reason, extra=about)
+        level = logging.DEBUG if node.name in self._disputed else logging.INFO
+        logger.log(
+            level, "%s node %s: %s", patch.action.value, node.name, patch.reason, extra=about
+        )
         if patch.action is Action.RELEASE:
             self._events.post(node, reason=keys.REASON_RELIEVED, message=patch.reason)
         elif patch.action is Action.MARK:
@@ -168,6 +175,22 @@ class Teller:
                 message=f"left alone: {conflict}",
                 warning=True,
             )
+
+    def disputed(
+        self, disputes: Mapping[str, str], nodes: Mapping[str, Node], *, aloud: bool
+    ) -> None:
+        """Somebody else seems to decide on the same marks. One line for all nodes of which the same
+        is to be said; the Event is on each.
+        """
+        self._disputed = disputes
+        begun, to_post, ended = self._disputes.update(disputes, aloud=aloud)
+        for text in dict.fromkeys(begun.values()):
+            names = [name for name, of_it in begun.items() if of_it == text]
+            logger.warning("%s: %s", named_nodes(names), text)
+        for name, text in to_post.items():
+            self._events.post(nodes[name], reason=keys.REASON_DISPUTED, message=text, warning=True)
+        if ended:
+            logger.info("%s: nobody disputes the mark any more", named_nodes(ended))
 
     def cap(self, decision: Decision, *, aloud: bool) -> None:
         """More nodes are under pressure than may be marked: the cluster as a whole is hot."""

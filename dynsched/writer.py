@@ -88,9 +88,10 @@ async def _write(
     may_write: Callable[[], bool],
 ) -> tuple[Node, NodePatch] | None:
     """The node as stored and the patch that was sent in the end; None when nothing is due any
-    more, when we may not write, or when the node changes faster than we can follow.
+    more, when we may not write, or when the node changes faster than we can follow. ClusterError
+    also when no change is to be seen that the conflicts could come from.
     """
-    due = patch
+    due, changed = patch, False
     for _attempt in range(1 + CONFLICT_RETRIES):
         if not may_write():
             return None
@@ -107,7 +108,13 @@ async def _write(
             if again is None:
                 # Nothing is due because it was our own patch, of which the answer was lost?
                 return (fresh, due) if is_done(due, fresh) else None
+            changed = changed or again.version != due.version
             due = again
+    if not changed:
+        raise ClusterError(
+            "it was refused as changed (409), and a read shows it unchanged; is one of several API "
+            "servers behind, or a cache in front of them?"
+        )
     text = "node %s changes too often; the next tick tries again"
     logger.info(text, patch.node, extra={"node": patch.node})
     return None

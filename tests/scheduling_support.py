@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from cluster import NODES, EnvtestCluster
+from cluster import NODES, Cluster, EnvtestCluster
 from envtest import Envtest
 from fake_prometheus import FakePrometheus
 from manifest_support import OVERLAYS, Doc, load_all
@@ -60,7 +60,7 @@ def scheduler(envtest: Envtest, config: Doc | None = None) -> Iterator[None]:
 
 @asynccontextmanager
 async def dynsched(
-    cluster: EnvtestCluster, prometheus: FakePrometheus, folder: Path, content: Doc, *more: str
+    cluster: Cluster, prometheus: FakePrometheus, folder: Path, content: Doc, *more: str
 ) -> AsyncIterator[Operator]:
     """`dynsched run`, ready."""
     file = write_rules(folder, content)
@@ -71,7 +71,7 @@ async def dynsched(
 
 
 async def set_loads(
-    cluster: EnvtestCluster, prometheus: FakePrometheus, loads: Mapping[str, float]
+    cluster: Cluster, prometheus: FakePrometheus, loads: Mapping[str, float]
 ) -> None:
     """Nodes with these loads; all of the same size, with nothing on them."""
     prometheus.set(load=loads)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -365,7 +366,8 @@ async def test_bind_is_off_unless_asked_for() -> None:
 async def test_bind_binds() -> None:
     found: list[Binding] = []
 
-    async def bind(binding: Binding) -> None:
+    async def bind(binding: Binding, wanted: Callable[[], bool]) -> None:
+        assert wanted()
         found.append(binding)
 
     assert await World(bind=bind).extender.bind(raw(BINDING)) == b'{"Error":""}'
@@ -376,7 +378,7 @@ async def test_bind_binds() -> None:
 
 @pytest.mark.parametrize("error", [ConflictError("cannot bind: it has a node"), KeyError("x")])
 async def test_a_bind_that_fails_says_so(error: Exception) -> None:
-    async def bind(_: Binding) -> None:
+    async def bind(_: Binding, wanted: Callable[[], bool]) -> None:
         raise error
 
     answer = json.loads(await World(bind=bind).extender.bind(raw(BINDING)))

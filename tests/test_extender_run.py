@@ -58,11 +58,10 @@ async def test_it_answers_by_what_it_reads_and_by_what_was_bound(
 
             binding = {"PodName": "none", "PodNamespace": "default", "PodUID": "u", "Node": "a"}
             assert (await post(operator, "/bind", binding))["Error"]
-            if cluster.form == "envtest":
-                uid = (await create(cluster, pod("placed")))["metadata"]["uid"]
-                placed = {**binding, "PodName": "placed", "PodUID": uid}
-                assert await post(operator, "/bind", placed) == {"Error": ""}
-                assert (await cluster.get(f"{PODS}/placed")).ok["spec"]["nodeName"] == "a"
+            uid = (await create(cluster, pod("placed")))["metadata"]["uid"]
+            placed = {**binding, "PodName": "placed", "PodUID": uid}
+            assert await post(operator, "/bind", placed) == {"Error": ""}
+            assert (await cluster.get(f"{PODS}/placed")).ok["spec"]["nodeName"] == "a"
 
             for number in range(3):
                 await create(cluster, pod(f"burst-{number}", "a", cpu="100m"))

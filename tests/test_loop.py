@@ -415,6 +415,25 @@ async def test_a_node_that_changes_all_the_time_is_left_to_the_next_tick():
     assert (snapshot.applied, snapshot.failures) == ((), ())
 
 
+async def test_reads_that_are_older_than_what_is_refused_are_told():
+    bench = Bench("a", "b")
+    observed = bench.cluster.stored["a"]
+
+    async def read(name):
+        return observed  # from an API server, or a cache, that is behind
+
+    bench.cluster.read = read
+    bench.cluster.nodes = lambda: {**bench.cluster.stored, "a": observed}
+    bench.cluster.stored["a"] = Node("a", "a", "2", {"team": "theirs"})
+    snapshot = await bench.tick(cpu={"a": 91.0, "b": 91.0})
+
+    assert [patch.node for patch in snapshot.applied] == ["b"]
+    assert snapshot.error.startswith(
+        "1 of 2 nodes could not be written: a: it was refused as chang"
+    )
+    assert bench.cluster.stored["a"].labels == {"team": "theirs"}
+
+
 async def test_a_node_deleted_between_plan_and_apply_is_no_failure():
     bench = Bench("a", "b")
     bench.cluster.faults["a"] = NodeGoneError("gone")
@@ -555,6 +574,21 @@ async def test_a_follower_decides_and_does_not_write():
     snapshot = await bench.tick(cpu={"a": 91.0})
     assert bench.label("a") == "presure"
     assert snapshot.leading
+
+
+async def test_who_does_not_lead_any_more_does_not_say_that_writes_are_well(caplog):
+    bench = Bench("a")
+    caplog.set_level(logging.INFO)
+    bench.cluster.faults["a"] = ClusterError("a: no answer")
+    await bench.tick(cpu={"a": 91.0})
+    bench.leadership.may_write = False
+    await bench.tick(cpu={"a": 91.0})
+    assert "no write fails any more" not in caplog.messages
+
+    bench.leadership.may_write = True
+    bench.cluster.faults.clear()
+    await bench.tick(cpu={"a": 91.0})
+    assert "no write fails any more" in caplog.messages
 
 
 async def test_a_leader_that_loses_the_lease_stops_in_the_middle_of_a_pass():

@@ -14,8 +14,7 @@ from cluster import Cluster, SimCluster
 from operator_support import until
 
 from dynsched.core.bound import LEAST_CPU, LEAST_MEMORY, Bound, BoundPods
-from dynsched.core.errors import ClusterError, ConflictError, NodeGoneError
-from dynsched.kube.binding import bind_pod
+from dynsched.core.errors import ClusterError
 from dynsched.kube.config import load_config
 from dynsched.kube.pods import PodWatch
 from dynsched.kube.stream import StreamingApi
@@ -106,25 +105,15 @@ async def test_a_pod_counts_from_its_binding_on_and_not_before(cluster: Cluster)
         assert watch.error is None
 
 
-async def test_bind_binds_and_the_watch_tells(cluster: Cluster) -> None:
-    if cluster.form == "sim":
-        pytest.skip("the simulator has no pods/binding")
+async def test_a_pod_that_is_bound_is_seen(cluster: Cluster) -> None:
     await cluster.create_node(make_node("a", 0))
-    async with watching(cluster) as (bound, _), api_of(cluster) as api:
+    async with watching(cluster) as (bound, _):
         await started(cluster, bound)
-        made = await create(cluster, pod("waiting", cpu="500m", memory="64Mi"))
-        uid = made["metadata"]["uid"]
-        other = "11111111-2222-3333-4444-555555555555"
-        with pytest.raises(ConflictError):
-            await bind_pod(api, namespace="default", pod="waiting", uid=other, node="a")
-        await bind_pod(api, namespace="default", pod="waiting", uid=uid, node="a")
-        found = (await cluster.get(f"{PODS}/waiting")).ok
-        assert found["spec"]["nodeName"] == "a"
+        await create(cluster, pod("waiting", cpu="500m", memory="64Mi"))
+        target = {"kind": "Node", "name": "a"}
+        binding = {"metadata": {"name": "waiting"}, "target": target}
+        _ = (await cluster.post(f"{PODS}/waiting/binding", binding)).ok
         await seen(bound, a=Bound(1, 0.5, 64 * MIB))
-        with pytest.raises(ConflictError):
-            await bind_pod(api, namespace="default", pod="waiting", uid=uid, node="b")
-        with pytest.raises(NodeGoneError):
-            await bind_pod(api, namespace="default", pod="no-such", uid="", node="a")
 
 
 @pytest.mark.parametrize("how", ["end", "gone", "cut"])

@@ -101,6 +101,7 @@ async def test_status_as_json(client, board):
                 {"node": "worker-4", "conflict": "label status=maintenance is somebody else's"}
             ],
         },
+        "disputes": {"count": 0, "first": []},
         "unmatched_samples": {
             "count": 1,
             "first": [

@@ -39,6 +39,7 @@ def test_the_last_snapshot_as_gauges(metrics):
         ("pressured_nodes", ""): 4,
         ("withheld_nodes", ""): 1,
         ("conflicts", ""): 1,
+        ("disputed_nodes", ""): 0,
         ("capped_pools", ""): 1,
         ("dry_run", ""): 0,
         ("last_tick_timestamp_seconds", ""): NOON + 120,

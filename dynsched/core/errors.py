@@ -11,11 +11,11 @@ class ClusterError(Exception):
 
 
 class ConflictError(ClusterError):
-    """409: the object changed since it was observed; read it again and plan again."""
+    """409: the object is not as it was observed; read it again and plan again."""
 
 
 class NodeGoneError(ClusterError):
-    """404: the node was deleted between plan and apply."""
+    """404: the object was deleted since it was observed."""
 
 
 class PastUnknownError(Exception):

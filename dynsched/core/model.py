@@ -181,6 +181,11 @@ class NodePatch:
     body: Mapping[str, Any]
     reason: str
 
+    @property
+    def version(self) -> str:
+        """The resourceVersion that it was decided on; empty where it carries none."""
+        return str((self.body.get("metadata") or {}).get("resourceVersion") or "")
+
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
@@ -271,6 +276,7 @@ class Snapshot:
     patches that were due (of a dry run: those that would not have been sent in a tick before);
     ``applied`` those that the API server took; ``failures`` one line for
     each that it did not. ``capped``: the pools (``""``: all nodes) where ``max_marked`` binds.
+    ``disputes``: by node, a sign that somebody else decides on its mark.
     ``leading``: whether this process writes; ``leader``: who does, where that is known.
     ``rules_error``: why the rules file as it is now is refused, and older rules are at work.
     ``reloaded``/``refused``: a change of the rules file was seen in this tick, and taken or not.
@@ -284,6 +290,7 @@ class Snapshot:
     rules: tuple[RuleHealth, ...]
     unmatched: tuple[Unmatched, ...] = ()
     capped: frozenset[str] = frozenset()
+    disputes: Mapping[str, str] = field(default_factory=dict)
     planned: tuple[NodePatch, ...] = ()
     applied: tuple[NodePatch, ...] = ()
     failures: tuple[str, ...] = ()

@@ -35,6 +35,11 @@ def some(names: Sequence[str]) -> str:
     return f"{', '.join(names[:MOST_NAMED])} and {len(names) - MOST_NAMED} more"
 
 
+def named_nodes(names: Sequence[str]) -> str:
+    """``node a``, ``nodes a, b, c and 97 more``."""
+    return f"node{'' if len(names) == 1 else 's'} {some(names)}"
+
+
 def named_rules(names: Sequence[str]) -> str:
     """``rule a``, ``rules a and b``."""
     return f"rule{'' if len(names) == 1 else 's'} {listed(names)}"

@@ -113,7 +113,7 @@ class KubeClient:
             query=_WRITE,
             body=dict(patch.body),
             headers=_MERGE_PATCH,
-            resend=bool((patch.body.get("metadata") or {}).get("resourceVersion")),
+            resend=bool(patch.version),
             only_if=self._may_write,
         )
         return _node(call, answer)

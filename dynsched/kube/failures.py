@@ -72,6 +72,8 @@ def from_status(call: Call, server: str, status: int, body: bytes) -> ClusterErr
             failure = SetupError(
                 f"{where} for {call.path}: is this the URL of a Kubernetes API server?"
             )
+        case HTTPStatus.CONFLICT if call.verb == "create":
+            failure = ConflictError(f"{where}{said}")
         case HTTPStatus.CONFLICT:
             failure = ConflictError(f"cannot {call}: it changed since it was observed (409)")
         case HTTPStatus.TOO_MANY_REQUESTS:

@@ -14,6 +14,7 @@ import msgspec
 from aiohttp import web
 
 from dynsched.sim import render, status, watch
+from dynsched.sim.binding import bind
 from dynsched.sim.objects import Objects, PatchType, Preconditions, Write, Written
 from dynsched.sim.render import Renderer
 from dynsched.sim.routes import Target, number
@@ -22,6 +23,7 @@ from dynsched.sim.store import Entry, GoneError
 from dynsched.sim.watch import Watches
 
 _JSON: Final = "application/json"
+_SUCCESS: Final = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
 _TOO_OLD: Final = (
     "The provided continue parameter is too old to display a consistent list result. You can"
     " start a new list without the continue parameter, or use the continue token in this response"
@@ -117,6 +119,9 @@ class Rest:
 
     def _create(self, call: Call, renderer: Renderer) -> web.Response:
         body, target = _object(call), call.target
+        if target.subresource == "binding":
+            bind(self._objects, target.name, target.namespace, body, call.how())
+            return respond(render.encode({**_SUCCESS, "code": 201}), 201)
         written = self._objects.create(target.resource, body, target.namespace, call.how())
         return _written(written, renderer, created=True)
 
@@ -155,8 +160,7 @@ class Rest:
             return respond(renderer.one(held, _now()))
         group = {"group": target.resource.group} if target.resource.group else {}
         details = {"name": target.name, **group, "kind": target.resource.plural, "uid": uid}
-        success = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
-        return respond(render.encode({**success, "details": details}))
+        return respond(render.encode({**_SUCCESS, "details": details}))
 
     def _delete_collection(self, call: Call, renderer: Renderer) -> web.Response:
         resource = call.target.resource

@@ -12,7 +12,10 @@ from dynsched.sim.resources import Resource
 _TRUE: Final = frozenset({"1", "true", "True", "t", "T", "TRUE"})
 _ON_COLLECTION: Final = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
 _ON_OBJECT: Final = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
-_ON_STATUS: Final = {"GET": "get", "PUT": "update", "PATCH": "patch"}
+_ON_SUBRESOURCE: Final = {
+    "status": {"GET": "get", "PUT": "update", "PATCH": "patch"},
+    "binding": {"POST": "create"},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +67,16 @@ def _target(group: str, version: str, rest: list[str]) -> Target:
             return Target(resource, namespace, name)
         case [name, "status"] if resource.has_status:
             return Target(resource, namespace, name, "status")
+        case [name, "binding"] if resource is resources.PODS:
+            return Target(resource, namespace, name, "binding")
     raise status.no_such_resource()
 
 
 def verb_of(method: str, target: Target, query: Mapping[str, str]) -> str:
     """The API verb; ApiError 405 when the method does not fit what the path names."""
-    offered = _ON_STATUS if target.subresource else _ON_OBJECT if target.name else _ON_COLLECTION
+    offered = _ON_OBJECT if target.name else _ON_COLLECTION
+    if target.subresource:
+        offered = _ON_SUBRESOURCE[target.subresource]
     verb = offered.get(method)
     if verb == "list" and flag(query, "watch"):
         return "watch"

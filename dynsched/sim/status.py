@@ -85,7 +85,12 @@ def already_exists(resource: Resource, name: str) -> ApiError:
 
 
 def conflict(
-    resource: Resource, name: str, why: str | None = None, *, kind: bool = False
+    resource: Resource,
+    name: str,
+    why: str | None = None,
+    *,
+    kind: bool = False,
+    subresource: str = "",
 ) -> ApiError:
     """409 for a stale resourceVersion, or a precondition that does not hold.
 
@@ -96,6 +101,7 @@ def conflict(
         " and try again"
     )
     what = resource.qualified_kind if kind else resource.qualified_plural
+    what += f"/{subresource}" if subresource else ""
     message = f'Operation cannot be fulfilled on {what} "{name}": {why}'
     details = _details(resource, name, kind=resource.kind if kind else resource.plural)
     return ApiError(409, "Conflict", message, details=details)

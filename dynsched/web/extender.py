@@ -25,8 +25,9 @@ from dynsched.web.readings import ProfileLoads, Readings
 
 logger = logging.getLogger(__name__)
 
-Bind = Callable[[wire.Binding], Awaitable[None]]
-"""Binds a pod to a node; raises ClusterError with one line when that was not possible."""
+Bind = Callable[[wire.Binding, Callable[[], bool]], Awaitable[None]]
+"""Binds a pod to a node, while somebody waits for it (the second argument tells); raises
+ClusterError with one line when that was not possible."""
 
 Body = bytes | bytearray
 
@@ -155,13 +156,15 @@ class Extender:
             }
         )
 
-    async def bind(self, body: Body) -> bytes:
-        """The answer to `/bind`. WireError where the body is not a question."""
+    async def bind(self, body: Body, wanted: Callable[[], bool] = lambda: True) -> bytes:
+        """The answer to `/bind`. WireError where the body is not a question. ``wanted``: whether
+        the caller still waits for the answer.
+        """
         binding = wire.read_binding(body)
         if self._bind is None:
             return wire.error_answer(_BIND_OFF)
         try:
-            await self._bind(binding)
+            await self._bind(binding, wanted)
         except ClusterError as error:
             return wire.error_answer(str(error))
         except Exception as error:

@@ -60,7 +60,7 @@ async def _preempt(request: web.Request, body: bytearray) -> web.StreamResponse:
 
 
 async def _bind(request: web.Request, body: bytearray) -> web.StreamResponse:
-    return _json(await request.app[_EXTENDER].bind(body))
+    return _json(await request.app[_EXTENDER].bind(body, lambda: request.transport is not None))
 
 
 def _answering(answer: _Answer) -> _Handler:

@@ -182,6 +182,11 @@ def _of_nodes(snapshot: Snapshot) -> Iterator[Metric]:
             "Nodes on which somebody else's label or taint holds the mark's place.",
             sum(view.conflict is not None for view in views),
         ),
+        (
+            "disputed_nodes",
+            "Nodes on whose mark somebody else seems to decide, too.",
+            len(snapshot.disputes),
+        ),
         ("capped_pools", "Pools in which guard.max_marked binds.", len(snapshot.capped)),
         ("last_tick_timestamp_seconds", "When the last tick was done.", snapshot.taken_at),
         ("dry_run", "1 when nothing is written.", int(snapshot.dry_run)),

@@ -29,6 +29,7 @@ _BEFORE_THE_FIRST_TICK: Final[dict[str, Any]] = dict.fromkeys(
         "nodes",
         "rules",
         "conflicts",
+        "disputes",
         "unmatched_samples",
         "capped_pools",
         "patch_failures",
@@ -127,6 +128,9 @@ def _of_a_tick(snapshot: Snapshot) -> dict[str, Any]:
             for health in snapshot.rules
         ],
         "conflicts": _listed(conflicts),
+        "disputes": _listed(
+            [{"node": name, "dispute": text} for name, text in sorted(snapshot.disputes.items())]
+        ),
         "unmatched_samples": _listed(unmatched, sum(rule.unmatched for rule in snapshot.rules)),
         "capped_pools": sorted(snapshot.capped),
         "patch_failures": _listed(snapshot.failures),

@@ -1,0 +1,100 @@
+"""When somebody else decides on the same marks, and when it only looks like it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from dynsched.core.disputes import DIFFERS, PUT_ON, TAKEN_OFF, TIMES, WITHIN, Disputes
+from dynsched.core.model import Action, Node, NodePatch
+
+NODES: Final = {name: Node(name, uid=name) for name in "abc"}
+
+
+def patches(action: Action, names: Iterable[str] = "a") -> list[NodePatch]:
+    return [NodePatch(name, action, {}, "because") for name in names]
+
+
+def test_what_is_written_again_and_again_was_undone_by_somebody() -> None:
+    disputes = Disputes()
+    for number in range(TIMES):
+        found = disputes.leading(
+            patches(Action.MARK) + patches(Action.RELEASE, "b"), NODES, 10.0 * number
+        )
+        assert bool(found) is (number == TIMES - 1)
+    assert found == {"a": TAKEN_OFF, "b": PUT_ON}
+
+
+def test_a_mark_that_is_repaired_each_time_is_in_dispute_too() -> None:
+    disputes = Disputes()
+    disputes.leading(patches(Action.MARK), NODES, 0)
+    disputes.leading(patches(Action.REPAIR), NODES, 10)
+    assert disputes.leading(patches(Action.REPAIR), NODES, 20) == {"a": TAKEN_OFF}
+
+
+def test_load_that_comes_and_goes_is_no_dispute() -> None:
+    disputes = Disputes()
+    for number in range(20):
+        action = Action.RELEASE if number % 2 else Action.MARK
+        assert disputes.leading(patches(action), NODES, 10.0 * number) == {}
+
+
+def test_a_dispute_is_over_when_nothing_was_undone_for_a_while() -> None:
+    disputes = Disputes()
+    for number in range(TIMES):
+        disputes.leading(patches(Action.MARK), NODES, number)
+    assert disputes.leading([], NODES, TIMES - 1 + WITHIN) == {"a": TAKEN_OFF}
+    assert disputes.leading([], NODES, TIMES + WITHIN) == {}
+    assert disputes.leading(patches(Action.MARK), NODES, TIMES + WITHIN) == {}
+
+
+def test_our_own_opposite_ends_it() -> None:
+    disputes = Disputes()
+    for number in range(TIMES):
+        disputes.leading(patches(Action.MARK), NODES, number)
+    assert disputes.leading(patches(Action.RELEASE), NODES, TIMES) == {}
+
+
+def test_a_node_that_was_replaced_or_is_gone_is_another_one() -> None:
+    disputes = Disputes()
+    for number in range(5):
+        replaced = {"a": Node("a", uid=f"uid-{number}")}
+        assert disputes.leading(patches(Action.MARK), replaced, number) == {}
+    for number in range(TIMES):
+        disputes.leading(patches(Action.MARK), NODES, number)
+    assert disputes.leading([], {}, TIMES) == {}
+
+
+def test_other_rules_and_other_leaders_begin_anew() -> None:
+    disputes = Disputes()
+    for number in range(10):
+        assert disputes.leading(patches(Action.REPAIR), NODES, number) == {}
+        disputes.forget()
+    for number in range(10):
+        assert disputes.leading(patches(Action.MARK), NODES, number) == {}
+        disputes.following([], "another", number)
+
+
+def test_a_leader_that_leaves_undone_what_this_replica_would_do() -> None:
+    disputes = Disputes()
+    planned = patches(Action.MARK) + patches(Action.RELEASE, "b")
+    assert disputes.following(planned, "other", 0) == {}
+    assert disputes.following(planned, "other", DIFFERS - 1) == {}
+    found = disputes.following(planned, "other", DIFFERS)
+    assert found["a"].startswith("this replica would mark it, and other, who leads, does not")
+    assert found["b"].startswith("this replica would release it")
+    assert disputes.following(patches(Action.RELEASE, "b"), "other", DIFFERS + 1).keys() == {"b"}
+    assert disputes.following([], "other", DIFFERS + 2) == {}
+
+
+def test_what_the_leader_does_a_moment_later_is_no_dispute() -> None:
+    disputes = Disputes()
+    for number in range(100):
+        action = Action.MARK if number % 2 else Action.RELEASE
+        assert disputes.following(patches(action), "other", number * DIFFERS / 2) == {}
+
+
+def test_nobody_who_leads_decides_otherwise() -> None:
+    disputes = Disputes()
+    for number in range(10):
+        assert disputes.following(patches(Action.MARK), None, number * DIFFERS) == {}
