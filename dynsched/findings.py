@@ -101,6 +101,8 @@ def _note(row: _Row) -> str:
 
 def _sentences(report: Mapping[str, Any], rows: Sequence[_Row]) -> Iterator[str]:
     """What the values do not show."""
+    for warning in report["warnings"]:
+        yield f"Warning: {warning}"
     pending = [
         f"{row.node['name']} ({row.rule['rule']})" for row in rows if row.rule["state"] == "pending"
     ]

@@ -126,12 +126,23 @@ def test_an_answer_in_part_and_a_past_that_is_missing_are_told():
     ]
 
 
+def test_several_series_for_one_node_and_a_comparison_in_the_expression_are_warned_of():
+    rule = {"name": "cpu", "expr": "cpu_busy > 80", "threshold": 80}
+    scene = Scene({"rules": [rule]}, [Node("a", addresses=(("InternalIP", "10.0.0.1"),))])
+    snapshot = scene.tick(NOON, cpu={"a": 91.0, "10.0.0.1:9100": 85.0}, dry_run=True)
+    output = "\n".join(shown(snapshot))
+    assert "Warning: rule cpu: the comparison '> 80' leaves out the nodes" in output
+    assert "Warning: rule cpu has more than one series for a node: 'a'" in output
+    assert len(json.loads(pass_report(snapshot))["warnings"]) == 2
+
+
 def test_the_json_has_all_of_it():
     snapshot = example(dry_run=True)
     report = json.loads(pass_report(snapshot))
     assert list(report) == [
         "ok",
         "errors",
+        "warnings",
         "mark",
         "taken_at",
         "patches",
@@ -139,7 +150,7 @@ def test_the_json_has_all_of_it():
         "nodes",
         "unmatched_samples",
     ]
-    assert (report["ok"], report["errors"]) == (True, [])
+    assert (report["ok"], report["errors"], report["warnings"]) == (True, [], [])
     assert [(patch["node"], patch["action"]) for patch in report["patches"]] == [
         ("worker-2", "mark"),
         ("worker-5", "mark"),

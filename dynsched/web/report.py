@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from dynsched.core.doubts import doubts
 from dynsched.core.evidence import format_time
-from dynsched.core.health import why_incomplete
+from dynsched.core.health import crowding, why_incomplete
 from dynsched.core.model import Snapshot
 from dynsched.web.nodes import encode_each
 from dynsched.web.status import rules_answer
@@ -21,6 +22,7 @@ def pass_report(snapshot: Snapshot) -> bytes:
         {
             "ok": not errors,
             "errors": errors,
+            "warnings": _warnings(snapshot),
             "mark": str(snapshot.rule_set.mark),
             "taken_at": format_time(snapshot.taken_at),
             "patches": snapshot.planned,
@@ -32,3 +34,13 @@ def pass_report(snapshot: Snapshot) -> bytes:
             ],
         }
     )
+
+
+def _warnings(snapshot: Snapshot) -> list[str]:
+    """Rules that answer, and still will hardly do what was meant; one line for each cause."""
+    found = [f"rule {doubt.rule}: {doubt.message}" for doubt in doubts(snapshot.rule_set)]
+    return found + [
+        f"rule {name} has more than one series for a node: {reason}"
+        for name, reason in crowding(snapshot).items()
+        if reason is not None
+    ]
