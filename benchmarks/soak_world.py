@@ -15,8 +15,8 @@ from soak_prometheus import INTERVAL, Clock, Prometheus
 
 from dynsched.core import keys
 from dynsched.core.guard import is_eligible
+from dynsched.core.mark_state import mark_state
 from dynsched.core.model import Node
-from dynsched.core.plan import observe
 from dynsched.core.rules import RuleSet
 from dynsched.kube.projection import project
 from dynsched.sim.apiserver import ApiServer
@@ -231,7 +231,7 @@ class World:
 def _room(rules: RuleSet, nodes: Mapping[str, Node]) -> int:
     """How many of these nodes may be marked."""
     eligible = sum(
-        is_eligible(node, rules.nodes) and observe(node, rules.mark).conflict is None
+        is_eligible(node, rules.nodes) and mark_state(node, rules.mark).conflict is None
         for node in nodes.values()
     )
     return rules.guard.max_marked.of(eligible)

@@ -12,15 +12,16 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, Protocol
 
-from dynsched.core.decide import decide, rule_health
+from dynsched.core.adoption import adopted_alerts
+from dynsched.core.decide import decide
 from dynsched.core.disputes import Disputes
 from dynsched.core.durations import format_duration
 from dynsched.core.errors import PastUnknownError
 from dynsched.core.evaluate import Alerts, shift
-from dynsched.core.health import blindness, crowding
+from dynsched.core.health import blindness, crowding, rule_health
 from dynsched.core.model import Node, QueryResult, Series, Snapshot
 from dynsched.core.rehearse import Rehearsal
-from dynsched.core.replay import begin, conclude, replay, replay_times
+from dynsched.core.replay import finish_replay, replay, replay_times
 from dynsched.core.rules import BIND_BURST, Rule, RuleSet
 from dynsched.told import EventSink, Teller
 from dynsched.writer import NodeStorage, Written, write_all
@@ -162,7 +163,7 @@ class Loop:
         if not times or not nodes:
             return
         step = now - times[-1]
-        alerts = begin(rule_set, nodes, times[0])
+        alerts = adopted_alerts(rule_set, nodes, times[0])
         self._no_past = {
             rule.name: f"source {rule.source} keeps none"
             for rule in rule_set.rules
@@ -176,7 +177,7 @@ class Loop:
             alerts = await asyncio.to_thread(
                 partial(replay, rule_set, past, nodes, alerts, times=moments, step=step, until=now)
             )
-        self._alerts = conclude(rule_set, nodes, alerts, now)
+        self._alerts = finish_replay(rule_set, nodes, alerts, now)
         if self._with_past(rule_set):
             logger.info("the last %s are replayed", format_duration(round(now - times[0])))
 

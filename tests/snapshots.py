@@ -7,8 +7,9 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from dynsched.core.decide import decide, rule_health
+from dynsched.core.decide import decide
 from dynsched.core.evaluate import Alerts
+from dynsched.core.health import rule_health
 from dynsched.core.keys import CONTROL_PLANE_LABELS
 from dynsched.core.model import Node, NodePatch, QueryResult, Sample, Snapshot
 from dynsched.core.rules import parse_rules

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dynsched.sim
-from dynsched.core.evaluate import Alerts, Observation, evaluate
+from dynsched.core.evaluate import Alerts, RuleReadings, evaluate
 from dynsched.core.model import Reading
 from dynsched.core.rules import RuleSet
 from dynsched.rules_file import load_rules
@@ -93,13 +93,13 @@ def changes(rules: RuleSet, loads: list[NodeLoad]) -> tuple[list[int], list[int]
     return pressed, relieved
 
 
-def observe(names: list[str], loads: list[NodeLoad], second: int) -> dict[str, Observation]:
+def observe(names: list[str], loads: list[NodeLoad], second: int) -> dict[str, RuleReadings]:
     values = {
         "node-cpu": [load.mean_cpu(second - 5, second) for load in loads],
         "node-mem-usage": [load.memory(second) for load in loads],
     }
     return {
-        rule: Observation(
+        rule: RuleReadings(
             {name: Reading(name, value, second) for name, value in zip(names, row, strict=True)}
         )
         for rule, row in values.items()

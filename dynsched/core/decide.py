@@ -6,25 +6,24 @@ the tests all decide by it.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from dynsched.core.evaluate import Alerts, Evaluation, Observation, adopt, evaluate
+from dynsched.core.adoption import with_adopted
+from dynsched.core.evaluate import Alerts, Evaluation, RuleReadings, evaluate
 from dynsched.core.guard import Selection, is_eligible, select, why_ineligible
+from dynsched.core.mark_state import MarkState, carried, mark_state, mark_states
 from dynsched.core.match import Matched, index_nodes, match_samples
 from dynsched.core.model import (
-    Alert,
     Node,
     NodePatch,
     NodeView,
     QueryResult,
-    RuleHealth,
     SeveralSeries,
     Unmatched,
 )
-from dynsched.core.plan import Observed, carried, observe, plan, plan_node
-from dynsched.core.rules import Rule, RuleSet
+from dynsched.core.plan import plan, plan_node
+from dynsched.core.rules import RuleSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +34,7 @@ class Decision:
 
     rule_set: RuleSet
     nodes: Mapping[str, Node]
+    states: Mapping[str, MarkState]
     evaluation: Evaluation
     selection: Selection
     patches: tuple[NodePatch, ...]
@@ -47,11 +47,17 @@ class Decision:
 
         One that has replaced the node of its name is decided on in the next tick.
         """
-        return self._due(node, observe(node, self.rule_set.mark)) if self._is_of(node) else None
+        return self._due(self._state(node)) if self._is_of(node) else None
 
-    def _due(self, node: Node, observed: Observed) -> NodePatch | None:
-        wanted = self.selection.marked if is_eligible(node, self.rule_set.nodes) else frozenset()
-        return plan_node(node, observed, wanted, self.evaluation.verdicts, self.rule_set)
+    def _state(self, node: Node) -> MarkState:
+        """Of a node that has not changed since, what was found then."""
+        found = self.states[node.name]
+        return found if found.node is node else mark_state(node, self.rule_set.mark)
+
+    def _due(self, state: MarkState) -> NodePatch | None:
+        eligible = is_eligible(state.node, self.rule_set.nodes)
+        wanted = self.selection.marked if eligible else frozenset()
+        return plan_node(state, wanted, self.evaluation.verdicts, self.rule_set)
 
     def views(self, nodes: Iterable[Node]) -> dict[str, NodeView]:
         """What `/nodes` tells, of nodes as they are now (after the writes)."""
@@ -64,16 +70,16 @@ class Decision:
 
     def _view(self, node: Node) -> NodeView:
         verdict = self.evaluation.verdicts[node.name]
-        observed = observe(node, self.rule_set.mark)
+        state = self._state(node)
         return NodeView(
             name=node.name,
             ineligible=why_ineligible(node, self.rule_set.nodes),
-            carries=carried(observed, self.rule_set.mark),
+            carries=carried(state, self.rule_set.mark),
             pressured=verdict.pressured,
             since=verdict.since,
             alerts=verdict.alerts,
-            due=self._due(node, observed),
-            conflict=observed.conflict,
+            due=self._due(state),
+            conflict=state.conflict,
             withheld=self.selection.withheld.get(node.name),
         )
 
@@ -91,12 +97,12 @@ def decide(
     that has replaced another of its name.
     """
     matched = _match_rules(rule_set, results, nodes, now)
-    observations = {name: Observation(found.readings) for name, found in matched.items()}
-    observed = {name: observe(node, rule_set.mark) for name, node in nodes.items()}
-    remembered = with_adopted(rule_set, nodes, observed, previous, now)
-    evaluation = evaluate(rule_set, observations, nodes, remembered, now)
+    readings = {name: RuleReadings(found.readings) for name, found in matched.items()}
+    states = mark_states(nodes.values(), rule_set.mark)
+    remembered = with_adopted(rule_set, nodes, states, previous, now)
+    evaluation = evaluate(rule_set, readings, nodes, remembered, now)
     conflicts = {
-        name: state.conflict for name, state in observed.items() if state.conflict is not None
+        name: state.conflict for name, state in states.items() if state.conflict is not None
     }
     selection = select(
         [
@@ -105,13 +111,14 @@ def decide(
             if name not in conflicts and is_eligible(node, rule_set.nodes)
         ],
         evaluation.verdicts,
-        {name for name, state in observed.items() if state.marked},
+        {name for name, state in states.items() if state.marked},
         rule_set.guard,
     )
-    patches = plan(nodes.values(), selection.marked, evaluation.verdicts, rule_set)
+    patches = plan(states.values(), selection.marked, evaluation.verdicts, rule_set)
     return Decision(
         rule_set=rule_set,
         nodes=nodes,
+        states=states,
         evaluation=evaluation,
         selection=selection,
         patches=tuple(patches),
@@ -120,30 +127,6 @@ def decide(
         several={
             name: found.several for name, found in matched.items() if found.several is not None
         },
-    )
-
-
-def rule_health(
-    rule: Rule,
-    result: QueryResult,
-    decision: Decision,
-    last_success: float | None,
-    past_error: str | None = None,
-) -> RuleHealth:
-    """One rule's health after a tick; ``last_success`` is when its query last answered."""
-    alerts = decision.evaluation.alerts[rule.name].values()
-    return RuleHealth(
-        rule=rule,
-        error=result.error,
-        warnings=result.warnings,
-        duration=result.duration,
-        last_success=last_success,
-        samples=len(result.samples),
-        unmatched=sum(entry.rule == rule.name for entry in decision.unmatched),
-        quality=Counter(alert.quality for alert in alerts),
-        states=Counter(alert.state for alert in alerts),
-        past_error=past_error,
-        several=decision.several.get(rule.name),
     )
 
 
@@ -158,31 +141,4 @@ def _match_rules(
         )
         for rule in rule_set.rules
         if (result := results.get(rule.name)) is not None and result.error is None
-    }
-
-
-def with_adopted(
-    rule_set: RuleSet,
-    nodes: Mapping[str, Node],
-    observed: Mapping[str, Observed],
-    previous: Alerts,
-    now: float,
-) -> Alerts:
-    """``previous``, and a firing alert for each node that carries our mark and has none in it."""
-    known = [previous[rule.name] for rule in rule_set.rules if rule.name in previous]
-    adopted: dict[str, dict[str, Alert]] = {}
-    for name, state in observed.items():
-        if not state.marked:
-            continue
-        node = nodes[name]
-        if any(name in alerts and alerts[name].uid == node.uid for alerts in known):
-            continue
-        fired = state.evidence.rules if state.evidence else ()
-        for rule, alert in adopt(rule_set, node, fired, now).items():
-            adopted.setdefault(rule, {})[name] = alert
-    if not adopted:
-        return previous
-    return {
-        rule.name: {**previous.get(rule.name, {}), **adopted.get(rule.name, {})}
-        for rule in rule_set.rules
     }

@@ -7,7 +7,7 @@ added. Unknown never moves an alert, until nothing has been known for ``stale_af
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -22,7 +22,7 @@ Alerts = Mapping[str, Mapping[str, Alert]]
 
 
 @dataclass(frozen=True, slots=True)
-class Observation:
+class RuleReadings:
     """One rule's answer in one tick. ``failed``: the query gave no answer; readings are empty."""
 
     readings: Mapping[str, Reading] = field(default_factory=dict)
@@ -39,21 +39,21 @@ class Evaluation:
 
 def evaluate(
     rule_set: RuleSet,
-    observations: Mapping[str, Observation],
+    readings: Mapping[str, RuleReadings],
     nodes: Mapping[str, Node],
     previous: Alerts,
     now: float,
 ) -> Evaluation:
     """One evaluation of every rule on every node; ``nodes`` by name.
 
-    A rule without an observation is taken as failed. Alerts of rules or nodes that are no longer
+    A rule without an answer is taken as failed. Alerts of rules or nodes that are no longer
     there are dropped; a node is the same one while its uid is. ``now`` may step backwards: an
     alert's time never does.
     """
     uids = [(name, node.uid) for name, node in nodes.items()]
     alerts: dict[str, dict[str, Alert]] = {}
     for rule in rule_set.rules:
-        observation = observations.get(rule.name, Observation(failed=True))
+        answer = readings.get(rule.name, RuleReadings(failed=True))
         before = previous.get(rule.name, {})
         stale_after = rule_set.stale_after_of(rule)
         holds_stale = rule_set.holds_stale(rule)
@@ -63,7 +63,7 @@ def evaluate(
                 alert
                 if (alert := before.get(name)) is not None and alert.uid == uid
                 else _new(rule, name, uid, now),
-                observation,
+                answer,
                 now,
                 stale_after=stale_after,
                 holds_stale=holds_stale,
@@ -75,32 +75,6 @@ def evaluate(
         for name in nodes
     }
     return Evaluation(alerts, verdicts)
-
-
-def adopt(rule_set: RuleSet, node: Node, fired: Iterable[str], now: float) -> dict[str, Alert]:
-    """Firing alerts by rule name for a node that carries our mark but is not remembered.
-
-    ``fired`` are the rules that the mark's evidence names. Where none of them exists any more (or
-    there is no evidence: the first project left none), every rule is taken to have fired: the
-    mark then stays until each rule has a good reading that clears it, or is stale.
-    """
-    known = {rule.name for rule in rule_set.rules}
-    names = known.intersection(fired) or known
-    return {
-        name: Alert(
-            rule=name,
-            node=node.name,
-            state=AlertState.FIRING,
-            since=now,
-            updated_at=now,
-            known_at=now,
-            quality=Quality.MISSING,
-            active_since=now,
-            adopted=True,
-            uid=node.uid,
-        )
-        for name in names
-    }
 
 
 def shift(alerts: Alerts, seconds: float) -> Alerts:
@@ -157,15 +131,15 @@ def _new(rule: Rule, node: str, uid: str, now: float) -> Alert:
 def _step(
     rule: Rule,
     alert: Alert,
-    observation: Observation,
+    answer: RuleReadings,
     now: float,
     *,
     stale_after: float,
     holds_stale: bool,
 ) -> Alert:
-    reading = observation.readings.get(alert.node)
+    reading = answer.readings.get(alert.node)
     # By the clock as it is: where it stepped back, new samples come with its new time.
-    quality = _quality(observation, reading, now, stale_after)
+    quality = _quality(answer, reading, now, stale_after)
     now = max(now, alert.updated_at)
     if reading is not None and quality is Quality.OK:
         return _known(rule, alert, reading, now)
@@ -187,9 +161,9 @@ def _step(
 
 
 def _quality(
-    observation: Observation, reading: Reading | None, now: float, stale_after: float
+    answer: RuleReadings, reading: Reading | None, now: float, stale_after: float
 ) -> Quality:
-    if observation.failed:
+    if answer.failed:
         return Quality.FAILED
     if reading is None:
         return Quality.MISSING

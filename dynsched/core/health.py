@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import Final
 
+from dynsched.core.decide import Decision
 from dynsched.core.durations import format_duration
-from dynsched.core.model import SeveralSeries, Snapshot, Unmatched
-from dynsched.core.rules import BIND_BURST
+from dynsched.core.model import QueryResult, RuleHealth, SeveralSeries, Snapshot, Unmatched
+from dynsched.core.rules import BIND_BURST, Rule
 from dynsched.core.wording import by_reason, named_rules, some
 
 OVERDUE_INTERVALS: Final = 3
@@ -102,3 +104,27 @@ def _why_blind(unmatched: Unmatched | None) -> str:
     if not unmatched.value:
         return f"{unmatched.reason}; aggregate by it, or set node_label"
     return f"{unmatched.value!r}: {unmatched.reason}"
+
+
+def rule_health(
+    rule: Rule,
+    result: QueryResult,
+    decision: Decision,
+    last_success: float | None,
+    past_error: str | None = None,
+) -> RuleHealth:
+    """One rule's health after a tick; ``last_success`` is when its query last answered."""
+    alerts = decision.evaluation.alerts[rule.name].values()
+    return RuleHealth(
+        rule=rule,
+        error=result.error,
+        warnings=result.warnings,
+        duration=result.duration,
+        last_success=last_success,
+        samples=len(result.samples),
+        unmatched=sum(entry.rule == rule.name for entry in decision.unmatched),
+        quality=Counter(alert.quality for alert in alerts),
+        states=Counter(alert.state for alert in alerts),
+        past_error=past_error,
+        several=decision.several.get(rule.name),
+    )

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Final
 
-from dynsched.core.decide import with_adopted
-from dynsched.core.evaluate import GRAIN, Alerts, Observation, evaluate
+from dynsched.core.adoption import adopted_alerts, with_adopted, without_aging
+from dynsched.core.evaluate import GRAIN, Alerts, RuleReadings, evaluate
+from dynsched.core.mark_state import mark_states
 from dynsched.core.match import index_nodes, match_samples
 from dynsched.core.model import Node, Sample, Series
-from dynsched.core.plan import observe
 from dynsched.core.rules import RuleSet
 
 MOST_STEPS: Final = 360
@@ -40,12 +40,6 @@ def replay_times(rule_set: RuleSet, now: float, interval: float) -> tuple[float,
     return tuple(now - number * step for number in range(count, 0, -1))
 
 
-def begin(rule_set: RuleSet, nodes: Mapping[str, Node], now: float) -> Alerts:
-    """The alerts to replay onto: firing for every node that carries our mark, else none."""
-    observed = {name: observe(node, rule_set.mark) for name, node in nodes.items()}
-    return with_adopted(rule_set, nodes, observed, {}, now)
-
-
 def replay(
     rule_set: RuleSet,
     histories: Histories,
@@ -65,34 +59,38 @@ def replay(
     alerts = previous
     for now in times:
         present = _present(nodes, now, until=until)
-        observations = {}
+        readings = {}
         for rule in rule_set.rules:
             history = histories.get(rule.name)
             if history is not None:
                 samples = _last_between(history, now - step, now)
                 fresh_since = now - rule_set.stale_after_of(rule)
                 matched = match_samples(rule, samples, index, fresh_since=fresh_since)
-                observations[rule.name] = Observation(matched.readings)
-        adopted = begin(rule_set, present, now)
-        evaluated = evaluate(rule_set, observations, present, _unaged(alerts, adopted), now).alerts
+                readings[rule.name] = RuleReadings(matched.readings)
+        adopted = adopted_alerts(rule_set, present, now)
+        evaluated = evaluate(
+            rule_set, readings, present, without_aging(alerts, adopted), now
+        ).alerts
         # Where the past cannot be had, the marks are adopted now.
         alerts = {
-            name: evaluated[name] if name in observations else adopted.get(name, {})
+            name: evaluated[name] if name in readings else adopted.get(name, {})
             for name in evaluated
         }
     return alerts
 
 
-def conclude(rule_set: RuleSet, nodes: Mapping[str, Node], alerts: Alerts, now: float) -> Alerts:
+def finish_replay(
+    rule_set: RuleSet, nodes: Mapping[str, Node], alerts: Alerts, now: float
+) -> Alerts:
     """What a whole replay came to, for the first tick to go on from.
 
     Marks on nodes that are younger than the last moment are adopted now. Alerts are dropped that
     fire on an unmarked node whose value is not over the threshold any more: ``keep_firing_for``
     and a dead band keep a mark, and there is none to keep.
     """
-    observed = {name: observe(node, rule_set.mark) for name, node in nodes.items()}
-    alerts = with_adopted(rule_set, nodes, observed, alerts, now)
-    marked = {name for name, state in observed.items() if state.marked}
+    states = mark_states(nodes.values(), rule_set.mark)
+    alerts = with_adopted(rule_set, nodes, states, alerts, now)
+    marked = {name for name, state in states.items() if state.marked}
     rules = {rule.name: rule for rule in rule_set.rules}
     return {
         name: {
@@ -111,26 +109,6 @@ def _present(nodes: Mapping[str, Node], now: float, *, until: float) -> Mapping[
     if not later:
         return nodes
     return {name: node for name, node in nodes.items() if name not in later}
-
-
-def _unaged(alerts: Alerts, adopted: Alerts) -> Alerts:
-    """``alerts``, and those of ``adopted`` that are not among them. Alerts that were adopted and
-    have had no good reading since are adopted once more: they do not grow stale in a time of which
-    nothing is known.
-    """
-    if not adopted:
-        return alerts
-    return {
-        rule: {
-            **firing,
-            **{
-                name: alert
-                for name, alert in alerts.get(rule, {}).items()
-                if not (alert.adopted and name in firing)
-            },
-        }
-        for rule, firing in adopted.items()
-    }
 
 
 def _last_between(history: Sequence[Series], since: float, until: float) -> list[Sample]:

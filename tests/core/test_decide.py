@@ -26,8 +26,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import steady
 
-from dynsched.core.decide import Decision, decide, rule_health
+from dynsched.core.decide import Decision, decide
 from dynsched.core.evaluate import Alerts
+from dynsched.core.health import rule_health
 from dynsched.core.model import (
     Action,
     AlertState,

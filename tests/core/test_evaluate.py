@@ -14,22 +14,23 @@ from typing import Any
 import pytest
 from builders import NOON, named, rule, rule_set
 
-from dynsched.core.evaluate import Alerts, Evaluation, Observation, adopt, evaluate
+from dynsched.core.adoption import adopt
+from dynsched.core.evaluate import Alerts, Evaluation, RuleReadings, evaluate
 from dynsched.core.model import Alert, AlertState, Node, Quality, Reading
 from dynsched.core.rules import RuleSet
 
 STEP = 30.0
 
 
-def observation(entry: str, now: float, node: str = "n1") -> Observation:
+def observation(entry: str, now: float, node: str = "n1") -> RuleReadings:
     if entry == "!":
-        return Observation(failed=True)
+        return RuleReadings(failed=True)
     if entry == "_":
-        return Observation({})
+        return RuleReadings({})
     text, _, age = entry.partition("@")
     value = float(text)
     quality = Quality.OK if math.isfinite(value) else Quality.INVALID
-    return Observation({node: Reading(node, value, now - float(age or 0), quality)})
+    return RuleReadings({node: Reading(node, value, now - float(age or 0), quality)})
 
 
 def letter(alert: Alert) -> str:
@@ -303,7 +304,7 @@ def fire(
 ) -> Evaluation:
     """One evaluation of good readings, by rule and node."""
     observations = {
-        name: Observation({node: Reading(node, value, now) for node, value in nodes.items()})
+        name: RuleReadings({node: Reading(node, value, now) for node, value in nodes.items()})
         for name, nodes in values.items()
     }
     nodes = sorted({node for readings in values.values() for node in readings})
@@ -510,7 +511,7 @@ def test_a_verdict_is_since_the_first_of_the_rules_that_fire() -> None:
 
 def test_one_failed_rule_does_not_stop_the_others() -> None:
     rules = rule_set(rule("cpu"), rule("memory"))
-    observations = {"cpu": Observation(failed=True), "memory": observation("90", NOON)}
+    observations = {"cpu": RuleReadings(failed=True), "memory": observation("90", NOON)}
     result = evaluate(rules, observations, named("n1"), {}, NOON)
     assert letter(result.alerts["memory"]["n1"]) == "F"
     assert result.verdicts["n1"].pressured

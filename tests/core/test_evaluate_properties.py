@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import steady
 
-from dynsched.core.evaluate import Alerts, Observation, evaluate
+from dynsched.core.evaluate import Alerts, RuleReadings, evaluate
 from dynsched.core.model import Alert, AlertState, Quality, Reading
 from dynsched.core.rules import RuleSet
 
@@ -46,14 +46,14 @@ TIMELINES = st.lists(
 )
 
 
-def observe(entry: object, now: float, node: str = "n1") -> Observation:
+def observe(entry: object, now: float, node: str = "n1") -> RuleReadings:
     if entry is None:
-        return Observation(failed=True)
+        return RuleReadings(failed=True)
     if not isinstance(entry, tuple):
-        return Observation({})
+        return RuleReadings({})
     value, age = entry
     quality = Quality.OK if math.isfinite(value) else Quality.INVALID
-    return Observation({node: Reading(node, value, now - age, quality)})
+    return RuleReadings({node: Reading(node, value, now - age, quality)})
 
 
 def alerts_of(rules: RuleSet, timeline: list[tuple[float, object]]) -> list[Alert]:
@@ -176,14 +176,14 @@ def test_no_rule_and_no_node_influences_another(
                 for name, entry in zip(names, row, strict=True)
                 for reading in observe(entry, now, name).readings.values()
             }
-            observations[raw["name"]] = Observation({} if failed else readings, failed=failed)
+            observations[raw["name"]] = RuleReadings({} if failed else readings, failed=failed)
         together = evaluate(rule_set(*raws), observations, named(*names), together, now).alerts
         for raw in raws:
             whole = observations[raw["name"]]
             for name in names:
                 key = raw["name"], name
                 mine = {name: whole.readings[name]} if name in whole.readings else {}
-                alone = {raw["name"]: Observation(mine, failed=whole.failed)}
+                alone = {raw["name"]: RuleReadings(mine, failed=whole.failed)}
                 apart[key] = evaluate(
                     rule_set(raw), alone, named(name), apart.get(key, {}), now
                 ).alerts

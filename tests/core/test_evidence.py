@@ -12,9 +12,10 @@ from properties import steady
 
 from dynsched.core.decide import decide
 from dynsched.core.evidence import Evidence, format_time, read_evidence, write_evidence
+from dynsched.core.mark_state import mark_state
 from dynsched.core.marks import LabelMark, Mark, TaintMark
 from dynsched.core.model import Verdict
-from dynsched.core.plan import observe, plan_prune
+from dynsched.core.plan import plan_prune
 from dynsched.core.rules import RuleSet
 
 LABEL = LabelMark("status", "presure")
@@ -155,7 +156,7 @@ def test_any_text_at_all(text: str) -> None:
     assert found is not None
     assert found.label is None or "=" in str(found.label)
     assert all(isinstance(name, str) for name in found.rules)
-    observed = observe(marked, Mark(LABEL, TAINT))
+    observed = mark_state(marked, Mark(LABEL, TAINT))
     assert observed.marked
     assert observed.conflict is None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import pytest
@@ -25,9 +25,10 @@ from hypothesis import strategies as st
 from properties import steady
 
 from dynsched.core.decide import decide
+from dynsched.core.mark_state import mark_state, mark_states
 from dynsched.core.marks import LabelMark, Mark, TaintMark
 from dynsched.core.model import Action, Node, NodePatch, Verdict
-from dynsched.core.plan import describe, observe, plan, plan_prune
+from dynsched.core.plan import describe, plan, plan_prune
 from dynsched.core.rules import RuleSet
 
 TAINT = "dynsched.io/pressure=true:PreferNoSchedule"
@@ -54,10 +55,19 @@ def hot(rules: RuleSet, name: str = "n1", value: float = 91) -> Mapping[str, Ver
     return decide(rules, results, {name: node(name)}, {}, NOON).evaluation.verdicts
 
 
+def planned_all(
+    nodes: Iterable[Node],
+    wanted: Collection[str],
+    verdicts: Mapping[str, Verdict],
+    rules: RuleSet,
+) -> list[NodePatch]:
+    return plan(mark_states(nodes, rules.mark).values(), wanted, verdicts, rules)
+
+
 def planned(rules: RuleSet, observed: Node, *, wanted: bool) -> NodePatch | None:
     """The patch for one node that is hot and wanted, or cool and not."""
     verdicts = hot(rules, observed.name, 91 if wanted else 50)
-    patches = plan([observed], {observed.name} if wanted else (), verdicts, rules)
+    patches = planned_all([observed], {observed.name} if wanted else (), verdicts, rules)
     assert len(patches) <= 1
     return patches[0] if patches else None
 
@@ -191,7 +201,7 @@ def test_no_difference_no_patch(rules: RuleSet) -> None:
 def test_the_evidence_is_not_rewritten_while_the_mark_stays(rules: RuleSet) -> None:
     """The value changes at every tick; the node does not."""
     marked = project(mark(rules, body()))
-    assert plan([marked], {"n1"}, hot(rules, value=99.9), rules) == []
+    assert planned_all([marked], {"n1"}, hot(rules, value=99.9), rules) == []
 
 
 @pytest.mark.parametrize("rules", MARKS.values(), ids=MARKS)
@@ -215,7 +225,7 @@ def test_only_nodes_that_differ_get_a_patch() -> None:
     verdicts: dict[str, Verdict] = {}
     for each in nodes:
         verdicts |= hot(LABEL_ONLY, each.name, 91 if each.name in wanted else 50)
-    patches = plan(nodes, wanted, verdicts, LABEL_ONLY)
+    patches = planned_all(nodes, wanted, verdicts, LABEL_ONLY)
     assert [(patch.node, patch.action) for patch in patches] == [
         ("hot", Action.MARK),
         ("cool-and-marked", Action.RELEASE),
@@ -231,7 +241,7 @@ def test_somebody_elses_label_is_never_touched(rules: RuleSet, value: str) -> No
     observed = node(labels={"status": value})
     for wanted in (True, False):
         assert planned(rules, observed, wanted=wanted) is None
-    assert observe(observed, rules.mark).conflict == f"label status={value} is somebody else's"
+    assert mark_state(observed, rules.mark).conflict == f"label status={value} is somebody else's"
 
 
 def test_a_status_label_does_not_matter_where_the_mark_is_a_taint() -> None:
@@ -249,7 +259,7 @@ def test_a_taint_of_our_key_and_effect_with_another_value_is_a_conflict(
     observed = node(taints=[*OTHER_TAINTS, taint])
     for wanted in (True, False):
         assert planned(rules, observed, wanted=wanted) is None
-    assert observe(observed, rules.mark).conflict == (
+    assert mark_state(observed, rules.mark).conflict == (
         f"taint dynsched.io/pressure={other.get('value', '')} is somebody else's"
     )
 
@@ -260,7 +270,7 @@ def test_a_taint_of_our_key_with_another_effect_is_foreign_and_survives(effect: 
     raw = body(taints=[foreign])
     marked = mark(TAINT_ONLY, raw)
     assert marked["spec"]["taints"] == [foreign, RAW_TAINT]
-    assert observe(project(marked), TAINT_ONLY.mark).conflict is None
+    assert mark_state(project(marked), TAINT_ONLY.mark).conflict is None
     assert without_version(release(TAINT_ONLY, marked)) == without_version(raw)
 
 
@@ -280,7 +290,7 @@ def test_a_label_changed_by_hand_on_a_marked_node_is_theirs_and_the_rest_of_the_
 
 def test_a_conflict_that_ends_is_over() -> None:
     marked = mark(LABEL_ONLY, body())
-    assert observe(project(marked), LABEL_ONLY.mark).conflict is None
+    assert mark_state(project(marked), LABEL_ONLY.mark).conflict is None
 
 
 # Repair
@@ -355,7 +365,7 @@ CHANGES = [
 def test_a_change_of_configuration_moves_the_mark_in_one_patch(old: RuleSet, new: RuleSet) -> None:
     raw = body(labels=OTHER_LABELS, taints=OTHER_TAINTS)
     marked = mark(old, raw)
-    assert observe(project(marked), new.mark).conflict is None
+    assert mark_state(project(marked), new.mark).conflict is None
     patch = planned(new, project(marked), wanted=True)
     assert patch is not None
     assert patch.action is Action.REPAIR
@@ -392,7 +402,7 @@ def test_a_conflict_in_the_place_of_an_older_mark_and_of_the_new_one() -> None:
     raw["metadata"]["labels"]["status"] = "maintenance"
     raw["spec"]["taints"][0]["value"] = "other"
     new = unlimited(mark={"label": "status=hot", "taint": f"{soft()['key']}=hot:PreferNoSchedule"})
-    observed = observe(project(raw), new.mark)
+    observed = mark_state(project(raw), new.mark)
     assert observed.conflict is not None
     assert not observed.marked
     for rules in (new, CONFIGURATIONS["another value"], CONFIGURATIONS["another taint value"]):
@@ -407,7 +417,7 @@ def test_an_older_mark_counts_as_marked() -> None:
     for old_name, old in CONFIGURATIONS.items():
         marked = project(mark(old, body()))
         for new in CONFIGURATIONS.values():
-            assert observe(marked, new.mark).marked, old_name
+            assert mark_state(marked, new.mark).marked, old_name
 
 
 # Evidence that is forged
@@ -419,7 +429,7 @@ def test_evidence_alone_does_not_make_a_label_ours(label: str, wanted: bool) -> 
     """Whoever may annotate a node had us remove any label that he named."""
     key, _, value = label.partition("=")
     raw = body(labels={key: value}, annotations=forged(label))
-    assert not observe(project(raw), BOTH.mark).marked  # else it would be adopted as firing
+    assert not mark_state(project(raw), BOTH.mark).marked  # else it would be adopted as firing
     patch = planned(BOTH, project(raw), wanted=wanted)
     assert patch is not None
     assert patch.reason.endswith(f"; label {label} stays: nothing shows that dynsched put it there")
@@ -558,23 +568,23 @@ def test_the_reasons_of_a_release(
     rules: RuleSet, labels: dict[str, str], value: float, reason: str
 ) -> None:
     marked = node(labels={**labels, **STATUS})
-    (patch,) = plan([marked], (), hot(rules, value=value), rules)
+    (patch,) = planned_all([marked], (), hot(rules, value=value), rules)
     assert patch.reason == reason
 
 
 def test_a_node_that_no_rule_was_evaluated_on_is_released_and_that_is_the_reason() -> None:
-    (patch,) = plan([node(labels=STATUS)], (), {}, LABEL_ONLY)
+    (patch,) = planned_all([node(labels=STATUS)], (), {}, LABEL_ONLY)
     assert patch.reason == "nothing is known of the node"
 
 
 def test_what_is_observed() -> None:
-    observed = observe(node(labels=STATUS), Mark(LabelMark("status", "presure"), None))
+    observed = mark_state(node(labels=STATUS), Mark(LabelMark("status", "presure"), None))
     assert (observed.has_label, observed.has_taint, observed.marked) == (True, False, True)
-    observed = observe(
+    observed = mark_state(
         node(taints=[RAW_TAINT]), Mark(None, TaintMark("dynsched.io/pressure", "true"))
     )
     assert (observed.has_label, observed.has_taint, observed.marked) == (False, True, True)
-    observed = observe(node(labels=OTHER_LABELS, taints=OTHER_TAINTS), BOTH.mark)
+    observed = mark_state(node(labels=OTHER_LABELS, taints=OTHER_TAINTS), BOTH.mark)
     assert (observed.marked, observed.evidence, observed.conflict) == (False, None, None)
 
 

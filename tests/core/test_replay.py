@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 from builders import NOON, named, rule, rule_set
 
+from dynsched.core.adoption import adopted_alerts
 from dynsched.core.evaluate import Alerts
 from dynsched.core.model import AlertState, Node, Series
-from dynsched.core.replay import begin, conclude, replay, replay_times
+from dynsched.core.replay import finish_replay, replay, replay_times
 from dynsched.core.rules import RuleSet
 
 STEP = 10.0
@@ -33,11 +34,11 @@ def replayed(
 ) -> Alerts:
     """The whole window, ``part`` moments at a time."""
     times = replay_times(rules, NOON, STEP)
-    alerts = begin(rules, nodes, times[0])
+    alerts = adopted_alerts(rules, nodes, times[0])
     for first in range(0, len(times), part):
         moments = times[first : first + part]
         alerts = replay(rules, history, nodes, alerts, times=moments, step=STEP, until=NOON)
-    return conclude(rules, nodes, alerts, NOON)
+    return finish_replay(rules, nodes, alerts, NOON)
 
 
 @pytest.mark.parametrize("part", [1, 3, 1000])
