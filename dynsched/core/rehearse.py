@@ -70,6 +70,7 @@ def _carried_over(imagined: _Imagined, now: Node | None) -> Node | None:
         labels=_merged(now.labels, labels),
         annotations=_merged(now.annotations, annotations),
         taints=(*theirs, *_ours(node.taints)),
+        owned=now.owned | _written(labels),
     )
 
 
@@ -82,7 +83,13 @@ def _patched(node: Node, body: Mapping[str, Any]) -> Node:
         labels=_merged(node.labels, metadata.get("labels", {})),
         annotations=_merged(node.annotations, metadata.get("annotations", {})),
         taints=tuple(taints or ()),
+        owned=node.owned | _written(metadata.get("labels", {})),
     )
+
+
+def _written(labels: Mapping[str, str | None]) -> frozenset[str]:
+    """The keys that the API server would record as set by us."""
+    return frozenset(key for key, value in labels.items() if value is not None)
 
 
 def _merged(old: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:

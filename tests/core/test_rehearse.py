@@ -139,3 +139,15 @@ def test_a_node_that_is_gone_or_replaced_is_forgotten(dry: DryRun) -> None:
     assert (patch.node, patch.action) == ("a", Action.MARK)
     dry.nodes["a"] = Node("a", uid="a third")
     assert dry.told(a=91, b=1) == ["mark a"]
+
+
+def test_a_label_that_would_have_been_written_would_be_replaced_when_the_mark_changes() -> None:
+    dry = DryRun(rule_set(mark={"label": "example.com/load=high"}), node("a"), node("b"))
+    assert dry.told(a=91, b=1) == ["mark a"]
+    dry.rules = rule_set(mark={"label": "example.com/busy=yes"})
+    (patch,) = dry.tick(a=91, b=1).patches
+    assert patch.action is Action.REPAIR
+    assert patch.body["metadata"]["labels"] == {
+        "example.com/load": None,
+        "example.com/busy": "yes",
+    }
