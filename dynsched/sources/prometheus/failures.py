@@ -228,7 +228,12 @@ def explain_redirect(status: int, location: str) -> str:
 
 
 def excerpt(body: bytes | bytearray) -> str:
-    """What a body that is not Prometheus's says to a person: an HTML page's title, or its text."""
+    """What a body that is not Prometheus's says to a person: an HTML page's title, or its text.
+
+    Empty for binary data, whose letters say nothing.
+    """
+    if b"\0" in body[:4096]:
+        return ""
     text = body[:4096].decode("utf-8", "replace").strip()
     if not text.startswith("<"):
         return one_line(text)
