@@ -348,6 +348,10 @@ BAD: dict[str, tuple[Reply | bytes, str]] = {
         http('{"status": "success", "data": {"resultType": "streams", "result": []}}'),
         "the result is a 'streams', which is not known here",
     ),
+    "plain HTTP to a server of TLS": (
+        http("Client sent an HTTP request to an HTTPS server.\n", 400, content_type="text/plain"),
+        "to an HTTPS server.; write https:// in its URL",
+    ),
     "binary data": (
         http(b"\x1f\x8b\x08\x00\x00\xc3\xa9"),
         "the answer is no JSON but binary data; ",

@@ -198,6 +198,8 @@ def explain_status(status: int, detail: str, *, authenticated: bool, proxied: bo
     except ValueError:
         name = f"HTTP {status}"
     hint = _HINTS.get(status, "")
+    if "HTTP request to an HTTPS server" in detail:  # Go's words
+        hint = "write https:// in its URL"
     if status == HTTPStatus.UNAUTHORIZED:
         hint = (
             "set a bearer token (--prom-bearer-token-file), basic authentication "
