@@ -96,7 +96,7 @@ rules = option(
     type=FILE,
     default=DEFAULT_RULES,
     show_default=True,
-    help="Rules file; the first project's format is read as well.",
+    help="Rules file; dynamicScheduler's rule.yaml is read as well.",
 )
 prometheus = options(
     option(

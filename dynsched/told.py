@@ -272,9 +272,9 @@ class Teller:
         """The rules file changed, and its new content is at work."""
         logger.info("rules reloaded: %s", ", ".join(rule.name for rule in rule_set.rules))
         tell_doubts(rule_set)
-        self._events.post_own(
-            reason=keys.REASON_RULES_RELOADED, message=f"{len(rule_set.rules)} rules are at work"
-        )
+        count = len(rule_set.rules)
+        message = f"{count} rules are at work" if count > 1 else "1 rule is at work"
+        self._events.post_own(reason=keys.REASON_RULES_RELOADED, message=message)
 
     def refused(self, error: str) -> None:
         """The rules file changed, and its new content cannot be used."""

@@ -55,6 +55,15 @@ def http(
     return head.encode() + b"\r\n" + body
 
 
+def chunked(body: bytes, size: int = 512, **headers: str) -> bytes:
+    """A whole answer in chunks, as a Go server sends one larger than 2 KiB."""
+    head = ["HTTP/1.1 200 OK", "Content-Type: application/json", "Transfer-Encoding: chunked"]
+    head += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    pieces = [body[at : at + size] for at in range(0, len(body), size)]
+    sent = b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces)
+    return "\r\n".join(head).encode() + b"\r\n\r\n" + sent + b"0\r\n\r\n"
+
+
 def vector(*series: tuple[dict[str, str], str], at: float = 1000.0, **more: object) -> str:
     """The body of a good answer; ``more`` are further top-level fields."""
     result = [{"metric": labels, "value": [at, value]} for labels, value in series]

@@ -210,6 +210,14 @@ def test_a_file_that_may_not_be_read_is_an_error_as_a_missing_one_is(call, monke
     )
 
 
+@pytest.mark.parametrize("path", ["/nodes", "/prefix/status/"])
+def test_a_page_as_the_server_is_told(call, path):
+    code, _, error = call("nodes", "--server", f"http://127.0.0.1:1{path}")
+    page = path.strip("/").removeprefix("prefix/")
+    told = f"--server names a page; leave /{page} off, as in http://localhost:9000"
+    assert (code, error) == (1, f"Error: {told}\n")
+
+
 def test_check_tells_what_a_good_file_has(call):
     code, output, _ = call("check", str(ROOT / "rules.yaml"))
 

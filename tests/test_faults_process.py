@@ -211,7 +211,7 @@ async def test_rules_are_reloaded_however_they_are_replaced(sim, prometheus, run
         async def told() -> bool:
             found = await run.events()
             refusal = found.get("RulesRefused", "")
-            return "No such file" in refusal and found.get("RulesReloaded") == "1 rules are at work"
+            return "No such file" in refusal and found.get("RulesReloaded") == "1 rule is at work"
 
         await until(told, "the Events on the Lease")
 

@@ -175,6 +175,30 @@ async def test_the_second_one_waits_and_knows_who_leads(cluster: Cluster, race: 
     assert (await spec_of(cluster))["leaseTransitions"] == 0
 
 
+async def test_one_that_waits_tells_once_for_whom(sim: SimCluster, sim_race: Race, caplog):
+    caplog.set_level(logging.INFO, "dynsched.kube.leader")
+    first = await sim_race.leader()
+    second = await sim_race.start("second")
+    await until(lambda: _knows(second, "first"), "it has looked")
+    await asyncio.sleep(LOOK)  # and looks on
+    await first.leave()
+    await second.until(leads=True)
+    said = [record.getMessage() for record in caplog.records]
+    assert said == [
+        "hold the Lease default/dynsched as first",
+        (
+            "first holds the Lease default/dynsched: nothing is written until it is free "
+            "(we are second)"
+        ),
+        "let go of the Lease default/dynsched",
+        "hold the Lease default/dynsched as second",
+    ]
+
+
+async def _knows(candidate: Candidate, leader: str) -> bool:
+    return candidate.elector.leader == leader
+
+
 async def test_after_a_crash_the_second_leads_when_the_duration_is_over(
     cluster: Cluster, race: Race
 ):
@@ -425,7 +449,10 @@ async def test_403_names_the_verb_and_the_role(cluster: Cluster, tmp_path: Path,
 
     assert error.startswith("may not get leases: ")
     assert "`kubectl auth can-i get leases -n default --as=" in error
-    assert "(its Role in namespace default)" in error
+    assert (
+        "grant with `kubectl apply -k manifests/base` (its Role, which is in namespace dynsched: "
+        "use --lease-namespace dynsched, or copy it to namespace default)"
+    ) in error
     assert error.endswith("; a single replica may run --no-leader-elect")
     told = [record for record in caplog.records if record.name == "dynsched.kube.leader"]
     assert [record.levelname for record in told] == ["WARNING"]  # once
@@ -504,8 +531,12 @@ async def test_an_api_server_that_is_away(sim: SimCluster, sim_race: Race, caplo
     await until(lambda: _leads(first, second), "one of them leads again")
     assert [first.leads, second.leads].count(True) == 1
     said = [record.getMessage() for record in caplog.records if "the Lease" in record.msg]
-    assert said[:2] == [
+    assert said[:3] == [
         "hold the Lease default/dynsched as first",
+        (
+            "first holds the Lease default/dynsched: nothing is written until it is free "
+            "(we are second)"
+        ),
         "no longer hold the Lease default/dynsched as first",
     ]
 

@@ -630,7 +630,7 @@ async def test_new_rules_take_over_the_state_of_their_names():
     await bench.tick(cpu={"a": 91.0})
     assert bench.label("a") == "presure"  # 20 s after the first, though the rules are 10 s old
     reloaded = [post for post in bench.events.posted if post[1] == "RulesReloaded"]
-    assert reloaded == [("dynsched", "RulesReloaded", "1 rules are at work", False)]
+    assert reloaded == [("dynsched", "RulesReloaded", "1 rule is at work", False)]
 
 
 async def test_a_rule_that_is_gone_is_forgotten(caplog):

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
-from misbehaving_server import GOOD, MisbehavingServer, Reply, Seen, http, sends, vector
+from misbehaving_server import GOOD, MisbehavingServer, Reply, Seen, chunked, http, sends, vector
 
 from dynsched.core.answers import AnswerLimit, answer_limit
 from dynsched.core.errors import PastUnknownError
@@ -199,6 +199,22 @@ async def test_a_compressed_answer(server: MisbehavingServer) -> None:
     assert "gzip" in server.seen[0].headers["accept-encoding"]
 
 
+async def test_a_large_answer_compressed_and_in_chunks(server: MisbehavingServer) -> None:
+    """Prometheus sends it so as soon as it is larger than 2 KiB when it is compressed."""
+    body = vector(*(({"instance": f"{n * n:x}"}, str(n)) for n in range(1000)))
+    answer = chunked(gzip.compress(body.encode()), Content_Encoding="gzip")
+    assert len(answer) > 4096
+    server.default = answer
+    server.replies["bare"] = chunked(body.encode())
+    server.replies["damaged"] = chunked(b"no gzip", Content_Encoding="gzip")
+    async with source_at(server.url) as source:
+        for expr in ("compressed", "bare"):
+            result = await source.query_expr(expr)
+            assert (result.error, len(result.samples)) == (None, 1000)
+        damaged = await source.query_expr("damaged")
+        assert "the answer's compression is damaged" in str(damaged.error)
+
+
 # --- time
 
 
@@ -332,6 +348,14 @@ BAD: dict[str, tuple[Reply | bytes, str]] = {
         http('{"status": "success", "data": {"resultType": "streams", "result": []}}'),
         "the result is a 'streams', which is not known here",
     ),
+    "plain HTTP to a server of TLS": (
+        http("Client sent an HTTP request to an HTTPS server.\n", 400, content_type="text/plain"),
+        "to an HTTPS server.; write https:// in its URL",
+    ),
+    "binary data": (
+        http(b"\x1f\x8b\x08\x00\x00\xc3\xa9"),
+        "the answer is no JSON but binary data; ",
+    ),
     "only odd series": (
         http(vector(({"i": "a"}, "")).encode()),
         """can be used: 1 series left out: the value is not a number, as in {i="a"} ''""",
@@ -377,10 +401,11 @@ async def test_an_answer_larger_than_the_limit_is_not_kept(server: MisbehavingSe
 
     bomb = gzip.compress(b" " * (200 << 20), 1)  # 200 MiB in less than one
     server.replies["bomb"] = http(bomb, Content_Encoding="gzip")
+    server.replies["bomb in chunks"] = chunked(bomb, 65536, Content_Encoding="gzip")
     server.replies["endless"] = endless
     config = PrometheusConfig(server.url, timeout=10)
     source = PrometheusSource(config, limit=lambda: AnswerLimit(12, 1000, 1 << 20))
-    for expr in ("bomb", "endless"):
+    for expr in ("bomb", "bomb in chunks", "endless"):
         result = await source.query_expr(expr)
         wanted = "the answer is larger than 1 MiB, in a cluster of 12 nodes; aggregate it by the"
         assert wanted in str(result.error)

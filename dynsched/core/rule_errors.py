@@ -85,12 +85,27 @@ def explain(error: ValidationError, known_keys: Collection[str]) -> tuple[list[R
 def _message(details: ErrorDetails, known_keys: Collection[str]) -> str:
     kind, value, context = details["type"], details["input"], details.get("ctx", {})
     if kind == "extra_forbidden":
-        return _unknown_key(str(details["loc"][-1]), known_keys)
+        return _unknown_key(details["loc"], known_keys)
     words = _WORDS.get(kind)
     return words(value, context) if words else details["msg"]
 
 
-def _unknown_key(key: str, known_keys: Collection[str]) -> str:
+_OF_PROMETHEUS: Final = {
+    "groups": "this is Prometheus's own format; write `rules`, each with `name`, `expr` without "
+    "its comparison, and `threshold`",
+    "alert": "write `name`, and the comparison of `expr` as `op` and `threshold`",
+    "record": "write `name`; nothing is recorded here",
+    "labels": "remove it: the mark of a node is set once, under `mark`",
+    "annotations": "remove it",
+}
+"""Keys of Prometheus's own rules files, which are what one copies from."""
+
+
+def _unknown_key(loc: Sequence[str | int], known_keys: Collection[str]) -> str:
+    key = str(loc[-1])
+    place = tuple(part for part in loc[:-1] if isinstance(part, str))
+    if key in _OF_PROMETHEUS and place in ((), ("rules",)):
+        return f"unknown key; {_OF_PROMETHEUS[key]}"
     close = difflib.get_close_matches(key, known_keys, n=1)
     return f"unknown key; did you mean {close[0]!r}?" if close else "unknown key; remove it"
 

@@ -271,7 +271,9 @@ def _wrong_context(paths: str, context: str | None) -> str | None:
         config: Mapping[str, Any] = KubeConfigMerger(paths).config.value  # type: ignore[no-untyped-call]
         current = config.get("current-context")
         names = [each["name"] for each in config["contexts"]]
-        listed = f"its contexts ({', '.join(names) or 'it has none'})"
+        if not names:
+            return "it has no contexts; is it a kubeconfig?"
+        listed = f"its contexts ({', '.join(names)})"
         if context is not None and context not in names:
             return f"--context {context!r} is not among {listed}"
         if not (context or current):

@@ -17,6 +17,7 @@ import msgspec
 
 from dynsched.core.errors import ClusterError, ConflictError, ForbiddenError, NodeGoneError
 
+_INSTALLED: Final = "dynsched"  # the namespace of manifests/base
 _USER: Final = re.compile(r'User "([^"]+)"')
 _PROXY: Final = "check proxy-url in the kubeconfig, HTTP_PROXY, HTTPS_PROXY and NO_PROXY"
 _LONGEST: Final = 300
@@ -139,7 +140,10 @@ def forbidden(call: Call, server: str, said: str) -> ForbiddenError:
     user = _USER.search(said)
     who = f" --as={user.group(1)}" if user else ""
     where = f" -n {call.namespace}" if call.namespace else ""
-    role = f"Role in namespace {call.namespace}" if call.namespace else "ClusterRole"
+    role = "Role" if call.namespace else "ClusterRole"
+    if call.namespace and call.namespace != _INSTALLED:  # from a terminal it is seldom that one
+        role += f", which is in namespace {_INSTALLED}: use --lease-namespace {_INSTALLED}, or "
+        role += f"copy it to namespace {call.namespace}"
     folder = "overlays/extender" if call.resource.startswith("pods") else "base"
     return ForbiddenError(
         f"may not {call.verb} {call.resource}: {server} answered 403"

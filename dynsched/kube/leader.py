@@ -68,6 +68,7 @@ class Elector:
         self._renewed_at: float | None = None
         self._error: str | None = None
         self._told_to_lead = False
+        self._told_of: str | None = None
 
     @property
     def may_write(self) -> bool:
@@ -130,6 +131,21 @@ class Elector:
             logger.info(
                 "%s the Lease %s/%s as %s",
                 "hold" if self.may_write else "no longer hold",
+                self._namespace,
+                LEASE_NAME,
+                self._identity,
+            )
+        self._tell_of_another()
+
+    def _tell_of_another(self) -> None:
+        """Who holds it in our place, once: else one that waits looks like one that is stuck."""
+        if self.leader is None or self.leader == self._told_of:
+            return
+        self._told_of = self.leader
+        if self.leader != self._identity:
+            logger.info(
+                "%s holds the Lease %s/%s: nothing is written until it is free (we are %s)",
+                self.leader,
                 self._namespace,
                 LEASE_NAME,
                 self._identity,

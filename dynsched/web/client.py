@@ -17,6 +17,7 @@ from dynsched.core.urls import parse_http_url
 from dynsched.plumbing.proxies import ProxyError, opener, proxy_for, through
 
 DEFAULT_SERVER: Final = "http://localhost:9000"
+_PAGES: Final = frozenset({"nodes", "status", "rules", "metrics", "healthz", "readyz"})
 TIMEOUT: Final = 10.0
 """Seconds without a byte after which the server counts as hung."""
 
@@ -52,6 +53,9 @@ def _split(server: str) -> SplitResult:
         parts = None
     if parts is None or parts.query or parts.fragment:
         raise ServerError(f"--server is not a URL like {DEFAULT_SERVER}")
+    page = parts.path.rstrip("/").rpartition("/")[2]
+    if page in _PAGES:
+        raise ServerError(f"--server names a page; leave /{page} off, as in {DEFAULT_SERVER}")
     return parts
 
 

@@ -198,6 +198,8 @@ def explain_status(status: int, detail: str, *, authenticated: bool, proxied: bo
     except ValueError:
         name = f"HTTP {status}"
     hint = _HINTS.get(status, "")
+    if "HTTP request to an HTTPS server" in detail:  # Go's words
+        hint = "write https:// in its URL"
     if status == HTTPStatus.UNAUTHORIZED:
         hint = (
             "set a bearer token (--prom-bearer-token-file), basic authentication "
@@ -228,7 +230,12 @@ def explain_redirect(status: int, location: str) -> str:
 
 
 def excerpt(body: bytes | bytearray) -> str:
-    """What a body that is not Prometheus's says to a person: an HTML page's title, or its text."""
+    """What a body that is not Prometheus's says to a person: an HTML page's title, or its text.
+
+    Empty for binary data, whose letters say nothing.
+    """
+    if b"\0" in body[:4096]:
+        return ""
     text = body[:4096].decode("utf-8", "replace").strip()
     if not text.startswith("<"):
         return one_line(text)

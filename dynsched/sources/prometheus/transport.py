@@ -239,7 +239,8 @@ class _Adapter(requests.adapters.BaseAdapter):
         succeeded = status // 100 == _SUCCESS
         body = bytearray()
         series = 0
-        for chunk in response.stream(_CHUNK):
+        # Said outright: urllib3's default leaves what comes in chunks compressed.
+        for chunk in response.stream(_CHUNK, decode_content=True):
             begun = max(0, len(body) - len(_SERIES) + 1)
             body += chunk
             if succeeded:
