@@ -12,8 +12,9 @@ clock (retries, back-off, the watch, the Lease) waits a fraction of its usual ti
 Bounds, on all that this process holds, the simulator included: from the first hour on resident
 memory may grow by GROWTH, the number of Python's blocks of memory by BLOCKS; of tasks (in all
 threads), open files and threads there may be no more of any kind, but for CONNECTIONS. At every
-write, foreign content, the cap on marks and the Lease are looked at; at the end nothing may
-be due, and nothing be left after a prune. Exits with 1 when a bound is broken.
+write, foreign content, the cap on marks and the Lease are looked at; after a restore of an older
+state all nodes must soon be known as they are; at the end nothing may be due, and nothing be left
+after a prune. Exits with 1 when a bound is broken.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from soak_day import Day
 from soak_prometheus import HOUR, INTERVAL
 from soak_world import World
 
-from dynsched.kube import events, kopf_operator, kopf_settings, transport, watch
+from dynsched.kube import events, kopf_operator, kopf_settings, resync, transport, watch
 
 GROWTH = 8.0
 """MB of resident memory that may be gained from the first hour on: eight bytes a node and tick.
@@ -68,7 +69,7 @@ def hurry() -> None:
         result.watching.reconnect_backoff /= FASTER
         return result
 
-    modules = (transport, watch, kopf_operator, kopf_settings)
+    modules = (transport, watch, resync, kopf_operator, kopf_settings)
     for module, name, value in (
         *((module, "jittered", lambda seconds: usual(seconds) / FASTER) for module in modules),
         (kopf_operator, "settings", settings),
@@ -76,6 +77,10 @@ def hurry() -> None:
         *(
             (watch, name, getattr(watch, name) / FASTER)
             for name in ("SETTLED", "STEADY", "_LASTED")
+        ),
+        *(
+            (resync, name, getattr(resync, name) / FASTER)
+            for name in ("LAG", "TOLD", "OLD", "LOOK_AGAIN", "GAP", "_POLL")
         ),
     ):
         setattr(module, name, value)

@@ -69,6 +69,7 @@ class Day:
             self._api_fails: 7,
             self._api_is_down: 50,
             self._watch_is_cut: 10,
+            self._older_state_is_put_back: 80,
             self._rules_change: 18,
             self._leader_changes: 24,
             self._clock_is_set: 24,
@@ -80,6 +81,7 @@ class Day:
         self._process = Process(self.world, self._kubeconfig, self._rules)
         await self._process.start()
         self._rivals_api, self._rival = await elector(str(self._kubeconfig), "rival")
+        self.world.is_led = lambda: self._rival.may_write
         total = round(self.hours * HOUR / INTERVAL) - REST
         hour = round(HOUR / INTERVAL)
         points = {min(hour, total // 4), total // 4, total // 2, total * 3 // 4, total}
@@ -123,6 +125,8 @@ class Day:
     # --- what befalls ---
 
     async def _befall(self) -> None:
+        self.world.is_known = self.world.is_known or self._process.knows_all()
+        self.world.judge_the_sight()
         due = [undo for at, undo in self._undo if at <= self._tick]
         self._undo = [(at, undo) for at, undo in self._undo if at > self._tick]
         for undo in due:
@@ -184,6 +188,17 @@ class Day:
         if self._chance.random() < 0.1:
             self.world.server.compact()
         self.world.server.drop_watches(self._chance.choice(["end", "end", "cut", "cut", "gone"]))
+
+    async def _older_state_is_put_back(self) -> None:
+        """A restore of etcd, to what there was some minutes ago."""
+        backup = self.world.back_up()
+
+        async def restore() -> None:
+            if self._outage is not None:
+                await self._outage
+            await self.world.restore(backup)
+
+        self._later(restore)
 
     async def _rules_change(self) -> None:
         async def again() -> None:

@@ -7,9 +7,8 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 from soak_prometheus import INTERVAL, Source
-from soak_world import IDENTITY, World
+from soak_world import IDENTITY, LEASE, World
 
-from dynsched.core.lease import LeaseTimes
 from dynsched.core.model import Snapshot
 from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import NodeCluster
@@ -23,8 +22,6 @@ from dynsched.rules_file import RulesFile
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
 from dynsched.web.metrics import Metrics
 from dynsched.web.state import Board
-
-LEASE = LeaseTimes(duration=1.0, renew_every=0.15, write_for=0.5, write_timeout=0.3)
 
 
 class Process:
@@ -97,10 +94,13 @@ class Process:
 
     def is_calm(self) -> bool:
         """Whether it leads, watches, and knows all nodes as they are stored."""
-        known = {name: node.resource_version for name, node in self.cluster.nodes().items()}
-        stored = {entry.name: str(entry.version) for entry in self._world.entries()}
         is_up = self._world.server.open_watches == 1 and self.cluster.error is None
-        return is_up and self._elector.may_write and known == stored
+        return is_up and self._elector.may_write and self.knows_all()
+
+    def knows_all(self) -> bool:
+        """Whether it knows all nodes as they are stored."""
+        known = {name: node.resource_version for name, node in self.cluster.nodes().items()}
+        return known == {entry.name: str(entry.version) for entry in self._world.entries()}
 
     async def tick(self) -> Snapshot:
         """Let one tick go on, until its end."""

@@ -6,15 +6,18 @@ The API server is `dynsched.sim`'s, over HTTP on loopback.
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from soak_prometheus import INTERVAL, Clock, Prometheus
 
 from dynsched.core import keys
 from dynsched.core.guard import is_eligible
+from dynsched.core.lease import LeaseTimes
 from dynsched.core.mark_state import mark_state
 from dynsched.core.model import Node
 from dynsched.core.rules import RuleSet
@@ -24,10 +27,12 @@ from dynsched.sim.nodes import make_node
 from dynsched.sim.objects import Write
 from dynsched.sim.record import RequestLog
 from dynsched.sim.resources import EVENTS, LEASES, NODES
-from dynsched.sim.store import Change, ChangeType, Entry
+from dynsched.sim.store import Backup, Change, ChangeType, Entry
 
 IDENTITY = "dynsched"
 """The one who may write."""
+
+LEASE = LeaseTimes(duration=1.0, renew_every=0.15, write_for=0.5, write_timeout=0.3)
 
 _HISTORY = 300
 """Changes that can be watched from. Soon full, so that the simulator's own memory does not grow."""
@@ -35,15 +40,28 @@ _IDLE = 0.15
 """Seconds after which the API server closes an idle connection. Calls that come more often would
 keep two connections alive by turns, where one is enough."""
 
+BLIND = 10.0
+"""Seconds of the machine's clock within which dynsched must know all nodes after a restore: of what
+takes it 20 to 40 s, it waits for a fiftieth; the rest is for lists and for faults in between."""
+
 _OUR_VALUES = frozenset({"presure", "hot"})
 _OUR_TAINT = "dynsched.io/pressure"
+
+
+@dataclass(frozen=True)
+class Past:
+    """What `World.restore` puts back."""
+
+    stored: Backup
+    numbers: Mapping[str, int]
 
 
 class World:
     """The cluster and its loads. ``happened`` counts; ``violations`` should be empty.
 
     ``rules`` and ``seen`` tell the judge by which rules, and by which nodes, dynsched decided: it
-    cannot know who left a moment ago.
+    cannot know who left a moment ago. ``is_known``: since the last restore it has known all nodes
+    as they are; before, it decides by a past that never was. ``is_led``: somebody else leads.
     """
 
     def __init__(self, nodes: int, seed: int) -> None:
@@ -58,6 +76,9 @@ class World:
         self.marked: set[str] = set()
         self.seen: Mapping[str, Node] = {}
         self.rules: Callable[[], RuleSet]
+        self.is_led: Callable[[], bool] = lambda: False
+        self.is_known = True
+        self._restored_at = -BLIND
         self._numbers: dict[str, int] = {}
         self._nodes: dict[str, Node] = {}
         self._hot_until: dict[str, float] = {}
@@ -191,13 +212,34 @@ class World:
                 self.happened["Events forgotten"] += 1
         self._old_events = frozenset(entry.key for entry in store.entries(EVENTS))
 
+    # --- another time ---
+
+    def back_up(self) -> Past:
+        """What there is now."""
+        return Past(self.server.store.back_up(), dict(self._numbers))
+
+    async def restore(self, past: Past) -> None:
+        """The API server stops, an older state of etcd is put back, and it starts again."""
+        await self.server.restore(past.stored)
+        self._numbers = dict(past.numbers)
+        nodes = (project(entry.decode()) for entry in self.entries())
+        self._nodes = {node.name: node for node in nodes if node is not None}
+        self.marked = {name for name, node in self._nodes.items() if _is_marked(node)}
+        self.is_known, self._restored_at = False, time.monotonic()
+
+    def judge_the_sight(self) -> None:
+        """A restore that is not known of in time is a violation."""
+        if not self.is_known and time.monotonic() - self._restored_at > BLIND:
+            self.violations.append(f"{BLIND:g} s after a restore the nodes are not known")
+            self.is_known = True  # told once
+
     # --- what dynsched does, judged at the moment when it is stored ---
 
     def _judge(self, change: Change) -> None:
         entry, previous = change.entry, change.previous
         node = None if change.type is ChangeType.DELETED else project(entry.decode())
         had = entry.name in self.marked
-        has = node is not None and node.labels.get("status") in _OUR_VALUES
+        has = node is not None and _is_marked(node)
         (self.marked.add if has else self.marked.discard)(entry.name)
         if node is None:
             del self._nodes[entry.name]
@@ -210,11 +252,13 @@ class World:
         self.happened["marks taken back"] += had and not has
         if _foreign(entry) != _foreign(previous):
             self.violations.append(f"{entry.name}: what others wrote was changed")
-        if has and not had:
+        if has and not had and self.is_known:
             self._judge_the_cap(entry.name)
         lease = self.server.store.get(LEASES, "default", "dynsched")
         holder = lease.decode()["spec"].get("holderIdentity") if lease else None
-        if holder != IDENTITY:
+        # After a restore the Lease is that of then; the holder of now finds out at its renewal.
+        is_restored = time.monotonic() - self._restored_at < LEASE.write_for
+        if self.is_led() or (holder != IDENTITY and not is_restored):
             self.violations.append(f"{entry.name}: written while {holder} holds the Lease")
 
     def _judge_the_cap(self, name: str) -> None:
@@ -226,6 +270,10 @@ class World:
     def left(self) -> list[str]:
         """The nodes that carry anything of ours."""
         return [each.name for each in self.entries() if _foreign(each) != _described(each)]
+
+
+def _is_marked(node: Node) -> bool:
+    return node.labels.get("status") in _OUR_VALUES
 
 
 def _room(rules: RuleSet, nodes: Mapping[str, Node]) -> int:

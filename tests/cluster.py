@@ -113,6 +113,14 @@ class Cluster(ABC):
         """Make older resourceVersions expire."""
 
     @abstractmethod
+    async def back_up(self) -> Any:
+        """What is stored now, for `restore`."""
+
+    @abstractmethod
+    async def restore(self, backup: Any) -> None:
+        """Stop the API server, put the older data back, and start it again."""
+
+    @abstractmethod
     async def without_rights(self, method: str, path: str, body: Any = None) -> Answer:
         """Ask as somebody who may do nothing."""
 
@@ -282,6 +290,12 @@ class SimCluster(Cluster):
     async def compact(self) -> None:
         self.server.compact()
 
+    async def back_up(self) -> Any:
+        return self.server.store.back_up()
+
+    async def restore(self, backup: Any) -> None:
+        await self.server.restore(backup)
+
     async def without_rights(self, method: str, path: str, body: Any = None) -> Answer:
         verbs = ("get", "list", "watch", "create", "update", "patch", "delete")
         every = {(verb, what) for verb in verbs for what in ("nodes", "events", "leases")}
@@ -350,6 +364,18 @@ class EnvtestCluster(Cluster):
 
     async def compact(self) -> None:
         await asyncio.to_thread(self.servers.compact)
+
+    async def back_up(self) -> Any:
+        loop, servers = asyncio.get_running_loop(), self.servers
+        backup = await loop.run_in_executor(servers.keeper, servers.back_up)
+        async with asyncio.timeout(20):
+            while (await self.get(NODES, limit=1)).status != 200:  # it finds etcd again
+                await asyncio.sleep(0.05)
+        return backup
+
+    async def restore(self, backup: Any) -> None:
+        loop, servers = asyncio.get_running_loop(), self.servers
+        await loop.run_in_executor(servers.keeper, servers.restore, backup)
 
     async def without_rights(self, method: str, path: str, body: Any = None) -> Answer:
         return await self.request(method, path, body, token=self.servers.stranger_token)

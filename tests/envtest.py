@@ -10,6 +10,7 @@ import ctypes
 import json
 import os
 import secrets
+import shutil
 import signal
 import socket
 import ssl
@@ -19,6 +20,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 AUDITED = ("nodes", "nodes/status", "pods", "pods/binding", "events")
@@ -43,6 +45,12 @@ class Envtest:
         self._running: list[subprocess.Popen[bytes]] = []
         self.url = ""
         self._etcd = ""
+        self._data = folder
+        self._commands: dict[str, tuple[str, ...]] = {}
+        self._backups = 0
+        self.keeper = ThreadPoolExecutor(1, "envtest")
+        """The thread for `back_up` and `restore`. A process that a thread started ends with it,
+        and those of a test's event loop end with the test."""
 
     @property
     def audit_log(self) -> Path:
@@ -71,10 +79,10 @@ class Envtest:
         client, peer = _free_port(), _free_port()
         self._etcd = f"http://127.0.0.1:{client}"
         peers = f"http://127.0.0.1:{peer}"
-        process = self._spawn(
-            "etcd",
+        self._data = self.folder / f"etcd-{client}"
+        self._run_etcd(
             "--name=default",
-            f"--data-dir={self.folder / f'etcd-{client}'}",
+            f"--data-dir={self._data}",
             f"--listen-client-urls={self._etcd}",
             f"--advertise-client-urls={self._etcd}",
             f"--listen-peer-urls={peers}",
@@ -82,14 +90,17 @@ class Envtest:
             f"--initial-cluster=default={peers}",
             "--unsafe-no-fsync",
         )
+
+    def _run_etcd(self, *flags: str) -> None:
+        self._commands["etcd"] = flags
+        process = self._spawn("etcd", *flags)
         self._await(process, lambda: _get(f"{self._etcd}/health"), seconds=20)
 
     def _start_apiserver(self) -> None:
         port = _free_port()
         self.url = f"https://127.0.0.1:{port}"
         self._write_credentials()
-        process = self._spawn(
-            "kube-apiserver",
+        self._run_apiserver(
             f"--etcd-servers={self._etcd}",
             "--bind-address=127.0.0.1",
             f"--secure-port={port}",
@@ -108,6 +119,10 @@ class Envtest:
             f"--audit-policy-file={self.folder / 'audit.yaml'}",
             f"--audit-log-path={self.audit_log}",
         )
+
+    def _run_apiserver(self, *flags: str) -> None:
+        self._commands["kube-apiserver"] = flags
+        process = self._spawn("kube-apiserver", *flags)
         self._await(process, self._ready, seconds=60)
 
     def _write_credentials(self) -> None:
@@ -163,6 +178,27 @@ class Envtest:
         status = _post(f"{self._etcd}/v3/maintenance/status", {})
         revision = status["header"]["revision"]
         _post(f"{self._etcd}/v3/kv/compaction", {"revision": revision, "physical": True})
+
+    def back_up(self) -> Path:
+        """A copy of what etcd holds now. etcd stops for it; the API server finds it again."""
+        self._backups += 1
+        backup = self.folder / f"backup-{self._backups}"
+        self._stop(self._process("etcd"))
+        shutil.copytree(self._data, backup)
+        self._run_etcd(*self._commands["etcd"])
+        return backup
+
+    def restore(self, backup: Path) -> None:
+        """Stop the API server and etcd, put the copy in etcd's place, and start both again."""
+        self._stop(self._process("kube-apiserver"))
+        self._stop(self._process("etcd"))
+        shutil.rmtree(self._data)
+        shutil.copytree(backup, self._data)
+        self._run_etcd(*self._commands["etcd"])
+        self._run_apiserver(*self._commands["kube-apiserver"])
+
+    def _process(self, program: str) -> subprocess.Popen[bytes]:
+        return next(p for p in self._running if Path(str(p.args[0])).name == program)  # type: ignore[index]
 
     def start_scheduler(self, config: dict[str, object] | None = None) -> Callable[[], None]:
         """Start a kube-scheduler; the answer stops it.

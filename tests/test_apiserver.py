@@ -763,6 +763,48 @@ async def test_a_watch_sends_a_bookmark_before_it_times_out(cluster: Cluster) ->
     assert int(version(told[-1]["object"])) >= int(version(changed))
 
 
+async def test_a_watch_from_a_version_that_is_yet_to_come_is_told_nothing_until_then(
+    cluster: Cluster,
+) -> None:
+    await cluster.create_node(node())
+    now = int(version((await cluster.get(NODES)).ok))
+    query = {"timeoutSeconds": 3, "allowWatchBookmarks": "true"}
+    async with (
+        cluster.watch(NODES, resourceVersion=now + 1000, **query) as later,
+        cluster.watch(NODES, resourceVersion=now + 3, **query) as soon,
+    ):
+        for number in range(10):
+            await cluster.patch_node("a", {"metadata": {"labels": {"x": str(number)}}})
+        told = [e for e in await soon.rest() if e["type"] != "BOOKMARK"]
+        assert await later.rest() == []
+    versions = [int(version(event["object"])) for event in told]
+    assert min(versions) == now + 4
+    assert len(versions) < 10
+
+
+async def test_an_older_state_that_is_put_back(cluster: Cluster) -> None:
+    for name in ("a", "b"):
+        await cluster.create_node(node(name))
+    before = {each["metadata"]["name"]: each for each in await cluster.list_nodes()}
+    backup = await cluster.back_up()
+    await cluster.delete_node("a")
+    await cluster.create_node(node("c"))
+    for number in range(50):
+        await cluster.patch_node("b", {"metadata": {"labels": {"x": str(number)}}})
+    newer = int(version((await cluster.get(NODES)).ok))
+
+    await cluster.restore(backup)
+    listed = (await cluster.get(NODES)).ok
+    assert {each["metadata"]["name"]: each for each in listed["items"]} == before
+    assert int(version(listed)) < newer
+    again = int(version(await cluster.patch_node("b", {"metadata": {"labels": {"x": "y"}}})))
+    assert int(version(listed)) < again < newer
+    old = version(before["a"])
+    async with cluster.watch(NODES, resourceVersion=int(old) - 1, timeoutSeconds=3) as watch:
+        (told,) = await watch.rest()
+    assert told["object"]["code"] == 410
+
+
 async def test_a_watch_from_a_forgotten_version_ends_in_a_410(cluster: Cluster) -> None:
     old = version((await cluster.post(EVENTS, event("e1"))).ok)
     for name in ("e2", "e3"):

@@ -16,7 +16,9 @@ import yaml
 from bench import COOL, HOT, OPEN, bench, rules
 from cluster import Cluster, SimCluster
 from fake_prometheus import FakePrometheus
+from operator_support import until
 
+from dynsched.kube import resync, watch
 from dynsched.kube.transport import ATTEMPTS
 from dynsched.sim.nodes import make_node
 from dynsched.writer import AT_ONCE, FAILURES_BEFORE_GIVING_UP
@@ -243,6 +245,47 @@ async def test_a_rotated_token_is_taken_up(tmp_path, prometheus, monkeypatch):
             await sim.patch_node("b", {"metadata": {"labels": {"pool": "blue"}}})
             await it.tick()  # the watch, too, is well again
             assert it.status()["error"] is None
+
+
+# --- it goes back to an older state, on both forms of cluster ---
+
+
+async def test_an_older_state_of_etcd_is_put_back(cluster, prometheus, tmp_path, monkeypatch):
+    """Nodes and marks are those of the backup, the load is that of today."""
+    for name, seconds in (("GAP", 0.5), ("OLD", 1.0), ("LOOK_AGAIN", 0.3)):
+        monkeypatch.setattr(resync, name, seconds)
+    monkeypatch.setattr(watch, "SETTLED", 1.0)
+    await make_nodes(cluster, "a", "b", "c")
+    prometheus.set(load={"a": HOT, "b": COOL, "c": COOL})
+    async with bench(cluster, prometheus, tmp_path, rules()) as it:
+        await it.tick()
+        assert await it.marked() == "a"
+        backup = await cluster.back_up()
+        prometheus.set(load={"a": COOL, "b": HOT, "d": HOT})
+        await cluster.delete_node("c")
+        await cluster.create_node(make_node("d", 3))
+        await it.tick()
+        assert await it.marked() == "b d"
+
+        await cluster.restore(backup)
+        assert await it.marked() == "a"
+        await cluster.create_node(make_node("e", 4))
+
+        async def is_told() -> bool:
+            await it.loop.tick(it.clock())
+            return "went back to an older state" in str(it.status()["error"])
+
+        await until(is_told, "/status says why it may be blind")
+        prometheus.set(load={"a": COOL, "b": HOT, "c": COOL, "d": HOT, "e": HOT})
+        await it.tick()
+        assert await it.marked() == "b e"
+        assert set(it.last.nodes) == {"a", "b", "c", "e"}
+
+        async def is_well() -> bool:
+            await it.tick()
+            return it.status()["error"] is None
+
+        await until(is_well, "/status is ok again")
 
 
 # --- many at once ---

@@ -155,10 +155,16 @@ async def test_counting_and_listing_by_pages(
     monkeypatch.setattr("dynsched.kube.client.PAGE", 2)
     assert await client.count() == 0
     assert await client.list_nodes() == {}
+    assert (await client.listing()).nodes == {}
     bodies = [await cluster.create_node(make_node(f"worker-{n}", n)) for n in range(5)]
     assert await client.count() == 5
     assert sorted(await client.list_nodes()) == [f"worker-{n}" for n in range(5)]
-    assert await client.uids() == {b["metadata"]["name"]: b["metadata"]["uid"] for b in bodies}
+    listing = await client.listing()
+    assert listing.nodes == {
+        meta["name"]: (meta["uid"], meta["resourceVersion"])
+        for meta in (body["metadata"] for body in bodies)
+    }
+    assert int(listing.version) >= int(bodies[-1]["metadata"]["resourceVersion"])
 
 
 async def test_a_listed_cluster_knows_its_own_changes(cluster: Cluster, client: KubeClient):

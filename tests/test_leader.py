@@ -15,7 +15,7 @@ from cluster import LEASES, Cluster, EnvtestCluster, SimCluster
 from operator_support import until
 
 from dynsched.core.errors import ClusterError
-from dynsched.core.lease import LeaseTimes
+from dynsched.core.lease import LONGEST, LeaseTimes
 from dynsched.core.model import Action, NodePatch
 from dynsched.kube import leader
 from dynsched.kube.client import KubeClient
@@ -90,8 +90,10 @@ class Race:
         usual = {"namespace": "default", "times": TIMES, "clock": self.clock}
         return Elector(api, identity=identity, **{**usual, **options})
 
-    async def start(self, identity: str, **options: Any) -> Candidate:
-        candidate = Candidate(await self.elector(identity, **options))
+    async def start(
+        self, identity: str, elector: Elector | None = None, **options: Any
+    ) -> Candidate:
+        candidate = Candidate(elector or await self.elector(identity, **options))
         self._stack.push_async_callback(candidate.die)
         return candidate
 
@@ -409,6 +411,72 @@ async def _is_taken_when_its_duration_is_over(race: Race) -> None:
     assert not candidate.leads
     await race.clock.skip(4)
     await candidate.until()
+
+
+LONG = {"holderIdentity": "dead", "leaseDurationSeconds": 2**31 - 1}
+
+
+async def test_a_dead_holders_lease_for_68_years_is_taken_when_it_is_deleted(
+    cluster: Cluster, race: Race
+):
+    _ = (await cluster.post(LEASES, {"metadata": {"name": "dynsched"}, "spec": LONG})).ok
+    candidate = await race.start("first")
+    await asyncio.sleep(LOOK)
+    await race.clock.skip(2 * TIMES.duration)
+    assert candidate.elector.leader == "dead"
+    _ = (await cluster.delete(LEASE)).ok
+    await candidate.until(seconds=5)
+    assert (await spec_of(cluster))["leaseDurationSeconds"] == TIMES.duration
+
+
+async def test_a_dead_holders_lease_for_68_years_is_taken_within_minutes(
+    cluster: Cluster, race: Race
+):
+    most = {**LONG, "leaseTransitions": 2**31 - 1}
+    _ = (await cluster.post(LEASES, {"metadata": {"name": "dynsched"}, "spec": most})).ok
+    candidate = await race.start("first")
+    await asyncio.sleep(LOOK)
+    await race.clock.skip(LONGEST - 4)
+    assert not candidate.leads
+    await race.clock.skip(4)
+    await candidate.until()
+    assert (await spec_of(cluster))["leaseTransitions"] == 2**31 - 1
+
+
+# --- an older state of etcd is put back ---
+
+
+async def test_one_that_led_before_the_backup_does_not_lead_at_once_by_its_name(
+    cluster: Cluster, race: Race
+):
+    first = await race.leader()
+    backup = await cluster.back_up()
+    await first.leave()
+    second = await race.leader("second")
+    again = await race.start("first", elector=first.elector)
+    await asyncio.sleep(LOOK)
+
+    await cluster.restore(backup)
+    assert (await spec_of(cluster))["holderIdentity"] == "first"
+    await second.until(leads=False)
+    await all_the_while(2 * LOOK, lambda: not (again.leads or second.leads))
+    await race.clock.skip(TIMES.duration)
+    await until(lambda: _leads(again, second), "one of them leads again")
+    assert [again.leads, second.leads].count(True) == 1
+    assert (again.elector.error, second.elector.error) == (None, None)
+
+
+async def test_one_that_leads_before_and_after_leads_again(cluster: Cluster, race: Race):
+    first = await race.leader()
+    taken = await spec_of(cluster)
+    backup = await cluster.back_up()
+    await until(lambda: _renewed(cluster, taken), "it is renewed")
+    await cluster.restore(backup)
+    await first.until(leads=False)
+    await race.clock.skip(TIMES.duration)
+    await first.until()
+    assert (await spec_of(cluster))["holderIdentity"] == "first"
+    assert first.elector.error is None
 
 
 async def test_the_lease_as_the_subject_of_events(cluster: Cluster, race: Race):

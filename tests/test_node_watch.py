@@ -6,74 +6,21 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from cluster import Cluster, SimCluster
+from watch_support import STOP_WITHIN, watching
 
 from dynsched.core.errors import ClusterError, ConflictError, ForbiddenError, NodeGoneError
 from dynsched.core.model import Action, Node, NodePatch
 from dynsched.kube import kopf_operator, watch
-from dynsched.kube.client import KubeClient
-from dynsched.kube.cluster import NodeCluster
-from dynsched.kube.config import load_config
 from dynsched.kube.failures import SetupError
-from dynsched.kube.watch import NodeWatch
 from dynsched.sim.nodes import make_node
 
 FOREIGN_FINALIZER = "kopf.zalando.org/KopfFinalizerMarker"
-STOP_WITHIN = 5.0
-
-
-class Watching:
-    """A running watch, and what the tests ask of it."""
-
-    def __init__(self, client: KubeClient, *, resync: float) -> None:
-        self.client = client
-        self.watch = NodeWatch(client, resync=resync)
-        self.cluster = NodeCluster(client, self.watch)
-        self.stop = asyncio.Event()
-        self.task = asyncio.create_task(self.watch.run(self.stop))
-
-    async def until(self, reached: Callable[[], bool], seconds: float = 20.0) -> None:
-        async with asyncio.timeout(seconds):
-            while not reached():
-                if self.task.done():
-                    self.task.result()
-                    raise AssertionError("the watch has ended")
-                await asyncio.sleep(0.02)
-
-    async def synced(self) -> None:
-        await self.until(lambda: self.cluster.synced)
-
-    def names(self) -> set[str]:
-        return set(self.cluster.nodes())
-
-    def uid(self, name: str) -> str | None:
-        node = self.cluster.nodes().get(name)
-        return node.uid if node else None
-
-    def label(self, name: str, key: str) -> str | None:
-        node = self.cluster.nodes().get(name)
-        return node.labels.get(key) if node else None
-
-
-@asynccontextmanager
-async def watching(kubeconfig: Path, *, resync: float = 60.0) -> AsyncIterator[Watching]:
-    client = KubeClient(await load_config(str(kubeconfig)))
-    running = Watching(client, resync=resync)
-    try:
-        yield running
-    finally:
-        running.stop.set()
-        await asyncio.wait({running.task}, timeout=STOP_WITHIN)
-        await client.close()
-        running.task.cancel()
-        await asyncio.gather(running.task, return_exceptions=True)
 
 
 def mark(node: Node, value: str | None) -> NodePatch:

@@ -169,6 +169,27 @@ async def test_an_outage_is_waited_out(sim: SimCluster) -> None:
         await seen(bound, a=Bound(1, 1.0, LEAST_MEMORY))
 
 
+async def test_after_a_restore_it_sees_again_what_is_bound(cluster: Cluster) -> None:
+    """The place that it knows is yet to come again: from there it would be told nothing."""
+    backup = await cluster.back_up()
+    async with watching(cluster) as (bound, watch):
+        await started(cluster, bound)
+        for number in range(100):
+            await create(cluster, pod(f"before-{number}", "a", cpu="1"))
+        await seen(bound, a=Bound(100, 100.0, 100 * LEAST_MEMORY))
+
+        await cluster.restore(backup)
+        assert (await cluster.get(PODS)).ok["items"] == []
+        for number in range(25):  # too few to reach the versions of before
+            await create(cluster, pod(f"after-{number}", "b", cpu="1"))
+            await asyncio.sleep(0.4)
+            if "b" in bound.sums(time.monotonic()):
+                break
+        else:
+            pytest.fail("what is bound is not seen any more")
+        assert watch.error is None
+
+
 # --- what is looked at of a pod, without a server ---
 
 

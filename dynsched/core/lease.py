@@ -21,9 +21,20 @@ from dynsched.core.evidence import format_time, parse_time
 CLOCK_ERROR: Final = 0.1
 """By how much a clock may run fast or slow, as a share, before two could write at a time."""
 
+LONGEST: Final = 300.0
+"""Seconds: what is believed of another's duration at the most. Longer than electors in the field
+have it (15 to 137 s); one of years, by a typing error say, must not keep everybody from writing."""
+
 _GIVEN_UP: Final = 1
 """Seconds that a Lease without a holder is for when its holder let go of it, as client-go has it;
 the API server wants more than 0."""
+
+_MOST_TRANSITIONS: Final = 2**31 - 1
+"""What the API server takes; beyond it, it would refuse every holder."""
+
+_SET_BACK: Final = 1.0
+"""Seconds: by how much a clock is corrected in passing. If it was set back by more when its owner
+lets go of the Lease, another waits for the duration, as after a crash."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,34 +95,39 @@ def read_lease(
     body: Mapping[str, Any], previous: Lease | None, now: float, *, least: float
 ) -> Lease:
     """A Lease from its JSON. ``now`` is on a clock that never stops or steps. It is taken to hold
-    for ``least`` seconds at least, whatever it says.
+    for ``least`` seconds at least, and for LONGEST at most, whatever it says.
 
-    Odd content (written by hand) is taken as held: never as free.
+    Odd content (written by hand) is taken as held: never as free. So is one that somebody else
+    let go of than the holder of ``previous``, or he himself earlier: a restore of etcd may have
+    brought that back, and he does not know it yet.
     """
     spec = _spec(body)
     metadata = body.get("metadata")
     version = metadata.get("resourceVersion") if isinstance(metadata, Mapping) else None
+    is_his = previous is None or _is_later(body, previous)
+    duration = min(float(_whole(spec.get("leaseDurationSeconds"))), LONGEST)
     seen = Lease(
         holder=str(spec.get("holderIdentity") or ""),
-        released=is_released(body),
-        duration=max(float(_whole(spec.get("leaseDurationSeconds"))), least),
+        released=is_released(body) and is_his,
+        duration=max(duration, least),
         transitions=_whole(spec.get("leaseTransitions")),
         resource_version=str(version or ""),
         body=body,
         seen_at=now,
     )
-    if previous is not None and previous.resource_version == seen.resource_version:
-        return replace(seen, seen_at=previous.seen_at)
+    if previous is not None and _is_same(seen, previous):
+        return replace(seen, seen_at=previous.seen_at, released=previous.released)
     return seen
 
 
-def deleted(previous: Lease | None, now: float) -> Lease | None:
-    """What is known of a Lease that is not there. One that was seen to be held counts as held
-    until it would have run out; None when it may be created at once.
+def deleted(previous: Lease | None, now: float, *, least: float) -> Lease | None:
+    """What is known of a Lease that is not there. One that was seen to be held counts as held for
+    ``least`` seconds since then; None when it may be created at once.
     """
     if previous is None or previous.is_free(now):
         return None
-    return replace(previous, resource_version="", body={})
+    waits = replace(previous, duration=least, resource_version="", body={})
+    return None if waits.is_free(now) else waits
 
 
 def contested(now: float, *, least: float) -> Lease:
@@ -138,7 +154,8 @@ def held_by(
         time = _micro_time(_micros(wall) + 1)
     if previous is None or previous.holder != identity:
         spec["acquireTime"] = time
-        spec["leaseTransitions"] = previous.transitions + 1 if previous else 0
+        taken = previous.transitions + 1 if previous else 0
+        spec["leaseTransitions"] = min(taken, _MOST_TRANSITIONS)
     spec["holderIdentity"] = identity
     spec["leaseDurationSeconds"] = math.ceil(times.duration)
     spec["renewTime"] = time
@@ -163,6 +180,23 @@ def is_released(body: Mapping[str, Any]) -> bool:
 def renewed_at(body: Mapping[str, Any]) -> float | None:
     """When the Lease says that it was last renewed (Unix seconds); None when it does not."""
     return parse_time(_spec(body).get("renewTime"))
+
+
+def _is_later(body: Mapping[str, Any], previous: Lease) -> bool:
+    """Whether this was written by the holder of ``previous``, since then, by his own clock."""
+    spec, known = _spec(body), _spec(previous.body)
+    if any(spec.get(key) != known.get(key) for key in ("acquireTime", "leaseTransitions")):
+        return False
+    written, before = renewed_at(body), renewed_at(previous.body)
+    return written is None or before is None or written > before - _SET_BACK
+
+
+def _is_same(seen: Lease, previous: Lease) -> bool:
+    """Whether nothing was written since. The version alone does not tell: after a restore of etcd
+    versions are given a second time.
+    """
+    same_version = seen.resource_version == previous.resource_version
+    return same_version and _spec(seen.body) == _spec(previous.body)
 
 
 def _spec(body: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -16,6 +16,7 @@ import msgspec
 from dynsched.core.errors import ClusterError, ConflictError
 from dynsched.core.keys import FIELD_MANAGER
 from dynsched.core.model import Node, NodePatch
+from dynsched.kube.comparison import Listing, Seen
 from dynsched.kube.config import KubeConfig
 from dynsched.kube.failures import Call
 from dynsched.kube.projection import project
@@ -38,6 +39,7 @@ _LIST_NODES: Final = Call("list", "nodes", "GET", _NODES)
 
 
 class _ListMeta(msgspec.Struct):
+    version: str = msgspec.field(name="resourceVersion", default="")
     after: str = msgspec.field(name="continue", default="")
     remaining: int | None = msgspec.field(name="remainingItemCount", default=None)
 
@@ -52,6 +54,7 @@ class _Bodies(msgspec.Struct):
 class _Identity(msgspec.Struct):
     name: str
     uid: str = ""
+    version: str = msgspec.field(name="resourceVersion", default="")
 
 
 class _Name(msgspec.Struct):
@@ -59,7 +62,7 @@ class _Name(msgspec.Struct):
 
 
 class _Names(msgspec.Struct):
-    """A page of names and uids; whatever else the server sends is skipped."""
+    """A page of names, uids and versions; whatever else the server sends is skipped."""
 
     metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
     items: list[_Name] | None = None
@@ -124,17 +127,26 @@ class KubeClient:
         Raises ConflictError when the list's snapshot expired between two pages (minutes).
         """
         nodes: dict[str, Node] = {}
-        async for item in self._items(_Bodies):
+        async for item in self._bodies():
             node = project(item)
             if node is not None:
                 nodes[node.name] = node
         return nodes
 
-    async def uids(self) -> dict[str, str]:
-        """The uid of every node by name; the nodes' bodies are neither sent nor kept."""
-        return {
-            item.metadata.name: item.metadata.uid async for item in self._items(_Names, _NAMES_ONLY)
-        }
+    async def listing(self) -> Listing:
+        """Every node's uid and resourceVersion; the nodes' bodies are neither sent nor kept.
+
+        As of now: no resourceVersion is asked for, so a cache that is behind does not answer.
+        Raises ConflictError as `list_nodes` does.
+        """
+        after, nodes = "", {}
+        while True:
+            page: _Names = await self._page(after, _NAMES_ONLY, _Names)
+            for item in page.items or ():
+                nodes[item.metadata.name] = Seen(item.metadata.uid, item.metadata.version)
+            after = page.metadata.after
+            if not after:
+                return Listing(page.metadata.version, nodes)
 
     async def count(self) -> int:
         """How many nodes there are, by one small call where the server counts for us."""
@@ -145,7 +157,7 @@ class KubeClient:
         if not page.metadata.after:
             return len(page.items or ())
         if page.metadata.remaining is None:
-            return len(await self.uids())
+            return len((await self.listing()).nodes)
         return len(page.items or ()) + page.metadata.remaining
 
     async def create_event(self, namespace: str, body: Mapping[str, Any]) -> None:
@@ -165,13 +177,11 @@ class KubeClient:
         )
         return answer.status != HTTPStatus.NOT_FOUND
 
-    async def _items(
-        self, shape: type[_Bodies | _Names], headers: Mapping[str, str] | None = None
-    ) -> AsyncIterator[Any]:
+    async def _bodies(self) -> AsyncIterator[Any]:
         """The items of all pages, as of the first page's moment."""
         after = ""
         while True:
-            page = await self._page(after, headers, shape)
+            page: _Bodies = await self._page(after, None, _Bodies)
             after = page.metadata.after
             for item in page.items or ():
                 yield item

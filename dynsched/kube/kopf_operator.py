@@ -50,6 +50,10 @@ Observer = Callable[[str | None, Mapping[str, Any]], None]
 """Called with an event's type (None for a listed object) and its raw Node, in kopf's thread.
 Must not block and must not raise."""
 
+Follower = Callable[[], None]
+"""Called before each request for a watch, in kopf's thread; the list before it is complete then.
+Must not block and must not raise."""
+
 
 class WatchBrokenError(ClusterError):
     """The watch ended for a cause that may pass: start it again."""
@@ -58,9 +62,12 @@ class WatchBrokenError(ClusterError):
 class NodeOperator:
     """One life of the kopf operator; `run` may be called once."""
 
-    def __init__(self, config: KubeConfig, observer: Observer) -> None:
+    def __init__(
+        self, config: KubeConfig, observer: Observer, follower: Follower = lambda: None
+    ) -> None:
         self._config = config
         self._observer = observer
+        self._follower = follower
         self._ended: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._lock = threading.Lock()
         self._stop: Callable[[], object] | None = None
@@ -194,6 +201,7 @@ class NodeOperator:
         if request.url.query.get("watch"):
             await asyncio.sleep(max(0.0, self._next_watch - time.monotonic()))
             self._next_watch = time.monotonic() + jittered(1.0)
+            self._follower()
         return await handler(request)
 
 

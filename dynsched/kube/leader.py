@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -21,6 +22,10 @@ logger = logging.getLogger(__name__)
 # A machine that sleeps must not wake up as a leader that it no longer is. Linux's monotonic clock
 # stops meanwhile; macOS's does not, and there it is the only one.
 _CLOCK: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+_RENEWALS: Final = 64
+"""Renewals of ours that are remembered, while it is not known which of them arrived."""
 
 
 def boot_time() -> float:
@@ -69,6 +74,7 @@ class Elector:
         self._error: str | None = None
         self._told_to_lead = False
         self._told_of: str | None = None
+        self._renewals: deque[str] = deque(maxlen=_RENEWALS)
 
     @property
     def may_write(self) -> bool:
@@ -183,11 +189,19 @@ class Elector:
         # The time before it is sent: others may see this renewal any time from now on.
         sent_at = self._clock()
         spec = held_by(self._identity, self._lease, self._times, self._wall())
+        self._renewals.append(spec["renewTime"])
         self._lease = await self._write(self._lease, spec)
+        self._renewals.clear()
+        self._renewals.append(spec["renewTime"])
         self._renewed_at = sent_at
 
     def _is_ours(self, lease: Lease | None) -> bool:
-        return lease is not None and lease.holder == self._identity
+        """Whether we hold it by the last that we wrote. Our name alone is not enough: after a
+        restore of etcd it may be one that we held before somebody else took it.
+        """
+        if lease is None or lease.holder != self._identity:
+            return False
+        return lease.body["spec"].get("renewTime") in self._renewals
 
     async def _let_go(self) -> None:
         self._renewed_at = None
@@ -203,6 +217,7 @@ class Elector:
     async def _give_up(self) -> None:
         if self._lease is not None and self._is_ours(self._lease):
             await self._write(self._lease, given_up(self._lease, self._wall()))
+            self._renewals.clear()
             logger.info("let go of the Lease %s/%s", self._namespace, LEASE_NAME)
         self._lease = None
 
@@ -210,8 +225,11 @@ class Elector:
         body = await self._leases.read()
         now = self._clock()
         if body is None:
-            return deleted(self._lease, now)
-        return read_lease(body, self._lease, now, least=self._times.duration)
+            return deleted(self._lease, now, least=self._times.duration)
+        found = read_lease(body, self._lease, now, least=self._times.duration)
+        if found.holder != self._identity:
+            self._renewals.clear()  # what we wrote before is over
+        return found
 
     async def _write(self, seen: Lease | None, spec: Mapping[str, Any]) -> Lease:
         body = await self._leases.write(seen, spec)

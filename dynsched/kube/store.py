@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from dynsched.core.model import Node
+from dynsched.kube.versions import is_older
 
 
 class NodeStore:
@@ -20,7 +21,7 @@ class NodeStore:
     def __init__(self) -> None:
         self._nodes: dict[str, Node] = {}
         self._view: Mapping[str, Node] | None = None
-        self._overridable: set[str] = set()
+        self._undated: set[str] = set()
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -45,9 +46,13 @@ class NodeStore:
             known = self._nodes.get(node.name)
             if known is None and only_known:
                 return False
-            if known is not None and node.name not in self._overridable and _older(node, known):
+            if (
+                known is not None
+                and node.name not in self._undated
+                and is_older(node.resource_version, known.resource_version)
+            ):
                 return False
-            self._overridable.discard(node.name)
+            self._undated.discard(node.name)
             if node != known:
                 self._nodes[node.name] = node
                 self._view = None
@@ -60,7 +65,7 @@ class NodeStore:
             if known is None or known.uid != uid:
                 return False
             del self._nodes[name]
-            self._overridable.discard(name)
+            self._undated.discard(name)
             self._view = None
             return True
 
@@ -71,13 +76,9 @@ class NodeStore:
         revision on, and every event would look late for ever.
         """
         with self._lock:
-            self._overridable = set(self._nodes)
+            self._undated = set(self._nodes)
 
-
-def _older(node: Node, than: Node) -> bool:
-    """Whether ``node`` is an earlier state than ``than``. Resource versions compare as decimal
-    integers (KEP-5504), also between two objects of one name; where they are something else,
-    nothing can be said and the newcomer is taken.
-    """
-    new, known = node.resource_version, than.resource_version
-    return new.isdecimal() and known.isdecimal() and int(new) < int(known)
+    def undated(self) -> frozenset[str]:
+        """The nodes of which no state came in since their versions were forgotten."""
+        with self._lock:
+            return frozenset(self._undated)

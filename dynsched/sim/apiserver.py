@@ -5,7 +5,8 @@
         kubeconfig = server.kubeconfig(Path("kubeconfig"))   # for kubectl, or for dynsched
 
 It speaks plain HTTP, keeps everything in memory, records what was asked (``server.requests``) and
-fails on order (``server.faults``, ``down()`` and ``up()``, ``drop_watches()``, ``compact()``).
+fails on order (``server.faults``, ``down()`` and ``up()``, ``drop_watches()``,
+``mute_watches()``, ``compact()``, ``restore()``).
 What metrics-server would measure is set in ``server.metrics``.
 Start it and touch its objects in one and the same event loop's thread.
 
@@ -36,7 +37,7 @@ from dynsched.sim.objects import Objects
 from dynsched.sim.record import RequestLog, RequestRecord
 from dynsched.sim.render import encode
 from dynsched.sim.resources import NODE_METRICS, named
-from dynsched.sim.store import HISTORY, Store
+from dynsched.sim.store import HISTORY, Backup, Store
 from dynsched.sim.watch import BOOKMARK_INTERVAL, Watches
 
 _HEALTH: Final = frozenset({"/healthz", "/readyz", "/livez"})
@@ -183,9 +184,23 @@ class ApiServer:
             return self._watches.cut()
         return self._watches.end(gone=how == "gone")
 
+    def mute_watches(self) -> int:
+        """Keep all open watches open and tell them nothing more, as when their connections are
+        dead on one side, or this server is cut off from etcd.
+        """
+        return self._watches.mute()
+
     def compact(self, resource: str | None = None) -> None:
         """Forget the history: older resourceVersions and continue tokens are answered by 410."""
         self.store.compact(named(resource) if resource else None)
+
+    async def restore(self, backup: Backup) -> None:
+        """Stop, put back what ``store.back_up`` gave earlier, and start again. Versions count on
+        from the older one: the same versions are given a second time, to other states.
+        """
+        await self.down()
+        self.store.restore(backup)
+        await self.up()
 
     # --- a request's way ---
 

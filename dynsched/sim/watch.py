@@ -89,10 +89,11 @@ class Watch:
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     last_words: bytes | None = None
     told: int = 0
+    is_mute: bool = False
 
     def notice(self, change: Change) -> None:
         """Take a change in; called by the store, at once."""
-        if change.version > self.since:
+        if change.version > self.since and not self.is_mute:
             self.pending.append(change)
             self.wake.set()
 
@@ -150,6 +151,12 @@ class Watches:
         for watch in self._open:
             if watch.transport is not None:
                 watch.transport.abort()
+        return len(self._open)
+
+    def mute(self) -> int:
+        """Tell the open ones nothing more, and keep them open; how many there were."""
+        for watch in self._open:
+            watch.is_mute = True
         return len(self._open)
 
     async def serve(
@@ -226,7 +233,9 @@ class Watches:
             if now >= deadline:
                 return
             if now >= bookmark:
-                if asked.bookmarks and not watch.pending:
+                # A watch from a version that is yet to come is told nothing until then.
+                is_reached = self._store.version >= watch.since and not watch.is_mute
+                if asked.bookmarks and is_reached and not watch.pending:
                     await response.write(watch.renderer.bookmark(self._store.version))
                 bookmark = self._next_bookmark(now, deadline)
             try:

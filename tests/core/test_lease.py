@@ -13,6 +13,7 @@ from properties import steady
 
 from dynsched.core.lease import (
     CLOCK_ERROR,
+    LONGEST,
     LeaseTimes,
     deleted,
     given_up,
@@ -79,6 +80,41 @@ def test_a_shorter_duration_is_not_believed_for_its_holder_may_not_know():
     assert not lease.is_free(115.0)
 
 
+def test_a_longer_duration_is_believed_up_to_a_bound():
+    # 68 years, by a typing error or from somebody who would stop us.
+    lease = seen(body(leaseDurationSeconds=2**31 - 1))
+    assert not lease.is_free(100.0 + LONGEST)
+    assert lease.is_free(100.1 + LONGEST)
+    assert seen(body(leaseDurationSeconds=2**31 - 1), least=400.0).duration == 400.0  # our own
+
+
+def test_the_same_version_of_another_history_is_another_state():
+    # After a restore of etcd versions are given a second time.
+    first = seen(body("7", renewTime="2023-11-14T22:13:20.000000Z"))
+    other = seen(body("7", renewTime="2023-11-14T22:13:22.000000Z"), 110.0, first)
+    assert other.seen_at == 110.0
+
+
+def test_what_was_let_go_of_before_its_present_holder_took_it_is_not_free():
+    # A restore has brought back the moment between two holders; the second may still write.
+    released = {"holderIdentity": "", "leaseDurationSeconds": 1, "leaseTransitions": 3}
+    held = seen(body("9", leaseTransitions=4))
+    again = seen(body("7", released), 110.0, held)
+    assert not again.released
+    assert not again.is_free(125.0)
+    assert again.is_free(125.1)
+    assert seen(body("10", {**released, "leaseTransitions": 4}), 110.0, held).is_free(110.0)
+
+
+def test_what_its_holder_let_go_of_before_it_took_it_again_is_not_free():
+    earlier, later = "2023-11-14T22:13:20.000000Z", "2023-11-14T22:13:50.000000Z"
+    held = seen(body("9", renewTime=later))
+    released = {"holderIdentity": "", "leaseDurationSeconds": 1, "leaseTransitions": 3}
+    again = seen(body("7", {**released, "renewTime": earlier}), 110.0, held)
+    assert not again.is_free(125.0)
+    assert seen(body("7", {**released, "renewTime": later}), 110.0, held).is_free(110.0)
+
+
 ODD = [
     None,
     "a string",
@@ -125,27 +161,41 @@ def test_what_its_holder_let_go_of_is_free_at_once():
 
 
 def test_one_that_never_was_may_be_created_at_once():
-    assert deleted(None, 100.0) is None
+    assert gone(None, 100.0) is None
+
+
+def gone(previous, now: float, least: float = TIMES.duration):
+    return deleted(previous, now, least=least)
 
 
 def test_one_deleted_under_its_holder_holds_until_it_would_have_run_out():
-    lease = deleted(seen(body()), 110.0)
+    lease = gone(seen(body()), 110.0)
     assert lease is not None
     assert (lease.holder, lease.resource_version, lease.is_free(115.0)) == ("other", "", False)
 
-    again = deleted(lease, 114.0)
+    again = gone(lease, 114.0)
     assert again == lease
-    assert deleted(lease, 115.1) is None
+    assert gone(lease, 115.1) is None
+
+
+def test_one_deleted_holds_for_no_longer_than_ours_would():
+    # Whoever deletes it says that it is not in use; a holder that lives notices at its next look.
+    lease = seen(body(leaseDurationSeconds=2**31 - 1))
+    waits = gone(lease, 110.0)
+    assert waits is not None
+    assert not waits.is_free(115.0)
+    assert waits.is_free(115.1)
+    assert gone(lease, 115.1) is None
 
 
 def test_one_deleted_after_it_was_let_go_of_may_be_created_at_once():
     spec = {"holderIdentity": "", "leaseDurationSeconds": 1}
-    assert deleted(seen(body(spec=spec)), 100.0) is None
+    assert gone(seen(body(spec=spec)), 100.0) is None
 
 
 def test_one_that_its_holder_created_again_is_seen_anew():
-    gone = deleted(seen(body()), 110.0)
-    assert seen(body("9"), 111.0, gone).seen_at == 111.0
+    lease = gone(seen(body()), 110.0)
+    assert seen(body("9"), 111.0, lease).seen_at == 111.0
 
 
 # --- what is written ---
@@ -187,6 +237,12 @@ def test_a_take_over_counts_a_transition():
     taken = held_by("me", seen(body()), TIMES, WALL)
     assert (taken["leaseTransitions"], taken["holderIdentity"]) == (4, "me")
     assert taken["acquireTime"] == taken["renewTime"] == "2023-11-14T22:13:20.000000Z"
+
+
+def test_transitions_are_counted_no_further_than_the_api_server_takes_them():
+    most = 2**31 - 1
+    taken = held_by("me", seen(body(leaseTransitions=most)), TIMES, WALL)
+    assert taken["leaseTransitions"] == most
 
 
 def test_so_does_taking_what_was_let_go_of_even_by_the_same_one():
