@@ -21,6 +21,13 @@ from dynsched.core.evidence import format_time, parse_time
 CLOCK_ERROR: Final = 0.1
 """By how much a clock may run fast or slow, as a share, before two could write at a time."""
 
+LONGEST: Final = 600.0
+"""Seconds for which, at most, a Lease that nobody renews is waited for. Its holder renews every few
+seconds, so that more can only have been written by hand, and would keep all out for decades."""
+
+_MOST_TRANSITIONS: Final = 2**31 - 1
+"""The API server refuses more."""
+
 _GIVEN_UP: Final = 1
 """Seconds that a Lease without a holder is for when its holder let go of it, as client-go has it;
 the API server wants more than 0."""
@@ -84,7 +91,7 @@ def read_lease(
     body: Mapping[str, Any], previous: Lease | None, now: float, *, least: float
 ) -> Lease:
     """A Lease from its JSON. ``now`` is on a clock that never stops or steps. It is taken to hold
-    for ``least`` seconds at least, whatever it says.
+    for ``least`` seconds at least, and for LONGEST or ``least`` at most, whatever it says.
 
     Odd content (written by hand) is taken as held: never as free.
     """
@@ -94,7 +101,7 @@ def read_lease(
     seen = Lease(
         holder=str(spec.get("holderIdentity") or ""),
         released=is_released(body),
-        duration=max(float(_whole(spec.get("leaseDurationSeconds"))), least),
+        duration=max(min(float(_whole(spec.get("leaseDurationSeconds"))), LONGEST), least),
         transitions=_whole(spec.get("leaseTransitions")),
         resource_version=str(version or ""),
         body=body,
@@ -138,7 +145,8 @@ def held_by(
         time = _micro_time(_micros(wall) + 1)
     if previous is None or previous.holder != identity:
         spec["acquireTime"] = time
-        spec["leaseTransitions"] = previous.transitions + 1 if previous else 0
+        changes = previous.transitions + 1 if previous else 0
+        spec["leaseTransitions"] = min(changes, _MOST_TRANSITIONS)
     spec["holderIdentity"] = identity
     spec["leaseDurationSeconds"] = math.ceil(times.duration)
     spec["renewTime"] = time
