@@ -37,6 +37,7 @@ from dynsched.kube.metrics import list_node_metrics
 from dynsched.kube.stream import StreamingApi
 from dynsched.kube.transport import IDENTITY, KubeApi
 from dynsched.kube.watch import NodeWatch
+from dynsched.logs import LoopErrors
 from dynsched.loop import Loop
 from dynsched.rules_file import FixedRules, RulesFile, RulesFileError, load_rules
 from dynsched.settings import Settings
@@ -106,6 +107,7 @@ def prune(order: Prune) -> Written:
 
 async def _serve(settings: Settings) -> None:
     stop = asyncio.Event()
+    asyncio.get_running_loop().set_exception_handler(LoopErrors())
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     rules_file = await asyncio.to_thread(RulesFile, settings.rules)

@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import errno
 import logging
+import math
 import os
 import select
 import sys
 import threading
+import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from typing import Final, TextIO
+from pathlib import Path
+from typing import Any, Final, TextIO
 
 from pythonjsonlogger.json import JsonFormatter
 
 MOST_WAITING: Final = 1024 * 1024
 """Characters of lines that wait to be written: some thousands of lines."""
+USED_UP_SECONDS: Final = 60.0
+"""Between two lines that say that descriptors or memory are used up."""
+_USED_UP: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 FLUSH_SECONDS: Final = 1.0
 """How long the end of the process waits until all lines are written."""
 
 
 def configure_logging(log_format: str, level: str) -> None:
     """Send every log record to standard error. ``log_format`` is ``text`` or ``json``."""
+    if sys.stderr is None:  # the process was started without one
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 (for as long as the process)
     handler = logging.StreamHandler(sys.stderr)
     if log_format == "json":
         handler.setFormatter(
@@ -75,6 +85,30 @@ def logging_aside() -> Iterator[None]:
         handler.written()
     finally:
         root.handlers = before
+
+
+class LoopErrors:
+    """An event loop's exception handler. asyncio tells of each connection that it cannot accept,
+    with a traceback, a hundred times for each try: where descriptors or memory are used up, that
+    is one line a minute here. All else is told as ever.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._told_at = -math.inf
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """As ``loop.set_exception_handler`` wants it."""
+        error = context.get("exception")
+        if not isinstance(error, OSError) or error.errno not in _USED_UP:
+            loop.default_exception_handler(context)
+        elif self._clock() - self._told_at >= USED_UP_SECONDS:
+            self._told_at = self._clock()
+            logging.getLogger(__name__).error(
+                "no further connection is accepted for now: %s; close idle connections to it, "
+                "or raise the limit (ulimit -n)",
+                error.strerror,
+            )
 
 
 class _Json(JsonFormatter):

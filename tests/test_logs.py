@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -227,3 +228,12 @@ def test_a_pipe_that_does_not_block_is_waited_for(pipe: Pipe) -> None:
     pipe.stream.close()
     reader.join(30)
     assert len(pipe.lines) == 1
+
+
+def test_started_without_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", None)
+    configure_logging("text", "info")
+    began = time.monotonic()
+    with logging_aside():
+        logger.info("to nobody")
+    assert time.monotonic() - began < logs.FLUSH_SECONDS

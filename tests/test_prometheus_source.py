@@ -518,6 +518,49 @@ def test_rules_that_forget_to_aggregate_leave_the_process_far_below_its_limit(
     assert float(done.stdout) < 40
 
 
+PEAK_OF_ONE_ANSWER = """
+import asyncio, re, sys
+from dynsched.core.answers import answer_limit
+from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
+def peak():
+    return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024
+async def main(url):
+    config = PrometheusConfig(url, timeout=30)
+    source = PrometheusSource(config, limit=lambda: answer_limit(5, 1))
+    await source.query_expr("good")
+    before = peak()
+    print((await source.query_expr("bad")).error)
+    print(peak() - before)
+    await source.close()
+asyncio.run(main(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("field", "item", "count", "reason"),
+    [
+        ("result", "{}", 2_500_000, "is made of more than"),
+        ("result", "1", 1_000_000, "are not in Prometheus's form"),
+        ("warnings", "[]", 1_000_000, "None"),
+        ("error", "{}", 1_000_000, "None"),
+    ],
+)
+def test_an_answer_of_a_million_small_parts_costs_no_more_memory_than_one_of_series(
+    server: MisbehavingServer, field: str, item: str, count: int, reason: str
+) -> None:
+    items = "[" + ",".join([item] * count) + "]"
+    result = items if field == "result" else "[]"
+    said = "" if field == "result" else f'"{field}":{items},'
+    body = '{"status":"success",%s"data":{"resultType":"vector","result":%s}}'
+    server.replies["bad"] = http(body % (said, result))
+    program = [sys.executable, "-c", PEAK_OF_ONE_ANSWER, server.url]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    error, peak = done.stdout.splitlines()
+    assert reason in error
+    assert float(peak) < 100
+
+
 async def test_the_endless_body_of_a_redirect_is_not_read(server: MisbehavingServer) -> None:
     def endless(_: Seen, connection: socket.socket) -> None:
         connection.sendall(http("", 302, length=1 << 40, Location="/login"))

@@ -19,6 +19,10 @@ NODE_BYTES: Final = 2048
 """What a rule may have for each node, however many nodes and rules there are: a node that has just
 been replaced has two series for a while; one that its labels are copied to has 2 kB of them."""
 
+PART_BYTES: Final = 8
+"""Bytes of JSON for each part (a label, a value, a time). An answer of `{}` alone has a part
+in three, and would take a hundred times its size."""
+
 
 @dataclass(frozen=True, slots=True)
 class AnswerLimit:
@@ -27,6 +31,13 @@ class AnswerLimit:
     nodes: int
     series: int
     size: int
+
+    @property
+    def parts(self) -> int:
+        """The most values that the JSON may be made of, by its commas. Each becomes an object of
+        some 60 to 150 bytes; a label with its value has hardly fewer than PART_BYTES.
+        """
+        return self.size // PART_BYTES
 
 
 def answer_limit(nodes: int, rules: int) -> AnswerLimit:

@@ -8,7 +8,7 @@ from typing import Final
 
 from dynsched.core.decide import Decision
 from dynsched.core.durations import format_duration
-from dynsched.core.model import QueryResult, RuleHealth, SeveralSeries, Snapshot, Unmatched
+from dynsched.core.model import Quality, QueryResult, RuleHealth, SeveralSeries, Snapshot, Unmatched
 from dynsched.core.rules import BIND_BURST, Rule
 from dynsched.core.wording import by_reason, named_rules, some
 
@@ -32,7 +32,29 @@ def why_unhealthy(snapshot: Snapshot | None, age: float, interval: float) -> str
         return "no tick has finished yet"
     if age > max(OVERDUE_AT_LEAST, OVERDUE_INTERVALS * interval):
         return f"the last tick finished {format_duration(round(age))} ago"
-    return snapshot.error
+    return snapshot.error or _why_blind_to_all(snapshot)
+
+
+def _why_blind_to_all(snapshot: Snapshot) -> str | None:
+    """Queries that answer and say nothing usable of any node (no series, only old or invalid
+    samples, names that match none) leave us as blind as queries that fail.
+    """
+    asked = [health for health in snapshot.rules if health.rule.name != BIND_BURST]
+    if not asked or not snapshot.nodes or any(health.quality.get(Quality.OK) for health in asked):
+        return None
+    blind = blindness(snapshot)
+    reasons = {
+        health.rule.name: health.error or blind.get(health.rule.name) or _why_unusable(health)
+        for health in asked
+    }
+    first = next(iter(by_reason(reasons)))
+    return f"no rule says anything usable of any node: {first}"
+
+
+def _why_unusable(health: RuleHealth) -> str:
+    counts = ((health.quality.get(quality, 0), quality) for quality in Quality)
+    found = ", ".join(f"{count} {quality}" for count, quality in counts if count)
+    return f"of its readings are {found}"
 
 
 def why_incomplete(snapshot: Snapshot) -> tuple[str, ...]:

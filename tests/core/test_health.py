@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from builders import NOON, rule_set
 
 from dynsched.core.health import kind_of, why_unhealthy
-from dynsched.core.model import Snapshot
+from dynsched.core.model import NodeView, Quality, RuleHealth, Snapshot
 
 
 def snapshot(error: str | None = None) -> Snapshot:
@@ -37,6 +39,34 @@ def test_a_tick_that_is_overdue(age: float, interval: float, reason: str | None)
 def test_the_ticks_own_error() -> None:
     failed = snapshot("no rule could be queried: connection refused")
     assert why_unhealthy(failed, 1, 10) == "no rule could be queried: connection refused"
+
+
+def seen(quality: Quality, samples: int = 3) -> Snapshot:
+    rules = rule_set()
+    health = RuleHealth(
+        *(rules.rules[0], None, (), 0.1, NOON, samples, 0), quality={quality: 3}, states={}
+    )
+    return replace(
+        snapshot(),
+        rules=(health,),
+        nodes={"n1": NodeView("n1", None, (), pressured=False, since=None, alerts=())},
+    )
+
+
+@pytest.mark.parametrize("quality", [Quality.MISSING, Quality.STALE, Quality.INVALID])
+def test_rules_that_answer_and_say_nothing_usable_of_any_node_are_not_well(quality) -> None:
+    reason = why_unhealthy(seen(quality), 1, 10)
+    assert reason is not None
+    assert f"no rule says anything usable of any node: of its readings are 3 {quality}" in reason
+
+
+def test_a_query_without_a_result_is_not_well_where_no_other_rule_sees() -> None:
+    reason = str(why_unhealthy(seen(Quality.MISSING, samples=0), 1, 10))
+    assert "its query has no result" in reason
+
+
+def test_one_reading_of_one_node_is_well() -> None:
+    assert why_unhealthy(seen(Quality.OK), 1, 10) is None
 
 
 def test_overdue_says_more_than_an_old_error() -> None:

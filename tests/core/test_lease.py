@@ -74,6 +74,17 @@ def test_the_holders_own_duration_counts_where_it_is_longer():
     assert lease.is_free(160.1)
 
 
+def test_a_duration_of_decades_does_not_keep_all_out():
+    lease = seen(body(leaseDurationSeconds=2**31 - 1))
+    assert not lease.is_free(399.0)
+    assert lease.is_free(401.0)
+
+
+def test_transitions_stop_at_what_the_api_server_takes():
+    lease = seen(body(holderIdentity="other", leaseTransitions=2**31 - 1))
+    assert held_by("me", lease, TIMES, WALL)["leaseTransitions"] == 2**31 - 1
+
+
 def test_a_shorter_duration_is_not_believed_for_its_holder_may_not_know():
     # Somebody's `kubectl edit`: the holder goes on writing for as long as it believes it may.
     lease = seen(body(leaseDurationSeconds=1))

@@ -238,14 +238,15 @@ class _Adapter(requests.adapters.BaseAdapter):
             raise QueryFailedError(explain_redirect(status, response.headers.get("Location", "")))
         succeeded = status // 100 == _SUCCESS
         body = bytearray()
-        series = 0
+        series = parts = 0
         # Said outright: urllib3's default leaves what comes in chunks compressed.
         for chunk in response.stream(_CHUNK, decode_content=True):
             begun = max(0, len(body) - len(_SERIES) + 1)
             body += chunk
             if succeeded:
                 series += body.count(_SERIES, begun)
-                self._question.most.check(series, len(body))
+                parts += chunk.count(b",")
+                self._question.most.check(series, len(body), parts)
             elif len(body) > _ERROR_BODY:
                 break
         self._attempt.remaining()  # an aborted connection looks like the end of the body

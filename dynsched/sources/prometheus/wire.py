@@ -22,6 +22,9 @@ _Bytes = bytes | bytearray
 # As strconv.FormatFloat writes them. float() alone would take "1_0", " 1 " and "٣" as well.
 _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|[iI]nf)|[nN]a[nN]")
 _MOST_WARNINGS: Final = 10
+_MOST_WORDS: Final = 64 * 1024  # bytes of what the server says about its answer
+_MOST_ODD: Final = 1000  # each costs some 10 microseconds, in which no other thread runs
+_NULL: Final = msgspec.Raw(b"null")
 _BY_NODE: Final = "give a vector with a sample for each node, as in `sum by (instance) (...)`"
 _WRONG_TYPE: Final = {
     "scalar": f"the expression gives a scalar, which belongs to no node; {_BY_NODE}",
@@ -34,10 +37,11 @@ _WRONG_TYPE: Final = {
 
 class _Envelope(msgspec.Struct, gc=False):
     status: str
-    data: msgspec.Raw = msgspec.Raw(b"null")
-    error: Any = None
-    error_type: Any = msgspec.field(name="errorType", default=None)
-    warnings: Any = None
+    data: msgspec.Raw = _NULL
+    # Undecoded, for they may be anything, of any size.
+    error: msgspec.Raw = _NULL
+    error_type: msgspec.Raw = msgspec.field(name="errorType", default=_NULL)
+    warnings: msgspec.Raw = _NULL
     is_partial: Any = msgspec.field(name="isPartial", default=None)  # VictoriaMetrics' cluster
 
 
@@ -98,12 +102,14 @@ class Allowance:
     limit: AnswerLimit
     label: str
 
-    def check(self, series: int, size: int) -> None:
-        """QueryFailedError when so many series, or bytes, are too many."""
+    def check(self, series: int, size: int, parts: int = 0) -> None:
+        """QueryFailedError when so many series, bytes, or parts of JSON, are too many."""
         if series > self.limit.series:
             found = f"has more than {self.limit.series:,} series"
         elif size > self.limit.size:
             found = f"is larger than {self.limit.size / (1 << 20):.3g} MiB"
+        elif parts > self.limit.parts:
+            found = f"is made of more than {self.limit.parts:,} parts"
         else:
             return
         raise QueryFailedError(
@@ -197,8 +203,20 @@ def server_error(body: _Bytes) -> str | None:
         return None
     if envelope.status != "error":
         return None
-    said = [one_line(str(each)) for each in (envelope.error_type, envelope.error) if each]
+    parts = (_words(envelope.error_type), _words(envelope.error))
+    said = [one_line(str(each)) for each in parts if each]
     return ": ".join(said) or "an error without a text"
+
+
+def _words(said: msgspec.Raw) -> Any:
+    """What the server says beside the data: decoded, or how much it is where that is too much."""
+    size = len(memoryview(said))
+    if size > _MOST_WORDS:
+        return f"{size:,} bytes of text, which are not shown"
+    try:
+        return msgspec.json.decode(said)
+    except _UNFIT:
+        return "a text that is damaged"
 
 
 def _open(body: _Bytes, wanted: str) -> tuple[msgspec.Raw, list[str]]:
@@ -214,7 +232,7 @@ def _open(body: _Bytes, wanted: str) -> tuple[msgspec.Raw, list[str]]:
     if data.result_type != wanted:
         kind = f"the result is a {one_line(data.result_type, 40)!r}, which is not known here"
         raise QueryFailedError(_WRONG_TYPE.get(data.result_type, kind))
-    warnings = envelope.warnings or []
+    warnings = _words(envelope.warnings) or []
     if not isinstance(warnings, list):
         warnings = [warnings]
     if envelope.is_partial is True:
@@ -254,10 +272,17 @@ def _each(
     try:
         decoded = whole.decode(raw)
     except _UNFIT:
+        unfit = 0
         for piece in _fit(_PIECES, raw, bytes(raw)):
             try:
                 yield single.decode(piece)
             except _UNFIT as error:
+                unfit += 1
+                if unfit > _MOST_ODD:
+                    raise QueryFailedError(
+                        f"more than {_MOST_ODD:,} series of the answer are not in Prometheus's "
+                        f"form ({one_line(str(error), 80)}); check the URL"
+                    ) from None
                 odd.add(f"not Prometheus's form ({one_line(str(error), 80)})", _labels(piece))
         return
     decoded.reverse()
