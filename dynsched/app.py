@@ -39,6 +39,7 @@ from dynsched.settings import RulesFile, RulesFileError, Settings, load_rules
 from dynsched.sources.metrics_server import MetricsServerSource
 from dynsched.sources.prometheus import PrometheusSource
 from dynsched.web.api import make_app
+from dynsched.web.bodies import MIB
 from dynsched.web.client import ServerError
 from dynsched.web.extender import Extender
 from dynsched.web.metrics import Metrics
@@ -123,7 +124,7 @@ async def _serve(settings: Settings) -> None:
         )
         extension = await stack.enter_async_context(_extension(settings, rules_file, cluster))
         server = await stack.enter_async_context(
-            _web_server(settings, make_app(board, extension.extender), address)
+            _web_server(settings, _web_app(settings, board, extension), address)
         )
         logger.info("serving %s, asking %s", server.url, settings.prometheus.url)
         loop = Loop(
@@ -242,6 +243,10 @@ def _publish(snapshot: Snapshot, board: Board, extender: Extender) -> None:
     extender.publish_soon(snapshot)
 
 
+def _web_app(settings: Settings, board: Board, extension: Extension) -> web.Application:
+    return make_app(board, extension.extender, memory=settings.extender_memory * MIB)
+
+
 def _web_server(settings: Settings, web_app: web.Application, address: Address) -> WebServer:
     if settings.tls is None:
         return WebServer(web_app, address)
@@ -287,14 +292,18 @@ async def _extension(
     settings: Settings, rules_file: RulesFile, cluster: NodeCluster
 ) -> AsyncIterator[Extension]:
     """With connections of its own: a watch lasts for minutes, and binding must not wait."""
-    config = await _config(settings.kubeconfig)
-    api = StreamingApi(config, in_flight=4)
-    try:
+    async with contextlib.AsyncExitStack() as stack:
+        api = StreamingApi(await _config(settings.kubeconfig), in_flight=4)
+        stack.push_async_callback(api.close)
+        pending_api = StreamingApi(await _config(settings.kubeconfig), in_flight=2)
+        stack.push_async_callback(pending_api.close)
         yield Extension(
-            api, lambda: rules_file.rule_set, cluster, binds=settings.bind and not settings.dry_run
+            api,
+            pending_api,
+            lambda: rules_file.rule_set,
+            cluster,
+            binds=settings.bind and not settings.dry_run,
         )
-    finally:
-        await api.close()
 
 
 @contextlib.asynccontextmanager

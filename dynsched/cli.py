@@ -88,7 +88,7 @@ def cli() -> None:
 )
 @flags.lease_namespace
 @flags.tls
-@flags.bind
+@flags.extender
 @click.option("--once", is_flag=True, help="One tick, then end; no HTTP server.")
 @flags.logging
 def run(*, once: bool, log_format: str, log_level: str, **given: Any) -> None:

@@ -12,6 +12,7 @@ from dynsched.core.bound import BoundPods
 from dynsched.core.rules import RuleSet
 from dynsched.kube.binding import bind_pod
 from dynsched.kube.cluster import NodeCluster
+from dynsched.kube.pending import PendingPods
 from dynsched.kube.pods import PodWatch
 from dynsched.kube.stream import StreamingApi
 from dynsched.sources.bound_pods import BoundPodsSource
@@ -31,6 +32,7 @@ class Extension:
     def __init__(
         self,
         api: StreamingApi,
+        pending_api: StreamingApi,
         rule_set: Callable[[], RuleSet],
         cluster: NodeCluster,
         *,
@@ -40,6 +42,7 @@ class Extension:
         self._rule_set = rule_set
         self._bound = BoundPods()
         self._watch: PodWatch | None = None
+        self._pending = PendingPods(pending_api)
         burst = rule_set().guard.bind_burst
         self._burst = BoundPods() if burst is None else BoundPods(burst.window)
         self.extender = Extender(
@@ -48,8 +51,9 @@ class Extension:
             rules=lambda: rule_set().extender,
             clock=time.monotonic,
             bound=self._bound,
-            told=lambda: self._watch is not None and self._watch.error is None,
+            waits=self._waits,
             bind=self._bind if binds else None,
+            served=lambda: _has_extender(rule_set()),
         )
         self.source = BoundPodsSource(
             self._burst, cluster.nodes, clock=time.monotonic, now=time.time
@@ -60,10 +64,14 @@ class Extension:
         while not stop.is_set():
             if _wanted(self._rule_set()):
                 self._watch = PodWatch(self._api, [self._bound, self._burst])
-                await self._watch.run(stop)
+                await asyncio.gather(self._watch.run(stop), self._pending.run(stop))
                 return
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), _POLL)
+
+    def _waits(self, uid: str) -> bool:
+        """Whether a pod waits for a node, and somebody will tell which one it got."""
+        return self._watch is not None and self._watch.error is None and uid in self._pending
 
     async def _bind(self, binding: Binding) -> None:
         await bind_pod(
@@ -76,4 +84,8 @@ class Extension:
 
 
 def _wanted(rule_set: RuleSet) -> bool:
-    return "extender" in rule_set.model_fields_set or rule_set.guard.bind_burst is not None
+    return _has_extender(rule_set) or rule_set.guard.bind_burst is not None
+
+
+def _has_extender(rule_set: RuleSet) -> bool:
+    return "extender" in rule_set.model_fields_set

@@ -9,19 +9,24 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import yaml
 
 from dynsched.core.rule_errors import RuleError, RulesInvalidError
 from dynsched.core.rules import RuleSet, parse_rules
 from dynsched.sources.prometheus import PrometheusConfig
+from dynsched.web.bodies import MEMORY, MIB
 from dynsched.web.tls import TlsConfig
+
+EXTENDER_MEMORY: Final = MEMORY // MIB
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Everything that a process is told; ``interval`` in seconds. ``lease_namespace`` None is the
-    pod's, or that of the kubeconfig's context.
+    pod's, or that of the kubeconfig's context. ``extender_memory``: MiB for the questions of
+    schedulers that are under way.
     """
 
     prometheus: PrometheusConfig
@@ -33,6 +38,7 @@ class Settings:
     leader_elect: bool = True
     lease_namespace: str | None = None
     bind: bool = False
+    extender_memory: int = EXTENDER_MEMORY
     tls: TlsConfig | None = None
 
 
@@ -72,10 +78,9 @@ class RulesFile:
             self.error = str(error)
             return False
         recovered, self.error = self.error is not None, None
-        if rule_set == self.rule_set and not recovered:
-            return False
-        self.rule_set = rule_set
-        return True
+        # Also where they compare equal: that a section is there tells something, though empty.
+        before, self.rule_set = self.rule_set, rule_set
+        return recovered or rule_set != before
 
 
 def _fingerprint(path: Path) -> tuple[int, ...] | None:
