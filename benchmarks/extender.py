@@ -43,6 +43,8 @@ from dynsched.web.state import Board
 
 TARGET = "p50 1.2 ms, p99 3 ms"
 A_SECOND = "1000 a second"
+MEMORY = 64 << 20
+"""What `--extender-memory 64` allows: for 5,000 whole Nodes."""
 SOME = 500
 """What kube-scheduler asks about in a cluster of 5,000 nodes, unless it is told otherwise."""
 UID = "11111111-2222-3333-4444-555555555555"
@@ -101,7 +103,8 @@ async def serve(count: int, *, bursts: bool) -> None:
         synced=lambda: True,
         metrics=Metrics(CollectorRegistry()),
     )
-    async with WebServer(make_app(board, extender), parse_address("127.0.0.1:0")) as server:
+    app = make_app(board, extender, memory=MEMORY)
+    async with WebServer(app, parse_address("127.0.0.1:0")) as server:
         print(server.port, flush=True)
         await asyncio.Event().wait()
 

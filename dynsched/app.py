@@ -45,6 +45,7 @@ from dynsched.sources.metrics_server import MetricsServerSource
 from dynsched.sources.prometheus import PrometheusSource
 from dynsched.told import tell_doubts
 from dynsched.web.api import make_app
+from dynsched.web.bodies import MIB
 from dynsched.web.client import ServerError
 from dynsched.web.extender import Extender
 from dynsched.web.metrics import Metrics
@@ -136,7 +137,7 @@ async def _serve(settings: Settings) -> None:
         )
         extension = await stack.enter_async_context(_extension(settings, rules_file, cluster))
         server = await stack.enter_async_context(
-            _web_server(settings, make_app(board, extension.extender), address)
+            _web_server(settings, _web_app(settings, board, extension), address)
         )
         logger.info("serving %s, asking %s", server.url, settings.prometheus.url)
         loop = Loop(
@@ -272,6 +273,10 @@ def _publish(snapshot: Snapshot, board: Board, extender: Extender) -> None:
     extender.publish_soon(snapshot)
 
 
+def _web_app(settings: Settings, board: Board, extension: Extension) -> web.Application:
+    return make_app(board, extension.extender, memory=settings.extender_memory * MIB)
+
+
 def _web_server(settings: Settings, web_app: web.Application, address: Address) -> WebServer:
     if settings.tls is None:
         return WebServer(web_app, address)
@@ -329,13 +334,15 @@ async def _extension(
     async with contextlib.AsyncExitStack() as stack:
         api = StreamingApi(await _config(settings), in_flight=2)
         stack.push_async_callback(api.close)
+        pending_api = StreamingApi(await _config(settings), in_flight=2)
+        stack.push_async_callback(pending_api.close)
         binder = None
         if settings.bind and not settings.dry_run:
             config = await _config(settings)
             # Until the first list is complete, no node is known to be gone.
             binder = Binder(config, lambda node: not cluster.synced or node in cluster.nodes())
             stack.push_async_callback(binder.close)
-        yield Extension(api, lambda: rules_file.rule_set, cluster, binder=binder)
+        yield Extension(api, pending_api, lambda: rules_file.rule_set, cluster, binder=binder)
 
 
 @contextlib.asynccontextmanager

@@ -97,7 +97,7 @@ def cli() -> None:
 )
 @flags.lease_namespace
 @flags.tls
-@flags.bind
+@flags.extender
 @click.option(
     "--once",
     is_flag=True,

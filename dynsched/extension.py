@@ -12,6 +12,7 @@ from dynsched.core.bound import BoundPods
 from dynsched.core.rules import RuleSet
 from dynsched.kube.binding import Binder
 from dynsched.kube.cluster import NodeCluster
+from dynsched.kube.pending import PendingPods
 from dynsched.kube.pods import PodWatch
 from dynsched.kube.stream import StreamingApi
 from dynsched.sources.bound_pods import BoundPodsSource
@@ -32,6 +33,7 @@ class Extension:
     def __init__(
         self,
         api: StreamingApi,
+        pending_api: StreamingApi,
         rule_set: Callable[[], RuleSet],
         cluster: NodeCluster,
         *,
@@ -42,6 +44,7 @@ class Extension:
         self._rule_set = rule_set
         self._bound = BoundPods()
         self._watch: PodWatch | None = None
+        self._pending = PendingPods(pending_api)
         burst = rule_set().guard.bind_burst
         self._burst = BoundPods() if burst is None else BoundPods(burst.window)
         self.extender = Extender(
@@ -50,8 +53,9 @@ class Extension:
             rules=lambda: rule_set().extender,
             clock=time.monotonic,
             bound=self._bound,
-            told=lambda: self._watch is not None and self._watch.error is None,
+            waits=self._waits,
             bind=None if binder is None else self._bind,
+            served=lambda: _has_extender(rule_set()),
         )
         self.source = BoundPodsSource(
             self._burst, cluster.nodes, clock=time.monotonic, now=time.time
@@ -62,10 +66,14 @@ class Extension:
         while not stop.is_set():
             if _wanted(self._rule_set()):
                 self._watch = PodWatch(self._api, [self._bound, self._burst])
-                await self._watch.run(stop)
+                await asyncio.gather(self._watch.run(stop), self._pending.run(stop))
                 return
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), _POLL)
+
+    def _waits(self, uid: str) -> bool:
+        """Whether a pod waits for a node, and somebody will tell which one it got."""
+        return self._watch is not None and self._watch.error is None and uid in self._pending
 
     async def _bind(self, binding: Binding, wanted: Callable[[], bool]) -> None:
         assert self._binder is not None  # noqa: S101 (else nobody is handed this)
@@ -79,4 +87,8 @@ class Extension:
 
 
 def _wanted(rule_set: RuleSet) -> bool:
-    return "extender" in rule_set.model_fields_set or rule_set.guard.bind_burst is not None
+    return _has_extender(rule_set) or rule_set.guard.bind_burst is not None
+
+
+def _has_extender(rule_set: RuleSet) -> bool:
+    return "extender" in rule_set.model_fields_set

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
 
 from dynsched.core.durations import parse_seconds
-from dynsched.settings import Settings
+from dynsched.settings import EXTENDER_MEMORY, Settings
 from dynsched.sources.prometheus import PrometheusConfig
 from dynsched.web.client import DEFAULT_SERVER
-from dynsched.web.server import parse_address
+from dynsched.web.server import Address, parse_address
 from dynsched.web.tls import TlsConfig
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -143,11 +143,22 @@ tls = options(
         help="Ask callers for a certificate of this CA (PEM); probes need none.",
     ),
 )
-bind = option(
-    "--bind/--no-bind",
-    default=False,
-    show_default=True,
-    help="Answer /bind of the scheduler extender; needs the right to create pods/binding.",
+extender = options(
+    option(
+        "--bind/--no-bind",
+        default=False,
+        show_default=True,
+        help="Answer /bind of the scheduler extender; needs the right to create pods/binding, and "
+        "--tls-client-ca or a loopback --webaddr.",
+    ),
+    option(
+        "--extender-memory",
+        type=click.IntRange(1, 1024),
+        default=EXTENDER_MEMORY,
+        show_default=True,
+        metavar="MIB",
+        help="Memory for the scheduler's questions under way; whole Nodes take some 10 KB each.",
+    ),
 )
 lease_namespace = option(
     "--lease-namespace",
@@ -211,11 +222,20 @@ def settings(flags: dict[str, Any]) -> Settings:
     }
     try:
         if "webaddr" in others:
-            parse_address(others["webaddr"])
+            _require_callers_known(parse_address(others["webaddr"]), flags)
         config = PrometheusConfig(flags["prom"], headers=headers, **prometheus)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     return Settings(prometheus=config, tls=_tls(*given_tls.values()), **others)
+
+
+def _require_callers_known(address: Address, flags: Mapping[str, Any]) -> None:
+    """UsageError where anybody who reaches the port could bind any pod to any node."""
+    if flags.get("bind") and flags.get("tls_client_ca") is None and not address.loopback:
+        raise click.UsageError(
+            f"--bind lets whoever reaches {address} bind any pod to any node: give --tls-client-ca "
+            "(with --tls-cert and --tls-key), or a loopback --webaddr such as 127.0.0.1:9000"
+        )
 
 
 def _tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> TlsConfig | None:

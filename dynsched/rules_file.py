@@ -134,10 +134,9 @@ class RulesFile:
             self.error = str(error)
             return False
         recovered, self.error = self.error is not None, None
-        if rule_set == self.rule_set and not recovered:
-            return False
-        self.rule_set = rule_set
-        return True
+        # Also where they compare equal: that a section is there, though empty, tells something.
+        before, self.rule_set = self.rule_set, rule_set
+        return recovered or rule_set != before
 
     def _look(self) -> _Look | None:
         """What is there now; None when it is what was there at the last look, and is at work."""

@@ -20,11 +20,22 @@ from dynsched.web.bodies import BodyReader
 from dynsched.web.extender_http import EXTENDER_ENDPOINTS, add_extender
 
 MIB = 1 << 20
+MANY = 200_000
+"""Nodes of the largest cluster here."""
+
+
+def world() -> World:
+    """Nodes a to d are looked at; there are many others."""
+    found = World().tick()
+    found.nodes |= dict.fromkeys((f"n{number}" for number in range(MANY)), found.nodes["a"])
+    return found
 
 
 @pytest_asyncio.fixture
 async def client() -> AsyncIterator[TestClient]:
-    async with TestClient(TestServer(make_app(board(), World().tick().extender))) as client:
+    """A server that may take 128 MiB for questions."""
+    app = make_app(board(), world().extender, memory=128 * MIB)
+    async with TestClient(TestServer(app)) as client:
         yield client
 
 
@@ -32,7 +43,7 @@ async def client() -> AsyncIterator[TestClient]:
 async def impatient() -> AsyncIterator[TestClient]:
     """A server that waits half a second for a body of 4 MiB at most."""
     app = make_app(board())
-    add_extender(app, World().tick().extender, BodyReader(most=4 * MIB, seconds=0.5))
+    add_extender(app, world().extender, BodyReader(most=4 * MIB, seconds=0.5))
     async with TestClient(TestServer(app)) as client:
         yield client
 
@@ -108,14 +119,14 @@ async def test_60_mb_of_whole_nodes(client: TestClient) -> None:
 
 
 async def test_a_body_in_pieces_without_a_length(client: TestClient) -> None:
-    body = raw(ask([f"n{number}" for number in range(200_000)]))
+    body = raw(ask([f"n{number}" for number in range(MANY)]))
 
     async def pieces() -> AsyncIterator[bytes]:
         for start in range(0, len(body), 100_000):
             yield body[start : start + 100_000]
 
     async with client.post("/filter", data=pieces()) as response:
-        assert len((await response.json())["NodeNames"]) == 200_000
+        assert len((await response.json())["NodeNames"]) == MANY
 
 
 @pytest.mark.parametrize("declared", [True, False])
@@ -128,7 +139,8 @@ async def test_a_body_that_is_too_large(impatient: TestClient, declared: bool) -
     try:
         async with impatient.post("/filter", data=data) as response:
             assert response.status == 413
-            assert await response.json() == {"error": "the body is larger than 4 MiB"}
+            error = "the body is larger than 4 MiB; see --extender-memory"
+            assert await response.json() == {"error": error}
     except (ConnectionError, OSError):
         assert not declared  # the server hung up while we still sent
     assert (await post(impatient, "/filter", ask()))["NodeNames"]
@@ -138,7 +150,7 @@ async def test_a_small_body_that_unpacks_to_a_large_one(impatient: TestClient) -
     data = zlib.compress(b" " * (64 * MIB))
     headers = {"Content-Encoding": "deflate"}
     async with impatient.post("/filter", data=data, headers=headers) as response:
-        assert response.status in (400, 413)
+        assert response.status == 415
     assert (await post(impatient, "/filter", ask()))["NodeNames"]
 
 
@@ -147,7 +159,7 @@ async def test_a_body_that_is_not_what_its_encoding_says(
 ) -> None:
     headers = {"Content-Encoding": "gzip"}
     async with impatient.post("/filter", data=b"junk" * 9, headers=headers) as response:
-        assert response.status == 400
+        assert response.status == 415
         assert "Content-Encoding" in (await response.json())["error"]
     assert not [each for each in caplog.records if each.name.startswith("dynsched")]
 
@@ -165,8 +177,8 @@ async def test_slow_callers_are_let_go_and_hold_up_nobody(impatient: TestClient)
         answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
         assert answer.startswith(b"HTTP/1.1 408")
         writer.close()
-    names = [f"n{number}" for number in range(200_000)]  # a large one finds a place again
-    assert len((await post(impatient, "/filter", ask(names)))["NodeNames"]) == 200_000
+    names = [f"n{number}" for number in range(MANY)]  # a large one finds a place again
+    assert len((await post(impatient, "/filter", ask(names)))["NodeNames"]) == MANY
 
 
 async def test_a_caller_that_hangs_up_gives_its_place_back(impatient: TestClient) -> None:
@@ -176,8 +188,8 @@ async def test_a_caller_that_hangs_up_gives_its_place_back(impatient: TestClient
         writer.write(b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: 3000000\r\n\r\n{")
         await writer.drain()
         writer.transport.abort()
-    names = [f"n{number}" for number in range(200_000)]
-    assert len((await post(impatient, "/filter", ask(names)))["NodeNames"]) == 200_000
+    names = [f"n{number}" for number in range(MANY)]
+    assert len((await post(impatient, "/filter", ask(names)))["NodeNames"]) == MANY
 
 
 async def test_a_caller_that_does_not_read_its_answer(
@@ -193,8 +205,8 @@ async def test_a_caller_that_does_not_read_its_answer(
         writer.write(b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body))
         writer.write(body)
         stuck.append((reader, writer))
-    names = [f"n{number}" for number in range(200_000)]
-    assert len((await post(impatient, "/filter", ask(names)))["NodeNames"]) == 200_000
+    names = [f"n{number}" for number in range(MANY)]
+    assert len((await post(impatient, "/filter", ask(names)))["NodeNames"]) == MANY
     for _, writer in stuck:
         writer.transport.abort()
 
@@ -211,7 +223,7 @@ async def test_200_at_once(client: TestClient) -> None:
 
 async def test_a_bug_is_not_a_500(client: TestClient, monkeypatch: Any, caplog: Any) -> None:
     monkeypatch.setattr("dynsched.web.wire.read_args", lambda _: 1 / 0)
-    monkeypatch.setattr("dynsched.web.wire.read_preemption", lambda _: 1 / 0)
+    monkeypatch.setattr("dynsched.web.extender.read_preemption", lambda _: 1 / 0)
     monkeypatch.setattr("dynsched.web.wire.read_binding", lambda _: 1 / 0)
     for path in EXTENDER_ENDPOINTS:
         assert (await post(client, path, ask(), 400))["error"]

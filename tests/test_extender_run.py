@@ -14,6 +14,7 @@ from operator_support import Operator, until, write_rules
 from test_pods_watch import PODS, create, pod
 
 from dynsched.sim.nodes import make_node
+from dynsched.web.extender_http import EXTENDER_ENDPOINTS
 
 pytestmark = pytest.mark.slow
 
@@ -83,25 +84,85 @@ async def test_it_answers_by_what_it_reads_and_by_what_was_bound(
             assert await operator.stop() == 0, operator.log
 
 
-async def test_bind_is_off_by_default_and_pods_are_not_watched(
-    cluster: Cluster, tmp_path: Path
-) -> None:
-    await cluster.create_node(make_node("a", 0))
+async def test_bind_is_off_by_default(sim: SimCluster, tmp_path: Path) -> None:
+    await sim.create_node(make_node("a", 0))
     async with FakePrometheus() as prometheus:
         prometheus.set(cpu={"a": 10})
-        rules = write_rules(tmp_path, {"rules": RULES["rules"]})
-        flags = [
-            "--kubeconfig",
-            str(cluster.kubeconfig),
-            "--prom",
-            prometheus.url,
-            "-r",
-            str(rules),
-        ]
+        flags = ["--kubeconfig", str(sim.kubeconfig), "--prom", prometheus.url]
+        flags += ["-r", str(write_rules(tmp_path, RULES))]
         async with Operator(tmp_path, "run", *flags) as operator:
             await operator.until_ready()
             binding = {"PodName": "p", "PodNamespace": "default", "PodUID": "u", "Node": "a"}
             assert "--bind" in (await post(operator, "/bind", binding))["Error"]
             assert await operator.stop() == 0, operator.log
-    if isinstance(cluster, SimCluster):
-        assert cluster.server.requests.reads("pods") == []
+
+
+async def test_the_paths_come_and_go_with_the_section_extender(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    await cluster.create_node(make_node("a", 0))
+    async with FakePrometheus() as prometheus:
+        prometheus.set(cpu={"a": 10})
+        without = {"rules": RULES["rules"]}
+        flags = ["--kubeconfig", str(cluster.kubeconfig), "--prom", prometheus.url, "-s", "0.2"]
+        flags += ["-r", str(write_rules(tmp_path, without)), "--no-leader-elect"]
+        async with Operator(tmp_path, "run", *flags) as operator:
+            await operator.until_ready()
+
+            async def answers(status: int, path: str = "/filter") -> bool:
+                url = f"http://{operator.address}{path}"
+                async with (
+                    aiohttp.ClientSession() as session,
+                    session.post(url, json={"NodeNames": ["a"]}) as answer,
+                ):
+                    off = "rules.yaml has no section `extender`" in await answer.text()
+                    assert off == (answer.status == 404)
+                    return answer.status == status
+
+            for path in EXTENDER_ENDPOINTS:
+                assert await answers(404, path)
+            if isinstance(cluster, SimCluster):
+                assert cluster.server.requests.reads("pods") == []
+            write_rules(tmp_path, {**without, "extender": {}})
+            await until(lambda: answers(200), "the extender is there")
+            write_rules(tmp_path, without)
+            await until(lambda: answers(404), "the extender is gone")
+            assert await operator.stop() == 0, operator.log
+
+
+async def test_only_of_pods_that_wait_for_a_node_something_is_assumed(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """300 made-up uids took a node's score from 9 to 0."""
+    for number, name in enumerate("ab"):
+        await cluster.create_node(make_node(name, number))
+    async with FakePrometheus() as prometheus:
+        prometheus.set(cpu={"a": 10, "b": 50})
+        rules = write_rules(tmp_path, {key: RULES[key] for key in ("rules", "extender")})
+        flags = ["--kubeconfig", str(cluster.kubeconfig), "--prom", prometheus.url, "-s", "0.5"]
+        flags += ["-r", str(rules), "--no-leader-elect"]
+        made = [await create(cluster, pod(f"waiting-{number}")) for number in range(3)]
+        waiting = [each["metadata"]["uid"] for each in made]
+        async with Operator(tmp_path, "run", *flags) as operator:
+            await operator.until_ready()
+
+            async def of_a(uid: str = "") -> int:
+                body = {"Pod": {"metadata": {"uid": uid}}, "NodeNames": ["a", "b"]}
+                found = await post(operator, "/prioritize", body)
+                return int(found[0]["Score"])
+
+            async def known() -> bool:
+                return await of_a() == 9
+
+            await until(known, "the load")
+            for number in range(300):
+                await of_a(f"made-up-{number}")
+            assert await of_a() == 9
+
+            async def assumed() -> bool:
+                for uid in waiting:
+                    await of_a(uid)
+                return await of_a() < 9
+
+            await until(assumed, "what is assumed of pods that there are")
+            assert await operator.stop() == 0, operator.log

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from html import escape
 from http import HTTPStatus
 from typing import Any, Final
@@ -12,29 +11,36 @@ import msgspec
 from aiohttp import hdrs, web
 
 from dynsched.core.model import Snapshot
+from dynsched.web.answering import TURNS, Handler, Turns, one_at_a_time
+from dynsched.web.bodies import MEMORY, BodyReader
 from dynsched.web.extender import Extender
 from dynsched.web.extender_http import add_extender
 from dynsched.web.metrics import CONTENT_TYPE
 from dynsched.web.nodes import node_detail
 from dynsched.web.openapi import DOCUMENT
+from dynsched.web.quiet import quiet_logger
 from dynsched.web.state import Board
 from dynsched.web.status import rules_answer, status_answer
 
-_logger = logging.getLogger(__name__)
+_logger = quiet_logger(__name__)
 _BOARD: Final = web.AppKey("board", Board)
 _JSON: Final = "application/json"
-_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def make_app(board: Board, extender: Extender | None = None) -> web.Application:
-    """The application with all endpoints; the caller serves it (``web.server``)."""
-    app = web.Application(middlewares=[_errors_as_json])
+def make_app(
+    board: Board, extender: Extender | None = None, *, memory: int = MEMORY
+) -> web.Application:
+    """The application with all endpoints; the caller serves it (``web.server``). ``memory``: bytes
+    for the extender's questions that are under way.
+    """
+    app = web.Application(middlewares=[one_at_a_time, _errors_as_json])
     app[_BOARD] = board
+    app[TURNS] = Turns()
     app.on_response_prepare.append(_never_store)
     for path, (handler, _) in ENDPOINTS.items():
         app.router.add_get(path, handler)
     if extender is not None:
-        add_extender(app, extender)
+        add_extender(app, extender, BodyReader(most=memory))
     return app
 
 
@@ -106,7 +112,7 @@ async def _index(_request: web.Request) -> web.Response:
     return web.Response(text=page, content_type="text/html")
 
 
-ENDPOINTS: Final[Mapping[str, tuple[_Handler, str]]] = {
+ENDPOINTS: Final[Mapping[str, tuple[Handler, str]]] = {
     "/": (_index, "this list"),
     "/status": (_status, "ok, or why not; JSON with Accept: application/json"),
     "/nodes": (_nodes, "which nodes are marked, and why; ?marked=true for those alone"),
@@ -129,31 +135,37 @@ class _Refusal(Exception):  # noqa: N818 (not an error of the program)
 
 
 @web.middleware
-async def _errors_as_json(request: web.Request, handler: _Handler) -> web.StreamResponse:
+async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Whatever goes wrong becomes one line of JSON; a bug is logged and the server goes on."""
     try:
         return await handler(request)
     except _Refusal as refusal:
         return _json({"error": str(refusal)}, refusal.status)
-    except web.HTTPNotFound:
-        message = {"error": f"there is no {request.path}", "endpoints": list(ENDPOINTS)}
-        return _json(message, HTTPStatus.NOT_FOUND)
-    except web.HTTPMethodNotAllowed as refusal:
-        allowed = ", ".join(sorted(refusal.allowed_methods))
-        response = _json(
-            {"error": f"{request.method} is not for {request.path}; use {allowed}"},
-            HTTPStatus.METHOD_NOT_ALLOWED,
-        )
-        response.headers[hdrs.ALLOW] = allowed
-        return response
     except web.HTTPException as refusal:
-        return _json({"error": refusal.reason}, HTTPStatus(refusal.status))
+        # The request holds it, and it the frames that hold the request: see `one_at_a_time`.
+        refusal.with_traceback(None)
+        return _refused(request, refusal)
+    except ConnectionError:
+        raise  # the caller went away
     except Exception:
         _logger.exception("%s %s failed", request.method, request.path)
         return _json(
             {"error": "internal error; the log has the details"},
             HTTPStatus.INTERNAL_SERVER_ERROR,
         )
+
+
+def _refused(request: web.Request, refusal: web.HTTPException) -> web.Response:
+    status = HTTPStatus(refusal.status)
+    if isinstance(refusal, web.HTTPNotFound):
+        return _json({"error": f"there is no {request.path}", "endpoints": list(ENDPOINTS)}, status)
+    if not isinstance(refusal, web.HTTPMethodNotAllowed):
+        return _json({"error": refusal.reason}, status)
+    allowed = ", ".join(sorted(refusal.allowed_methods))
+    error = f"{request.method} is not for {request.path}; use {allowed}"
+    response = _json({"error": error}, status)
+    response.headers[hdrs.ALLOW] = allowed
+    return response
 
 
 async def _never_store(_request: web.Request, response: web.StreamResponse) -> None:

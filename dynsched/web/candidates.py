@@ -11,13 +11,17 @@ from typing import Final, NamedTuple
 
 from msgspec import Raw
 
-from dynsched.web.wire import host_fragments, read_names
+from dynsched.web.wire import host_fragments, names_fit, read_names
 
 MOST: Final = 16
 """Lists that are remembered."""
 
-LONGEST: Final = 1 << 20
-"""Bytes of a list that is remembered; a longer one is read anew each time."""
+MEMORY: Final = 12 << 20
+"""Bytes that they may take together: about eight lists of 5,000 names, with their answers."""
+
+_A_NAME: Final = 200
+"""Bytes that a name takes besides its own: as text, as a fragment, and in the answers."""
+_COPIES: Final = 4
 
 
 class Answer(NamedTuple):
@@ -33,11 +37,12 @@ class Answer(NamedTuple):
 class Candidates:
     """One list of names, and the last answers about it: by what was asked, of which version."""
 
-    __slots__ = ("_fragments", "answers", "names", "raw")
+    __slots__ = ("_fragments", "answers", "memory", "names", "raw")
 
     def __init__(self, names: list[str], raw: bytes = b"") -> None:
         self.names = names
         self.raw = raw
+        self.memory = _COPIES * len(raw) + _A_NAME * len(names)
         self.answers: dict[str, Answer] = {}
         self._fragments: list[bytes] | None = None
 
@@ -54,17 +59,21 @@ class CandidateLists:
 
     def __init__(self) -> None:
         self._lists: OrderedDict[bytes, Candidates] = OrderedDict()
+        self._memory = 0
 
-    def of(self, raw: Raw) -> Candidates:
-        """The list of this JSON. WireError when it is not one of names."""
+    def of(self, raw: Raw, most: int) -> Candidates:
+        """The list of this JSON. WireError when it is not one of ``most`` names at most."""
+        names_fit(raw, most)
         key = bytes(raw)
         known = self._lists.get(key)
         if known is not None:
             self._lists.move_to_end(key)
             return known
-        found = Candidates(read_names(raw), key)
-        if len(key) <= LONGEST:
+        found = Candidates(read_names(key, most), key)
+        if found.memory <= MEMORY:
             self._lists[key] = found
-            if len(self._lists) > MOST:
-                self._lists.popitem(last=False)
+            self._memory += found.memory
+            while len(self._lists) > MOST or self._memory > MEMORY:
+                _, forgotten = self._lists.popitem(last=False)
+                self._memory -= forgotten.memory
         return found

@@ -7,7 +7,6 @@ or for Prometheus, but `/bind`, whose very purpose is a call.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -21,9 +20,11 @@ from dynsched.core.rules import ExtenderRules
 from dynsched.core.score import BEST, NEUTRAL, settle
 from dynsched.web import wire
 from dynsched.web.candidates import Answer, CandidateLists, Candidates
+from dynsched.web.quiet import quiet_logger
 from dynsched.web.readings import ProfileLoads, Readings
+from dynsched.web.victims import preempt_answer, read_preemption
 
-logger = logging.getLogger(__name__)
+logger = quiet_logger(__name__)
 
 Bind = Callable[[wire.Binding, Callable[[], bool]], Awaitable[None]]
 """Binds a pod to a node, while somebody waits for it (the second argument tells); raises
@@ -36,6 +37,9 @@ FEW: Final = 8
 
 _FILTER: Final = "/filter"
 """The key of its answers, which no schedulerName can be."""
+
+ROOM_FOR_NODES: Final = 10_000
+"""Candidates that a question may name in any case: the nodes may not be listed yet."""
 
 LONGEST_UID: Final = 64
 """Characters; a longer one is nobody's, and is not kept."""
@@ -50,9 +54,10 @@ class Extender:
 
     ``nodes``: the nodes as they are now; the same object until something changed. ``synced``:
     whether they are all known. ``rules``: what holds before the first Snapshot. ``clock`` gives
-    seconds and is never set; ``bound`` counts by the same clock. ``told``: whether somebody tells
-    ``bound`` of pods; else nothing is assumed, as nobody would correct it. ``bind`` None: `/bind`
-    is off.
+    seconds and is never set; ``bound`` counts by the same clock. ``waits``: whether a pod of this
+    uid is known to wait for a node; of others nothing is assumed, for there may be no such pod, and
+    nobody would correct it. ``bind`` None: `/bind` is off. ``served``: whether the rules ask for an
+    extender; else its paths answer 404.
     """
 
     def __init__(
@@ -63,8 +68,9 @@ class Extender:
         rules: Callable[[], ExtenderRules],
         clock: Callable[[], float],
         bound: BoundPods | None = None,
-        told: Callable[[], bool] = lambda: True,
+        waits: Callable[[str], bool] = lambda _: True,
         bind: Bind | None = None,
+        served: Callable[[], bool] = lambda: True,
     ) -> None:
         self._nodes = nodes
         self._synced = synced
@@ -72,8 +78,9 @@ class Extender:
         self._clock = clock
         self._bound = BoundPods() if bound is None else bound
         self._bound_since = self._bound.reader()
-        self._told = told
+        self._waits = waits
         self._bind = bind
+        self.served = served
         self._lists = CandidateLists()
         self._readings: Readings | None = None
         self._published_at = 0.0
@@ -121,7 +128,7 @@ class Extender:
         try:
             if asked.nodes is None and asked.names is not None:
                 return [self._filter_names(asked.names, readings, key)]
-            return self._filter_nodes(asked, readings.refused if readings else {}, key)
+            return self._filter_nodes(body, asked, readings.refused if readings else {}, key)
         except wire.WireError:
             raise
         except Exception:
@@ -132,9 +139,10 @@ class Extender:
         """The answer to `/prioritize`. WireError where the body is not a question."""
         asked = wire.read_args(body)
         if asked.names is not None:
-            candidates = self._lists.of(asked.names)
+            candidates = self._lists.of(asked.names, self._most())
         elif asked.nodes is not None:
-            candidates = Candidates(wire.read_nodes_names(asked.nodes))
+            heads = wire.read_heads(body, asked.nodes, self._most(), None)
+            candidates = Candidates([head.name for head in heads])
         try:
             return self._scores(candidates, asked)
         except Exception:
@@ -143,12 +151,12 @@ class Extender:
 
     def preempt(self, body: Body) -> bytes:
         """The answer to `/preempt`. WireError where the body is not a question."""
-        victims = wire.read_preemption(body)
+        victims = read_preemption(body, self._most())
         readings = self._fresh()
         key = (readings.rules if readings else self._rules()).require_label
         bare = self._without(key) if key is not None else frozenset()
         refused: Mapping[str, Refusal] = readings.refused if readings else {}
-        return wire.preempt_answer(
+        return preempt_answer(
             {
                 node: found
                 for node, found in victims.items()
@@ -172,6 +180,10 @@ class Extender:
             return wire.error_answer(f"unexpected {type(error).__name__}; dynsched's log has more")
         return wire.error_answer("")
 
+    def _most(self) -> int:
+        """Candidates that a question may name: as many as there are nodes, with room."""
+        return max(ROOM_FOR_NODES, 2 * len(self._nodes()))
+
     def _fresh(self) -> Readings | None:
         """The readings, unless they are so old that they say nothing any more."""
         readings = self._readings
@@ -187,7 +199,7 @@ class Extender:
         return self._labelled[2]
 
     def _filter_names(self, raw: Raw, readings: Readings | None, key: str | None) -> bytes:
-        candidates = self._lists.of(raw)
+        candidates = self._lists.of(raw, self._most())
         version = readings.version if readings else 0
         known = candidates.answers.get(_FILTER)
         if known is not None and known.version == version and key is None:
@@ -214,17 +226,17 @@ class Extender:
         return answer
 
     def _filter_nodes(
-        self, asked: wire.Asked, refused: Mapping[str, Refusal], key: str | None
+        self, body: Body, asked: wire.Asked, refused: Mapping[str, Refusal], key: str | None
     ) -> list[bytes | Raw]:
         """Whole nodes: those that pass go back as they came; their own labels count."""
         assert asked.nodes is not None  # noqa: S101 (the caller looked)
+        heads = wire.read_heads(body, asked.nodes, self._most(), key)
         head, items = wire.read_nodes(asked.nodes)
         passed: list[Raw] = []
         bare: list[str] = []
         stopped: list[str] = []
-        for item in items:
-            node = wire.read_head(item)
-            if key is not None and key not in (node.metadata.labels or ()):
+        for node, item in zip(heads, items, strict=True):
+            if not node.labelled:
                 bare.append(node.name)
             elif node.name in refused:
                 stopped.append(node.name)
@@ -234,7 +246,7 @@ class Extender:
         unresolvable.update((name, missing_label(key or "")) for name in bare)
         names = None
         if asked.names is not None:  # both forms were sent: both are answered
-            given = self._lists.of(asked.names).names
+            given = self._lists.of(asked.names, self._most()).names
             names = wire.names_answer(
                 [name for name in given if name not in unresolvable and name not in refused]
             )
@@ -254,7 +266,7 @@ class Extender:
         if answer is None or answer.version != profile.version:
             answer = _scored(candidates, profile)
             candidates.answers[profile.name] = answer
-        if answer.best and 0 < len(asked.uid) <= LONGEST_UID and self._told():
+        if answer.best and 0 < len(asked.uid) <= LONGEST_UID and self._waits(asked.uid):
             self._bound.add(BoundPod(asked.uid, answer.best, assumed=True), now)
         return answer.body
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Final
@@ -12,19 +10,31 @@ from aiohttp import hdrs, web
 from msgspec import Raw
 
 from dynsched.web import wire
-from dynsched.web.bodies import BodyError, BodyReader
+from dynsched.web.answering import TURNS, Handler, break_off, send
+from dynsched.web.bodies import Body, BodyError, BodyReader
+from dynsched.web.connections import kept
 from dynsched.web.extender import Extender
+from dynsched.web.quiet import quiet_logger
 
-logger = logging.getLogger(__name__)
+logger = quiet_logger(__name__)
 
 _JSON: Final = "application/json"
-_CHUNK: Final = 1 << 18
 _WRITE_SECONDS: Final = 30.0
 """How long an answer may take to be fetched: a caller that does not read holds its body."""
+_AT_ONCE: Final = 512 << 10
+"""Bytes of an answer that are handed to the connection in one piece: 5,000 scores are 330 KiB, and
+in slices they take a third longer.
+"""
+_SLICE: Final = 256 << 10
+_OFF: Final = "the scheduler extender is off: rules.yaml has no section `extender`"
+_LONGEST_BINDING: Final = 128 << 10
+_PREEMPT_SHARE: Final = 4
+"""A body of `/preempt` may be one in so many of the bytes for questions: whatever is in it is taken
+apart, and takes up to some ten times as much memory.
+"""
 _EXTENDER: Final = web.AppKey("extender", Extender)
 _READER: Final = web.AppKey("extender_bodies", BodyReader)
-_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-_Answer = Callable[[web.Request, bytearray], Awaitable[web.StreamResponse]]
+_Answer = Callable[[web.Request, Body], Awaitable[web.StreamResponse]]
 
 
 def add_extender(
@@ -37,52 +47,74 @@ def add_extender(
         app.router.add_post(path, handler)
 
 
-async def _filter(request: web.Request, body: bytearray) -> web.StreamResponse:
-    parts = request.app[_EXTENDER].filter(body)
+async def _filter(request: web.Request, body: Body) -> web.StreamResponse:
+    parts = request.app[_EXTENDER].filter(body.data)
     if len(parts) == 1:
-        return _json(bytes(parts[0]))
+        return await _sent(request, body, bytes(parts[0]))
     response = web.StreamResponse(headers={hdrs.CONTENT_TYPE: _JSON})
     response.content_length = sum(len(memoryview(part)) for part in parts)
-    await response.prepare(request)
-    async with asyncio.timeout(_WRITE_SECONDS):
-        for chunk in _chunks(parts):
-            await response.write(chunk)
+    async with request.app[_READER].room.waiting_for_caller(_WRITE_SECONDS):
+        await response.prepare(request)
+        for piece in _slices(parts):
+            await response.write(piece)
         await response.write_eof()
     return response
 
 
-async def _prioritize(request: web.Request, body: bytearray) -> web.StreamResponse:
-    return _json(request.app[_EXTENDER].prioritize(body))
+async def _prioritize(request: web.Request, body: Body) -> web.StreamResponse:
+    return await _sent(request, body, request.app[_EXTENDER].prioritize(body.data))
 
 
-async def _preempt(request: web.Request, body: bytearray) -> web.StreamResponse:
-    return _json(request.app[_EXTENDER].preempt(body))
+async def _preempt(request: web.Request, body: Body) -> web.StreamResponse:
+    return await _sent(request, body, request.app[_EXTENDER].preempt(body.data))
 
 
-async def _bind(request: web.Request, body: bytearray) -> web.StreamResponse:
-    return _json(await request.app[_EXTENDER].bind(body, lambda: request.transport is not None))
+async def _bind(request: web.Request, body: Body) -> web.StreamResponse:
+    wanted = lambda: request.transport is not None  # noqa: E731 - whether the caller still waits
+    with kept(request):
+        return _json(await request.app[_EXTENDER].bind(body.data, wanted))
 
 
-def _answering(answer: _Answer) -> _Handler:
-    """A handler that reads the body, and tells what is wrong with it."""
+async def _sent(request: web.Request, body: Body, answer: bytes) -> web.StreamResponse:
+    """An answer made of the body, which takes its place until it was fetched."""
+    body.becomes(len(answer) + min(len(answer), _AT_ONCE))
+    async with request.app[_READER].room.waiting_for_caller(_WRITE_SECONDS):
+        return await send(request, _json(answer), _AT_ONCE)
+
+
+def _answering(answer: _Answer, most: Callable[[int], int]) -> Handler:
+    """A handler that reads the body, and tells what is wrong with it. ``most``: of so many bytes
+    for all questions, how many one of this kind may have.
+    """
 
     async def handle(request: web.Request) -> web.StreamResponse:
+        if not request.app[_EXTENDER].served():
+            return _refused(HTTPStatus.NOT_FOUND, _OFF)
+        reader = request.app[_READER]
         try:
-            with await request.app[_READER].read(request) as body:
+            with await reader.read(request, most(reader.room.size)) as body:
+                await request.app[TURNS].next()
                 return await answer(request, body)
         except wire.WireError as error:
             return _refusal(HTTPStatus.BAD_REQUEST, str(error))
         except BodyError as error:
-            response = _refusal(HTTPStatus(error.status), str(error))
-            response.force_close()  # the rest of the body is not waited for
-            return response
-        except (ConnectionError, TimeoutError, web.HTTPException):
+            return _refused(HTTPStatus(error.status), str(error))
+        except TimeoutError:
+            break_off(request)
+            raise ConnectionResetError("the answer was not fetched in time") from None
+        except (ConnectionError, web.HTTPException):
             raise  # the caller went away; nobody reads what is said
         except Exception:
             logger.exception("%s failed", request.path)
             return _refusal(HTTPStatus.BAD_REQUEST, "this question could not be answered")
 
     return handle
+
+
+def _refused(status: HTTPStatus, message: str) -> web.Response:
+    response = _refusal(status, message)
+    response.force_close()  # the rest of the body is not waited for
+    return response
 
 
 def _refusal(status: HTTPStatus, message: str) -> web.Response:
@@ -93,27 +125,41 @@ def _json(body: bytes) -> web.Response:
     return web.Response(body=body, content_type=_JSON)
 
 
-def _chunks(parts: Sequence[bytes | Raw]) -> Iterator[bytes]:
-    """The parts put together, a quarter of a megabyte at a time."""
+def _slices(parts: Sequence[bytes | Raw]) -> Iterator[memoryview]:
+    """The parts, small ones put together and large ones cut."""
     gathered = bytearray()
     for part in parts:
-        gathered += memoryview(part)
-        if len(gathered) >= _CHUNK:
-            yield bytes(gathered)
+        whole = memoryview(part)
+        if len(whole) < _SLICE:
+            gathered += whole
+        if len(gathered) >= _SLICE or len(whole) >= _SLICE:
+            yield memoryview(bytes(gathered))
             gathered.clear()
-    yield bytes(gathered)
+        if len(whole) >= _SLICE:
+            for start in range(0, len(whole), _SLICE):
+                yield whole[start : start + _SLICE]
+    yield memoryview(bytes(gathered))
 
 
-_VERBS: Final[Mapping[str, tuple[_Answer, str]]] = {
-    "filter": (_filter, "scheduler extender: which of the candidates pass"),
-    "prioritize": (_prioritize, "scheduler extender: a score, 0 to 10, for each candidate"),
-    "preempt": (_preempt, "scheduler extender: which preemptions would help"),
-    "bind": (_bind, "scheduler extender: bind a pod (with --bind)"),
+def _any(most: int) -> int:
+    return most
+
+
+_VERBS: Final[Mapping[str, tuple[_Answer, Callable[[int], int], str]]] = {
+    "filter": (_filter, _any, "scheduler extender: which of the candidates pass"),
+    "prioritize": (_prioritize, _any, "scheduler extender: a score, 0 to 10, for each candidate"),
+    "preempt": (
+        _preempt,
+        lambda most: most // _PREEMPT_SHARE,
+        "scheduler extender: which preemptions would help",
+    ),
+    "bind": (_bind, lambda _: _LONGEST_BINDING, "scheduler extender: bind a pod (with --bind)"),
 }
+_PATHS: Final = {f"{prefix}/{verb}": verb for prefix in ("", "/scheduler") for verb in _VERBS}
 
-EXTENDER_ENDPOINTS: Final[Mapping[str, tuple[_Handler, str]]] = {
-    f"{prefix}/{verb}": (_answering(answer), text)
-    for prefix in ("", "/scheduler")
-    for verb, (answer, text) in _VERBS.items()
-} | {"/scheduler/preemption": (_answering(_preempt), _VERBS["preempt"][1])}
+EXTENDER_ENDPOINTS: Final[Mapping[str, tuple[Handler, str]]] = {
+    path: (_answering(answer, most), text)
+    for path, verb in {**_PATHS, "/scheduler/preemption": "preempt"}.items()
+    for answer, most, text in [_VERBS[verb]]
+}
 """Path -> handler, and one line for a person. All are asked by POST."""

@@ -52,7 +52,7 @@ _NODE: Final = _object(
     {
         "metadata": _object(
             {"name": _TEXT},
-            {"labels": _or_null({"type": "object", "additionalProperties": _TEXT})},
+            {"labels": {}},  # looked at for `require_label` alone; a Node goes back as it came
         )
     }
 )
@@ -181,7 +181,14 @@ def _get(summary: str, responses: dict[str, Any], *parameters: dict[str, Any]) -
 
 _NOTHING_YET: Final = (503, "no tick has finished yet")
 _PLAIN: Final = "text/plain"
-_REFUSED: Final = ((400, "no such question"), (408, "too slow"), (413, "too large"))
+_REFUSED: Final = (
+    (400, "no such question"),
+    (404, "rules.yaml has no section `extender`"),
+    (408, "too slow"),
+    (413, "too large"),
+    (415, "compressed"),
+    (503, "too much is asked at a time"),
+)
 
 
 def _post(summary: str, takes: _Schema, answers: _Schema) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import ipaddress
 import re
 import socket
 import ssl
@@ -12,11 +13,19 @@ from typing import Final, Self
 
 from aiohttp import web
 
+from dynsched.web.listener import Listener
+from dynsched.web.quiet import http_logger
+
 SHUTDOWN_SECONDS: Final = 0.5
 """How long a request in progress may go on at the end; idle connections are closed at once.
 
 aiohttp waits so long twice: for the request, and once more after it was cancelled.
 """
+LINGER_SECONDS: Final = 1.0
+"""How long the rest of a body is read that nobody wants, so that the caller gets its answer."""
+
+READ_AHEAD: Final = 64 << 10
+"""Bytes of a body that are kept before somebody reads them; twice this, and what comes at once."""
 
 _ADDRESS: Final = re.compile(
     r"(?:(?:\[(?P<v6>[0-9A-Fa-f:.]+(?:%\w+)?)\]|(?P<host>[^\s:/\[\]]*)):)?(?P<port>\d{1,5})",
@@ -35,6 +44,16 @@ class Address:
 
     host: str | None
     port: int
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine (in a pod: this pod) reaches it."""
+        if self.host is None:
+            return False
+        try:
+            return ipaddress.ip_address(self.host.partition("%")[0]).is_loopback
+        except ValueError:
+            return self.host == "localhost"
 
     def __str__(self) -> str:
         host = self.host or ""
@@ -70,28 +89,40 @@ class WebServer:
             app,
             handle_signals=False,  # the application's own, in `app`
             access_log=None,  # probes and scrapes would fill the log
+            logger=http_logger(),
             shutdown_timeout=SHUTDOWN_SECONDS,
+            lingering_time=LINGER_SECONDS,
+            read_bufsize=READ_AHEAD,
+            auto_decompress=False,  # a kilobyte would become a megabyte before anybody looks at it
         )
+        self._listener: Listener | None = None
 
     async def start(self) -> None:
         """Listen. ListenError when that is not possible."""
         await self._runner.setup()
-        address = self._address
+        server = self._runner.server
+        assert server is not None  # noqa: S101 (it is there from `setup` to `cleanup`)
+        self._listener = Listener(server, self._context)
         try:
-            site = web.TCPSite(self._runner, address.host, address.port, ssl_context=self._context)
-            await site.start()
+            await self._listener.start(self._address.host, self._address.port)
         except OSError as error:
             await self._runner.cleanup()
-            raise ListenError(_explain(address, error)) from error
+            raise ListenError(_explain(self._address, error)) from error
 
     async def stop(self) -> None:
         """Stop listening, end what is in progress; done in about a second."""
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            await listener.stop()
         await self._runner.cleanup()
+        if listener is not None:
+            await listener.end()
 
     @property
     def port(self) -> int:
         """The port that is listened on, also where any free one was asked for."""
-        return int(self._runner.addresses[0][1])
+        assert self._listener is not None, "not started"  # noqa: S101
+        return self._listener.port
 
     @property
     def url(self) -> str:

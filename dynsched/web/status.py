@@ -14,11 +14,15 @@ from dynsched.core.durations import format_duration
 from dynsched.core.evidence import format_time
 from dynsched.core.health import blindness
 from dynsched.core.model import AlertState, Quality, RuleHealth, SeveralSeries, Snapshot
+from dynsched.core.rule_fields import Limit
 from dynsched.core.rules import BindBurst, RuleSet
 from dynsched.core.score import full_at
 
 MOST_LISTED: Final = 20
 """Of conflicts, unmatched samples and failures `/status` lists so many, and counts all."""
+
+_LARGEST: Final = 2**63 - 1
+"""The largest integer that every reader of JSON can hold, and msgspec writes."""
 
 _BEFORE_THE_FIRST_TICK: Final[dict[str, Any]] = dict.fromkeys(
     (
@@ -73,9 +77,9 @@ def rules_answer(snapshot: Snapshot) -> dict[str, Any]:
             "include_control_plane": rule_set.nodes.include_control_plane,
         },
         "guard": {
-            "max_marked": str(guard.max_marked),
+            "max_marked": _limit(guard.max_marked),
             "pool_label": guard.pool_label,
-            "max_releases": str(guard.max_releases),
+            "max_releases": _limit(guard.max_releases),
             "bind_burst": _burst(guard.bind_burst),
         },
         "extender": {
@@ -144,8 +148,17 @@ def _listed(items: Sequence[Any], count: int | None = None) -> dict[str, Any]:
     }
 
 
+def _limit(limit: Limit) -> str:
+    try:
+        return str(limit)
+    except OverflowError:  # a number of hundreds of digits
+        return "more nodes than there can be"
+
+
 def _burst(burst: BindBurst | None) -> dict[str, Any] | None:
-    return None if burst is None else {"pods": burst.pods, "window": format_duration(burst.window)}
+    if burst is None:
+        return None
+    return {"pods": min(burst.pods, _LARGEST), "window": format_duration(burst.window)}
 
 
 def _rule(health: RuleHealth, rule_set: RuleSet, blind: Mapping[str, str | None]) -> dict[str, Any]:

@@ -7,7 +7,8 @@ decoder would. What is only passed on is never decoded: it goes back byte for by
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, TypeVar
+from functools import lru_cache
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -15,22 +16,24 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 T = TypeVar("T")
 Buffer = bytes | bytearray | memoryview | Raw
 
-_NULL: Final = (None, UNSET)
+_BETWEEN: Final = 16
+"""Bytes around a name: quotes, comma, and blanks where somebody laid it out for reading."""
+_FURTHER_METADATA: Final = 1000
+"""Keys `metadata` that are not a Node's own: those of the Pod and of its volumes."""
 
 
 class WireError(ValueError):
     """The body is not what a scheduler sends. One line: where, and what is wrong."""
 
 
+LONGEST_POD: Final = 2 << 20
+"""Bytes of the Pod that is asked about; the API server takes no object of more than 1.5 MiB."""
+LONGEST_NAME: Final = 253
+"""Characters of a node's name: those of a DNS name."""
+
+
 class _Metadata(Struct, gc=False):
-    name: str = ""
-    namespace: str = ""
     uid: str = ""
-
-
-class _Labelled(Struct, gc=False):
-    name: str
-    labels: dict[str, str] | None = None
 
 
 class _PodSpec(Struct, gc=False):
@@ -43,29 +46,17 @@ class _Pod(Struct, gc=False):
 
 
 class NodeHead(Struct, gc=False):
-    """Of a whole Node: its name and its labels."""
+    """Of a whole Node: its name, and whether it carries the label that was asked for."""
 
-    metadata: _Labelled
-
-    @property
-    def name(self) -> str:
-        """The node's name."""
-        return self.metadata.name
-
-
-class _Named(Struct, gc=False):
     name: str
-
-
-class _NamedNode(Struct, gc=False):
-    metadata: _Named
+    labelled: bool
 
 
 class _Args(Struct, gc=False):
     """ExtenderArgs, in every spelling; each part is looked at on its own."""
 
-    pod: _Pod | None = msgspec.field(name="Pod", default=None)
-    pod_lower: _Pod | None = msgspec.field(name="pod", default=None)
+    pod: Raw | UnsetType = msgspec.field(name="Pod", default=UNSET)
+    pod_lower: Raw | UnsetType = msgspec.field(name="pod", default=UNSET)
     names: Raw | UnsetType = msgspec.field(name="NodeNames", default=UNSET)
     names_camel: Raw | UnsetType = msgspec.field(name="nodeNames", default=UNSET)
     names_lower: Raw | UnsetType = msgspec.field(name="nodenames", default=UNSET)
@@ -83,68 +74,16 @@ class _NodeList(Struct, gc=False, omit_defaults=True):
     items_upper: list[Raw] | None = msgspec.field(name="Items", default=None)
 
 
-class _NodeNames(Struct, gc=False):
-    items: list[_NamedNode] | None = None
-    items_upper: list[_NamedNode] | None = msgspec.field(name="Items", default=None)
-
-
 class Asked(Struct, gc=False):
     """What `/filter` and `/prioritize` are asked: one of the two forms at least is not None.
 
-    ``names`` and ``nodes`` are raw: see `read_names`, `read_nodes` and `read_nodes_names`.
+    ``names`` and ``nodes`` are raw: see `read_names` and `read_nodes`.
     """
 
     scheduler: str
     uid: str
     names: Raw | None
     nodes: Raw | None
-
-
-class _Victims(Struct, gc=False):
-    pods: list[_Pod] | None = msgspec.field(name="Pods", default=None)
-    pods_lower: list[_Pod] | None = msgspec.field(name="pods", default=None)
-    violations: int = msgspec.field(name="NumPDBViolations", default=0)
-    violations_lower: int = msgspec.field(name="numPDBViolations", default=0)
-
-
-class _MetaPod(Struct, gc=False):
-    uid: str = msgspec.field(name="UID", default="")
-    uid_lower: str = msgspec.field(name="uid", default="")
-
-
-class _MetaVictims(Struct, gc=False):
-    pods: list[_MetaPod] | None = msgspec.field(name="Pods", default=None)
-    pods_lower: list[_MetaPod] | None = msgspec.field(name="pods", default=None)
-    violations: int = msgspec.field(name="NumPDBViolations", default=0)
-    violations_lower: int = msgspec.field(name="numPDBViolations", default=0)
-
-
-class _PreemptArgs(Struct, gc=False):
-    victims: dict[str, _Victims | None] | None = msgspec.field(
-        name="NodeNameToVictims", default=None
-    )
-    victims_lower: dict[str, _Victims | None] | None = msgspec.field(
-        name="nodeNameToVictims", default=None
-    )
-    meta: dict[str, _MetaVictims | None] | None = msgspec.field(
-        name="NodeNameToMetaVictims", default=None
-    )
-    meta_lower: dict[str, _MetaVictims | None] | None = msgspec.field(
-        name="nodeNameToMetaVictims", default=None
-    )
-
-
-class MetaPod(Struct, gc=False):
-    """A victim by its uid."""
-
-    uid: str = msgspec.field(name="UID")
-
-
-class MetaVictims(Struct, gc=False):
-    """The victims on one node; the number of PodDisruptionBudgets that they violate is kept."""
-
-    pods: list[MetaPod] = msgspec.field(name="Pods")
-    violations: int = msgspec.field(name="NumPDBViolations")
 
 
 class _BindArgs(Struct, gc=False):
@@ -170,23 +109,24 @@ class Binding(Struct, frozen=True, gc=False):
 _args = msgspec.json.Decoder(_Args)
 _strings = msgspec.json.Decoder(list[str])
 _node_list = msgspec.json.Decoder(_NodeList)
-_node_names = msgspec.json.Decoder(_NodeNames)
-_head = msgspec.json.Decoder(NodeHead)
-_preempt = msgspec.json.Decoder(_PreemptArgs)
+_pod = msgspec.json.Decoder(_Pod | None)
 _bind = msgspec.json.Decoder(_BindArgs)
 _encode: Final = msgspec.json.Encoder().encode
 
 
 def read_args(body: Buffer) -> Asked:
     """The body of `/filter` and `/prioritize`. WireError when there are no candidates in it."""
-    args = _decode(_args, body)
-    pod = args.pod or args.pod_lower
-    names = _given(args.names, args.names_camel, args.names_lower)
-    nodes = _given(args.nodes, args.nodes_lower)
+    args = decode(_args, body)
+    names = given(args.names, args.names_camel, args.names_lower)
+    nodes = given(args.nodes, args.nodes_lower)
     if names is None and nodes is None:
         raise WireError(
             "neither Nodes nor NodeNames is there: one of them must name the candidates"
         )
+    raw = given(args.pod, args.pod_lower)
+    if raw is not None and len(memoryview(raw)) > LONGEST_POD:
+        raise WireError(f"Pod: longer than {LONGEST_POD >> 20} MiB, which no Pod is")
+    pod = None if raw is None else decode(_pod, raw, "Pod")
     spec = None if pod is None else pod.spec
     metadata = None if pod is None else pod.metadata
     return Asked(
@@ -197,14 +137,24 @@ def read_args(body: Buffer) -> Asked:
     )
 
 
-def read_names(raw: Buffer) -> list[str]:
-    """The value of NodeNames."""
-    return _decode(_strings, raw, "NodeNames")
+def names_fit(raw: Buffer, most: int) -> None:
+    """WireError where this value of NodeNames cannot be one of ``most`` names, by its length."""
+    if len(memoryview(raw)) > most * (LONGEST_NAME + _BETWEEN):
+        raise _too_many("NodeNames", most)
+
+
+def read_names(raw: bytes, most: int) -> list[str]:
+    """The value of NodeNames, counted before it is taken apart: ``most`` names."""
+    if raw.count(b'"') > 2 * most:
+        raise _too_many("NodeNames", most)
+    return decode(_strings, raw, "NodeNames")
 
 
 def read_nodes(raw: Buffer) -> tuple[bytes, list[Raw]]:
-    """The value of Nodes: what stands before its items when it is written again, and the items."""
-    found = _decode(_node_list, raw, "Nodes")
+    """The value of Nodes, once `read_heads` has found it good: what stands before its items when
+    it is written again, and the items.
+    """
+    found = decode(_node_list, raw, "Nodes")
     items = found.items if found.items is not None else found.items_upper
     kept = (
         (b'"kind":', found.kind),
@@ -215,33 +165,46 @@ def read_nodes(raw: Buffer) -> tuple[bytes, list[Raw]]:
     return b"{" + head + b'"items":', items or []
 
 
-def read_head(item: Buffer) -> NodeHead:
-    """Name and labels of one of the items."""
-    return _decode(_head, item, "Nodes.items[]")
+def read_heads(body: bytes | bytearray, raw: Buffer, most: int, key: str | None) -> list[NodeHead]:
+    """Of each whole Node in Nodes, which is a part of ``body``, what is asked of it; ``key`` is
+    that of a label. WireError where they are more than ``most``, or one is no Node.
 
-
-def read_nodes_names(raw: Buffer) -> list[str]:
-    """The names alone of the nodes in Nodes."""
-    found = _decode(_node_names, raw, "Nodes")
+    An item without ``metadata`` ends the reading, and those with it are counted before: a body
+    that claims to have millions of them costs no more than its bytes.
+    """
+    if body.count(b'"metadata"') > most + _FURTHER_METADATA:
+        raise _too_many("Nodes", most)
+    found = decode(_heads_decoder(key), raw, "Nodes")
     items = found.items if found.items is not None else found.items_upper
-    return [node.metadata.name for node in items or ()]
+    if items is not None and len(items) > most:
+        raise _too_many("Nodes", most)
+    return [_head(item.metadata, asked=key is not None) for item in items or ()]
 
 
-def read_preemption(body: Buffer) -> dict[str, MetaVictims]:
-    """The body of `/preempt`: victims by node, in the meta form, whichever was sent."""
-    args = _decode(_preempt, body)
-    meta = args.meta if args.meta is not None else args.meta_lower
-    if meta is not None:
-        return {node: _meta(victims or _MetaVictims()) for node, victims in meta.items()}
-    full = args.victims if args.victims is not None else args.victims_lower
-    if full is None:
-        raise WireError("neither NodeNameToVictims nor NodeNameToMetaVictims is there")
-    return {node: _from_pods(victims or _Victims()) for node, victims in full.items()}
+def _head(metadata: Any, *, asked: bool) -> NodeHead:
+    labels = metadata.labels if asked else None
+    return NodeHead(metadata.name, not asked or (labels is not None and labels.wanted is not UNSET))
+
+
+@lru_cache(maxsize=4)
+def _heads_decoder(key: str | None) -> msgspec.json.Decoder[Any]:
+    """For a NodeList with names, and of their labels the one that is wanted, if there is one."""
+    fields: list[Any] = [("name", str)]
+    if key is not None:
+        wanted = ("wanted", Raw | UnsetType, msgspec.field(name=key, default=UNSET))
+        labels: Any = msgspec.defstruct("Labels", [wanted], gc=False)
+        fields.append(("labels", labels | None, None))
+    metadata: Any = msgspec.defstruct("Metadata", fields, gc=False)
+    item: Any = msgspec.defstruct("Item", [("metadata", metadata)], gc=False)
+    items = list[item] | None
+    upper = msgspec.field(name="Items", default=None)
+    whole = msgspec.defstruct("Heads", [("items", items, None), ("items_upper", items, upper)])
+    return msgspec.json.Decoder(whole)
 
 
 def read_binding(body: Buffer) -> Binding:
     """The body of `/bind`. WireError when pod, namespace or node is missing."""
-    args = _decode(_bind, body)
+    args = decode(_bind, body)
     binding = Binding(
         args.name or args.name_lower,
         args.namespace or args.namespace_lower,
@@ -283,11 +246,6 @@ def names_answer(names: Sequence[str]) -> bytes:
     return _encode(names)
 
 
-def preempt_answer(victims: Mapping[str, MetaVictims]) -> bytes:
-    """ExtenderPreemptionResult."""
-    return b'{"NodeNameToMetaVictims":%b}' % _encode(victims)
-
-
 def error_answer(error: str) -> bytes:
     """ExtenderBindingResult."""
     return b'{"Error":%b}' % _encode(error)
@@ -308,7 +266,8 @@ def host_fragments(names: Sequence[str]) -> list[bytes]:
     return [b',{"Host":%b,"Score":' % _encode(name) for name in names]
 
 
-def _decode(decoder: msgspec.json.Decoder[T], body: Buffer, where: str = "") -> T:
+def decode(decoder: msgspec.json.Decoder[T], body: Buffer, where: str = "") -> T:
+    """What the body says. WireError with what is wrong in it, and in which part."""
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
@@ -320,25 +279,13 @@ def _decode(decoder: msgspec.json.Decoder[T], body: Buffer, where: str = "") -> 
         raise WireError("not JSON that can be read: it is nested too deeply") from None
 
 
-def _given(*values: Raw | UnsetType) -> Raw | None:
+def _too_many(where: str, most: int) -> WireError:
+    return WireError(f"{where}: more than {most}, which is more than the cluster can have")
+
+
+def given(*values: Raw | UnsetType) -> Raw | None:
     """The first that is there and not null."""
     for value in values:
         if isinstance(value, Raw) and bytes(memoryview(value)[:4]) != b"null":
             return value
     return None
-
-
-def _meta(victims: _MetaVictims) -> MetaVictims:
-    pods = victims.pods if victims.pods is not None else victims.pods_lower
-    return MetaVictims(
-        [MetaPod(pod.uid or pod.uid_lower) for pod in pods or ()],
-        victims.violations or victims.violations_lower,
-    )
-
-
-def _from_pods(victims: _Victims) -> MetaVictims:
-    pods = victims.pods if victims.pods is not None else victims.pods_lower
-    return MetaVictims(
-        [MetaPod(pod.metadata.uid if pod.metadata else "") for pod in pods or ()],
-        victims.violations or victims.violations_lower,
-    )

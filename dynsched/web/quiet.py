@@ -1,0 +1,69 @@
+"""Log lines that callers can cause: few, however many requests there are."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+
+from aiohttp.http import HttpProcessingError
+
+EACH_SECONDS: Final = 60.0
+"""Of each kind of line, one is written in so long; the others are counted."""
+_LONGEST: Final = 200
+_MOST_KINDS: Final = 100
+
+
+class OneInAWhile(logging.Filter):
+    """Lets one line of a kind through in a while, and tells how many it kept back since.
+
+    A kind is the message before its arguments, and the type of the error.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._kinds: dict[tuple[str, type | None], tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record is written."""
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, HttpProcessingError):
+            _in_one_line(record, error)
+            if not logging.getLogger(record.name).isEnabledFor(record.levelno):
+                return False
+        kind = (str(record.msg)[:_LONGEST], type(error) if error else None)
+        now = self._clock()
+        written, kept_back = self._kinds.get(kind, (-EACH_SECONDS, 0))
+        if now - written < EACH_SECONDS:
+            self._kinds[kind] = (written, kept_back + 1)
+            return False
+        if len(self._kinds) >= _MOST_KINDS:
+            self._kinds.clear()
+        self._kinds[kind] = (now, 0)
+        if kept_back:
+            record.msg = f"{record.getMessage()} (and {kept_back} more like it before)"
+            record.args = ()
+        return True
+
+
+def quiet_logger(name: str) -> logging.Logger:
+    """The logger of this name, with that filter."""
+    logger = logging.getLogger(name)
+    if not any(isinstance(each, OneInAWhile) for each in logger.filters):
+        logger.addFilter(OneInAWhile())
+    return logger
+
+
+def http_logger() -> logging.Logger:
+    """For the HTTP server: what is wrong with a request is a line and no traceback."""
+    return quiet_logger("dynsched.web.http")
+
+
+def _in_one_line(record: logging.LogRecord, error: HttpProcessingError) -> None:
+    lines = error.message.splitlines() or [""]
+    record.msg = "a caller was refused, what it sent is not HTTP: %s"
+    record.args = (lines[0][:_LONGEST].rstrip(":"),)
+    record.exc_info = None
+    record.levelno, record.levelname = logging.INFO, "INFO"

@@ -1,0 +1,135 @@
+"""Whatever callers send, memory stays within the base manifest's limit and probes are answered."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import flood_support as floods
+import pytest
+import yaml
+from certificates import Authority
+from cluster import SimCluster
+from fake_prometheus import FakePrometheus
+from flood_support import Flood, Port, Probe
+from manifest_support import BASE, OVERLAYS
+from operator_support import Operator
+
+from dynsched.sim.nodes import make_node
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
+NAMES = [f"ip-10-0-0-{number}.example.internal" for number in range(100)]
+LOG = 20_000
+"""Bytes that any number of requests may add to the log."""
+SECOND = 1.0
+PATIENCE = 3.0
+"""Seconds: for so long the kubelet waits for an answer, by the base manifest."""
+
+
+def deployed() -> dict[str, Any]:
+    found = yaml.safe_load((BASE / "deployment.yaml").read_text())
+    container: dict[str, Any] = found["spec"]["template"]["spec"]["containers"][0]
+    return container
+
+
+def test_the_limits_are_those_of_the_base_manifest() -> None:
+    container = deployed()
+    assert container["resources"]["limits"]["memory"] == f"{floods.LIMIT:.0f}Mi"
+    assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
+    assert container["livenessProbe"]["timeoutSeconds"] == PATIENCE
+    assert not [word for word in container["args"] if "memory" in word]
+
+
+@asynccontextmanager
+async def running(
+    sim: SimCluster, folder: Path, *flags: str, extender: bool = True
+) -> AsyncIterator[Operator]:
+    """`dynsched run` with the rules of the overlay `extender`, and as many files as are usual."""
+    rules = yaml.safe_load((OVERLAYS / "extender" / "rules.yaml").read_text())
+    for rule in rules["rules"]:
+        rule["expr"] = "load"
+    if not extender:
+        del rules["extender"]
+    path = folder / "rules.yaml"
+    path.write_text(yaml.safe_dump(rules))
+    for number, name in enumerate(NAMES):
+        await sim.create_node(make_node(name, number, size=9_000))
+    async with FakePrometheus() as prometheus:
+        prometheus.set(load={name: float(number) for number, name in enumerate(NAMES)})
+        told = ["--kubeconfig", str(sim.kubeconfig), "--prom", prometheus.url, "-r", str(path)]
+        async with Operator(folder, "run", *told, "--no-leader-elect", *flags) as operator:
+            limit = (floods.OPEN_FILES, floods.OPEN_FILES)
+            resource.prlimit(operator.process.pid, resource.RLIMIT_NOFILE, limit)
+            yield operator
+
+
+def port_of(operator: Operator, tls: Any = None) -> Port:
+    return Port(int(operator.address.rpartition(":")[2]), NAMES, tls, hold=0.5)
+
+
+async def withstand(operator: Operator, port: Port, kinds: Sequence[Flood]) -> None:
+    """One after the other, in one process: what stays behind adds up."""
+    pid = operator.process.pid
+    log = len(operator.log)
+    for flood in kinds:
+        async with Probe(port, pid) as probe:
+            await flood(port)
+        what = flood.__name__
+        assert operator.process.returncode is None, what
+        assert floods.memory(pid)[1] < floods.LIMIT, what
+        # A busy machine makes everything late; how much dynsched itself did meanwhile tells more.
+        assert max(probe.worked) < SECOND, what
+        assert max(probe.took) < PATIENCE, what
+    assert len(operator.log) - log < LOG, operator.log[log : log + LOG]
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [floods.BODIES[:8], floods.BODIES[8:], floods.CONNECTIONS],
+    ids=["bodies", "more bodies", "connections"],
+)
+async def test_no_flood_takes_it_down(
+    sim: SimCluster, tmp_path: Path, kinds: Sequence[Flood]
+) -> None:
+    floods.open_more_files()
+    async with running(sim, tmp_path) as operator:
+        await operator.until_ready()
+        await withstand(operator, port_of(operator), kinds)
+        # It still does its work.
+        url = f"http://{operator.address}/prioritize"
+        asked = {"NodeNames": NAMES}
+        async with aiohttp.ClientSession() as session, session.post(url, json=asked) as answer:
+            assert answer.status == 200
+            scores = {each["Host"]: each["Score"] for each in json.loads(await answer.text())}
+        assert scores[NAMES[0]] == 10
+        assert scores[NAMES[-1]] == 0
+
+
+async def test_no_flood_of_handshakes_takes_it_down(sim: SimCluster, tmp_path: Path) -> None:
+    floods.open_more_files()
+    authority = Authority(tmp_path, "ca")
+    pair = authority.issue("dynsched", "IP:127.0.0.1")
+    tls = floods.trusting(authority.cert)
+    async with running(sim, tmp_path, "--tls-cert", pair.cert, "--tls-key", pair.key) as operator:
+        port = port_of(operator, tls)
+        async with asyncio.timeout(30):
+            while not await port.ready():
+                await asyncio.sleep(0.05)
+        await withstand(operator, port, floods.HANDSHAKES)
+
+
+async def test_without_an_extender_a_body_is_not_even_read(sim: SimCluster, tmp_path: Path) -> None:
+    floods.open_more_files()
+    async with running(sim, tmp_path, extender=False) as operator:
+        await operator.until_ready()
+        before = floods.memory(operator.process.pid)[1]
+        kinds = (floods.a_million_empty_names, floods.unfinished_bodies, floods.many_victims)
+        await withstand(operator, port_of(operator), kinds)
+        assert floods.memory(operator.process.pid)[1] - before < 40

@@ -1,0 +1,101 @@
+"""Which pods wait for a node, on the simulator and on a real API server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from cluster import Cluster, SimCluster
+from operator_support import until
+from test_pods_watch import PODS, api_of, create, pod
+
+from dynsched.kube import pending
+from dynsched.kube.pending import PendingPods
+from dynsched.sim.nodes import make_node
+
+
+@asynccontextmanager
+async def following(cluster: Cluster) -> AsyncIterator[PendingPods]:
+    stop = asyncio.Event()
+    async with api_of(cluster) as api:
+        found = PendingPods(api)
+        task = asyncio.create_task(found.run(stop))
+        try:
+            yield found
+        finally:
+            stop.set()
+            async with asyncio.timeout(5):
+                await task
+
+
+async def made(cluster: Cluster, name: str, node: str | None = None) -> str:
+    return str((await create(cluster, pod(name, node)))["metadata"]["uid"])
+
+
+async def known(found: PendingPods, uid: str, *, as_waiting: bool = True) -> None:
+    async def fits() -> bool:
+        return (uid in found) is as_waiting
+
+    await until(fits, "what is known of the pod", seconds=5)
+
+
+async def test_a_pod_waits_until_it_is_bound_or_gone(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pending, "_PAGE", 2)  # the first list comes in pages
+    await cluster.create_node(make_node("a", 0))
+    before = [await made(cluster, f"before-{number}") for number in range(5)]
+    placed = await made(cluster, "placed", "a")
+    async with following(cluster) as found:
+        for uid in before:
+            await known(found, uid)
+        later = await made(cluster, "later")
+        await known(found, later)
+        assert placed not in found
+        assert "made-up" not in found
+        await cluster.delete(f"{PODS}/later", {"gracePeriodSeconds": 0})
+        await known(found, later, as_waiting=False)
+        assert found.error is None
+
+
+@pytest.mark.parametrize("how", ["end", "gone", "cut"])
+async def test_a_watch_that_ends_is_begun_anew_with_a_list(sim: SimCluster, how: str) -> None:
+    async with following(sim) as found:
+        first = await made(sim, "first")
+        await known(found, first)
+        assert sim.server.drop_watches(how) == 1
+        await sim.delete(f"{PODS}/first", {"gracePeriodSeconds": 0})
+        second = await made(sim, "second")
+        await known(found, second)
+        assert first not in found
+
+
+async def test_without_rights_nothing_is_known_and_nothing_ends(sim: SimCluster) -> None:
+    uid = await made(sim, "waiting")
+    sim.server.forbidden = {("list", "pods"), ("watch", "pods")}
+    async with following(sim) as found:
+
+        async def told() -> bool:
+            return found.error is not None
+
+        await until(told, "the trouble is told")
+        assert uid not in found
+
+
+async def test_no_more_are_kept_than_there_is_room_for(
+    sim: SimCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pending, "MOST", 2)
+    async with following(sim) as found:
+        uids = []
+        for number in range(2):
+            uids.append(await made(sim, f"pod-{number}"))
+            await known(found, uids[-1])
+        beyond = await made(sim, "beyond")
+        await sim.delete(f"{PODS}/pod-0", {"gracePeriodSeconds": 0})
+        await known(found, uids[0], as_waiting=False)
+        assert beyond not in found
+        last = await made(sim, "last")
+        await known(found, last)
