@@ -23,7 +23,6 @@ from urllib.parse import urlsplit
 from prometheus_client import CollectorRegistry, Gauge, push_to_gateway
 
 from dynsched.core.durations import format_duration
-from dynsched.core.health import kind_of
 from dynsched.core.memory import (
     MIB,
     Memory,
@@ -32,6 +31,7 @@ from dynsched.core.memory import (
     working_set_v1,
     working_set_v2,
 )
+from dynsched.core.message_kind import kind_of
 from dynsched.plumbing.proxies import ProxyError, opener, proxy_for, through
 
 logger = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from dynsched.core import keys
 from dynsched.core.decide import Decision
 from dynsched.core.doubts import doubts
 from dynsched.core.evidence import fired_rules
-from dynsched.core.health import kind_of
+from dynsched.core.message_kind import kind_of
 from dynsched.core.model import Action, Node, NodePatch
 from dynsched.core.rules import RuleSet
 from dynsched.core.wording import by_reason, named_nodes, named_rules

@@ -523,7 +523,7 @@ BROKEN = {
         "clusters: []\ncontexts: [{name: a}, {name: b}]\n",
         r"k: it has no current-context; choose one of its contexts \(a, b\); see",
     ),
-    "another YAML file": ("rules: []\n", "k: it has no contexts; is it a kubeconfig?; see"),
+    "another YAML file": ("rules: []\n", r"k: it has no contexts; is it a kubeconfig\?; see"),
     "no such context": (
         "clusters: []\ncontexts: [{name: real}]\nusers: []\ncurrent-context: gone\n",
         r"k: current-context 'gone' is not among its contexts \(real\); see",

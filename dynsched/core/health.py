@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from typing import Final
 
@@ -16,11 +15,6 @@ OVERDUE_INTERVALS: Final = 3
 """After so many intervals without a finished tick, the loop counts as stuck."""
 OVERDUE_AT_LEAST: Final = 30.0
 """Seconds; below this no loop is stuck, however short its interval: a query may take its time."""
-
-_QUOTED: Final = re.compile(r"(?<!\w)('[^']*'|\"[^\"]*\")(?!\w)")
-_NUMBERED: Final = re.compile(r"\S*\d\S*")
-_LIST: Final = re.compile(r"#(?:\W*#)+")
-"""A list of such words counts as one, however long it is."""
 
 
 def why_unhealthy(snapshot: Snapshot | None, age: float, interval: float) -> str | None:
@@ -101,13 +95,6 @@ def crowding(snapshot: Snapshot) -> dict[str, str | None]:
         for health in snapshot.rules
         if health.error is None
     }
-
-
-def kind_of(trouble: str) -> str:
-    """What stays the same of a message while the trouble is the same: all but what it quotes, and
-    the words that have a number in them (counts, addresses, times, sizes).
-    """
-    return _LIST.sub("#", _NUMBERED.sub("#", _QUOTED.sub("#", trouble)))
 
 
 def _why_crowded(several: SeveralSeries) -> str:

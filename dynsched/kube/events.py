@@ -18,8 +18,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from dynsched.core.errors import ClusterError
-from dynsched.core.health import kind_of
 from dynsched.core.keys import FIELD_MANAGER
+from dynsched.core.message_kind import kind_of
 from dynsched.core.model import Node
 from dynsched.kube.client import EVENT_NAMESPACE, KubeClient
 

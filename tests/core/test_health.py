@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 from builders import NOON, rule_set
 
-from dynsched.core.health import kind_of, why_unhealthy
+from dynsched.core.health import why_unhealthy
+from dynsched.core.message_kind import kind_of
 from dynsched.core.model import NodeView, Quality, RuleHealth, Snapshot
 
 
