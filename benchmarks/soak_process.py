@@ -44,7 +44,7 @@ class Process:
         self._prometheus = PrometheusSource(PrometheusConfig(url, timeout=5.0), clock=clock.wall)
         self._source = Source(self._world.prometheus, self._prometheus, self._decides)
         self._events = NodeEvents(self.client, own=lambda: self._elector.lease, clock=clock.wall)
-        self._watch = NodeWatch(self.client, resync=0.2)
+        self._watch = NodeWatch(self.client, resync=0.5)
         self.cluster = NodeCluster(self.client, self._watch)
         self._board = Board(
             clock=clock.monotonic,
