@@ -392,21 +392,24 @@ async def everything_at_once(port: Port) -> None:
 
 class Probe:
     """Asks for /healthz as a kubelet does, over a new connection each time, in a process of its own
-    that the flood does not hold up. With TLS it has another address than the flood: handshakes cost
-    so much that among a thousand of one address nobody is let through in time.
+    that the flood does not hold up. ``apart``: from another address than the flood, as a kubelet;
+    with TLS always, for handshakes cost so much that among a thousand of one address nobody is let
+    through in time.
 
     ``took`` and ``worked`` are there once the block is left: how many seconds each answer took, and
     how many of them dynsched had a processor, which a busy machine does not change.
     """
 
-    def __init__(self, port: Port, pid: int) -> None:
+    def __init__(self, port: Port, pid: int, *, apart: bool = False) -> None:
         self._port = port
+        self._here = "127.0.0.2" if apart or port.tls else "127.0.0.1"
         self._pid = pid
         self.took: list[float] = []
         self.worked: list[float] = []
 
     async def __aenter__(self) -> Self:
-        arguments = [str(self._port.number), str(self._pid), *(["tls"] if self._port.tls else [])]
+        arguments = [str(self._port.number), str(self._pid), self._here]
+        arguments += ["tls"] if self._port.tls else []
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             *("-S", "-c", _PROBE, *arguments),
@@ -437,9 +440,8 @@ def worked():
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 def ask():
-    here = ("127.0.0.2" if sys.argv[3:] else "127.0.0.1", 0)
-    plain = socket.create_connection(("127.0.0.1", int(sys.argv[1])), 10, here)
-    if sys.argv[3:]:
+    plain = socket.create_connection(("127.0.0.1", int(sys.argv[1])), 10, (sys.argv[3], 0))
+    if sys.argv[4:]:
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         plain = context.wrap_socket(plain)

@@ -158,6 +158,10 @@ WRONG_USAGE = {
     ),
     ("run", "--tls-cert", "/c"): "--tls-cert and --tls-key go together",
     ("run", "--tls-client-ca", "/c"): "--tls-client-ca needs both",
+    ("run", "--bind"): "--bind lets whoever reaches :9000 bind any pod to any node",
+    ("run", "--bind", "--webaddr", "10.0.0.7:9000"): "give --tls-client-ca",
+    ("run", "--bind", "--tls-cert", "/c", "--tls-key", "/k"): "or a loopback --webaddr",
+    ("run", "--extender-memory", "0"): "0 is not in the range",
     ("fly",): "No such command 'fly'",
     ("why",): "Missing argument 'NODE'",
 }
@@ -170,6 +174,25 @@ def test_wrong_usage_is_exit_code_2(call, arguments):
     assert code == 2
     assert WRONG_USAGE[arguments] in errors
     assert "s3cret" not in errors
+
+
+@pytest.mark.parametrize(
+    "safe",
+    [
+        ("--webaddr", "127.0.0.1:9000"),
+        ("--webaddr", "[::1]:9000"),
+        ("--tls-cert", "/c", "--tls-key", "/k", "--tls-client-ca", "/ca"),
+    ],
+    ids=" ".join,
+)
+def test_pods_are_bound_only_for_callers_who_are_known_or_local(settings_of, safe):
+    assert settings_of("run", "--bind", *safe).bind
+
+
+def test_what_the_questions_of_schedulers_may_take(settings_of, monkeypatch):
+    assert settings_of("run").extender_memory == 8
+    monkeypatch.setenv("DYNSCHED_EXTENDER_MEMORY", "64")
+    assert settings_of("run").extender_memory == 64
 
 
 def test_a_failure_is_one_line_and_exit_code_1(call, monkeypatch):

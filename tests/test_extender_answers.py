@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import random
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -282,6 +283,15 @@ def test_nothing_is_assumed_while_nobody_tells_of_pods() -> None:
     assert not world.bound.sums(world.now)
 
 
+def test_made_up_pods_do_not_take_a_nodes_score() -> None:
+    world = World().tick()
+    before = world.scores(ask(["a"])), world.scores(ask())
+    world.made_up = {f"made-up-{number}" for number in range(300)}
+    for uid in world.made_up:
+        world.scores(of_pod(uid, ["a"]))
+    assert (world.scores(ask(["a"])), world.scores(ask())) == before
+
+
 def test_nothing_is_assumed_on_a_node_of_unknown_load() -> None:
     """With no metric at all, every pod would be counted on the first of them."""
     world = World().tick(cpu="connection refused", memory="connection refused")
@@ -449,6 +459,30 @@ def test_a_broken_preemption(body: Any) -> None:
 async def test_a_broken_binding(body: Any) -> None:
     with pytest.raises(WireError):
         await World().extender.bind(raw(body))
+
+
+def test_lists_that_were_asked_about_take_bounded_memory() -> None:
+    world = World().tick()
+    names = [f"ip-10-0-{n // 250}-{n % 250}.eu-west-1.compute.internal" for n in range(5000)]
+    for number in range(30):
+        world.filter(ask(names[number:]))
+        world.scores(ask(names[number:]))
+    kept = world.extender._lists._lists.values()
+    assert 5 < len(kept) < 16
+    assert sum(each.memory for each in kept) <= 12 << 20
+    taken = sum(
+        sys.getsizeof(part)
+        for each in kept
+        for part in [
+            each.raw,
+            each.names,
+            each.fragments,
+            *each.names,
+            *each.fragments,
+            *(answer.body for answer in each.answers.values()),
+        ]
+    )
+    assert taken < 16 << 20
 
 
 def test_lists_that_were_asked_about_are_forgotten() -> None:

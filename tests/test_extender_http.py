@@ -14,7 +14,7 @@ import pytest_asyncio
 from aiohttp.test_utils import TestClient, TestServer
 from extender_support import NAMES, World, ask, board, raw, whole
 
-from dynsched.web import extender_http
+from dynsched.web import bodies, extender_http
 from dynsched.web.api import make_app
 from dynsched.web.bodies import BodyReader
 from dynsched.web.extender_http import EXTENDER_ENDPOINTS, add_extender
@@ -87,6 +87,101 @@ async def test_it_is_asked_by_post_only(client: TestClient) -> None:
     async with client.get("/filter") as response:
         assert response.status == 405
         assert await response.json() == {"error": "GET is not for /filter; use POST"}
+
+
+async def test_it_is_there_only_while_the_rules_ask_for_it() -> None:
+    asking = World().tick().extender
+    wanted = [False]
+    asking.served = lambda: wanted[0]
+    async with TestClient(TestServer(make_app(board(), asking))) as client:
+        for path in EXTENDER_ENDPOINTS:
+            error = (await post(client, path, ask(), 404))["error"]
+            assert error == "the scheduler extender is off: rules.yaml has no section `extender`"
+        wanted[0] = True
+        assert (await post(client, "/filter", ask()))["NodeNames"]
+
+
+@pytest.mark.parametrize("path", ["/filter", "/prioritize"])
+async def test_no_more_candidates_are_taken_than_a_cluster_can_have(
+    impatient: TestClient, path: str
+) -> None:
+    most = 2 * (MANY + 4)
+    for form in (
+        b'{"NodeNames":[' + b'"",' * most + b'""]}',
+        b'{"nodenames":[' + b'"\\"",' * most + b'""]}',
+        b'{"Nodes":{"items":[' + b"{}," * 1_000_000 + b"{}]}}",
+        b'{"nodes":{"Items":[' + b"null," * 700_000 + b"{}]}}",
+    ):
+        assert (await post(impatient, path, form, 400))["error"]
+    few = make_app(board(), World().tick().extender)
+    async with TestClient(TestServer(few)) as client:
+        for form in (
+            b'{"NodeNames":[' + b'"",' * 10_000 + b'""]}',
+            b'{"NodeNames":["' + b"x" * 3_000_000 + b'"]}',
+            b'{"Nodes":{"items":['
+            + b'{"metadata":{"name":""}},' * 11_000
+            + b'{"metadata":{"name":""}}]}}',
+        ):
+            assert "more than 10000" in (await post(client, path, form, 400))["error"]
+        assert len((await post(client, "/filter", ask(["x"] * 10_000)))["NodeNames"]) == 10_000
+
+
+async def test_no_more_victims_are_taken_than_so_many_bytes_can_tell_of(
+    impatient: TestClient,
+) -> None:
+    for form in (
+        b'{"NodeNameToVictims":{"n":{"Pods":[' + b"{}," * 200_000 + b"{}]}}}",
+        b'{"nodeNameToMetaVictims":{"n":{"pods":[' + b"{}," * 200_000 + b"{}]}}}",
+        raw({"NodeNameToMetaVictims": dict.fromkeys(map(str, range(60_000)))}),
+    ):
+        assert (await post(impatient, "/preempt", form, 400))["error"]
+    assert (await post(impatient, "/preempt", b" " * (2 * MIB), 413))["error"]
+    pods = [{"metadata": {"uid": f"{n:036}", "labels": {"a": "b"}}} for n in range(5000)]
+    whole_pods = {"NodeNameToVictims": {"a": {"Pods": pods, "NumPDBViolations": 0}}}
+    found = await post(impatient, "/preempt", whole_pods)
+    assert len(found["NodeNameToMetaVictims"]["a"]["Pods"]) == 5000
+
+
+async def test_a_binding_is_small(impatient: TestClient) -> None:
+    error = (await post(impatient, "/bind", b" " * 200_000, 413))["error"]
+    assert error == "the body is larger than 128 KiB"
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "GZIP, deflate", "x-own"])
+async def test_what_is_compressed_is_not_read(client: TestClient, encoding: str) -> None:
+    headers = {"Content-Encoding": encoding}
+    for path in EXTENDER_ENDPOINTS:
+        async with client.post(path, data=b"\x1f\x8b", headers=headers) as response:
+            assert response.status == 415
+    async with client.post(
+        "/filter", data=raw(ask()), headers={"Content-Encoding": "identity"}
+    ) as response:
+        assert response.status == 200
+
+
+async def test_when_there_is_no_room_a_question_waits_and_then_is_refused(
+    impatient: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = impatient.app[extender_http._READER].room
+    held.take_at_once(4 * MIB)
+    question = asyncio.create_task(post(impatient, "/filter", ask()))
+    await asyncio.sleep(0.05)
+    assert not question.done()
+    held.give(4 * MIB)
+    assert (await question)["NodeNames"]
+    held.take_at_once(4 * MIB)
+    monkeypatch.setattr(bodies, "WAIT_SECONDS", 0.1)
+    error = (await post(impatient, "/filter", ask(), 503))["error"]
+    assert error == "too much is asked at a time; try again"
+
+
+async def test_all_that_was_held_is_given_back(impatient: TestClient) -> None:
+    held = impatient.app[extender_http._READER].room
+    for path in EXTENDER_ENDPOINTS:
+        for body in (raw(ask()), b"{", b" " * (5 * MIB), raw({"Nodes": {"items": [whole("a")]}})):
+            async with impatient.post(path, data=body):
+                pass
+    assert held._free == held.size
 
 
 async def test_without_an_extender_there_is_none() -> None:

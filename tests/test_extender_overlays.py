@@ -90,13 +90,14 @@ def test_a_scheduler_asks_for_little_and_waits_for_nothing(name: str) -> None:
 # --- extender ---
 
 
-def test_the_extender_is_the_base_that_sees_pods() -> None:
+def test_the_extender_is_the_base_that_sees_pods_and_is_reached() -> None:
     def named(docs: list[Doc]) -> dict[tuple[str, str], Doc]:
         return {(doc["kind"], doc["metadata"]["name"]): doc for doc in docs}
 
     base, docs = named(kustomize(BASE)), named(kustomize(OVERLAYS / "extender"))
     role = docs.pop(("ClusterRole", "dynsched-extender"))
     binding = docs.pop(("ClusterRoleBinding", "dynsched-extender"))
+    docs.pop(("NetworkPolicy", "dynsched-extender"))
     assert role["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}]
     assert binding["roleRef"]["name"] == "dynsched-extender"
     assert binding["subjects"] == [
@@ -221,10 +222,29 @@ def test_probes_ports_and_policy_agree(second: list[Doc], pod: Doc) -> None:
             assert asked["port"] == port["name"]
             assert asked.get("scheme", "HTTP") == port["name"].upper()
     policy = the(second, "NetworkPolicy", SECOND)["spec"]
-    assert [p["port"] for rule in policy["ingress"] for p in rule["ports"]] == [9000, 10259]
+    (rule,) = policy["ingress"]
+    assert [port["port"] for port in rule["ports"]] == [9000, 10259]
+    assert rule["from"] == the(kustomize(BASE), "NetworkPolicy")["spec"]["ingress"][0]["from"]
     labels = the(second, "Deployment", SECOND)["spec"]["template"]["metadata"]["labels"]
     assert policy["podSelector"]["matchLabels"] == labels
     assert the(second, "PodDisruptionBudget", SECOND)["spec"]["selector"]["matchLabels"] == labels
+
+
+def test_the_scheduler_is_let_in_only_where_it_asks() -> None:
+    docs = kustomize(OVERLAYS / "extender")
+    labels = the(docs, "Deployment")["spec"]["template"]["metadata"]["labels"]
+    policy = the(docs, "NetworkPolicy", "dynsched-extender")["spec"]
+    assert policy["podSelector"]["matchLabels"].items() <= labels.items()
+    assert policy["policyTypes"] == ["Ingress"]
+    assert [port["port"] for rule in policy["ingress"] for port in rule["ports"]] == [9000]
+    assert not [doc for doc in kustomize(BASE) if doc["metadata"]["name"] == "dynsched-extender"]
+
+
+def test_no_manifest_binds_pods_for_whoever_asks() -> None:
+    for name in OURS:
+        for doc in kustomize(OVERLAYS / name):
+            assert "--bind" not in str(doc)
+            assert "DYNSCHED_BIND" not in str(doc)
 
 
 def test_every_profile_has_its_load() -> None:

@@ -183,7 +183,15 @@ def test_the_service_and_the_policy_reach_the_pod() -> None:
     assert service["selector"].items() <= labels.items()
     assert service["ports"][0]["targetPort"] == port["name"]
     assert policy["podSelector"]["matchLabels"].items() <= labels.items()
-    assert policy["ingress"] == [{"ports": [{"port": port["containerPort"], "protocol": "TCP"}]}]
+    (rule,) = policy["ingress"]
+    assert rule["ports"] == [{"port": port["containerPort"], "protocol": "TCP"}]
+    # Only a Prometheus where the settings say that it is: the port has no authentication.
+    (generated,) = load_all(BASE / "kustomization.yaml")
+    settings = generated["configMapGenerator"][0]
+    (prometheus,) = (text for text in settings["literals"] if text.startswith("DYNSCHED_PROM="))
+    (callers,) = rule["from"]
+    (namespace,) = callers["namespaceSelector"]["matchLabels"].values()
+    assert f".{namespace}.svc" in prometheus
     assert {port["port"] for rule in policy["egress"] for port in rule["ports"]} == {
         53, 5353, 443, 6443, 9090,
     }  # fmt: skip

@@ -15,6 +15,7 @@ from snapshots import EXAMPLE_RULES, NOON, Scene, example, many
 import dynsched.web.state
 from dynsched import __version__
 from dynsched.core.model import Node, Quality, Unmatched
+from dynsched.core.rules import BindBurst, Limit
 from dynsched.web.api import ENDPOINTS, make_app
 from dynsched.web.metrics import Metrics
 from dynsched.web.state import Board
@@ -412,6 +413,35 @@ async def test_rules_tells_what_the_extender_and_bind_burst_go_by(client, board)
 
 
 # the rest
+
+
+@pytest.mark.parametrize("odd", [10**400, 2**70, 0])
+async def test_no_number_is_too_odd_to_be_told(client, board, odd):
+    snapshot = example()
+    rule_set = snapshot.rule_set
+    guard = rule_set.guard.model_copy(
+        update={
+            "max_marked": Limit(odd),
+            "max_releases": Limit(odd),
+            "bind_burst": BindBurst.model_construct(pods=odd, window=1e300),
+        }
+    )
+    rules = [
+        replace(
+            health,
+            rule=health.rule.model_copy(
+                update={"threshold": 1e308, "clear_threshold": -5e-324, "full_at": math.inf}
+            ),
+            duration=math.nan,
+            samples=odd and 2**63 - 1,
+        )
+        for health in snapshot.rules
+    ]
+    odd_rules = rule_set.model_copy(update={"guard": guard})
+    board.publish(replace(snapshot, rule_set=odd_rules, rules=tuple(rules), duration=math.inf))
+    assert (await get(client, "/rules"))["guard"]["max_marked"]
+    for path in ("/status", "/nodes", "/nodes/worker-2", "/metrics"):
+        await get(client, path, **JSON)
 
 
 async def test_alive_before_ready(client, board):

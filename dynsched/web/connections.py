@@ -26,9 +26,13 @@ IDLE_SECONDS: Final = 120.0
 REQUEST_SECONDS: Final = 60.0
 """From the header fields to the end of the answer. Whatever takes longer is broken off."""
 
+GRACE_SECONDS: Final = 0.05
+"""What a caller has after its connection to send a request, however many others come."""
+
 _READ_AT_ONCE: Final = 64 << 10
 _WRITE_AHEAD: Final = 64 << 10
 _SWEEP_SECONDS: Final = 1.0
+_LOOK_AGAIN: Final = 0.005
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -42,13 +46,14 @@ class Connection(asyncio.BufferedProtocol):
         self.address = address
         self._make_server = server
         self._server: asyncio.Protocol | None = None
-        self._all = all_of_them
+        self.all_of_them = all_of_them
         self._framing = Framing()
         self._closing = False
         self._paused = False
         self.transport: asyncio.Transport | None = None
         self.task: asyncio.Task[None] | None = None
-        self.deadline = time.monotonic() + HEAD_SECONDS
+        self.since = time.monotonic()
+        self.deadline = self.since + HEAD_SECONDS
         self.known = False
         self.kept = 0
         self.waiting: asyncio.Task[object] | None = None
@@ -62,13 +67,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 (the loop's own signature)
         """Where the next bytes go: at once taken from there, so all connections share it."""
-        return self._all.buffer
+        return self.all_of_them.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         """So many bytes came."""
         if self._closing or self.transport is None:
             return
-        data = bytes(self._all.buffer[:nbytes])
+        data = bytes(self.all_of_them.buffer[:nbytes])
         if not self._framing.begun:
             self.deadline = min(self.deadline, time.monotonic() + HEAD_SECONDS)
         waiting = self._framing.in_head
@@ -105,7 +110,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """It is over."""
         self._closing = True
-        self._all.remove(self)
+        self.all_of_them.remove(self)
         if self.waiting is not None:
             self.waiting.cancel()
         if self._server is not None:
@@ -119,7 +124,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         now = time.monotonic()
         self.deadline = now + IDLE_SECONDS
-        self._all.answered(self)
+        self.all_of_them.answered(self)
         if self._paused:
             self._paused = False
             self.transport.resume_reading()
@@ -137,7 +142,7 @@ class Connection(asyncio.BufferedProtocol):
     def end(self) -> None:
         """Break it off, at whatever it is."""
         self._closing = True
-        self._all.remove(self)
+        self.all_of_them.remove(self)
         if self.transport is not None:
             self.transport.abort()
         elif self.task is not None:
@@ -170,13 +175,15 @@ class Connections:
     def __len__(self) -> int:
         return len(self._open)
 
-    def add(self, connection: Connection) -> bool:
-        """Whether there is room for one more; another one may be ended for it."""
-        if len(self._open) >= self._most and not self.end_one():
-            return False
+    async def room(self) -> None:
+        """Wait until there is room for one more; another one may be ended for it."""
+        while len(self._open) >= self._most and not self._end_one():  # noqa: ASYNC110 (it is time that passes)
+            await asyncio.sleep(_LOOK_AGAIN)  # until a grace is over
+
+    def add(self, connection: Connection) -> None:
+        """One more."""
         self._open[connection] = None
         self._of[connection.address] += 1
-        return True
 
     def answered(self, connection: Connection) -> None:
         """It has had an answer."""
@@ -193,18 +200,30 @@ class Connections:
         if not self._of[connection.address]:
             del self._of[connection.address]
 
-    def end_one(self) -> bool:
+    def may_keep(self) -> bool:
+        """Whether one more may be kept: half of them never are, so that others find room."""
+        return 2 * sum(each.kept > 0 for each in self._open) < self._most
+
+    def end_all(self) -> None:
+        """End every connection."""
+        for each in list(self._open):
+            each.end()
+
+    def _end_one(self) -> bool:
         """End the connection that can best be spared; False when there is none.
 
         It is one of the address that has the most: a flood costs whom it comes from. Of these,
         those that were never answered come first, as a scheduler's or a Prometheus's was; then
-        whoever was not heard of for the longest time.
+        whoever was not heard of for the longest time. None goes before it could say a word.
         """
+        latest = time.monotonic() - GRACE_SECONDS
         for address, _ in self._of.most_common():
             theirs = [each for each in self._open if each.address == address and not each.kept]
-            if theirs:
-                min(theirs, key=_is_known).end()
-                return True
+            spare = min(theirs, key=_is_known, default=None)
+            if spare is not None:
+                if spare.since < latest:
+                    spare.end()
+                return spare.since < latest
         return False
 
     async def sweep(self) -> None:
@@ -232,7 +251,7 @@ def connection_of(request: web.Request) -> Connection | None:
 def kept(request: web.Request) -> Iterator[None]:
     """While inside, the connection is not ended to make room for another."""
     connection = connection_of(request)
-    if connection is None:
+    if connection is None or not connection.all_of_them.may_keep():
         yield
         return
     connection.kept += 1

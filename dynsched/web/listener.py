@@ -74,8 +74,7 @@ class Listener:
 
     async def end(self) -> None:
         """End what is left of the connections."""
-        while self._connections.end_one():
-            pass
+        self._connections.end_all()
         await asyncio.sleep(0)
 
     async def _bind(self, host: str | None, port: int) -> None:
@@ -111,10 +110,11 @@ class Listener:
             except ConnectionError:
                 continue  # the caller is gone already
             except OSError:
-                # Out of open files, or of memory for sockets.
-                self._connections.end_one()
+                # Out of open files, or of memory for sockets. There is a place as soon as a
+                # connection ends; those that nobody uses do, after a while.
                 await asyncio.sleep(_WAIT_FOR_FILES)
                 continue
+            await self._connections.room()
             self._admit(found, str(address[0]))
             taken += 1
             if taken % _AT_ONCE == 0:
@@ -122,9 +122,7 @@ class Listener:
 
     def _admit(self, found: socket.socket, address: str) -> None:
         connection = Connection(self._server, self._connections, address)
-        if not self._connections.add(connection):
-            found.close()
-            return
+        self._connections.add(connection)
         task = asyncio.create_task(self._establish(found, connection))
         connection.task = task
         task.add_done_callback(lambda task: self._established(task, found, connection))
