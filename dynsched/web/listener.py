@@ -109,9 +109,11 @@ class Listener:
                 found, address = await loop.sock_accept(listening)
             except ConnectionError:
                 continue  # the caller is gone already
-            except OSError:
+            except OSError as error:
                 # Out of open files, or of memory for sockets. There is a place as soon as a
                 # connection ends; those that nobody uses do, after a while.
+                why = {"message": "no caller can be taken in", "exception": error}
+                loop.call_exception_handler(why)
                 await asyncio.sleep(_WAIT_FOR_FILES)
                 continue
             await self._connections.room()
