@@ -246,8 +246,9 @@ async def test_no_rules_file_ends_the_process(sim, prometheus, run):
             assert (await operator.get("/rules"))[0] == 200
             write_rules(run.rules, rules())
             await until_status(operator, lambda found: found["rules_error"] is None)
-        run.rules.unlink()
-        os.mkfifo(run.rules)
+        pipe = run.rules.with_name("pipe")
+        os.mkfifo(pipe)
+        pipe.replace(run.rules)  # at once: a tick in between would find no file
         said = await until_status(operator, lambda found: found["rules_error"])
         assert "this is a pipe, not a file" in said["rules_error"]
         prometheus.set(load={"a": COOL, "b": HOT})
@@ -255,7 +256,7 @@ async def test_no_rules_file_ends_the_process(sim, prometheus, run):
         began = time.monotonic()
         assert await operator.stop() == 0
         assert time.monotonic() - began < 5
-    assert "out of system resource" not in operator.log
+    assert "Traceback" not in operator.log
 
 
 class ConfigMapVolume:
@@ -318,7 +319,7 @@ async def test_sigterm_while_nothing_answers(sim, prometheus, run):
         began = time.monotonic()
         assert await operator.stop() == 0
         assert time.monotonic() - began < 5
-        assert "out of system resource" not in operator.log
+        assert "Traceback" not in operator.log
 
 
 @pytest.fixture
@@ -393,7 +394,7 @@ async def test_a_watch_that_is_forbidden_ends_the_process(sim, prometheus, run):
     async with run(rules()) as operator, asyncio.timeout(30):
         assert await operator.process.wait() == 1
     assert "may not list nodes" in operator.log.splitlines()[-1]
-    assert "out of system resource" not in operator.log
+    assert "Traceback" not in operator.log
 
 
 async def test_a_loop_that_dies_ends_the_process(sim, prometheus, tmp_path, monkeypatch):
