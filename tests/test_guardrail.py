@@ -469,6 +469,7 @@ async def test_the_whole_loop_passes_under_it(
             await until(lambda: _is(cluster, ["hot"]), "it is marked again")
             assert await operator.stop() == 0
     command = (sys.executable, "-m", "dynsched", "prune", "-o", "json")
+    command += ("--lease-namespace", "dynsched")
     done = await asyncio.to_thread(run, *command, "--kubeconfig", account, "--rules", rules)
     assert done.returncode == 0, done.stderr
     assert await all_as(cluster, before)

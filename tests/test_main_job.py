@@ -126,7 +126,7 @@ async def test_a_hot_node_is_marked_and_a_cooled_one_released(
             "since": "",
         }
         await until(lambda: _reasons(cluster, "b", {"Pressured"}), "the Event")
-        payload = await operator.nodes()
+        payload = await until(lambda: _with_marks(operator), "/nodes shows it")
         assert list(payload)[:3] == ["type", "num", "node_names"]
         assert payload["type"] == "Label status=presure Nodes"
         assert (payload["num"], payload["node_names"]) == (1, ["b"])
@@ -144,6 +144,12 @@ async def test_a_hot_node_is_marked_and_a_cooled_one_released(
 
 async def _is(cluster, names):
     return await marked(cluster) == names
+
+
+async def _with_marks(operator):
+    """The answer of ``/nodes`` once it holds a mark; it follows the writes at the tick's end."""
+    payload = await operator.nodes()
+    return payload if payload["num"] else None
 
 
 async def _reasons(cluster, node, expected):

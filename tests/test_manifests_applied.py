@@ -108,6 +108,7 @@ async def test_with_its_rights_alone_it_marks_tells_and_prunes(
             assert "403" not in operator.log
     assert [n["metadata"]["name"] for n in await applied.list_nodes("status=presure")] == ["hot"]
     command = (sys.executable, "-m", "dynsched", "prune", "-o", "json")
+    command += ("--lease-namespace", "dynsched")
     done = await asyncio.to_thread(run, *command, "--kubeconfig", kubeconfig, "--rules", rules)
     assert done.returncode == 0, done.stderr
     assert [patch["node"] for patch in json.loads(done.stdout)] == ["hot"]
