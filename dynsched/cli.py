@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         flags.long_spelling(word) for word in (sys.argv[1:] if arguments is None else arguments)
     ]
     if words and words[0].startswith("-") and words[0] not in ("--help", "-h", "--version"):
-        words.insert(0, "run")  # the first project had no commands
+        words.insert(0, "run")  # dynamicScheduler had no commands
     cli(args=words, prog_name="dynsched")
 
 

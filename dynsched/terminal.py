@@ -33,6 +33,8 @@ def render_nodes(payload: Mapping[str, Any], console: Console) -> None:
         head += f", {otherwise} only in part or by an older configuration"
     head += f", at {payload['taken_at']}"
     show(console, plain(f"{head}, dry run" if payload["dry_run"] else head))
+    if refused := payload.get("rules_error"):  # absent in the answers of an older dynsched
+        show(console, plain(f"Older rules are at work; the rules file is refused: {refused}"))
     if count:
         show(console, nodes_table(payload))
 

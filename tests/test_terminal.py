@@ -59,6 +59,10 @@ def test_nodes_as_a_plain_table():
 
 
 def test_no_nodes_no_table():
+    refused = replace(example(), rules_error="rules.yaml:3:5: it is no list")
+    assert shown(render_nodes, nodes_payload(refused))[1] == (
+        "Older rules are at work; the rules file is refused: rules.yaml:3:5: it is no list"
+    )
     assert shown(render_nodes, nodes_payload(example(dry_run=True), views=())) == [
         "0 nodes marked (label status=presure), at 2026-11-20T12:02:00Z, dry run"
     ]

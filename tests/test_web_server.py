@@ -100,8 +100,8 @@ async def test_no_host_is_every_interface():
         port = probe.getsockname()[1]
     async with WebServer(app("/nodes", '{"taken_at": "now"}'), Address(None, port)) as server:
         assert server.url == f"http://localhost:{port}"
-        for host in ("127.0.0.1", "localhost"):
-            assert await ask(f"http://{host}:{port}", "/nodes")
+        for host in ("http://127.0.0.1", "http://localhost", "localhost", ""):
+            assert await ask(f"{host}:{port}", "/nodes")
 
 
 async def test_a_port_in_use_is_one_clear_line():

@@ -7,7 +7,7 @@ from typing import Final
 
 from dynsched.core.lines import one_line
 from dynsched.core.promql import COMPARISONS, Expression, NotUnderstoodError, is_binary, parse
-from dynsched.core.rules import RuleSet
+from dynsched.core.rules import Rule, RuleSet
 
 _RANKS: Final = frozenset({"topk", "bottomk", "limitk", "limit_ratio"})
 _ALWAYS_ANSWER: Final = frozenset({"absent", "absent_over_time", "scalar", "vector"})
@@ -25,12 +25,13 @@ class Doubt:
 
 
 def doubts(rule_set: RuleSet) -> tuple[Doubt, ...]:
-    """The rules whose expression leaves nodes out of its answer depending on their load. Such a
-    node is unknown and not cool, so that its mark goes by ``stale_after`` alone.
+    """The rules whose expression leaves nodes out of its answer depending on their load (such a
+    node is unknown and not cool, so that its mark goes by ``stale_after`` alone), and those whose
+    value is 0 or 1, on the same side of the threshold both times.
     """
     found = []
     for index, rule in enumerate(rule_set.rules):
-        why = None if rule.expr is None else _why_nodes_are_missing(rule.expr)
+        why = None if rule.expr is None else _why_of(rule, rule.expr)
         if why is not None:
             found.append(Doubt(index, rule.name, why))
     return tuple(found)
@@ -44,11 +45,30 @@ class _Cause:
     remedy: str
 
 
-def _why_nodes_are_missing(expr: str) -> str | None:
+def _why_of(rule: Rule, expr: str) -> str | None:
     try:
-        cause = _cause(expr, parse(expr))
+        found = parse(expr)
     except NotUnderstoodError:
         return None
+    return _why_nodes_are_missing(expr, found) or _why_nothing_changes(rule, expr, found)
+
+
+def _why_nothing_changes(rule: Rule, expr: str, found: Expression) -> str | None:
+    """``load > bool 80`` is 0 or 1: a threshold of 80 is never passed."""
+    while found.operator == "same":
+        found = found.parts[0]
+    if not found.is_bool or rule.breached(0.0) is not rule.breached(1.0):
+        return None
+    compared = one_line(expr[found.at : found.end], _SHOWN)
+    return (
+        f"the comparison {compared!r} gives 0 or 1, so that with op {rule.op!r} and threshold "
+        f"{rule.threshold:g} the rule {'always' if rule.breached(0.0) else 'never'} fires. Remove "
+        "the comparison: op and threshold compare"
+    )
+
+
+def _why_nodes_are_missing(expr: str, found: Expression) -> str | None:
+    cause = _cause(expr, found)
     if cause is None:
         return None
     return (

@@ -15,6 +15,7 @@ from typing import Final
 from dynsched.core.addresses import spellings
 from dynsched.core.model import Node, Quality, Reading, Sample, SeveralSeries, Unmatched
 from dynsched.core.rules import Rule
+from dynsched.core.wording import some
 
 _MOST_NAMED: Final = 3
 """Nodes that are named where many share one address."""
@@ -35,7 +36,8 @@ class NodeIndex:
             if isinstance(name, str):
                 return name
             if name is not None:
-                raise ValueError(f"more than one node has the address {spelling}: {_some(name)}")
+                names = some(sorted(name), _MOST_NAMED)
+                raise ValueError(f"more than one node has the address {spelling}: {names}")
         return None
 
 
@@ -59,11 +61,6 @@ def _share(
         other.append(name)
     elif other != name:
         places[address] = [other, name]
-
-
-def _some(names: list[str]) -> str:
-    more = len(names) - _MOST_NAMED
-    return ", ".join(sorted(names)[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 @dataclass(frozen=True, slots=True)

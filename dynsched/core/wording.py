@@ -28,11 +28,11 @@ def listed(names: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
-def some(names: Sequence[str]) -> str:
+def some(names: Sequence[str], most: int = MOST_NAMED) -> str:
     """As ``listed``, but of many only the first: ``a, b, c and 97 more``."""
-    if len(names) <= MOST_NAMED:
+    if len(names) <= most:
         return listed(names)
-    return f"{', '.join(names[:MOST_NAMED])} and {len(names) - MOST_NAMED} more"
+    return f"{', '.join(names[:most])} and {len(names) - most} more"
 
 
 def named_nodes(names: Sequence[str]) -> str:

@@ -47,8 +47,9 @@ def fetch(server: str, path: str, *, timeout: float = TIMEOUT) -> dict[str, Any]
 
 
 def _split(server: str) -> SplitResult:
+    """``:PORT`` is on this machine, as it is for --webaddr."""
     try:
-        parts = parse_http_url(server)
+        parts = parse_http_url(f"localhost{server}" if server.startswith(":") else server)
     except ValueError:
         parts = None
     if parts is None or parts.query or parts.fragment:

@@ -89,7 +89,7 @@ class NodeDetail(NodeAnswer, frozen=True, gc=False):
 
 
 class NodesAnswer(msgspec.Struct, frozen=True, gc=False):
-    """`/nodes`. The first three keys, their names and their order are the first project's."""
+    """`/nodes`. The first three keys, their names and their order are dynamicScheduler's."""
 
     type: str
     num: int
@@ -97,6 +97,7 @@ class NodesAnswer(msgspec.Struct, frozen=True, gc=False):
     nodes: Sequence[msgspec.Raw]
     taken_at: str
     dry_run: bool
+    rules_error: str | None
 
 
 def describe_mark(mark: Mark) -> str:
@@ -127,6 +128,7 @@ def encode_nodes(snapshot: Snapshot, encoded: Sequence[msgspec.Raw]) -> bytes:
         nodes=encoded,
         taken_at=_time(snapshot.taken_at),
         dry_run=snapshot.dry_run,
+        rules_error=snapshot.rules_error,
     )
     return msgspec.json.encode(answer)
 

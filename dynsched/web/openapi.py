@@ -156,6 +156,7 @@ _NODES_ANSWER: Final = _object(
         "nodes": _array(_NODE_ANSWER),
         "taken_at": _TEXT,
         "dry_run": _FLAG,
+        "rules_error": {"type": ["string", "null"]},
     }
 )
 

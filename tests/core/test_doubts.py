@@ -20,7 +20,7 @@ CPU = '(1 - avg by (instance) (rate(node_cpu_seconds_total{mode="idle"}[2m]))) *
 
 
 def doubt_of(expr: str) -> str | None:
-    found = doubts(rule_set(rule(expr=expr)))
+    found = doubts(rule_set(rule(expr=expr, threshold=0.5)))  # what divides 0 and 1
     return found[0].message if found else None
 
 
@@ -70,6 +70,33 @@ def test_a_comparison_in_the_expression(expr: str, compared: str) -> None:
     assert found is not None
     assert found.startswith(f"the comparison {compared!r} leaves out the nodes for which it does")
     assert "its mark goes only after stale_after, and clear_threshold has no effect" in found
+
+
+@pytest.mark.parametrize(
+    ("expr", "op", "threshold", "fires"),
+    [
+        ("load > bool 80", ">", 80, "never"),
+        (f"({CPU} >= bool 80)", ">=", 80, "never"),
+        ("load > bool 80", ">", 1, "never"),
+        ("load > bool 80", "<", 0, "never"),
+        ("load > bool 80", "<", 80, "always"),
+        ("load > bool 80", ">=", 0, "always"),
+        ("load > bool 80", ">", 0.5, None),
+        ("load > bool 80", ">=", 1, None),
+        ("load > bool 80", "<", 1, None),
+        ("100 * (load > bool 80)", ">", 80, None),
+    ],
+)
+def test_a_value_of_0_or_1_and_a_threshold_that_does_not_divide_them(
+    expr: str, op: str, threshold: float, fires: str | None
+) -> None:
+    (found,) = doubts(rule_set(rule(expr=expr, op=op, threshold=threshold))) or (None,)
+    if fires is None:
+        assert found is None
+    else:
+        assert found is not None
+        assert f"gives 0 or 1, so that with op {op!r} and threshold {threshold:g}" in found.message
+        assert f"the rule {fires} fires. Remove the comparison" in found.message
 
 
 def test_what_to_do_about_it() -> None:

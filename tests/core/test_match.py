@@ -102,14 +102,14 @@ def test_an_address_of_two_nodes_names_neither(text: str) -> None:
     with pytest.raises(ValueError) as caught:
         INDEX.find(text)
     assert str(caught.value) == (
-        "more than one node has the address 192.168.0.1: worker-5, worker-6"
+        "more than one node has the address 192.168.0.1: worker-5 and worker-6"
     )
 
 
 def test_an_address_of_three_nodes_names_none() -> None:
     index = index_nodes([node(name, addresses={"InternalIP": "10.1.1.1"}) for name in "abc"])
     with pytest.raises(
-        ValueError, match=r"more than one node has the address 10\.1\.1\.1: a, b, c$"
+        ValueError, match=r"more than one node has the address 10\.1\.1\.1: a, b and c$"
     ):
         index.find("10.1.1.1")
 
@@ -135,7 +135,7 @@ def test_one_address_in_two_spellings_is_shared() -> None:
             node("b", addresses={"InternalIP": "FD00:0:0::1"}),
         ]
     )
-    with pytest.raises(ValueError, match="more than one node has the address fd00::1: a, b"):
+    with pytest.raises(ValueError, match="more than one node has the address fd00::1: a and b"):
         index.find("fd00::1")
 
 
@@ -171,7 +171,7 @@ def test_which_label_names_the_node(option: str | None, labels: dict[str, str], 
             None,
             {"instance": "192.168.0.1:9100"},
             "192.168.0.1:9100",
-            "more than one node has the address 192.168.0.1: worker-5, worker-6",
+            "more than one node has the address 192.168.0.1: worker-5 and worker-6",
         ),
     ],
 )
