@@ -315,6 +315,16 @@ async def test_a_server_that_does_not_answer(
     assert fault.hits == 1
 
 
+async def test_a_comparison_waits_for_its_list_no_longer_than_for_any_other_call(
+    sim: SimCluster, sim_client: KubeClient, monkeypatch: pytest.MonkeyPatch
+):
+    """An API server that is cut off from etcd answers no list; so it is found that much sooner."""
+    monkeypatch.setattr("dynsched.kube.client.TIMEOUT", 0.2)
+    sim.server.faults.delay(5.0, verb="list")
+    with pytest.raises(ClusterError, match=r"no answer within 0\.2 s"):
+        await sim_client.listing()
+
+
 async def test_while_the_server_is_down_most_calls_do_not_even_try(
     sim: SimCluster, sim_client: KubeClient, monkeypatch: pytest.MonkeyPatch
 ):

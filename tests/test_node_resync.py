@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from cluster import NODES, Cluster, SimCluster
 from watch_support import watching
 
+from dynsched.core.message_kind import kind_of
+from dynsched.core.model import Node
 from dynsched.kube import resync, watch
 from dynsched.kube.client import PAGE
+from dynsched.kube.comparison import Listing, Seen
 from dynsched.kube.kopf_settings import CHUNK
+from dynsched.kube.resync import Resync
+from dynsched.kube.store import NodeStore
+from dynsched.kube.troubles import Troubles
 from dynsched.kube.watch import NodeWatch
 from dynsched.sim.faults import Fault
 from dynsched.sim.nodes import make_node
@@ -273,6 +282,119 @@ async def test_our_list_is_newer_than_a_watch_at_an_api_server_that_is_behind(
         await running.knows(sim)
         assert lists_by_kopf(sim) == 0
     assert not [r for r in caplog.records if "missed" in r.message]
+
+
+class ListedAnewAtOnce:
+    """A watch at an API server that is not behind, and that takes no time."""
+
+    def __init__(self, store: NodeStore, node: Node) -> None:
+        self.begun, self.cures, self.is_listing = 1, 0, False
+        self._store, self._node = store, node
+        store.offer(node)
+
+    def begin_anew(self) -> None:
+        self.begun += 1
+        self.cures += 1
+        self._store.forget_versions()
+        self._store.offer(self._node)
+
+
+class Listed:
+    """A client whose lists are as of ``version``; each is one version later than the last."""
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+        self.looks = 0
+        self.caught_up = False
+        self.config = SimpleNamespace(server="https://behind")
+
+    async def listing(self) -> Listing:
+        self.looks += 1
+        self.version += 1
+        if self.caught_up:
+            return Listing("6000", {"a": Seen("u", "5000")})
+        return Listing(str(self.version), {"a": Seen("u", "50")})
+
+
+async def test_lists_that_stay_older_for_good_are_told_once_and_cured_less_and_less_often(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Our lists come from an API server that is behind, and the watch from another one."""
+    for name in ("OLD", "LOOK_AGAIN", "GAP"):
+        monkeypatch.setattr(resync, name, 0.01)
+    caplog.set_level("INFO")
+    client, store, troubles, stop = Listed(100), NodeStore(), Troubles(), asyncio.Event()
+    ahead = ListedAnewAtOnce(store, Node("a", uid="u", resource_version="5000"))
+    it = Resync(client, store, ahead, troubles, every=0.01)  # type: ignore[arg-type]
+    running = asyncio.create_task(it.run(stop))
+
+    async def until(reached: Callable[[], bool]) -> None:
+        async with asyncio.timeout(20):
+            while not reached():
+                await asyncio.sleep(0.01)
+
+    await until(lambda: "did not cure it" in str(troubles.first) and client.looks > 60)
+    assert 2 <= ahead.cures <= client.looks / 5
+    kinds = Counter(kind_of(r.message) for r in caplog.records if r.levelname == "WARNING")
+    assert len(kinds) == 3
+    assert set(kinds.values()) == {1}
+    client.caught_up = True
+    await until(lambda: troubles.first is None)
+    assert "the nodes are known as the API server lists them again" in caplog.text
+    stop.set()
+    await running
+
+
+# --- lists that are wrong for once ---
+
+
+@pytest.mark.parametrize("left", [0, 1], ids=["empty", "most-missing"])
+async def test_one_list_that_lacks_most_nodes_drops_none(
+    sim: SimCluster, left: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    await make_nodes(sim, "a", "b", "c", "d")
+    async with watching(sim.kubeconfig, resync=OFTEN) as running:
+        await running.synced()
+        await running.knows(sim)
+        wrong = (await sim.request("GET", NODES, headers={"Accept": NAMES_ONLY})).ok
+        wrong["items"] = wrong["items"][:left]
+        fewest = [4]
+        drop = running.watch.store.drop
+        running.watch.store.drop = lambda *a: fewest.append(0) or drop(*a)  # type: ignore[method-assign,func-returns-value]
+        fault = sim.server.faults.answer(
+            200, body=json.dumps(wrong), verb="list", resource="nodes", times=1
+        )
+        await running.until(lambda: fault.hits == 1)
+        await running.until(lambda: "a moment later" in caplog.text)
+        await running.knows(sim)
+        assert fewest == [4]
+
+
+async def test_an_answer_that_is_no_list_drops_no_node(sim: SimCluster) -> None:
+    await make_nodes(sim, "a", "b")
+    async with watching(sim.kubeconfig, resync=OFTEN) as running:
+        await running.synced()
+        fault = sim.server.faults.answer(200, body="{}", verb="list", resource="nodes")
+        await running.until(lambda: "answered no list" in str(running.watch.error))
+        assert running.names() == {"a", "b"}
+        fault.remove()
+        await running.knows(sim)
+
+
+async def test_nodes_that_two_lists_lack_are_gone_and_a_cluster_without_any_is_told(
+    sim: SimCluster,
+) -> None:
+    await make_nodes(sim, "a", "b")
+    async with watching(sim.kubeconfig, resync=OFTEN) as running:
+        await running.synced()
+        await running.until(lambda: sim.server.open_watches == 1)
+        assert sim.server.mute_watches() == 1
+        for name in ("a", "b"):
+            await sim.delete_node(name)
+        await running.until(lambda: running.names() == set())
+        await running.until(lambda: "has no node any more, of up to 2" in str(running.watch.error))
+        await make_nodes(sim, "c")
+        await running.knows(sim)
 
 
 # --- what it costs ---

@@ -17,6 +17,7 @@ from watch_support import STOP_WITHIN, watching
 from dynsched.core.errors import ClusterError, ConflictError, ForbiddenError, NodeGoneError
 from dynsched.core.model import Action, Node, NodePatch
 from dynsched.kube import kopf_operator, watch
+from dynsched.kube.client import KubeClient
 from dynsched.kube.failures import SetupError
 from dynsched.sim.nodes import make_node
 
@@ -230,6 +231,21 @@ async def test_a_server_that_ends_every_watch_is_not_stormed(sim: SimCluster, no
             sim.server.drop_watches("end")
             await asyncio.sleep(0.1)
         assert len([r for r in sim.server.requests if r.verb == "watch"]) <= 8
+
+
+async def test_an_api_server_that_knows_no_node_for_a_moment_at_the_start_is_asked_again(
+    sim: SimCluster, nodes: list[str], monkeypatch: pytest.MonkeyPatch
+):
+    count, wrong = KubeClient.count, [0, 0]
+
+    async def counted(self: KubeClient) -> int:
+        return wrong.pop() if wrong else await count(self)
+
+    monkeypatch.setattr(KubeClient, "count", counted)
+    sim.server.faults.delay(0.5, verb="list", resource="nodes")
+    async with watching(sim.kubeconfig) as running:
+        await running.synced()
+        assert running.names() == set(nodes)
 
 
 async def test_the_server_is_down_at_the_start(

@@ -190,6 +190,22 @@ async def test_after_a_restore_it_sees_again_what_is_bound(cluster: Cluster) -> 
         assert watch.error is None
 
 
+async def test_an_answer_that_is_no_list_makes_no_pod_of_before_count(sim: SimCluster) -> None:
+    """A watch without a place to begin at tells of every pod that there is."""
+    await create(sim, pod("before", "a", cpu="1"))
+    body = json.dumps({"metadata": {}, "items": None})
+    fault = sim.server.faults.answer(200, body=body, verb="list", resource="pods", times=1)
+    async with watching(sim) as (bound, watch):
+
+        async def is_told() -> bool:
+            return "answered no list" in str(watch.error)
+
+        await until(is_told, "the answer that is no list is told")
+        assert fault.hits == 1
+        await started(sim, bound)
+        assert "a" not in bound.sums(time.monotonic())
+
+
 # --- what is looked at of a pod, without a server ---
 
 

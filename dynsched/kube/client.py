@@ -20,7 +20,7 @@ from dynsched.kube.comparison import Listing, Seen
 from dynsched.kube.config import KubeConfig
 from dynsched.kube.failures import Call
 from dynsched.kube.projection import project
-from dynsched.kube.transport import IN_FLIGHT, LIST_TIMEOUT, Answer, KubeApi
+from dynsched.kube.transport import IN_FLIGHT, LIST_TIMEOUT, TIMEOUT, Answer, KubeApi
 
 PAGE: Final = 500
 """Nodes a page: 4 to 10 MB of JSON at a time, whatever the size of the cluster."""
@@ -153,7 +153,7 @@ class KubeClient:
         answer = await self.api.call(
             _LIST_NODES, query={"limit": "1"}, headers=_NAMES_ONLY, shape=_Names
         )
-        page: _Names = answer.body
+        page: _Names = _listed(self.config.server, answer.body)
         if not page.metadata.after:
             return len(page.items or ())
         if page.metadata.remaining is None:
@@ -198,17 +198,24 @@ class KubeClient:
             headers=headers,
             accept=(HTTPStatus.GONE,),
             shape=shape,
-            timeout=LIST_TIMEOUT,
+            timeout=TIMEOUT if shape is _Names else LIST_TIMEOUT,
         )
         if answer.status == HTTPStatus.GONE:
             raise ConflictError(
                 f"cannot {_LIST_NODES}: the list's snapshot expired between two pages"
             )
-        return answer.body
+        return _listed(self.config.server, answer.body)
 
 
 def _events(namespace: str) -> str:
     return f"/api/v1/namespaces/{quote(namespace, safe='')}/events"
+
+
+def _listed(server: str, page: Any) -> Any:
+    """The page, if it is one: a list without a version, such as ``{}``, says nothing of nodes."""
+    if not page.metadata.version:
+        raise ClusterError(f"cannot {_LIST_NODES}: {server} answered no list; is a proxy between?")
+    return page
 
 
 def _object(collection: str, name: str) -> str:

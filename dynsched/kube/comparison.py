@@ -72,6 +72,13 @@ def compare(
     return Comparison(gone, late, tuple(impossible))
 
 
+def lacks_most(known: Collection[str], found: Comparison) -> bool:
+    """Whether more than half of the ``known`` nodes are gone, or all of them. One such list may be
+    wrong (of an API server that has only just begun, say); a second one shows it.
+    """
+    return 2 * len(found.gone) > len(known)
+
+
 def has_reached(node: Node | None, seen: Seen) -> bool:
     """Whether what is known of the node is what a list showed, or newer."""
     return node is not None and not is_older(node.resource_version, seen.version)

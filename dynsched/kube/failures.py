@@ -16,6 +16,7 @@ import aiohttp
 import msgspec
 
 from dynsched.core.errors import ClusterError, ConflictError, ForbiddenError, NodeGoneError
+from dynsched.kube.bodies import TooLargeError
 
 _INSTALLED: Final = "dynsched"  # the namespace of manifests/base
 _USER: Final = re.compile(r'User "([^"]+)"')
@@ -105,6 +106,11 @@ def from_exception(call: Call, server: str, error: BaseException, timeout: float
         case aiohttp.ClientConnectorSSLError():
             failure = SetupError(
                 f"{where}: the TLS handshake failed; is it https, or another port?"
+            )
+        case TooLargeError():
+            failure = ClusterError(
+                f"{where}: the answer is too large ({error}) and was not read to its end; "
+                "is this the URL of a Kubernetes API server?"
             )
         case ProxyRefusedError():
             failure = ClusterError(f"{where}: the proxy answered {error.status}; {_PROXY}")

@@ -31,6 +31,7 @@ import kopf
 
 from dynsched.core.errors import ClusterError
 from dynsched.kube import failures
+from dynsched.kube.bodies import BoundedResponse, TooLargeError
 from dynsched.kube.config import TOKEN_MAX_AGE, KubeConfig
 from dynsched.kube.failures import Call
 from dynsched.kube.kopf_settings import quiet_kopf, settings
@@ -184,6 +185,7 @@ class NodeOperator:
             # Not the token: aiohttp sends the headers of a session to its proxy too, in the clear.
             headers={"User-Agent": USER_AGENT},
             proxy=config.proxy,
+            response_class=BoundedResponse,
             **{**SESSION, "middlewares": (self._middleware, *SESSION["middlewares"])},
         )
 
@@ -227,7 +229,7 @@ def _explained(server: str, error: BaseException | None) -> ClusterError:
     failure: ClusterError
     if error is None:
         failure = ClusterError("the watch of nodes ended by itself")
-    elif isinstance(error, aiohttp.ClientConnectionError | TimeoutError):
+    elif isinstance(error, aiohttp.ClientConnectionError | TooLargeError | TimeoutError):
         # The cause may be a certificate: that, too, may be put right while we wait.
         lost = failures.from_exception(_WATCH, server, error, LIST_TIMEOUT)
         failure = WatchBrokenError(str(lost))

@@ -8,7 +8,8 @@ and versions: every ``every`` seconds, and whenever the watch was begun again.
 
 Two things look like a missed change, and are none. A change may be under way to us: then it is
 here LAG seconds later. And of several API servers behind one address, one may be behind the
-others: then its lists are not older than what we know for longer than OLD seconds.
+others: then its lists are not older than what we know for longer than OLD seconds. Where that lasts
+all the same, a new list of all nodes cures nothing, and the next one comes later and later.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from collections.abc import Collection, Mapping
 from typing import Final, Protocol
 
 from dynsched.core.errors import ClusterError, ForbiddenError
+from dynsched.core.model import Node
 from dynsched.kube.client import KubeClient
-from dynsched.kube.comparison import Comparison, Listing, Seen, compare, has_reached
+from dynsched.kube.comparison import Comparison, Listing, Seen, compare, has_reached, lacks_most
 from dynsched.kube.failures import SetupError
 from dynsched.kube.store import NodeStore
 from dynsched.kube.transport import jittered
@@ -51,6 +53,9 @@ LOOK_AGAIN: Final = 3.0
 
 GAP: Final = 10.0
 """Seconds, at least, between two comparisons because the watch was begun again."""
+
+LONGEST_HOLD: Final = 600.0
+"""Seconds, at most, until all nodes are listed anew again where the last time cured nothing."""
 
 _POLL: Final = 0.1
 _NAMED: Final = 5
@@ -91,6 +96,10 @@ class Resync:
         self._every = every
         self._newest = ""
         self._checked = 0
+        self._most = 0
+        self._last_seen = time.monotonic()
+        self._cures = 0  # in a row, none of which has helped
+        self._next_cure = 0.0
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until ``stop`` is set. Raises ForbiddenError or SetupError when the API server has
@@ -100,6 +109,7 @@ class Resync:
         refused_since: float | None = None
         while not stop.is_set():
             await pause(stop, min(1.0, self._every))
+            self._tell_whether_none_is_left()
             if time.monotonic() < due and not (self._is_doubtful and time.monotonic() > earliest):
                 continue
             try:
@@ -114,14 +124,15 @@ class Resync:
             else:
                 refused_since = None
                 due = time.monotonic() + jittered(self._every)
-                earliest = time.monotonic() + jittered(GAP)
+                gap = min(self._every, GAP * 2 ** min(self._cures, 10))
+                earliest = time.monotonic() + jittered(gap)
 
     @property
     def _is_doubtful(self) -> bool:
         return self._watch.begun != self._checked and not self._watch.is_listing
 
     async def _compare(self, stop: asyncio.Event) -> None:
-        begun = self._watch.begun
+        begun, is_listing = self._watch.begun, self._watch.is_listing
         found = await self._look_until_recent(stop)
         if stop.is_set():
             return
@@ -129,23 +140,45 @@ class Resync:
             self._newest = ""
             self._begin_anew(
                 f"the API server {self._client.config.server} went back to an older state, as "
-                "after a restore of etcd; all nodes are listed anew"
+                "after a restore of etcd"
             )
             return
         missed = await self._missed(found.late, stop)
         if missed and not self._watch.is_listing:
-            self._begin_anew(
-                f"the watch missed what became of {_named(missed)}; all nodes are listed anew"
-            )
+            self._begin_anew(f"the watch missed what became of {_named(missed)}")
         elif not missed:
-            self._checked = begun
             self._troubles.end(Part.SERVER)
-            self._troubles.end(Part.NODES)
+            if not is_listing:  # or versions that are yet to come in would have told more
+                self._checked, self._cures, self._next_cure = begun, 0, 0.0
+                self._troubles.end(Part.NODES)
 
     def _begin_anew(self, why: str) -> None:
-        self._troubles.begin(Part.NODES, why)
+        now = time.monotonic()
+        if now < self._next_cure:
+            why += (
+                ", and a new list of all nodes did not cure it; is one of several API servers "
+                f"behind the others for good? Listing anew again in {self._next_cure - now:.0f} s"
+            )
+            self._troubles.begin(Part.NODES, why)
+            return
+        self._troubles.begin(Part.NODES, f"{why}; all nodes are listed anew")
         self._troubles.end(Part.SERVER)
+        self._cures += 1
+        self._next_cure = now + jittered(min(GAP * 2 ** min(self._cures, 10), LONGEST_HOLD))
         self._watch.begin_anew()
+
+    def _tell_whether_none_is_left(self) -> None:
+        """Not at once: a single node may be replaced by another."""
+        count, now = len(self._store), time.monotonic()
+        if count:
+            self._most, self._last_seen = max(self._most, count), now
+            self._troubles.end(Part.NONE_LEFT)
+        elif self._most and now - self._last_seen > LAG:
+            self._troubles.begin(
+                Part.NONE_LEFT,
+                f"the API server {self._client.config.server} has no node any more, of up to "
+                f"{self._most} before; is it still the right cluster?",
+            )
 
     async def _look_until_recent(self, stop: asyncio.Event) -> Comparison | None:
         """What a list shows that is not older than what we know now; None if all lists are."""
@@ -154,7 +187,7 @@ class Resync:
         dated = (node.resource_version for name, node in nodes if name not in undated)
         known = newest(self._newest, *dated)
         for looks in range(1 + math.ceil(OLD / LOOK_AGAIN)):
-            listing, found = await self._look()
+            listing, found = await self._look(stop)
             if found.impossible or not is_older(listing.version, known):
                 self._newest = newest(self._newest, listing.version)
                 return found
@@ -170,16 +203,35 @@ class Resync:
                 break
         return None
 
-    async def _look(self) -> tuple[Listing, Comparison]:
-        """Compare with a new list, and forget the nodes that are gone."""
-        undated = self._store.undated()  # first: what comes in between is dated, and is known
-        known = self._store.nodes()
-        listing = await self._client.listing()
-        found = compare(known, listing, undated)
-        dropped = [name for name, uid in found.gone.items() if self._store.drop(name, uid)]
+    async def _look(self, stop: asyncio.Event) -> tuple[Listing, Comparison]:
+        """Compare with a new list, and forget the nodes that are gone; where most are, only those
+        that a second list lacks too.
+        """
+        known, listing, found = await self._compared()
+        gone = found.gone
+        if lacks_most(known, found):
+            await pause(stop, LOOK_AGAIN)
+            _, listing, found = await self._compared()
+            if any(
+                name in listing.nodes and listing.nodes[name].uid == gone[name] for name in gone
+            ):
+                self._troubles.begin(
+                    Part.NODES,
+                    f"the API server {self._client.config.server} listed the nodes without "
+                    f"{len(gone)} of {len(known)}, and a moment later with such; none of these was "
+                    "forgotten",
+                )
+            gone = {name: uid for name, uid in gone.items() if found.gone.get(name) == uid}
+        dropped = [name for name, uid in gone.items() if self._store.drop(name, uid)]
         if dropped:
             logger.info("deleted while the watch was away: %s", _named(dropped))
         return listing, found
+
+    async def _compared(self) -> tuple[Mapping[str, Node], Listing, Comparison]:
+        undated = self._store.undated()  # first: what comes in between is dated, and is known
+        known = self._store.nodes()
+        listing = await self._client.listing()
+        return known, listing, compare(known, listing, undated)
 
     async def _missed(self, late: Mapping[str, Seen], stop: asyncio.Event) -> list[str]:
         """Which of the ``late`` nodes do not come, though a second list shows them too."""
@@ -194,7 +246,7 @@ class Resync:
                     f"the watch has yet to tell what became of {_named(late)}",
                 )
             await pause(stop, _POLL)
-        again = (await self._look())[1].late
+        again = (await self._look(stop))[1].late
         return [
             name
             for name, seen in self._outstanding(late).items()

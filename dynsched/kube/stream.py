@@ -9,6 +9,7 @@ from typing import Final
 import aiohttp
 
 from dynsched.kube import failures
+from dynsched.kube.bodies import MOST_OF_AN_OBJECT, TooLargeError, read_error
 from dynsched.kube.failures import Call
 from dynsched.kube.transport import CONNECT_TIMEOUT, KubeApi
 
@@ -30,7 +31,7 @@ class StreamingApi(KubeApi):
         try:
             async with await self._open(call, query) as response:
                 if response.status >= HTTPStatus.MULTIPLE_CHOICES:
-                    said = await response.read()
+                    said = await read_error(response)
                     refused = self.config.authorization
                     if response.status == HTTPStatus.UNAUTHORIZED:
                         await self._login_again(refused)  # for the next time
@@ -40,6 +41,8 @@ class StreamingApi(KubeApi):
                     *lines, rest = (rest + chunk).split(b"\n")
                     for line in lines:
                         yield line
+                    if len(rest) > MOST_OF_AN_OBJECT:
+                        raise TooLargeError(MOST_OF_AN_OBJECT)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise failures.from_exception(call, self.config.server, error, _SILENCE) from error
 

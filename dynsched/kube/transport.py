@@ -23,6 +23,13 @@ from kubernetes.aio.client import ApiClient
 from dynsched import __version__
 from dynsched.core.errors import ClusterError
 from dynsched.kube import failures
+from dynsched.kube.bodies import (
+    MOST_OF_A_LIST,
+    MOST_OF_AN_OBJECT,
+    TooLargeError,
+    read_body,
+    read_error,
+)
 from dynsched.kube.config import KubeConfig, KubeConfigError
 from dynsched.kube.failures import Call, SetupError
 from dynsched.kube.sessions import SESSION
@@ -165,6 +172,9 @@ class KubeApi:
                     # Inside the slot: what waited in line must see what befell those before it.
                     began = await self._gate.passed(call)
                     raw = await self._send(call, query, body, headers, timeout, only_if=only_if)
+            except TooLargeError as error:
+                self._gate.answered()  # sent again, it would be answered no shorter
+                raise failures.from_exception(call, self.config.server, error, timeout) from error
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 failure = failures.from_exception(call, self.config.server, error, timeout)
                 hopeless = isinstance(failure, SetupError) or isinstance(error, TimeoutError)
@@ -212,8 +222,13 @@ class KubeApi:
                 total=timeout, sock_connect=min(timeout, CONNECT_TIMEOUT)
             ),
         )
-        data = await response.read()  # type: ignore[no-untyped-call]
-        return _Raw(response.status, _retry_after(response.headers), data, authorization)
+        answered: aiohttp.ClientResponse = response.response
+        if answered.status >= HTTPStatus.MULTIPLE_CHOICES:
+            data = await read_error(answered)
+        else:
+            most = MOST_OF_A_LIST if call.verb == "list" else MOST_OF_AN_OBJECT
+            data = await read_body(answered, most)
+        return _Raw(answered.status, _retry_after(answered.headers), data, authorization)
 
     async def _may_send_again(self, raw: _Raw, *, resend: bool) -> bool:
         if raw.status == HTTPStatus.UNAUTHORIZED:

@@ -1,13 +1,22 @@
-"""Why what is known of the nodes may be old: told once in the log, and kept while it is so."""
+"""Why what is known of the nodes may be old: told once in the log, and kept while it is so.
+
+The numbers in it may change with every look, and two kinds of trouble may take turns. So each kind
+is logged once until the part is well again.
+"""
 
 from __future__ import annotations
 
 import logging
 from enum import Enum
+from typing import Final
 
 from dynsched.core.errors import ClusterError
+from dynsched.core.message_kind import kind_of
 
 logger = logging.getLogger(__name__)
+
+_MOST_KINDS: Final = 20
+"""Of one part; what else may come up before it is well again is in `/status` only."""
 
 
 class Part(Enum):
@@ -16,6 +25,7 @@ class Part(Enum):
     SERVER = "the API server answers again"
     WATCH = "the watch of nodes is at work again"
     NODES = "the nodes are known as the API server lists them again"
+    NONE_LEFT = "the cluster has nodes again"
 
 
 class Troubles:
@@ -23,6 +33,7 @@ class Troubles:
 
     def __init__(self) -> None:
         self._found: dict[Part, str] = {}
+        self._told: dict[Part, frozenset[str]] = {}
 
     @property
     def first(self) -> str | None:
@@ -31,11 +42,14 @@ class Troubles:
 
     def begin(self, part: Part, why: ClusterError | str) -> None:
         """``why`` is what troubles ``part`` from now on. What failed is tried again."""
-        if self._found.get(part) != str(why):
-            self._found[part] = str(why)
+        self._found[part] = str(why)
+        told, kind = self._told.get(part, frozenset()), kind_of(str(why))
+        if kind not in told and len(told) < _MOST_KINDS:
+            self._told[part] = told | {kind}
             logger.warning("%s; trying again" if isinstance(why, ClusterError) else "%s", why)
 
     def end(self, part: Part) -> None:
         """Nothing troubles ``part`` any more."""
+        self._told.pop(part, None)
         if part in self._found and self._found.pop(part, ""):
             logger.info(part.value)

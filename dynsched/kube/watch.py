@@ -213,7 +213,8 @@ class NodeWatch:
         await resync.run(stop)
 
     async def _sync(self, stop: asyncio.Event) -> None:
-        """Wait until we know as many nodes as there are."""
+        """Wait until we know as many nodes as there are; that there are none is asked twice."""
+        is_empty = False
         while not stop.is_set():
             try:
                 expected = await self._client.count()
@@ -225,11 +226,12 @@ class NodeWatch:
             # The number may change while the list comes in: after a second it is asked again.
             asked = time.monotonic()
             while time.monotonic() - asked < 1.0 and not stop.is_set():
-                if len(self.store) >= expected:
+                if len(self.store) >= expected and (expected or is_empty):
                     self._synced = True
                     logger.info("watching %d nodes at %s", expected, self._client.config.server)
                     return
                 await pause(stop, _POLL)
+            is_empty = not expected
 
 
 async def _unless(stop: asyncio.Event, awaited: Coroutine[Any, Any, _T]) -> _T | None:

@@ -1,0 +1,138 @@
+"""Answers of the API server without an end are not read to their end."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from cluster import SimCluster
+from misbehaving_server import MisbehavingServer, Reply, Seen
+from watch_support import watching
+
+from dynsched.core.errors import ClusterError
+from dynsched.core.model import Action, NodePatch
+from dynsched.kube.bodies import MOST_OF_A_LIST, MOST_OF_AN_OBJECT
+from dynsched.kube.client import KubeClient
+from dynsched.kube.config import load_config
+from dynsched.kube.failures import Call
+from dynsched.kube.leases import Leases
+from dynsched.kube.stream import StreamingApi
+from dynsched.sim.nodes import make_node
+
+CHUNK = b"10000\r\n" + b" " * 2**16 + b"\r\n"
+BUFFERED = 16 * 2**20
+"""What the sockets and the client's buffers hold at the most."""
+PATCH = NodePatch("a", Action.MARK, {"metadata": {"resourceVersion": "7"}}, "it is hot")
+
+
+def endless(sent: list[int], status: str = "200 OK", most: int = 2**30) -> Reply:
+    """A Reply that goes on until the client closes; ``sent`` gets the number of bytes."""
+
+    def reply(_: Seen, connection: socket.socket) -> None:
+        head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\n"
+        connection.sendall(head.encode() + b"Transfer-Encoding: chunked\r\n\r\n")
+        count = 0
+        try:
+            while count < most:
+                connection.sendall(CHUNK)
+                count += len(CHUNK)
+        finally:
+            sent.append(count)
+
+    return reply
+
+
+@pytest.fixture
+def server() -> Iterator[MisbehavingServer]:
+    with MisbehavingServer() as running:
+        yield running
+
+
+@pytest.fixture
+async def client(server: MisbehavingServer, tmp_path: Path) -> AsyncIterator[KubeClient]:
+    path = tmp_path / "kubeconfig"
+    path.write_text(
+        yaml.safe_dump(
+            {
+                "current-context": "it",
+                "contexts": [{"name": "it", "context": {"cluster": "it", "user": "me"}}],
+                "clusters": [{"name": "it", "cluster": {"server": server.url}}],
+                "users": [{"name": "me", "user": {}}],
+            }
+        )
+    )
+    found = KubeClient(await load_config(str(path)))
+    yield found
+    await found.close()
+
+
+@pytest.mark.parametrize(
+    ("ask", "most"),
+    [
+        (lambda client: client.patch(PATCH), MOST_OF_AN_OBJECT),
+        (lambda client: client.read("a"), MOST_OF_AN_OBJECT),
+        (lambda client: Leases(client.api, "dynsched").read(), MOST_OF_AN_OBJECT),
+        (lambda client: client.listing(), MOST_OF_A_LIST),
+    ],
+    ids=["patch", "read", "lease", "list"],
+)
+async def test_an_answer_without_an_end_is_one_clear_error_and_is_asked_for_once(
+    server: MisbehavingServer,
+    client: KubeClient,
+    ask: Callable[[KubeClient], Awaitable[Any]],
+    most: int,
+) -> None:
+    sent: list[int] = []
+    server.default = endless(sent)
+    with pytest.raises(ClusterError, match=rf"too large \(more than {most // 2**20} MiB\)"):
+        await ask(client)
+    assert len(server.seen) == 1
+    await client.close()
+    server.__exit__()
+    assert sum(sent) < most + BUFFERED
+
+
+async def test_an_error_without_an_end_is_told_by_its_status(
+    server: MisbehavingServer, client: KubeClient
+) -> None:
+    server.default = endless([], "409 Conflict")
+    with pytest.raises(ClusterError, match="changed since it was observed"):
+        await client.patch(PATCH)
+
+
+async def test_a_line_of_a_watch_without_an_end(
+    server: MisbehavingServer, client: KubeClient
+) -> None:
+    server.default = endless([])
+    api = StreamingApi(client.config)
+    try:
+        with pytest.raises(ClusterError, match="too large"):
+            async for _ in api.watch(Call("watch", "pods", "GET", "/api/v1/pods"), {}):
+                pass
+    finally:
+        await api.close()
+
+
+@pytest.mark.parametrize(("verb", "most"), [("list", MOST_OF_A_LIST), ("watch", MOST_OF_AN_OBJECT)])
+async def test_the_watch_of_nodes_is_begun_again_after_an_answer_that_is_too_large(
+    sim: SimCluster, verb: str, most: int
+) -> None:
+    await sim.create_node(make_node("a", 0))
+    async with watching(sim.kubeconfig) as running:
+        await running.synced()
+        await running.until(lambda: sim.server.open_watches == 1)
+        fault = sim.server.faults.answer(
+            200, body=" " * (most + 2**20), verb=verb, resource="nodes", times=1
+        )
+        if verb == "list":
+            running.watch.begin_anew()
+        else:
+            sim.server.drop_watches("end")
+        await running.until(lambda: "too large" in str(running.watch.error))
+        assert fault.hits == 1
+        await sim.create_node(make_node("b", 1))
+        await running.until(lambda: running.names() == {"a", "b"})
