@@ -268,8 +268,7 @@ class Day:
                 await asyncio.sleep(0.05)
         snapshot = await self._do_tick(still=True)
         seen = {name for name, view in snapshot.nodes.items() if view.marked}
-        if seen != self.world.marked:
-            odd = sorted(seen ^ self.world.marked)
+        if odd := sorted((seen ^ self.world.marked) - self.world.strays()):
             self.world.violations.append(f"the snapshot's marks are not the cluster's: {odd[:5]}")
 
     async def _rest(self) -> None:

@@ -54,6 +54,7 @@ class Past:
 
     stored: Backup
     numbers: Mapping[str, int]
+    unproven: Mapping[str, str]
 
 
 class World:
@@ -81,6 +82,7 @@ class World:
         self._restored_at = -BLIND
         self._numbers: dict[str, int] = {}
         self._hot_until: dict[str, float] = {}
+        self._unproven: dict[str, str] = {}
         self._serial = 0
         self._is_others = False
         self._old_events: frozenset[str] = frozenset()
@@ -227,12 +229,12 @@ class World:
 
     def back_up(self) -> Past:
         """What there is now."""
-        return Past(self.server.store.back_up(), dict(self._numbers))
+        return Past(self.server.store.back_up(), dict(self._numbers), dict(self._unproven))
 
     async def restore(self, past: Past) -> None:
         """The API server stops, an older state of etcd is put back, and it starts again."""
         await self.server.restore(past.stored)
-        self._numbers = dict(past.numbers)
+        self._numbers, self._unproven = dict(past.numbers), dict(past.unproven)
         nodes = (project(entry.decode()) for entry in self.entries())
         self.marked = {node.name for node in nodes if node is not None and _is_marked(node)}
         self.is_known, self._restored_at = False, time.monotonic()
@@ -251,6 +253,10 @@ class World:
         had = entry.name in self.marked
         has = node is not None and _is_marked(node)
         (self.marked.add if has else self.marked.discard)(entry.name)
+        if node is None or not has or _has_evidence(node):
+            self._unproven.pop(entry.name, None)
+        elif self._is_others and previous and _has_evidence(project(previous.decode())):
+            self._unproven[entry.name] = node.labels["status"]
         if node is None:
             return
         if self._is_others or previous is None:
@@ -270,16 +276,30 @@ class World:
             self.violations.append(f"{entry.name}: written while {holder} holds the Lease")
 
     def _judge_the_cap(self, name: str) -> None:
-        """Every mark counts, wherever it is; how many there may be depends on the nodes by which
-        dynsched decided.
+        """Every mark counts, wherever it is, but for strays; how many there may be depends on the
+        nodes by which dynsched decided.
         """
-        rules, count = self.rules(), len(self.marked)
+        rules, count = self.rules(), len(self.marked - self.strays())
         if count > (room := _room(rules, self.seen)):
             self.violations.append(f"{name}: {count} marks, of {room}")
 
     def left(self) -> list[str]:
-        """The nodes that carry anything of ours."""
-        return [each.name for each in self.entries() if _foreign(each) != _described(each)]
+        """The nodes that carry anything of ours, but for strays."""
+        carrying = {each.name for each in self.entries() if _foreign(each) != _described(each)}
+        return sorted(carrying - self.strays())
+
+    def strays(self) -> set[str]:
+        """The nodes with a mark of older rules of which somebody destroyed the evidence: nothing
+        shows that it is ours any more, so it stays where it is.
+        """
+        label = self.rules().mark.label
+        value = label.value if label else None
+        return {name for name, found in self._unproven.items() if found != value}
+
+
+def _has_evidence(node: Node | None) -> bool:
+    """Whether its evidence is there, and not what `World._interference` puts in its place."""
+    return node is not None and node.annotations.get(keys.EVIDENCE_ANNOTATION, "{") != "{"
 
 
 def _is_marked(node: Node) -> bool:
