@@ -65,6 +65,7 @@ class Day:
         self._happening = {  # each about once in so many ticks
             self._nodes_change: 7,
             self._many_get_hot: 240,
+            self._marked_are_ignored: 60,
             self._prometheus_fails: 12,
             self._api_fails: 7,
             self._api_is_down: 50,
@@ -146,7 +147,17 @@ class Day:
         self.world.come_and_go()
 
     async def _many_get_hot(self) -> None:
+        """And while the cap on marks binds, some of the marked are taken out."""
         self.world.heat_many()
+        self._undo += [(self._tick + soon, self._marked_are_ignored) for soon in (3, 5, 7)]
+
+    async def _marked_are_ignored(self) -> None:
+        names = self.world.ignore_marked()
+
+        async def again() -> None:
+            self.world.ignore_no_more(names)
+
+        self._later(again)
 
     async def _prometheus_fails(self) -> None:
         async def again() -> None:
@@ -257,8 +268,7 @@ class Day:
                 await asyncio.sleep(0.05)
         snapshot = await self._do_tick(still=True)
         seen = {name for name, view in snapshot.nodes.items() if view.marked}
-        if seen != self.world.marked:
-            odd = sorted(seen ^ self.world.marked)
+        if odd := sorted((seen ^ self.world.marked) - self.world.strays()):
             self.world.violations.append(f"the snapshot's marks are not the cluster's: {odd[:5]}")
 
     async def _rest(self) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 from soak_prometheus import INTERVAL, Source
 from soak_world import IDENTITY, LEASE, World
 
-from dynsched.core.model import Snapshot
+from dynsched.core.model import Node, Snapshot
 from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import NodeCluster
 from dynsched.kube.config import load_config
@@ -22,6 +23,21 @@ from dynsched.rules_file import RulesFile
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
 from dynsched.web.metrics import Metrics
 from dynsched.web.state import Board
+
+
+class LoopsCluster(NodeCluster):
+    """The cluster as the loop has it. The judge is told of the very nodes that the loop reads: the
+    watch, in its thread, may change them between any two reads.
+    """
+
+    def __init__(self, client: KubeClient, watch: NodeWatch, world: World) -> None:
+        super().__init__(client, watch)
+        self._world = world
+
+    def nodes(self) -> Mapping[str, Node]:
+        """As `NodeCluster` has it. A tick reads before it decides, and again after its writes."""
+        self._world.seen = super().nodes()
+        return self._world.seen
 
 
 class Process:
@@ -42,7 +58,7 @@ class Process:
             await load_config(self._kubeconfig), may_write=lambda: self._elector.may_write
         )
         self._prometheus = PrometheusSource(PrometheusConfig(url, timeout=5.0), clock=clock.wall)
-        self._source = Source(self._world.prometheus, self._prometheus, self._decides)
+        self._source = Source(self._world.prometheus, self._prometheus)
         self._events = NodeEvents(self.client, own=lambda: self._elector.lease, clock=clock.wall)
         self._watch = NodeWatch(self.client, resync=0.5)
         self.cluster = NodeCluster(self.client, self._watch)
@@ -57,7 +73,7 @@ class Process:
             self._rules,
             sources={"prometheus": self._source},
             histories={"prometheus": self._prometheus},
-            cluster=self.cluster,
+            cluster=LoopsCluster(self.client, self._watch, self._world),
             events=self._events,
             leadership=self._elector,
             publish=self._publish,
@@ -72,9 +88,6 @@ class Process:
         async with asyncio.timeout(60):
             while not (self.cluster.synced and self._elector.may_write):  # noqa: ASYNC110 - no event tells it
                 await asyncio.sleep(0.01)
-
-    def _decides(self) -> None:
-        self._world.seen = self.cluster.nodes()
 
     def _publish(self, snapshot: Snapshot) -> None:
         """A tick is over: the time until the next one passes."""

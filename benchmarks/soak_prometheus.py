@@ -124,16 +124,11 @@ class Prometheus:
 
 
 class Source:
-    """Asks ``real`` now and then. Every tick waits here until `go_on` is called; with the answer,
-    ``decides`` is called: next, dynsched looks at its nodes and decides.
-    """
+    """Asks ``real`` now and then. Every tick waits here until `go_on` is called."""
 
-    def __init__(
-        self, prometheus: Prometheus, real: PrometheusSource, decides: Callable[[], None]
-    ) -> None:
+    def __init__(self, prometheus: Prometheus, real: PrometheusSource) -> None:
         self._prometheus = prometheus
         self._real = real
-        self._decides = decides
         self._gate = asyncio.Semaphore(0)
         self._ticks = 0
 
@@ -147,6 +142,4 @@ class Source:
             await self._gate.acquire()
             self._ticks += 1
         by_http = self._ticks % _BY_HTTP == 0
-        answer = await self._real.query(rule) if by_http else self._prometheus.in_place()
-        self._decides()
-        return answer
+        return await self._real.query(rule) if by_http else self._prometheus.in_place()

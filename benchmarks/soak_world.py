@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -54,14 +54,15 @@ class Past:
 
     stored: Backup
     numbers: Mapping[str, int]
+    unproven: Mapping[str, str]
 
 
 class World:
     """The cluster and its loads. ``happened`` counts; ``violations`` should be empty.
 
     ``rules`` and ``seen`` tell the judge by which rules, and by which nodes, dynsched decided: it
-    cannot know who left a moment ago. ``is_known``: since the last restore it has known all nodes
-    as they are; before, it decides by a past that never was. ``is_led``: somebody else leads.
+    cannot know who left or came a moment ago. ``is_known``: since the last restore it has known all
+    nodes as they are; before, it decides by a past that never was. ``is_led``: somebody else leads.
     """
 
     def __init__(self, nodes: int, seed: int) -> None:
@@ -80,8 +81,8 @@ class World:
         self.is_known = True
         self._restored_at = -BLIND
         self._numbers: dict[str, int] = {}
-        self._nodes: dict[str, Node] = {}
         self._hot_until: dict[str, float] = {}
+        self._unproven: dict[str, str] = {}
         self._serial = 0
         self._is_others = False
         self._old_events: frozenset[str] = frozenset()
@@ -203,6 +204,18 @@ class World:
             {"metadata": meta} if meta else {"spec": {"taints": [*rest, taint] if word else rest}}
         )
 
+    def ignore_marked(self) -> list[str]:
+        """Some that are marked may not be any more; their names."""
+        names = self.chance.sample(sorted(self.marked), min(3, len(self.marked)))
+        for name in names:
+            self._patch(name, {"metadata": {"labels": {keys.IGNORE_LABEL: "true"}}})
+        return names
+
+    def ignore_no_more(self, names: Iterable[str]) -> None:
+        """Those of them that are still there may be marked again."""
+        for name in sorted(self._numbers.keys() & set(names)):
+            self._patch(name, {"metadata": {"labels": {keys.IGNORE_LABEL: None}}})
+
     def forget_events(self) -> None:
         """As the API server does, an hour after they came."""
         store = self.server.store
@@ -216,15 +229,14 @@ class World:
 
     def back_up(self) -> Past:
         """What there is now."""
-        return Past(self.server.store.back_up(), dict(self._numbers))
+        return Past(self.server.store.back_up(), dict(self._numbers), dict(self._unproven))
 
     async def restore(self, past: Past) -> None:
         """The API server stops, an older state of etcd is put back, and it starts again."""
         await self.server.restore(past.stored)
-        self._numbers = dict(past.numbers)
+        self._numbers, self._unproven = dict(past.numbers), dict(past.unproven)
         nodes = (project(entry.decode()) for entry in self.entries())
-        self._nodes = {node.name: node for node in nodes if node is not None}
-        self.marked = {name for name, node in self._nodes.items() if _is_marked(node)}
+        self.marked = {node.name for node in nodes if node is not None and _is_marked(node)}
         self.is_known, self._restored_at = False, time.monotonic()
 
     def judge_the_sight(self) -> None:
@@ -241,10 +253,12 @@ class World:
         had = entry.name in self.marked
         has = node is not None and _is_marked(node)
         (self.marked.add if has else self.marked.discard)(entry.name)
+        if node is None or not has or _has_evidence(node):
+            self._unproven.pop(entry.name, None)
+        elif self._is_others and previous and _has_evidence(project(previous.decode())):
+            self._unproven[entry.name] = node.labels["status"]
         if node is None:
-            del self._nodes[entry.name]
             return
-        self._nodes[entry.name] = node
         if self._is_others or previous is None:
             return
         self.happened["writes by dynsched"] += 1
@@ -262,14 +276,30 @@ class World:
             self.violations.append(f"{entry.name}: written while {holder} holds the Lease")
 
     def _judge_the_cap(self, name: str) -> None:
-        rules, count = self.rules(), len(self.marked)
-        room = _room(rules, self._nodes)
-        if count > room and count > (room := max(room, _room(rules, self.seen))):
+        """Every mark counts, wherever it is, but for strays; how many there may be depends on the
+        nodes by which dynsched decided.
+        """
+        rules, count = self.rules(), len(self.marked - self.strays())
+        if count > (room := _room(rules, self.seen)):
             self.violations.append(f"{name}: {count} marks, of {room}")
 
     def left(self) -> list[str]:
-        """The nodes that carry anything of ours."""
-        return [each.name for each in self.entries() if _foreign(each) != _described(each)]
+        """The nodes that carry anything of ours, but for strays."""
+        carrying = {each.name for each in self.entries() if _foreign(each) != _described(each)}
+        return sorted(carrying - self.strays())
+
+    def strays(self) -> set[str]:
+        """The nodes with a mark of older rules of which somebody destroyed the evidence: nothing
+        shows that it is ours any more, so it stays where it is.
+        """
+        label = self.rules().mark.label
+        value = label.value if label else None
+        return {name for name, found in self._unproven.items() if found != value}
+
+
+def _has_evidence(node: Node | None) -> bool:
+    """Whether its evidence is there, and not what `World._interference` puts in its place."""
+    return node is not None and node.annotations.get(keys.EVIDENCE_ANNOTATION, "{") != "{"
 
 
 def _is_marked(node: Node) -> bool:

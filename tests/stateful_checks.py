@@ -126,11 +126,15 @@ def _check_cap(tick: Tick) -> None:
         return
     rule_set = tick.rule_set
     pools = pools_of(tick.before.values(), rule_set)
-    marked = {pool: _marked(tick.before, names, rule_set) for pool, names in pools.items()}
+    # A mark takes a place also where it has to go, because its node may not be marked any more.
+    marked: dict[str, set[str]] = {pool: set() for pool in pools}
+    for name, stored in tick.before.items():
+        if marks_on(stored, rule_set.mark):
+            marked.setdefault(pool_of(stored, rule_set.guard), set()).add(name)
     for written in tick.replica.api.written:
         before, after = written.before, written.after
         pool = pool_of(before, rule_set.guard)
-        if before.name not in pools.get(pool, ()):
+        if pool not in pools:
             continue
         if marks_on(after, rule_set.mark) and before.name not in marked[pool]:
             marked[pool].add(before.name)

@@ -104,15 +104,18 @@ def decide(
     conflicts = {
         name: state.conflict for name, state in states.items() if state.conflict is not None
     }
+    eligible = {
+        name: node
+        for name, node in nodes.items()
+        if name not in conflicts and is_eligible(node, rule_set.nodes)
+    }
+    marked = {name for name, state in states.items() if state.marked}
     selection = select(
-        [
-            node
-            for name, node in nodes.items()
-            if name not in conflicts and is_eligible(node, rule_set.nodes)
-        ],
+        eligible.values(),
         evaluation.verdicts,
-        {name for name, state in states.items() if state.marked},
+        marked,
         rule_set.guard,
+        outgoing=[nodes[name] for name in marked - eligible.keys()],
     )
     patches = plan(states.values(), selection.marked, evaluation.verdicts, rule_set)
     return Decision(

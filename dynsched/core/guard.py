@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -50,17 +50,20 @@ def select(
     verdicts: Mapping[str, Verdict],
     marked: Collection[str],
     guard: GuardRules,
+    outgoing: Iterable[Node] = (),
 ) -> Selection:
     """Apply ``max_releases`` over all, then ``max_marked`` in every pool, hottest first.
 
     ``eligible``: the nodes that may be marked (no conflict stands on them). ``marked``: the names
-    that carry the mark now. Each of these counts under the cap, those too that are to go: a place
-    is free when its mark is seen to be gone, for a write may fail.
+    that carry the mark now. ``outgoing``: the nodes that carry it and are not eligible (any more).
+    Each mark counts under the cap, those too that are to go: a place is free when its mark is seen
+    to be gone, for a write may fail, and the writes of a tick are made in no order. What the cap
+    is a share of, are the eligible nodes alone.
     """
     pools: dict[str, list[str]] = defaultdict(list)
     for node in eligible:
-        pool = node.labels.get(guard.pool_label, "") if guard.pool_label else ""
-        pools[pool].append(node.name)
+        pools[_pool(node, guard)].append(node.name)
+    taken = Counter(_pool(node, guard) for node in outgoing)
     incumbents = frozenset(marked)
     caps = {pool: guard.max_marked.of(len(names)) for pool, names in pools.items()}
     granted = {
@@ -72,7 +75,7 @@ def select(
     for pool, names in pools.items():
         present = [name for name in names if name in incumbents]
         staying = [name for name in present if name in granted[pool] or name in kept]
-        free = max(0, caps[pool] - len(present))
+        free = max(0, caps[pool] - len(present) - taken[pool])
         arriving = [name for name in granted[pool] if name not in incumbents]
         result.update(staying, arriving[:free])
         for name in names:
@@ -87,6 +90,10 @@ def select(
         if sum(verdicts[name].pressured for name in names) > caps[pool]
     )
     return Selection(frozenset(result), withheld, capped)
+
+
+def _pool(node: Node, guard: GuardRules) -> str:
+    return node.labels.get(guard.pool_label, "") if guard.pool_label else ""
 
 
 def _hottest(

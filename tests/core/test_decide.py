@@ -396,6 +396,35 @@ def test_nodes_that_cannot_be_marked_do_not_count_for_the_cap() -> None:
     assert decision.selection.withheld.keys() == {"n2", "n3"}
 
 
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {"dynsched.io/ignore": "true"},
+        {"node-role.kubernetes.io/control-plane": ""},
+        {"pool": "batch"},  # outside of the selector
+        {"status": "maintenance"},  # a conflict; the taint is still ours
+    ],
+)
+def test_a_mark_that_has_to_go_takes_a_place_under_the_cap_until_it_is_gone(
+    labels: dict[str, str],
+) -> None:
+    rules = rule_set(
+        guard={"max_marked": 2, "max_releases": "100%"},
+        mark={"taint": "dynsched.io/pressure=true:PreferNoSchedule"},
+        nodes={"selector": "pool!=batch"},
+    )
+    cluster = fleet(5)
+    cluster.hot(rules, "n0", "n1")
+    assert cluster.marked == "n0 n1"
+    cluster.raws["n0"]["metadata"]["labels"] |= labels
+    first = cluster.hot(rules, *cluster.raws, at=10)
+    assert [(patch.node, patch.action) for patch in first.patches] == [("n0", Action.RELEASE)]
+    assert first.selection.withheld.keys() == {"n2", "n3", "n4"}
+    assert cluster.marked == "n1"
+    cluster.hot(rules, *cluster.raws, at=20)
+    assert cluster.marked == "n1 n2"
+
+
 def test_a_conflict_that_ends_makes_room_for_the_mark() -> None:
     cluster = Cluster(body("n0", labels={"status": "maintenance", "team": "blue"}))
     cluster.hot(unlimited(), "n0")
