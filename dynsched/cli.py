@@ -1,6 +1,6 @@
 """The command line: reads flags and environment, calls `app`, prints. No logic of its own.
 
-Each command imports what it needs when it runs: all together takes a second of CPU, and whoever
+Each command imports what it needs when it runs: all together takes most of a second, and whoever
 asks for help or has a rules file checked needs little of it.
 """
 
