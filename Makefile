@@ -8,6 +8,9 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-builtin-rules
+# Where it is set, each process of the tests compiles all of its modules anew: 0.3 s each, and 6 s
+# for the tests themselves.
+export PYTHONDONTWRITEBYTECODE :=
 
 # Another interpreter: make setup PYTHON=/path/to/python3.13
 PYTHON ?=

@@ -39,25 +39,21 @@ from dynsched.kube.transport import IDENTITY, KubeApi
 from dynsched.kube.watch import NodeWatch
 from dynsched.logs import LoopErrors
 from dynsched.loop import Loop
-from dynsched.rules_file import FixedRules, RulesFile, RulesFileError, load_rules
+from dynsched.rules_file import FixedRules, RulesFile, load_rules
 from dynsched.settings import Settings
 from dynsched.sources.metrics_server import MetricsServerSource
 from dynsched.sources.prometheus import PrometheusSource
 from dynsched.told import tell_doubts
 from dynsched.web.api import make_app
 from dynsched.web.bodies import MIB
-from dynsched.web.client import ServerError
 from dynsched.web.extender import Extender
 from dynsched.web.metrics import Metrics
-from dynsched.web.server import Address, ListenError, WebServer, parse_address
+from dynsched.web.server import Address, WebServer, parse_address
 from dynsched.web.state import Board
 from dynsched.web.tls import ServerTls, require_certificate
 from dynsched.writer import Written, write_all
 
 logger = logging.getLogger(__name__)
-
-EXPECTED_ERRORS: Final = (ClusterError, RulesFileError, ListenError, ServerError)
-"""What a person can mend; the message says how. Anything else is a bug."""
 
 STOP_SECONDS: Final = 1.5
 """How long the parts may take to end by themselves after a signal."""
@@ -70,7 +66,7 @@ class PartDiedError(ClusterError):
 
 
 def run(settings: Settings) -> None:
-    """Run until SIGTERM or SIGINT. Raises one of EXPECTED_ERRORS, or whatever a part died of."""
+    """Run until SIGTERM or SIGINT. Raises an ExpectedError, or whatever a part died of."""
     share_heap()
     asyncio.run(_serve(settings))
 

@@ -1,37 +1,30 @@
-"""The command line: reads flags and environment, calls `app`, prints. No logic of its own."""
+"""The command line: reads flags and environment, calls `app`, prints. No logic of its own.
+
+Each command imports what it needs when it runs: all together takes most of a second, and whoever
+asks for help or has a rules file checked needs little of it.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import click
-import msgspec
-from rich.console import Console
 
-from dynsched import __version__, app, flags
-from dynsched.collect_cli import collect
+from dynsched import __version__, flags
+from dynsched.core.defaults import MOST_ROWS
 from dynsched.core.durations import parse_duration
-from dynsched.core.health import why_incomplete
-from dynsched.core.model import AlertState, NodePatch
-from dynsched.demo import run_demo
-from dynsched.findings import MOST_ROWS, render_findings
-from dynsched.logs import configure_logging, last_words, logging_aside
-from dynsched.rules_check import Checked
-from dynsched.rules_check import check as check_file
-from dynsched.settings import Settings
-from dynsched.tables import counted
-from dynsched.terminal import render_nodes, render_patches, render_why
-from dynsched.web.client import fetch
-from dynsched.web.report import pass_report
+from dynsched.core.errors import ExpectedError
 
-F = TypeVar("F", bound=Callable[..., Any])
+if TYPE_CHECKING:
+    from rich.console import Console
 
-_EXPECTED: Final = (*app.EXPECTED_ERRORS, click.ClickException)
+    from dynsched.rules_check import Checked
+
+_EXPECTED: Final = (ExpectedError, click.ClickException)
 """Errors whose message says all."""
 
 
@@ -51,8 +44,18 @@ class _Cli(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except app.EXPECTED_ERRORS as error:
+        except ExpectedError as error:
             raise click.ClickException(str(error)) from error
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), "collect"])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name == "collect":
+            from dynsched.collect_cli import collect
+
+            return collect
+        return super().get_command(ctx, cmd_name)
 
 
 @click.group(cls=_Cli, context_settings={"help_option_names": ["-h", "--help"]})
@@ -112,12 +115,19 @@ def run(*, once: bool, log_format: str, log_level: str, **given: Any) -> None:
     Example:
       dynsched run --prom http://prometheus.monitoring:9090 -r rules.yaml -s 10
     """
+    from dynsched.logs import configure_logging, last_words, logging_aside
+    from dynsched.settings import settings_of
+
     configure_logging(log_format, log_level)
-    settings = flags.settings(given)
+    settings = settings_of(given)
     if once:
+        from dynsched import passes
+
         with last_words(log_format, _EXPECTED):
-            _one_pass(settings)
+            passes.once(settings)
     else:
+        from dynsched import app
+
         with logging_aside(), last_words(log_format, _EXPECTED):
             app.run(settings)
 
@@ -147,18 +157,14 @@ def plan(*, output: str, every: bool, log_format: str, log_level: str, **given: 
     Example:
       dynsched plan --prom http://localhost:9090 -r rules.yaml
     """
+    from dynsched import passes
+    from dynsched.logs import configure_logging, last_words
+    from dynsched.settings import settings_of
+
     configure_logging(log_format, log_level)
-    settings = flags.settings({**given, "dry_run": True})
+    settings = settings_of({**given, "dry_run": True})
     with last_words(log_format, _EXPECTED):
-        snapshot = app.run_once(settings)
-        report, errors = pass_report(snapshot), why_incomplete(snapshot)
-        if output == "json":
-            click.echo(msgspec.json.format(report, indent=2))
-        else:
-            if any(rule.ok for rule in snapshot.rules):  # who knows nothing says nothing
-                render_findings(json.loads(report), Console(), every=every)
-            _print_changes(snapshot.planned, errors)
-        _fail_if("\n".join(errors))
+        passes.plan(settings, output, every=every)
 
 
 @cli.command()
@@ -176,6 +182,8 @@ def check(*, rules: Path, files: tuple[Path, ...], output: str) -> None:
       dynsched check rules.yaml
       kubectl -n dynsched get configmap -o yaml | dynsched check -
     """
+    from dynsched.rules_check import check as check_file
+
     remedy = "name a rules file" if files else "name the file with --rules"
     reports = [report for file in files or (rules,) for report in check_file(file, remedy)]
     if output == "json":
@@ -188,6 +196,8 @@ def check(*, rules: Path, files: tuple[Path, ...], output: str) -> None:
 
 
 def _print_reports(reports: Sequence[Checked]) -> None:
+    from dynsched.core.wording import counted
+
     for report in reports:
         for line in (*report.errors, *report.warnings):
             click.echo(line, err=True)
@@ -209,6 +219,9 @@ def nodes(*, server: str, output: str, marked: bool) -> None:
       kubectl -n dynsched port-forward svc/dynsched 9000 &
       dynsched nodes --marked
     """
+    from dynsched.terminal import render_nodes
+    from dynsched.web.client import fetch
+
     _print(fetch(server, "/nodes?marked=true" if marked else "/nodes"), output, render_nodes)
 
 
@@ -223,6 +236,9 @@ def why(*, node: str, server: str, output: str) -> None:
     Example:
       dynsched why worker-3
     """
+    from dynsched.terminal import render_why
+    from dynsched.web.client import fetch
+
     _print(fetch(server, f"/nodes/{node}"), output, render_why)
 
 
@@ -275,6 +291,9 @@ def prune(
       kubectl -n dynsched wait --for delete pod -l app.kubernetes.io/name=dynsched
       dynsched prune
     """
+    from dynsched import app, passes
+    from dynsched.logs import configure_logging, last_words
+
     configure_logging(log_format, log_level)
     if rules is None and flags.DEFAULT_RULES.is_file():
         rules = flags.DEFAULT_RULES
@@ -294,42 +313,16 @@ def prune(
         context=context,
     )
     with last_words(log_format, _EXPECTED):
-        written = app.prune(order)
-        if output == "json":
-            click.echo(msgspec.json.format(msgspec.json.encode(written.applied), indent=2))
-        elif written.why_not is None:  # what it is otherwise stands in the log
-            _print_changes(written.applied, written.failures)
-        _fail_if("\n".join(written.failures))
-
-
-def _one_pass(settings: Settings) -> None:
-    snapshot = app.run_once(settings)
-    for rule in snapshot.rules:
-        pending = rule.states.get(AlertState.PENDING, 0)
-        if pending:
-            count = f"{counted(pending, 'node')} {'is' if pending == 1 else 'are'}"
-            click.echo(f"rule {rule.rule.name}: {count} pending", err=True)
-    errors = why_incomplete(snapshot)
-    _print_changes(snapshot.planned if settings.dry_run else snapshot.applied, errors)
-    _fail_if("\n".join(errors))
-
-
-def _print_changes(patches: Sequence[NodePatch], errors: Sequence[str]) -> None:
-    """That nothing is to change can only be said when nothing failed."""
-    if patches or not errors:
-        render_patches(patches, Console())
+        passes.prune(order, output)
 
 
 def _print(payload: Any, output: str, render: Callable[[Any, Console], None]) -> None:
+    from rich.console import Console
+
     if output == "json":
         click.echo(json.dumps(payload, indent=2, ensure_ascii=False))
     else:
         render(payload, Console())
-
-
-def _fail_if(error: str | None) -> None:
-    if error:
-        raise click.ClickException(error)
 
 
 @cli.command()
@@ -355,7 +348,10 @@ def demo(*, nodes: int, seconds: float | None, seed: int) -> None:
     Example:
       dynsched demo --nodes 12 --seconds 60
     """
+    import asyncio
+
+    from rich.console import Console
+
+    from dynsched.demo import run_demo
+
     sys.exit(asyncio.run(run_demo(nodes=nodes, seconds=seconds, seed=seed, console=Console())))
-
-
-cli.add_command(collect)

@@ -6,17 +6,17 @@ Made from its JSON (``web.report``). Nothing is left out in silence: what is not
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
 
+from dynsched.core.defaults import MOST_ROWS
 from dynsched.core.numbers import format_threshold, format_value
 from dynsched.core.rules import BIND_BURST
-from dynsched.core.wording import by_reason, listed, named_rules, some
-from dynsched.tables import STYLES, ago, counted, make_table, plain, sample_age, show
+from dynsched.core.wording import by_reason, counted, listed, named_rules, some
+from dynsched.tables import STYLES, ago, make_table, plain, sample_age, show
 
-MOST_ROWS: Final = 20
 """Values that are shown, unless all are asked for."""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import errno
 import logging
@@ -16,9 +15,12 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from pythonjsonlogger.json import JsonFormatter
+
+if TYPE_CHECKING:
+    import asyncio
 
 MOST_WAITING: Final = 1024 * 1024
 """Characters of lines that wait to be written: some thousands of lines."""

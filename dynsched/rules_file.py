@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from dynsched.core.doubts import doubts
+from dynsched.core.errors import ExpectedError
 from dynsched.core.lines import one_line
 from dynsched.core.rule_errors import MOST_ERRORS, RuleError, RulesInvalidError
 from dynsched.core.rules import FIRST_PROJECT_KEY, RuleSet, parse_rules
@@ -30,7 +31,7 @@ READ_SECONDS: Final = 2.0
 _LONGEST_LINE: Final = 600
 
 
-class RulesFileError(Exception):
+class RulesFileError(ExpectedError):
     """A rules file that cannot be used: every error, one ``file:line:column: ...`` each."""
 
     def __init__(self, lines: Iterable[str]) -> None:

@@ -23,11 +23,6 @@ _UNLIMITED: Final = 100_000
 """Columns of a file or a pipe."""
 
 
-def counted(number: int, noun: str) -> str:
-    """``1 node``, ``2 nodes``."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def show(console: Console, renderable: Text | Table) -> None:
     """Print within the terminal's width, unless that would break words; else as wide as it is."""
     # A file has no width; rich assumes 80 columns, and would fold or cut names of nodes. Of a

@@ -16,8 +16,8 @@ from rich.text import Text
 from dynsched.core.model import NodePatch, Quality
 from dynsched.core.numbers import format_threshold, format_value
 from dynsched.core.rules import BIND_BURST
-from dynsched.core.wording import UNKNOWN, changes, listed
-from dynsched.tables import STYLES, ago, counted, make_table, plain, sample_age, show
+from dynsched.core.wording import UNKNOWN, changes, counted, listed
+from dynsched.tables import STYLES, ago, make_table, plain, sample_age, show
 
 _CLEAR_OP: Final[Mapping[str, str]] = {">": "<=", ">=": "<", "<": ">=", "<=": ">"}
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from cluster import Cluster, EnvtestCluster, SimCluster
+from dealing import slow_ones_first
 from envtest import Envtest, assets
 
 _REQUIRED = os.environ.get("DYNSCHED_REQUIRE_ENVTEST") == "1"
@@ -18,9 +19,9 @@ if _REQUIRED or "KUBEBUILDER_ASSETS" in os.environ:
     _FORMS.append("envtest")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The slow ones first: no process of ``-n`` is left alone with them at the end."""
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The slow ones first in each process of ``-n``: none is left alone with them at the end."""
+    items[:] = slow_ones_first(items, getattr(config, "workerinput", {}).get("workercount", 1))
 
 
 @pytest.fixture(scope="session")

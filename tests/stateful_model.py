@@ -77,10 +77,15 @@ def texts_of(mark: Mark) -> frozenset[str]:
 
 
 def _meant(thing: Thing, mark: Mark) -> frozenset[str]:
-    said = evidence_of(thing)
+    return _meant_by(thing.annotations.get(EVIDENCE, ""), frozenset(thing.owned), mark)
+
+
+@lru_cache(10_000)  # each node is asked about many times in a tick
+def _meant_by(evidence: str, owned: frozenset[str], mark: Mark) -> frozenset[str]:
+    said = _read(evidence)
     label, taint = said.get("label"), said.get("taint")
     proven = isinstance(label, str) and (
-        label == "status=presure" or label.partition("=")[0] in thing.owned
+        label == "status=presure" or label.partition("=")[0] in owned
     )
     found = (label if proven else None, taint)
     return texts_of(mark) | {text for text in found if isinstance(text, str)}

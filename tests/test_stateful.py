@@ -466,6 +466,7 @@ def log() -> Iterator[list[str]]:
     logger.setLevel(before[0])
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)  # a failure's shortest form is looked for, which takes minutes
 def test_whatever_happens(log: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     # So that few nodes are enough to wait in line, and to give up.

@@ -6,7 +6,11 @@ Each message is one line for the person at the terminal: what, where, what to do
 from __future__ import annotations
 
 
-class ClusterError(Exception):
+class ExpectedError(Exception):
+    """What a person can mend; the message says how. Any other exception is a bug."""
+
+
+class ClusterError(ExpectedError):
     """The API server refused, or could not be reached. The message names the call and the cause."""
 
 

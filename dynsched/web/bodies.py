@@ -7,14 +7,13 @@ from typing import Final, Self
 
 from aiohttp import hdrs, web
 
+from dynsched.core.defaults import EXTENDER_MEMORY
 from dynsched.web.connections import ends_with_caller
 from dynsched.web.room import Room
 
 MIB: Final = 1 << 20
-MEMORY: Final = 8 * MIB
-"""Bytes for the questions that are under way, unless told otherwise. 5,000 names are some 0.3 MiB;
-as whole Nodes these need some 10 KB each.
-"""
+MEMORY: Final = EXTENDER_MEMORY * MIB
+"""Bytes for the questions that are under way, unless told otherwise."""
 READ_SECONDS: Final = 10.0
 """How long a body may take to arrive; a scheduler gives up after 2 to 5 s itself."""
 WAIT_SECONDS: Final = 5.0

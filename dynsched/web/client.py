@@ -13,16 +13,17 @@ import urllib.request
 from typing import Any, Final
 from urllib.parse import SplitResult, quote
 
+from dynsched.core.defaults import DEFAULT_SERVER
+from dynsched.core.errors import ExpectedError
 from dynsched.core.urls import parse_http_url
 from dynsched.plumbing.proxies import ProxyError, opener, proxy_for, through
 
-DEFAULT_SERVER: Final = "http://localhost:9000"
 _PAGES: Final = frozenset({"nodes", "status", "rules", "metrics", "healthz", "readyz"})
 TIMEOUT: Final = 10.0
 """Seconds without a byte after which the server counts as hung."""
 
 
-class ServerError(Exception):
+class ServerError(ExpectedError):
     """dynsched could not be asked, or refused; the message is for the person at the terminal."""
 
 

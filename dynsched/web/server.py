@@ -13,6 +13,7 @@ from typing import Final, Self
 
 from aiohttp import web
 
+from dynsched.core.errors import ExpectedError
 from dynsched.web.listener import Listener
 from dynsched.web.quiet import http_logger
 
@@ -34,7 +35,7 @@ _ADDRESS: Final = re.compile(
 _LAST_PORT: Final = 65535
 
 
-class ListenError(Exception):
+class ListenError(ExpectedError):
     """The address cannot be listened on. One line: which, why, what to do."""
 
 

@@ -1,0 +1,16 @@
+"""What is shown in the help of flags and is needed where they are obeyed; here so that the help
+needs neither.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+DEFAULT_SERVER: Final = "http://localhost:9000"
+"""Which running instance is asked."""
+EXTENDER_MEMORY: Final = 8
+"""MiB for the questions of schedulers that are under way. 5,000 names are some 0.3 MiB; as whole
+Nodes these need some 10 KB each.
+"""
+MOST_ROWS: Final = 20
+"""How many values `plan` shows unless all are asked for."""

@@ -1,0 +1,66 @@
+"""The commands of one pass: what they do, what they print, and when they fail."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import click
+import msgspec
+from rich.console import Console
+
+from dynsched import app
+from dynsched.core.health import why_incomplete
+from dynsched.core.model import AlertState, NodePatch
+from dynsched.core.wording import counted
+from dynsched.findings import render_findings
+from dynsched.settings import Settings
+from dynsched.terminal import render_patches
+from dynsched.web.report import pass_report
+
+
+def once(settings: Settings) -> None:
+    """`run --once`. Like all here: ClickException when not everything could be done."""
+    snapshot = app.run_once(settings)
+    for rule in snapshot.rules:
+        pending = rule.states.get(AlertState.PENDING, 0)
+        if pending:
+            count = f"{counted(pending, 'node')} {'is' if pending == 1 else 'are'}"
+            click.echo(f"rule {rule.rule.name}: {count} pending", err=True)
+    errors = why_incomplete(snapshot)
+    _print_changes(snapshot.planned if settings.dry_run else snapshot.applied, errors)
+    _fail_if(errors)
+
+
+def plan(settings: Settings, output: str, *, every: bool) -> None:
+    """`plan`; ``every``: the values of all rules on all nodes."""
+    snapshot = app.run_once(settings)
+    report, errors = pass_report(snapshot), why_incomplete(snapshot)
+    if output == "json":
+        click.echo(msgspec.json.format(report, indent=2))
+    else:
+        if any(rule.ok for rule in snapshot.rules):  # who knows nothing says nothing
+            render_findings(json.loads(report), Console(), every=every)
+        _print_changes(snapshot.planned, errors)
+    _fail_if(errors)
+
+
+def prune(order: app.Prune, output: str) -> None:
+    """`prune`."""
+    written = app.prune(order)
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(written.applied), indent=2))
+    elif written.why_not is None:  # what it is otherwise stands in the log
+        _print_changes(written.applied, written.failures)
+    _fail_if(written.failures)
+
+
+def _print_changes(patches: Sequence[NodePatch], errors: Sequence[str]) -> None:
+    """That nothing is to change can only be said when nothing failed."""
+    if patches or not errors:
+        render_patches(patches, Console())
+
+
+def _fail_if(errors: Sequence[str]) -> None:
+    if errors:
+        raise click.ClickException("\n".join(errors))

@@ -1,0 +1,55 @@
+"""What a command waits for at its start: the packages that it imports."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+HEAVY = {"aiohttp", "kopf", "kubernetes", "pydantic", "requests", "rich"}
+PROGRAM = """
+import sys
+from dynsched.cli import main
+try:
+    main(sys.argv[1:])
+except SystemExit:
+    print(*sys.modules, file=sys.stderr)
+"""
+
+
+def imported(*arguments: str) -> set[str]:
+    """The modules that a process of these arguments has in the end."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *arguments],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    return set(done.stderr.splitlines()[-1].split())
+
+
+@pytest.mark.parametrize(
+    ("command", "needs"),
+    [
+        ("--version", set()),
+        ("--help", set()),
+        ("run --help", set()),
+        ("check rules.yaml", {"pydantic"}),
+        ("nodes --server localhost:1", {"rich", "pydantic"}),
+        ("collect --pushgateway http://localhost:1 --ip 127.0.0.1 --once", set()),
+    ],
+)
+def test_what_needs_no_cluster_waits_for_no_package_of_it(command, needs):
+    assert imported(*command.split()) & HEAVY == needs
+
+
+def test_a_process_that_runs_waits_neither_for_the_simulator_nor_for_tables():
+    modules = imported("run", "--rules", "no-such-file")
+
+    assert "kopf" in modules  # it came so far
+    assert not {"dynsched.sim", "dynsched.demo", "rich"} & modules
