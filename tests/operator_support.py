@@ -102,3 +102,13 @@ def write_rules(folder: Path, rules: Mapping[str, Any]) -> Path:
     path = folder / "rules.yaml"
     path.write_text(yaml.safe_dump(dict(rules)), encoding="utf-8")
     return path
+
+
+async def dynsched(*arguments: str) -> tuple[int, str]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "dynsched", *arguments),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    output, _ = await process.communicate()
+    return process.returncode or 0, output.decode()

@@ -14,7 +14,7 @@ import pytest
 from cluster import Cluster, SimCluster, Write
 from extender_support import World, board
 from operator_support import until
-from test_pods_watch import PODS, create, pod
+from pods_support import PODS, create, pod
 
 from dynsched.core.errors import ClusterError, ConflictError, NodeGoneError
 from dynsched.kube.binding import Binder

@@ -11,7 +11,7 @@ import pytest
 from cluster import Cluster, SimCluster
 from fake_prometheus import FakePrometheus
 from operator_support import Operator, until, write_rules
-from test_pods_watch import PODS, create, pod
+from pods_support import PODS, create, pod
 
 from dynsched.sim.nodes import make_node
 from dynsched.web.extender_http import EXTENDER_ENDPOINTS

@@ -11,7 +11,7 @@ from cluster import NODES, EnvtestCluster
 from envtest import Envtest
 from fake_prometheus import FakePrometheus
 from operator_support import Operator, until, write_rules
-from test_pods_watch import PODS, create, pod
+from pods_support import PODS, create, pod
 
 from dynsched.sim.nodes import make_node
 

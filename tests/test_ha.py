@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import signal
 import time
@@ -15,33 +14,27 @@ from typing import Any, Self
 import pytest
 from cluster import Cluster, SimCluster, Write
 from fake_prometheus import FakePrometheus
-from operator_support import Operator, until, write_rules
+from operator_support import Operator, until
+from replica_support import (
+    AGENT,
+    INTERVAL,
+    TIMES,
+    is_marked,
+    leads,
+    replica,
+    status,
+    writer,
+)
 
-from dynsched.core.lease import LeaseTimes
 from dynsched.sim.nodes import make_node
 
 pytestmark = pytest.mark.slow
-
-TIMES = LeaseTimes()
-INTERVAL = 0.5
-RULES = {
-    "guard": {"max_marked": "100%", "max_releases": "100%"},
-    "rules": [{"name": "load", "expr": "load", "threshold": 80}],
-}
-AGENT = re.compile(r"dynsched/\S+ \((\S+)\)")
 
 
 @pytest.fixture
 async def prometheus() -> AsyncIterator[FakePrometheus]:
     async with FakePrometheus() as running:
         yield running
-
-
-def replica(cluster: Cluster, prometheus: FakePrometheus, folder: Path, *more: str) -> Operator:
-    """One that can be started."""
-    flags = ("--kubeconfig", str(cluster.kubeconfig), "--prom", prometheus.url)
-    rules = ("-r", str(write_rules(folder, RULES)))
-    return Operator(folder, "run", *flags, *rules, "--interval", str(INTERVAL), *more)
 
 
 class Pair:
@@ -75,23 +68,6 @@ class Pair:
         return [name for name, _ in groupby(map(writer, await self.writes()))]
 
 
-def writer(write: Write) -> str:
-    """The identity of the process that sent it."""
-    found = AGENT.fullmatch(write.user_agent)
-    assert found is not None, write.user_agent
-    return found[1]
-
-
-async def status(operator: Operator) -> dict[str, Any]:
-    code, text = await operator.get("/status", "application/json")
-    found: dict[str, Any] = json.loads(text) if code else {}
-    return found
-
-
-async def leads(operator: Operator) -> bool:
-    return bool((await status(operator)).get("leading"))
-
-
 async def leader(operator: Operator) -> Any:
     """Whom it takes for the leader."""
     return (await status(operator)).get("leader")
@@ -101,14 +77,6 @@ async def leader_metric(operator: Operator) -> str:
     _, text = await operator.get("/metrics")
     found = re.search(r"^dynsched_leader (\S+)$", text, re.MULTILINE)
     return found[1] if found else ""
-
-
-async def marked(cluster: Cluster) -> set[str]:
-    return {node["metadata"]["name"] for node in await cluster.list_nodes("status=presure")}
-
-
-async def is_marked(cluster: Cluster, *names: str) -> bool:
-    return await marked(cluster) == set(names)
 
 
 @pytest.fixture

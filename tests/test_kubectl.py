@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import programs
 import pytest
 from cluster import EVENTS, LEASES, SimCluster
+from kubectl_support import kubectl_command
 
 from dynsched.sim.nodes import make_node
 
@@ -21,17 +20,10 @@ Kubectl = Callable[..., Awaitable[str]]
 SOFT = "dynsched.io/pressure=true:PreferNoSchedule"
 
 
-def command(sim: SimCluster, home: Path) -> tuple[list[str], dict[str, str]]:
-    kubectl = programs.need("kubectl", "kubernetes-client")
-    # A home of its own: kubectl keeps what it has discovered.
-    environment = os.environ | {"KUBECONFIG": str(sim.kubeconfig), "HOME": str(home)}
-    return [kubectl, "--request-timeout=20s"], environment
-
-
 @pytest.fixture
 def kubectl(sim: SimCluster, tmp_path: Path) -> Kubectl:
     """Run it to its end; what it printed. It must succeed, and warn of nothing."""
-    start, environment = command(sim, tmp_path)
+    start, environment = kubectl_command(sim, tmp_path)
 
     async def run(*arguments: str, stdin: str = "") -> str:
         process = await asyncio.create_subprocess_exec(
@@ -107,7 +99,7 @@ async def watching(
     sim: SimCluster, home: Path, *arguments: str
 ) -> AsyncIterator[Callable[[], Awaitable[list[str]]]]:
     """kubectl that does not end by itself; the next line of it, in words."""
-    start, environment = command(sim, home)
+    start, environment = kubectl_command(sim, home)
     process = await asyncio.create_subprocess_exec(
         *start[:1], *arguments, env=environment, stdout=asyncio.subprocess.PIPE
     )

@@ -3,176 +3,16 @@
 import asyncio
 import itertools
 import logging
+from dataclasses import replace
 from functools import partial
 
 import pytest
+from fake_loop import RULES, Bench, FakeRulesFile
 
-from dynsched.core.errors import ClusterError, ConflictError, NodeGoneError, PastUnknownError
-from dynsched.core.model import Action, Node, NodePatch, QueryResult, Sample, Series
-from dynsched.core.rules import parse_rules
+from dynsched.core.errors import ClusterError, NodeGoneError
+from dynsched.core.model import Action, Node, QueryResult, Sample
 from dynsched.loop import Loop
 from dynsched.writer import CONFLICT_RETRIES, FAILURES_BEFORE_GIVING_UP
-
-RULES = {
-    "guard": {"max_marked": "100%", "max_releases": "100%"},
-    "rules": [
-        {"name": "cpu", "expr": "cpu", "threshold": 80, "clear_threshold": 70},
-        {"name": "mem", "expr": "mem", "threshold": 90},
-    ],
-}
-
-
-class FakeSource:
-    """Answers by rule name; an exception stands for a source with a bug."""
-
-    def __init__(self, clock):
-        self.clock = clock
-        self.values = {}
-        self.delay = 0.0
-        self.running = 0
-        self.most_at_once = 0
-
-    async def query(self, rule):
-        self.running += 1
-        self.most_at_once = max(self.most_at_once, self.running)
-        try:
-            await asyncio.sleep(self.delay)
-        finally:
-            self.running -= 1
-        answer = self.values.get(rule.name, {})
-        if isinstance(answer, Exception):
-            raise answer
-        if isinstance(answer, str):
-            return QueryResult(error=answer)
-        return QueryResult(
-            tuple(Sample({"node": name}, value, self.clock()) for name, value in answer.items())
-        )
-
-
-class FakeCluster:
-    """Nodes in a dict; merge patches applied as the API server does; faults by node name."""
-
-    synced = True
-    error = None
-
-    def __init__(self, *names):
-        self.stored = {name: Node(name, uid=name, resource_version="1") for name in names}
-        self.writes = []
-        self.faults = {}
-        self.before_patch = {}
-
-    def nodes(self):
-        return dict(self.stored)
-
-    async def read(self, name):
-        return self.stored.get(name)
-
-    async def patch(self, patch: NodePatch):
-        self.writes.append(patch)
-        if patch.node in self.faults:
-            raise self.faults[patch.node]
-        if patch.node in self.before_patch:
-            self.before_patch[patch.node]()
-        node = self.stored[patch.node]
-        metadata = patch.body["metadata"]
-        if metadata["resourceVersion"] != node.resource_version:
-            raise ConflictError(f"{patch.node} changed")
-        self.stored[patch.node] = Node(
-            node.name,
-            uid=node.uid,
-            resource_version=str(int(node.resource_version) + 1),
-            labels=_merged(node.labels, metadata.get("labels", {})),
-            annotations=_merged(node.annotations, metadata.get("annotations", {})),
-        )
-        return self.stored[patch.node]
-
-
-def _merged(old, changes):
-    return {key: value for key, value in {**old, **changes}.items() if value is not None}
-
-
-class FakeEvents:
-    def __init__(self):
-        self.posted = []
-
-    def post(self, node, *, reason, message, warning=False):
-        self.posted.append((node.name, reason, message, warning))
-
-    def post_own(self, *, reason, message, warning=False):
-        self.posted.append(("dynsched", reason, message, warning))
-
-
-class FakeRulesFile:
-    """``next_content``: what the file will have at the next look; a string is an error."""
-
-    def __init__(self, rules):
-        self.rule_set = parse_rules(rules)
-        self.error = None
-        self.next_content = None
-
-    def changed(self):
-        content, self.next_content = self.next_content, None
-        if isinstance(content, str):
-            self.error = content
-        elif content is not None:
-            self.rule_set, self.error = parse_rules(content), None
-            return True
-        return False
-
-
-class FakeLeadership:
-    may_write = True
-    leader = "me"
-    error = None
-
-
-class FakeHistory:
-    """Points by rule name and node; a text is why a rule's past cannot be had."""
-
-    def __init__(self):
-        self.points = {}
-        self.asked = []
-
-    async def history(self, rule, start, end, step):
-        self.asked.append((rule.name, start, end, step))
-        found = self.points.get(rule.name, {})
-        if isinstance(found, str):
-            raise PastUnknownError(found)
-        return tuple(
-            Series({"node": name}, tuple((t, v) for t, v in points if start <= t <= end))
-            for name, points in found.items()
-        )
-
-
-class Bench:
-    def __init__(self, *names, rules=RULES, **options):
-        self.now = 1000.0
-        self.source = FakeSource(lambda: self.now)
-        self.cluster = FakeCluster(*names)
-        self.events = FakeEvents()
-        self.snapshots = []
-        self.rules_file = FakeRulesFile(rules)
-        self.leadership = FakeLeadership()
-        self.history = FakeHistory()
-        self.loop = Loop(
-            self.rules_file,
-            sources={"prometheus": self.source},
-            histories={"prometheus": self.history},
-            leadership=self.leadership,
-            cluster=self.cluster,
-            events=self.events,
-            publish=self.snapshots.append,
-            clock=lambda: self.now,
-            **options,
-        )
-
-    async def tick(self, **values):
-        self.source.values = values
-        self.now += 10
-        return await self.loop.tick()
-
-    def label(self, name):
-        return self.cluster.stored[name].labels.get("status")
 
 
 async def test_a_hot_node_is_marked_told_and_released():
@@ -189,6 +29,24 @@ async def test_a_hot_node_is_marked_told_and_released():
 
     assert bench.label("a") is None
     assert bench.events.posted[1:] == [("a", "Relieved", "no rule fires any more", False)]
+
+
+async def test_the_taint_comes_and_goes_with_the_label_and_somebody_elses_stays():
+    mark = {"taint": "dynsched.io/pressure=true:PreferNoSchedule"}
+    bench = Bench("a", rules={**RULES, "mark": mark})
+    theirs = {"key": "team", "value": "pay", "effect": "NoSchedule"}
+    bench.cluster.stored["a"] = replace(bench.cluster.stored["a"], taints=(theirs,))
+
+    await bench.tick(cpu={"a": 91.0}, mem={"a": 5.0})
+
+    ours = {"key": "dynsched.io/pressure", "value": "true", "effect": "PreferNoSchedule"}
+    assert bench.cluster.stored["a"].taints == (theirs, ours)
+
+    assert (await bench.tick(cpu={"a": 91.0}, mem={"a": 5.0})).planned == ()
+
+    await bench.tick(cpu={"a": 65.0}, mem={"a": 5.0})
+
+    assert bench.cluster.stored["a"].taints == (theirs,)
 
 
 async def test_steady_state_writes_nothing():

@@ -5,17 +5,15 @@ rules.yaml -> Prometheus -> marked nodes -> /nodes.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import signal
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from cluster import Cluster
-from operator_support import Operator, until, write_rules
+from operator_support import Operator, dynsched, until, write_rules
 from prometheus_support import Exporter, Process, RealPrometheus
 
 from dynsched.sim.nodes import make_node
@@ -357,13 +355,3 @@ async def test_plan_warns_of_a_rule_that_leaves_cool_nodes_out(cluster, promethe
     common = ["--kubeconfig", str(cluster.kubeconfig), "--prom", prometheus.url]
     _, output = await dynsched("plan", *common, "-r", str(rules))
     assert output.count("Warning: rule hot: the comparison '> 80' leaves out the nodes") == 1
-
-
-async def dynsched(*arguments: str) -> tuple[int, str]:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "dynsched", *arguments),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    output, _ = await process.communicate()
-    return process.returncode or 0, output.decode()

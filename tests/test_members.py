@@ -20,8 +20,8 @@ from envtest_members import kubeconfig_at, member
 from fake_prometheus import FakePrometheus
 from late_server import LateServer
 from operator_support import Operator, until, write_rules
+from replica_support import AGENT, RULES, TIMES, is_marked, leads, status, writer
 from tcp_relay import Relay
-from test_ha import AGENT, RULES, TIMES, is_marked, leads, status, writer
 
 from dynsched.sim.nodes import make_node
 

@@ -14,11 +14,10 @@ from pathlib import Path
 
 import pytest
 from cluster import Cluster, EnvtestCluster, SimCluster
+from kubectl_support import kubectl_command
 from metrics_support import metrics_api, set_usage
-from operator_support import Operator, until, write_rules
+from operator_support import Operator, dynsched, until, write_rules
 from prometheus_support import free_port
-from test_kubectl import command
-from test_main_job import dynsched
 
 from dynsched.core.decide import decide
 from dynsched.core.errors import ClusterError, ForbiddenError
@@ -307,7 +306,7 @@ async def test_what_cannot_be_read_is_left_out_and_costs_nothing_else(sim: SimCl
 async def test_kubectl_top_reads_the_simulated_metrics(sim: SimCluster, tmp_path: Path):
     sim.server.objects.create("nodes", make_node("worker-1", 0))
     sim.server.metrics.set("worker-1", cpu="791m", memory="3174Mi")
-    start, environment = command(sim, tmp_path)
+    start, environment = kubectl_command(sim, tmp_path)
     process = await asyncio.create_subprocess_exec(
         *(*start, "top", "nodes"), env=environment, stdout=asyncio.subprocess.PIPE
     )

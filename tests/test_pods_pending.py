@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 from cluster import Cluster, SimCluster
 from operator_support import until
-from test_pods_watch import PODS, api_of, create, pod
+from pods_support import PODS, api_of, create, pod
 
 from dynsched.kube import pending
 from dynsched.kube.pending import PendingPods

@@ -12,44 +12,15 @@ from typing import Any
 import pytest
 from cluster import Cluster, SimCluster
 from operator_support import until
+from pods_support import PODS, api_of, create, pod
 
 from dynsched.core.bound import LEAST_CPU, LEAST_MEMORY, Bound, BoundPods
 from dynsched.core.errors import ClusterError
-from dynsched.kube.config import load_config
 from dynsched.kube.pods import PodWatch
 from dynsched.kube.stream import StreamingApi
 from dynsched.sim.nodes import make_node
 
-PODS = "/api/v1/namespaces/default/pods"
 MIB = 2.0**20
-
-
-def pod(name: str, node: str | None = None, **requests: str) -> dict[str, Any]:
-    resources = {"requests": requests} if requests else {}
-    spec: dict[str, Any] = {
-        "containers": [{"name": "c", "image": "i", "resources": resources}],
-        "automountServiceAccountToken": False,
-        "terminationGracePeriodSeconds": 0,
-    }
-    if node is not None:
-        spec["nodeName"] = node
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
-
-
-async def create(cluster: Cluster, body: Mapping[str, Any]) -> dict[str, Any]:
-    account = "/api/v1/namespaces/default/serviceaccounts"
-    await cluster.post(account, {"metadata": {"name": "default"}})  # envtest has no controllers
-    found: dict[str, Any] = (await cluster.post(PODS, body)).ok
-    return found
-
-
-@asynccontextmanager
-async def api_of(cluster: Cluster) -> AsyncIterator[StreamingApi]:
-    api = StreamingApi(await load_config(str(cluster.kubeconfig)))
-    try:
-        yield api
-    finally:
-        await api.close()
 
 
 @asynccontextmanager

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 from cluster import Cluster, Write
+from fake_loop import Bench
 from fake_prometheus import FakePrometheus
 from operator_support import Operator, until
-from test_ha import AGENT, is_marked, leads, replica, status, writer
-from test_loop import Bench
+from replica_support import AGENT, is_marked, leads, replica, status, writer
 
 from dynsched.core.disputes import DIFFERS, PUT_ON, TAKEN_OFF
 from dynsched.sim.nodes import make_node
