@@ -72,7 +72,7 @@ test: setup ## run all tests
 
 .PHONY: check
 check: lint ## lint, then the tests of manifests, examples and packaging alone
-	$(BIN)/python -m pytest -q tests/test_manifests.py tests/test_examples.py tests/test_packaging.py
+	$(BIN)/python -m pytest -q tests/manifests/test_manifests.py tests/docs/test_examples.py tests/docs/test_packaging.py
 
 .PHONY: lint
 lint: setup ## code style, format, types, import contracts, Dockerfile

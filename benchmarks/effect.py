@@ -31,7 +31,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-sys.path.append(str(Path(__file__).parent.parent / "tests"))
+sys.path.append(str(Path(__file__).parent.parent / "tests" / "support"))
 
 from cluster import EnvtestCluster
 from envtest import Envtest, assets

@@ -29,17 +29,17 @@ from prometheus_client import CollectorRegistry
 from rich.console import Console
 from rich.table import Table
 
-sys.path.append(str(Path(__file__).parent.parent / "tests"))
+sys.path.append(str(Path(__file__).parent.parent / "tests" / "support"))
 
 from snapshots import NOON, Scene
 
 from dynsched.core.bound import BoundPod, BoundPods
 from dynsched.core.model import Node
 from dynsched.web.api import make_app
-from dynsched.web.extender import Extender
+from dynsched.web.extender.answers import Extender
 from dynsched.web.metrics import Metrics
 from dynsched.web.server import WebServer, parse_address
-from dynsched.web.state import Board
+from dynsched.web.snapshots import Board
 
 TARGET = "p50 1.2 ms, p99 3 ms"
 A_SECOND = "1000 a second"

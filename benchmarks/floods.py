@@ -2,10 +2,10 @@
 
     python benchmarks/floods.py [--nodes 5000] [--only NAME,NAME] [--without-extender]
 
-Each flood of `tests/flood_support.py` meets a fresh `dynsched run` with 1,024 open files, on a
-simulated cluster of Nodes of 9 KB, with the rules of manifests/overlays/extender (their expressions
-replaced) and nothing else allowed. Ends with 1 when one of them takes more memory than the base
-manifest allows, or holds a probe up for a second.
+Each flood of `tests/support/flood_support.py` meets a fresh `dynsched run` with 1,024 open files,
+on a simulated cluster of Nodes of 9 KB, with the rules of manifests/overlays/extender (their
+expressions replaced) and nothing else allowed. Ends with 1 when one of them takes more memory than
+the base manifest allows, or holds a probe up for a second.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from rich.console import Console
 from rich.table import Table
 from scale import Prometheus, free_port, serve
 
-sys.path.append(str(Path(__file__).parent.parent / "tests"))
+sys.path.append(str(Path(__file__).parent.parent / "tests" / "support"))
 
 import flood_support as floods
 from certificates import Authority
 
-from dynsched.sim.apiserver import ApiServer
+from dynsched.sim.apiserver.server import ApiServer
 from dynsched.sim.nodes import make_node
 
 RULES = Path(__file__).parent.parent / "manifests" / "overlays" / "extender" / "rules.yaml"

@@ -28,7 +28,7 @@ from aiohttp import web
 from rich.console import Console
 from rich.table import Table
 
-from dynsched.sim.apiserver import ApiServer
+from dynsched.sim.apiserver.server import ApiServer
 from dynsched.sim.nodes import make_node
 
 NODE_BYTES = 9_000

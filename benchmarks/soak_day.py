@@ -18,7 +18,7 @@ from dynsched.core.model import Snapshot
 from dynsched.core.plan import plan_prune
 from dynsched.kube.cluster import ListedCluster
 from dynsched.rules_file import RulesFile
-from dynsched.sim.faults import Fault
+from dynsched.sim.apiserver.faults import Fault
 from dynsched.writer import write_all
 
 REST = 60

@@ -22,7 +22,7 @@ from dynsched.loop import Loop
 from dynsched.rules_file import RulesFile
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
 from dynsched.web.metrics import Metrics
-from dynsched.web.state import Board
+from dynsched.web.snapshots import Board
 
 
 class LoopsCluster(NodeCluster):

@@ -22,12 +22,12 @@ from dynsched.core.mark_state import mark_state
 from dynsched.core.model import Node
 from dynsched.core.rules import RuleSet
 from dynsched.kube.projection import project
-from dynsched.sim.apiserver import ApiServer
+from dynsched.sim.apiserver.objects import Write
+from dynsched.sim.apiserver.record import RequestLog
+from dynsched.sim.apiserver.resources import EVENTS, LEASES, NODES
+from dynsched.sim.apiserver.server import ApiServer
+from dynsched.sim.apiserver.store import Backup, Change, ChangeType, Entry
 from dynsched.sim.nodes import make_node
-from dynsched.sim.objects import Write
-from dynsched.sim.record import RequestLog
-from dynsched.sim.resources import EVENTS, LEASES, NODES
-from dynsched.sim.store import Backup, Change, ChangeType, Entry
 
 IDENTITY = "dynsched"
 """The one who may write."""

@@ -25,7 +25,6 @@ from dynsched.core.model import Node, Snapshot
 from dynsched.core.plan import plan_prune
 from dynsched.core.rules import BOUND_PODS
 from dynsched.extension import Extension
-from dynsched.heap import share_heap
 from dynsched.kube.binding import Binder
 from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import ListedCluster, NodeCluster
@@ -39,18 +38,19 @@ from dynsched.kube.transport import IDENTITY, KubeApi
 from dynsched.kube.watch import NodeWatch
 from dynsched.logs import LoopErrors
 from dynsched.loop import Loop
+from dynsched.plumbing.malloc import share_heap
+from dynsched.reporting import tell_doubts
 from dynsched.rules_file import FixedRules, RulesFile, load_rules
 from dynsched.settings import Settings
 from dynsched.sources.metrics_server import MetricsServerSource
 from dynsched.sources.prometheus import PrometheusSource
-from dynsched.told import tell_doubts
 from dynsched.web.api import make_app
-from dynsched.web.bodies import MIB
-from dynsched.web.extender import Extender
+from dynsched.web.extender.answers import Extender
 from dynsched.web.metrics import Metrics
 from dynsched.web.server import Address, WebServer, parse_address
-from dynsched.web.state import Board
+from dynsched.web.snapshots import Board
 from dynsched.web.tls import ServerTls, require_certificate
+from dynsched.web.transport.bodies import MIB
 from dynsched.writer import Written, write_all
 
 logger = logging.getLogger(__name__)

@@ -52,7 +52,7 @@ class _Cli(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name == "collect":
-            from dynsched.collect_cli import collect
+            from dynsched.collect.command import collect
 
             return collect
         return super().get_command(ctx, cmd_name)

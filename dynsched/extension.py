@@ -16,8 +16,8 @@ from dynsched.kube.pending import PendingPods
 from dynsched.kube.pods import PodWatch
 from dynsched.kube.stream import StreamingApi
 from dynsched.sources.bound_pods import BoundPodsSource
-from dynsched.web.extender import Extender
-from dynsched.web.wire import Binding
+from dynsched.web.extender.answers import Extender
+from dynsched.web.extender.wire import Binding
 
 _POLL: Final = 5.0
 """Seconds between two looks whether a reloaded rules file wants pods to be counted."""

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dynsched.core.defaults import MOST_ROWS
-from dynsched.core.numbers import format_threshold, format_value
+from dynsched.core.formatting import format_threshold, format_value
 from dynsched.core.rules import BIND_BURST
 from dynsched.core.wording import by_reason, counted, listed, named_rules, some
 from dynsched.tables import STYLES, ago, make_table, plain, sample_age, show

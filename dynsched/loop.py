@@ -23,7 +23,7 @@ from dynsched.core.model import Node, QueryResult, Series, Snapshot
 from dynsched.core.rehearse import Rehearsal
 from dynsched.core.replay import finish_replay, replay, replay_times
 from dynsched.core.rules import BIND_BURST, Rule, RuleSet
-from dynsched.told import EventSink, Teller
+from dynsched.reporting import EventSink, Teller
 from dynsched.writer import NodeStorage, Written, write_all
 
 logger = logging.getLogger(__name__)

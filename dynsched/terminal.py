@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from dynsched.core.formatting import format_threshold, format_value
 from dynsched.core.model import NodePatch, Quality
-from dynsched.core.numbers import format_threshold, format_value
 from dynsched.core.rules import BIND_BURST
 from dynsched.core.wording import UNKNOWN, changes, counted, listed
 from dynsched.tables import STYLES, ago, make_table, plain, sample_age, show

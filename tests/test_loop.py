@@ -108,7 +108,7 @@ async def test_a_dry_run_says_of_each_node_how_it_is_and_what_is_due():
 
 
 async def test_a_dry_run_holds_to_the_guard_as_if_it_wrote(caplog):
-    caplog.set_level(logging.INFO, logger="dynsched.told")
+    caplog.set_level(logging.INFO, logger="dynsched.reporting")
     guard = {"max_marked": 2, "max_releases": 1}
     bench = Bench("a", "b", "c", rules={**RULES, "guard": guard}, dry_run=True)
     await bench.tick(cpu={"a": 95.0, "b": 94.0, "c": 93.0})
@@ -406,7 +406,7 @@ async def test_stop_ends_the_wait_between_ticks():
 @pytest.mark.parametrize("action", [Action.MARK, Action.RELEASE])
 async def test_a_change_of_mark_is_one_log_line(caplog, action):
     bench = Bench("a")
-    with caplog.at_level(logging.INFO, logger="dynsched.told"):
+    with caplog.at_level(logging.INFO, logger="dynsched.reporting"):
         await bench.tick(cpu={"a": 91.5}, mem={"a": 1.0})
         if action is Action.RELEASE:
             caplog.clear()

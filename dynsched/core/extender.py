@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from dynsched.core.formatting import format_threshold, format_value
 from dynsched.core.model import Alert, Node, Quality, Snapshot
-from dynsched.core.numbers import format_threshold, format_value
 from dynsched.core.rules import Rule
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from dynsched.core import keys
 from dynsched.core.evidence import write_evidence
+from dynsched.core.formatting import format_threshold, format_value
 from dynsched.core.guard import why_ineligible
 from dynsched.core.mark_state import MarkState, mark_state
 from dynsched.core.marks import Mark, TaintMark
 from dynsched.core.model import Action, Alert, Node, NodePatch, Verdict
-from dynsched.core.numbers import format_threshold, format_value
 from dynsched.core.rules import Rule, RuleSet
 
 

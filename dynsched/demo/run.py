@@ -23,13 +23,13 @@ from rich.live import Live
 
 from dynsched.demo.show import Lines, Picture, Show, Tally, tell
 from dynsched.rules_file import load_rules
-from dynsched.sim.apiserver import ApiServer
+from dynsched.sim.apiserver.resources import NODES
+from dynsched.sim.apiserver.server import ApiServer
+from dynsched.sim.apiserver.store import Change, ChangeType
 from dynsched.sim.exporter import Exporter, Machine, serve
 from dynsched.sim.nodes import make_node
 from dynsched.sim.processes import Child, Household, free_port
 from dynsched.sim.prometheus import PrometheusFailedError, find_prometheus, start_prometheus
-from dynsched.sim.resources import NODES
-from dynsched.sim.store import Change, ChangeType
 
 START_SECONDS: Final = 60.0
 """After so long an operator that has not finished a tick counts as broken."""

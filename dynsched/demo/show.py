@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dynsched.core.durations import format_duration
-from dynsched.core.numbers import format_threshold, format_value
+from dynsched.core.formatting import format_threshold, format_value
 
 _BAR: Final = 10
 """Cells of a bar that stands for 100 %."""

@@ -11,16 +11,16 @@ import msgspec
 from aiohttp import hdrs, web
 
 from dynsched.core.model import Snapshot
-from dynsched.web.answering import TURNS, Handler, Turns, one_at_a_time
-from dynsched.web.bodies import MEMORY, BodyReader
-from dynsched.web.extender import Extender
-from dynsched.web.extender_http import add_extender
+from dynsched.web.extender.answers import Extender
+from dynsched.web.extender.http import add_extender
 from dynsched.web.metrics import CONTENT_TYPE
 from dynsched.web.nodes import node_detail
 from dynsched.web.openapi import DOCUMENT
-from dynsched.web.quiet import quiet_logger
-from dynsched.web.state import Board
+from dynsched.web.snapshots import Board
 from dynsched.web.status import rules_answer, status_answer
+from dynsched.web.transport.answering import TURNS, Handler, Turns, one_at_a_time
+from dynsched.web.transport.bodies import MEMORY, BodyReader
+from dynsched.web.transport.quiet import quiet_logger
 
 _logger = quiet_logger(__name__)
 _BOARD: Final = web.AppKey("board", Board)

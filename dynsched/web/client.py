@@ -15,8 +15,8 @@ from urllib.parse import SplitResult, quote
 
 from dynsched.core.defaults import DEFAULT_SERVER
 from dynsched.core.errors import ExpectedError
-from dynsched.core.urls import parse_http_url
 from dynsched.plumbing.proxies import ProxyError, opener, proxy_for, through
+from dynsched.plumbing.urls import parse_http_url
 
 _PAGES: Final = frozenset({"nodes", "status", "rules", "metrics", "healthz", "readyz"})
 TIMEOUT: Final = 10.0

@@ -16,7 +16,7 @@ from dynsched.core.marks import Mark
 from dynsched.core.model import Action, Alert, AlertState, NodeView, Quality, Snapshot
 from dynsched.core.rules import Rule, RuleSet
 from dynsched.core.wording import changes, why_unwritten
-from dynsched.web.clears import what_clears
+from dynsched.web.explain import what_clears
 
 # Most alerts of a tick began at a few distinct times; formatting each anew is a third of the cost.
 _time = lru_cache(maxsize=4096)(format_time)

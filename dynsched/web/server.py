@@ -14,8 +14,8 @@ from typing import Final, Self
 from aiohttp import web
 
 from dynsched.core.errors import ExpectedError
-from dynsched.web.listener import Listener
-from dynsched.web.quiet import http_logger
+from dynsched.web.transport.listener import Listener
+from dynsched.web.transport.quiet import http_logger
 
 SHUTDOWN_SECONDS: Final = 0.5
 """How long a request in progress may go on at the end; idle connections are closed at once.

@@ -18,9 +18,9 @@ from snapshots import NOON, Scene
 from dynsched.core.model import Node
 from dynsched.core.rule_errors import RulesInvalidError
 from dynsched.core.rules import parse_rules
+from dynsched.web.extender.scoring import Readings
 from dynsched.web.metrics import Metrics
 from dynsched.web.nodes import node_detail
-from dynsched.web.readings import Readings
 from dynsched.web.status import rules_answer, status_answer
 
 NUMBERS = st.one_of(

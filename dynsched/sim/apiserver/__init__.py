@@ -1,0 +1,1 @@
+"""The simulated API server: objects, versions, watches and verbs, over HTTP on loopback."""

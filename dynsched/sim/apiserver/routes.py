@@ -1,0 +1,103 @@
+"""From a request's method and path to what it asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from dynsched.sim.apiserver import resources, status
+from dynsched.sim.apiserver.resources import Resource
+
+_TRUE: Final = frozenset({"1", "true", "True", "t", "T", "TRUE"})
+_ON_COLLECTION: Final = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
+_ON_OBJECT: Final = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_ON_SUBRESOURCE: Final = {
+    "status": {"GET": "get", "PUT": "update", "PATCH": "patch"},
+    "binding": {"POST": "create"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The resource, and the object of it, that a path names."""
+
+    resource: Resource
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+
+
+def parse(path: str) -> Target | None:
+    """What a path names; None when it names no resource, or is outside of the served groups.
+
+    ApiError 404 when the group is served, and the rest is not.
+    """
+    match path.strip("/").split("/"):
+        case ["api", version, *rest]:
+            group = ""
+        case ["apis", group, version, *rest]:
+            pass
+        case _:
+            return None
+    served = {r.version for r in resources.ALL if r.group == group}
+    if not served or (version in served and not rest):
+        return None
+    if version not in served:
+        raise status.no_such_resource()
+    return _target(group, version, rest)
+
+
+def _target(group: str, version: str, rest: list[str]) -> Target:
+    namespace = ""
+    match rest:
+        case ["namespaces", namespace, plural, *more] if plural not in {"status", "finalize"}:
+            pass
+        case [plural, *more]:
+            pass
+    resource = resources.find(group, version, plural)
+    in_place = resource is not None and (not namespace or resource.namespaced)
+    # An object of a namespaced resource is only to be had inside of its namespace.
+    if resource is None or not in_place or (more and resource.namespaced and not namespace):
+        raise status.no_such_resource()
+    match more:
+        case []:
+            return Target(resource, namespace)
+        case [name]:
+            return Target(resource, namespace, name)
+        case [name, "status"] if resource.has_status:
+            return Target(resource, namespace, name, "status")
+        case [name, "binding"] if resource is resources.PODS:
+            return Target(resource, namespace, name, "binding")
+    raise status.no_such_resource()
+
+
+def verb_of(method: str, target: Target, query: Mapping[str, str]) -> str:
+    """The API verb; ApiError 405 when the method does not fit what the path names."""
+    offered = _ON_OBJECT if target.name else _ON_COLLECTION
+    if target.subresource:
+        offered = _ON_SUBRESOURCE[target.subresource]
+    verb = offered.get(method)
+    if verb == "list" and flag(query, "watch"):
+        return "watch"
+    if target.resource.namespaced and not target.namespace and verb != "list":
+        verb = None
+    if verb is None or (verb == "deletecollection" and verb not in target.resource.verbs):
+        raise status.method_not_allowed()
+    return verb
+
+
+def flag(query: Mapping[str, str], name: str) -> bool:
+    """A boolean of the query string."""
+    return query.get(name, "") in _TRUE
+
+
+def number(query: Mapping[str, str], name: str) -> int:
+    """An integer of the query string, 0 when absent; ApiError 400."""
+    text = query.get(name, "")
+    if not text:
+        return 0
+    try:
+        return int(text)
+    except ValueError:
+        raise status.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None

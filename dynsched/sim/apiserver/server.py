@@ -1,0 +1,321 @@
+"""An API server on loopback that behaves as a kube-apiserver does, for what dynsched uses.
+
+    async with ApiServer() as server:
+        server.objects.create("nodes", make_node("worker-1", 1))
+        kubeconfig = server.kubeconfig(Path("kubeconfig"))   # for kubectl, or for dynsched
+
+It speaks plain HTTP, keeps everything in memory, records what was asked (``server.requests``) and
+fails on order (``server.faults``, ``down()`` and ``up()``, ``drop_watches()``,
+``mute_watches()``, ``compact()``, ``restore()``).
+What metrics-server would measure is set in ``server.metrics``.
+Start it and touch its objects in one and the same event loop's thread.
+
+What the real server does otherwise is a bug here: the tests run against both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import socket
+import struct
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import msgspec
+from aiohttp import web
+
+from dynsched.sim.apiserver import discovery, rest, routes, status
+from dynsched.sim.apiserver.faults import Fault, Faults, Kind
+from dynsched.sim.apiserver.metrics import ROOT, NodeMetrics
+from dynsched.sim.apiserver.objects import Objects
+from dynsched.sim.apiserver.record import RequestLog, RequestRecord
+from dynsched.sim.apiserver.render import encode
+from dynsched.sim.apiserver.resources import NODE_METRICS, named
+from dynsched.sim.apiserver.store import HISTORY, Backup, Store
+from dynsched.sim.apiserver.watch import BOOKMARK_INTERVAL, Watches
+
+_HEALTH: Final = frozenset({"/healthz", "/readyz", "/livez"})
+_BODY_KEPT: Final = 64 * 1024  # of a request's body, in the record
+_STOP_GRACE: Final = 1.0
+
+IDLE_TIMEOUT: Final = 3630.0
+"""Seconds; clients usually give an idle connection up before."""
+
+
+class _Named(msgspec.Struct):
+    name: str = ""
+
+
+class _Posted(msgspec.Struct):
+    metadata: _Named
+
+
+class ApiServer:
+    """The server. An async context manager; ``start`` and ``stop`` do the same by hand.
+
+    ``port`` 0 takes a free one. With ``token`` every request must carry it as a bearer token.
+    ``forbidden`` are (verb, resource) pairs that ``user`` may not do; the set can be changed at
+    any time. ``history`` is how many changes of each resource can be watched from;
+    ``idle_timeout`` after how many seconds a connection without a request is closed.
+    """
+
+    def __init__(
+        self,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        token: str | None = None,
+        user: str = "system:serviceaccount:dynsched:dynsched",
+        forbidden: Iterable[tuple[str, str]] = (),
+        history: int = HISTORY,
+        idle_timeout: float = IDLE_TIMEOUT,
+        bookmark_interval: float = BOOKMARK_INTERVAL,
+    ) -> None:
+        self.host = host
+        self.port = port
+        self.token = token
+        self.user = user
+        self.forbidden = set(forbidden)
+        self.store = Store(history=history)
+        self.objects = Objects(self.store)
+        self.requests = RequestLog()
+        self.faults = Faults()
+        self.metrics = NodeMetrics()
+        self._idle_timeout = idle_timeout
+        self._watches = Watches(self.store, bookmark_interval=bookmark_interval)
+        self._rest = rest.Rest(self.objects, self._watches)
+        self._http: web.Server | None = None
+        self._listening: asyncio.Server | None = None
+
+    # --- life ---
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Listen. From now on ``port`` is the real one."""
+        # Cancelled handlers: a watch must not outlive its client.
+        self._http = web.Server(
+            self._handle,
+            handler_cancellation=True,
+            access_log=None,
+            keepalive_timeout=self._idle_timeout,
+        )
+        await self.up()
+
+    async def stop(self) -> None:
+        """Stop listening and close every connection."""
+        self._watches.end()
+        if self._http is not None:
+            await asyncio.sleep(0)  # the watches' last words
+            self._close_listener()
+            await self._http.shutdown(_STOP_GRACE)
+            self._http = None
+
+    async def up(self) -> None:
+        """Listen again after ``down``, on the same port."""
+        if self._http is None:
+            raise RuntimeError("the server was never started")
+        loop = asyncio.get_running_loop()
+        self._listening = await loop.create_server(
+            self._http, self.host, self.port, reuse_address=True, backlog=1024
+        )
+        self.port = self._listening.sockets[0].getsockname()[1]
+
+    async def down(self) -> None:
+        """Refuse new connections and cut the open ones; what is stored stays."""
+        self._close_listener()
+        if self._http is not None:
+            for connection in tuple(self._http.connections):
+                if connection.transport is not None:
+                    connection.transport.abort()
+        await asyncio.sleep(0)
+
+    def _close_listener(self) -> None:
+        if self._listening is not None:
+            self._listening.close()
+            self._listening = None
+
+    # --- what callers need ---
+
+    @property
+    def url(self) -> str:
+        """Where it is, as ``http://host:port``."""
+        return f"http://{self.host}:{self.port}"
+
+    def kubeconfig(self, path: Path) -> Path:
+        """Write a kubeconfig for this server; the path, for convenience."""
+        user = {"token": self.token} if self.token else {}
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "sim", "cluster": {"server": self.url}}],
+            "users": [{"name": "sim", "user": user}],
+            "contexts": [{"name": "sim", "context": {"cluster": "sim", "user": "sim"}}],
+            "current-context": "sim",
+        }
+        path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")  # JSON is YAML
+        path.chmod(0o600)
+        return path
+
+    @property
+    def open_watches(self) -> int:
+        """How many watches are being served."""
+        return len(self._watches)
+
+    def drop_watches(self, how: str = "end") -> int:
+        """End all open watches: ``end`` in good order, ``gone`` with a 410, ``cut`` by a reset."""
+        if how == "cut":
+            return self._watches.cut()
+        return self._watches.end(gone=how == "gone")
+
+    def mute_watches(self) -> int:
+        """Keep all open watches open and tell them nothing more, as when their connections are
+        dead on one side, or this server is cut off from etcd.
+        """
+        return self._watches.mute()
+
+    def compact(self, resource: str | None = None) -> None:
+        """Forget the history: older resourceVersions and continue tokens are answered by 410."""
+        self.store.compact(named(resource) if resource else None)
+
+    async def restore(self, backup: Backup) -> None:
+        """Stop, put back what ``store.back_up`` gave earlier, and start again. Versions count on
+        from the older one: the same versions are given a second time, to other states.
+        """
+        await self.down()
+        self.store.restore(backup)
+        await self.up()
+
+    # --- a request's way ---
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        record = RequestRecord(
+            method=request.method,
+            path=request.path,
+            query=dict(request.query),
+            user_agent=request.headers.get("User-Agent", ""),
+            time=time.time(),
+        )
+        self.requests.append(record)
+        body = await request.read()
+        record.body = body[:_BODY_KEPT]
+        try:
+            target = routes.parse(request.path)
+            if target is not None:
+                record.resource, record.namespace = target.resource.plural, target.namespace
+                record.name, record.subresource = target.name, target.subresource
+                record.verb = routes.verb_of(request.method, target, request.query)
+                record.name = record.name or _named_in(body)
+            elif request.path.rstrip("/") == ROOT:
+                record.resource, record.verb = NODE_METRICS.qualified_plural, "list"
+            response = await self._answer(request, record, target, body)
+        except status.ApiError as error:
+            response = rest.refuse(error)
+        if request.transport is not None and not request.transport.is_closing():
+            record.status = response.status
+        return response
+
+    async def _answer(
+        self,
+        request: web.BaseRequest,
+        record: RequestRecord,
+        target: routes.Target | None,
+        body: bytes,
+    ) -> web.StreamResponse:
+        """Answer with the armed faults around what the server would answer."""
+        afterwards: Fault | None = None
+        for fault in self.faults.struck(record):
+            if fault.kind is Kind.DELAY:
+                await asyncio.sleep(fault.seconds)
+            elif fault.after:
+                afterwards = fault
+            else:
+                return _fail(request, fault)
+        if afterwards is None:
+            return await self._serve(request, record, target, body)
+        with suppress(status.ApiError):  # a refusal is an answer too, and is not given either
+            await self._serve(request, record, target, body)
+        return _fail(request, afterwards)
+
+    async def _serve(
+        self,
+        request: web.BaseRequest,
+        record: RequestRecord,
+        target: routes.Target | None,
+        body: bytes,
+    ) -> web.StreamResponse:
+        self._authenticate(request)
+        if target is None:
+            return self._about(request, record)
+        resource = target.resource
+        subject = f"{resource.plural}/{target.subresource}".rstrip("/")
+        if (record.verb, subject) in self.forbidden:
+            raise status.forbidden(resource, target.name, target.namespace, self.user, record.verb)
+        if record.verb == "watch":
+            record.status = 200  # it has answered, for as long as it streams
+        call = rest.Call(request, target, record.verb, request.query, body)
+        return await self._rest.answer(call)
+
+    def _about(self, request: web.BaseRequest, record: RequestRecord) -> web.Response:
+        """Health, discovery and metrics; everything else is no path of this server."""
+        if request.path.rstrip("/") in _HEALTH:
+            return web.Response(text="ok")
+        if (record.verb, record.resource) in self.forbidden:
+            raise status.forbidden(NODE_METRICS, "", "", self.user, record.verb)
+        measured = self.metrics.answer(request.path, request.query)
+        if measured is not None:
+            return rest.respond(encode(measured))
+        accept = request.headers.get("Accept", "")
+        found = discovery.document(request.path, accept, metrics=self.metrics.served)
+        if found is None:
+            return web.Response(text="404 page not found\n", status=404)
+        body, media_type = found
+        return web.Response(body=body, headers={"Content-Type": media_type})
+
+    def _authenticate(self, request: web.BaseRequest) -> None:
+        if self.token is None or request.path in _HEALTH:
+            return
+        given = request.headers.get("Authorization", "")
+        if not hmac.compare_digest(given.encode(), f"Bearer {self.token}".encode()):
+            raise status.unauthorized()
+
+
+def _named_in(body: bytes) -> str:
+    """The name of an object that is posted; a path cannot tell it."""
+    try:
+        return msgspec.json.decode(body, type=_Posted).metadata.name
+    except msgspec.DecodeError:
+        return ""
+
+
+def _fail(request: web.BaseRequest, fault: Fault) -> web.Response:
+    if fault.kind is Kind.RESET:
+        transport = request.transport
+        if transport is not None:
+            # Linger for no time: the client sees a reset, not a clean end.
+            connection = transport.get_extra_info("socket")
+            option = struct.pack("ii", 1, 0)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, option)
+            transport.abort()
+        return web.Response()  # to nobody
+    headers = {"Retry-After": str(fault.retry_after)} if fault.retry_after is not None else {}
+    if isinstance(fault.body, str):
+        return web.Response(text=fault.body, status=fault.status, headers=headers)
+    headers["Content-Type"] = "application/json"
+    return web.Response(body=encode(fault.body), status=fault.status, headers=headers)

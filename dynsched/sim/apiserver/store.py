@@ -1,0 +1,268 @@
+"""The objects, their versions and their history: what etcd and the watch cache are to the real one.
+
+Pure memory: no network, no clock. An object is kept once, as the JSON it is served as; lists are
+assembled from these fragments. Every write takes one global resourceVersion and is told to the
+listeners at once, in order. All calls belong in one thread.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import takewhile
+from typing import Any, Final
+
+import msgspec
+
+from dynsched.sim.apiserver.resources import STORED, Resource
+
+HISTORY: Final = 5_000
+"""How many changes of one resource are remembered, and can be watched from."""
+
+_FIRST_VERSION: Final = 1
+
+_encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class GoneError(LookupError):
+    """What was asked for is older than the history."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One version of one object, immutable. ``raw`` is its JSON without kind and apiVersion.
+
+    ``labels`` and ``fields`` are what selectors look at; ``fields`` holds the selectable ones.
+    """
+
+    key: str
+    namespace: str
+    name: str
+    uid: str
+    version: int
+    labels: Mapping[str, str]
+    fields: Mapping[str, str]
+    raw: bytes
+
+    def decode(self) -> dict[str, Any]:
+        """A fresh copy of the object, without kind and apiVersion."""
+        return _decode(self.raw)
+
+
+class ChangeType(StrEnum):
+    """What a watch calls it."""
+
+    ADDED = "ADDED"
+    MODIFIED = "MODIFIED"
+    DELETED = "DELETED"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One write. For DELETED, ``entry`` is the last state under the version of its deletion."""
+
+    type: ChangeType
+    entry: Entry
+    previous: Entry | None
+
+    @property
+    def version(self) -> int:
+        """The resourceVersion that this write took."""
+        return self.entry.version
+
+
+Listener = Callable[[Change], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """Everything that was stored at one moment, for `Store.restore`."""
+
+    version: int
+    entries: Mapping[Resource, Mapping[str, Entry]]
+
+
+class _Collection:
+    """All objects of one resource."""
+
+    def __init__(self, history: int) -> None:
+        self.entries: dict[str, Entry] = {}
+        self.keys: list[str] = []
+        self.history: deque[Change] = deque(maxlen=history)
+        self.compacted = 0
+        self.listeners: list[Listener] = []
+        self.snapshot: tuple[Entry, ...] | None = None
+
+    def apply(self, change: Change) -> None:
+        key = change.entry.key
+        if change.type is ChangeType.DELETED:
+            del self.entries[key]
+            self.keys.remove(key)
+        else:
+            if change.type is ChangeType.ADDED:
+                insort(self.keys, key)
+            self.entries[key] = change.entry
+        self.snapshot = None
+        if len(self.history) == self.history.maxlen:
+            self.compacted = self.history[0].version
+        self.history.append(change)
+        for listener in tuple(self.listeners):
+            listener(change)
+
+    def replace(self, entries: Mapping[str, Entry], version: int) -> None:
+        self.entries = dict(entries)
+        self.keys = sorted(entries)
+        self.snapshot = None
+        self.history.clear()
+        self.compacted = version
+
+    def sorted(self) -> tuple[Entry, ...]:
+        if self.snapshot is None:
+            self.snapshot = tuple(self.entries[key] for key in self.keys)
+        return self.snapshot
+
+
+class Store:
+    """Everything that is stored, with one resourceVersion over all of it."""
+
+    def __init__(self, *, history: int = HISTORY) -> None:
+        self.version = _FIRST_VERSION
+        self._collections = {resource: _Collection(history) for resource in STORED}
+
+    def _of(self, resource: Resource) -> _Collection:
+        return self._collections[resource.storage]
+
+    # --- reading ---
+
+    def get(self, resource: Resource, namespace: str, name: str) -> Entry | None:
+        """The object as it is now."""
+        return self._of(resource).entries.get(key_of(namespace, name))
+
+    def entries(self, resource: Resource, at: int | None = None) -> tuple[Entry, ...]:
+        """All objects in the order of their keys, now or as they were at version ``at``.
+
+        GoneError when the history does not reach back to ``at``.
+        """
+        collection = self._of(resource)
+        undone = [] if at is None else list(self._changes_back_to(collection, at))
+        if not undone:
+            return collection.sorted()
+        entries = dict(collection.entries)
+        for change in undone:
+            if change.previous is None:
+                del entries[change.entry.key]
+            else:
+                entries[change.entry.key] = change.previous
+        return tuple(entries[key] for key in sorted(entries))
+
+    def changes(self, resource: Resource, since: int) -> tuple[Change, ...]:
+        """What was written after version ``since``, oldest first; GoneError when it is too old."""
+        return tuple(self._changes_back_to(self._of(resource), since))[::-1]
+
+    @staticmethod
+    def _changes_back_to(collection: _Collection, version: int) -> Iterator[Change]:
+        if version < collection.compacted:
+            raise GoneError(version)
+        return takewhile(lambda c: c.version > version, reversed(collection.history))
+
+    def oldest(self, resource: Resource) -> int:
+        """The oldest version that a watch can start from."""
+        return self._of(resource).compacted
+
+    # --- writing ---
+
+    def put(self, resource: Resource, body: dict[str, Any]) -> Entry:
+        """Store ``body`` (create or replace) under a new version. Kind and apiVersion fall away."""
+        meta = body["metadata"]
+        key = key_of(meta.get("namespace", ""), meta["name"])
+        collection = self._of(resource)
+        previous = collection.entries.get(key)
+        self.version += 1
+        entry = entry_of(resource, body, self.version)
+        kind = ChangeType.MODIFIED if previous else ChangeType.ADDED
+        collection.apply(Change(kind, entry, previous))
+        return entry
+
+    def delete(self, resource: Resource, entry: Entry) -> Entry:
+        """Remove the object; its last state under the version of the deletion."""
+        self.version += 1
+        last = at_version(entry, self.version)
+        self._of(resource).apply(Change(ChangeType.DELETED, last, entry))
+        return last
+
+    def compact(self, resource: Resource | None = None) -> None:
+        """Forget the history: every older resourceVersion is answered with 410 from now on."""
+        for collection in [self._of(resource)] if resource else self._collections.values():
+            collection.history.clear()
+            collection.compacted = self.version
+
+    def bump(self) -> None:
+        """Take a version without a write, as other resources' writes do in a real cluster."""
+        self.version += 1
+
+    # --- another time ---
+
+    def back_up(self) -> Backup:
+        """What is stored now. It costs little: no entry is copied."""
+        entries = {resource: dict(each.entries) for resource, each in self._collections.items()}
+        return Backup(self.version, entries)
+
+    def restore(self, backup: Backup) -> None:
+        """Put an older state back, its version too, as a restore of etcd does. The history is
+        gone; no listener is told of it.
+        """
+        self.version = backup.version
+        for resource, collection in self._collections.items():
+            collection.replace(backup.entries[resource], backup.version)
+
+    # --- listening ---
+
+    def subscribe(self, resource: Resource, listener: Listener) -> Callable[[], None]:
+        """Call ``listener`` with every later change; the answer ends it."""
+        listeners = self._of(resource).listeners
+        listeners.append(listener)
+        return lambda: listeners.remove(listener)
+
+
+def key_of(namespace: str, name: str) -> str:
+    """Where an object stands in the order of a list."""
+    return f"{namespace}/{name}" if namespace else name
+
+
+def entry_of(resource: Resource, body: Mapping[str, Any], version: int) -> Entry:
+    """An Entry of ``body`` at ``version``."""
+    meta = {**body["metadata"], "resourceVersion": str(version)}
+    kept = {k: v for k, v in body.items() if k not in {"kind", "apiVersion"}} | {"metadata": meta}
+    namespace = meta.get("namespace", "")
+    return Entry(
+        key=key_of(namespace, meta["name"]),
+        namespace=namespace,
+        name=meta["name"],
+        uid=meta.get("uid", ""),
+        version=version,
+        labels=meta.get("labels", {}),
+        fields=dict(_selectable(resource.storage, kept)),
+        raw=_encode(kept),
+    )
+
+
+def at_version(entry: Entry, version: int) -> Entry:
+    """The same state under another resourceVersion."""
+    body = entry.decode()
+    body["metadata"]["resourceVersion"] = str(version)
+    return replace(entry, version=version, raw=_encode(body))
+
+
+def _selectable(resource: Resource, body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, path in resource.fields.items():
+        value: Any = body
+        for part in path:
+            value = value.get(part) if isinstance(value, dict) else None
+        if isinstance(value, bool):
+            yield name, str(value).lower()
+        elif value is not None:
+            yield name, str(value)

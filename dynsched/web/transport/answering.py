@@ -1,0 +1,104 @@
+"""How answers go out: one computation at a time, in slices, and not for ever."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import Final
+
+from aiohttp import hdrs, web
+
+from dynsched.web.transport.connections import connection_of
+
+WRITE_SECONDS: Final = 30.0
+"""How long an answer may take to be fetched: a caller that does not read holds it."""
+SLICE: Final = 64 << 10
+"""Bytes that are handed to the connection at a time; the next ones when it has taken them."""
+PROBES: Final = frozenset({"/healthz", "/readyz"})
+"""What waits for nothing."""
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Turns:
+    """A turn at computing an answer. One in each round of the event loop, first come, first
+    served, so that between any two of them a probe is answered, however many wait.
+    """
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+
+    async def next(self) -> None:
+        """Wait for a turn; it lasts until the caller awaits something else."""
+        async with self._lock:
+            await asyncio.sleep(0)
+
+
+TURNS: Final = web.AppKey("turns", Turns)
+
+
+@web.middleware
+async def one_at_a_time(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """The outermost middleware: each answer has gone out when it returns, or its connection is
+    broken off.
+    """
+    try:
+        if request.path not in PROBES and request.method in (hdrs.METH_GET, hdrs.METH_HEAD):
+            await request.app[TURNS].next()
+        response = await handler(request)
+        if not response.prepared:
+            response = await send(request, response)
+    except ConnectionError as error:
+        # The caller went away. The error must not get to the server, which would log it; and it
+        # must let go of the frames that it went through: they hold the stream that was received,
+        # the stream holds the error, and such a ring stays until the next garbage collection.
+        error.with_traceback(None)
+        break_off(request)
+        return web.Response(status=HTTPStatus.BAD_REQUEST)
+    connection = connection_of(request)
+    if connection is not None:
+        connection.answered()
+    return response
+
+
+async def send(
+    request: web.Request, response: web.StreamResponse, at_once: int = SLICE
+) -> web.StreamResponse:
+    """Send the whole answer. ConnectionResetError when it was not fetched in time. ``at_once``:
+    bytes that the connection may keep besides the answer itself.
+    """
+    try:
+        async with asyncio.timeout(WRITE_SECONDS):
+            return await _send(request, response, at_once)
+    except TimeoutError:
+        break_off(request)
+        raise ConnectionResetError("the answer was not fetched in time") from None
+
+
+def break_off(request: web.Request) -> None:
+    """End the connection, and what it was not ready to take."""
+    if request.transport is not None:
+        request.transport.abort()
+
+
+async def _send(
+    request: web.Request, response: web.StreamResponse, at_once: int
+) -> web.StreamResponse:
+    body = response.body if isinstance(response, web.Response) else None
+    if not isinstance(body, bytes) or len(body) <= at_once or request.method == hdrs.METH_HEAD:
+        await response.prepare(request)
+        await response.write_eof()
+        return response
+    sliced = web.StreamResponse(
+        status=response.status, reason=response.reason, headers=response.headers
+    )
+    sliced.content_length = len(body)
+    if response.keep_alive is False:
+        sliced.force_close()
+    await sliced.prepare(request)
+    whole = memoryview(body)
+    for start in range(0, len(whole), SLICE):
+        await sliced.write(whole[start : start + SLICE])
+    await sliced.write_eof()
+    return sliced

@@ -1,0 +1,160 @@
+"""Listens on an address and takes callers in, no more than there is room for."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import resource
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Final
+
+from dynsched.web.transport.connections import Connection, Connections
+
+logger = logging.getLogger(__name__)
+
+MOST: Final = 128
+"""Connections at a time: a few schedulers, Prometheus, probes and people, with room."""
+MOST_TLS: Final = 64
+"""With TLS each holds up to 0.9 MB: buffers of asyncio and of OpenSSL."""
+OF_OPEN_FILES: Final = 4
+"""One in so many open files, at the most; the rest is for the API server, Prometheus and files."""
+
+HANDSHAKE_SECONDS: Final = 10.0
+GOODBYE_SECONDS: Final = 1.0
+"""How long a caller has for the end of TLS."""
+
+_BACKLOG: Final = 4096
+_SOCKET_BUFFER: Final = 256 << 10
+"""Bytes that the kernel keeps for each direction of a connection (it doubles them). They count as
+the container's memory; left alone, they would grow to megabytes with a caller that does not read.
+"""
+_AT_ONCE: Final = 16
+"""Callers that are taken in per round of the event loop: one of them is heard, after some seven
+rounds, before those who come after it could make it give way."""
+_WAIT_FOR_FILES: Final = 0.1
+
+
+class Listener:
+    """``server`` makes the HTTP server's protocol for a caller; ``context`` is that for TLS."""
+
+    def __init__(
+        self, server: Callable[[], asyncio.Protocol], context: ssl.SSLContext | None
+    ) -> None:
+        self._server = server
+        self._context = context
+        self._most = min(MOST_TLS if context else MOST, _open_files() // OF_OPEN_FILES)
+        self._connections = Connections(self._most)
+        self._sockets: list[socket.socket] = []
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on."""
+        return int(self._sockets[0].getsockname()[1])
+
+    async def start(self, host: str | None, port: int) -> None:
+        """Listen; ``host`` None is every interface. OSError when that is not possible."""
+        try:
+            await self._bind(host, port)
+        except BaseException:
+            self._close()
+            raise
+        self._tasks = [asyncio.create_task(self._accept(each)) for each in self._sockets]
+        self._tasks.append(asyncio.create_task(self._connections.sweep()))
+
+    async def stop(self) -> None:
+        """Take no more callers in. Those that are here stay."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._close()
+
+    async def end(self) -> None:
+        """End what is left of the connections."""
+        self._connections.end_all()
+        await asyncio.sleep(0)
+
+    async def _bind(self, host: str | None, port: int) -> None:
+        infos = await asyncio.get_running_loop().getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        refused: OSError | None = None
+        for family, address in dict.fromkeys((info[0], info[4]) for info in infos):
+            try:
+                made = socket.create_server(address, family=family, backlog=_BACKLOG)
+            except OSError as error:
+                if not _no_such_family(error) or len(infos) == 1:
+                    raise
+                refused = error  # no IPv6 here, say; one that works is enough
+                continue
+            made.setblocking(False)  # noqa: FBT003 (the library's own signature)
+            for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):  # what is taken in inherits it
+                made.setsockopt(socket.SOL_SOCKET, option, _SOCKET_BUFFER)
+            self._sockets.append(made)
+        if not self._sockets and refused is not None:
+            raise refused
+
+    def _close(self) -> None:
+        for each in self._sockets:
+            each.close()
+
+    async def _accept(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        taken = 0
+        while True:
+            try:
+                found, address = await loop.sock_accept(listening)
+            except ConnectionError:
+                continue  # the caller is gone already
+            except OSError as error:
+                # Out of open files, or of memory for sockets. There is a place as soon as a
+                # connection ends; those that nobody uses do, after a while.
+                why = {"message": "no caller can be taken in", "exception": error}
+                loop.call_exception_handler(why)
+                await asyncio.sleep(_WAIT_FOR_FILES)
+                continue
+            await self._connections.room()
+            self._admit(found, str(address[0]))
+            taken += 1
+            if taken % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+
+    def _admit(self, found: socket.socket, address: str) -> None:
+        connection = Connection(self._server, self._connections, address)
+        self._connections.add(connection)
+        task = asyncio.create_task(self._establish(found, connection))
+        connection.task = task
+        task.add_done_callback(lambda task: self._established(task, found, connection))
+
+    async def _establish(self, found: socket.socket, connection: Connection) -> None:
+        over_tls = self._context is not None
+        await asyncio.get_running_loop().connect_accepted_socket(
+            lambda: connection,
+            found,
+            ssl=self._context,
+            ssl_handshake_timeout=HANDSHAKE_SECONDS if over_tls else None,
+            ssl_shutdown_timeout=GOODBYE_SECONDS if over_tls else None,
+        )
+
+    def _established(
+        self, task: asyncio.Task[None], found: socket.socket, connection: Connection
+    ) -> None:
+        connection.task = None  # it holds the frames that it went through, and they the connection
+        if connection.transport is None:  # no handshake, or no time for one
+            self._connections.remove(connection)
+            found.close()
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, OSError):
+            logger.error("a connection could not be taken in: %s", error)
+
+
+def _open_files() -> int:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 1 << 20 if soft == resource.RLIM_INFINITY else soft
+
+
+def _no_such_family(error: OSError) -> bool:
+    return error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)

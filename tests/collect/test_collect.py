@@ -1,0 +1,416 @@
+"""`dynsched collect`: memory.available as the kubelet computes it, pushed, read back, acted on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from cluster import SimCluster
+from hypothesis import given
+from hypothesis import strategies as st
+from operator_support import Operator, until, write_rules
+from programs import ROOT
+from prometheus_support import Process, RealPrometheus, free_port
+
+from dynsched.collect.command import collect
+from dynsched.collect.memory import MIB, Memory, parse_capacity, working_set_v1, working_set_v2
+from dynsched.collect.push import Collect, CollectError, collect_once, push, read_memory
+from dynsched.rules_file import load_rules
+from dynsched.sim.nodes import make_node
+
+GIB = 1024 * MIB
+METRIC = "k8_node_cgroups_mem_available"
+
+# As /proc/meminfo of a node with 16 GiB has it, the lines that could be mistaken among them.
+MEMINFO = """\
+MemTotal:       16777216 kB
+MemFree:         1048576 kB
+MemAvailable:    9437184 kB
+SwapTotal:             0 kB
+HugePages_Total:       0
+"""
+V1_STAT = """\
+cache 1
+inactive_file 7
+hierarchical_memory_limit 9223372036854771712
+total_cache 5368709120
+total_rss 6442450944
+total_inactive_file 3221225472
+total_active_file 2147483648
+"""
+V2_STAT = """\
+anon 6442450944
+file 5368709120
+kernel 900000000
+file_mapped 123
+inactive_anon 8
+inactive_file 3221225472
+active_file 2147483648
+"""
+
+
+def tree(folder: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+def v1(folder: Path, usage: int = 11 * GIB, **more: str) -> Path:
+    files = {"memory.usage_in_bytes": f"{usage}\n", "memory.stat": V1_STAT}
+    files |= {"cgroup.sane_behavior": "0\n"} | more
+    return tree(folder / "v1", {f"memory/{name}": text for name, text in files.items()})
+
+
+def v2(folder: Path, **more: str) -> Path:
+    files = {"cgroup.controllers": "cpu memory\n", "memory.stat": V2_STAT}
+    return tree(folder / "v2", files | {name.replace("__", "/"): t for name, t in more.items()})
+
+
+@pytest.fixture
+def meminfo(tmp_path: Path) -> Path:
+    path = tmp_path / "meminfo"
+    path.write_text(MEMINFO)
+    return path
+
+
+# --- what is computed ---
+
+
+def test_v1_is_usage_less_inactive_file_of_the_whole_hierarchy(tmp_path: Path, meminfo: Path):
+    memory = read_memory(v1(tmp_path), meminfo)
+    assert memory == Memory(capacity=16 * GIB, working_set=8 * GIB)
+    assert memory.available == 8 * GIB
+
+
+def test_v2_at_the_machines_root_has_no_usage_file_and_counts_anon_and_file(
+    tmp_path: Path, meminfo: Path
+):
+    assert read_memory(v2(tmp_path), meminfo) == Memory(16 * GIB, 8 * GIB)
+
+
+def test_v2_below_the_root_as_for_a_node_in_a_container_has_one(tmp_path: Path, meminfo: Path):
+    root = v2(tmp_path, **{"memory.current": f"{10 * GIB}\n", "kubelet.slice__x": ""})
+    assert read_memory(root, meminfo) == Memory(16 * GIB, 7 * GIB)
+
+
+@pytest.mark.parametrize("form", [1, 2])
+def test_a_containers_own_cgroup_is_not_taken_for_the_nodes(
+    tmp_path: Path, meminfo: Path, form: int
+):
+    if form == 1:
+        root = v1(tmp_path)
+        (root / "memory/cgroup.sane_behavior").unlink()
+    else:
+        root = v2(tmp_path, **{"memory.current": "1000000\n"})
+    with pytest.raises(CollectError, match="the cgroup of a container, not of the node"):
+        read_memory(root, meminfo)
+
+
+def test_both_mounted_is_v1_where_v2_has_no_memory_controller(tmp_path: Path, meminfo: Path):
+    root = v1(tmp_path)
+    tree(root, {"unified/cgroup.controllers": "\n"})
+    assert read_memory(root, meminfo).working_set == 8 * GIB
+
+
+def test_more_inactive_than_used_is_an_empty_working_set():
+    assert working_set_v1(5, "total_inactive_file 6\n") == 0
+    assert working_set_v2(None, "anon 1\nfile 2\ninactive_file 9\n") == 0
+
+
+@given(st.integers(0, 2**50), st.integers(0, 2**50))
+def test_available_is_never_negative(capacity: int, working_set: int):
+    assert 0 <= Memory(capacity, working_set).available <= capacity
+
+
+@pytest.mark.parametrize("text", ["", "MemTotal: 5\n", "MemTotal: x kB\n", "XMemTotal: 5 kB\n"])
+def test_a_meminfo_without_a_total_is_an_error(text: str):
+    with pytest.raises(ValueError, match="it has no MemTotal"):
+        parse_capacity(text)
+
+
+BROKEN = {
+    "no cgroups": ({}, "neither cgroup v2 nor the memory controller of v1; is it mounted?"),
+    "no stat": ({"cgroup.controllers": ""}, "memory.stat: No such file or directory"),
+    "empty stat": ({"cgroup.controllers": "", "memory.stat": ""}, "memory.stat: it has no anon"),
+    "usage no number": (
+        {
+            "memory/memory.usage_in_bytes": "max\n",
+            "memory/memory.stat": V1_STAT,
+            "memory/cgroup.sane_behavior": "",
+        },
+        "memory.usage_in_bytes: it is not a number",
+    ),
+    "v1 stat without the total": (
+        {
+            "memory/memory.usage_in_bytes": "1\n",
+            "memory/memory.stat": "inactive_file 1\n",
+            "memory/cgroup.sane_behavior": "",
+        },
+        "memory.stat: it has no total_inactive_file",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_what_cannot_be_read_is_an_error_that_names_the_file(
+    tmp_path: Path, meminfo: Path, case: str
+):
+    files, told = BROKEN[case]
+    with pytest.raises(CollectError, match=told) as caught:
+        read_memory(tree(tmp_path / "tree", {"x": "", **files}), meminfo)
+    assert "\n" not in str(caught.value)
+
+
+# --- what is pushed ---
+
+
+class Pushgateway(Process):
+    """Debian's prometheus-pushgateway."""
+
+    name = package = "prometheus-pushgateway"
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, "/-/ready")
+
+    def command(self, address: str) -> Sequence[str]:
+        # Debian's keeps what was pushed in /var/lib, for the next one to show.
+        return [f"--web.listen-address={address}", "--persistence.file=", "--log.level=error"]
+
+
+@pytest.fixture(scope="module")
+def pushgateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pushgateway]:
+    with Pushgateway(tmp_path_factory.mktemp("pushgateway")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def prometheus(
+    pushgateway: Pushgateway, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RealPrometheus]:
+    scrape = {
+        "job_name": "pushgateway",
+        "honor_labels": True,
+        "static_configs": [{"targets": [pushgateway.url.removeprefix("http://")]}],
+    }
+    with RealPrometheus(tmp_path_factory.mktemp("prometheus"), [scrape]) as running:
+        yield running
+
+
+def pushed(prometheus: RealPrometheus, instance: str) -> list[dict[str, object]]:
+    return prometheus.result(f'{METRIC}{{instance="{instance}"}}')
+
+
+def test_the_series_is_in_the_first_projects_form_and_one_node_leaves_anothers(
+    pushgateway: Pushgateway, prometheus: RealPrometheus
+):
+    push(Collect(pushgateway.url, ip="10.0.0.7", node="worker-7"), Memory(16 * GIB, 15 * GIB))
+    push(Collect(pushgateway.url, ip="10.0.0.8"), Memory(16 * GIB, 10 * GIB))
+    push(Collect(pushgateway.url, ip="10.0.0.8"), Memory(16 * GIB, 10 * GIB + MIB // 2))
+    ours = f'{METRIC}{{job="CollectK8sCgroupsMem", ip=~"10.0.0.[78]"}}'
+    prometheus.wait_for(f"{ours} != {6 * 1024}", 2)
+    found = {sample["metric"]["ip"]: sample for sample in prometheus.result(ours)}
+    assert found["10.0.0.7"]["metric"] == {
+        "__name__": METRIC,
+        "job": "CollectK8sCgroupsMem",
+        "instance": "worker-7",
+        "ip": "10.0.0.7",
+        "node": "worker-7",
+    }
+    assert found["10.0.0.7"]["value"][1] == "1024"
+    assert found["10.0.0.8"]["metric"].keys() == {"__name__", "job", "instance", "ip"}
+    assert found["10.0.0.8"]["value"][1] == "6143.5"
+
+
+def test_the_address_is_the_one_that_leads_to_the_pushgateway(
+    pushgateway: Pushgateway, prometheus: RealPrometheus, tmp_path: Path, meminfo: Path
+):
+    memory, ip = collect_once(Collect(pushgateway.url, cgroup_root=v1(tmp_path), meminfo=meminfo))
+    assert (memory.available, ip) == (8 * GIB, "127.0.0.1")
+    prometheus.wait_for(f'{METRIC}{{ip="127.0.0.1", instance="127.0.0.1"}} == 8192')
+
+
+def failing(url: str) -> str:
+    with pytest.raises(CollectError) as caught:
+        push(Collect(url, ip="10.0.0.7"), Memory(GIB, MIB))
+    return str(caught.value)
+
+
+def test_a_push_that_fails_is_one_line(pushgateway: Pushgateway, prometheus: RealPrometheus):
+    nowhere = f"http://127.0.0.1:{free_port()}"
+    assert failing(nowhere) == f"cannot push to {nowhere}: Connection refused"
+    other = prometheus.url
+    assert "it answered 404 Not Found; is this a Pushgateway?" in failing(other)
+    assert "Name or service not known" in failing("http://pushgateway.invalid")
+
+
+def test_a_pushgateway_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("dynsched.collect.push.TIMEOUT", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        port = deaf.getsockname()[1]
+        assert failing(f"http://127.0.0.1:{port}").endswith("no answer within 0.1 s")
+
+
+# --- the command ---
+
+
+def call(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(collect, arguments, env={"NODE_NAME": "", "NODE_IP": ""})
+    return result.exit_code, result.output
+
+
+def test_once_pushes_and_says_what(pushgateway: Pushgateway, tmp_path: Path):
+    root = str(v1(tmp_path))
+    address = pushgateway.url.removeprefix("http://")
+    code, output = call("--once", "--pushgateway", address, "--cgroup-root", root)
+    assert code == 0, output
+    pushed = f"MiB available; pushed to {pushgateway.url} as instance"
+    assert output.endswith(f"{pushed} 127.0.0.1, ip 127.0.0.1\n")
+    own = ("--node-name", "worker-7", "--ip", "10.0.0.7")
+    code, output = call("--once", "--pushgateway", address, "--cgroup-root", root, *own)
+    assert output.endswith(f"{pushed} worker-7, ip 10.0.0.7\n")
+
+
+def test_once_fails_with_one_line(tmp_path: Path):
+    flags = ("--once", "--pushgateway", "http://127.0.0.1:1", "--cgroup-root", str(tmp_path))
+    code, output = call(*flags)
+    assert code == 1
+    assert output.startswith(f"Error: {tmp_path}: neither cgroup v2")
+    assert output.count("\n") == 1
+
+
+@pytest.mark.parametrize("url", ["", "ftp://x", "me:s3cret@x", "/tmp", "http:/x:1", "http//x:1"])
+def test_a_pushgateway_that_is_no_url_is_wrong_usage_and_not_repeated(url: str):
+    code, output = call("--once", "--pushgateway", url)
+    assert code == 2
+    assert "--pushgateway" in output
+    assert "it is not a URL like http://pushgateway:9091" in output
+    assert "s3cret" not in output
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("30", 30.0), ("30s", 30.0), ("1.5", 1.5)])
+def test_an_interval_is_a_number_of_seconds_or_a_duration(
+    monkeypatch: pytest.MonkeyPatch, text: str, seconds: float
+):
+    orders: list[Collect] = []
+    monkeypatch.setattr("dynsched.collect.command.collect_until_stopped", orders.append)
+    assert call("--pushgateway", "http://x", "--interval", text) == (0, "")
+    assert orders[0].interval == seconds
+
+
+@pytest.mark.parametrize("interval", ["0.9", "0", "soon", "10ms"])
+def test_a_bad_interval_is_wrong_usage(interval: str):
+    assert call("--pushgateway", "http://x", "--interval", interval)[0] == 2
+
+
+@asynccontextmanager
+async def collector(
+    pushgateway: str, cgroup_root: Path, log: Path, **environment: str
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    flags = ("--pushgateway", pushgateway, "--cgroup-root", str(cgroup_root), "--interval", "1s")
+    with log.open("wb") as output:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "dynsched.collect.command", *flags),
+            env=os.environ | environment,
+            stdout=output,
+            stderr=output,
+        )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+@pytest.mark.slow
+async def test_in_a_loop_it_outlives_a_pushgateway_that_is_away_and_ends_on_sigterm(
+    tmp_path: Path, pushgateway: Pushgateway
+):
+    address, log = f"127.0.0.1:{free_port()}", tmp_path / "log"
+
+    async def said(text: str) -> bool:
+        return text in log.read_text()
+
+    async with collector(f"http://{address}", v1(tmp_path), log) as process:
+        await until(lambda: said("Connection refused"), "the first failure")
+        await asyncio.sleep(1.5)
+        assert log.read_text().count("Connection refused") == 1  # said once, though tried again
+
+        async def serve(_: object, writer: asyncio.StreamWriter) -> None:
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+            await writer.drain()
+            writer.close()
+
+        host, _, port = address.partition(":")
+        async with await asyncio.start_server(serve, host, int(port)):
+            await until(lambda: said("MiB available; pushing to"), "it goes on")
+            began = time.monotonic()
+            process.send_signal(signal.SIGTERM)
+            assert await asyncio.wait_for(process.wait(), 5) == 0
+            assert time.monotonic() - began < 2
+    assert "Traceback" not in log.read_text()
+
+
+EXAMPLE = ROOT / "docs/examples/memory-available.yaml"
+
+
+@pytest.mark.slow
+async def test_push_mark_and_age_out(
+    sim: SimCluster, pushgateway: Pushgateway, prometheus: RealPrometheus, tmp_path: Path
+):
+    """The example's rule, with seconds for minutes: a dead node's last push does not stay."""
+    (rule,) = (rule for rule in load_rules(EXAMPLE).rules if rule.name == "pushed-mem-available-mb")
+    assert rule.expr is not None
+    assert "time() - push_time_seconds < 180" in rule.expr
+    rules = {
+        "guard": {"max_marked": "100%"},
+        "stale_after": "2s",
+        "rules": [
+            {
+                "name": "pushed",
+                "expr": rule.expr.replace("< 180", "< 3"),
+                "node_label": rule.node_label,
+                "op": rule.op,
+                "threshold": 2**40,  # what this machine has is below that in any case
+            }
+        ],
+    }
+    for index, name in enumerate(["pushes", "silent"]):
+        await sim.create_node(make_node(name, index))  # 10.0.0.1 and 10.0.0.2
+
+    async def marked() -> list[str]:
+        nodes = await sim.list_nodes("status=presure")
+        return [node["metadata"]["name"] for node in nodes]
+
+    async def fresh() -> bool:
+        query = rule.expr.replace("< 180", "< 3")
+        return bool(await asyncio.to_thread(prometheus.result, f'({query}) and {{ip="10.0.0.1"}}'))
+
+    path = write_rules(tmp_path, rules)
+    flags = ("--kubeconfig", str(sim.kubeconfig), "-r", str(path), "--prom", prometheus.url)
+    own = {"NODE_NAME": "pushes", "NODE_IP": "10.0.0.1"}
+
+    async def released() -> bool:
+        return not await marked()
+
+    async with (
+        collector(pushgateway.url, v1(tmp_path), tmp_path / "log", **own) as process,
+        Operator(tmp_path, "run", *flags, "--interval", "0.5", "--no-leader-elect"),
+    ):
+        await until(marked, "the node is marked")
+        assert await marked() == ["pushes"]
+        process.kill()  # the node dies; what it pushed last stays on the Pushgateway
+        await until(released, "the last push ages out")
+    assert pushed(prometheus, "pushes")
+    assert not await fresh()

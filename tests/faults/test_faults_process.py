@@ -1,0 +1,526 @@
+"""The real process through starts, stops, reloads and outages. See docs/reliability.md."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import os
+import re
+import resource
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench import COOL, HOT, OPEN, rules, write_rules
+from cluster import LEASES, SimCluster
+from fake_prometheus import FakePrometheus
+from operator_support import Operator, until
+
+from dynsched import app
+from dynsched.loop import Loop
+from dynsched.settings import Settings
+from dynsched.sim.nodes import make_node
+from dynsched.sources.prometheus import PrometheusConfig
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+async def prometheus():
+    async with FakePrometheus() as running:
+        yield running
+
+
+class Run:
+    """How the operator is started on the simulated cluster; ``run()`` starts one more."""
+
+    def __init__(self, sim: SimCluster, prometheus: FakePrometheus, folder: Path) -> None:
+        self.sim = sim
+        self.rules = folder / "rules.yaml"
+        self._flags = ("run", "--kubeconfig", str(sim.kubeconfig), "--prom", prometheus.url)
+        self._folder = folder
+
+    def __call__(
+        self, content: dict[str, Any] | None = None, *more: str, stderr: int | None = None
+    ) -> Operator:
+        if content is not None:
+            write_rules(self.rules, content)
+        flags = (*self._flags, "-r", str(self.rules), "--interval", "0.1", *more)
+        return Operator(self._folder, *flags, stderr=stderr)
+
+    async def marked(self) -> str:
+        found = await self.sim.list_nodes("status=presure")
+        return " ".join(sorted(node["metadata"]["name"] for node in found))
+
+    async def until_marked(self, names: str) -> None:
+        async def reached() -> bool:
+            return await self.marked() == names
+
+        await until(reached, f"marked: {names or 'none'}", seconds=40)
+
+    def patches(self) -> list[str]:
+        """The nodes of all patches that were taken."""
+        writes = self.sim.server.requests.writes("nodes")
+        return [w.name for w in writes if w.verb == "patch" and w.status == 200]
+
+    async def events(self) -> dict[str, str]:
+        """Reason and message of the Events about dynsched itself."""
+        selector = "involvedObject.kind=Lease,involvedObject.name=dynsched"
+        found = (await self.sim.get("/api/v1/events", fieldSelector=selector)).ok["items"]
+        return {event["reason"]: event["message"] for event in found}
+
+
+@pytest.fixture
+async def run(sim: SimCluster, prometheus: FakePrometheus, tmp_path: Path) -> Run:
+    return Run(sim, prometheus, tmp_path)
+
+
+async def make_nodes(sim: SimCluster, *names: str) -> None:
+    for index, name in enumerate(names):
+        await sim.create_node(make_node(name, index))
+
+
+async def status(operator: Operator) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((await operator.get("/status", "application/json"))[1])
+    return found
+
+
+async def until_status(operator: Operator, fits: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
+    async def found() -> dict[str, Any] | None:
+        answer = await status(operator)
+        return answer if fits(answer) else None
+
+    answer: dict[str, Any] = await until(found, "/status", seconds=40)
+    return answer
+
+
+async def metric(operator: Operator, name: str) -> float:
+    text = (await operator.get("/metrics"))[1]
+    return float(re.findall(rf"^{re.escape(name)} (\S+)$", text, re.MULTILINE)[0])
+
+
+# --- the API server is away ---
+
+
+async def test_the_api_server_is_down_at_the_start_and_later(sim, prometheus, run):
+    names = [f"n{index:02}" for index in range(60)]
+    await make_nodes(sim, *names)
+    prometheus.set(load={"n00": HOT})
+    await sim.server.down()
+    async with run(rules()) as operator:
+        await operator.until(lambda code: code == 200, "/healthz")
+        assert await operator.get("/readyz") == (503, "the nodes are not listed yet")
+        assert (await operator.get("/status"))[0] == 503
+        await asyncio.sleep(1)
+        await sim.server.up()
+        await operator.until_ready()
+        await run.until_marked("n00")
+
+        await sim.server.down()
+        away = await until_status(operator, lambda found: not found["ok"])
+        assert "connection refused" in away["error"]
+        prometheus.set(load=dict.fromkeys(names, HOT))
+        await until_status(operator, lambda found: found["nodes"]["pressured"] == 60)
+        ticks = (await status(operator))["tick"]["number"]
+        assert json.loads((await operator.get("/nodes"))[1])["node_names"] == ["n00"]
+        await until_status(operator, lambda found: found["tick"]["number"] > ticks + 5)
+        sim.server.requests.clear()
+        await sim.server.up()
+        await run.until_marked(" ".join(names))
+        await until_status(operator, lambda found: found["ok"])
+
+        assert sorted(run.patches()) == names[1:]  # each once: no storm
+        refused = [line for line in operator.log.splitlines() if "connection refused" in line]
+        assert len(refused) < 8  # not for each node, and not for each tick
+
+
+# --- killed and started again ---
+
+
+async def test_killed_in_the_middle_of_for_and_started_again(sim, prometheus, run):
+    await make_nodes(sim, "hot", "marked", "cool")
+    prometheus.set(600, load={"hot": HOT, "marked": HOT, "cool": COOL})
+    await sim.patch_node("marked", {"metadata": {"labels": {"status": "presure"}}})
+
+    async def pending(operator: Operator) -> str:
+        await operator.until_ready()
+        nodes = {node["name"]: node["rules"][0] for node in (await operator.nodes())["nodes"]}
+        assert {name: rule["state"] for name, rule in nodes.items()} == {
+            "hot": "pending",
+            "marked": "firing",
+            "cool": "inactive",
+        }
+        return str(nodes["hot"]["active_since"])
+
+    async with run(rules(for_="60s")) as operator:
+        since = await pending(operator)
+        os.kill(operator.process.pid, signal.SIGKILL)
+        await operator.process.wait()
+    killed = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    async with run() as operator:
+        again = await pending(operator)
+        assert again == since  # the past of a node goes back to when it was made
+        assert again < killed
+        assert await run.marked() == "marked"
+
+
+# --- the rules file changes ---
+
+
+async def test_rules_are_reloaded_however_they_are_replaced(sim, prometheus, run, tmp_path):
+    """In place, by a rename, behind a ConfigMap's symlinks; refused, deleted and mended."""
+    await make_nodes(sim, "a", "b", "c", "d")
+    prometheus.set(load={"a": 95, "b": 85, "c": 75, "d": 65})
+    volume = ConfigMapVolume(tmp_path / "rules", rules())
+    run.rules = volume.path
+    async with run() as operator:
+        await run.until_marked("a b")
+
+        volume.swap(rules(threshold=90))
+        await run.until_marked("a")
+        edited = rules(threshold=70)
+        write_rules(volume.path, edited)  # through the symlinks, into the same file
+        await run.until_marked("a b c")
+        renamed = write_rules(tmp_path / "new.yaml", rules(threshold=60, clear_threshold=20))
+        renamed.replace(volume.path)
+        await run.until_marked("a b c d")
+        assert (await status(operator))["rules_error"] is None
+
+        volume.path.write_text("rules: [{name: load, threshold: 99}]")
+        refused = await until_status(operator, lambda found: found["rules_error"])
+        assert "rules[0].expr: is missing" in refused["rules_error"]
+        assert refused["ok"]
+        assert await metric(operator, "dynsched_rules_reload_success") == 0
+        volume.path.unlink()
+        await until_status(operator, lambda found: "No such file" in str(found["rules_error"]))
+        prometheus.set(load={"a": 95, "b": 85, "c": 75, "d": 10})
+        await run.until_marked("a b c")  # the last good rules are at work
+
+        write_rules(volume.path, rules(threshold=90))
+        await until_status(operator, lambda found: found["rules_error"] is None)
+        await run.until_marked("a")
+        assert await metric(operator, "dynsched_rules_reload_success") == 1
+        assert await metric(operator, 'dynsched_rules_reloads_total{result="refused"}') == 2
+        assert await metric(operator, 'dynsched_rules_reloads_total{result="success"}') == 4
+        assert operator.log.count("the new rules are refused") == 2
+
+        async def told() -> bool:
+            found = await run.events()
+            refusal = found.get("RulesRefused", "")
+            return "No such file" in refusal and found.get("RulesReloaded") == "1 rule is at work"
+
+        await until(told, "the Events on the Lease")
+
+
+HOSTILE = {
+    "a number of 4,000 digits": "mark: 0x" + "f" * 4000,
+    "a limit of 400 digits": "guard: {max_marked: " + "9" * 400 + "}",
+    "a sexagesimal number": "stale_after: 1:" + "00:" * 300 + "0.0",
+    "merge keys that unfold": "".join(
+        f"a{number}: &a{number} {{<<: [*a{number - 1}, *a{number - 1}]}}\n"
+        if number
+        else "a0: &a0 {a: 1, b: 2, c: 3}\n"
+        for number in range(26)
+    ),
+    "half of a character": 'rules: [{name: "\\ud800", expr: load, threshold: 1}]',
+}
+
+
+async def test_no_rules_file_ends_the_process(sim, prometheus, run):
+    """Whatever lies in its place, the old rules stay at work, and the process ends when asked."""
+    await make_nodes(sim, "a", "b")
+    prometheus.set(load={"a": HOT})
+    async with run(rules()) as operator:
+        await run.until_marked("a")
+        for what, content in HOSTILE.items():
+            run.rules.write_text(content)
+            said = await until_status(operator, lambda found: found["rules_error"])
+            assert str(run.rules) in said["rules_error"], what
+            assert (await operator.get("/rules"))[0] == 200
+            write_rules(run.rules, rules())
+            await until_status(operator, lambda found: found["rules_error"] is None)
+        pipe = run.rules.with_name("pipe")
+        os.mkfifo(pipe)
+        pipe.replace(run.rules)  # at once: a tick in between would find no file
+        said = await until_status(operator, lambda found: found["rules_error"])
+        assert "this is a pipe, not a file" in said["rules_error"]
+        prometheus.set(load={"a": COOL, "b": HOT})
+        await run.until_marked("b")  # ticks go on, by the old rules
+        began = time.monotonic()
+        assert await operator.stop() == 0
+        assert time.monotonic() - began < 5
+    assert "Traceback" not in operator.log
+
+
+class ConfigMapVolume:
+    """rules.yaml -> ..data/rules.yaml -> ..VERSION/rules.yaml, as the kubelet lays it out."""
+
+    def __init__(self, folder: Path, content: dict[str, Any]) -> None:
+        folder.mkdir()
+        self._folder = folder
+        self._versions = 0
+        self.path = folder / "rules.yaml"
+        self.swap(content)
+        self.path.symlink_to("..data/rules.yaml")
+
+    def swap(self, content: dict[str, Any]) -> None:
+        self._versions += 1
+        version = self._folder / f"..version-{self._versions}"
+        version.mkdir()
+        write_rules(version / "rules.yaml", content)
+        link = self._folder / "..data_tmp"
+        link.symlink_to(version.name)
+        link.rename(self._folder / "..data")
+
+
+async def test_the_guard_is_told_on_the_lease(sim, prometheus, run):
+    await make_nodes(sim, "a", "b", "c")
+    prometheus.set(load={"a": 91, "b": 95, "c": 93})
+    async with run(rules(guard={**OPEN, "max_marked": 1})) as operator:
+        await run.until_marked("b")
+
+        async def told() -> dict[str, str]:
+            return await run.events()
+
+        assert "guard.max_marked 1 allows" in (await until(told, "the Event"))["ClusterHot"]
+        await until_status(operator, lambda said: said["capped_pools"] == [""])
+        assert (await sim.get(f"{LEASES}/dynsched")).status == 200
+
+
+# --- it ends ---
+
+
+async def test_sigterm_while_nothing_answers(sim, prometheus, run):
+    """Patches, Events, the Lease: all hang. It ends within 5 s all the same."""
+    names = [f"n{index:02}" for index in range(40)]
+    await make_nodes(sim, *names)
+    prometheus.set(load=dict.fromkeys(names, COOL))
+    async with run(rules()) as operator:
+        await operator.until_ready()
+        sim.server.faults.delay(60, resource="events")
+        prometheus.set(load=dict.fromkeys(names, COOL) | {"n00": HOT})
+        await run.until_marked("n00")
+        sim.server.faults.delay(60)
+        prometheus.set(load=dict.fromkeys(names, HOT))
+
+        async def all_hang() -> bool:
+            writes = sim.server.requests.writes()
+            hanging = {write.resource for write in writes if not write.status}
+            return hanging == {"nodes", "events", "leases"}
+
+        await until(all_hang, "writes of all kinds under way")
+        began = time.monotonic()
+        assert await operator.stop() == 0
+        assert time.monotonic() - began < 5
+        assert "Traceback" not in operator.log
+
+
+@pytest.fixture
+def full_pipe():
+    """The writing end of a pipe that nobody reads."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writing, b"." * 4096)
+    os.set_blocking(writing, True)
+    yield writing
+    os.close(writing)
+    os.close(reading)
+
+
+async def test_a_reader_of_standard_error_that_stopped_holds_nothing_up(
+    sim, prometheus, run, full_pipe
+):
+    """A pipe that is full from the start: no line of the log gets out."""
+    await make_nodes(sim, "a", "b")
+    prometheus.set(load={"a": HOT, "b": COOL})
+    async with run(rules(), "--log-level", "debug", stderr=full_pipe) as operator:
+        await run.until_marked("a")
+        ticks = (await status(operator))["tick"]["number"]
+        await until_status(operator, lambda found: found["tick"]["number"] > ticks + 5)
+        prometheus.set(load={"a": COOL, "b": HOT})
+        await run.until_marked("b")
+        began = time.monotonic()
+        assert await operator.stop() == 0
+        assert time.monotonic() - began < 5
+
+
+async def test_a_reader_of_standard_error_that_stopped_does_not_keep_a_dead_part_alive(
+    sim, prometheus, run, full_pipe
+):
+    sim.server.forbidden = {("list", "nodes")}
+    async with run(rules(), stderr=full_pipe) as operator, asyncio.timeout(30):
+        assert await operator.process.wait() == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only there another process's limit can be set")
+async def test_no_file_descriptors_left_is_one_line_and_not_a_flood(sim, prometheus, run):
+    await make_nodes(sim, "a")
+    prometheus.set(load={"a": COOL})
+    async with run(rules()) as operator:
+        await operator.until_ready()
+        limit = descriptors(operator.process.pid) + 2
+        resource.prlimit(operator.process.pid, resource.RLIMIT_NOFILE, (limit, limit))
+        host, port = operator.address.split(":")
+        callers = [socket.create_connection((host, int(port))) for _ in range(limit + 20)]
+        await until(lambda: told(operator, "no further connection"), "the line")
+        for caller in callers:
+            caller.close()
+        await operator.until(lambda status: status == 200, "/readyz")
+        assert await operator.stop() == 0
+    assert operator.log.count("no further connection") == 1
+    assert "out of system resource" not in operator.log
+
+
+def descriptors(process: int) -> int:
+    return len(list(Path(f"/proc/{process}/fd").iterdir()))
+
+
+async def told(operator, words: str) -> bool:
+    return words in operator.log
+
+
+async def test_a_watch_that_is_forbidden_ends_the_process(sim, prometheus, run):
+    await make_nodes(sim, "a")
+    sim.server.forbidden = {("list", "nodes")}
+    async with run(rules()) as operator, asyncio.timeout(30):
+        assert await operator.process.wait() == 1
+    assert "may not list nodes" in operator.log.splitlines()[-1]
+    assert "Traceback" not in operator.log
+
+
+async def test_a_loop_that_dies_ends_the_process(sim, prometheus, tmp_path, monkeypatch):
+    async def broken(self: Loop, now: float | None = None) -> None:
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr(Loop, "tick", broken)
+    settings = Settings(
+        PrometheusConfig(prometheus.url),
+        rules=write_rules(tmp_path / "rules.yaml", rules()),
+        kubeconfig=sim.kubeconfig,
+        webaddr="127.0.0.1:0",
+    )
+    with pytest.raises(ZeroDivisionError, match="a defect"):
+        async with asyncio.timeout(20):
+            await app._serve(settings)
+
+
+async def test_a_part_that_ends_by_itself_ends_the_process():
+    async def over() -> None:
+        return
+
+    stop = asyncio.Event()
+    other = asyncio.create_task(stop.wait())
+    parts = [asyncio.create_task(over(), name="the loop"), other]
+    with pytest.raises(app.PartDiedError, match="the loop ended by itself"):
+        await app._until_stopped(stop, parts, None, meanwhile=over)
+    assert other.done()
+
+
+# --- what it says ---
+
+SECRETS = {
+    "kubernetes": "kube-token-hush",
+    "bearer": "prometheus-token-hush",
+    "password": "basic-password-hush",
+    "header": "header-value-hush",
+}
+LOGINS = {
+    "bearer": ("--prom-bearer-token", SECRETS["bearer"]),
+    "basic": ("--prom-username", "reader", "--prom-password", SECRETS["password"]),
+}
+
+
+@pytest.mark.parametrize("login", LOGINS)
+async def test_no_secret_gets_into_the_log(prometheus, tmp_path, login):
+    """At the most talkative level, with queries and calls that fail in many ways."""
+    async with SimCluster(tmp_path, token=SECRETS["kubernetes"]) as sim:
+        await make_nodes(sim, "a", "b")
+        prometheus.set(load={"a": HOT})
+        run = Run(sim, prometheus, tmp_path)
+        header = f"X-Scope-OrgID: {SECRETS['header']}"
+        flags = (*LOGINS[login], "--prom-header", header, "--log-level", "debug")
+        async with run(rules(), *flags) as operator:
+            await run.until_marked("a")
+            sent = str(prometheus.headers)
+            pair = base64.b64encode(b"reader:basic-password-hush").decode()
+            assert SECRETS["header"] in sent
+            assert (SECRETS["bearer"] if login == "bearer" else pair) in sent
+
+            prometheus.failing = {"*": 401}
+            await until_status(operator, lambda found: "401" in str(found["error"]))
+            await prometheus.down()
+            await until_status(operator, lambda found: "refused" in str(found["error"]))
+            await prometheus.up()
+            prometheus.failing = {}
+            prometheus.set(load={"a": HOT, "b": HOT})
+            sim.server.faults.answer(500, verb="patch", times=4)
+            sim.server.faults.reset(verb="patch", times=1)
+            await run.until_marked("a b")
+            sim.server.token = "another"
+            await until_status(operator, lambda found: "credentials" in str(found["error"]))
+            seen = (await operator.get("/rules"))[1] + str(await status(operator))
+            assert await operator.stop() == 0
+    assert "DEBUG" in operator.log
+    for secret in (*SECRETS.values(), pair):
+        assert secret not in operator.log + seen
+
+
+async def test_a_change_of_mark_is_a_line_and_a_quiet_tick_is_none(sim, prometheus, run):
+    await make_nodes(sim, *(f"n{index}" for index in range(20)))
+    await sim.patch_node("n9", {"metadata": {"labels": {"status": "theirs"}}})
+    loads = {f"n{index}": 10.0 for index in range(20)}
+    prometheus.set(load=loads | {"n1": 91.5, "n2": 95, "n9": 99})
+    guard = {"max_marked": 1}
+    async with run(rules(guard=guard), "--log-format", "json") as operator:
+        await run.until_marked("n2")
+        ticks = (await status(operator))["tick"]["number"]
+        await until_status(operator, lambda found: found["tick"]["number"] > ticks + 10)
+        prometheus.failing = {"load": 503}
+        await until_status(operator, lambda found: not found["ok"])
+        ticks = (await status(operator))["tick"]["number"]
+        await until_status(operator, lambda found: found["tick"]["number"] > ticks + 10)
+        prometheus.failing = {}
+        prometheus.set(load=loads)
+        await run.until_marked("")
+        assert await operator.stop() == 0
+    lines = [json.loads(line) for line in operator.log.splitlines()]
+    assert all({"time", "level", "logger", "message"} <= line.keys() for line in lines)
+    told = [line["message"] for line in lines if line["logger"] == "dynsched.reporting"]
+    assert sorted(message.partition(": Prometheus at")[0] for message in told) == [
+        "mark node n2: load 95 > 80",
+        "node n9 is left alone: label status=theirs is somebody else's",
+        "release node n2: no rule fires any more",
+        "rule load answers again",
+        "rule load cannot be queried",
+        "the cluster is hot: more nodes are under pressure than guard.max_marked 1 allows to mark",
+        "the cluster is no longer hot as a whole",
+    ]
+    assert len(lines) < 30
+    fields = {
+        line["message"].partition(":")[0]: (line.get("node"), line.get("rule"))
+        for line in lines
+        if line["logger"] == "dynsched.reporting"
+    }
+    assert fields["mark node n2"] == ("n2", "load")
+    assert fields["release node n2"] == ("n2", None)
+    assert fields["node n9 is left alone"] == ("n9", None)
+    assert fields["rule load cannot be queried"] == (None, "load")
+    assert all(line["time"].endswith("Z") for line in lines)
+
+
+async def test_the_last_words_are_json_too(sim, prometheus, run):
+    sim.server.forbidden = {("list", "nodes")}
+    async with run(rules(), "--log-format", "json") as operator, asyncio.timeout(30):
+        assert await operator.process.wait() == 1
+    last = [json.loads(line) for line in operator.log.splitlines()][-1]
+    assert last["level"] == "CRITICAL"
+    assert "may not list nodes" in last["message"]

@@ -1,0 +1,495 @@
+"""Thousands of random histories of a whole control loop, in a small cluster with others in it.
+
+A history is a few dozen steps: loads change, sources fail, time passes and clocks are set, nodes
+come and go, others write to them, the API server fails, the lease moves, processes restart, rules
+change; and between the steps there are ticks. After each tick, `stateful_checks` says what must
+hold; at the end all faults are taken away, and the cluster must come to rest and be pruned clean.
+
+``DYNSCHED_HISTORIES=50000 pytest -s --timeout=0 tests/faults/test_stateful.py`` tries as
+many, and other ones each time.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+from collections import Counter
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    rule,
+    run_state_machine_as_test,
+)
+from stateful_checks import check_prune, check_remembered, check_rest, check_tick
+from stateful_model import CONTROL_PLANE, EVIDENCE, IGNORE
+from stateful_world import INTERVAL, NAMES, Fault, Replica, Tick, World
+from virtual_loop import VirtualLoop
+
+from dynsched.core.rules import RuleSet, parse_rules
+
+RANDOM = int(os.environ.get("DYNSCHED_HISTORIES", "0"))
+HISTORIES = RANDOM or 400
+STEPS = 25
+QUIET = 5
+"""So many ticks without a write, an Event or a line in the log are rest."""
+
+# --- what may be in a rules file ---
+
+SOFT = "PreferNoSchedule"
+MARKS = (
+    {"label": "status=presure"},
+    {"label": "status=presure", "taint": f"dynsched.io/pressure=true:{SOFT}"},
+    {"label": None, "taint": f"dynsched.io/pressure=true:{SOFT}"},
+    {"label": "status=hot"},
+    {"label": "load=high", "taint": f"dynsched.io/pressure=yes:{SOFT}"},
+)
+RULE_NAMES = ("cpu", "mem", "free")
+
+
+@st.composite
+def rules_bodies(draw: st.DrawFn) -> str:
+    """One rules file, as JSON."""
+    guard = {
+        "max_marked": draw(st.sampled_from(["50%", "100%", "100%", 1, 2])),
+        "max_releases": draw(st.sampled_from(["25%", 1, "100%"])),
+        "pool_label": draw(st.sampled_from([None, None, "pool"])),
+    }
+    rules = []
+    for name in draw(st.lists(st.sampled_from(RULE_NAMES), min_size=1, max_size=3, unique=True)):
+        low = name == "free"
+        clear = draw(st.sampled_from([80, 70]))
+        rules.append(
+            {
+                "name": name,
+                "expr": name,
+                "op": "<" if low else ">",
+                "threshold": 20 if low else 80,
+                "clear_threshold": 100 - clear if low else clear,
+                "for": draw(st.sampled_from(["0s", "0s", "20s", "1m"])),
+                "keep_firing_for": draw(st.sampled_from(["0s", "0s", "30s"])),
+                "on_stale": draw(st.sampled_from([None, None, "hold"])),
+                "stale_after": draw(st.sampled_from([None, "33s"])),
+            }
+        )
+    return json.dumps(
+        {
+            "mark": draw(st.sampled_from(MARKS)),
+            "nodes": draw(
+                st.sampled_from(
+                    [{}, {}, {"selector": "pool!=web"}, {"include_control_plane": True}]
+                )
+            ),
+            "guard": guard,
+            "stale_after": "2m3s",
+            "rules": rules,
+        }
+    )
+
+
+@lru_cache(100)
+def parsed(text: str) -> RuleSet:
+    return parse_rules(json.loads(text))
+
+
+# --- what others may do to a node ---
+
+LABELS = st.sampled_from(
+    [
+        *(("team", value) for value in ("blue", "red", None)),
+        *(("pool", value) for value in ("web", None)),
+        *(("status", value) for value in ("maintenance", "presure", "hot", None)),
+        *(("load", value) for value in ("low", "high", None)),
+        *((IGNORE, value) for value in ("true", "false", None)),
+        *((CONTROL_PLANE, value) for value in ("", None)),
+    ]
+)
+ANNOTATIONS = st.sampled_from(
+    [
+        *(("other.io/note", value) for value in ('{"a":"ü"}', "", None)),
+        *(("dynsched.io/note", value) for value in ("kept", None)),
+        *(
+            (EVIDENCE, value)
+            for value in (None, "{", "[]", '{"label":5,"rules":[{}]}', "[" * 9999, "{}")
+        ),
+        *(
+            (EVIDENCE, json.dumps({"label": label, "rules": []}))
+            for label in ("team=blue", "status=maintenance", "load=high")
+        ),
+    ]
+)
+TAINTS = st.sampled_from(
+    [
+        {"key": "other.io/x", "effect": "NoSchedule"},
+        {"key": "other.io/x", "value": "1", "effect": SOFT},
+        {"key": "other.io/y", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"},
+        {"key": "dynsched.io/pressure", "value": "true", "effect": "NoSchedule"},
+        {"key": "dynsched.io/pressure", "value": "theirs", "effect": SOFT},
+        {"key": "dynsched.io/pressure", "value": "true", "effect": SOFT},
+        {"key": "dynsched.io/pressure", "value": "yes", "effect": SOFT},
+    ]
+)
+PLACES = st.sampled_from(
+    [
+        ("other.io/x", "NoSchedule"),
+        ("other.io/x", SOFT),
+        ("other.io/y", "NoExecute"),
+        ("dynsched.io/pressure", "NoSchedule"),
+        ("dynsched.io/pressure", SOFT),
+    ]
+)
+BIRTHS = st.sampled_from(
+    [{}, {}, {"pool": "web"}, {"status": "presure"}, {"status": "maintenance"}]
+)
+
+NODES = st.sampled_from(NAMES)
+VALUES = st.sampled_from([20.0, 75.0, 85.0, 90.0, 95.0, 20.0, 75.0, 85.0, math.nan, math.inf, None])
+MODES = st.sampled_from(
+    ["failed", "raises", "slow", "aged", "old", "ahead", "partial", "empty", "strange"]
+)
+FAULTS = st.lists(st.sampled_from(Fault), max_size=4)
+TICKS = st.sampled_from([1, 0, 1, 0, 2, 3])
+"""How many ticks follow a step."""
+
+tally: Counter[str] = Counter()
+
+
+class Histories(RuleBasedStateMachine):
+    """One history. Every step ends with some ticks of all replicas."""
+
+    loop: VirtualLoop
+    log: list[str]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world: World | None = None
+
+    @initialize(
+        rules=rules_bodies(),
+        names=st.lists(NODES, min_size=2, max_size=6, unique=True),
+        loads=st.lists(st.lists(VALUES, min_size=6, max_size=6), min_size=3, max_size=3),
+        replicas=st.sampled_from([1, 1, 2]),
+    )
+    def begins(
+        self, rules: str, names: list[str], loads: list[list[float | None]], replicas: int
+    ) -> None:
+        tally["histories"] += 1
+        self.world = world = World(self.loop, parsed(rules), tally)
+        for name in sorted(names):
+            taints = [{"key": key, "effect": "NoSchedule"} for key in ("other.io/z", "other.io/a")]
+            world.somebody.creates(name, taints=taints if name in NAMES[:2] else [])
+        world.replicas = [Replica(world) for _ in range(replicas)]
+        world.lead(0)
+        for which, values in zip(RULE_NAMES, loads, strict=True):
+            world.load(which, dict(zip(NAMES, values, strict=True)))
+        self.go_on(1)
+
+    def go_on(self, ticks: int, interval: float = INTERVAL) -> list[Tick]:
+        """Ticks of all replicas; the last one of each."""
+        world, last = self.here, []
+        for _ in range(ticks):
+            world.loop.now += interval
+            last = [world.run(self.tick(replica)) for replica in world.replicas]
+        return last
+
+    async def tick(self, replica: Replica) -> Tick:
+        tick = await replica.tick()
+        check_tick(self.here, tick)
+        return tick
+
+    @property
+    def here(self) -> World:
+        assert self.world is not None
+        return self.world
+
+    # --- load and its measurement ---
+
+    @rule(
+        which=st.sampled_from(RULE_NAMES),
+        values=st.dictionaries(NODES, VALUES, min_size=1),
+        then=TICKS,
+    )
+    def loads_change(self, which: str, values: dict[str, float | None], then: int) -> None:
+        self.here.load(which, values)
+        self.go_on(then)
+
+    @rule(values=st.lists(VALUES, min_size=6, max_size=6), faults=FAULTS, then=st.integers(1, 3))
+    def all_loads_change(self, values: list[float | None], faults: list[Fault], then: int) -> None:
+        """Of all rules at once, and the writes that follow may fail."""
+        for which in RULE_NAMES:
+            self.here.load(which, dict(zip(NAMES, values, strict=True)))
+        self.of(0).api.faults.extend(faults)
+        self.go_on(then)
+
+    @rule(which=st.sampled_from(RULE_NAMES), value=VALUES, then=TICKS)
+    def all_are_alike(self, which: str, value: float | None, then: int) -> None:
+        self.here.load(which, dict.fromkeys(NAMES, value))
+        self.go_on(then)
+
+    @rule(
+        which=st.sampled_from([*RULE_NAMES, None]),
+        mode=MODES,
+        then=st.integers(1, 5),
+        stays=st.sampled_from([False, False, False, True]),
+    )
+    def a_source_is(self, which: str | None, mode: str, then: int, stays: bool) -> None:
+        """One rule's, or (None) all; for so many ticks, or to the end."""
+        modes = self.here.modes
+        modes |= dict.fromkeys(RULE_NAMES if which is None else [which], mode)
+        self.go_on(then)
+        if not stays:
+            modes.clear()
+
+    # --- time ---
+
+    @rule(
+        seconds=st.sampled_from([5, 30, 60, 125, 600, 7200]),
+        ticks=st.integers(1, 6),
+        interval=st.sampled_from([5.0, 10.0, 30.0]),
+    )
+    def time_passes(self, seconds: float, ticks: int, interval: float) -> None:
+        """Without a tick at first: a long pass, or a process that got no CPU."""
+        self.here.loop.now += seconds
+        self.go_on(ticks, interval)
+
+    @rule(minutes=st.sampled_from([-120, -60, -5, -1, 1, 5, 60, 120]), then=TICKS)
+    def the_clock_is_set(self, minutes: int, then: int) -> None:
+        """Also what a suspended machine sees."""
+        self.here.set_clock(60.0 * minutes)
+        self.go_on(then)
+
+    # --- others ---
+
+    @rule(name=NODES, labels=BIRTHS, tainted=st.booleans(), then=TICKS)
+    def a_node_joins(self, name: str, labels: dict[str, str], tainted: bool, then: int) -> None:
+        taints = [{"key": key, "effect": "NoSchedule"} for key in ("other.io/z", "other.io/a")]
+        self.here.somebody.creates(name, labels, taints if tainted else [])
+        self.go_on(then)
+
+    @rule(name=NODES, then=TICKS)
+    def a_node_leaves(self, name: str, then: int) -> None:
+        self.here.somebody.deletes(name)
+        self.go_on(then)
+
+    @rule(name=NODES, late=st.booleans(), then=TICKS)
+    def a_node_is_replaced(self, name: str, late: bool, then: int) -> None:
+        """By one of the same name; ``late``: the old one's end is told after the new birth."""
+        watches = [replica.watch for replica in self.here.replicas if not replica.watch.held]
+        for watch in watches:
+            watch.held = late
+        self.here.somebody.deletes(name)
+        self.here.somebody.creates(name)
+        for watch in watches:
+            watch.deliver(-1)
+            watch.catch_up()
+            watch.held = False
+        self.go_on(then)
+
+    @rule(name=NODES, label=LABELS, then=TICKS)
+    def somebody_labels(self, name: str, label: tuple[str, str | None], then: int) -> None:
+        self.here.somebody.labels(name, *label)
+        self.go_on(then)
+
+    @rule(name=NODES, annotation=ANNOTATIONS, then=TICKS)
+    def somebody_annotates(self, name: str, annotation: tuple[str, str | None], then: int) -> None:
+        self.here.somebody.annotates(name, *annotation)
+        self.go_on(then)
+
+    @rule(name=NODES, taint=TAINTS, first=st.booleans(), then=TICKS)
+    def somebody_taints(self, name: str, taint: dict[str, Any], first: bool, then: int) -> None:
+        self.here.somebody.taints(name, taint, first=first)
+        self.go_on(then)
+
+    @rule(name=NODES, place=PLACES, then=TICKS)
+    def somebody_untaints(self, name: str, place: tuple[str, str], then: int) -> None:
+        self.here.somebody.untaints(name, *place)
+        self.go_on(then)
+
+    @rule(name=NODES, then=TICKS)
+    def somebody_tidies_up(self, name: str, then: int) -> None:
+        self.here.somebody.tidies(name)
+        for key in (IGNORE, CONTROL_PLANE):
+            self.here.somebody.labels(name, key, None)
+        self.go_on(then)
+
+    # --- the API server ---
+
+    @rule(
+        number=st.integers(0, 1),
+        faults=st.lists(st.sampled_from(Fault), min_size=1, max_size=8),
+        then=TICKS,
+    )
+    def writes_will_fail(self, number: int, faults: list[Fault], then: int) -> None:
+        self.of(number).api.faults.extend(faults)
+        self.go_on(then)
+
+    @rule(
+        number=st.integers(0, 1), times=st.integers(1, 12), fault=st.sampled_from(Fault), then=TICKS
+    )
+    def the_same_fault_again_and_again(
+        self, number: int, times: int, fault: Fault, then: int
+    ) -> None:
+        self.of(number).api.faults.extend([fault] * times)
+        self.go_on(then)
+
+    @rule(then=st.integers(1, 3))
+    def the_api_server_is_away(self, then: int) -> None:
+        self.here.away = True
+        self.go_on(then)
+        self.here.away = False
+
+    @rule(number=st.integers(0, 1), deaf=st.booleans(), then=TICKS)
+    def a_watch_hangs(self, number: int, deaf: bool, then: int) -> None:
+        watch = self.of(number).watch
+        watch.held, watch.deaf = True, deaf
+        self.go_on(then)
+
+    @rule(
+        number=st.integers(0, 1),
+        picks=st.lists(st.sampled_from([0, -1, 2]), max_size=6),
+        then=TICKS,
+    )
+    def some_events_come(self, number: int, picks: list[int], then: int) -> None:
+        for pick in picks:
+            self.of(number).watch.deliver(pick)
+        self.go_on(then)
+
+    @rule(number=st.integers(0, 1), then=TICKS)
+    def a_watch_begins_again(self, number: int, then: int) -> None:
+        self.of(number).watch.relist()
+        self.go_on(then)
+
+    # --- the processes ---
+
+    def of(self, number: int) -> Replica:
+        return self.here.replicas[number % len(self.here.replicas)]
+
+    @rule(number=st.sampled_from([None, 0, 1]), then=TICKS)
+    def the_lease_moves(self, number: int | None, then: int) -> None:
+        world = self.here
+        world.lead(None if number is None else number % len(world.replicas))
+        self.go_on(then)
+
+    @rule(
+        number=st.integers(0, 1),
+        interval=st.sampled_from([None, 10.0, 30.0]),
+        dry_run=st.sampled_from([False, False, True]),
+        then=TICKS,
+    )
+    def a_process_restarts(
+        self, number: int, interval: float | None, dry_run: bool, then: int
+    ) -> None:
+        """With its past, where there is an ``interval`` to replay it by."""
+        world = self.here
+        world.loop.now += 5.0
+        replica = world.restart(number % len(world.replicas), dry_run=dry_run)
+        if interval is not None:
+            world.run(replica.remember(interval))
+            check_remembered(world, replica, interval)
+        self.go_on(then)
+
+    @rule(rules=rules_bodies(), faults=FAULTS, then=TICKS)
+    def rules_change(self, rules: str, faults: list[Fault], then: int) -> None:
+        self.here.reload(parsed(rules))
+        self.of(0).api.faults.extend(faults)
+        self.go_on(then)
+
+    @rule(then=TICKS)
+    def rules_are_refused(self, then: int) -> None:
+        self.here.reload("rules.yaml:3:5: rules[0].for: wrong")
+        self.go_on(then)
+
+    # --- the end ---
+
+    def teardown(self) -> None:
+        if self.world is None or not self.world.sound:
+            return
+        self.come_to_rest()
+        check_prune(self.world)
+        for replica in self.world.replicas:
+            replica.watch.close()
+
+    def come_to_rest(self) -> None:
+        """No more faults, all else as it is: soon nothing is written any more, told or logged."""
+        world = self.here
+        for number, replica in enumerate(world.replicas):
+            replica.api.faults.clear()
+            replica.watch.relist()
+            if replica.dry_run:
+                world.restart(number)
+        world.lead(0)
+        # Longer than anything that is waited for; then each node may be released, and marked.
+        self.go_on(3, 65.0)
+        quiet = 0
+        for _ in range(3 * len(NAMES) + QUIET):
+            lines = len(self.log)
+            ticks = self.go_on(1, 65.0)
+            wrote = any(tick.replica.api.attempts or tick.told for tick in ticks)
+            logged = self.log[lines:] if "raises" not in world.modes.values() else []
+            quiet = 0 if wrote or logged else quiet + 1
+            if quiet == QUIET:
+                break
+        assert quiet == QUIET, f"it does not come to rest: {logged}"
+        check_rest(world, ticks[0])
+
+
+class Listed(logging.Handler):
+    """Keeps the lines, and shows none."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.msg)
+
+
+@pytest.fixture
+def log() -> Iterator[list[str]]:
+    """The log, which would be millions of lines."""
+    logger, listed = logging.getLogger("dynsched"), Listed()
+    before = logger.level, logger.propagate
+    logger.propagate = False
+    logger.setLevel(logging.INFO)
+    logger.addHandler(listed)
+    yield listed.lines
+    logger.removeHandler(listed)
+    logger.propagate = before[1]
+    logger.setLevel(before[0])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # a failure's shortest form is looked for, which takes minutes
+def test_whatever_happens(log: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    # So that few nodes are enough to wait in line, and to give up.
+    monkeypatch.setattr("dynsched.writer.AT_ONCE", 2)
+    monkeypatch.setattr("dynsched.writer.FAILURES_BEFORE_GIVING_UP", 4)
+    tally.clear()
+    Histories.log = log
+    loop = Histories.loop = VirtualLoop()
+    try:
+        run_state_machine_as_test(
+            Histories,
+            settings=settings(
+                max_examples=HISTORIES,
+                stateful_step_count=STEPS,
+                derandomize=not RANDOM,
+                deadline=None,
+                database=None,
+                report_multiple_bugs=False,
+                suppress_health_check=list(HealthCheck),
+            ),
+        )
+    finally:
+        loop.close()
+        print()
+        for what, number in sorted(tally.items()):
+            print(f"{number:>9,} {what}")

@@ -1,0 +1,182 @@
+"""`/bind` under conflict: a pod is bound once, where it was last asked for, or the scheduler hears
+why not. On the simulator and on a real API server; with a scheduler: `test_extender_bind.py`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+from cluster import Cluster, SimCluster, Write
+from extender_support import World, board
+from operator_support import until
+from pods_support import PODS, create, pod
+
+from dynsched.core.errors import ClusterError, ConflictError, NodeGoneError
+from dynsched.kube.binding import Binder
+from dynsched.kube.config import load_config
+from dynsched.sim.nodes import make_node
+from dynsched.web.api import make_app
+from dynsched.web.extender.wire import Binding
+from dynsched.web.server import Address, WebServer
+
+OTHER = "11111111-2222-3333-4444-555555555555"
+
+
+@asynccontextmanager
+async def binder(
+    cluster: Cluster, is_known: Callable[[str], bool] = lambda _: True
+) -> AsyncIterator[Binder]:
+    running = Binder(await load_config(str(cluster.kubeconfig)), is_known)
+    try:
+        yield running
+    finally:
+        await running.close()
+
+
+async def waiting(cluster: Cluster, name: str = "p") -> dict[str, Any]:
+    """A pod without a node, as `Binder.bind` names it."""
+    made = await create(cluster, pod(name))
+    return {"namespace": "default", "pod": name, "uid": made["metadata"]["uid"]}
+
+
+async def node_of(cluster: Cluster, name: str = "p") -> str | None:
+    found: str | None = (await cluster.get(f"{PODS}/{name}")).ok["spec"].get("nodeName")
+    return found
+
+
+async def bindings(cluster: Cluster) -> list[Write]:
+    return [write for write in await cluster.writes("pods") if write.subresource == "binding"]
+
+
+async def test_a_pod_is_bound_once(cluster: Cluster) -> None:
+    async with binder(cluster) as bind:
+        asked = await waiting(cluster)
+        await bind.bind(**asked, node="a")
+        with pytest.raises(ConflictError, match=r'already assigned to node "a"'):
+            await bind.bind(**asked, node="b")
+        with pytest.raises(ConflictError, match=r'already assigned to node "a"'):
+            await bind.bind(**asked, node="a")
+    assert await node_of(cluster) == "a"
+
+
+async def test_of_two_at_the_same_moment_one_binds(cluster: Cluster) -> None:
+    asked = [await waiting(cluster, f"p{number}") for number in range(10)]
+    async with binder(cluster) as one, binder(cluster) as other:
+        tries = [
+            binder.bind(**pod, node=n) for pod in asked for binder, n in ((one, "a"), (other, "b"))
+        ]
+        outcomes = await asyncio.gather(*tries, return_exceptions=True)
+    assert [type(found) for found in outcomes].count(ConflictError) == len(asked)
+    assert outcomes.count(None) == len(asked)
+    for number, pair in enumerate(zip(outcomes[::2], outcomes[1::2], strict=True)):
+        assert await node_of(cluster, f"p{number}") == "ab"[pair.index(None)]
+
+
+async def test_a_namesake_is_not_bound(cluster: Cluster) -> None:
+    async with binder(cluster) as bind:
+        asked = await waiting(cluster)
+        with pytest.raises(ConflictError, match=OTHER):
+            await bind.bind(**{**asked, "uid": OTHER}, node="a")
+    assert await node_of(cluster) is None
+
+
+async def test_a_pod_that_is_gone_or_leaving_is_not_bound(cluster: Cluster) -> None:
+    async with binder(cluster) as bind:
+        asked = await waiting(cluster)
+        _ = (await cluster.delete(f"{PODS}/p", {"gracePeriodSeconds": 0})).ok
+        with pytest.raises(NodeGoneError, match="default/p: it is gone"):
+            await bind.bind(**asked, node="a")
+        body = pod("leaving")
+        body["metadata"]["finalizers"] = ["dynsched.test/hold"]
+        made = await create(cluster, body)
+        _ = (await cluster.delete(f"{PODS}/leaving", {"gracePeriodSeconds": 0})).ok
+        uid = made["metadata"]["uid"]
+        with pytest.raises(ConflictError, match="is being deleted"):
+            await bind.bind(namespace="default", pod="leaving", uid=uid, node="a")
+        await cluster.patch(f"{PODS}/leaving", {"metadata": {"finalizers": None}})
+
+
+async def test_a_node_that_the_watch_does_not_know_is_asked_for(cluster: Cluster) -> None:
+    await cluster.create_node(make_node("new", 0))
+    async with binder(cluster, is_known=lambda _: False) as bind:
+        asked = await waiting(cluster)
+        with pytest.raises(NodeGoneError, match="node old: it is gone"):
+            await bind.bind(**asked, node="old")
+        assert await bindings(cluster) == []
+        await bind.bind(**asked, node="new")
+    assert await node_of(cluster) == "new"
+
+
+async def test_many_are_bound_at_once(sim: SimCluster) -> None:
+    """As many as a scheduler sends within a second or so, or they would outlast its patience."""
+    hanging = sim.server.faults.delay(60, subresource="binding")
+    async with binder(sim) as bind:
+        tries = [
+            asyncio.create_task(bind.bind(**await waiting(sim, f"p{number}"), node="a"))
+            for number in range(40)
+        ]
+
+        async def under_way() -> bool:
+            return hanging.hits == len(tries)
+
+        await until(under_way, "all of them are under way", seconds=4)
+        for task in tries:
+            task.cancel()
+        await asyncio.gather(*tries, return_exceptions=True)
+
+
+async def test_what_the_scheduler_does_not_wait_for_any_more_is_not_sent(sim: SimCluster) -> None:
+    sim.server.faults.answer(429, subresource="binding", retry_after=1, times=1)
+    patient = True
+    async with binder(sim) as bind:
+        asked = await waiting(sim)
+        trying = asyncio.create_task(bind.bind(**asked, node="a", wanted=lambda: patient))
+
+        async def refused() -> bool:
+            return bool(await bindings(sim))
+
+        await until(refused, "it is to be sent again, in a second")
+        patient = False
+        with pytest.raises(ClusterError, match="waits no longer"):
+            await trying
+        assert await node_of(sim) is None
+        await bind.bind(**asked, node="b")
+    assert await node_of(sim) == "b"
+
+
+async def test_a_lost_answer_is_not_a_second_binding(sim: SimCluster) -> None:
+    sim.server.faults.reset(subresource="binding", after=True, times=1)
+    async with binder(sim) as bind:
+        asked = await waiting(sim)
+        with pytest.raises(ClusterError, match="connection broke"):
+            await bind.bind(**asked, node="a")
+        assert await node_of(sim) == "a"
+        with pytest.raises(ConflictError, match="already assigned"):
+            await bind.bind(**asked, node="b")
+    assert await node_of(sim) == "a"
+
+
+async def test_a_caller_that_hangs_up_is_noticed() -> None:
+    asked, noticed = asyncio.Event(), asyncio.Event()
+
+    async def bind(_: Binding, wanted: Callable[[], bool]) -> None:
+        while wanted():
+            asked.set()
+            await asyncio.sleep(0.01)
+        noticed.set()
+
+    body = json.dumps({"PodName": "p", "PodNamespace": "n", "PodUID": "u", "Node": "a"})
+    app = make_app(board(), World(bind=bind).extender)
+    async with asyncio.timeout(10), WebServer(app, Address("127.0.0.1", 0)) as server:
+        async with aiohttp.ClientSession() as session:
+            posting = asyncio.create_task(session.post(f"{server.url}/bind", data=body))
+            await asked.wait()
+            assert not noticed.is_set()
+            posting.cancel()
+            await asyncio.gather(posting, return_exceptions=True)
+        await noticed.wait()

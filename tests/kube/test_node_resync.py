@@ -1,0 +1,413 @@
+"""What a watch misses without an error is found, told and mended."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from cluster import NODES, Cluster, SimCluster
+from watch_support import watching
+
+from dynsched.core.message_kind import kind_of
+from dynsched.core.model import Node
+from dynsched.kube import resync, watch
+from dynsched.kube.client import PAGE
+from dynsched.kube.comparison import Listing, Seen
+from dynsched.kube.kopf_settings import CHUNK
+from dynsched.kube.resync import Resync
+from dynsched.kube.store import NodeStore
+from dynsched.kube.troubles import Troubles
+from dynsched.kube.watch import NodeWatch
+from dynsched.sim.apiserver.faults import Fault
+from dynsched.sim.nodes import make_node
+
+NAMES_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+OFTEN = 0.3
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What takes seconds takes a fraction of one."""
+    monkeypatch.setattr(watch, "SETTLED", 0.3)
+    monkeypatch.setattr(resync, "LAG", 0.8)
+    monkeypatch.setattr(resync, "TOLD", 0.4)
+    monkeypatch.setattr(resync, "OLD", 1.0)
+    monkeypatch.setattr(resync, "LOOK_AGAIN", 0.2)
+    monkeypatch.setattr(resync, "GAP", OFTEN)
+
+
+async def label(cluster: Cluster, name: str, value: str) -> None:
+    await cluster.patch_node(name, {"metadata": {"labels": {"pool": value}}})
+
+
+async def make_nodes(cluster: Cluster, *names: str) -> None:
+    for index, name in enumerate(names):
+        await cluster.create_node(make_node(name, index))
+
+
+def lists(sim: SimCluster, limit: int = PAGE) -> int:
+    """How often nodes were listed since the record was cleared: by us, in a comparison."""
+    asked = [r for r in sim.server.requests if (r.verb, r.resource) == ("list", "nodes")]
+    return len([r for r in asked if r.query.get("limit") == str(limit)])
+
+
+def lists_by_kopf(sim: SimCluster) -> int:
+    """How often they were listed anew, with their bodies."""
+    return lists(sim, CHUNK)
+
+
+# --- an older state is put back ---
+
+
+@pytest.mark.parametrize("writes", [0, 60], ids=["behind", "overtaken"])
+async def test_an_older_state_that_is_put_back_is_known(cluster: Cluster, writes: int) -> None:
+    """Versions may have overtaken the old ones by the time at which the watch is back."""
+    await make_nodes(cluster, "changed", "deleted", "kept", "busy")
+    backup = await cluster.back_up()
+    async with watching(cluster.kubeconfig, resync=OFTEN) as running:
+        await running.synced()
+        for number in range(20):
+            await label(cluster, "changed", str(number))
+        await cluster.delete_node("deleted")
+        await make_nodes(cluster, "made-after")
+        await running.knows(cluster)
+
+        await cluster.restore(backup)
+        for number in range(writes):
+            await label(cluster, "busy", str(number))
+        await running.knows(cluster, 60)
+        assert running.names() == {"changed", "deleted", "kept", "busy"}
+        assert running.label("changed", "pool") is None
+
+        await make_nodes(cluster, "made-later")
+        await label(cluster, "kept", "yes")
+        await cluster.delete_node("deleted")
+        await running.until(lambda: running.names() == {"changed", "kept", "busy", "made-later"})
+        await running.until(lambda: running.label("kept", "pool") == "yes")
+
+
+async def test_a_node_of_the_older_state_and_one_of_the_same_name(sim: SimCluster) -> None:
+    await make_nodes(sim, "a", "b")
+    backup = sim.server.store.back_up()
+    async with watching(sim.kubeconfig, resync=OFTEN) as running:
+        await running.synced()
+        before = running.uid("a")
+        await sim.delete_node("a")
+        await make_nodes(sim, "a")
+        await running.knows(sim)
+        assert running.uid("a") != before
+        await sim.restore(backup)
+        await running.knows(sim)
+        assert running.uid("a") == before
+
+
+async def test_while_it_may_be_blind_it_says_why(
+    sim: SimCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    await make_nodes(sim, "a", "b")
+    backup = sim.server.store.back_up()
+    async with watching(sim.kubeconfig, resync=OFTEN) as running:
+        await running.synced()
+        for name in ("a", "b"):
+            await label(sim, name, "new")
+        await running.knows(sim)
+        await sim.restore(backup)
+        await running.until(lambda: "was restored, or one of" in (running.watch.error or ""))
+        assert "lists the nodes as of version" in str(running.watch.error)
+        await running.until(lambda: "went back to an older state" in (running.watch.error or ""))
+        assert running.label("a", "pool") == "new"
+        await running.knows(sim)
+    told = [r.message for r in caplog.records if "went back to an older state" in r.message]
+    assert len(told) == 1
+
+
+async def test_a_second_restore_is_found_too(sim: SimCluster) -> None:
+    await make_nodes(sim, "a")
+    first = sim.server.store.back_up()
+    await make_nodes(sim, "b")
+    second = sim.server.store.back_up()
+    async with watching(sim.kubeconfig, resync=OFTEN) as running:
+        await running.synced()
+        await make_nodes(sim, "c")
+        for backup, names in ((first, {"a"}), (second, {"a", "b"})):
+            await running.knows(sim)
+            await sim.restore(backup)
+            await running.until(lambda names=names: running.names() == names)  # type: ignore[misc]
+
+
+# --- a watch that is told nothing, without an error ---
+
+
+async def test_a_watch_that_falls_silent_is_begun_anew(
+    sim: SimCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    await make_nodes(sim, "a", "b", "c")
+    async with watching(sim.kubeconfig, resync=OFTEN) as running:
+        await running.synced()
+        await running.until(lambda: sim.server.open_watches == 1)
+        assert sim.server.mute_watches() == 1
+        await make_nodes(sim, "d")
+        await sim.delete_node("b")
+        await label(sim, "c", "blue")
+        await running.until(lambda: "b" not in running.names())
+        await running.until(
+            lambda: "missed what became of 2 nodes (c, d)" in str(running.watch.error)
+        )
+        await running.knows(sim)
+        assert running.label("c", "pool") == "blue"
+    assert len([r for r in caplog.records if "the watch missed" in r.message]) == 1
+
+
+async def test_what_is_under_way_is_not_missed(
+    sim: SimCluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every event comes late, and changes never cease."""
+    loop, observe = asyncio.get_running_loop(), NodeWatch._observe
+
+    def late(*event: Any) -> None:
+        loop.call_soon_threadsafe(loop.call_later, resync.TOLD / 2, observe, *event)
+
+    monkeypatch.setattr(NodeWatch, "_observe", late)
+    await make_nodes(sim, "a", "b")
+    async with watching(sim.kubeconfig, resync=OFTEN) as running:
+        await running.synced()
+        await running.until(lambda: not running.watch.is_listing)
+        sim.server.requests.clear()
+        for number in range(40):
+            await label(sim, "a", str(number))
+            await asyncio.sleep(0.05)
+        assert lists(sim) >= 2
+        assert lists_by_kopf(sim) == 0
+        await running.knows(sim)
+    assert [r.message for r in caplog.records if r.name.startswith("dynsched")] == []
+
+
+async def test_what_a_watch_of_before_still_says_does_not_count(sim: SimCluster) -> None:
+    """Its thread may be left behind, busy with a list that is of the past."""
+    await make_nodes(sim, "a")
+    async with watching(sim.kubeconfig) as running:
+        await running.synced()
+        life = running.watch._life
+        running.watch.begin_anew()
+        running.watch._observe(life, None, make_node("ghost"))
+        assert running.names() == {"a"}
+        await running.until(lambda: running.watch._life is not life)
+        await running.knows(sim)
+
+
+# --- one of several API servers is behind ---
+
+
+class Behind:
+    """One of two API servers is behind: it lists the nodes as they were a moment ago."""
+
+    def __init__(self, sim: SimCluster, body: str) -> None:
+        self._sim = sim
+        self._body = body
+
+    def answers(self, times: int | None = None) -> Fault:
+        return self._sim.server.faults.answer(
+            200, body=self._body, verb="list", resource="nodes", times=times
+        )
+
+
+@pytest.fixture
+async def behind(sim: SimCluster) -> Behind:
+    """As of when there were two nodes."""
+    await make_nodes(sim, "a", "b")
+    listed = await sim.request("GET", NODES, headers={"Accept": NAMES_ONLY})
+    return Behind(sim, json.dumps(listed.ok))
+
+
+async def test_a_list_that_is_older_drops_nothing_and_lists_nothing_anew(
+    sim: SimCluster, behind: Behind, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with watching(sim.kubeconfig, resync=OFTEN) as running:
+        await running.synced()
+        await make_nodes(sim, "new")
+        await sim.delete_node("a")
+        await label(sim, "b", "blue")
+        await running.knows(sim)
+        for _ in range(2):
+            stale = behind.answers(times=1)
+            await running.until(lambda stale=stale: stale.hits == 1)  # type: ignore[misc]
+            sim.server.requests.clear()
+            await running.until(lambda: lists(sim) > 1)
+            assert running.names() == {"b", "new"}
+            assert running.label("b", "pool") == "blue"
+            assert lists_by_kopf(sim) == 0
+        assert running.watch.error is None
+    assert [r.message for r in caplog.records if r.name.startswith("dynsched")] == []
+
+
+async def test_an_api_server_that_is_behind_for_a_moment_is_told_and_waited_for(
+    sim: SimCluster, behind: Behind
+) -> None:
+    async with watching(sim.kubeconfig, resync=OFTEN) as running:
+        await running.synced()
+        await make_nodes(sim, "new")
+        await running.knows(sim)
+        sim.server.requests.clear()
+        stale = behind.answers()
+        await running.until(
+            lambda: "one of several API servers is behind" in str(running.watch.error)
+        )
+        assert running.names() == {"a", "b", "new"}
+        stale.remove()
+        await running.knows(sim)
+        assert lists_by_kopf(sim) == 0
+
+
+async def test_our_list_is_newer_than_a_watch_at_an_api_server_that_is_behind(
+    sim: SimCluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resync, "LAG", 5.0)
+    await make_nodes(sim, "a")
+    async with watching(sim.kubeconfig, resync=OFTEN) as running:
+        await running.synced()
+        await running.until(lambda: sim.server.open_watches == 1)
+        await running.until(lambda: not running.watch.is_listing)
+        sim.server.requests.clear()
+        for number in range(3):
+            sim.server.mute_watches()
+            await make_nodes(sim, f"late-{number}")
+            await asyncio.sleep(0.5)  # so far it is behind
+            sim.server.drop_watches("end")
+            await running.until(lambda n=number: f"late-{n}" in running.names())  # type: ignore[misc]
+        await running.knows(sim)
+        assert lists_by_kopf(sim) == 0
+    assert not [r for r in caplog.records if "missed" in r.message]
+
+
+class ListedAnewAtOnce:
+    """A watch at an API server that is not behind, and that takes no time."""
+
+    def __init__(self, store: NodeStore, node: Node) -> None:
+        self.begun, self.cures, self.is_listing = 1, 0, False
+        self._store, self._node = store, node
+        store.offer(node)
+
+    def begin_anew(self) -> None:
+        self.begun += 1
+        self.cures += 1
+        self._store.forget_versions()
+        self._store.offer(self._node)
+
+
+class Listed:
+    """A client whose lists are as of ``version``; each is one version later than the last."""
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+        self.looks = 0
+        self.caught_up = False
+        self.config = SimpleNamespace(server="https://behind")
+
+    async def listing(self) -> Listing:
+        self.looks += 1
+        self.version += 1
+        if self.caught_up:
+            return Listing("6000", {"a": Seen("u", "5000")})
+        return Listing(str(self.version), {"a": Seen("u", "50")})
+
+
+async def test_lists_that_stay_older_for_good_are_told_once_and_cured_less_and_less_often(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Our lists come from an API server that is behind, and the watch from another one."""
+    for name in ("OLD", "LOOK_AGAIN", "GAP"):
+        monkeypatch.setattr(resync, name, 0.01)
+    caplog.set_level("INFO")
+    client, store, troubles, stop = Listed(100), NodeStore(), Troubles(), asyncio.Event()
+    ahead = ListedAnewAtOnce(store, Node("a", uid="u", resource_version="5000"))
+    it = Resync(client, store, ahead, troubles, every=0.01)  # type: ignore[arg-type]
+    running = asyncio.create_task(it.run(stop))
+
+    async def until(reached: Callable[[], bool]) -> None:
+        async with asyncio.timeout(20):
+            while not reached():
+                await asyncio.sleep(0.01)
+
+    await until(lambda: "did not cure it" in str(troubles.first) and client.looks > 60)
+    assert 2 <= ahead.cures <= client.looks / 5
+    kinds = Counter(kind_of(r.message) for r in caplog.records if r.levelname == "WARNING")
+    assert len(kinds) == 3
+    assert set(kinds.values()) == {1}
+    client.caught_up = True
+    await until(lambda: troubles.first is None)
+    assert "the nodes are known as the API server lists them again" in caplog.text
+    stop.set()
+    await running
+
+
+# --- lists that are wrong for once ---
+
+
+@pytest.mark.parametrize("left", [0, 1], ids=["empty", "most-missing"])
+async def test_one_list_that_lacks_most_nodes_drops_none(
+    sim: SimCluster, left: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    await make_nodes(sim, "a", "b", "c", "d")
+    async with watching(sim.kubeconfig, resync=OFTEN) as running:
+        await running.synced()
+        await running.knows(sim)
+        wrong = (await sim.request("GET", NODES, headers={"Accept": NAMES_ONLY})).ok
+        wrong["items"] = wrong["items"][:left]
+        fewest = [4]
+        drop = running.watch.store.drop
+        running.watch.store.drop = lambda *a: fewest.append(0) or drop(*a)  # type: ignore[method-assign,func-returns-value]
+        fault = sim.server.faults.answer(
+            200, body=json.dumps(wrong), verb="list", resource="nodes", times=1
+        )
+        await running.until(lambda: fault.hits == 1)
+        await running.until(lambda: "a moment later" in caplog.text)
+        await running.knows(sim)
+        assert fewest == [4]
+
+
+async def test_an_answer_that_is_no_list_drops_no_node(sim: SimCluster) -> None:
+    await make_nodes(sim, "a", "b")
+    async with watching(sim.kubeconfig, resync=OFTEN) as running:
+        await running.synced()
+        fault = sim.server.faults.answer(200, body="{}", verb="list", resource="nodes")
+        await running.until(lambda: "answered no list" in str(running.watch.error))
+        assert running.names() == {"a", "b"}
+        fault.remove()
+        await running.knows(sim)
+
+
+async def test_nodes_that_two_lists_lack_are_gone_and_a_cluster_without_any_is_told(
+    sim: SimCluster,
+) -> None:
+    await make_nodes(sim, "a", "b")
+    async with watching(sim.kubeconfig, resync=OFTEN) as running:
+        await running.synced()
+        await running.until(lambda: sim.server.open_watches == 1)
+        assert sim.server.mute_watches() == 1
+        for name in ("a", "b"):
+            await sim.delete_node(name)
+        await running.until(lambda: running.names() == set())
+        await running.until(lambda: "has no node any more, of up to 2" in str(running.watch.error))
+        await make_nodes(sim, "c")
+        await running.knows(sim)
+
+
+# --- what it costs ---
+
+
+async def test_a_quiet_cluster_is_compared_without_its_nodes_bodies(sim: SimCluster) -> None:
+    await make_nodes(sim, "a", "b", "c")
+    async with watching(sim.kubeconfig, resync=OFTEN) as running:
+        await running.synced()
+        await running.until(lambda: not running.watch.is_listing)
+        sim.server.requests.clear()
+
+        await running.until(lambda: lists(sim) >= 3)
+        assert lists_by_kopf(sim) == 0
+        assert {r.verb for r in sim.server.requests} == {"list"}
+        assert {r.query.get("limit") for r in sim.server.requests} == {"500"}

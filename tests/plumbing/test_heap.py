@@ -1,0 +1,49 @@
+"""The heaps of the C library, counted by itself."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from dynsched.plumbing.malloc import share_heap
+
+THREADS = """
+import ctypes, sys, threading
+from dynsched.plumbing.malloc import share_heap
+if sys.argv[1] == "shared":
+    share_heap()
+gate = threading.Barrier(9)
+def hold():
+    kept = bytes(100_000)
+    gate.wait()
+    gate.wait()
+for _ in range(8):
+    threading.Thread(target=hold).start()
+gate.wait()
+libc = ctypes.CDLL(None)
+libc.fdopen.restype = ctypes.c_void_p
+libc.malloc_info(0, ctypes.c_void_p(libc.fdopen(1, b"w")))
+libc.fflush(None)
+gate.wait()
+"""
+
+
+def heaps(how: str) -> int:
+    done = subprocess.run(
+        [sys.executable, "-c", THREADS, how], capture_output=True, text=True, check=True, timeout=30
+    )
+    return done.stdout.count("<heap nr=")
+
+
+def test_threads_share_two_heaps() -> None:
+    if not heaps("apart"):
+        pytest.skip("this C library is not glibc")
+    assert heaps("apart") > 2
+    assert heaps("shared") <= 2
+
+
+def test_another_c_library_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ctypes.CDLL", lambda _: object())
+    share_heap()

@@ -1,0 +1,441 @@
+"""Which proxy each client asks, and that none of them reads ~/.netrc: with a server that is asked
+in place of every other host, and sees by the request whether it was taken for a proxy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import socket
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from misbehaving_server import GOOD, MisbehavingServer, Seen, http
+
+from dynsched import cli
+from dynsched.collect.memory import Memory
+from dynsched.collect.push import Collect, CollectError, push
+from dynsched.core.errors import ClusterError
+from dynsched.kube.config import KubeConfigError, load_config
+from dynsched.kube.failures import Call, ProxyRefusedError
+from dynsched.kube.kopf_operator import NodeOperator, WatchBrokenError, _explained
+from dynsched.kube.stream import StreamingApi
+from dynsched.kube.transport import KubeApi
+from dynsched.plumbing.proxies import ProxyError, parse_proxy, proxy_for
+from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
+from dynsched.web.client import ServerError, fetch
+
+NODES = json.dumps(
+    {"kind": "NodeList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []}
+)
+LIST = Call("list", "nodes", "GET", "/api/v1/nodes")
+NETRC = "default login someone password else\n"
+
+
+@pytest.fixture(autouse=True)
+def _bare_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    netrc = tmp_path / "netrc"
+    netrc.write_text(NETRC)
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))  # in every test: nobody may read it
+
+
+# --- the rules, as Go's httpproxy has them
+
+EVERY = {"HTTP_PROXY": "http://p:3128", "HTTPS_PROXY": "https://me:pw@s:3129"}
+EXCEPTED: list[tuple[str, str, bool]] = [
+    ("", "http://10.1.2.3", False),
+    ("*", "http://anything.example:81", True),
+    ("x.example, *", "http://anything.example", True),
+    # addresses
+    ("10.0.0.0/8", "https://10.1.2.3:6443", True),
+    ("10.9.9.9/8", "https://10.1.2.3:6443", True),
+    ("10.0.0.0/8", "https://11.1.2.3:6443", False),
+    ("10.0.0.0/8", "https://ten.example", False),
+    ("fd00::/8", "https://[fd00:0:0::1]:6443", True),
+    ("10.0.0.0/8", "http://[::ffff:10.0.0.1]", True),
+    ("10.1.2.3", "https://10.1.2.3:6443", True),
+    ("10.1.2.3", "https://10.1.2.30", False),
+    ("10.1.2.3:6443", "https://10.1.2.3:6443", True),
+    ("10.1.2.3:6443", "https://10.1.2.3", False),
+    ("10.1.2.3:443", "https://10.1.2.3", True),
+    ("fd00::1", "http://[fd00:0::1]", True),
+    ("[fd00::1]:80", "http://[fd00::1]", True),
+    ("[fd00::1]:81", "http://[fd00::1]", False),
+    ("[fd00::1]", "http://[fd00::1]", True),
+    # names
+    ("kube.example", "https://kube.example", True),
+    ("kube.example", "https://api.kube.example", True),
+    ("kube.example", "https://notkube.example", False),
+    (".kube.example", "https://kube.example", False),
+    (".kube.example", "https://api.kube.example", True),
+    ("*.kube.example", "https://api.kube.example", True),
+    ("*.kube.example", "https://kube.example", False),
+    ("KUBE.example", "https://Kube.EXAMPLE", True),
+    ("kube.example:6443", "https://kube.example:6443", True),
+    ("kube.example:6443", "https://kube.example", False),
+    (" a.example ,, kube.example ", "http://kube.example", True),
+    ("münchen.example", "http://xn--mnchen-3ya.example", True),
+    ("xn--mnchen-3ya.example", "http://münchen.example", True),
+    # what is no entry
+    (":80", "http://kube.example", False),
+    ("10.0.0.0/99", "http://10.0.0.1", False),
+    (".", "http://kube.example", False),
+    # this machine
+    ("", "http://localhost:9090", True),
+    ("", "http://127.8.9.1:9090", True),
+    ("", "http://[::1]:9090", True),
+    ("", "http://localhost.example", False),
+]
+
+
+@pytest.mark.parametrize(("listed", "url", "direct"), EXCEPTED)
+def test_no_proxy_is_read_as_kubectl_reads_it(listed: str, url: str, direct: bool) -> None:
+    assert (proxy_for(url, {**EVERY, "NO_PROXY": listed}) is None) is direct
+    assert (proxy_for(url, {**EVERY, "no_proxy": listed}) is None) is direct
+
+
+def test_each_scheme_has_its_variable_in_upper_or_lower_case() -> None:
+    def url(url: str, **environ: str) -> str | None:
+        found = proxy_for(url, environ)
+        return found.url if found else None
+
+    assert url("http://a", HTTP_PROXY="http://p:1", HTTPS_PROXY="http://s:1") == "http://p:1"
+    assert url("https://a", HTTP_PROXY="http://p:1", HTTPS_PROXY="http://s:1") == "http://s:1"
+    assert url("https://a", HTTP_PROXY="http://p:1") is None
+    assert url("http://a", http_proxy="p:1") == "http://p:1"
+    assert url("http://a", http_proxy="p:1", HTTP_PROXY="q:1") == "http://q:1"
+    assert url("http://a", http_proxy="p:1", HTTP_PROXY="") == "http://p:1"
+    assert url("http://a", ALL_PROXY="p:1", REQUEST_METHOD="GET") is None
+    assert url("ftp://a", FTP_PROXY="p:1") is None
+
+
+def test_a_proxys_password_is_for_the_proxy_only() -> None:
+    proxy = proxy_for("https://a", EVERY)
+    assert proxy is not None
+    assert proxy.authorization == "Basic " + base64.b64encode(b"me:pw").decode()
+    assert str(proxy) == "HTTPS_PROXY=https://s:3129"
+    assert "pw" not in repr(proxy)
+    assert parse_proxy("X", "http://u%40x@p").authorization == (
+        "Basic " + base64.b64encode(b"u@x:").decode()
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("http://", "HTTP_PROXY is not the URL of a proxy, like http://proxy:3128"),
+        ("http://me:s3cret@[::", "HTTP_PROXY is not the URL of a proxy"),
+        ("me:s3cret@p:port", "HTTP_PROXY is not the URL of a proxy"),
+        ("socks5://me:s3cret@p", "HTTP_PROXY: a proxy by socks5:// is not supported, only by http"),
+    ],
+)
+async def test_a_proxy_that_cannot_be_used_is_told_by_every_client(
+    value: str, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", value)
+    with pytest.raises(ProxyError) as unusable:
+        proxy_for("http://a.example")
+    assert said in str(unusable.value)
+    with pytest.raises(KubeConfigError) as config:
+        await load_config(kubeconfig(tmp_path, "http://kube.example"))
+    with pytest.raises(ServerError) as client:
+        fetch("http://dynsched.example", "/nodes")
+    with pytest.raises(CollectError) as collect:
+        push(Collect("http://push.example", ip="10.0.0.7"), Memory(2, 1))
+    queried = await query("http://prometheus.example")
+    for told in (str(config.value), str(client.value), str(collect.value), str(queried)):
+        assert said in told
+        assert "s3cret" not in told
+
+
+# --- the clients
+
+
+class Everywhere:
+    """A server that is asked whatever host a client wants, directly or as its proxy."""
+
+    def __init__(self, server: MisbehavingServer, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.server = server
+        self._set = monkeypatch.setenv
+        connect, resolve = socket.socket.connect, socket.getaddrinfo
+        address = ("127.0.0.1", server.port)
+
+        async def sock_connect(loop: Any, sock: socket.socket, _: object) -> None:
+            sock.setblocking(True)
+            connect(sock, address)
+            sock.setblocking(False)
+
+        monkeypatch.setattr(socket.socket, "connect", lambda one, _: connect(one, address))
+        monkeypatch.setattr(
+            socket, "getaddrinfo", lambda _, port, *a, **k: resolve("127.0.0.1", port, *a, **k)
+        )
+        monkeypatch.setattr(asyncio.SelectorEventLoop, "sock_connect", sock_connect)
+
+    def proxied(self, *, no_proxy: str = "", user: str = "") -> None:
+        self._set("HTTP_PROXY", f"http://{user}proxy.example:3128")
+        self._set("NO_PROXY", no_proxy)
+
+    @property
+    def last(self) -> Seen:
+        return self.server.seen[-1]
+
+    @property
+    def by_proxy(self) -> bool:
+        return self.last.target.startswith("http://")
+
+
+@pytest.fixture
+def everywhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[Everywhere]:
+    with MisbehavingServer() as server:
+        server.default = http(NODES, Connection="close")
+        yield Everywhere(server, monkeypatch)
+
+
+def kubeconfig(folder: Path, server: str, *, token: str | None = "tok", **cluster: str) -> str:
+    body = {
+        "clusters": [{"name": "c", "cluster": {"server": server, **cluster}}],
+        "users": [{"name": "u", "user": {"token": token} if token else {}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    path = folder / "config"
+    path.write_text(yaml.safe_dump(body))
+    return str(path)
+
+
+async def query(url: str, **options: str) -> str | None:
+    source = PrometheusSource(PrometheusConfig(url, timeout=5.0, **options))
+    try:
+        return (await source.query_expr("x")).error
+    finally:
+        await source.close()
+
+
+async def ask_kube(path: str) -> None:
+    api = KubeApi(await load_config(path))
+    try:
+        await api.call(LIST)
+    finally:
+        await api.close()
+
+
+async def watch_pods(path: str) -> None:
+    api = StreamingApi(await load_config(path))
+    try:
+        async for _ in api.watch(LIST, {}):
+            pass
+    finally:
+        await api.close()
+
+
+async def watch_nodes(path: str) -> None:
+    """With the session that kopf is given."""
+    config = await load_config(path)
+    session = NodeOperator(config, lambda *_: None)._session(config)
+    async with session, session.get(f"{config.server}/api/v1/nodes") as answer:
+        await answer.read()
+
+
+KUBE: dict[str, Callable[[str], Any]] = {
+    "calls": ask_kube,
+    "the watch of pods": watch_pods,
+    "kopf": watch_nodes,
+}
+
+
+@pytest.mark.parametrize("ask", KUBE.values(), ids=KUBE.keys())
+async def test_the_api_server_is_asked_by_the_proxy_that_kubectl_would_take(
+    everywhere: Everywhere, tmp_path: Path, ask: Callable[[str], Any]
+) -> None:
+    path = kubeconfig(tmp_path, "http://10.1.2.3:6443")
+    await ask(path)
+    assert not everywhere.by_proxy
+    everywhere.proxied(user="me:pw@")
+    await ask(path)
+    assert everywhere.by_proxy
+    sent = everywhere.last.headers
+    assert sent["authorization"] == "Bearer tok"
+    assert sent["proxy-authorization"] == "Basic " + base64.b64encode(b"me:pw").decode()
+    for listed in ("10.0.0.0/8", "10.1.2.3:6443", "10.1.2.3"):
+        everywhere.proxied(no_proxy=listed)
+        await ask(path)
+        assert not everywhere.by_proxy, listed
+
+
+@pytest.mark.parametrize("ask", KUBE.values(), ids=KUBE.keys())
+@pytest.mark.parametrize("token", ["tok", None])
+async def test_a_netrc_never_reaches_the_api_server(
+    everywhere: Everywhere, tmp_path: Path, ask: Callable[[str], Any], token: str | None
+) -> None:
+    path = kubeconfig(tmp_path, "http://10.1.2.3:6443", token=token)
+    for proxied in (False, True):
+        if proxied:
+            everywhere.proxied()
+        await ask(path)
+        assert everywhere.by_proxy is proxied
+        expected = f"Bearer {token}" if token else None
+        assert everywhere.last.headers.get("authorization") == expected
+        assert "proxy-authorization" not in everywhere.last.headers
+
+
+async def test_a_kubeconfigs_own_proxy_comes_first(everywhere: Everywhere, tmp_path: Path) -> None:
+    everywhere.proxied(no_proxy="*")
+    cluster = {"proxy-url": "http://own.example:3128"}
+    await ask_kube(kubeconfig(tmp_path, "http://10.1.2.3:6443", **cluster))
+    assert everywhere.by_proxy
+    socks = kubeconfig(tmp_path, "http://10.1.2.3:6443", **{"proxy-url": "socks5://p:1080"})
+    with pytest.raises(KubeConfigError, match="its proxy-url: a proxy by socks5:// is not support"):
+        await load_config(socks)
+
+
+async def test_a_user_in_the_api_servers_url_gives_way_to_the_token(
+    everywhere: Everywhere, tmp_path: Path
+) -> None:
+    await ask_kube(kubeconfig(tmp_path, "http://me:pw@10.1.2.3:6443"))
+    assert everywhere.last.headers["authorization"] == "Bearer tok"
+    await ask_kube(kubeconfig(tmp_path, "http://me:pw@10.1.2.3:6443", token=None))
+    assert everywhere.last.headers["authorization"].startswith("Basic ")
+
+
+def test_prune_with_a_netrc_and_a_token(
+    everywhere: Everywhere, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = kubeconfig(tmp_path, "http://10.1.2.3:6443")
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["prune", "--dry-run", "--kubeconfig", path])
+    assert (ended.value.code, capsys.readouterr().out) == (0, "Nothing to change.\n")
+
+
+async def told(asking: Any, kind: type[Exception]) -> tuple[str, str]:
+    """The message of what is raised; and all that a log could show of it."""
+    with pytest.raises(kind) as raised:
+        await asking
+    whole = "".join(traceback.format_exception(raised.value))
+    error: BaseException | None = raised.value
+    while error is not None:
+        whole += repr(error)
+        error = error.__cause__
+    return str(raised.value), whole
+
+
+async def test_a_proxy_that_refuses_is_not_a_missing_role_and_sees_no_token(
+    everywhere: Everywhere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    everywhere.server.default = http("no", 403, content_type="text/plain", Connection="close")
+    monkeypatch.setenv("HTTPS_PROXY", "http://me:s3cret@proxy.example:3128")
+    path = kubeconfig(tmp_path, "https://10.1.2.3:6443")
+    said = "the proxy answered 403; check proxy-url in the kubeconfig, HTTP_PROXY, HTTPS_PROXY and"
+    for ask in (ask_kube, watch_pods):
+        message, whole = await told(ask(path), ClusterError)
+        assert said in message
+        assert "s3cret" not in whole
+    _, whole = await told(watch_nodes(path), ProxyRefusedError)  # asyncio logs it, as it is
+    assert isinstance(_explained("server", ProxyRefusedError(403)), WatchBrokenError)
+    assert said in str(_explained("server", ProxyRefusedError(403)))
+    assert "s3cret" not in whole
+    assert base64.b64encode(b"me:s3cret").decode() not in whole
+    assert {request.method for request in everywhere.server.seen} == {"CONNECT"}
+    assert not [request for request in everywhere.server.seen if "Bearer" in str(request.headers)]
+
+
+async def test_a_proxy_that_is_away_is_named_and_its_password_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    monkeypatch.setenv("HTTPS_PROXY", f"http://me:s3cret@127.0.0.1:{port}")
+    path = kubeconfig(tmp_path, "https://10.1.2.3:6443")
+    message, whole = await told(ask_kube(path), ClusterError)
+    said = f"10.1.2.3:6443: the proxy 127.0.0.1:{port}: connection refused; check proxy-url"
+    assert said in message
+    assert "s3cret" not in whole
+
+
+@pytest.mark.parametrize("server", ["http://[::", "https://kube.example:port"])
+async def test_a_server_that_is_no_url(tmp_path: Path, server: str) -> None:
+    with pytest.raises(KubeConfigError, match="its server is not a URL like https://host:6443"):
+        await load_config(kubeconfig(tmp_path, server))
+
+
+async def test_prometheus_is_asked_by_the_same_rules(everywhere: Everywhere) -> None:
+    everywhere.server.default = http(GOOD)
+    everywhere.proxied(user="me:pw@")
+    assert await query("http://prometheus.example:9090") is None
+    assert everywhere.by_proxy
+    assert "authorization" not in everywhere.last.headers
+    sent = everywhere.last.headers["proxy-authorization"]
+    assert sent == "Basic " + base64.b64encode(b"me:pw").decode()
+    for url in ("http://localhost:9090", "http://127.0.0.2:9090", "http://10.1.2.3:9090"):
+        everywhere.proxied(no_proxy="10.0.0.0/8")
+        assert await query(url) is None
+        assert not everywhere.by_proxy, url
+        assert "authorization" not in everywhere.last.headers
+
+
+async def test_a_403_by_a_proxy_is_not_laid_to_the_credentials_alone(
+    everywhere: Everywhere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    everywhere.server.default = http("", 403)
+    everywhere.proxied(user="me:s3cret@")
+    error = str(await query("http://prometheus.example:9090"))
+    assert "either the proxy refuses, and NO_PROXY leads past it, or these credentials" in error
+    named = "through the proxy that the environment sets: HTTP_PROXY=http://proxy.example:3128)"
+    assert error.endswith(named)
+    monkeypatch.setenv("HTTPS_PROXY", "http://me:s3cret@proxy.example:3128")
+    tunnelled = str(await query("https://prometheus.example:9090"))
+    assert "the proxy refused to connect to it (403 Forbidden) (through the proxy" in tunnelled
+    assert "s3cret" not in error + tunnelled
+
+
+def test_a_running_dynsched_is_asked_by_the_same_rules(everywhere: Everywhere) -> None:
+    everywhere.server.default = http('{"taken_at": "now"}')
+    everywhere.proxied(user="me:pw@")
+    fetch("http://dynsched.example:9000", "/nodes")
+    assert everywhere.last.target == "http://dynsched.example:9000/nodes"
+    sent = everywhere.last.headers["proxy-authorization"]
+    assert sent == "Basic " + base64.b64encode(b"me:pw").decode()
+    everywhere.proxied(no_proxy="10.0.0.0/8")
+    fetch("http://10.1.2.3:9000", "/nodes")
+    assert everywhere.last.target == "/nodes"
+    everywhere.proxied(user="me:s3cret@")
+    everywhere.server.default = http("", 403)
+    with pytest.raises(ServerError) as refused:
+        fetch("http://dynsched.example:9000", "/nodes")
+    assert "(through the proxy that the environment sets: HTTP_PROXY=http://p" in str(refused.value)
+    assert "s3cret" not in str(refused.value)
+
+
+def test_a_redirect_past_the_proxy_takes_no_password_along(everywhere: Everywhere) -> None:
+    everywhere.server.replies[""] = lambda request, connection: connection.sendall(
+        http('{"taken_at": "now"}')
+        if "10.1.2.3" in request.headers["host"]
+        else http("", 302, Location="http://10.1.2.3:9000/nodes")
+    )
+    everywhere.proxied(user="me:pw@", no_proxy="10.0.0.0/8")
+    fetch("http://dynsched.example:9000", "/nodes")
+    first, second = everywhere.server.seen
+    assert "proxy-authorization" in first.headers
+    assert second.target == "/nodes"
+    assert "proxy-authorization" not in second.headers
+
+
+def test_the_pushgateway_is_asked_by_the_same_rules(everywhere: Everywhere) -> None:
+    everywhere.server.default = http("", 202)
+    everywhere.proxied()
+    push(Collect("http://push.example:9091", ip="10.0.0.7"), Memory(2, 1))
+    assert (everywhere.last.method, everywhere.by_proxy) == ("PUT", True)
+    everywhere.proxied(no_proxy="10.0.0.0/8")
+    push(Collect("http://10.1.2.3:9091", ip="10.0.0.7"), Memory(2, 1))
+    assert not everywhere.by_proxy
+    everywhere.server.default = http("", 403)
+    with pytest.raises(CollectError, match="it answered 403 Forbidden; is this a Pushgateway"):
+        push(Collect("http://10.1.2.3:9091", ip="10.0.0.7"), Memory(2, 1))

@@ -1,0 +1,399 @@
+"""One small interface to a cluster, in two forms: the simulated one and a real API server.
+
+What is asserted through it holds for both; a difference is a bug in ``dynsched.sim``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import ssl
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import parse_qs, urlsplit
+
+import aiohttp
+from envtest import Envtest
+
+from dynsched.sim.apiserver.server import ApiServer
+
+MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+
+NODES = "/api/v1/nodes"
+EVENTS = "/api/v1/namespaces/default/events"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+
+_MARKER = "marker-"
+_SERVERS_OWN = "apiserver-"
+"""How the names of the API server's own Leases begin, which it renews by itself."""
+_COLLECTIONS = (NODES, EVENTS, "/api/v1/namespaces/default/pods")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A response, read to its end. ``body`` is the JSON, or None where it is none."""
+
+    status: int
+    body: Any
+    headers: Mapping[str, str]
+    text: str
+
+    @property
+    def ok(self) -> Any:
+        assert self.status < 300, self.text
+        return self.body
+
+
+@dataclass(frozen=True)
+class Write:
+    """One write that the API server was asked for, whatever it answered."""
+
+    verb: str
+    resource: str
+    subresource: str
+    namespace: str
+    name: str
+    manager: str
+    user_agent: str
+    status: int
+    body: Any
+
+
+class Cluster(ABC):
+    """What both forms offer. ``kubeconfig`` is the admin's, ``url`` where the API server is."""
+
+    form: str
+    url: str
+    token: str | None
+    kubeconfig: Path
+
+    def __init__(self) -> None:
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        await self._start()
+        connector = aiohttp.TCPConnector(ssl=self.ssl() or True)
+        agent = {"User-Agent": "tests/1"}
+        self._session = aiohttp.ClientSession(self.url, connector=connector, headers=agent)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._session is not None:
+            await self._session.close()
+        await self._stop()
+
+    @property
+    def session(self) -> aiohttp.ClientSession:
+        assert self._session is not None, "the cluster is not entered"
+        return self._session
+
+    def ssl(self) -> ssl.SSLContext | None:
+        return None
+
+    @abstractmethod
+    async def _start(self) -> None: ...
+
+    @abstractmethod
+    async def _stop(self) -> None: ...
+
+    @abstractmethod
+    async def writes(self, resource: str = "nodes") -> list[Write]:
+        """The writes to a resource since the test began, oldest first."""
+
+    @abstractmethod
+    async def compact(self) -> None:
+        """Make older resourceVersions expire."""
+
+    @abstractmethod
+    async def back_up(self) -> Any:
+        """What is stored now, for `restore`."""
+
+    @abstractmethod
+    async def restore(self, backup: Any) -> None:
+        """Stop the API server, put the older data back, and start it again."""
+
+    @abstractmethod
+    async def without_rights(self, method: str, path: str, body: Any = None) -> Answer:
+        """Ask as somebody who may do nothing."""
+
+    # --- plain HTTP ---
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        content_type: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        token: str | None = None,
+        **params: str | int,
+    ) -> Answer:
+        """Ask anything. ``params`` are the query; ``body`` is sent as JSON unless it is bytes."""
+        sent = dict(headers or {})
+        if token or self.token:
+            sent["Authorization"] = f"Bearer {token or self.token}"
+        if body is not None:
+            default = MERGE if method == "PATCH" else "application/json"
+            sent["Content-Type"] = content_type or default
+        data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        async with self.session.request(
+            method, path, data=data, headers=sent, params=params
+        ) as response:
+            text = await response.text()
+            is_json = response.content_type.startswith("application/json")
+            parsed = json.loads(text) if is_json and text else None
+            return Answer(response.status, parsed, response.headers, text)
+
+    async def get(self, path: str, **params: str | int) -> Answer:
+        return await self.request("GET", path, **params)
+
+    async def post(self, path: str, body: Any, **params: str | int) -> Answer:
+        return await self.request("POST", path, body, **params)
+
+    async def put(self, path: str, body: Any, **params: str | int) -> Answer:
+        return await self.request("PUT", path, body, **params)
+
+    async def patch(
+        self, path: str, body: Any, content_type: str = MERGE, **params: str | int
+    ) -> Answer:
+        return await self.request("PATCH", path, body, content_type=content_type, **params)
+
+    async def delete(self, path: str, body: Any = None, **params: str | int) -> Answer:
+        return await self.request("DELETE", path, body, **params)
+
+    @asynccontextmanager
+    async def watch(
+        self, path: str, *, headers: Mapping[str, str] | None = None, **params: str | int
+    ) -> AsyncIterator[Watch]:
+        """Open a watch; the context ends it."""
+        sent = dict(headers or {})
+        if self.token:
+            sent["Authorization"] = f"Bearer {self.token}"
+        query = {"watch": "1", **params}
+        async with self.session.get(path, headers=sent, params=query) as response:
+            assert response.status == 200, await response.text()
+            yield Watch(response)
+
+    # --- the objects that the tests are about ---
+
+    async def create_node(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = (await self.post(NODES, dict(body), fieldManager="creator")).ok
+        return found
+
+    async def get_node(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = (await self.get(f"{NODES}/{name}")).ok
+        return found
+
+    async def patch_node(
+        self, name: str, patch: Mapping[str, Any], *, field_manager: str = "tests"
+    ) -> dict[str, Any]:
+        """Change a node as somebody else would."""
+        answer = await self.patch(f"{NODES}/{name}", dict(patch), fieldManager=field_manager)
+        found: dict[str, Any] = answer.ok
+        return found
+
+    async def delete_node(self, name: str) -> None:
+        _ = (await self.delete(f"{NODES}/{name}")).ok
+
+    async def list_nodes(self, selector: str = "") -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = (await self.get(NODES, labelSelector=selector)).ok["items"]
+        return found
+
+    async def list_events(self, node: str = "") -> list[dict[str, Any]]:
+        """The Events on nodes, or on one of them."""
+        selector = "involvedObject.kind=Node" + (f",involvedObject.name={node}" if node else "")
+        answer = await self.get("/api/v1/events", fieldSelector=selector)
+        found: list[dict[str, Any]] = answer.ok["items"]
+        return found
+
+    async def get_lease(self, name: str, namespace: str = "default") -> dict[str, Any] | None:
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}"
+        answer = await self.get(path)
+        return None if answer.status == 404 else answer.ok
+
+    async def create_namespace(self, name: str) -> None:
+        answer = await self.post("/api/v1/namespaces", {"metadata": {"name": name}})
+        assert answer.status in {201, 409}, answer.text
+
+
+class Watch:
+    """An open watch."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+
+    async def next(self, timeout: float = 5.0) -> dict[str, Any] | None:  # noqa: ASYNC109
+        """The next event; None when the server has ended the watch."""
+        line = b""
+        async with asyncio.timeout(timeout):
+            # Not readline: its lines are limited, and a node is longer than that limit.
+            while not line.endswith(b"\n"):
+                part = await self._response.content.readuntil(b"\n")
+                if not part:
+                    break
+                line += part
+        found: dict[str, Any] | None = json.loads(line) if line.strip() else None
+        return found
+
+    async def rest(self, timeout: float = 10.0) -> list[dict[str, Any]]:  # noqa: ASYNC109
+        """Everything up to the end."""
+        events = []
+        while (event := await self.next(timeout)) is not None:
+            events.append(event)
+        return events
+
+
+class SimCluster(Cluster):
+    """The simulated form. ``server`` is there for faults and for what only it can do."""
+
+    form = "sim"
+
+    def __init__(self, folder: Path, **options: Any) -> None:
+        super().__init__()
+        self.server = ApiServer(**options)
+        self.token = self.server.token
+        self._folder = folder
+
+    async def _start(self) -> None:
+        await self.server.start()
+        self.url = self.server.url
+        self.kubeconfig = self.server.kubeconfig(self._folder / "kubeconfig-sim")
+
+    async def _stop(self) -> None:
+        await self.server.stop()
+
+    async def writes(self, resource: str = "nodes") -> list[Write]:
+        return [
+            Write(
+                verb=record.verb,
+                resource=record.resource,
+                subresource=record.subresource,
+                namespace=record.namespace,
+                name=record.name,
+                manager=record.manager,
+                user_agent=record.user_agent,
+                status=record.status,
+                body=record.json() if record.body else None,
+            )
+            for record in self.server.requests.writes(resource)
+        ]
+
+    async def compact(self) -> None:
+        self.server.compact()
+
+    async def back_up(self) -> Any:
+        return self.server.store.back_up()
+
+    async def restore(self, backup: Any) -> None:
+        await self.server.restore(backup)
+
+    async def without_rights(self, method: str, path: str, body: Any = None) -> Answer:
+        verbs = ("get", "list", "watch", "create", "update", "patch", "delete")
+        every = {(verb, what) for verb in verbs for what in ("nodes", "events", "leases")}
+        before, self.server.forbidden = self.server.forbidden, every
+        try:
+            return await self.request(method, path, body)
+        finally:
+            self.server.forbidden = before
+
+
+class EnvtestCluster(Cluster):
+    """The real form: a session's servers, emptied before each test."""
+
+    form = "envtest"
+
+    def __init__(self, servers: Envtest, folder: Path) -> None:
+        super().__init__()
+        self.servers = servers
+        self.url = servers.url
+        self.token = servers.token
+        self.kubeconfig = servers.kubeconfig(folder / "kubeconfig-envtest")
+        self._audited_from = 0
+
+    def ssl(self) -> ssl.SSLContext | None:
+        return self.servers.ssl()
+
+    async def _start(self) -> None:
+        pass
+
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        await self.clean()
+        await self._settle()
+        self._audited_from = self.servers.audit_log.stat().st_size
+        return self
+
+    async def _stop(self) -> None:
+        pass
+
+    async def clean(self) -> None:
+        """Delete what earlier tests have left."""
+        for path in _COLLECTIONS:
+            _ = (await self.delete(path, gracePeriodSeconds=0)).ok
+        leases = (await self.get("/apis/coordination.k8s.io/v1/leases")).ok["items"]
+        for meta in (lease["metadata"] for lease in leases):
+            if not meta["name"].startswith(_SERVERS_OWN):
+                group = f"/apis/coordination.k8s.io/v1/namespaces/{meta['namespace']}"
+                await self.delete(f"{group}/leases/{meta['name']}")
+
+    async def writes(self, resource: str = "nodes") -> list[Write]:
+        await self._settle()
+        with self.servers.audit_log.open("rb") as log:
+            log.seek(self._audited_from)
+            # The last line may be half written: what was asked so far stands before it.
+            entries = [json.loads(line) for line in log if line.endswith(b"\n")]
+        found = [_audited(entry) for entry in entries]
+        not_theirs = (_MARKER, _SERVERS_OWN)
+        return [w for w in found if w.resource == resource and not w.name.startswith(not_theirs)]
+
+    async def _settle(self) -> None:
+        """Wait until what was asked so far stands in the audit log."""
+        marker = f"{_MARKER}{uuid.uuid4()}"
+        await self.patch(f"{NODES}/{marker}", {})
+        async with asyncio.timeout(10):
+            while not re.search(rf"{marker}.*\n", self.servers.audit_log.read_text()):
+                await asyncio.sleep(0.01)
+
+    async def compact(self) -> None:
+        await asyncio.to_thread(self.servers.compact)
+
+    async def back_up(self) -> Any:
+        loop, servers = asyncio.get_running_loop(), self.servers
+        backup = await loop.run_in_executor(servers.keeper, servers.back_up)
+        async with asyncio.timeout(20):
+            while (await self.get(NODES, limit=1)).status != 200:  # it finds etcd again
+                await asyncio.sleep(0.05)
+        return backup
+
+    async def restore(self, backup: Any) -> None:
+        loop, servers = asyncio.get_running_loop(), self.servers
+        await loop.run_in_executor(servers.keeper, servers.restore, backup)
+
+    async def without_rights(self, method: str, path: str, body: Any = None) -> Answer:
+        return await self.request(method, path, body, token=self.servers.stranger_token)
+
+
+def _audited(entry: dict[str, Any]) -> Write:
+    target = entry.get("objectRef", {})
+    query = parse_qs(urlsplit(entry["requestURI"]).query)
+    return Write(
+        verb=entry["verb"],
+        resource=target.get("resource", ""),
+        subresource=target.get("subresource", ""),
+        namespace=target.get("namespace", ""),
+        name=target.get("name", ""),
+        manager=query.get("fieldManager", [""])[0],
+        user_agent=entry.get("userAgent", ""),
+        status=entry.get("responseStatus", {}).get("code", 0),
+        body=entry.get("requestObject"),
+    )

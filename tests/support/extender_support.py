@@ -1,0 +1,109 @@
+"""An extender over a few nodes, and the questions of a scheduler."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from snapshots import NOON, Scene
+
+from dynsched.core.bound import BoundPods
+from dynsched.core.model import Node
+from dynsched.web.extender.answers import Bind, Extender
+from dynsched.web.metrics import Metrics
+from dynsched.web.snapshots import Board
+
+RULES: Mapping[str, Any] = {
+    "rules": [
+        {"name": "node-cpu", "expr": "cpu", "threshold": 80},
+        {"name": "node-mem-usage", "expr": "mem", "threshold": 85},
+    ],
+    "extender": {
+        "reject": ["node-mem-usage"],
+        "profiles": {
+            "default": {"score": {"node-cpu": 1}},
+            "mem-real-usage-scheduler": {"score": {"node-mem-usage": 1}, "method": "relative"},
+        },
+    },
+}
+CPU = {"a": 10.0, "b": 40.0, "c": 95.0, "d": 20.0}
+MEMORY = {"a": 20.0, "b": 30.0, "c": 40.0, "d": 91.2}
+ROOM = {"cpu": 8.0, "memory": 32 * 2.0**30}
+NAMES = ["a", "b", "c", "d"]
+
+
+class World:
+    """Nodes a to d: c is hot by CPU, d by memory. ``now`` is the clock."""
+
+    def __init__(
+        self, rules: Mapping[str, Any] = RULES, *, bind: Bind | None = None, told: bool = True
+    ) -> None:
+        self.made_up: set[str] = set()
+        self.nodes = {
+            name: Node(name, labels={"filter.xy.com": ""} if name in "ab" else {}, allocatable=ROOM)
+            for name in NAMES
+        }
+        self.scene = Scene(rules, self.nodes.values())
+        self.now = 1000.0
+        self.synced = True
+        self.bound = BoundPods()
+        self.extender = Extender(
+            nodes=lambda: self.nodes,
+            synced=lambda: self.synced,
+            rules=lambda: self.scene.rule_set.extender,
+            clock=lambda: self.now,
+            bound=self.bound,
+            waits=lambda uid: told and uid not in self.made_up,
+            bind=bind,
+        )
+
+    def tick(self, at: float = NOON, cpu: Any = CPU, memory: Any = MEMORY) -> World:
+        self.extender.publish(self.scene.tick(at, node_cpu=cpu, node_mem_usage=memory))
+        return self
+
+    def filter(self, body: Any) -> Any:
+        parts = self.extender.filter(raw(body))
+        return json.loads(b"".join(map(bytes, parts)))
+
+    def scores(self, body: Any) -> dict[str, int]:
+        found = json.loads(self.extender.prioritize(raw(body)))
+        assert all(set(entry) == {"Host", "Score"} for entry in found)
+        return {entry["Host"]: entry["Score"] for entry in found}
+
+    def preempt(self, body: Any) -> Any:
+        return json.loads(self.extender.preempt(raw(body)))["NodeNameToMetaVictims"]
+
+
+def raw(body: Any) -> bytes:
+    return body if isinstance(body, bytes) else json.dumps(body).encode()
+
+
+def ask(names: list[str] | None = None, scheduler: str = "default-scheduler") -> dict[str, Any]:
+    """By NodeNames, as with ``nodeCacheCapable: true``."""
+    pod = {"metadata": {"name": "p", "namespace": "d"}, "spec": {"schedulerName": scheduler}}
+    return {"Pod": pod, "Nodes": None, "NodeNames": NAMES if names is None else names}
+
+
+def whole(name: str, **labels: str) -> dict[str, Any]:
+    """A whole Node, with what nobody here knows."""
+    return {
+        "metadata": {"name": name, "labels": labels, "x-unknown": [1, {"a": None}]},
+        "status": {"futureField": 1.50, "images": [{"names": ["é\u2028"]}]},
+    }
+
+
+def ask_whole(*nodes: Any) -> dict[str, Any]:
+    """By whole Nodes, as with ``nodeCacheCapable: false``."""
+    return {"Pod": {}, "Nodes": {"metadata": {}, "items": list(nodes)}, "NodeNames": None}
+
+
+def board() -> Board:
+    return Board(
+        clock=lambda: 0.0,
+        interval=10.0,
+        source="",
+        synced=lambda: True,
+        metrics=Metrics(CollectorRegistry()),
+    )

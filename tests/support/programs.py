@@ -1,0 +1,37 @@
+"""Programs that a test cannot do without, and what happens where they are not."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def need(name: str, package: str) -> str:
+    """The program's path. Without it the test is skipped, or fails where CI must have it."""
+    beside_python = Path(sys.executable).parent / name
+    path = str(beside_python) if beside_python.exists() else shutil.which(name)
+    if path is not None:
+        return path
+    reason = f"{name} is not on PATH ({package} brings it)"
+    if os.environ.get("DYNSCHED_REQUIRE_REAL"):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run to the end and keep what it printed; the caller asserts the exit code."""
+    return subprocess.run(
+        [str(part) for part in command],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        stdin=subprocess.DEVNULL,
+    )

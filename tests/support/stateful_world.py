@@ -1,0 +1,735 @@
+"""A small cluster with others in it, faults on order, and replicas of the Loop that live there.
+
+Real are the Loop, the NodeCluster with its store, and the simulator's objects with their
+resourceVersions. Between the two stands an `Api` that fails as it is told to, and a watch whose
+events can be held back, come in another order, or get lost.
+
+The world keeps, beside the stored nodes, what they would be had dynsched never been there
+(`others`): every change by somebody else is done to both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter, deque
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, TypeVar, cast
+
+from stateful_model import EVIDENCE, Answered, Beliefs, label_text, taint_text, texts_on
+from virtual_loop import VirtualLoop
+
+from dynsched.core.errors import (
+    ClusterError,
+    ConflictError,
+    ForbiddenError,
+    NodeGoneError,
+    PastUnknownError,
+)
+from dynsched.core.model import Node, NodePatch, QueryResult, Sample, Series, Snapshot
+from dynsched.core.rules import Rule, RuleSet
+from dynsched.kube.client import KubeClient
+from dynsched.kube.cluster import NodeCluster
+from dynsched.kube.projection import project
+from dynsched.kube.store import NodeStore
+from dynsched.kube.watch import NodeWatch
+from dynsched.loop import Loop
+from dynsched.sim.apiserver.objects import Objects, Write
+from dynsched.sim.apiserver.resources import NODES
+from dynsched.sim.apiserver.status import ApiError
+from dynsched.sim.apiserver.store import Change, ChangeType, Entry, Store
+
+T = TypeVar("T")
+Body = dict[str, Any]
+
+NOON = 1_700_000_000.0
+INTERVAL = 10.0
+"""Seconds between two ticks; every time here is a multiple of 5 s, so that floats are exact."""
+NAMES = ("n0", "n1", "n2", "n3", "n4", "n5")
+OUR_TEXTS = frozenset(
+    {
+        "status=presure",
+        "status=hot",
+        "load=high",
+        "dynsched.io/pressure=true:PreferNoSchedule",
+        "dynsched.io/pressure=yes:PreferNoSchedule",
+    }
+)
+"""The marks of all rule sets here. Whoever puts one of these: it counts as ours."""
+
+
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """One version of a node, as the API server has it; ``rest`` is all else that is in it."""
+
+    name: str
+    uid: str
+    version: int
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    taints: Sequence[Mapping[str, Any]]
+    owned: frozenset[str]
+    rest: str
+
+    @classmethod
+    def of(cls, entry: Entry) -> Stored:
+        body = entry.decode()
+        meta = body["metadata"]
+        written = {each["manager"]: each["fieldsV1"] for each in meta.pop("managedFields")}
+        fields = written.get("dynsched", {}).get("f:metadata", {}).get("f:labels", {})
+        del meta["resourceVersion"]
+        return cls(
+            name=entry.name,
+            uid=entry.uid,
+            version=entry.version,
+            labels=meta.pop("labels", {}),
+            annotations=meta.pop("annotations", {}),
+            taints=body.get("spec", {}).pop("taints", []),
+            owned=frozenset(key.removeprefix("f:") for key in fields),
+            rest=json.dumps(body, sort_keys=True),
+        )
+
+
+@dataclass
+class Theirs:
+    """What others wrote on one node. ``strays``: marks that nobody can know to be ours."""
+
+    labels: dict[str, str]
+    annotations: dict[str, str]
+    taints: list[Body]
+    rest: str
+    strays: set[str] = field(default_factory=set)
+
+
+class Fault(StrEnum):
+    """What befalls one patch. Those after MEDDLED are somebody else's doing, just before it."""
+
+    NONE = "none"
+    REFUSED = "refused"
+    FORBIDDEN = "forbidden"
+    LOST = "applied, but the answer is lost"
+    ECHOED = "applied, but sent twice: a conflict"
+    HUNG = "no answer, and not applied"
+    HUNG_APPLIED = "no answer, and applied"
+    DEMOTED = "the lease is lost"
+    MEDDLED = "a foreign label changes"
+    MEDDLED_BLIND = "a foreign label changes, and the node cannot be read"
+    TAINTED = "a foreign taint comes"
+    STOLEN = "the label is taken"
+    RELEASED = "our mark is removed"
+    IGNORED = "the node is to be ignored"
+    DELETED = "the node is deleted"
+    RECREATED = "the node is another"
+
+
+MEDDLING = frozenset(list(Fault)[list(Fault).index(Fault.MEDDLED) :])
+PASSING = frozenset({Fault.NONE, Fault.MEDDLED, Fault.TAINTED})
+"""After these the same write is due still."""
+
+
+@dataclass
+class Attempt:
+    """One patch that was sent, and what came of it."""
+
+    fault: Fault
+    error: BaseException | None = None
+
+
+@dataclass(frozen=True)
+class Written:
+    """One patch that was applied; ``before`` and ``after`` it."""
+
+    patch: NodePatch
+    before: Stored
+    after: Stored
+
+
+class Api:
+    """What a replica has for a client: the simulator's objects, and what stands between."""
+
+    def __init__(self, world: World, replica: Replica) -> None:
+        self._world = world
+        self._replica = replica
+        self.faults: deque[Fault] = deque()
+        self.attempts: dict[str, list[Attempt]] = {}
+        self.written: list[Written] = []
+        self._unreadable: set[str] = set()
+
+    @property
+    def struck(self) -> set[Fault]:
+        """The faults of this tick."""
+        return {each.fault for found in self.attempts.values() for each in found}
+
+    @property
+    def unwritten(self) -> set[str]:
+        """The nodes of which the last attempt failed."""
+        return {name for name, found in self.attempts.items() if found[-1].error is not None}
+
+    def forget(self) -> None:
+        """Begin a tick."""
+        self.attempts, self.written, self._unreadable = {}, [], set()
+
+    async def read(self, name: str) -> Node | None:
+        await asyncio.sleep(0)
+        if self._world.away or name in self._unreadable:
+            raise ClusterError(f"cannot get nodes {name}: 500")
+        entry = self._world.objects.store.get(NODES, "", name)
+        return None if entry is None else project(entry.decode())
+
+    async def patch(self, patch: NodePatch) -> Node:
+        replica = self._replica
+        assert replica.leadership.may_write, f"{patch} is sent by one who does not lead"
+        assert not replica.dry_run, f"{patch} is sent in a dry run"
+        fault = self.faults.popleft() if self.faults else Fault.NONE
+        if self._world.away:
+            fault = Fault.REFUSED
+        self._world.tally["patches sent"] += 1
+        self._world.tally[f"fault: {fault}"] += 1
+        attempt = Attempt(fault)
+        self.attempts.setdefault(patch.node, []).append(attempt)
+        await asyncio.sleep(0)
+        try:
+            return await self._fail_or_apply(patch, fault)
+        except BaseException as error:
+            attempt.error = error
+            raise
+
+    async def _fail_or_apply(self, patch: NodePatch, fault: Fault) -> Node:
+        name = patch.node
+        if fault in MEDDLING:
+            self._meddle(fault, name)
+        if fault in (Fault.LOST, Fault.ECHOED, Fault.HUNG_APPLIED):
+            self._apply(patch)
+        match fault:
+            case Fault.REFUSED | Fault.LOST:
+                raise ClusterError(f"cannot patch nodes {name}: {fault}")
+            case Fault.FORBIDDEN:
+                raise ForbiddenError(f"cannot patch nodes {name}: forbidden")
+            case Fault.ECHOED:
+                raise ConflictError(f"cannot patch nodes {name}: 409")
+            case Fault.HUNG | Fault.HUNG_APPLIED:
+                await asyncio.sleep(3600)
+            case Fault.DEMOTED:
+                self._world.lead(None)
+                raise ClusterError(f"cannot patch nodes {name}: {fault}")
+        return self._apply(patch)
+
+    def _meddle(self, fault: Fault, name: str) -> None:
+        somebody = self._world.somebody
+        match fault:
+            case Fault.MEDDLED | Fault.MEDDLED_BLIND:
+                if fault is Fault.MEDDLED_BLIND:
+                    self._unreadable.add(name)
+                somebody.labels(name, "beat", str(self._world.tally["patches sent"]))
+            case Fault.TAINTED:
+                somebody.taints(name, {"key": "other.io/late", "effect": "NoSchedule"})
+            case Fault.STOLEN:
+                somebody.labels(name, "status", "maintenance")
+            case Fault.RELEASED:
+                somebody.tidies(name)
+            case Fault.IGNORED:
+                somebody.labels(name, "dynsched.io/ignore", "true")
+            case Fault.DELETED:
+                somebody.deletes(name)
+            case Fault.RECREATED:
+                somebody.deletes(name)
+                somebody.creates(name)
+
+    def _apply(self, patch: NodePatch) -> Node:
+        before = self._world.stored(patch.node)
+        try:
+            written = self._world.objects.patch(
+                "nodes", patch.node, json.loads(json.dumps(patch.body)), how=Write("dynsched")
+            )
+        except ApiError as error:
+            if error.code == 404:
+                raise NodeGoneError(error.message) from None
+            if error.code == 409:
+                raise ConflictError(error.message) from None
+            raise AssertionError(f"{patch} is not valid: {error.message}") from None
+        assert before is not None
+        self.written.append(Written(patch, before, Stored.of(written.entry)))
+        self._world.tally[f"patches applied: {patch.action}"] += 1
+        node = project(written.body)
+        assert node is not None
+        return node
+
+
+class Watch:
+    """A replica's watch. ``held``: events wait; ``deaf``: they are lost until a new list."""
+
+    synced = True
+    error = None
+
+    def __init__(self, objects: Objects) -> None:
+        self.store = NodeStore()
+        self.held = self.deaf = False
+        self._missed = False
+        self._objects = objects
+        self._waiting: dict[str, deque[Change]] = {}
+        self._list()
+        self.close = objects.store.subscribe(NODES, self._hear)
+
+    def _hear(self, change: Change) -> None:
+        if self.deaf:
+            self._missed = True
+            return
+        self._waiting.setdefault(change.entry.uid, deque()).append(change)
+        if not self.held:
+            self.catch_up()
+
+    def deliver(self, pick: int) -> None:
+        """One event: those of one object come in their order, those of two in any."""
+        if not self._waiting:
+            return
+        uid = sorted(self._waiting, key=lambda each: self._waiting[each][0].version)[
+            pick % len(self._waiting)
+        ]
+        change = self._waiting[uid].popleft()
+        if not self._waiting[uid]:
+            del self._waiting[uid]
+        known = self.store.nodes()
+        if change.type is ChangeType.DELETED:
+            self.store.drop(change.entry.name, change.entry.uid)
+        else:
+            self.store.offer(_projected(change.entry))
+        for name, node in self.store.nodes().items():
+            assert name not in known or _version(node) >= _version(known[name]), "it goes back"
+        assert self.is_fresh or self._waiting or self._missed, "all events came, and it is wrong"
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether every node is seen as it is."""
+        seen = {name: _version(node) for name, node in self.store.nodes().items()}
+        return seen == {each.name: each.version for each in self._objects.store.entries(NODES)}
+
+    def catch_up(self) -> None:
+        while self._waiting:
+            self.deliver(0)
+
+    def relist(self) -> None:
+        """A new watch: a list, and then all events again."""
+        self.held = self.deaf = self._missed = False
+        self._waiting.clear()
+        self.store.forget_versions()
+        self._list()
+
+    def _list(self) -> None:
+        entries = self._objects.store.entries(NODES)
+        for entry in entries:
+            self.store.offer(_projected(entry))
+        there = {entry.uid for entry in entries}
+        for name, node in self.store.nodes().items():
+            if node.uid not in there:
+                self.store.drop(name, node.uid)
+
+
+def _version(node: Node) -> int:
+    return int(node.resource_version)
+
+
+def _projected(entry: Entry) -> Node:
+    node = project(entry.decode())
+    assert node is not None
+    return node
+
+
+class Source:
+    """Where samples and their past come from; ``served`` is what the last tick was told."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.served: dict[str, dict[str, Answered] | None] = {}
+
+    async def query(self, rule: Rule) -> QueryResult:
+        self.served[rule.name] = None
+        mode = self._world.modes.get(rule.name, "ok")
+        if mode == "raises":
+            raise RuntimeError("a bug in a source")
+        if mode == "failed":
+            return QueryResult(error="connection refused")
+        if mode == "slow":
+            await asyncio.sleep(5)
+        age = {"aged": 15.0, "old": 1000.0, "ahead": -30.0}.get(mode, 0.0)
+        values = self._world.values(rule)
+        if mode == "partial":
+            values = {name: value for name, value in values.items() if name in NAMES[::2]}
+        if mode == "empty":
+            values = {}
+        self.served[rule.name] = {name: Answered(value, age) for name, value in values.items()}
+        at = self._world.wall() - age
+        samples = [Sample(_labels(name), value, at) for name, value in values.items()]
+        if mode == "strange":
+            samples += [Sample({}, 99.0, at), Sample({"node": "who"}, 99.0, at)]
+        return QueryResult(tuple(samples), warnings=("a store is away",) * (mode == "partial"))
+
+    async def history(self, rule: Rule, start: float, end: float, step: float) -> Sequence[Series]:
+        await asyncio.sleep(0)
+        if self._world.modes.get(rule.name) in ("failed", "raises"):
+            raise PastUnknownError("connection refused")
+        ahead = self._world.wall() - self._world.lived
+        points: dict[str, list[tuple[float, float]]] = {}
+        for number in range(round((end - start) / step) + 1):
+            at = start + number * step
+            for name, value in self._world.values(rule, at - ahead).items():
+                points.setdefault(name, []).append((at, value))
+        return tuple(Series(_labels(name), tuple(found)) for name, found in points.items())
+
+
+def _labels(name: str) -> dict[str, str]:
+    number = NAMES.index(name)
+    return {"node": name} if number % 2 else {"instance": f"10.0.0.{number + 1}:9100"}
+
+
+@dataclass
+class RulesFile:
+    """``news``: what the next look finds; a string is a refusal."""
+
+    rule_set: RuleSet
+    error: str | None = None
+    news: RuleSet | str | None = None
+
+    def changed(self) -> bool:
+        news, self.news = self.news, None
+        if isinstance(news, str):
+            self.error = news
+        elif news is not None:
+            self.rule_set, self.error = news, None
+            return True
+        return False
+
+
+@dataclass
+class Leadership:
+    may_write: bool = False
+    leader: str | None = None
+    error: str | None = None
+
+
+class Events:
+    def __init__(self) -> None:
+        self.posted: list[tuple[str, str]] = []
+
+    def post(self, node: Node, *, reason: str, message: str, warning: bool = False) -> None:
+        self.posted.append((node.name, reason))
+
+    def post_own(self, *, reason: str, message: str, warning: bool = False) -> None:
+        self.posted.append(("dynsched", reason))
+
+    def taken(self) -> Sequence[tuple[str, str]]:
+        """What was posted since the last time."""
+        posted, self.posted = self.posted, []
+        return posted
+
+
+@dataclass(frozen=True)
+class Tick:
+    """One tick of one replica, and all that was there before and after."""
+
+    replica: Replica
+    rule_set: RuleSet
+    may_write: bool
+    fresh_before: bool
+    fresh_after: bool
+    before: Mapping[str, Stored]
+    after: Mapping[str, Stored]
+    decided_on: Mapping[str, Node]
+    snapshot: Snapshot
+    told: Sequence[tuple[str, str]]
+    """Events: node and reason."""
+
+    @property
+    def wrote_freely(self) -> bool:
+        """Whether it led to its end, knew all, and nobody meddled meanwhile."""
+        faults = self.replica.api.struck
+        return self.leads and self.fresh_before and not faults & (MEDDLING | {Fault.DEMOTED})
+
+    @property
+    def undone(self) -> set[str]:
+        """The nodes that were not written though it was due: a fault, or given up for too many."""
+        due = {patch.node for patch in self.snapshot.planned}
+        return self.replica.api.unwritten | due - self.replica.api.attempts.keys()
+
+    @property
+    def leads(self) -> bool:
+        return self.may_write and not self.replica.dry_run
+
+
+class _Cluster(NodeCluster):
+    """Notes what the nodes were when the tick looked at them first."""
+
+    seen: Mapping[str, Node] | None = None
+
+    def nodes(self) -> Mapping[str, Node]:
+        found = super().nodes()
+        if self.seen is None:
+            self.seen = found
+        return found
+
+
+class Replica:
+    """One process: a Loop with all that it holds."""
+
+    def __init__(
+        self, world: World, *, dry_run: bool = False, leadership: Leadership | None = None
+    ) -> None:
+        self.dry_run = dry_run
+        self.api = Api(world, self)
+        self.watch = Watch(world.objects)
+        self.source = Source(world)
+        self.rules_file = RulesFile(world.rule_set)
+        self.leadership = leadership or Leadership()
+        self.events = Events()
+        self.beliefs = Beliefs()
+        self.cluster = _Cluster(cast("KubeClient", self.api), cast("NodeWatch", self.watch))
+        self._world = world
+        self.loop = Loop(
+            self.rules_file,
+            sources={"prometheus": self.source},
+            histories={"prometheus": self.source},
+            cluster=self.cluster,
+            events=self.events,
+            leadership=self.leadership,
+            publish=lambda _: None,
+            dry_run=dry_run,
+            clock=world.wall,
+            monotonic=lambda: world.lived,
+        )
+
+    async def remember(self, interval: float) -> None:
+        await self.loop.remember(interval)
+        self.beliefs.learn(self.loop._alerts, self.loop._offset)
+
+    async def tick(self) -> Tick:
+        """As `Loop.run` does it."""
+        self.api.forget()
+        self.cluster.seen = None
+        fresh, before = self.watch.is_fresh, self._world.all_stored()
+        may_write = self.leadership.may_write
+        lived = self._world.lived
+        self.loop._follow_the_clock()
+        snapshot = await self.loop.tick(self.loop._offset + lived)
+        assert self.cluster.seen is not None
+        self.beliefs.tick(snapshot.rule_set, self.source.served, self.cluster.seen, lived)
+        return Tick(
+            replica=self,
+            rule_set=snapshot.rule_set,
+            may_write=may_write,
+            fresh_before=fresh,
+            fresh_after=self.watch.is_fresh,
+            before=before,
+            after=self._world.all_stored(),
+            decided_on=self.cluster.seen,
+            snapshot=snapshot,
+            told=self.events.taken(),
+        )
+
+
+class World:
+    """Everything. ``loop`` is where time passes; ``tally`` counts what happened."""
+
+    def __init__(self, loop: VirtualLoop, rule_set: RuleSet, tally: Counter[str]) -> None:
+        self.loop = loop
+        self.rule_set = rule_set
+        self.tally = tally
+        self.objects = Objects(Store(history=10))
+        self.others: dict[str, Theirs] = {}
+        self.somebody = Somebody(self)
+        self.modes: dict[str, str] = {}
+        self.away = False
+        self.replicas: list[Replica] = []
+        self.sound = True
+        self.checked: set[int] = set()
+        self._set_by = 0.0
+        self._loads: list[tuple[float, dict[str, dict[str, float]]]] = [(0.0, {})]
+        self._known: tuple[int, Mapping[str, Stored]] = (0, {})
+
+    def run(self, doing: Coroutine[Any, Any, T]) -> T:
+        try:
+            return self.loop.run_until_complete(doing)
+        except BaseException:
+            self.sound = False
+            raise
+
+    # --- time ---
+
+    @property
+    def lived(self) -> float:
+        return self.loop.now
+
+    def wall(self) -> float:
+        return NOON + self.loop.now + self._set_by
+
+    def set_clock(self, seconds: float) -> None:
+        self._set_by += seconds
+
+    # --- load ---
+
+    def load(self, rule: str, values: Mapping[str, float | None]) -> None:
+        """From now on these are the values; None: the node is not measured."""
+        loads = {name: dict(found) for name, found in self._loads[-1][1].items()}
+        found = {**loads.get(rule, {}), **values}
+        loads[rule] = {name: value for name, value in found.items() if value is not None}
+        self._loads.append((self.lived, loads))
+
+    def values(self, rule: Rule, at: float | None = None) -> dict[str, float]:
+        """One rule's values, now or as they were; turned round where low means trouble."""
+        loads: dict[str, dict[str, float]] = {}
+        for since, loads in reversed(self._loads):  # noqa: B007 - the last one counts
+            if at is None or since <= at:
+                break
+        found = loads.get(rule.name, {})
+        return found if rule.op == ">" else {name: 100 - value for name, value in found.items()}
+
+    # --- nodes ---
+
+    def stored(self, name: str) -> Stored | None:
+        return self.all_stored().get(name)
+
+    def all_stored(self) -> Mapping[str, Stored]:
+        """All nodes as they are now; a version of a node is the same object every time."""
+        version, known = self._known
+        if version != self.objects.store.version:
+            known = {entry.name: self._as_stored(entry) for entry in self._entries()}
+            self._known = self.objects.store.version, known
+        return known
+
+    def _entries(self) -> Sequence[Entry]:
+        return self.objects.store.entries(NODES)
+
+    def _as_stored(self, entry: Entry) -> Stored:
+        known = self._known[1].get(entry.name)
+        return known if known and known.version == entry.version else Stored.of(entry)
+
+    # --- replicas ---
+
+    def lead(self, number: int | None) -> None:
+        """At most one leads."""
+        for each, replica in enumerate(self.replicas):
+            replica.leadership.may_write = each == number
+            replica.leadership.leader = None if number is None else f"replica-{number}"
+
+    def reload(self, news: RuleSet | str) -> None:
+        if isinstance(news, RuleSet):
+            self.rule_set = news
+        for replica in self.replicas:
+            replica.rules_file.news = news
+
+    def restart(self, number: int, *, dry_run: bool = False) -> Replica:
+        """The process ends, and another begins in its place; who leads does not change."""
+        old = self.replicas[number]
+        old.watch.close()
+        new = Replica(self, dry_run=dry_run, leadership=old.leadership)
+        self.replicas[number] = new
+        return new
+
+
+class Somebody:
+    """All others who write to nodes. What they do to a node that is not there comes to nothing."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def creates(
+        self, name: str, labels: Mapping[str, str] | None = None, taints: Sequence[Body] = ()
+    ) -> None:
+        if name in self._world.others:
+            return
+        labels, taints = dict(labels or {}), list(taints)
+        body = {
+            "metadata": {"name": name, "labels": labels, "annotations": {"other.io/ttl": "0"}},
+            "spec": {"podCIDR": "10.64.0.0/24", **({"taints": taints} if taints else {})},
+            "status": {
+                "addresses": [{"type": "InternalIP", "address": f"10.0.0.{NAMES.index(name) + 1}"}]
+            },
+        }
+        stored = Stored.of(self._world.objects.create("nodes", body).entry)
+        self._world.others[name] = Theirs(
+            labels={k: v for k, v in labels.items() if label_text(k, v) not in OUR_TEXTS},
+            annotations=dict(stored.annotations),
+            taints=[dict(each) for each in stored.taints if taint_text(each) not in OUR_TEXTS],
+            rest=stored.rest,
+            strays=texts_on(stored) & OUR_TEXTS,
+        )
+
+    def deletes(self, name: str) -> None:
+        if self._world.others.pop(name, None) is not None:
+            self._world.objects.delete("nodes", name)
+
+    def labels(self, name: str, key: str, value: str | None) -> None:
+        theirs = self._patch(name, {"metadata": {"labels": {key: value}}})
+        if theirs is None:
+            return
+        theirs.labels.pop(key, None)
+        if value is not None and label_text(key, value) in OUR_TEXTS:
+            theirs.strays.add(label_text(key, value))
+        elif value is not None:
+            theirs.labels[key] = value
+
+    def annotates(self, name: str, key: str, value: str | None) -> None:
+        stored = self._world.stored(name)
+        theirs = self._patch(name, {"metadata": {"annotations": {key: value}}})
+        if theirs is None or stored is None:
+            return
+        if key == EVIDENCE:
+            theirs.strays |= texts_on(stored) & OUR_TEXTS
+        elif value is None:
+            theirs.annotations.pop(key, None)
+        else:
+            theirs.annotations[key] = value
+
+    def taints(self, name: str, taint: Body, *, first: bool = False) -> None:
+        """Put one in front or behind; nothing where its place is taken."""
+
+        def add(taints: list[Body]) -> list[Body]:
+            return [taint, *taints] if first else [*taints, taint]
+
+        stored = self._world.stored(name)
+        place = (taint["key"], taint["effect"])
+        if stored is None or place in {(each["key"], each["effect"]) for each in stored.taints}:
+            return
+        theirs = self._edit_taints(name, add)
+        if taint_text(taint) in OUR_TEXTS:
+            theirs.strays.add(taint_text(taint))
+        else:
+            theirs.taints = add(theirs.taints)
+
+    def untaints(self, name: str, key: str, effect: str) -> None:
+        def remove(taints: list[Body]) -> list[Body]:
+            return [each for each in taints if (each["key"], each["effect"]) != (key, effect)]
+
+        if name in self._world.others:
+            theirs = self._edit_taints(name, remove)
+            theirs.taints = remove(theirs.taints)
+
+    def tidies(self, name: str) -> None:
+        """Remove whatever stands where a mark can be."""
+        for key in ("status", "load"):
+            self.labels(name, key, None)
+        self.untaints(name, EVIDENCE, "PreferNoSchedule")
+
+    def _edit_taints(self, name: str, edit: Callable[[list[Body]], list[Body]]) -> Theirs:
+        stored = self._world.stored(name)
+        assert stored is not None
+        taints = edit([dict(each) for each in stored.taints])
+        theirs = self._patch(name, {"spec": {"taints": taints or None}})
+        assert theirs is not None
+        return theirs
+
+    def _patch(self, name: str, patch: Body) -> Theirs | None:
+        if name not in self._world.others:
+            return None
+        self._world.objects.patch("nodes", name, patch, how=Write("somebody"))
+        return self._world.others[name]
+
+
+def foreign_of(stored: Stored) -> Theirs:
+    """A stored node without all that is ours."""
+    return Theirs(
+        labels={k: v for k, v in stored.labels.items() if label_text(k, v) not in OUR_TEXTS},
+        annotations={k: v for k, v in stored.annotations.items() if k != EVIDENCE},
+        taints=[dict(each) for each in stored.taints if taint_text(each) not in OUR_TEXTS],
+        rest=stored.rest,
+    )

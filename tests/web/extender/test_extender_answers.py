@@ -1,0 +1,493 @@
+"""The extender's answers, without HTTP. What each forerunner did wrong is a test of its own."""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from extender_support import NAMES, RULES, World, ask, ask_whole, raw, whole
+from snapshots import NOON, Scene
+
+from dynsched.core.bound import BoundPod
+from dynsched.core.errors import ConflictError
+from dynsched.core.model import Node
+from dynsched.web.extender.wire import Binding, WireError
+
+UID = "11111111-2222-3333-4444-555555555555"
+
+
+# --- /filter ---
+
+
+def test_load_refuses_where_preemption_cannot_help() -> None:
+    assert World().tick().filter(ask()) == {
+        "Nodes": None,
+        "NodeNames": ["a", "b", "c"],
+        "FailedNodes": {},
+        "FailedAndUnresolvableNodes": {"d": "node load high: node-mem-usage 91.2 > 85"},
+        "Error": "",
+    }
+
+
+def test_the_answer_has_the_form_of_the_question() -> None:
+    world = World().tick()
+    by_node = world.filter(ask_whole(whole("a"), whole("d")))
+    assert by_node["NodeNames"] is None
+    assert [node["metadata"]["name"] for node in by_node["Nodes"]["items"]] == ["a"]
+    assert world.filter(ask())["Nodes"] is None
+
+
+def test_both_forms_at_once_are_both_answered() -> None:
+    found = World().tick().filter({**ask_whole(whole("a"), whole("d")), "NodeNames": ["a", "d"]})
+    assert found["NodeNames"] == ["a"]
+    assert [node["metadata"]["name"] for node in found["Nodes"]["items"]] == ["a"]
+
+
+def test_what_passes_goes_back_byte_for_byte() -> None:
+    node = '{"metadata":{"name":"a", "x":[1.50,  null]},"spec":{"é":"\\u2028", "y" : 1e400}}'
+    body = f'{{"Nodes":{{"kind":"NodeList","metadata":{{"continue": ""}},"items":[{node}]}}}}'
+    answer = b"".join(map(bytes, World().tick().extender.filter(body.encode())))
+    start = f'{{"Nodes":{{"kind":"NodeList","metadata":{{"continue": ""}},"items":[{node}]}},'
+    assert answer.decode().startswith(start)
+
+
+def test_nodes_without_data_and_unknown_nodes_pass() -> None:
+    world = World().tick(memory="503: no backend")
+    assert world.filter(ask([*NAMES, "new"]))["NodeNames"] == [*NAMES, "new"]
+    assert World().filter(ask())["NodeNames"] == NAMES  # before the first tick
+
+
+def test_no_candidate() -> None:
+    assert World().tick().filter(ask([]))["NodeNames"] == []
+    assert World().tick().filter(ask_whole())["Nodes"]["items"] == []
+    assert World().tick().scores(ask([])) == {}
+
+
+def test_many_refused_nodes_have_one_reason_that_the_event_can_count() -> None:
+    rules = {**RULES, "rules": [{"name": "node-mem-usage", "expr": "m", "threshold": 85}]}
+    rules["extender"] = {"reject": ["node-mem-usage"]}
+    world = World(rules)
+    hot = {f"n{number}": 86.0 + number / 10 for number in range(20)}
+    world.nodes = dict.fromkeys(hot, world.nodes["a"])
+    world.scene.nodes = {name: type(node)(name) for name, node in world.nodes.items()}
+    world.extender.publish(world.scene.tick(NOON, node_mem_usage=hot))
+    reasons = world.filter(ask(list(hot)))["FailedAndUnresolvableNodes"]
+    assert set(reasons.values()) == {"node load high: node-mem-usage > 85"}
+
+
+def test_readings_that_nobody_renews_refuse_nobody() -> None:
+    """S0 and S1: data of hours ago still counted."""
+    world = World().tick()
+    world.now += 301
+    assert world.filter(ask())["NodeNames"] == NAMES
+    assert set(world.scores(ask()).values()) == {5}
+
+
+LABELLED = {**RULES, "extender": {"require_label": "filter.xy.com"}}
+MISSING = "node does not carry the label filter.xy.com"
+
+
+def test_only_labelled_nodes_pass() -> None:
+    found = World(LABELLED).tick().filter(ask())
+    assert found["NodeNames"] == ["a", "b"]
+    assert found["FailedAndUnresolvableNodes"] == {"c": MISSING, "d": MISSING}
+
+
+def test_a_whole_nodes_own_labels_count() -> None:
+    world = World(LABELLED).tick()
+    asked = ask_whole(whole("a"), whole("new", **{"filter.xy.com": "true"}))
+    found = world.filter(asked)
+    assert [node["metadata"]["name"] for node in found["Nodes"]["items"]] == ["new"]
+    assert found["FailedAndUnresolvableNodes"] == {"a": MISSING}
+
+
+def test_of_an_unknown_node_the_label_is_not_known_and_it_may_be_tried_again() -> None:
+    found = World(LABELLED).tick().filter(ask(["a", "new"]))
+    assert found["NodeNames"] == ["a"]
+    assert found["FailedNodes"] == {
+        "new": "node is not known, nor whether it carries the label filter.xy.com"
+    }
+
+
+def test_before_the_nodes_are_listed_it_is_an_error_and_not_an_empty_list() -> None:
+    world = World(LABELLED)
+    world.synced = False
+    found = world.filter(ask())
+    assert found["Error"]
+    assert found["NodeNames"] is None
+    assert world.filter(ask_whole(whole("a", **{"filter.xy.com": ""})))["Error"] == ""
+
+
+def test_a_label_that_is_taken_away_counts_at_once() -> None:
+    world = World(LABELLED).tick()
+    assert world.filter(ask())["NodeNames"] == ["a", "b"]
+    world.nodes = {**world.nodes, "a": world.nodes["c"]}
+    assert world.filter(ask())["NodeNames"] == ["b"]
+
+
+def test_an_answer_is_kept_only_until_the_next_tick() -> None:
+    world = World().tick()
+    assert world.filter(ask())["NodeNames"] == ["a", "b", "c"]
+    world.tick(NOON + 10, memory=dict.fromkeys(NAMES, 10.0) | {"a": 99.0})
+    assert world.filter(ask())["NodeNames"] == ["b", "c", "d"]
+
+
+def test_a_bug_lets_every_node_pass(monkeypatch: Any, caplog: Any) -> None:
+    world = World().tick()
+    monkeypatch.setattr("dynsched.web.extender.answers._reasons", lambda *_: 1 / 0)
+    with caplog.at_level(logging.ERROR):
+        assert world.filter(ask())["NodeNames"] == NAMES
+        found = world.filter(ask_whole(whole("d")))
+    assert found["Nodes"]["items"] == [whole("d")]
+    assert "every node passes" in caplog.text
+
+
+# --- /prioritize ---
+
+
+def test_scores_go_by_the_pods_scheduler() -> None:
+    world = World().tick()
+    assert world.scores(ask()) == {"a": 10, "b": 7, "c": 0, "d": 9}
+    assert world.scores(ask(scheduler="mem-real-usage-scheduler")) == {
+        "a": 10,
+        "b": 9,
+        "c": 7,
+        "d": 0,
+    }
+
+
+def test_without_a_pod_the_default_profile_counts() -> None:
+    world = World().tick()
+    assert world.scores({"NodeNames": NAMES}) == world.scores(ask())
+    assert world.scores({"Pod": {"spec": None}, "NodeNames": NAMES}) == world.scores(ask())
+
+
+def test_whole_nodes_score_the_same() -> None:
+    world = World().tick()
+    assert world.scores(ask_whole(*map(whole, NAMES))) == world.scores(ask())
+
+
+def test_s0_nan_is_not_the_best_score() -> None:
+    found = World().tick(cpu={**CPU_COOL, "a": float("nan")}).scores(ask())
+    assert found["a"] < found["b"]
+
+
+CPU_COOL = {"a": 10.0, "b": 10.0, "c": 60.0, "d": 60.0}
+
+
+def test_s0_an_unknown_node_does_not_outrank_a_cool_one() -> None:
+    found = World().tick().scores(ask([*NAMES, "new"]))
+    assert found["a"] > found["new"] > found["c"]
+
+
+def test_s2_without_any_reading_there_are_scores_all_the_same() -> None:
+    """It died of a nil when metrics-server was away."""
+    world = World().tick(cpu="connection refused", memory="connection refused")
+    assert set(world.scores(ask()).values()) == {5}
+    assert set(World().scores(ask()).values()) == {5}
+
+
+def test_s3_one_node_without_a_metric_does_not_fail_the_others() -> None:
+    cpu = {"b": 40.0, "c": 95.0, "d": 20.0}
+    found = World().tick(cpu=cpu).scores(ask())
+    assert found == {"a": 8, "b": 8, "c": 0, "d": 10}
+
+
+def test_s2_and_s4_node_cache_capable_questions_are_answered() -> None:
+    """Both died on a question without Nodes."""
+    world = World().tick()
+    assert len(world.scores({"NodeNames": NAMES})) == 4
+    assert world.filter({"NodeNames": NAMES})["NodeNames"]
+
+
+def test_names_that_need_escapes() -> None:
+    odd = ['q"uote', "back\\slash", "nul\0", "é", "\u2028", ""]
+    assert set(World().tick().scores(ask(odd))) == set(odd)
+    assert World().tick().filter(ask(odd))["NodeNames"] == odd
+
+
+def test_a_name_that_is_there_twice() -> None:
+    body = json.loads(World().tick().extender.prioritize(raw(ask(["a", "a"]))))
+    assert body == [{"Host": "a", "Score": 9}] * 2
+
+
+def test_a_just_bound_pod_counts_at_once_and_for_one_window() -> None:
+    world = World().tick()
+    assert world.scores(ask())["a"] == 10
+    world.bound.add(BoundPod("u", "a", cpu=4.0), world.now)
+    assert world.scores(ask())["a"] == 6
+    world.tick(NOON + 10)
+    assert world.scores(ask())["a"] == 6
+    world.now += 61
+    assert world.scores(ask())["a"] == 10
+
+
+def test_pods_of_a_node_that_was_replaced_do_not_count_on_its_successor() -> None:
+    world = World().tick()
+    world.bound.add(BoundPod("u", "a", cpu=4.0), world.now)
+    assert world.scores(ask())["a"] == 6
+    world.nodes = {**world.nodes, "a": replace(world.nodes["a"], uid="another")}
+    assert world.tick(NOON + 10).scores(ask())["a"] == 10
+
+
+def of_pod(uid: str, names: list[str] | None = None) -> dict[str, Any]:
+    asked = ask(names)
+    asked["Pod"]["metadata"]["uid"] = uid
+    return asked
+
+
+@pytest.mark.parametrize("method", ["linear", "relative", "least"])
+def test_s3_a_burst_that_outruns_the_watch_does_not_herd(method: str) -> None:
+    """All 30 are asked about before the watch tells of the first."""
+    profile = {"default": {"score": {"node-cpu": 1}, "method": method}}
+    for seed in range(20):
+        world = World({**RULES, "extender": {"profiles": profile}})
+        world.tick(cpu={"a": 23.0, "b": 26.0, "c": 29.0, "d": 95.0})
+        chance = random.Random(seed)
+        counts = dict.fromkeys(NAMES, 0)
+        for number in range(30):
+            scores = world.scores(of_pod(f"{seed}-{number}"))
+            best = [name for name in NAMES if scores[name] == max(scores.values())]
+            counts[chance.choice(best)] += 1
+        assert counts["d"] == 0
+        assert max(counts.values()) <= 2 * 10
+
+
+def test_what_is_assumed_of_a_pod_gives_way_to_what_the_watch_tells() -> None:
+    world = World().tick()
+    world.scores(of_pod("u"))
+    assert {name: found.pods for name, found in world.bound.sums(world.now).items()} == {"a": 1}
+    world.bound.add(BoundPod("u", "d", cpu=4.0), world.now)
+    assert {name: found.pods for name, found in world.bound.sums(world.now).items()} == {"d": 1}
+    world.scores(of_pod("v", ["b", "c"]))
+    world.now += 61
+    assert not world.bound.sums(world.now)
+
+
+@pytest.mark.parametrize("uid", ["", "u" * 65])
+def test_nothing_is_assumed_of_a_pod_without_a_proper_uid(uid: str) -> None:
+    world = World().tick()
+    world.scores(of_pod(uid))
+    assert not world.bound.sums(world.now)
+
+
+def test_nothing_is_assumed_while_nobody_tells_of_pods() -> None:
+    world = World(told=False).tick()
+    world.scores(of_pod("u"))
+    assert not world.bound.sums(world.now)
+
+
+def test_made_up_pods_do_not_take_a_nodes_score() -> None:
+    world = World().tick()
+    before = world.scores(ask(["a"])), world.scores(ask())
+    world.made_up = {f"made-up-{number}" for number in range(300)}
+    for uid in world.made_up:
+        world.scores(of_pod(uid, ["a"]))
+    assert (world.scores(ask(["a"])), world.scores(ask())) == before
+
+
+def test_nothing_is_assumed_on_a_node_of_unknown_load() -> None:
+    """With no metric at all, every pod would be counted on the first of them."""
+    world = World().tick(cpu="connection refused", memory="connection refused")
+    world.scores(of_pod("u"))
+    world.tick()
+    world.scores(of_pod("v", ["x" * 1000]))
+    assert not world.bound.sums(world.now)
+
+
+def test_nothing_is_assumed_where_many_are_as_good() -> None:
+    world = World().tick()
+    many = [f"n{number}" for number in range(17)]
+    world.nodes = {name: Node(name, allocatable={}) for name in many}
+    world.scene = Scene(RULES, world.nodes.values())
+    cool = dict.fromkeys(many, 10.0)
+    world.tick(cpu=cool, memory=cool)
+    world.scores(of_pod("u", many))
+    assert not world.bound.sums(world.now)
+    world.scores(of_pod("u", many[:16]))
+    assert len(world.bound.sums(world.now)) == 1
+
+
+def test_pods_on_a_node_that_nobody_knows_change_nothing() -> None:
+    world = World().tick()
+    before = world.scores(ask())
+    world.bound.add(BoundPod("u", "gone", cpu=4.0), world.now)
+    assert world.scores(ask()) == before
+
+
+def test_a_bug_scores_every_node_the_same(monkeypatch: Any, caplog: Any) -> None:
+    world = World().tick()
+    monkeypatch.setattr("dynsched.core.score.Grader.grade", lambda *_: 1 / 0)
+    with caplog.at_level(logging.ERROR):
+        assert world.scores(ask()) == dict.fromkeys(NAMES, 5)
+
+
+async def test_readings_are_made_ready_beside_the_loop() -> None:
+    world = World().tick()
+    for seconds in (10, 20):
+        cool = dict.fromkeys(NAMES, 1.0)
+        snapshot = world.scene.tick(NOON + seconds, node_cpu=cool, node_mem_usage=cool)
+        world.extender.publish_soon(snapshot)
+    await world.extender.prepared()
+    assert set(world.scores(ask()).values()) == {10}
+
+
+# --- /preempt ---
+
+
+def test_s2_preemption_is_not_vetoed() -> None:
+    """Its empty echo left no candidate, ever."""
+    meta = {name: {"Pods": [{"UID": name}], "NumPDBViolations": 3} for name in ("a", "d", "new")}
+    found = World().tick().preempt({"Pod": {}, "NodeNameToMetaVictims": meta})
+    assert found == {name: meta[name] for name in ("a", "new")}
+
+
+def test_whole_victims_are_answered_by_their_uids() -> None:
+    victims = {"a": {"Pods": [{"metadata": {"uid": UID}}, {}], "NumPDBViolations": 1}, "b": None}
+    found = World().tick().preempt({"NodeNameToVictims": victims, "NodeNameToMetaVictims": None})
+    assert found == {
+        "a": {"Pods": [{"UID": UID}, {"UID": ""}], "NumPDBViolations": 1},
+        "b": {"Pods": [], "NumPDBViolations": 0},
+    }
+
+
+def test_preemption_does_not_go_to_nodes_without_the_label() -> None:
+    meta = {name: {"Pods": None} for name in ("a", "c")}
+    assert set(World(LABELLED).tick().preempt({"NodeNameToMetaVictims": meta})) == {"a"}
+
+
+# --- /bind ---
+
+
+BINDING = {"PodName": "p", "PodNamespace": "ns", "PodUID": UID, "Node": "a"}
+
+
+async def test_bind_is_off_unless_asked_for() -> None:
+    answer = json.loads(await World().extender.bind(raw(BINDING)))
+    assert "--bind" in answer["Error"]
+
+
+async def test_bind_binds() -> None:
+    found: list[Binding] = []
+
+    async def bind(binding: Binding, wanted: Callable[[], bool]) -> None:
+        assert wanted()
+        found.append(binding)
+
+    assert await World(bind=bind).extender.bind(raw(BINDING)) == b'{"Error":""}'
+    lower = {"podName": "p", "podNamespace": "ns", "podUID": UID, "node": "a"}
+    assert await World(bind=bind).extender.bind(raw(lower)) == b'{"Error":""}'
+    assert found == [Binding("p", "ns", UID, "a")] * 2
+
+
+@pytest.mark.parametrize("error", [ConflictError("cannot bind: it has a node"), KeyError("x")])
+async def test_a_bind_that_fails_says_so(error: Exception) -> None:
+    async def bind(_: Binding, wanted: Callable[[], bool]) -> None:
+        raise error
+
+    answer = json.loads(await World(bind=bind).extender.bind(raw(BINDING)))
+    assert answer["Error"]
+
+
+# --- what is no question ---
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"", "not JSON"),
+        (b"{", "not JSON"),
+        (b"hello", "not JSON"),
+        (b"\xff\xfe", "not JSON"),
+        (b"null", "Expected `object`"),
+        ([], "Expected `object`"),
+        ({}, "neither Nodes nor NodeNames"),
+        ({"Nodes": None, "NodeNames": None}, "neither Nodes nor NodeNames"),
+        ({"NodeNames": "a"}, "NodeNames: Expected `array`"),
+        ({"NodeNames": [1]}, "NodeNames: Expected `str`"),
+        ({"NodeNames": [None]}, "NodeNames: Expected `str`"),
+        ({"NodeNames": {"a": 1}}, "NodeNames: Expected `array`"),
+        ({"Nodes": []}, "Nodes: Expected `object`"),
+        ({"Nodes": {"items": {}}}, "Nodes: Expected `array | null`"),
+        ({"Nodes": {"items": [1]}}, "Nodes"),
+        ({"Nodes": {"items": [{}]}}, "Nodes"),
+        ({"Nodes": {"items": [{"metadata": {"name": 5}}]}}, "Nodes"),
+        ({"Pod": 5, "NodeNames": []}, "Expected `object | null`"),
+        ({"Pod": {"spec": {"schedulerName": 5}}, "NodeNames": []}, "schedulerName"),
+        (b"[" * 100_000, "Expected `object`"),
+        (b'{"Pod":' * 100_000, "nested too deeply"),
+        (b'{"NodeNames":' + b"[" * 50_000 + b"]" * 50_000 + b"}", "nested too deeply"),
+    ],
+)
+def test_what_is_no_question_is_told_so(body: Any, said: str) -> None:
+    world = World().tick()
+    for ask_it in (world.filter, world.scores):
+        with pytest.raises(WireError) as caught:
+            ask_it(body)
+        assert said in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["NodeNames", "nodeNames", "nodenames"])
+def test_lower_case_keys_are_read_as_well(key: str) -> None:
+    world = World().tick()
+    assert world.filter({"pod": {}, key: NAMES})["NodeNames"] == ["a", "b", "c"]
+    lower = {"pod": {}, "nodes": {"items": [whole("a")]}}
+    assert world.filter(lower)["Nodes"]["items"] == [whole("a")]
+    assert world.scores(lower) == {"a": 9}
+    mixed = {"Nodes": {"Items": [whole("a")]}}
+    assert world.filter(mixed)["Nodes"]["items"] == [whole("a")]
+    meta = {"nodeNameToMetaVictims": {"a": {"pods": [{"uid": "u"}], "numPDBViolations": 2}}}
+    assert world.preempt(meta) == {"a": {"Pods": [{"UID": "u"}], "NumPDBViolations": 2}}
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"NodeNameToMetaVictims": []}, b"{", {"NodeNameToVictims": {"a": 1}}]
+)
+def test_a_broken_preemption(body: Any) -> None:
+    with pytest.raises(WireError):
+        World().tick().preempt(body)
+
+
+@pytest.mark.parametrize("body", [{}, b"", {**BINDING, "Node": ""}, {**BINDING, "PodName": 1}])
+async def test_a_broken_binding(body: Any) -> None:
+    with pytest.raises(WireError):
+        await World().extender.bind(raw(body))
+
+
+def test_lists_that_were_asked_about_take_bounded_memory() -> None:
+    world = World().tick()
+    names = [f"ip-10-0-{n // 250}-{n % 250}.eu-west-1.compute.internal" for n in range(5000)]
+    for number in range(30):
+        world.filter(ask(names[number:]))
+        world.scores(ask(names[number:]))
+    kept = world.extender._lists._lists.values()
+    assert 5 < len(kept) < 16
+    assert sum(each.memory for each in kept) <= 12 << 20
+    taken = sum(
+        sys.getsizeof(part)
+        for each in kept
+        for part in [
+            each.raw,
+            each.names,
+            each.fragments,
+            *each.names,
+            *each.fragments,
+            *(answer.body for answer in each.answers.values()),
+        ]
+    )
+    assert taken < 16 << 20
+
+
+def test_lists_that_were_asked_about_are_forgotten() -> None:
+    world = World().tick()
+    for number in range(100):
+        world.filter(ask([f"n{number}"]))
+    world.filter(ask(["x" * 2_000_000]))
+    assert len(world.extender._lists._lists) == 16

@@ -1,0 +1,88 @@
+"""docs/http.md: every endpoint is in it, and its examples are what the application answers.
+
+UPDATE_DOCS=1 writes the examples and the table of metrics anew.
+"""
+
+import json
+import os
+import re
+import shlex
+
+import pytest
+from aiohttp.test_utils import TestClient, TestServer
+from programs import ROOT
+from prometheus_client import CollectorRegistry
+from snapshots import EXAMPLE_RULES, NOON, Scene
+
+from dynsched.core.model import Node
+from dynsched.web.api import ENDPOINTS, make_app
+from dynsched.web.metrics import Metrics
+from dynsched.web.snapshots import Board
+
+PAGE = ROOT / "docs/http.md"
+EXAMPLE = re.compile(r"```console\n\$ (?P<command>curl [^\n]+)\n(?P<answer>.*?)```", re.DOTALL)
+METRICS = re.compile(r"(<!-- metrics -->\n).*?(<!-- end of metrics -->)", re.DOTALL)
+
+
+def docs_board():
+    nodes = [Node("worker-1"), Node("worker-2")]
+    person = Node("worker-3", labels={"status": "maintenance"})
+    scene = Scene({**EXAMPLE_RULES, "guard": {}}, [*nodes, person])
+    cpu = {"worker-1": 31.5, "worker-2": 91.25, "worker-3": 12.0, "10.0.9.9:9100": 55.0}
+    memory = {"worker-1": 40.0, "worker-2": 62.0, "worker-3": 20.0}
+    board = Board(
+        clock=lambda: NOON + 95,
+        interval=10.0,
+        source="http://localhost:9090",
+        synced=lambda: True,
+        metrics=Metrics(CollectorRegistry()),
+    )
+    for seconds in (0, 30, 60, 90):
+        board.publish(scene.tick(NOON + seconds, node_cpu=cpu, node_mem_usage=memory))
+    return board
+
+
+async def answer(client, command):
+    """What the shell would show, JSON laid out."""
+    curl, _, grep = command.partition(" | grep ")
+    words = shlex.split(curl)
+    headers = dict([words[words.index("-H") + 1].split(": ")]) if "-H" in words else {}
+    path = words[-1].removeprefix("http://localhost:9000")
+    async with client.get(path, headers=headers) as response:
+        text = await response.text()
+    if response.content_type == "application/json":
+        return json.dumps(json.loads(text), indent=2) + "\n"
+    lines = [line for line in text.splitlines() if grep in line]
+    return "\n".join(lines) + "\n"
+
+
+def metrics_table(board):
+    text = board.metrics.exposition().decode()
+    kinds = dict(re.findall(r"^# TYPE (dynsched_\w+) (\w+)$", text, re.MULTILINE))
+    rows = ["| metric | type | meaning |", "| --- | --- | --- |"]
+    for name, meaning in re.findall(r"^# HELP (dynsched_\w+) (.+)$", text, re.MULTILINE):
+        labels = re.search(rf"^{name}(?:_sum)?\{{(.+)\}}", text, re.MULTILINE)
+        names = re.findall(r'(\w+)="', labels[1]) if labels else []
+        shown = f"{{{', '.join(names)}}}" if names else ""
+        rows.append(f"| `{name}{shown}` | {kinds[name]} | {meaning} |")
+    return "\n".join(rows) + "\n"
+
+
+async def test_the_examples_are_what_is_answered():
+    page = PAGE.read_text()
+    board = docs_board()
+    fresh = METRICS.sub(lambda found: f"{found[1]}{metrics_table(board)}{found[2]}", page)
+    async with TestClient(TestServer(make_app(board))) as client:
+        for command, _ in EXAMPLE.findall(page):
+            block = f"```console\n$ {command}\n{await answer(client, command)}```"
+            pattern = re.compile(rf"```console\n\$ {re.escape(command)}\n.*?```", re.DOTALL)
+            fresh = pattern.sub(lambda _, block=block: block, fresh)
+    if os.environ.get("UPDATE_DOCS"):
+        PAGE.write_text(fresh)
+        return
+    assert page == fresh, "UPDATE_DOCS=1 pytest tests/web/test_http_docs.py writes the page anew"
+
+
+@pytest.mark.parametrize("path", ENDPOINTS)
+def test_every_endpoint_is_described(path):
+    assert f"`{path.replace('{name}', 'NAME')}`" in PAGE.read_text()

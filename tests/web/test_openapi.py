@@ -1,0 +1,92 @@
+"""/openapi.json names every endpoint, and every endpoint does as it says."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import schemathesis
+from extender_support import World, board
+from hypothesis import HealthCheck, Phase, settings
+from jsonschema import Draft202012Validator
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+from snapshots import example
+
+from dynsched.web.api import ENDPOINTS, make_app
+from dynsched.web.extender.http import EXTENDER_ENDPOINTS
+from dynsched.web.openapi import openapi
+from dynsched.web.server import WebServer, parse_address
+
+CHECKS = (
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+)
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """A server in a thread of its own: schemathesis asks synchronously."""
+    import asyncio  # noqa: PLC0415 (of the thread)
+
+    ready, urls = threading.Event(), []
+    loop = asyncio.new_event_loop()
+    stop = asyncio.Event()
+
+    async def serve() -> None:
+        shown = board()
+        shown.publish(example())
+        app = make_app(shown, World().tick().extender)
+        async with WebServer(app, parse_address("127.0.0.1:0")) as server:
+            urls.append(f"http://127.0.0.1:{server.port}")
+            ready.set()
+            await stop.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=[serve()])
+    thread.start()
+    assert ready.wait(10)
+    yield urls[0]
+    loop.call_soon_threadsafe(stop.set)
+    thread.join()
+    loop.close()
+
+
+def test_every_endpoint_is_in_it() -> None:
+    assert set(openapi()["paths"]) == {*ENDPOINTS, *EXTENDER_ENDPOINTS}
+
+
+def test_its_schemas_are_schemas() -> None:
+    def schemas(value: Any) -> Iterator[Any]:
+        if isinstance(value, dict):
+            if "schema" in value:
+                yield value["schema"]
+            for inner in value.values():
+                yield from schemas(inner)
+
+    found = list(schemas(openapi()["paths"]))
+    assert len(found) > 20
+    for schema in found:
+        Draft202012Validator.check_schema(schema)
+
+
+SCHEMA = schemathesis.openapi.from_dict(openapi())
+
+
+@SCHEMA.parametrize()
+@settings(
+    max_examples=6,
+    deadline=None,
+    database=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+def test_every_endpoint_does_as_it_says(case: Any, url: str) -> None:
+    case.call_and_validate(base_url=url, checks=CHECKS)

@@ -1,0 +1,366 @@
+"""What callers may do with their connections, and what not."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import gzip
+import json
+import logging
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import StreamReader, web
+from certificates import Authority
+from extender_support import World, ask, board, raw
+from operator_support import until
+from snapshots import example
+
+from dynsched.web.api import make_app
+from dynsched.web.server import Address, WebServer, parse_address
+from dynsched.web.tls import ServerTls, TlsConfig
+from dynsched.web.transport import answering, connections, listener, quiet
+from dynsched.web.transport.connections import kept
+from dynsched.web.transport.quiet import OneInAWhile
+
+HEALTH = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+@pytest.fixture(autouse=True)
+def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "_SWEEP_SECONDS", 0.02)
+
+
+@asynccontextmanager
+async def serving(
+    app: web.Application | None = None, context: ssl.SSLContext | None = None
+) -> AsyncIterator[Callable[..., Any]]:
+    """Ways to call: ``await call()`` is a connection."""
+    shown = board()
+    shown.publish(example())
+    served = app or make_app(shown, World().tick().extender)
+    async with WebServer(served, parse_address("127.0.0.1:0"), context) as server:
+        writers: list[asyncio.StreamWriter] = []
+
+        async def call(data: bytes = b"", **more: Any) -> Pair:
+            pair = await asyncio.open_connection("127.0.0.1", server.port, limit=1 << 22, **more)
+            writers.append(pair[1])
+            pair[1].write(data)
+            return pair
+
+        yield call
+        for writer in writers:
+            writer.transport.abort()
+
+
+async def answer(pair: Pair) -> tuple[int, bytes]:
+    """Status and body of the next answer."""
+    async with asyncio.timeout(10):
+        head = await pair[0].readuntil(b"\r\n\r\n")
+        length = next(
+            int(line.split(b":")[1])
+            for line in head.lower().splitlines()
+            if line.startswith(b"content-length")
+        )
+        return int(head.split()[1]), await pair[0].readexactly(length)
+
+
+async def over(pair: Pair) -> bool:
+    """Whether the server hangs up without a word."""
+    async with asyncio.timeout(10):
+        try:
+            return await pair[0].read() == b""
+        except ConnectionError:
+            return True
+
+
+@pytest.mark.parametrize("sent", [b"", HEALTH[:9], b"\r\n", b"POST /filter HTTP/1.1\r\nX: "])
+async def test_a_head_that_does_not_come_is_not_waited_for(
+    sent: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.1)
+    async with serving() as call:
+        assert await over(await call(sent))
+
+
+async def test_an_idle_connection_is_kept_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.1)
+    monkeypatch.setattr(connections, "IDLE_SECONDS", 0.5)
+    async with serving() as call:
+        pair = await call(HEALTH)
+        assert (await answer(pair))[0] == 200
+        await asyncio.sleep(0.3)
+        pair[1].write(HEALTH)
+        assert (await answer(pair))[0] == 200
+        pair[1].write(HEALTH[:7])  # a further request must not take longer than the first
+        assert await over(pair)
+        idle = await call(HEALTH)
+        await answer(idle)
+        assert await over(idle)
+
+
+async def test_a_request_takes_no_longer_than_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "REQUEST_SECONDS", 0.2)
+    async with serving() as call:
+        assert await over(
+            await call(b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
+        )
+
+
+async def test_where_there_are_too_many_those_without_an_answer_go_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(listener, "MOST", 10)
+    async with serving() as call:
+        scheduler = await call(HEALTH)
+        assert (await answer(scheduler))[0] == 200
+        idle = [await call() for _ in range(9)]
+        for number in range(20):
+            assert await answer(await call(HEALTH)) == (200, b"ok"), number
+        assert all([await over(pair) for pair in idle])
+        for _ in range(12):  # now all were answered: the scheduler was not heard of for longest
+            await answer(await call(HEALTH))
+        assert await over(scheduler)
+
+
+async def test_a_probe_is_answered_however_many_connections_there_are() -> None:
+    async with serving() as call:
+        parts = (b"", HEALTH[:9], b"POST /filter HTTP/1.1\r\n")
+        others = [await call(parts[number % 3]) for number in range(400)]
+        for _ in range(5):
+            assert await answer(await call(HEALTH)) == (200, b"ok")
+        assert sum(pair[0].at_eof() or pair[0].exception() is not None for pair in others) >= 270
+
+
+async def test_what_must_not_be_broken_off_stays_when_others_have_to_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(listener, "MOST", 6)
+    finish = asyncio.Event()
+
+    async def bind(request: web.Request) -> web.Response:
+        with kept(request):
+            await finish.wait()
+        return web.Response(text="bound")
+
+    app = make_app(board())
+    app.router.add_post("/slow", bind)
+    async with serving(app) as call:
+        request = b"POST /slow HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
+        binding = [await call(request) for _ in range(3)]
+        beyond = [await call(request) for _ in range(3)]  # half of the places are for others
+        for _ in range(10):
+            assert (await answer(await call(HEALTH)))[0] == 200
+        assert all([await over(pair) for pair in beyond])
+        finish.set()
+        assert [await answer(pair) for pair in binding] == [(200, b"bound")] * 3
+
+
+async def test_a_flood_costs_whom_it_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "MOST", 10)
+    async with serving() as call:
+        others = [await call(local_addr=("127.0.0.2", 0)) for _ in range(2)]
+        for _ in range(30):
+            await answer(await call(HEALTH))
+        for pair in others:  # older, and never answered
+            pair[1].write(HEALTH)
+            assert await answer(pair) == (200, b"ok")
+
+
+async def test_requests_that_are_sent_ahead_are_answered_one_after_the_other() -> None:
+    async with serving() as call:
+        body = raw(ask())
+        post = b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (
+            len(body),
+            body,
+        )
+        pair = await call((HEALTH + post) * 50)
+        for _ in range(50):
+            assert await answer(pair) == (200, b"ok")
+            assert json.loads((await answer(pair))[1])["NodeNames"] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "br", "zstd", "deflate"])
+async def test_nothing_is_unpacked(encoding: str) -> None:
+    packed = gzip.compress(bytes(30_000_000))
+    head = f"Host: x\r\nContent-Encoding: {encoding}\r\nContent-Length: {len(packed)}\r\n\r\n"
+    async with serving() as call:
+        for path in ("/filter", "/bind"):
+            pair = await call(f"POST {path} HTTP/1.1\r\n{head}".encode() + packed)
+            status, body = await answer(pair)
+            assert status == 415
+            assert "Content-Encoding" in json.loads(body)["error"]
+        pair = await call(f"GET /healthz HTTP/1.1\r\n{head}".encode() + packed + HEALTH)
+        assert await answer(pair) == (200, b"ok")
+        assert await answer(pair) == (200, b"ok")
+
+
+@pytest.mark.parametrize("path", ["/", "/" + "a" * 20_000])
+async def test_a_head_that_is_too_long_is_told_so(path: str, caplog: Any) -> None:
+    async with serving() as call:
+        head = f"GET {path} HTTP/1.1\r\nHost: x\r\n".encode() + b"x: y\r\n" * 120
+        status, body = await answer(await call(head))
+        assert status == 431
+        assert "too long" in json.loads(body)["error"]
+    assert not caplog.records
+
+
+def with_large() -> web.Application:
+    async def large(_: web.Request) -> web.Response:
+        return web.Response(body=bytes(30_000_000))
+
+    app = make_app(board())
+    app.router.add_get("/large", large)
+    return app
+
+
+async def test_a_large_answer_goes_out_whole() -> None:
+    async with serving(with_large()) as call:
+        pair = await call(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n" + HEALTH)
+        status, body = await answer(pair)
+        assert (status, len(body)) == (200, 30_000_000)
+        assert await answer(pair) == (200, b"ok")
+        pair = await call(b"HEAD /large HTTP/1.1\r\nHost: x\r\n\r\n" + HEALTH)
+        assert b"content-length: 30000000" in (await pair[0].readuntil(b"\r\n\r\n")).lower()
+        assert await answer(pair) == (200, b"ok")
+
+
+async def test_an_answer_that_is_not_read_ends_and_costs_no_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    monkeypatch.setattr(answering, "WRITE_SECONDS", 0.2)
+    async with serving(with_large()) as call:
+        pair = await call(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
+        pair[1].transport.pause_reading()
+        await asyncio.sleep(0.4)
+        pair[1].transport.resume_reading()
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+            await answer(pair)
+    assert not caplog.records
+
+
+BROKEN = (
+    b"\x16\x03\x01\x02junk\r\n\r\n",
+    b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\n\r\n",
+    b"GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+    b"GET / HTTP/9.9\r\n\r\n",
+    b"POST /filter HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+)
+
+
+async def test_requests_that_are_none_are_one_line_of_the_log_a_minute(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(quiet.http_logger(), "filters", [OneInAWhile()])
+    async with serving() as call:
+        with caplog.at_level(logging.INFO):
+            for _ in range(10):
+                for sent in BROKEN:
+                    pair = await call(sent)
+                    async with asyncio.timeout(10):
+                        assert (await pair[0].read()).startswith(b"HTTP/1.")
+    assert caplog.records
+    assert len(caplog.records) <= len(BROKEN)  # as many as there are kinds
+    assert "Traceback" not in caplog.text
+    assert not [record for record in caplog.records if record.levelno > logging.INFO]
+
+
+async def test_callers_that_hang_up_cost_no_log_and_leave_nothing_behind(caplog: Any) -> None:
+    """What they sent must not stay until the next garbage collection, which may be far away."""
+
+    def streams() -> int:
+        return sum(isinstance(each, StreamReader) for each in gc.get_objects())
+
+    head = b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Length: 900000\r\n\r\n"
+    gc.collect()
+    before = streams()
+    gc.disable()
+    try:
+        async with serving() as call:
+            for path in (b"/filter", b"/prioritize", b"/bind", b"/nodes", b"/no/such"):
+                for _ in range(5):
+                    pair = await call(head % path + b"x" * 150_000)
+                    await pair[1].drain()
+                    await asyncio.sleep(0.01)
+                    pair[1].transport.abort()
+
+            async def gone() -> bool:
+                return streams() <= before
+
+            await until(gone, "nothing is kept of what was received", seconds=10)
+    finally:
+        gc.enable()
+    assert not caplog.records
+
+
+async def test_a_handshake_that_does_not_come_is_not_waited_for(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "HANDSHAKE_SECONDS", 0.2)
+    monkeypatch.setattr(listener, "MOST_TLS", 10)
+    authority = Authority(tmp_path, "ca")
+    pair = authority.issue("server", "IP:127.0.0.1")
+    context = ServerTls(TlsConfig(Path(pair.cert), Path(pair.key))).context
+    trusting = ssl.create_default_context(cafile=authority.cert)
+    async with serving(context=context) as call:
+        halves = [await call(b"\x16\x03\x01") for _ in range(30)]
+        for _ in range(3):
+            assert await answer(await call(HEALTH, ssl=trusting)) == (200, b"ok")
+        for half in halves:
+            assert await over(half)
+        body = raw(ask())
+        post = b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (
+            len(body),
+            body,
+        )
+        caller = await call(post + HEALTH, ssl=trusting)
+        assert json.loads((await answer(caller))[1])["NodeNames"] == ["a", "b", "c"]
+        assert await answer(caller) == (200, b"ok")
+
+
+def test_few_open_files_are_few_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "_open_files", lambda: 100)
+    assert listener.Listener(asyncio.Protocol, None)._most == 25
+
+
+@pytest.mark.parametrize(
+    ("text", "loopback"),
+    [
+        ("127.0.0.1:1", True),
+        ("127.9.9.9:1", True),
+        ("[::1]:1", True),
+        ("localhost:1", True),
+        (":1", False),
+        ("0.0.0.0:1", False),
+        ("[::]:1", False),
+        ("10.0.0.1:1", False),
+        ("localhost.example.com:1", False),
+    ],
+)
+def test_what_is_loopback(text: str, loopback: bool) -> None:
+    assert parse_address(text).loopback is loopback
+    assert not Address(None, 1).loopback
+
+
+# --- the log ---
+
+
+def test_of_each_kind_of_line_one_is_written_in_a_while(caplog: Any) -> None:
+    now = [0.0]
+    logger = logging.getLogger("dynsched.test.quiet")
+    logger.filters = [OneInAWhile(lambda: now[0])]
+    for number in range(5):
+        logger.warning("%s failed", number)
+        logger.warning("another thing %s", number)
+    assert [record.getMessage() for record in caplog.records] == ["0 failed", "another thing 0"]
+    now[0] = 61.0
+    logger.warning("%s failed", 6)
+    assert caplog.records[-1].getMessage() == "6 failed (and 4 more like it before)"
+    for number in range(1000):
+        logger.warning(f"made by a caller: {number}")  # noqa: G004 (what must not be done)
+    assert len(logger.filters[0]._kinds) <= 100  # type: ignore[union-attr]

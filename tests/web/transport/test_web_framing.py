@@ -1,0 +1,135 @@
+"""One request at a time gets to the server, however a caller cuts what it sends."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dynsched.web.transport import framing
+from dynsched.web.transport.framing import (
+    LONGEST_HEAD,
+    MOST_AHEAD,
+    MOST_LINES,
+    Framing,
+    TooMuchError,
+)
+
+GET = b"GET /nodes HTTP/1.1\r\nHost: x\r\n\r\n"
+POST = b"POST /filter HTTP/1.1\r\nHost: x\r\ncontent-length:  5 \r\n\r\nhello"
+CHUNKED = (
+    b"POST /filter HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+    b"5;what=ever\r\nhello\r\nA\r\n0123456789\r\n0\r\nTrailer: x\r\n\r\n"
+)
+BARE = b"GET / HTTP/1.1\nHost: x\n\n"
+REQUESTS = (GET, POST, CHUNKED, BARE)
+
+
+def split(data: bytes, cuts: list[int]) -> list[bytes]:
+    places = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
+    return [data[start:end] for start, end in pairwise(places)]
+
+
+@given(
+    st.lists(st.sampled_from(REQUESTS), min_size=1, max_size=5),
+    st.lists(st.integers(0), max_size=9),
+)
+def test_the_next_request_waits_for_the_answer(requests: list[bytes], cuts: list[int]) -> None:
+    found = Framing()
+    got = b"".join(found.take(piece) for piece in split(b"".join(requests), cuts))
+    for number, request in enumerate(requests):
+        assert got == request, number
+        assert not found.in_head
+        got = found.answered()
+    assert got == b""
+    assert not found.begun
+    assert not found.ahead
+
+
+@given(st.lists(st.integers(0), max_size=9))
+def test_the_rest_of_a_body_that_is_answered_already_goes_through(cuts: list[int]) -> None:
+    found = Framing()
+    first, *others = split(POST + GET, [POST.index(b"hello") + 2, *cuts])
+    got = found.take(first)
+    got += found.answered()
+    got += b"".join(found.take(piece) for piece in others)
+    assert got == POST + GET
+
+
+def test_empty_lines_before_a_request_are_no_request() -> None:
+    found = Framing()
+    assert found.take(b"\r\n\r\n") == b"\r\n\r\n"
+    assert not found.begun
+    assert found.take(GET[:9]) == GET[:9]
+    assert found.begun
+    assert found.in_head
+
+
+@pytest.mark.parametrize("step", [1, 7, 5000, 1 << 20])
+def test_a_head_that_is_too_long_or_has_too_many_lines(step: int) -> None:
+    one = b"GET / HTTP/1.1\r\nX: " + b"y" * LONGEST_HEAD + b"\r\n\r\n"
+    many = b"GET / HTTP/1.1\r\n" + b"a:\r\n" * MOST_LINES + b"\r\n"
+    for head in (one, many):
+        found = Framing()
+        pieces = [head[start : start + step] for start in range(0, len(head), step)]
+        with pytest.raises(TooMuchError) as caught:
+            list(map(found.take, pieces))
+        assert caught.value.status == 431
+
+
+def test_a_head_as_long_as_it_may_be() -> None:
+    rest = LONGEST_HEAD - len(b"GET / HTTP/1.1\r\nX: \r\n\r\n")
+    head = b"GET / HTTP/1.1\r\nX: " + b"y" * rest + b"\r\n\r\n"
+    assert Framing().take(head) == head
+
+
+def test_what_is_sent_ahead_has_an_end() -> None:
+    found = Framing()
+    assert found.take(GET + b"x" * MOST_AHEAD) == GET
+    with pytest.raises(TooMuchError):
+        found.take(b"x")
+
+
+def test_chunks_of_a_byte_have_an_end_and_others_have_not() -> None:
+    head = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+    found = Framing()
+    assert found.take(head + b"200\r\n" + b"x" * 512 + b"\r\n")
+    for _ in range(10_000):
+        found.take(b"200\r\n" + b"x" * 512 + b"\r\n")
+    found = Framing()
+    with pytest.raises(TooMuchError, match="chunks"):
+        found.take(head + b"1\r\nx\r\n" * 1000)
+    found = Framing()
+    with pytest.raises(TooMuchError, match="chunks"):
+        found.take(head + b"0\r\n" + b"x: y\r\n" * 1000)
+
+
+def test_the_line_before_a_chunk_has_an_end() -> None:
+    found = Framing()
+    with pytest.raises(TooMuchError):
+        found.take(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1;" + b"e" * 2000)
+
+
+def test_what_is_no_chunk_is_for_the_server_to_refuse() -> None:
+    found = Framing()
+    junk = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nmore"
+    assert found.take(junk) == junk
+    assert found.take(GET) == GET
+
+
+@given(st.lists(st.binary(max_size=40), max_size=8))
+def test_any_bytes(pieces: list[bytes]) -> None:
+    found, kept = Framing(), 0
+    try:
+        for piece in pieces:
+            kept += len(piece) - len(found.take(piece))
+            kept -= len(found.answered())
+    except TooMuchError:
+        return
+    assert kept >= 0
+
+
+def test_the_limits_fit_together() -> None:
+    assert framing.MOST_AHEAD >= framing.LONGEST_HEAD
