@@ -39,7 +39,7 @@ from dynsched.web.api import make_app
 from dynsched.web.extender.answers import Extender
 from dynsched.web.metrics import Metrics
 from dynsched.web.server import WebServer, parse_address
-from dynsched.web.snapshots import Board
+from dynsched.web.snapshots import SnapshotStore
 
 TARGET = "p50 1.2 ms, p99 3 ms"
 A_SECOND = "1000 a second"
@@ -96,14 +96,14 @@ async def serve(count: int, *, bursts: bool) -> None:
         bound=bound,
     )
     extender.publish(scene.tick(NOON, node_cpu=loads, node_mem_usage=loads))
-    board = Board(
+    snapshots = SnapshotStore(
         clock=time.monotonic,
         interval=10.0,
         source="",
         synced=lambda: True,
         metrics=Metrics(CollectorRegistry()),
     )
-    app = make_app(board, extender, memory=MEMORY)
+    app = make_app(snapshots, extender, memory=MEMORY)
     async with WebServer(app, parse_address("127.0.0.1:0")) as server:
         print(server.port, flush=True)
         await asyncio.Event().wait()

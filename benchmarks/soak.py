@@ -3,11 +3,11 @@
     python benchmarks/soak.py [--hours 24] [--nodes 500] [--seed 1]
 
 Real, in this process: `Loop.run`, the rules file and its reload, kopf's watch in its thread, the
-store, the client with its retries, the Lease's election, Events, the Board with its metrics, and
-(in one tick of ten) the Prometheus source. Simulated: the API server (over HTTP on loopback),
-Prometheus, and time. A tick does not wait for the next one, but is told that 40 s have passed: at
-the default interval of 10 s a day would be four times as many. What waits on the machine's own
-clock (retries, back-off, the watch, the Lease) waits a fraction of its usual time.
+store, the client with its retries, the Lease's election, Events, the snapshot store with its
+metrics, and (in one tick of ten) the Prometheus source. Simulated: the API server (over HTTP on
+loopback), Prometheus, and time. A tick does not wait for the next one, but is told that 40 s have
+passed: at the default interval of 10 s a day would be four times as many. What waits on the
+machine's own clock (retries, back-off, the watch, the Lease) waits a fraction of its usual time.
 
 Bounds, on all that this process holds, the simulator included: from the first hour on resident
 memory may grow by GROWTH, the number of Python's blocks of memory by BLOCKS; of tasks (in all

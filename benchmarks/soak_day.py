@@ -285,6 +285,6 @@ class Day:
             cluster,
             plan_prune(cluster.nodes().values(), mark),
             replan=lambda node: next(iter(plan_prune([node], mark)), None),
-            told=lambda _node, _patch: None,
+            on_written=lambda _node, _patch: None,
         )
         self.world.violations += [f"{name}: not clean after prune" for name in self.world.left()]

@@ -22,7 +22,7 @@ from dynsched.loop import Loop
 from dynsched.rules_file import RulesFile
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
 from dynsched.web.metrics import Metrics
-from dynsched.web.snapshots import Board
+from dynsched.web.snapshots import SnapshotStore
 
 
 class LoopsCluster(NodeCluster):
@@ -62,7 +62,7 @@ class Process:
         self._events = NodeEvents(self.client, own=lambda: self._elector.lease, clock=clock.wall)
         self._watch = NodeWatch(self.client, resync=0.5)
         self.cluster = NodeCluster(self.client, self._watch)
-        self._board = Board(
+        self._snapshots = SnapshotStore(
             clock=clock.monotonic,
             interval=INTERVAL,
             source=url,
@@ -91,7 +91,7 @@ class Process:
 
     def _publish(self, snapshot: Snapshot) -> None:
         """A tick is over: the time until the next one passes."""
-        self._board.publish(snapshot)
+        self._snapshots.publish(snapshot)
         self._world.clock.passed += INTERVAL
         self._snapshots.put_nowait(snapshot)
 

@@ -1,5 +1,32 @@
-"""``python -m dynsched`` is the same as ``dynsched``."""
+"""The process's entry: ``dynsched``, and ``python -m dynsched``, which is the same."""
 
-from dynsched.cli import main
+from __future__ import annotations
 
-main()
+import signal
+import sys
+from types import FrameType
+from typing import Final
+
+_KILLED_BY: Final = 128
+"""What a shell adds to a signal's number for the exit code of a process that it ended."""
+
+
+def main() -> None:
+    """Run the command line.
+
+    SIGTERM has a handler before anything else is imported, which takes up to a second: the kernel
+    does not deliver a signal without handler to the first process of a container, which would then
+    run on until it is killed.
+    """
+    signal.signal(signal.SIGTERM, _end)
+    from dynsched.cli import main as run_command_line
+
+    run_command_line()
+
+
+def _end(number: int, _frame: FrameType | None) -> None:
+    sys.exit(_KILLED_BY + number)
+
+
+if __name__ == "__main__":
+    main()

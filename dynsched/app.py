@@ -48,7 +48,7 @@ from dynsched.web.api import make_app
 from dynsched.web.extender.answers import Extender
 from dynsched.web.metrics import Metrics
 from dynsched.web.server import Address, WebServer, parse_address
-from dynsched.web.snapshots import Board
+from dynsched.web.snapshots import SnapshotStore
 from dynsched.web.tls import ServerTls, require_certificate
 from dynsched.web.transport.bodies import MIB
 from dynsched.writer import Written, write_all
@@ -123,7 +123,7 @@ async def _serve(settings: Settings) -> None:
         source = _prometheus(settings, rules_file, cluster.nodes)
         stack.push_async_callback(source.close)
         metrics_server = await stack.enter_async_context(_metrics_server(settings, cluster.nodes))
-        board = Board(
+        snapshots = SnapshotStore(
             clock=time.monotonic,
             interval=settings.interval,
             source=settings.prometheus.url,
@@ -133,7 +133,7 @@ async def _serve(settings: Settings) -> None:
         )
         extension = await stack.enter_async_context(_extension(settings, rules_file, cluster))
         server = await stack.enter_async_context(
-            _web_server(settings, _web_app(settings, board, extension), address)
+            _web_server(settings, _web_app(settings, snapshots, extension), address)
         )
         logger.info("serving %s, asking %s", server.url, settings.prometheus.url)
         loop = Loop(
@@ -147,7 +147,7 @@ async def _serve(settings: Settings) -> None:
             cluster=cluster,
             events=events,
             leadership=leadership,
-            publish=lambda snapshot: _publish(snapshot, board, extension.extender),
+            publish=lambda snapshot: _publish(snapshot, snapshots, extension.extender),
             dry_run=settings.dry_run,
         )
         parts = {
@@ -251,7 +251,7 @@ async def _prune(order: Prune) -> Written:
             cluster,
             patches,
             replan=lambda node: next(iter(plan_prune([node], mark)), None),
-            told=lambda node, patch: logger.debug("%s: %s", node.name, patch.reason),
+            on_written=lambda node, patch: logger.debug("%s: %s", node.name, patch.reason),
         )
 
 
@@ -264,13 +264,13 @@ async def _leading(settings: Settings) -> AsyncIterator[Elector]:
             yield elector
 
 
-def _publish(snapshot: Snapshot, board: Board, extender: Extender) -> None:
-    board.publish(snapshot)
+def _publish(snapshot: Snapshot, snapshots: SnapshotStore, extender: Extender) -> None:
+    snapshots.publish(snapshot)
     extender.publish_soon(snapshot)
 
 
-def _web_app(settings: Settings, board: Board, extension: Extension) -> web.Application:
-    return make_app(board, extension.extender, memory=settings.extender_memory * MIB)
+def _web_app(settings: Settings, snapshots: SnapshotStore, extension: Extension) -> web.Application:
+    return make_app(snapshots, extension.extender, memory=settings.extender_memory * MIB)
 
 
 def _web_server(settings: Settings, web_app: web.Application, address: Address) -> WebServer:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from dynsched import __version__, flags
-from dynsched.core.defaults import MOST_ROWS
+from dynsched.core.defaults import MAX_ROWS
 from dynsched.core.durations import parse_duration
 from dynsched.core.errors import ExpectedError
 
@@ -141,7 +141,7 @@ def run(*, once: bool, log_format: str, log_level: str, **given: Any) -> None:
     "--all",
     "every",
     is_flag=True,
-    help=f"Show the values of all rules on all nodes, not only the worst {MOST_ROWS}.",
+    help=f"Show the values of all rules on all nodes, not only the worst {MAX_ROWS}.",
 )
 @flags.quiet_logging
 def plan(*, output: str, every: bool, log_format: str, log_level: str, **given: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from dynsched.core.defaults import MOST_ROWS
+from dynsched.core.defaults import MAX_ROWS
 from dynsched.core.formatting import format_threshold, format_value
 from dynsched.core.rules import BIND_BURST
 from dynsched.core.wording import by_reason, counted, listed, named_rules, some
@@ -35,13 +35,13 @@ class _Row(NamedTuple):
 
 
 def render_findings(report: Mapping[str, Any], console: Console, *, every: bool = False) -> None:
-    """The values, worst first, beside their thresholds: ``MOST_ROWS`` of them, or ``every`` one;
+    """The values, worst first, beside their thresholds: ``MAX_ROWS`` of them, or ``every`` one;
     and below, what is pending and what is not known.
     """
     rows = [_Row(node, rule) for node in report["nodes"] for rule in _asked(node)]
     known = [row for row in rows if row.rule["value"] is not None]
     known.sort(key=lambda row: (-row.excess, row.node["name"]))
-    shown = known if every else known[:MOST_ROWS]
+    shown = known if every else known[:MAX_ROWS]
     show(console, plain(_headline(report)))
     if len(shown) < len(known):
         text = f"The worst {len(shown)} of {len(known)} values (--all shows every one):"

@@ -22,7 +22,7 @@ from pythonjsonlogger.json import JsonFormatter
 if TYPE_CHECKING:
     import asyncio
 
-MOST_WAITING: Final = 1024 * 1024
+MAX_WAITING: Final = 1024 * 1024
 """Characters of lines that wait to be written: some thousands of lines."""
 USED_UP_SECONDS: Final = 60.0
 """Between two lines that say that descriptors or memory are used up."""
@@ -122,7 +122,7 @@ class _Json(JsonFormatter):
 
 
 class _Aside(logging.Handler):
-    """Makes lines where they come up, and writes them on a thread. Lines beyond MOST_WAITING are
+    """Makes lines where they come up, and writes them on a thread. Lines beyond MAX_WAITING are
     dropped, and a later line says how many.
     """
 
@@ -148,7 +148,7 @@ class _Aside(logging.Handler):
                 self._dropped += 1
 
     def _put(self, line: str) -> bool:
-        if self._waiting and self._waiting + len(line) > MOST_WAITING:
+        if self._waiting and self._waiting + len(line) > MAX_WAITING:
             return False
         self._waiting += len(line)
         self._lines.append(line)

@@ -23,13 +23,13 @@ from dynsched.core.model import Node, QueryResult, Series, Snapshot
 from dynsched.core.rehearse import Rehearsal
 from dynsched.core.replay import finish_replay, replay, replay_times
 from dynsched.core.rules import BIND_BURST, Rule, RuleSet
-from dynsched.reporting import EventSink, Teller
+from dynsched.reporting import EventSink, Reporter
 from dynsched.writer import NodeStorage, Written, write_all
 
 logger = logging.getLogger(__name__)
 
 SYNC_POLL: Final = 0.1
-MOST_POINTS: Final = 30_000
+MAX_POINTS: Final = 30_000
 """Points of the past that are held at a time, of all rules together: about as many as the samples
 of two ticks at 5,000 nodes, so that a start needs no more memory than what follows."""
 CLOCK_STEP: Final = 5.0
@@ -118,7 +118,7 @@ class Loop:
         self._sources = sources
         self._histories = histories
         self._cluster = cluster
-        self._teller = Teller(events)
+        self._reporter = Reporter(events)
         self._leadership = leadership
         self._publish = publish
         self._dry_run = dry_run
@@ -170,7 +170,7 @@ class Loop:
             if rule.source not in self._histories and (rule.hold_duration or rule.keep_firing_for)
         }
         # In parts: the whole past of 5,000 nodes would be hundreds of megabytes.
-        part = max(1, MOST_POINTS // (len(nodes) * len(rule_set.rules)))
+        part = max(1, MAX_POINTS // (len(nodes) * len(rule_set.rules)))
         for first in range(0, len(times), part):
             moments = times[first : first + part]
             past = await self._past(rule_set, moments, step)
@@ -216,7 +216,7 @@ class Loop:
         results = await self._fetch(rule_set)
         no_past, self._no_past = self._no_past, {}
         # Of a rule that does not answer now, that it does not is enough.
-        self._teller.past_unknown(
+        self._reporter.past_unknown(
             {
                 name: why
                 for name, why in no_past.items()
@@ -230,31 +230,31 @@ class Loop:
         decision = await asyncio.to_thread(decide, rule_set, results, nodes, self._alerts, now)
         self._alerts = decision.evaluation.alerts
         leading = self._leadership.may_write
-        aloud = leading and not self._dry_run
-        self._teller.conflicts(decision, nodes, aloud=aloud)
-        self._teller.cap(decision, aloud=aloud)
+        post_events = leading and not self._dry_run
+        self._reporter.conflicts(decision, nodes, post_events=post_events)
+        self._reporter.cap(decision, post_events=post_events)
         written = await write_all(
             self._cluster,
-            decision.patches if aloud else (),
+            decision.patches if post_events else (),
             replan=decision.replan,
-            told=self._teller.change,
+            on_written=self._reporter.change,
             may_write=lambda: self._leadership.may_write,
         )
-        if aloud:  # else nothing was to be written, which says nothing about writes
-            self._teller.unwritten(written.failures)
+        if post_events:  # else nothing was to be written, which says nothing about writes
+            self._reporter.unwritten(written.failures)
         if self._dry_run:
-            self._teller.rehearsed(decision.patches)
+            self._reporter.rehearsed(decision.patches)
             self._rehearsal.write(decision.patches)
         self._ticks += 1
         nodes = self._cluster.nodes()
         if reloaded:
             self._disputes.forget()
-        if aloud:
+        if post_events:
             disputes = self._disputes.leading(written.applied, nodes, began)
         else:
             leader = None if self._dry_run else self._leadership.leader
             disputes = self._disputes.following(decision.patches, leader, began)
-        self._teller.disputed(disputes, nodes, aloud=aloud)
+        self._reporter.disputed(disputes, nodes, post_events=post_events)
         snapshot = Snapshot(
             taken_at=self._clock(),
             tick=self._ticks,
@@ -283,8 +283,8 @@ class Loop:
             reloaded=reloaded,
             refused=refused,
         )
-        self._teller.blind(blindness(snapshot))
-        self._teller.crowded(crowding(snapshot))
+        self._reporter.blind(blindness(snapshot))
+        self._reporter.crowded(crowding(snapshot))
         self._publish(snapshot)
         return snapshot
 
@@ -292,12 +292,12 @@ class Loop:
         """Look whether the rules file changed: (taken, refused)."""
         before = self._rules_file.error
         if await asyncio.to_thread(self._rules_file.changed):
-            self._teller.reloaded(self._rules_file.rule_set)
+            self._reporter.reloaded(self._rules_file.rule_set)
             return True, False
         error = self._rules_file.error
         if error is None or error == before:
             return False, False
-        self._teller.refused(error)
+        self._reporter.refused(error)
         return False, True
 
     def _follow_the_clock(self) -> None:
@@ -320,7 +320,7 @@ class Loop:
         before = self._last_success.items()
         self._last_success = {name: at for name, at in before if name in results} | succeeded
         # One pass has no source that counts bound pods: that is no failure to be told.
-        self._teller.failing(
+        self._reporter.failing(
             {
                 rule.name: results[rule.name].error
                 for rule in rule_set.rules

@@ -17,7 +17,7 @@ from dynsched.core.wording import by_reason, named_nodes, named_rules
 
 logger = logging.getLogger(__name__)
 
-_MOST_KINDS: Final = 20
+_MAX_KINDS: Final = 20
 """Of one trouble; what else may come up before all is well again is not told."""
 
 
@@ -41,15 +41,15 @@ class _States:
         self._posted: Mapping[str, str] = {}
 
     def update(
-        self, states: Mapping[str, str], *, aloud: bool
+        self, states: Mapping[str, str], *, post_events: bool
     ) -> tuple[Mapping[str, str], Mapping[str, str], Sequence[str]]:
         """(what to log, what to post, the names of what has ended)."""
         to_log = _unlike(states, self._logged)
         ended = [name for name in self._logged if name not in states]
         new = _unlike(states, self._posted)
         self._logged = states
-        self._posted = states if aloud else _unlike(states, new)
-        return to_log, new if aloud else {}, ended
+        self._posted = states if post_events else _unlike(states, new)
+        return to_log, new if post_events else {}, ended
 
 
 class _Troubles(_States):
@@ -62,7 +62,7 @@ class _Troubles(_States):
         self._kinds: Mapping[str, frozenset[str]] = {}
 
     def update(
-        self, states: Mapping[str, str], *, aloud: bool
+        self, states: Mapping[str, str], *, post_events: bool
     ) -> tuple[Mapping[str, str], Mapping[str, str], Sequence[str]]:
         """(what to log, what to post, the names of what has ended)."""
         before = self._kinds
@@ -70,12 +70,12 @@ class _Troubles(_States):
             name: _with_kind(before.get(name, frozenset()), text) for name, text in states.items()
         }
         new = {name: text for name, text in states.items() if self._kinds[name] != before.get(name)}
-        _, to_post, ended = super().update(states, aloud=aloud)
+        _, to_post, ended = super().update(states, post_events=post_events)
         return new, to_post, ended
 
 
 def _with_kind(kinds: frozenset[str], text: str) -> frozenset[str]:
-    return kinds if len(kinds) >= _MOST_KINDS else kinds | {kind_of(text)}
+    return kinds if len(kinds) >= _MAX_KINDS else kinds | {kind_of(text)}
 
 
 def _unlike(states: Mapping[str, str], others: Mapping[str, str]) -> dict[str, str]:
@@ -89,7 +89,7 @@ def _rules_update(
     where there is none; of a rule that is not in it (any more) nothing can be said.
     """
     present = {name: text for name, text in troubles.items() if text is not None}
-    begun, _, ended = states.update(present, aloud=False)
+    begun, _, ended = states.update(present, post_events=False)
     return begun, [name for name in ended if name in troubles]
 
 
@@ -120,10 +120,10 @@ def _place(pool: str) -> str:
     return f"pool {pool}" if pool else "the cluster"
 
 
-class Teller:
+class Reporter:
     """Remembers what was told, so that nothing is told twice.
 
-    ``aloud`` False: only the log; for dry runs, and for replicas that do not lead (each would
+    ``post_events`` False: only the log; for dry runs, and for replicas that do not lead (each would
     post the same Event).
     """
 
@@ -163,9 +163,11 @@ class Teller:
         for patch in patches:
             logger.info("would %s node %s: %s", patch.action.value, patch.node, patch.reason)
 
-    def conflicts(self, decision: Decision, nodes: Mapping[str, Node], *, aloud: bool) -> None:
+    def conflicts(
+        self, decision: Decision, nodes: Mapping[str, Node], *, post_events: bool
+    ) -> None:
         """Somebody else's label or taint stands in our place."""
-        begun, to_post, _ = self._conflicts.update(decision.conflicts, aloud=aloud)
+        begun, to_post, _ = self._conflicts.update(decision.conflicts, post_events=post_events)
         for name, conflict in begun.items():
             logger.warning("node %s is left alone: %s", name, conflict, extra={"node": name})
         for name, conflict in to_post.items():
@@ -177,13 +179,13 @@ class Teller:
             )
 
     def disputed(
-        self, disputes: Mapping[str, str], nodes: Mapping[str, Node], *, aloud: bool
+        self, disputes: Mapping[str, str], nodes: Mapping[str, Node], *, post_events: bool
     ) -> None:
         """Somebody else seems to decide on the same marks. One line for all nodes of which the same
         is to be said; the Event is on each.
         """
         self._disputed = disputes
-        begun, to_post, ended = self._disputes.update(disputes, aloud=aloud)
+        begun, to_post, ended = self._disputes.update(disputes, post_events=post_events)
         for text in dict.fromkeys(begun.values()):
             names = [name for name, of_it in begun.items() if of_it == text]
             logger.warning("%s: %s", named_nodes(names), text)
@@ -192,7 +194,7 @@ class Teller:
         if ended:
             logger.info("%s: nobody disputes the mark any more", named_nodes(ended))
 
-    def cap(self, decision: Decision, *, aloud: bool) -> None:
+    def cap(self, decision: Decision, *, post_events: bool) -> None:
         """More nodes are under pressure than may be marked: the cluster as a whole is hot."""
         max_marked = decision.rule_set.guard.max_marked
         capped = {
@@ -200,7 +202,7 @@ class Teller:
             f"{max_marked} allows to mark"
             for pool in sorted(decision.selection.capped)
         }
-        begun, to_post, ended = self._capped.update(capped, aloud=aloud)
+        begun, to_post, ended = self._capped.update(capped, post_events=post_events)
         for message in begun.values():
             logger.warning("%s", message)
         for message in to_post.values():
@@ -257,8 +259,8 @@ class Teller:
         """
         told = self._unwritten
         kinds = {_kind_of_failure(failure): failure for failure in failures}
-        new = [failure for kind, failure in kinds.items() if kind not in told][:_MOST_KINDS]
-        if len(told) >= _MOST_KINDS:
+        new = [failure for kind, failure in kinds.items() if kind not in told][:_MAX_KINDS]
+        if len(told) >= _MAX_KINDS:
             new = []
         if new:
             node = new[0].partition(": ")[0]

@@ -15,7 +15,7 @@ import yaml
 
 from dynsched.core.rules import RuleSet
 from dynsched.plumbing.files import read_stream
-from dynsched.rules_file import MOST_BYTES, Reading, Remark, placed, read_rules, unreadable
+from dynsched.rules_file import MAX_BYTES, Reading, Remark, placed, read_rules, unreadable
 from dynsched.rules_yaml import YamlError, read_documents
 
 STANDARD_INPUT: Final = Path("-")
@@ -47,7 +47,7 @@ def check(path: Path, remedy: str) -> tuple[Checked, ...]:
     is_stdin = path == STANDARD_INPUT
     name = _STANDARD_INPUT_NAME if is_stdin else str(path)
     try:
-        raw = read_stream(_standard_input() if is_stdin else path, MOST_BYTES)
+        raw = read_stream(_standard_input() if is_stdin else path, MAX_BYTES)
     except OSError as error:
         return (Checked(name, None, unreadable(name, error, remedy).lines),)
     objects = _objects(raw)

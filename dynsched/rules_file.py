@@ -12,7 +12,7 @@ from typing import Final
 from dynsched.core.doubts import doubts
 from dynsched.core.errors import ExpectedError
 from dynsched.core.lines import one_line
-from dynsched.core.rule_errors import MOST_ERRORS, RuleError, RulesInvalidError
+from dynsched.core.rule_errors import MAX_ERRORS, RuleError, RulesInvalidError
 from dynsched.core.rules import FIRST_PROJECT_KEY, RuleSet, parse_rules
 from dynsched.plumbing.files import (
     Aside,
@@ -24,11 +24,11 @@ from dynsched.plumbing.files import (
 )
 from dynsched.rules_yaml import Document, YamlError, locate, read_documents
 
-MOST_BYTES: Final = 256 * 1024
+MAX_BYTES: Final = 256 * 1024
 """Of a rules file. A hundred rules with long expressions have a tenth of it."""
 READ_SECONDS: Final = 2.0
 """How long a look at the file may take: less than there is between a SIGTERM and the end."""
-_LONGEST_LINE: Final = 600
+_MAX_LINE_LENGTH: Final = 600
 
 
 class RulesFileError(ExpectedError):
@@ -49,7 +49,7 @@ class Remark:
     message: str
 
     def __str__(self) -> str:
-        message = one_line(self.message, _LONGEST_LINE)
+        message = one_line(self.message, _MAX_LINE_LENGTH)
         return message if self.line is None else f"{self.line}:{self.column}: {message}"
 
 
@@ -67,7 +67,7 @@ def load_rules(path: Path, *, remedy: str = "name the file with --rules") -> Rul
     in it; ``remedy`` is what to do where there is no such file.
     """
     try:
-        return _used(path, read_rules(read_stream(path, MOST_BYTES)))
+        return _used(path, read_rules(read_stream(path, MAX_BYTES)))
     except OSError as error:
         raise unreadable(path, error, remedy) from None
 
@@ -162,10 +162,10 @@ class _Look:
 
 def _look(path: Path, known: tuple[int, ...] | None, last: _Look | None) -> _Look | None:
     # Before it is read, so that a change in between is seen at the next look.
-    seen = fingerprint(require_file(path, MOST_BYTES))
+    seen = fingerprint(require_file(path, MAX_BYTES))
     if seen == known:
         return None
-    raw = read_file(path, MOST_BYTES)
+    raw = read_file(path, MAX_BYTES)
     digest = hashlib.sha256(raw).digest()
     if last is not None and last.digest == digest:  # a refused file is looked at again and again
         return _Look(seen, digest, last.reading)
@@ -203,9 +203,9 @@ def rules_of(document: Document) -> Reading:
         errors, more = (*errors, *error.errors), error.more
     if not errors and rule_set is not None:
         return Reading(rule_set, doubts=_located(document, _doubts(document.data, rule_set)))
-    more += max(0, len(errors) - MOST_ERRORS)
+    more += max(0, len(errors) - MAX_ERRORS)
     last = (Remark(None, None, f"and {more} more errors"),) if more else ()
-    return Reading(None, (*_located(document, errors[:MOST_ERRORS]), *last))
+    return Reading(None, (*_located(document, errors[:MAX_ERRORS]), *last))
 
 
 def _doubts(data: object, rule_set: RuleSet) -> Iterable[RuleError]:

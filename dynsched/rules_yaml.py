@@ -15,10 +15,10 @@ import yaml
 
 from dynsched.core.rule_errors import RuleError
 
-MOST_VALUES: Final = 10_000
+MAX_VALUES: Final = 10_000
 """Keys and values of one file, each alias counted as all that it stands for."""
-MOST_DEPTH: Final = 50
-_LONGEST_NUMBER: Final = 64
+MAX_DEPTH: Final = 50
+_MAX_NUMBER_LENGTH: Final = 64
 """Characters. The largest float has 24; a number of thousands takes minutes to convert."""
 _WORD: Final = 63
 """Bits; a larger whole number is no quantity, and does not fit into a float or into JSON."""
@@ -64,10 +64,10 @@ class _Loader(yaml.SafeLoader):
         event = self.peek_event()  # type: ignore[no-untyped-call]
         mark: Any = event.start_mark
         self._count += 1
-        if self._count > MOST_VALUES:
+        if self._count > MAX_VALUES:
             raise _too_many(mark)
         self._depth += 1
-        if self._depth > MOST_DEPTH:
+        if self._depth > MAX_DEPTH:
             raise _too_deep(mark)
         node = super().compose_node(parent, index)
         self._depth -= 1
@@ -90,9 +90,9 @@ class _Loader(yaml.SafeLoader):
         size = 1 + sum(values for values, _ in sizes)
         depth = 1 + max((levels for _, levels in sizes), default=0)
         self._sizes[node] = (size, depth)
-        if size > MOST_VALUES:
+        if size > MAX_VALUES:
             raise _too_many(node.start_mark)
-        if depth > MOST_DEPTH:
+        if depth > MAX_DEPTH:
             raise _too_deep(node.start_mark)
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:  # noqa: FBT001, FBT002 (PyYAML's own signature)
@@ -119,7 +119,7 @@ class _Loader(yaml.SafeLoader):
         return super().construct_yaml_float(node)
 
     def _require_short(self, node: yaml.Node) -> None:
-        if len(node.value) > _LONGEST_NUMBER:
+        if len(node.value) > _MAX_NUMBER_LENGTH:
             problem = f"a number of {len(node.value)} characters"
             raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
 
@@ -175,7 +175,7 @@ def _marked(text: str, error: yaml.MarkedYAMLError) -> YamlError:
 
 
 def _too_many(mark: yaml.Mark) -> _TooMuchError:
-    problem = f"more than {MOST_VALUES} values, counting what aliases stand for"
+    problem = f"more than {MAX_VALUES} values, counting what aliases stand for"
     return _TooMuchError(problem=problem, problem_mark=mark)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from dynsched.core.errors import ClusterError, ConflictError, NodeGoneError
+from dynsched.core.errors import ClusterError, ConflictError, NotFoundError
 from dynsched.core.model import Node, NodePatch
 from dynsched.core.plan import is_done
 
@@ -32,7 +32,7 @@ class NodeStorage(Protocol):
         """The node as the API server has it now; None when it is gone."""
 
     async def patch(self, patch: NodePatch) -> Node:
-        """Send one merge patch; the node as stored. ConflictError, NodeGoneError, ClusterError."""
+        """Send one merge patch; the node as stored. ConflictError, NotFoundError, ClusterError."""
 
 
 @dataclass(slots=True)
@@ -51,11 +51,12 @@ async def write_all(
     patches: Sequence[NodePatch],
     *,
     replan: Callable[[Node], NodePatch | None],
-    told: Callable[[Node, NodePatch], None],
+    on_written: Callable[[Node, NodePatch], None],
     may_write: Callable[[], bool] = lambda: True,
 ) -> Written:
-    """Send every patch. ``replan`` gives what is due on a node that changed meanwhile; ``told`` is
-    called after each success with the node as stored. One that fails does not stop the others.
+    """Send every patch. ``replan`` gives what is due on a node that changed meanwhile;
+    ``on_written`` is called after each success with the node as stored. One that fails does
+    not stop the others.
     ``may_write`` is asked before each write; what is left when it says no is not written.
     """
     written = Written()
@@ -67,7 +68,7 @@ async def write_all(
                 return
             try:
                 done = await _write(storage, patch, replan, may_write)
-            except NodeGoneError:
+            except NotFoundError:
                 continue  # deleted between plan and apply: there is nothing left to mark
             except ClusterError as error:
                 written.failures.append(f"{patch.node}: {error}")
@@ -75,7 +76,7 @@ async def write_all(
                 if done is not None:
                     node, sent = done
                     written.applied.append(sent)
-                    told(node, sent)
+                    on_written(node, sent)
 
     await asyncio.gather(*(work() for _ in range(min(AT_ONCE, len(patches)))))
     return written

@@ -56,9 +56,11 @@ async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
         yield form
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def logging_as_it_was() -> Iterator[None]:
-    """The command line sets up the logging of the whole process."""
+    """The command line sets up the logging of the whole process: what a test does to it, the next
+    one must not see.
+    """
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield

@@ -20,7 +20,7 @@ PATCH = NodePatch("worker-3", Action.RELEASE, {"metadata": {"labels": {"status":
 
 
 @pytest.fixture
-def call(capsys, logging_as_it_was):
+def call(capsys):
     """Run the command line in this process: (exit code, stdout, stderr)."""
 
     def run(*arguments):

@@ -126,7 +126,7 @@ def test_aside_all_lines_are_written_in_their_order(pipe: Pipe) -> None:
 
 
 def test_nobody_waits_for_a_reader_who_stopped(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "MOST_WAITING", 20_000)
+    monkeypatch.setattr(logs, "MAX_WAITING", 20_000)
     monkeypatch.setattr(logs, "FLUSH_SECONDS", 0.05)
     pipe.configure("json")
     pipe.fill()

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 from fake_loop import RULES, Bench, FakeRulesFile
 
-from dynsched.core.errors import ClusterError, NodeGoneError
+from dynsched.core.errors import ClusterError, NotFoundError
 from dynsched.core.model import Action, Node, QueryResult, Sample
 from dynsched.loop import Loop
 from dynsched.writer import CONFLICT_RETRIES, FAILURES_BEFORE_GIVING_UP
@@ -294,7 +294,7 @@ async def test_reads_that_are_older_than_what_is_refused_are_told():
 
 async def test_a_node_deleted_between_plan_and_apply_is_no_failure():
     bench = Bench("a", "b")
-    bench.cluster.faults["a"] = NodeGoneError("gone")
+    bench.cluster.faults["a"] = NotFoundError("gone")
 
     snapshot = await bench.tick(cpu={"a": 91.0, "b": 91.0})
 
@@ -739,7 +739,7 @@ async def test_a_past_that_cannot_be_had_is_told_of_rules_that_answer(caplog):
 
 async def test_a_past_that_cannot_be_had_is_asked_for_once(monkeypatch):
     """At 5,000 nodes it is asked for in some hundred parts, each of which may take a timeout."""
-    monkeypatch.setattr("dynsched.loop.MOST_POINTS", 10)
+    monkeypatch.setattr("dynsched.loop.MAX_POINTS", 10)
     bench = Bench("a", rules=LOOKING_BACK)
     bench.history.points = {"cpu": "no answer in 10s", "mem": {}}
     await bench.loop.remember(10.0)
@@ -763,7 +763,7 @@ async def test_rules_that_do_not_look_back_ask_for_no_past():
 
 
 async def test_the_past_of_many_nodes_is_replayed_in_parts(monkeypatch):
-    monkeypatch.setattr("dynsched.loop.MOST_POINTS", 10)
+    monkeypatch.setattr("dynsched.loop.MAX_POINTS", 10)
     bench = Bench("a", "b", rules=HOLDING)
     bench.history.points["cpu"] = {"a": [(t, 91.0) for t in range(0, 1000, 10)]}
 

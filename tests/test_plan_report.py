@@ -12,7 +12,7 @@ from snapshots import EXAMPLE_RULES, NOON, Scene, example, many
 
 from dynsched.core.health import why_incomplete
 from dynsched.core.model import Node
-from dynsched.findings import MOST_ROWS, render_findings
+from dynsched.findings import MAX_ROWS, render_findings
 from dynsched.terminal import render_patches
 from dynsched.web.nodes import encode_each
 from dynsched.web.report import pass_report
@@ -87,8 +87,8 @@ def test_a_value_that_should_not_fall_is_the_worse_the_lower_it_is():
 def test_of_many_values_the_worst_are_shown_and_all_of_them_with_all():
     snapshot = many(30)
     lines = shown(snapshot)
-    assert lines[1] == f"The worst {MOST_ROWS} of 90 values (--all shows every one):"
-    assert len(lines) == 3 + MOST_ROWS
+    assert lines[1] == f"The worst {MAX_ROWS} of 90 values (--all shows every one):"
+    assert len(lines) == 3 + MAX_ROWS
     assert len(shown(snapshot, every=True)) == 2 + 90
 
 

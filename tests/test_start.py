@@ -53,3 +53,17 @@ def test_a_process_that_runs_waits_neither_for_the_simulator_nor_for_tables():
 
     assert "kopf" in modules  # it came so far
     assert not {"dynsched.sim", "dynsched.demo", "rich"} & modules
+
+
+def test_sigterm_ends_it_also_before_it_is_set_up():
+    """As the first process of a container, whose signals without handler are not delivered."""
+    program = """
+import os, signal, sys, types
+commands = types.ModuleType("dynsched.cli")
+commands.main = lambda: os.kill(os.getpid(), signal.SIGTERM)
+sys.modules["dynsched.cli"] = commands
+from dynsched.__main__ import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False, timeout=60)
+    assert done.returncode == 128 + 15  # without a handler: -15

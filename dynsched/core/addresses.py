@@ -11,7 +11,7 @@ from functools import lru_cache
 from ipaddress import AddressValueError, IPv6Address
 from typing import Final
 
-_MOST_KEPT: Final = 8192
+_MAX_KEPT: Final = 8192
 """Spellings of IPv6 addresses that are remembered: each is read anew in 5 microseconds, and comes
 with every tick. Those that are canonical, or mostly so, need no memory."""
 
@@ -46,4 +46,4 @@ def spellings(text: str) -> Iterable[str]:
     yield _canonical(bare) if ":" in bare else canonical(bare)
 
 
-_canonical = lru_cache(maxsize=_MOST_KEPT)(canonical)
+_canonical = lru_cache(maxsize=_MAX_KEPT)(canonical)

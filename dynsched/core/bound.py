@@ -16,11 +16,11 @@ from dynsched.core.model import Node
 WINDOW: Final = 60.0
 """Seconds for which a bound pod counts: the range of most load expressions."""
 
-MOST: Final = 50_000
+MAX_PODS: Final = 50_000
 """Pods that are remembered at most; beyond it the oldest are forgotten first."""
 
-LEAST_CPU: Final = 0.1
-LEAST_MEMORY: Final = 200 * 2.0**20
+MIN_CPU: Final = 0.1
+MIN_MEMORY: Final = 200 * 2.0**20
 """What a container without a request counts (cores, bytes); the scheduler's own defaults."""
 
 POINTS_EACH: Final = 4.0
@@ -41,8 +41,8 @@ class BoundPod:
 
     uid: str
     node: str
-    cpu: float = LEAST_CPU
-    memory: float = LEAST_MEMORY
+    cpu: float = MIN_CPU
+    memory: float = MIN_MEMORY
     assumed: bool = False
 
 
@@ -63,7 +63,7 @@ class BoundPods:
     Times are seconds of any one clock that does not go back. ``most`` bounds the memory.
     """
 
-    def __init__(self, window: float = WINDOW, *, most: int = MOST) -> None:
+    def __init__(self, window: float = WINDOW, *, most: int = MAX_PODS) -> None:
         self.window = window
         self._most = most
         self._pods: dict[str, tuple[BoundPod, float]] = {}

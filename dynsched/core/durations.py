@@ -20,7 +20,7 @@ _UNITS: Final = {
     "s": 1.0,
     "ms": 0.001,
 }
-_LONGEST: Final = 2**63 // 10**9
+_MAX_SECONDS: Final = 2**63 // 10**9
 """Seconds; Prometheus counts nanoseconds in 64 bits, and refuses what is longer."""
 _GRAMMAR: Final = re.compile("".join(rf"(?:(\d+){unit})?" for unit in _UNITS), re.ASCII)
 
@@ -34,7 +34,7 @@ def parse_duration(text: str) -> float:
         raise ValueError(f"{text!r} is not a duration; write it like 30s, 2m or 1h30m")
     parts = zip(match.groups(default="0"), _UNITS.values(), strict=True)
     total = sum(float(amount) * seconds for amount, seconds in parts)
-    if total > _LONGEST:
+    if total > _MAX_SECONDS:
         raise ValueError("the duration is longer than 292 years")
     return total
 

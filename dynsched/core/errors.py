@@ -18,7 +18,7 @@ class ConflictError(ClusterError):
     """409: the object is not as it was observed; read it again and plan again."""
 
 
-class NodeGoneError(ClusterError):
+class NotFoundError(ClusterError):
     """404: the object was deleted since it was observed."""
 
 

@@ -21,7 +21,7 @@ from dynsched.core.evidence import format_time, parse_time
 CLOCK_ERROR: Final = 0.1
 """By how much a clock may run fast or slow, as a share, before two could write at a time."""
 
-LONGEST: Final = 300.0
+MAX_DURATION: Final = 300.0
 """Seconds: what is believed of another's duration at the most. Longer than electors in the field
 have it (15 to 137 s); one of years, by a typing error say, must not keep everybody from writing."""
 
@@ -29,7 +29,7 @@ _GIVEN_UP: Final = 1
 """Seconds that a Lease without a holder is for when its holder let go of it, as client-go has it;
 the API server wants more than 0."""
 
-_MOST_TRANSITIONS: Final = 2**31 - 1
+_MAX_TRANSITIONS: Final = 2**31 - 1
 """What the API server takes; beyond it, it would refuse every holder."""
 
 _SET_BACK: Final = 1.0
@@ -95,7 +95,7 @@ def read_lease(
     body: Mapping[str, Any], previous: Lease | None, now: float, *, least: float
 ) -> Lease:
     """A Lease from its JSON. ``now`` is on a clock that never stops or steps. It is taken to hold
-    for ``least`` seconds at least, and for LONGEST at most, whatever it says.
+    for ``least`` seconds at least, and for MAX_DURATION at most, whatever it says.
 
     Odd content (written by hand) is taken as held: never as free. So is one that somebody else
     let go of than the holder of ``previous``, or he himself earlier: a restore of etcd may have
@@ -105,7 +105,7 @@ def read_lease(
     metadata = body.get("metadata")
     version = metadata.get("resourceVersion") if isinstance(metadata, Mapping) else None
     is_his = previous is None or _is_later(body, previous)
-    duration = min(float(_whole(spec.get("leaseDurationSeconds"))), LONGEST)
+    duration = min(float(_whole(spec.get("leaseDurationSeconds"))), MAX_DURATION)
     seen = Lease(
         holder=str(spec.get("holderIdentity") or ""),
         released=is_released(body) and is_his,
@@ -155,7 +155,7 @@ def held_by(
     if previous is None or previous.holder != identity:
         spec["acquireTime"] = time
         taken = previous.transitions + 1 if previous else 0
-        spec["leaseTransitions"] = min(taken, _MOST_TRANSITIONS)
+        spec["leaseTransitions"] = min(taken, _MAX_TRANSITIONS)
     spec["holderIdentity"] = identity
     spec["leaseDurationSeconds"] = math.ceil(times.duration)
     spec["renewTime"] = time

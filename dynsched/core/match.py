@@ -17,7 +17,7 @@ from dynsched.core.model import Node, Quality, Reading, Sample, SeveralSeries, U
 from dynsched.core.rules import Rule
 from dynsched.core.wording import some
 
-_MOST_NAMED: Final = 3
+_MAX_NAMED: Final = 3
 """Nodes that are named where many share one address."""
 
 
@@ -36,7 +36,7 @@ class NodeIndex:
             if isinstance(name, str):
                 return name
             if name is not None:
-                names = some(sorted(name), _MOST_NAMED)
+                names = some(sorted(name), _MAX_NAMED)
                 raise ValueError(f"more than one node has the address {spelling}: {names}")
         return None
 

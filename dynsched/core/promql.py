@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-MOST_DEPTH: Final = 100
+MAX_DEPTH: Final = 100
 """Expressions inside each other, beyond which one is not looked into."""
 
 COMPARISONS: Final = frozenset({"==", "!=", ">", "<", ">=", "<="})
@@ -122,7 +122,7 @@ class _Parser:
     def binary(self, least: int) -> Expression:
         """Operands, joined by operators that bind at least so tightly."""
         self._depth += 1
-        if self._depth > MOST_DEPTH:
+        if self._depth > MAX_DEPTH:
             raise NotUnderstoodError("nested too deeply")
         left = self._operand()
         while (binds := _BINDING.get(self._word_or_sign(), 0)) >= least:
@@ -147,7 +147,7 @@ class _Parser:
         at: int = 0,
     ) -> Expression:
         height = 1 + max((part.height for part in parts), default=0)
-        if height > MOST_DEPTH:
+        if height > MAX_DEPTH:
             raise NotUnderstoodError("nested too deeply")
         kept = operator == "same" or is_binary(operator)
         is_scalar = all(part.is_scalar for part in parts) if kept else operator in _SCALARS

@@ -18,7 +18,7 @@ from dynsched.core.match import index_nodes, match_samples
 from dynsched.core.model import Node, Sample, Series
 from dynsched.core.rules import RuleSet
 
-MOST_STEPS: Final = 360
+MAX_STEPS: Final = 360
 """A longer window is replayed in longer steps."""
 
 _SKEW: Final = 3600.0
@@ -34,7 +34,7 @@ def replay_times(rule_set: RuleSet, now: float, interval: float) -> tuple[float,
     or ``keep_firing_for`` begins; none when no rule looks back.
     """
     window = max(max(rule.hold_duration, rule.keep_firing_for) for rule in rule_set.rules)
-    step = max(interval, window / MOST_STEPS)
+    step = max(interval, window / MAX_STEPS)
     # One step more than fits: what was over just as long as ``for`` fires at the first tick.
     count = int(window / step) + 1 if window else 0
     return tuple(now - number * step for number in range(count, 0, -1))

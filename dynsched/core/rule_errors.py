@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from dynsched.core.lines import one_line
 
-MOST_ERRORS: Final = 100
+MAX_ERRORS: Final = 100
 """More errors than these help nobody, and they go into a log line, an Event and `/status`."""
 _LINE: Final = 60
 """Characters of the file's own text in a message: one line of a terminal holds them."""
@@ -46,12 +46,12 @@ class RuleError:
 
 
 class RulesInvalidError(Exception):
-    """Rules that cannot be used; ``errors`` are all that were found, in one go, up to MOST_ERRORS.
+    """Rules that cannot be used; ``errors`` are all that were found, in one go, up to MAX_ERRORS.
     ``more`` is how many there are beyond those.
     """
 
     def __init__(self, errors: Sequence[RuleError], more: int = 0) -> None:
-        self.errors = tuple(errors[:MOST_ERRORS])
+        self.errors = tuple(errors[:MAX_ERRORS])
         self.more = more + len(errors) - len(self.errors)
         super().__init__("; ".join(map(str, self.errors)))
 
@@ -63,7 +63,7 @@ def problem(message: str) -> PydanticCustomError:
 
 
 def explain(error: ValidationError, known_keys: Collection[str]) -> tuple[list[RuleError], int]:
-    """The errors of a validation in our words, up to MOST_ERRORS, and how many there are beyond
+    """The errors of a validation in our words, up to MAX_ERRORS, and how many there are beyond
     those; ``known_keys`` feed the suggestions.
     """
     found = [
@@ -77,7 +77,7 @@ def explain(error: ValidationError, known_keys: Collection[str]) -> tuple[list[R
             tuple(part for part in details["loc"] if part != "[key]"),
             _message(details, known_keys),
         )
-        for details in found[:MOST_ERRORS]
+        for details in found[:MAX_ERRORS]
     ]
     return told, len(found) - len(told)
 

@@ -14,20 +14,20 @@ from dynsched.core.rule_errors import problem, shown
 
 T = TypeVar("T")
 
-MOST_RULES: Final = 100
+MAX_RULES: Final = 100
 """Each is a query at every tick and an alert on every node, and the evidence on a node names all
 that fire there: the API server takes no more than 256 KiB of annotations."""
-MOST_PROFILES: Final = 20
+MAX_PROFILES: Final = 20
 """For each, the loads of all nodes are kept."""
-LONGEST_EXPR: Final = 10_000
-LONGEST_KEY: Final = 317
+MAX_EXPR_LENGTH: Final = 10_000
+MAX_KEY_LENGTH: Final = 317
 """Characters of a label's key: a DNS name, a slash and a name."""
-MOST_NODES: Final = 1_000_000
-MOST_PODS: Final = 10_000
+MAX_NODES: Final = 1_000_000
+MAX_PODS: Final = 10_000
 """On one node within the window of ``bind_burst``."""
 
-_LEAST_WEIGHT: Final = 0.001
-_MOST_WEIGHT: Final = 1000.0
+_MIN_WEIGHT: Final = 0.001
+_MAX_WEIGHT: Final = 1000.0
 
 
 def read_by(parse: Callable[[str], T]) -> BeforeValidator:
@@ -84,7 +84,7 @@ class Limit:
 def _limit(value: object) -> object:
     if isinstance(value, Limit):
         return value
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_NODES:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_NODES:
         return Limit(value)
     share = re.fullmatch(r"(\d+(?:\.\d+)?)%", value, re.ASCII) if isinstance(value, str) else None
     if share and float(share[1]) <= 100:  # noqa: PLR2004 (per cent)
@@ -94,8 +94,8 @@ def _limit(value: object) -> object:
 
 def _weight(value: float) -> float:
     # They count by their sum: with 1e308 and 1e-308 in it nothing would be left of one of them.
-    if value and not _LEAST_WEIGHT <= value <= _MOST_WEIGHT:
-        raise problem(f"{value:g} is not 0, and not {_LEAST_WEIGHT:g} to {_MOST_WEIGHT:g}")
+    if value and not _MIN_WEIGHT <= value <= _MAX_WEIGHT:
+        raise problem(f"{value:g} is not 0, and not {_MIN_WEIGHT:g} to {_MAX_WEIGHT:g}")
     return value
 
 
@@ -110,7 +110,7 @@ Duration = Annotated[float, read_by(parse_duration), BeforeValidator(_duration)]
 PositiveDuration = Annotated[Duration, AfterValidator(_longer_than_zero)]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Weight = Annotated[Number, Field(ge=0), AfterValidator(_weight)]
-Expr = Annotated[str, Field(strict=True, pattern=r"\S", max_length=LONGEST_EXPR)]
-Key = Annotated[str, Field(strict=True, pattern=r"\S", max_length=LONGEST_KEY)]
+Expr = Annotated[str, Field(strict=True, pattern=r"\S", max_length=MAX_EXPR_LENGTH)]
+Key = Annotated[str, Field(strict=True, pattern=r"\S", max_length=MAX_KEY_LENGTH)]
 Name = Annotated[str, Field(strict=True, pattern=r"^\S(.{0,98}\S)?$"), AfterValidator(_printable)]
 NodeLimit = Annotated[Limit, BeforeValidator(_limit)]

@@ -21,9 +21,9 @@ from dynsched.core.rule_errors import (
     shown,
 )
 from dynsched.core.rule_fields import (
-    MOST_PODS,
-    MOST_PROFILES,
-    MOST_RULES,
+    MAX_PODS,
+    MAX_PROFILES,
+    MAX_RULES,
     Duration,
     Expr,
     Key,
@@ -154,7 +154,7 @@ class NodeRules(_Model):
 class BindBurst(_Model):
     """So many pods bound to one node within the window put it under pressure."""
 
-    pods: Annotated[int, Field(strict=True, gt=0, le=MOST_PODS)]
+    pods: Annotated[int, Field(strict=True, gt=0, le=MAX_PODS)]
     window: PositiveDuration = 60.0
 
 
@@ -180,8 +180,8 @@ class ExtenderRules(_Model):
     """The ``extender`` section."""
 
     require_label: Key | None = None
-    reject: Annotated[tuple[str, ...], Field(max_length=MOST_RULES)] = ()
-    profiles: Annotated[Mapping[str, Profile], Field(max_length=MOST_PROFILES)] = Field(
+    reject: Annotated[tuple[str, ...], Field(max_length=MAX_RULES)] = ()
+    profiles: Annotated[Mapping[str, Profile], Field(max_length=MAX_PROFILES)] = Field(
         default_factory=dict
     )
 
@@ -194,7 +194,7 @@ class RuleSet(_Model):
     guard: GuardRules = Field(default_factory=GuardRules)
     stale_after: PositiveDuration = 300.0
     on_stale: Literal["release", "hold"] = "release"
-    rules: Annotated[tuple[Rule, ...], Field(max_length=MOST_RULES)]
+    rules: Annotated[tuple[Rule, ...], Field(max_length=MAX_RULES)]
     extender: ExtenderRules = Field(default_factory=ExtenderRules)
 
     @field_validator("rules")
@@ -237,7 +237,7 @@ class _FirstProjectFile(_Model):
 
     rules: Annotated[
         Mapping[Name, _FirstProjectRule],
-        Field(alias=FIRST_PROJECT_KEY, min_length=1, max_length=MOST_RULES),
+        Field(alias=FIRST_PROJECT_KEY, min_length=1, max_length=MAX_RULES),
     ]
 
     def as_rule_set(self) -> RuleSet:

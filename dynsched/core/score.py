@@ -31,7 +31,7 @@ BEST: Final = 10
 NEUTRAL: Final = BEST // 2
 """Where no candidate's load is known."""
 
-LEAST_COOL: Final = 5
+MIN_COOL: Final = 5
 """What a node on which nothing fires scores at least, beside one on which something does."""
 
 SPREAD: Final = 10.0
@@ -47,7 +47,7 @@ that it is known which node a pod gets: the next pods are asked about before the
 more, the scheduler's own choice spreads them.
 """
 
-MANY: Final = 1000
+MAX_CANDIDATES_ASSUMED: Final = 1000
 """Among more candidates than these it is not done either: an answer for each pod would cost more
 than it gains. A scheduler asks about a tenth of 5,000 nodes, unless it is told otherwise.
 """
@@ -59,15 +59,15 @@ load is so high."""
 _FULL_PERCENT: Final = 100.0
 _FULL: Final = 100 * TENTHS
 _FALLING_SCALE: Final = 4.0
-_MOST: Final = 500.0
+_MAX_LOAD: Final = 500.0
 """Points; beyond five times full nothing is told apart."""
-_MOST_KEPT: Final = 20_000
+_MAX_KEPT: Final = 20_000
 
 Method = Literal["linear", "relative", "least"]
 
 
 @dataclass(frozen=True, slots=True)
-class Weighing:
+class WeightedProfile:
     """A profile, made ready: its rules with their weights (their sum is 1), and its method."""
 
     rules: tuple[tuple[Rule, float], ...]
@@ -81,7 +81,7 @@ class Weighing:
         return round(min(TENTHS * added, FIRING / 4))
 
 
-def weighing(rule_set: RuleSet, scheduler: str) -> Weighing:
+def weighted_profile(rule_set: RuleSet, scheduler: str) -> WeightedProfile:
     """How to score pods of this schedulerName: by its profile, else `default`, else all rules
     with equal weights and `linear`.
     """
@@ -89,7 +89,7 @@ def weighing(rule_set: RuleSet, scheduler: str) -> Weighing:
     profile = profiles.get(scheduler) or profiles.get("default") or _every_rule(rule_set)
     total = sum(profile.score.values())
     rules = {rule.name: rule for rule in rule_set.rules}
-    return Weighing(
+    return WeightedProfile(
         tuple((rules[name], weight / total) for name, weight in profile.score.items() if weight),
         profile.method,
     )
@@ -109,7 +109,7 @@ def rule_load(rule: Rule, value: float) -> float | None:
     if not math.isfinite(value):
         return None
     if rule.op in (">", ">="):
-        return min(max(0.0, 100 * value / full_at(rule)), _MOST)
+        return min(max(0.0, 100 * value / full_at(rule)), _MAX_LOAD)
     zero = min(0.0, rule.threshold)
     unit = (rule.threshold - zero) * _FALLING_SCALE or 1.0
     return 100 / (1 + max(0.0, value - zero) / unit)
@@ -128,7 +128,7 @@ def full_at(rule: Rule) -> float:
     return _FULL_PERCENT if rule.threshold <= _FULL_PERCENT else rule.threshold * 1.25
 
 
-def node_loads(views: Mapping[str, NodeView], weighed: Weighing) -> dict[str, int]:
+def node_loads(views: Mapping[str, NodeView], weighed: WeightedProfile) -> dict[str, int]:
     """Every node's load in tenths, without just-bound pods; a node of which no rule knows anything
     is left out. Where one rule of several knows nothing, the median of that rule's nodes stands
     in. A node on which one of the rules fires has FIRING added; it is known by that alone.
@@ -147,7 +147,7 @@ def node_loads(views: Mapping[str, NodeView], weighed: Weighing) -> dict[str, in
     return loads
 
 
-class Grader:
+class Scorer:
     """Loads to scores by one method. While the range of the candidates' loads stays the same, what
     was worked out for a load is kept: in a burst, one node's load changes from pod to pod.
     """
@@ -157,7 +157,7 @@ class Grader:
         self._range: tuple[int, ...] = ()
         self._scores: dict[int, int] = {}
 
-    def grade(self, loads: Sequence[int | None]) -> dict[int | None, int]:
+    def score(self, loads: Sequence[int | None]) -> dict[int | None, int]:
         """The score of each distinct load among the candidates'; None is a node of unknown load,
         and scores what the candidates' median does.
         """
@@ -165,25 +165,25 @@ class Grader:
         known = {load for load in distinct if load is not None}
         if not known:
             return {None: NEUTRAL}
-        scores = self._graded(known)
+        scores = self._score_values(known)
         if len(known) < len(distinct):
             scores[None] = _median(scores, Counter(loads))
         return scores
 
-    def _graded(self, known: set[int]) -> dict[int | None, int]:
+    def _score_values(self, known: set[int]) -> dict[int | None, int]:
         coolest, hottest = min(known), max(known)
         plains = known if hottest < FIRING else {plain(load) for load in known}
         low, high = min(plains), max(plains)
         mixed = coolest < FIRING <= hottest
         within = (low, high, coolest) if mixed else (low, high)
-        if self._range != within or len(self._scores) > _MOST_KEPT:
+        if self._range != within or len(self._scores) > _MAX_KEPT:
             self._range, self._scores = within, {}
         kept = self._scores
         missing = known.difference(kept)
         if missing:
             score = _METHODS[self._method](low / TENTHS, high / TENTHS)
             lift = BEST - score(coolest / TENTHS) if mixed else 0.0
-            least = LEAST_COOL if mixed else 0
+            least = MIN_COOL if mixed else 0
             for load in missing:
                 value = math.floor(score(plain(load) / TENTHS) + lift + 0.5)
                 kept[load] = 0 if mixed and load >= FIRING else max(least, min(BEST, value))
@@ -192,16 +192,16 @@ class Grader:
 
 def scores(loads: Sequence[int | None], method: Method) -> list[int]:
     """One score for each candidate, in their order."""
-    found = Grader(method).grade(loads)
+    found = Scorer(method).score(loads)
     return [found[load] for load in loads]
 
 
-def settle(scores: dict[int | None, int], loads: Sequence[int | None]) -> int | None:
-    """Among few that share the best score (of `Grader.grade`), put the least loaded one point
+def break_ties(scores: dict[int | None, int], loads: Sequence[int | None]) -> int | None:
+    """Among few that share the best score (of `Scorer.grade`), put the least loaded one point
     before the others. The index in ``loads`` of the node that a pod gets by it; None where many
     are as good, or where its load is unknown.
     """
-    if len(loads) > MANY:
+    if len(loads) > MAX_CANDIDATES_ASSUMED:
         return None
     most = max(scores.values())
     is_best = {load for load, score in scores.items() if score == most}.__contains__
@@ -283,7 +283,7 @@ def _alert_of(rule: Rule, view: NodeView) -> Alert | None:
 
 def _weighed(
     name: str,
-    weighed: Weighing,
+    weighed: WeightedProfile,
     columns: Sequence[Mapping[str, float]],
     medians: Sequence[float | None],
 ) -> int | None:

@@ -19,7 +19,7 @@ UNKNOWN: Final[Mapping[Quality, str]] = {
 """Why a tick knows nothing of a rule on a node; there is no entry for OK."""
 
 
-MOST_NAMED: Final = 20
+MAX_NAMED: Final = 20
 """So many names are in one line."""
 
 
@@ -33,7 +33,7 @@ def listed(names: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
-def some(names: Sequence[str], most: int = MOST_NAMED) -> str:
+def some(names: Sequence[str], most: int = MAX_NAMED) -> str:
     """As ``listed``, but of many only the first: ``a, b, c and 97 more``."""
     if len(names) <= most:
         return listed(names)

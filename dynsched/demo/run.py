@@ -33,7 +33,7 @@ from dynsched.sim.prometheus import PrometheusFailedError, find_prometheus, star
 
 START_SECONDS: Final = 60.0
 """After so long an operator that has not finished a tick counts as broken."""
-MANY: Final = 500
+LARGE_CLUSTER: Final = 500
 """From so many nodes on scrapes and ticks come every two seconds instead of every one."""
 _POLL: Final = 0.5
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -131,7 +131,9 @@ async def _perform(
             ):
                 rules = Path(shutil.copy(packaged, household.folder / "rules.yaml"))
                 tell(console, f"Starting a cluster of {nodes} nodes, {_measured_by(binary)} ...")
-                stage = await _set_up(household, api, load, rules, binary, many=nodes >= MANY)
+                stage = await _set_up(
+                    household, api, load, rules, binary, many=nodes >= LARGE_CLUSTER
+                )
                 await _show(stage, seconds, console, outcome, exporter.first_to_heat().name)
 
 

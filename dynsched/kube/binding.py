@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import Final
 from urllib.parse import quote
 
-from dynsched.core.errors import ClusterError, NodeGoneError
+from dynsched.core.errors import ClusterError, NotFoundError
 from dynsched.kube.config import KubeConfig
 from dynsched.kube.failures import Call
 from dynsched.kube.transport import KubeApi
@@ -49,7 +49,7 @@ class Binder:
         node's room to other pods, and decides on this one anew. With a ``uid`` the API server
         refuses a namesake. Whether there is such a node it does not look, so this does: the pod
         would be lost. Raises ClusterError: ConflictError when the pod has a node already or is
-        another one, NodeGoneError when there is no such pod or no such node.
+        another one, NotFoundError when there is no such pod or no such node.
         """
         if not self._is_known(node):
             await self._require(node)
@@ -75,4 +75,4 @@ class Binder:
         call = Call("get", "nodes", "GET", f"/api/v1/nodes/{quote(node, safe='')}", node)
         answer = await self._api.call(call, accept=(HTTPStatus.NOT_FOUND,), timeout=_TIMEOUT)
         if answer.status == HTTPStatus.NOT_FOUND:
-            raise NodeGoneError(f"cannot bind to node {node}: it is gone (404)")
+            raise NotFoundError(f"cannot bind to node {node}: it is gone (404)")

@@ -7,15 +7,15 @@ from typing import Any, Final
 
 import aiohttp
 
-MOST_OF_AN_OBJECT: Final = 4 * 2**20
+MAX_OF_AN_OBJECT: Final = 4 * 2**20
 """Bytes. etcd stores no more than 1.5 MiB of one object, and the API server takes no more than
 3 MiB of JSON in a request."""
 
-MOST_OF_A_LIST: Final = 32 * 2**20
+MAX_OF_A_LIST: Final = 32 * 2**20
 """Bytes of one page: 500 objects of 64 KiB. Those of 500 nodes are 2 to 10 MB; metrics-server,
 which knows no pages, sends 23 MB for 65,000 nodes."""
 
-_MOST_OF_AN_ERROR: Final = 2**20
+_MAX_OF_AN_ERROR: Final = 2**20
 
 
 class TooLargeError(aiohttp.ClientError):
@@ -38,7 +38,7 @@ async def read_body(response: aiohttp.ClientResponse, most: int) -> bytes:
 
 async def read_error(response: aiohttp.ClientResponse) -> bytes:
     """The body of an answer whose status tells enough: what is too much of it is left out."""
-    return (await _read(response, _MOST_OF_AN_ERROR))[0]
+    return (await _read(response, _MAX_OF_AN_ERROR))[0]
 
 
 async def _read(response: aiohttp.ClientResponse, most: int) -> tuple[bytes, bool]:
@@ -64,7 +64,7 @@ class BoundedResponse(aiohttp.ClientResponse):
     async def read(self) -> bytes:
         """The whole body, which must not be larger than a list."""
         if self._body is None:
-            self._body = await read_body(self, MOST_OF_A_LIST)
+            self._body = await read_body(self, MAX_OF_A_LIST)
         return self._body
 
     async def start(self, connection: Any) -> aiohttp.ClientResponse:
@@ -90,6 +90,6 @@ class _Lines:
         async for chunk in self._content.iter_chunked(size):
             end = chunk.rfind(b"\n")
             begun = begun + len(chunk) if end < 0 else len(chunk) - end - 1
-            if begun > MOST_OF_AN_OBJECT:
-                raise TooLargeError(MOST_OF_AN_OBJECT)
+            if begun > MAX_OF_AN_OBJECT:
+                raise TooLargeError(MAX_OF_AN_OBJECT)
             yield chunk

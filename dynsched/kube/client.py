@@ -108,7 +108,7 @@ class KubeClient:
         in the body it is safe to send again: had it arrived, the second is a conflict. Without
         one it is sent once only.
 
-        Raises ConflictError (409), NodeGoneError (404), ForbiddenError (403), ClusterError.
+        Raises ConflictError (409), NotFoundError (404), ForbiddenError (403), ClusterError.
         """
         call = Call("patch", "nodes", "PATCH", _object(_NODES, patch.node), patch.node)
         answer = await self.api.call(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from dynsched.core.errors import NodeGoneError
+from dynsched.core.errors import NotFoundError
 from dynsched.core.model import Node, NodePatch
 from dynsched.kube.client import KubeClient
 from dynsched.kube.store import NodeStore
@@ -39,12 +39,12 @@ class _StoredCluster:
     async def patch(self, patch: NodePatch) -> Node:
         """Send one merge patch; the node as stored.
 
-        Raises ConflictError, NodeGoneError (the node is forgotten), ForbiddenError, ClusterError.
+        Raises ConflictError, NotFoundError (the node is forgotten), ForbiddenError, ClusterError.
         """
         known = self._store.nodes().get(patch.node)
         try:
             node = await self._client.patch(patch)
-        except NodeGoneError:
+        except NotFoundError:
             if known is not None:
                 self._store.drop(patch.node, known.uid)
             raise

@@ -65,7 +65,7 @@ class _Key:
 
 
 @dataclass(frozen=True, slots=True)
-class _Happening:
+class _EventSeries:
     """What is to be told of one key: the last message, and how often since when."""
 
     message: str
@@ -97,8 +97,8 @@ class NodeEvents:
         self._own = own
         self._instance = instance or socket.gethostname()
         self._clock = clock
-        self._queue: OrderedDict[_Key, _Happening] = OrderedDict()
-        self._told: OrderedDict[_Key, _Happening] = OrderedDict()
+        self._queue: OrderedDict[_Key, _EventSeries] = OrderedDict()
+        self._told: OrderedDict[_Key, _EventSeries] = OrderedDict()
         self._awake = asyncio.Event()
         self._worker: asyncio.Task[None] | None = None
         self._closed = False
@@ -131,7 +131,7 @@ class NodeEvents:
             return
         if len(self._queue) >= QUEUE:
             self.dropped += self._queue.popitem(last=False)[1].count
-        self._queue[key] = _Happening(message, 1, now, now)
+        self._queue[key] = _EventSeries(message, 1, now, now)
         self._awake.set()
         if self._worker is None:
             self._worker = asyncio.create_task(self._work(), name="node events")
@@ -162,7 +162,7 @@ class NodeEvents:
             allowed -= 1
             await self._tell(*self._queue.popitem(last=False))
 
-    async def _tell(self, key: _Key, new: _Happening) -> None:
+    async def _tell(self, key: _Key, new: _EventSeries) -> None:
         try:
             told = await self._continued(key, new) or await self._begun(key, new)
         except asyncio.CancelledError:
@@ -188,7 +188,7 @@ class NodeEvents:
                 return
             del self._told[key]
 
-    async def _continued(self, key: _Key, new: _Happening) -> _Happening | None:
+    async def _continued(self, key: _Key, new: _EventSeries) -> _EventSeries | None:
         """The Event that is there already, moved on; None where there is none."""
         old = self._told.pop(key, None)
         if old is None or new.first - old.last > WINDOW:
@@ -202,13 +202,13 @@ class NodeEvents:
         namespace = _namespace(key.about)
         return told if await self._client.patch_event(namespace, told.name, body) else None
 
-    async def _begun(self, key: _Key, new: _Happening) -> _Happening:
+    async def _begun(self, key: _Key, new: _EventSeries) -> _EventSeries:
         stem = key.about.name[:_NAME_CHARACTERS].rstrip("-.")
         told = replace(new, name=f"{stem}.{uuid.uuid4().hex}")
         await self._client.create_event(_namespace(key.about), self._body(key, told))
         return told
 
-    def _body(self, key: _Key, told: _Happening) -> Mapping[str, Any]:
+    def _body(self, key: _Key, told: _EventSeries) -> Mapping[str, Any]:
         return {
             "apiVersion": "v1",
             "kind": "Event",

@@ -15,13 +15,13 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 
-from dynsched.core.errors import ClusterError, ConflictError, ForbiddenError, NodeGoneError
+from dynsched.core.errors import ClusterError, ConflictError, ForbiddenError, NotFoundError
 from dynsched.kube.bodies import TooLargeError
 
 _INSTALLED: Final = "dynsched"  # the namespace of manifests/base
 _USER: Final = re.compile(r'User "([^"]+)"')
 _PROXY: Final = "check proxy-url in the kubeconfig, HTTP_PROXY, HTTPS_PROXY and NO_PROXY"
-_LONGEST: Final = 300
+_MAX_CHARACTERS: Final = 300
 """Characters of the API server's own words that are passed on."""
 
 
@@ -69,7 +69,7 @@ def from_status(call: Call, server: str, status: int, body: bytes) -> ClusterErr
         case HTTPStatus.FORBIDDEN:
             failure = forbidden(call, server, said.removeprefix(": "))
         case HTTPStatus.NOT_FOUND if call.name:
-            failure = NodeGoneError(f"cannot {call}: it is gone (404)")
+            failure = NotFoundError(f"cannot {call}: it is gone (404)")
         case HTTPStatus.NOT_FOUND:
             failure = SetupError(
                 f"{where} for {call.path}: is this the URL of a Kubernetes API server?"
@@ -174,4 +174,4 @@ def _said(body: bytes) -> str:
     if not isinstance(status, Mapping) or not isinstance(status.get("message"), str):
         return ""
     text = " ".join(status["message"].split())
-    return ": " + (text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…")
+    return ": " + (text if len(text) <= _MAX_CHARACTERS else text[: _MAX_CHARACTERS - 1] + "…")

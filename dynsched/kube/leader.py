@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from dynsched.core.errors import ClusterError, ConflictError, NodeGoneError
+from dynsched.core.errors import ClusterError, ConflictError, NotFoundError
 from dynsched.core.lease import Lease, LeaseTimes, contested, deleted, given_up, held_by, read_lease
 from dynsched.kube.events import Subject
 from dynsched.kube.leases import API_VERSION, LEASE_NAME, Leases
@@ -172,7 +172,7 @@ class Elector:
     async def _take_or_renew(self) -> None:
         try:
             await self._try()
-        except (ConflictError, NodeGoneError):
+        except (ConflictError, NotFoundError):
             # Somebody was faster, deleted or edited it; or it was ourselves, and the answer lost.
             self._lease = contested(self._clock(), least=self._times.duration)
             self._renewed_at = None
@@ -208,7 +208,7 @@ class Elector:
         try:
             try:
                 await self._give_up()
-            except (ConflictError, NodeGoneError):  # the answer to our last renewal was lost
+            except (ConflictError, NotFoundError):  # the answer to our last renewal was lost
                 self._lease = await self._look()
                 await self._give_up()
         except ClusterError as error:

@@ -39,7 +39,7 @@ class Leases:
     async def write(self, seen: Lease | None, spec: Mapping[str, Any]) -> Mapping[str, Any]:
         """Create the Lease, or replace ``seen``; the Lease as stored.
 
-        Raises ConflictError or NodeGoneError when it is not as it was seen, else ClusterError.
+        Raises ConflictError or NotFoundError when it is not as it was seen, else ClusterError.
         """
         body: dict[str, Any] = {"kind": "Lease", "apiVersion": API_VERSION, "spec": spec}
         if seen is not None and seen.resource_version:

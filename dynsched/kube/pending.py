@@ -23,7 +23,7 @@ from dynsched.kube.transport import jittered
 
 logger = logging.getLogger(__name__)
 
-MOST: Final = 20_000
+MAX_PODS: Final = 20_000
 """Uids that are kept, some 150 bytes each; of further pods nothing is assumed."""
 
 _PATH: Final = "/api/v1/pods"
@@ -34,7 +34,7 @@ _WITHOUT_NODE: Final = {"fieldSelector": "spec.nodeName="}
 _PAGE: Final = 500
 
 _FIRST_WAIT: Final = 1.0
-_LONGEST_WAIT: Final = 30.0
+_MAX_BACKOFF: Final = 30.0
 _FORBIDDEN_WAIT: Final = 60.0
 
 
@@ -105,9 +105,9 @@ class PendingPods:
                 pause = _FORBIDDEN_WAIT
             except ClusterError as error:
                 self._trouble(error)
-                if self._clock() - began > _LONGEST_WAIT:
+                if self._clock() - began > _MAX_BACKOFF:
                     wait = _FIRST_WAIT
-                pause, wait = wait, min(2 * wait, _LONGEST_WAIT)
+                pause, wait = wait, min(2 * wait, _MAX_BACKOFF)
             await asyncio.sleep(jittered(pause))
 
     async def _follow(self) -> None:
@@ -132,7 +132,7 @@ class PendingPods:
             uids.update(pod.metadata.uid for pod in found.items or ())
             version = version or found.metadata.version
             more = found.metadata.more
-            if not more or len(uids) >= MOST:
+            if not more or len(uids) >= MAX_PODS:
                 return uids, version
 
     def _observe(self, line: bytes) -> bool:
@@ -143,7 +143,7 @@ class PendingPods:
             logger.debug("an event of the pods could not be read and is left out")
             return True
         uid = event.object.metadata.uid
-        if event.type == "ADDED" and len(self._uids) < MOST:
+        if event.type == "ADDED" and len(self._uids) < MAX_PODS:
             self._uids.add(uid)
         elif event.type == "DELETED":
             self._uids.discard(uid)

@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from dynsched.core.bound import LEAST_CPU, LEAST_MEMORY, BoundPod, BoundPods
+from dynsched.core.bound import MIN_CPU, MIN_MEMORY, BoundPod, BoundPods
 from dynsched.core.errors import ClusterError, ForbiddenError
 from dynsched.kube.failures import Call
 from dynsched.kube.projection import quantity
@@ -35,10 +35,10 @@ _WITH_NODE: Final = {"fieldSelector": "spec.nodeName!="}
 """With it, a pod that is bound comes as ADDED; those that have a node already never do."""
 
 _FIRST_WAIT: Final = 1.0
-_LONGEST_WAIT: Final = 30.0
+_MAX_BACKOFF: Final = 30.0
 _FORBIDDEN_WAIT: Final = 60.0
-_MOST_CPU: Final = 1e6
-_MOST_MEMORY: Final = 1e18
+_MAX_CPU: Final = 1e6
+_MAX_MEMORY: Final = 1e18
 _GONE: Final = 410
 
 Amount = str | int | float | None
@@ -157,9 +157,9 @@ class PodWatch:
                 pause = _FORBIDDEN_WAIT
             except ClusterError as error:
                 self._trouble(error)
-                if self._clock() - began > _LONGEST_WAIT:
+                if self._clock() - began > _MAX_BACKOFF:
                     wait = _FIRST_WAIT
-                pause, wait = wait, min(2 * wait, _LONGEST_WAIT)
+                pause, wait = wait, min(2 * wait, _MAX_BACKOFF)
             await asyncio.sleep(jittered(pause))
 
     async def _follow(self) -> None:
@@ -241,13 +241,13 @@ def _bound(pod: _Pod) -> BoundPod:
     return BoundPod(
         uid=pod.metadata.uid,
         node=spec.node,
-        cpu=_amount(of_pod.cpu, cpu, _MOST_CPU),
-        memory=_amount(of_pod.memory, memory, _MOST_MEMORY),
+        cpu=_amount(of_pod.cpu, cpu, _MAX_CPU),
+        memory=_amount(of_pod.memory, memory, _MAX_MEMORY),
     )
 
 
 def _amounts(containers: list[_Container] | None, *, cpu: bool) -> list[float]:
-    least, most = (LEAST_CPU, _MOST_CPU) if cpu else (LEAST_MEMORY, _MOST_MEMORY)
+    least, most = (MIN_CPU, _MAX_CPU) if cpu else (MIN_MEMORY, _MAX_MEMORY)
     found = []
     for container in containers or ():
         requests = container.resources and container.resources.requests

@@ -54,7 +54,7 @@ LOOK_AGAIN: Final = 3.0
 GAP: Final = 10.0
 """Seconds, at least, between two comparisons because the watch was begun again."""
 
-LONGEST_HOLD: Final = 600.0
+MAX_HOLD: Final = 600.0
 """Seconds, at most, until all nodes are listed anew again where the last time cured nothing."""
 
 _POLL: Final = 0.1
@@ -164,7 +164,7 @@ class Resync:
         self._troubles.begin(Part.NODES, f"{why}; all nodes are listed anew")
         self._troubles.end(Part.SERVER)
         self._cures += 1
-        self._next_cure = now + jittered(min(GAP * 2 ** min(self._cures, 10), LONGEST_HOLD))
+        self._next_cure = now + jittered(min(GAP * 2 ** min(self._cures, 10), MAX_HOLD))
         self._watch.begin_anew()
 
     def _tell_whether_none_is_left(self) -> None:

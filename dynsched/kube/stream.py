@@ -9,7 +9,7 @@ from typing import Final
 import aiohttp
 
 from dynsched.kube import failures
-from dynsched.kube.bodies import MOST_OF_AN_OBJECT, TooLargeError, read_error
+from dynsched.kube.bodies import MAX_OF_AN_OBJECT, TooLargeError, read_error
 from dynsched.kube.failures import Call
 from dynsched.kube.transport import CONNECT_TIMEOUT, KubeApi
 
@@ -41,8 +41,8 @@ class StreamingApi(KubeApi):
                     *lines, rest = (rest + chunk).split(b"\n")
                     for line in lines:
                         yield line
-                    if len(rest) > MOST_OF_AN_OBJECT:
-                        raise TooLargeError(MOST_OF_AN_OBJECT)
+                    if len(rest) > MAX_OF_AN_OBJECT:
+                        raise TooLargeError(MAX_OF_AN_OBJECT)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise failures.from_exception(call, self.config.server, error, _SILENCE) from error
 

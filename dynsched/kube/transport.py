@@ -24,8 +24,8 @@ from dynsched import __version__
 from dynsched.core.errors import ClusterError
 from dynsched.kube import failures
 from dynsched.kube.bodies import (
-    MOST_OF_A_LIST,
-    MOST_OF_AN_OBJECT,
+    MAX_OF_A_LIST,
+    MAX_OF_AN_OBJECT,
     TooLargeError,
     read_body,
     read_error,
@@ -52,10 +52,10 @@ CONNECT_TIMEOUT: Final = 5.0
 ATTEMPTS: Final = 3
 """How often one call is sent at most."""
 
-LONGEST_PAUSE: Final = 10.0
+MAX_PAUSE: Final = 10.0
 """A Retry-After beyond this many seconds is not waited for; the next tick will come back."""
 
-LONGEST_CLOSED: Final = 5.0
+MAX_OPEN: Final = 5.0
 """Seconds for which, at most, calls fail at once after the server could not be reached."""
 
 RELOGIN_GAP: Final = 5.0
@@ -76,8 +76,9 @@ class _Raw(NamedTuple):
     authorization: str | None
 
 
-class _Gate:
-    """What befell one call, for all others: wait a moment, or do not even try.
+class _CircuitBreaker:
+    """Lost calls delay all further ones; after several in a row it opens, and calls are refused for
+    some seconds without being sent.
 
     Without it an outage would cost connection attempts per node, and its end a storm of writes.
     Times are on the clock of `time.monotonic`.
@@ -85,18 +86,18 @@ class _Gate:
 
     def __init__(self) -> None:
         self._paused_until = 0.0
-        self._closed_until = 0.0
+        self._open_until = 0.0
         self._last_loss = 0.0
         self._losses = 0
         self._error: ClusterError | None = None
         self._lost = ""
 
     async def passed(self, call: Call) -> float:
-        """Wait while paused; fail at once, for the cause that closed it, while closed. The time."""
+        """Wait while paused; while open fail at once, for the cause that opened it. The time."""
         wait = self._paused_until - time.monotonic()
         if wait > 0:
             await asyncio.sleep(wait + jittered(0.2))
-        if self._error is not None and time.monotonic() < self._closed_until:
+        if self._error is not None and time.monotonic() < self._open_until:
             raise type(self._error)(str(self._error).replace(self._lost, str(call), 1))
         return time.monotonic()
 
@@ -104,7 +105,7 @@ class _Gate:
         self._paused_until = max(self._paused_until, time.monotonic() + seconds)
 
     def lost(self, call: Call, error: ClusterError, *, began: float, hopeless: bool) -> None:
-        """A call got no answer. The first losses in a row pause all calls, further ones close."""
+        """A call got no answer. The first losses in a row pause all calls, further ones open it."""
         now = time.monotonic()
         if began < self._last_loss:
             return  # it was under way when another was lost: both tell of the same
@@ -115,7 +116,7 @@ class _Gate:
             self.pause(jittered(0.1 * 2**self._losses))
         else:
             self._error, self._lost = error, str(call)
-            self._closed_until = now + jittered(min(LONGEST_CLOSED, 0.25 * 2 ** min(further, 10)))
+            self._open_until = now + jittered(min(MAX_OPEN, 0.25 * 2 ** min(further, 10)))
 
     def answered(self) -> None:
         self._losses, self._error = 0, None
@@ -133,7 +134,7 @@ class KubeApi:
         self._slots = asyncio.Semaphore(in_flight)
         self._login = asyncio.Lock()
         self._last_login = time.monotonic()
-        self._gate = _Gate()
+        self._breaker = _CircuitBreaker()
         config.configuration.client_session_kwargs = dict(SESSION)
         config.configuration.connection_pool_maxsize = in_flight
         self._client = ApiClient(config.configuration)
@@ -170,19 +171,19 @@ class KubeApi:
             try:
                 async with self._slots:
                     # Inside the slot: what waited in line must see what befell those before it.
-                    began = await self._gate.passed(call)
+                    began = await self._breaker.passed(call)
                     raw = await self._send(call, query, body, headers, timeout, only_if=only_if)
             except TooLargeError as error:
-                self._gate.answered()  # sent again, it would be answered no shorter
+                self._breaker.answered()  # sent again, it would be answered no shorter
                 raise failures.from_exception(call, self.config.server, error, timeout) from error
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 failure = failures.from_exception(call, self.config.server, error, timeout)
                 hopeless = isinstance(failure, SetupError) or isinstance(error, TimeoutError)
-                self._gate.lost(call, failure, began=began, hopeless=hopeless)
+                self._breaker.lost(call, failure, began=began, hopeless=hopeless)
                 if attempt == ATTEMPTS or hopeless or not resend:
                     raise failure from error
             else:
-                self._gate.answered()
+                self._breaker.answered()
                 if raw.status < HTTPStatus.MULTIPLE_CHOICES:
                     return Answer(raw.status, self._decoded(call, raw, shape))
                 if raw.status in accept:
@@ -226,7 +227,7 @@ class KubeApi:
         if answered.status >= HTTPStatus.MULTIPLE_CHOICES:
             data = await read_error(answered)
         else:
-            most = MOST_OF_A_LIST if call.verb == "list" else MOST_OF_AN_OBJECT
+            most = MAX_OF_A_LIST if call.verb == "list" else MAX_OF_AN_OBJECT
             data = await read_body(answered, most)
         return _Raw(answered.status, _retry_after(answered.headers), data, authorization)
 
@@ -235,10 +236,10 @@ class KubeApi:
             return await self._login_again(raw.authorization)
         if raw.status == HTTPStatus.TOO_MANY_REQUESTS:
             # The server speaks to this client, not to this call: all of its calls wait.
-            self._gate.pause(min(raw.retry_after, LONGEST_PAUSE))
-            return raw.retry_after <= LONGEST_PAUSE
+            self._breaker.pause(min(raw.retry_after, MAX_PAUSE))
+            return raw.retry_after <= MAX_PAUSE
         if resend and raw.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            self._gate.pause(jittered(0.4))
+            self._breaker.pause(jittered(0.4))
             return True
         return False
 

@@ -15,7 +15,7 @@ from dynsched.core.message_kind import kind_of
 
 logger = logging.getLogger(__name__)
 
-_MOST_KINDS: Final = 20
+_MAX_KINDS: Final = 20
 """Of one part; what else may come up before it is well again is in `/status` only."""
 
 
@@ -44,7 +44,7 @@ class Troubles:
         """``why`` is what troubles ``part`` from now on. What failed is tried again."""
         self._found[part] = str(why)
         told, kind = self._told.get(part, frozenset()), kind_of(str(why))
-        if kind not in told and len(told) < _MOST_KINDS:
+        if kind not in told and len(told) < _MAX_KINDS:
             self._told[part] = told | {kind}
             logger.warning("%s; trying again" if isinstance(why, ClusterError) else "%s", why)
 

@@ -48,7 +48,7 @@ UNEXPLAINED: Final = 3
 """How often in a row the watch may end at once for a cause that we do not know."""
 
 _POLL: Final = 0.05
-_LONGEST_WAIT: Final = 30.0
+_MAX_BACKOFF: Final = 30.0
 _LASTED: Final = 60.0
 
 
@@ -143,7 +143,7 @@ class NodeWatch:
             except ClusterError as error:
                 self._troubles.begin(Part.SERVER, error)
                 await pause(stop, jittered(wait))
-                wait = min(2 * wait, _LONGEST_WAIT)
+                wait = min(2 * wait, _MAX_BACKOFF)
             else:
                 self._troubles.end(Part.SERVER)
                 return reached
@@ -170,7 +170,7 @@ class NodeWatch:
                 self._troubles.begin(Part.WATCH, failure)
             self.store.forget_versions()
             await pause(stop, jittered(wait))
-            wait = min(2 * wait, _LONGEST_WAIT)
+            wait = min(2 * wait, _MAX_BACKOFF)
 
     async def _live(self, life: _Life) -> None:
         """One life of kopf, until it is over or ends by an error."""

@@ -25,7 +25,7 @@ MEMORY_BYTES: Final = 32 * 2**30
 RATE_WINDOW: Final = 5.0
 """Seconds over which the simulator's own answer takes the mean: the range in the demo's rules."""
 
-MOST_POINTS: Final = 11_000
+MAX_POINTS: Final = 11_000
 """Points of one series that a range query answers, as Prometheus's own limit."""
 
 _Answer = Callable[[NodeLoad, float], float]
@@ -134,7 +134,7 @@ class Exporter:
         start, end = (_seconds(form, name, self._clock()) for name in ("start", "end"))
         step = max(1.0, _seconds(form, "step", 1.0))
         times = [start + step * number for number in range(int((end - start) // step) + 1)]
-        known = [time for time in times[-MOST_POINTS:] if self._began <= time <= self._clock()]
+        known = [time for time in times[-MAX_POINTS:] if self._began <= time <= self._clock()]
         result = [
             {
                 "metric": {"instance": machine.instance},

@@ -14,10 +14,10 @@ from enum import StrEnum
 from typing import Final
 
 HEATING_SHARE: Final = 0.5
-HEATING_SHARE_OF_MANY: Final = 0.1
-FEW: Final = 40
-"""Of the first FEW nodes half heat, of all further ones a tenth: a large cluster that heats by
-halves would be marked and released at hundreds of nodes a second, which no real one is."""
+HEATING_SHARE_BEYOND: Final = 0.1
+SMALL_CLUSTER: Final = 40
+"""Nodes. Of the first so many, half heat; of all further ones, a tenth: a large cluster of
+which half heats would be marked and released at hundreds of nodes a second; no real one is."""
 
 _MEMORY_SHARE: Final = 0.35
 """Of those that heat, how many do so by their memory rather than by their CPU."""
@@ -124,7 +124,7 @@ def node_load(index: int, seed: int = 0) -> NodeLoad:
     """The load of the node with this index. The seed decides who heats, when and how far."""
     first = random.Random(f"dynsched/{seed}").random()  # noqa: S311 (weather, not cryptography)
     own = random.Random(f"dynsched/{seed}/{index}")  # noqa: S311
-    share = HEATING_SHARE if index < FEW else HEATING_SHARE_OF_MANY
+    share = HEATING_SHARE if index < SMALL_CLUSTER else HEATING_SHARE_BEYOND
     place = (first + index * _GOLDEN) % 1.0 / share
     kind = _kind(place)
     period = own.uniform(26.0, 36.0)

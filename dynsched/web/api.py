@@ -1,4 +1,4 @@
-"""The HTTP API, answered from the Board in memory. docs/http.md tells what each answer says."""
+"""The HTTP API, answered from the latest snapshot. docs/http.md tells what each answer says."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from dynsched.web.extender.http import add_extender
 from dynsched.web.metrics import CONTENT_TYPE
 from dynsched.web.nodes import node_detail
 from dynsched.web.openapi import DOCUMENT
-from dynsched.web.snapshots import Board
+from dynsched.web.snapshots import SnapshotStore
 from dynsched.web.status import rules_answer, status_answer
 from dynsched.web.transport.answering import TURNS, Handler, Turns, one_at_a_time
 from dynsched.web.transport.bodies import MEMORY, BodyReader
 from dynsched.web.transport.quiet import quiet_logger
 
 _logger = quiet_logger(__name__)
-_BOARD: Final = web.AppKey("board", Board)
+_SNAPSHOTS: Final = web.AppKey("snapshots", SnapshotStore)
 _JSON: Final = "application/json"
 
 
 def make_app(
-    board: Board, extender: Extender | None = None, *, memory: int = MEMORY
+    snapshots: SnapshotStore, extender: Extender | None = None, *, memory: int = MEMORY
 ) -> web.Application:
     """The application with all endpoints; the caller serves it (``web.server``). ``memory``: bytes
     for the extender's questions that are under way.
     """
     app = web.Application(middlewares=[one_at_a_time, _errors_as_json])
-    app[_BOARD] = board
+    app[_SNAPSHOTS] = snapshots
     app[TURNS] = Turns()
     app.on_response_prepare.append(_never_store)
     for path, (handler, _) in ENDPOINTS.items():
@@ -45,24 +45,24 @@ def make_app(
 
 
 async def _status(request: web.Request) -> web.Response:
-    board = request.app[_BOARD]
-    error = board.why_unhealthy()
+    snapshots = request.app[_SNAPSHOTS]
+    error = snapshots.why_unhealthy()
     code = HTTPStatus.OK if error is None else HTTPStatus.SERVICE_UNAVAILABLE
     if _JSON not in request.headers.get(hdrs.ACCEPT, ""):
         return _text(error or "ok", code)
     body = status_answer(
-        board.snapshot,
+        snapshots.snapshot,
         error=error,
-        source=board.source,
-        interval=board.interval,
-        leader=board.leader(),
+        source=snapshots.source,
+        interval=snapshots.interval,
+        leader=snapshots.leader(),
     )
     return _json(body, code)
 
 
 async def _nodes(request: web.Request) -> web.Response:
     marked = _flag(request.query, "marked")
-    body = await request.app[_BOARD].encoded_nodes(marked=marked)
+    body = await request.app[_SNAPSHOTS].encoded_nodes(marked=marked)
     if body is None:
         raise _nothing_known()
     return web.Response(body=body, content_type=_JSON)
@@ -81,7 +81,7 @@ async def _rules(request: web.Request) -> web.Response:
 
 
 async def _metrics(request: web.Request) -> web.Response:
-    body = request.app[_BOARD].metrics.exposition()
+    body = request.app[_SNAPSHOTS].metrics.exposition()
     return web.Response(body=body, headers={hdrs.CONTENT_TYPE: CONTENT_TYPE})
 
 
@@ -90,7 +90,7 @@ async def _healthz(_request: web.Request) -> web.Response:
 
 
 async def _readyz(request: web.Request) -> web.Response:
-    missing = request.app[_BOARD].why_not_ready()
+    missing = request.app[_SNAPSHOTS].why_not_ready()
     return _text(missing, HTTPStatus.SERVICE_UNAVAILABLE) if missing else _text("ok")
 
 
@@ -175,7 +175,7 @@ async def _never_store(_request: web.Request, response: web.StreamResponse) -> N
 
 
 def _snapshot(request: web.Request) -> Snapshot:
-    snapshot = request.app[_BOARD].snapshot
+    snapshot = request.app[_SNAPSHOTS].snapshot
     if snapshot is None:
         raise _nothing_known()
     return snapshot

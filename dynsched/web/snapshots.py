@@ -23,7 +23,7 @@ def _no_leader() -> str | None:
 
 
 @dataclass(slots=True)
-class Board:
+class SnapshotStore:
     """Holds the last Snapshot for all who answer from it.
 
     ``clock`` gives seconds and is never set. ``source`` is shown to everybody who may ask: a URL

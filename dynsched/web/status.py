@@ -18,7 +18,7 @@ from dynsched.core.rule_fields import Limit
 from dynsched.core.rules import BindBurst, RuleSet
 from dynsched.core.score import full_at
 
-MOST_LISTED: Final = 20
+MAX_LISTED: Final = 20
 """Of conflicts, unmatched samples and failures `/status` lists so many, and counts all."""
 
 _LARGEST: Final = 2**63 - 1
@@ -105,7 +105,7 @@ def _of_a_tick(snapshot: Snapshot) -> dict[str, Any]:
     ]
     unmatched = [
         {"rule": found.rule, "value": found.value, "reason": found.reason}
-        for found in snapshot.unmatched[:MOST_LISTED]
+        for found in snapshot.unmatched[:MAX_LISTED]
     ]
     return {
         "leading": snapshot.leading,
@@ -144,7 +144,7 @@ def _of_a_tick(snapshot: Snapshot) -> dict[str, Any]:
 def _listed(items: Sequence[Any], count: int | None = None) -> dict[str, Any]:
     return {
         "count": len(items) if count is None else count,
-        "first": list(items[:MOST_LISTED]),
+        "first": list(items[:MAX_LISTED]),
     }
 
 

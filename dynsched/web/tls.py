@@ -27,7 +27,7 @@ READ_SECONDS: Final = 2.0
 LOOK_SECONDS: Final = 0.25
 """How long a look waits for them: in the event loop, for the connection that it is for. Three small
 files take a hundredth of it; where they take longer, the next connection has them."""
-_MOST_BYTES: Final = 1024 * 1024
+_MAX_BYTES: Final = 1024 * 1024
 
 _Fingerprint = tuple[tuple[int, ...], ...]
 _Found = tuple[_Fingerprint, ssl.SSLContext]
@@ -113,7 +113,7 @@ async def require_certificate(
 def _look(config: TlsConfig, seen: _Fingerprint | None) -> _Found | None:
     """The files as they are now; None when they are the ones that were seen."""
     files = [file for file in (config.cert, config.key, config.client_ca) if file is not None]
-    found = tuple(fingerprint(require_file(file, _MOST_BYTES)) for file in files)
+    found = tuple(fingerprint(require_file(file, _MAX_BYTES)) for file in files)
     return None if found == seen else (found, _load(config))
 
 

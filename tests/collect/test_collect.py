@@ -320,7 +320,7 @@ async def collector(
     flags = ("--pushgateway", pushgateway, "--cgroup-root", str(cgroup_root), "--interval", "1s")
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "dynsched.collect.command", *flags),
+            *(sys.executable, "-m", "dynsched", "collect", *flags),
             env=os.environ | environment,
             stdout=output,
             stderr=output,

@@ -13,7 +13,7 @@ from properties import steady
 
 from dynsched.core.lease import (
     CLOCK_ERROR,
-    LONGEST,
+    MAX_DURATION,
     LeaseTimes,
     deleted,
     given_up,
@@ -94,8 +94,8 @@ def test_a_shorter_duration_is_not_believed_for_its_holder_may_not_know():
 def test_a_longer_duration_is_believed_up_to_a_bound():
     # 68 years, by a typing error or from somebody who would stop us.
     lease = seen(body(leaseDurationSeconds=2**31 - 1))
-    assert not lease.is_free(100.0 + LONGEST)
-    assert lease.is_free(100.1 + LONGEST)
+    assert not lease.is_free(100.0 + MAX_DURATION)
+    assert lease.is_free(100.1 + MAX_DURATION)
     assert seen(body(leaseDurationSeconds=2**31 - 1), least=400.0).duration == 400.0  # our own
 
 

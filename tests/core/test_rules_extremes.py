@@ -18,7 +18,7 @@ from snapshots import NOON, Scene
 from dynsched.core.model import Node
 from dynsched.core.rule_errors import RulesInvalidError
 from dynsched.core.rules import parse_rules
-from dynsched.web.extender.scoring import Readings
+from dynsched.web.extender.scoring import ScoringSnapshot
 from dynsched.web.metrics import Metrics
 from dynsched.web.nodes import node_detail
 from dynsched.web.status import rules_answer, status_answer
@@ -100,5 +100,5 @@ def use(data: dict[str, Any], values: list[float], **others: dict[str, float]) -
     metrics = Metrics(CollectorRegistry())
     metrics.observe(snapshot)
     assert metrics.exposition()
-    profile = Readings(snapshot).profile("default")
-    assert profile.grader.grade(list(profile.loads.values()))
+    profile = ScoringSnapshot(snapshot).profile("default")
+    assert profile.scorer.score(list(profile.loads.values()))

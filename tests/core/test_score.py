@@ -18,17 +18,17 @@ from dynsched.core.rules import RuleSet
 from dynsched.core.score import (
     BEST,
     FIRING,
-    LEAST_COOL,
+    MIN_COOL,
     NEUTRAL,
     TENTHS,
-    Grader,
     Method,
+    Scorer,
+    break_ties,
     full_at,
     node_loads,
     rule_load,
     scores,
-    settle,
-    weighing,
+    weighted_profile,
 )
 
 METHODS: tuple[Method, ...] = ("linear", "relative", "least")
@@ -44,7 +44,7 @@ def views(rules: RuleSet, now: float = NOON, **answers: QueryResult) -> dict[str
 
 
 def loads_of(rules: RuleSet, scheduler: str = "", **answers: QueryResult) -> dict[str, int]:
-    return node_loads(views(rules, **answers), weighing(rules, scheduler))
+    return node_loads(views(rules, **answers), weighted_profile(rules, scheduler))
 
 
 def points_of(values: list[float | None], firing: frozenset[int] = frozenset()) -> list[int | None]:
@@ -159,7 +159,7 @@ def test_beside_a_firing_node_the_best_other_scores_10_whatever_its_load(method:
     """A node that is hot and empty won by the scheduler's own plugins over full cool ones."""
     found = scores(points_of([95.0, 93.0, 97.0, 400.0], firing=frozenset({0})), method)
     assert found[:2] == [0, BEST]
-    assert BEST >= found[2] >= found[3] >= LEAST_COOL
+    assert BEST >= found[2] >= found[3] >= MIN_COOL
 
 
 def test_beside_a_firing_node_the_others_keep_their_distance() -> None:
@@ -179,8 +179,8 @@ def test_when_all_fire_the_least_hot_is_best() -> None:
 
 def settled(method: Method, values: list[float | None]) -> tuple[int | None, list[int]]:
     loads = points_of(values)
-    found = Grader(method).grade(loads)
-    first = settle(found, loads)
+    found = Scorer(method).score(loads)
+    first = break_ties(found, loads)
     return first, [found[load] for load in loads]
 
 
@@ -203,7 +203,7 @@ def test_among_many_nothing_is_put_first() -> None:
     values: list[float | None] = [20.0 + n / 10 for n in range(17)]
     assert settled("linear", values) == (None, scores(points_of(values), "linear"))
     assert settled("linear", values[:16])[1] == [8] + [7] * 15
-    assert settle({None: NEUTRAL}, []) is None
+    assert break_ties({None: NEUTRAL}, []) is None
     values = [20.0] + [30.0] * 999
     assert settled("linear", values)[0] == 0
     assert settled("linear", [*values, 30.0])[0] is None
@@ -217,13 +217,13 @@ LOADS = st.lists(st.none() | COOL | COOL.map(lambda load: load + FIRING), min_si
 def test_graded_and_settled_scores_keep_the_order(
     method: Method, questions: list[list[int | None]]
 ) -> None:
-    grader = Grader(method)
+    scorer = Scorer(method)
     for loads in questions:
-        graded = grader.grade(loads)
-        assert graded == Grader(method).grade(loads)  # nothing of the last question is kept
+        graded = scorer.score(loads)
+        assert graded == Scorer(method).score(loads)  # nothing of the last question is kept
         found = dict(graded)
-        first = settle(found, loads)
-        assert grader.grade(loads) == graded  # and settling leaves no trace
+        first = break_ties(found, loads)
+        assert scorer.score(loads) == graded  # and settling leaves no trace
         known = sorted(load for load in set(loads) if load is not None)
         cool = [load for load in known if load < FIRING]
         hot = [load for load in known if load >= FIRING]
@@ -235,7 +235,7 @@ def test_graded_and_settled_scores_keep_the_order(
             if cool and hot:
                 assert {given_scores[load] for load in hot} == {0}
                 assert given_scores[cool[0]] == BEST
-                assert min(given_scores[load] for load in cool) >= LEAST_COOL
+                assert min(given_scores[load] for load in cool) >= MIN_COOL
         if first is not None:
             assert loads[first] == known[0] or loads[first] == (cool or known)[0]
             assert found[loads[first]] == max(found.values())
@@ -250,9 +250,9 @@ def test_the_order_of_the_names_does_not_matter_after_settling(
 ) -> None:
     other = loads[:]
     chance.shuffle(other)
-    one, two = Grader(method).grade(loads), Grader(method).grade(other)
-    settle(one, loads)
-    settle(two, other)
+    one, two = Scorer(method).score(loads), Scorer(method).score(other)
+    break_ties(one, loads)
+    break_ties(two, other)
     assert one == two
 
 
@@ -340,13 +340,13 @@ def test_profiles_go_by_the_pods_scheduler() -> None:
     both = {"cpu": answer({"a": 20}), "mem": answer({"a": 60})}
     assert loads_of(rules, "mem-real-usage-scheduler", **both) == {"a": 600}
     assert loads_of(rules, "default-scheduler", **both) == {"a": 200}
-    assert weighing(rules, "mem-real-usage-scheduler").method == "relative"
+    assert weighted_profile(rules, "mem-real-usage-scheduler").method == "relative"
 
 
 def test_without_profiles_all_rules_count_the_same() -> None:
     rules = rule_set(rule(), rule("mem"), guard={"bind_burst": {"pods": 5}})
     assert loads_of(rules, cpu=answer({"a": 20}), mem=answer({"a": 60})) == {"a": 400}
-    assert weighing(rules, "").method == "linear"
+    assert weighted_profile(rules, "").method == "linear"
 
 
 def test_where_one_rule_of_two_is_missing_its_median_stands_in() -> None:
@@ -376,7 +376,7 @@ def test_s0_a_95_percent_node_that_fell_silent_stays_behind() -> None:
     first = decide(rules, {"cpu": answer({"hot": 95, "cool": 20})}, nodes, {}, NOON)
     gone = answer({"cool": 20}, at=NOON + 10)
     second = decide(rules, {"cpu": gone}, nodes, first.evaluation.alerts, NOON + 10)
-    loads = node_loads(second.views(nodes.values()), weighing(rules, ""))
+    loads = node_loads(second.views(nodes.values()), weighted_profile(rules, ""))
     assert scores([loads.get("hot"), loads.get("cool")], "linear") == [0, 10]
 
 
@@ -390,7 +390,7 @@ def test_pods_add_what_they_request_by_the_resource_of_the_rule() -> None:
     rules = rule_set(rule("cpu", resource="cpu"), rule("mem", resource="memory"), rule("any"))
     bound = Bound(1, 4.0, 8 * 2.0**30)
     added = {
-        found.name: weighing(rule_set(rule(found.name, resource=found.resource)), "").added(
+        found.name: weighted_profile(rule_set(rule(found.name, resource=found.resource)), "").added(
             bound, ROOM
         )
         for found in rules.rules
@@ -399,7 +399,7 @@ def test_pods_add_what_they_request_by_the_resource_of_the_rule() -> None:
 
 
 def test_pods_without_requests_count_by_their_number() -> None:
-    weighed = weighing(rule_set(rule()), "")
+    weighed = weighted_profile(rule_set(rule()), "")
     added = [weighed.added(Bound(n, 0.1 * n, 0.0), ROOM) for n in (0, 1, 2, 5, 10, 50)]
     assert added[0] == 0
     assert added[1] == 40
@@ -412,7 +412,7 @@ def test_pods_without_requests_count_by_their_number() -> None:
 def test_pods_never_make_a_load_look_like_a_firing_one(
     pods: int, cpu: float, memory: float, room: float
 ) -> None:
-    weighed = weighing(rule_set(rule()), "")
+    weighed = weighted_profile(rule_set(rule()), "")
     added = weighed.added(Bound(pods, cpu, memory), {"cpu": room, "memory": room})
     assert 0 <= added + 5000 < FIRING
 
@@ -428,7 +428,7 @@ def test_a_burst_spreads_over_the_cool_nodes(
     """S3 put 30 of 30 pods onto the one coolest node of 10. Ties are broken at random, as the
     scheduler does, and the watch tells of a pod two pods late.
     """
-    weighed = weighing(rule_set(rule(resource="cpu")), "")
+    weighed = weighted_profile(rule_set(rule(resource="cpu")), "")
     base = [*range(23, 30), *hot]
     placed: list[list[int]] = []
     for seed in range(100):

@@ -12,11 +12,11 @@ from typing import Any
 import aiohttp
 import pytest
 from cluster import Cluster, SimCluster, Write
-from extender_support import World, board
+from extender_support import World, snapshots
 from operator_support import until
 from pods_support import PODS, create, pod
 
-from dynsched.core.errors import ClusterError, ConflictError, NodeGoneError
+from dynsched.core.errors import ClusterError, ConflictError, NotFoundError
 from dynsched.kube.binding import Binder
 from dynsched.kube.config import load_config
 from dynsched.sim.nodes import make_node
@@ -89,7 +89,7 @@ async def test_a_pod_that_is_gone_or_leaving_is_not_bound(cluster: Cluster) -> N
     async with binder(cluster) as bind:
         asked = await waiting(cluster)
         _ = (await cluster.delete(f"{PODS}/p", {"gracePeriodSeconds": 0})).ok
-        with pytest.raises(NodeGoneError, match="default/p: it is gone"):
+        with pytest.raises(NotFoundError, match="default/p: it is gone"):
             await bind.bind(**asked, node="a")
         body = pod("leaving")
         body["metadata"]["finalizers"] = ["dynsched.test/hold"]
@@ -105,7 +105,7 @@ async def test_a_node_that_the_watch_does_not_know_is_asked_for(cluster: Cluster
     await cluster.create_node(make_node("new", 0))
     async with binder(cluster, is_known=lambda _: False) as bind:
         asked = await waiting(cluster)
-        with pytest.raises(NodeGoneError, match="node old: it is gone"):
+        with pytest.raises(NotFoundError, match="node old: it is gone"):
             await bind.bind(**asked, node="old")
         assert await bindings(cluster) == []
         await bind.bind(**asked, node="new")
@@ -171,7 +171,7 @@ async def test_a_caller_that_hangs_up_is_noticed() -> None:
         noticed.set()
 
     body = json.dumps({"PodName": "p", "PodNamespace": "n", "PodUID": "u", "Node": "a"})
-    app = make_app(board(), World(bind=bind).extender)
+    app = make_app(snapshots(), World(bind=bind).extender)
     async with asyncio.timeout(10), WebServer(app, Address("127.0.0.1", 0)) as server:
         async with aiohttp.ClientSession() as session:
             posting = asyncio.create_task(session.post(f"{server.url}/bind", data=body))

@@ -15,7 +15,7 @@ from watch_support import watching
 
 from dynsched.core.errors import ClusterError
 from dynsched.core.model import Action, NodePatch
-from dynsched.kube.bodies import MOST_OF_A_LIST, MOST_OF_AN_OBJECT
+from dynsched.kube.bodies import MAX_OF_A_LIST, MAX_OF_AN_OBJECT
 from dynsched.kube.client import KubeClient
 from dynsched.kube.config import load_config
 from dynsched.kube.failures import Call
@@ -73,10 +73,10 @@ async def client(server: MisbehavingServer, tmp_path: Path) -> AsyncIterator[Kub
 @pytest.mark.parametrize(
     ("ask", "most"),
     [
-        (lambda client: client.patch(PATCH), MOST_OF_AN_OBJECT),
-        (lambda client: client.read("a"), MOST_OF_AN_OBJECT),
-        (lambda client: Leases(client.api, "dynsched").read(), MOST_OF_AN_OBJECT),
-        (lambda client: client.listing(), MOST_OF_A_LIST),
+        (lambda client: client.patch(PATCH), MAX_OF_AN_OBJECT),
+        (lambda client: client.read("a"), MAX_OF_AN_OBJECT),
+        (lambda client: Leases(client.api, "dynsched").read(), MAX_OF_AN_OBJECT),
+        (lambda client: client.listing(), MAX_OF_A_LIST),
     ],
     ids=["patch", "read", "lease", "list"],
 )
@@ -117,7 +117,7 @@ async def test_a_line_of_a_watch_without_an_end(
         await api.close()
 
 
-@pytest.mark.parametrize(("verb", "most"), [("list", MOST_OF_A_LIST), ("watch", MOST_OF_AN_OBJECT)])
+@pytest.mark.parametrize(("verb", "most"), [("list", MAX_OF_A_LIST), ("watch", MAX_OF_AN_OBJECT)])
 async def test_the_watch_of_nodes_is_begun_again_after_an_answer_that_is_too_large(
     sim: SimCluster, verb: str, most: int
 ) -> None:

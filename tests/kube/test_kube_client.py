@@ -17,7 +17,7 @@ import yaml
 from aiohttp import web
 from cluster import Cluster, SimCluster
 
-from dynsched.core.errors import ClusterError, ConflictError, ForbiddenError, NodeGoneError
+from dynsched.core.errors import ClusterError, ConflictError, ForbiddenError, NotFoundError
 from dynsched.core.model import Action, Node, NodePatch
 from dynsched.kube import config as kube_config
 from dynsched.kube import transport
@@ -145,7 +145,7 @@ async def test_a_patch_on_a_deleted_node(cluster: Cluster, client: KubeClient):
     observed = await client.read("worker-1")
     assert observed is not None
     await cluster.delete_node("worker-1")
-    with pytest.raises(NodeGoneError, match=r"worker-1: it is gone"):
+    with pytest.raises(NotFoundError, match=r"worker-1: it is gone"):
         await client.patch(mark(observed, status="presure"))
 
 
@@ -179,7 +179,7 @@ async def test_a_listed_cluster_knows_its_own_changes(cluster: Cluster, client: 
     await cluster.delete_node("worker-1")
     assert await listed.read("worker-1") is None
     await cluster.delete_node("worker-2")
-    with pytest.raises(NodeGoneError):
+    with pytest.raises(NotFoundError):
         await listed.patch(mark(before["worker-2"], status="presure"))
     assert set(listed.nodes()) == {"worker-0"}
 
@@ -253,7 +253,7 @@ async def test_429_is_given_up_after_a_while(
     retry_after: int,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(transport, "LONGEST_PAUSE", 2.0)
+    monkeypatch.setattr(transport, "MAX_PAUSE", 2.0)
     fault = sim.server.faults.answer(429, verb="get", retry_after=retry_after)
     with pytest.raises(ClusterError, match="429: too many requests"):
         await sim_client.read("worker-1")
@@ -342,7 +342,7 @@ async def test_while_the_server_is_down_most_calls_do_not_even_try(
     }
     assert len(tried) <= transport.ATTEMPTS * transport.IN_FLIGHT
     await sim.server.up()
-    async with asyncio.timeout(transport.LONGEST_CLOSED + 1):
+    async with asyncio.timeout(transport.MAX_OPEN + 1):
         while True:
             try:
                 found = await sim_client.read("worker-1")

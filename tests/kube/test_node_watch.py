@@ -14,7 +14,7 @@ import yaml
 from cluster import Cluster, SimCluster
 from watch_support import STOP_WITHIN, watching
 
-from dynsched.core.errors import ClusterError, ConflictError, ForbiddenError, NodeGoneError
+from dynsched.core.errors import ClusterError, ConflictError, ForbiddenError, NotFoundError
 from dynsched.core.model import Action, Node, NodePatch
 from dynsched.kube import kopf_operator, watch
 from dynsched.kube.client import KubeClient
@@ -138,7 +138,7 @@ async def test_a_node_that_is_gone_when_it_is_patched_is_forgotten(cluster: Clus
         await running.synced()
         known = running.cluster.nodes()["worker-0"]
         await cluster.delete_node("worker-0")
-        with pytest.raises(NodeGoneError):
+        with pytest.raises(NotFoundError):
             await running.cluster.patch(mark(known, "presure"))
         assert running.names() == set()
         assert await running.cluster.read("worker-0") is None

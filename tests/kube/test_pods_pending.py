@@ -87,7 +87,7 @@ async def test_without_rights_nothing_is_known_and_nothing_ends(sim: SimCluster)
 async def test_no_more_are_kept_than_there_is_room_for(
     sim: SimCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pending, "MOST", 2)
+    monkeypatch.setattr(pending, "MAX_PODS", 2)
     async with following(sim) as found:
         uids = []
         for number in range(2):

@@ -14,7 +14,7 @@ from cluster import Cluster, SimCluster
 from operator_support import until
 from pods_support import PODS, api_of, create, pod
 
-from dynsched.core.bound import LEAST_CPU, LEAST_MEMORY, Bound, BoundPods
+from dynsched.core.bound import MIN_CPU, MIN_MEMORY, Bound, BoundPods
 from dynsched.core.errors import ClusterError
 from dynsched.kube.pods import PodWatch
 from dynsched.kube.stream import StreamingApi
@@ -70,7 +70,7 @@ async def test_a_pod_counts_from_its_binding_on_and_not_before(cluster: Cluster)
         await started(cluster, bound)
         await create(cluster, pod("waiting", cpu="500m", memory="64Mi"))
         await create(cluster, pod("placed", "a", cpu="2"))
-        await seen(bound, a=Bound(1, 2.0, LEAST_MEMORY))
+        await seen(bound, a=Bound(1, 2.0, MIN_MEMORY))
         await cluster.delete(f"{PODS}/placed", {"gracePeriodSeconds": 0})
         await seen(bound)
         assert watch.error is None
@@ -92,7 +92,7 @@ async def test_a_watch_that_ends_is_taken_up_again(sim: SimCluster, how: str) ->
     async with watching(sim) as (bound, _):
         await started(sim, bound)
         await create(sim, pod("first", "a", cpu="1"))
-        await seen(bound, a=Bound(1, 1.0, LEAST_MEMORY))
+        await seen(bound, a=Bound(1, 1.0, MIN_MEMORY))
         assert sim.server.drop_watches(how) == 1
 
         async def ended() -> bool:
@@ -105,7 +105,7 @@ async def test_a_watch_that_ends_is_taken_up_again(sim: SimCluster, how: str) ->
             await until(ended, "the watch ends")
         await until(again, "the watch is back")
         await create(sim, pod("second", "a", cpu="1"))
-        await seen(bound, a=Bound(2, 2.0, 2 * LEAST_MEMORY))
+        await seen(bound, a=Bound(2, 2.0, 2 * MIN_MEMORY))
 
 
 async def test_without_rights_it_says_so_and_nothing_ends(sim: SimCluster) -> None:
@@ -137,7 +137,7 @@ async def test_an_outage_is_waited_out(sim: SimCluster) -> None:
 
         await until(again, "the watch is back")
         await create(sim, pod("placed", "a", cpu="1"))
-        await seen(bound, a=Bound(1, 1.0, LEAST_MEMORY))
+        await seen(bound, a=Bound(1, 1.0, MIN_MEMORY))
 
 
 async def test_after_a_restore_it_sees_again_what_is_bound(cluster: Cluster) -> None:
@@ -147,7 +147,7 @@ async def test_after_a_restore_it_sees_again_what_is_bound(cluster: Cluster) -> 
         await started(cluster, bound)
         for number in range(100):
             await create(cluster, pod(f"before-{number}", "a", cpu="1"))
-        await seen(bound, a=Bound(100, 100.0, 100 * LEAST_MEMORY))
+        await seen(bound, a=Bound(100, 100.0, 100 * MIN_MEMORY))
 
         await cluster.restore(backup)
         assert (await cluster.get(PODS)).ok["items"] == []
@@ -211,16 +211,16 @@ def container(**requests: Any) -> dict[str, Any]:
     ("spec", "cpu", "memory"),
     [
         ({"containers": [container(cpu="1500m", memory="1Gi")]}, 1.5, 1024 * MIB),
-        ({"containers": [{}, {"resources": None}]}, 2 * LEAST_CPU, 2 * LEAST_MEMORY),
-        ({"containers": [container(cpu=2), container(cpu="1")]}, 3.0, 2 * LEAST_MEMORY),
+        ({"containers": [{}, {"resources": None}]}, 2 * MIN_CPU, 2 * MIN_MEMORY),
+        ({"containers": [container(cpu=2), container(cpu="1")]}, 3.0, 2 * MIN_MEMORY),
         (
             {"containers": [container(cpu="1")], "initContainers": [container(cpu="4")]},
             4.0,
-            LEAST_MEMORY,
+            MIN_MEMORY,
         ),
-        ({"containers": [container(cpu="x", memory="-5")]}, LEAST_CPU, LEAST_MEMORY),
-        ({"containers": [container(cpu="1E99")]}, 1e6, LEAST_MEMORY),
-        ({"containers": [container(cpu="1")], **container(cpu="8")}, 8.0, LEAST_MEMORY),
+        ({"containers": [container(cpu="x", memory="-5")]}, MIN_CPU, MIN_MEMORY),
+        ({"containers": [container(cpu="1E99")]}, 1e6, MIN_MEMORY),
+        ({"containers": [container(cpu="1")], **container(cpu="8")}, 8.0, MIN_MEMORY),
         ({}, 0.0, 0.0),
     ],
 )

@@ -69,15 +69,15 @@ def test_the_pod_has_no_rights_but_to_read_the_nodes_cgroups() -> None:
     ]
     (mount,) = container["volumeMounts"]
     assert mount["readOnly"] is True
-    assert container["args"] == [f"--cgroup-root={mount['mountPath']}"]
+    assert container["args"] == ["collect", f"--cgroup-root={mount['mountPath']}"]
 
 
 def test_what_it_is_told_is_what_the_command_reads() -> None:
     docs = kustomize(FOLDER)
     (container,) = the(docs, "DaemonSet", NAME)["spec"]["template"]["spec"]["containers"]
     assert container["image"] == "dynsched:0.1.0"
-    assert container["command"][:2] == ["python", "-m"]
-    known = run(sys.executable, "-m", container["command"][2], "--help").stdout
+    assert "command" not in container  # the image's entry point is dynsched
+    known = run(sys.executable, "-m", "dynsched", container["args"][0], "--help").stdout
     settings = the(docs, "ConfigMap", container["envFrom"][0]["configMapRef"]["name"])["data"]
     given = {entry["name"]: entry["valueFrom"]["fieldRef"] for entry in container["env"]}
     assert given == {
@@ -98,9 +98,11 @@ def test_nothing_but_names_and_the_pushgateway_is_reached() -> None:
 
 
 def test_it_needs_as_little_memory_as_is_asked_for() -> None:
-    """Alone, without the rest of the program."""
+    """`dynsched collect` does without the rest of the program."""
     script = (
-        "import sys, dynsched.collect.command as c;"
+        "import sys; from dynsched.cli import main\n"
+        "try: main(['collect', '--pushgateway=http://localhost:1', '--ip=127.0.0.1', '--once'])\n"
+        "except SystemExit: pass\n"
         "heavy = {'kopf', 'kubernetes', 'aiohttp', 'pydantic', 'requests', 'rich'};"
         "print(sorted(heavy & set(sys.modules)));"
         "print(*[s.split()[1] for s in open('/proc/self/status') if s.startswith('VmRSS')])"

@@ -50,7 +50,6 @@ def call(
     prometheus: FakePrometheus,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
-    logging_as_it_was: None,
 ) -> Call:
     """Run a command in a thread of this process: (exit code, stdout, stderr)."""
     common = ["--kubeconfig", str(cluster.kubeconfig)]

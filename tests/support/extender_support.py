@@ -13,7 +13,7 @@ from dynsched.core.bound import BoundPods
 from dynsched.core.model import Node
 from dynsched.web.extender.answers import Bind, Extender
 from dynsched.web.metrics import Metrics
-from dynsched.web.snapshots import Board
+from dynsched.web.snapshots import SnapshotStore
 
 RULES: Mapping[str, Any] = {
     "rules": [
@@ -99,8 +99,8 @@ def ask_whole(*nodes: Any) -> dict[str, Any]:
     return {"Pod": {}, "Nodes": {"metadata": {}, "items": list(nodes)}, "NodeNames": None}
 
 
-def board() -> Board:
-    return Board(
+def snapshots() -> SnapshotStore:
+    return SnapshotStore(
         clock=lambda: 0.0,
         interval=10.0,
         source="",

@@ -25,7 +25,7 @@ from dynsched.core.errors import (
     ClusterError,
     ConflictError,
     ForbiddenError,
-    NodeGoneError,
+    NotFoundError,
     PastUnknownError,
 )
 from dynsched.core.model import Node, NodePatch, QueryResult, Sample, Series, Snapshot
@@ -245,7 +245,7 @@ class Api:
             )
         except ApiError as error:
             if error.code == 404:
-                raise NodeGoneError(error.message) from None
+                raise NotFoundError(error.message) from None
             if error.code == 409:
                 raise ConflictError(error.message) from None
             raise AssertionError(f"{patch} is not valid: {error.message}") from None

@@ -17,20 +17,20 @@ from snapshots import EXAMPLE_RULES, NOON, Scene
 from dynsched.core.model import Node
 from dynsched.web.api import ENDPOINTS, make_app
 from dynsched.web.metrics import Metrics
-from dynsched.web.snapshots import Board
+from dynsched.web.snapshots import SnapshotStore
 
 PAGE = ROOT / "docs/http.md"
 EXAMPLE = re.compile(r"```console\n\$ (?P<command>curl [^\n]+)\n(?P<answer>.*?)```", re.DOTALL)
 METRICS = re.compile(r"(<!-- metrics -->\n).*?(<!-- end of metrics -->)", re.DOTALL)
 
 
-def docs_board():
+def docs_snapshots():
     nodes = [Node("worker-1"), Node("worker-2")]
     person = Node("worker-3", labels={"status": "maintenance"})
     scene = Scene({**EXAMPLE_RULES, "guard": {}}, [*nodes, person])
     cpu = {"worker-1": 31.5, "worker-2": 91.25, "worker-3": 12.0, "10.0.9.9:9100": 55.0}
     memory = {"worker-1": 40.0, "worker-2": 62.0, "worker-3": 20.0}
-    board = Board(
+    snapshots = SnapshotStore(
         clock=lambda: NOON + 95,
         interval=10.0,
         source="http://localhost:9090",
@@ -38,8 +38,8 @@ def docs_board():
         metrics=Metrics(CollectorRegistry()),
     )
     for seconds in (0, 30, 60, 90):
-        board.publish(scene.tick(NOON + seconds, node_cpu=cpu, node_mem_usage=memory))
-    return board
+        snapshots.publish(scene.tick(NOON + seconds, node_cpu=cpu, node_mem_usage=memory))
+    return snapshots
 
 
 async def answer(client, command):
@@ -56,8 +56,8 @@ async def answer(client, command):
     return "\n".join(lines) + "\n"
 
 
-def metrics_table(board):
-    text = board.metrics.exposition().decode()
+def metrics_table(snapshots):
+    text = snapshots.metrics.exposition().decode()
     kinds = dict(re.findall(r"^# TYPE (dynsched_\w+) (\w+)$", text, re.MULTILINE))
     rows = ["| metric | type | meaning |", "| --- | --- | --- |"]
     for name, meaning in re.findall(r"^# HELP (dynsched_\w+) (.+)$", text, re.MULTILINE):
@@ -70,9 +70,9 @@ def metrics_table(board):
 
 async def test_the_examples_are_what_is_answered():
     page = PAGE.read_text()
-    board = docs_board()
-    fresh = METRICS.sub(lambda found: f"{found[1]}{metrics_table(board)}{found[2]}", page)
-    async with TestClient(TestServer(make_app(board))) as client:
+    snapshots = docs_snapshots()
+    fresh = METRICS.sub(lambda found: f"{found[1]}{metrics_table(snapshots)}{found[2]}", page)
+    async with TestClient(TestServer(make_app(snapshots))) as client:
         for command, _ in EXAMPLE.findall(page):
             block = f"```console\n$ {command}\n{await answer(client, command)}```"
             pattern = re.compile(rf"```console\n\$ {re.escape(command)}\n.*?```", re.DOTALL)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import schemathesis
-from extender_support import World, board
+from extender_support import World, snapshots
 from hypothesis import HealthCheck, Phase, settings
 from jsonschema import Draft202012Validator
 from schemathesis.checks import not_a_server_error
@@ -42,7 +42,7 @@ def url() -> Iterator[str]:
     stop = asyncio.Event()
 
     async def serve() -> None:
-        shown = board()
+        shown = snapshots()
         shown.publish(example())
         app = make_app(shown, World().tick().extender)
         async with WebServer(app, parse_address("127.0.0.1:0")) as server:

@@ -18,7 +18,7 @@ from dynsched.core.model import Node, Quality, Unmatched
 from dynsched.core.rules import BindBurst, Limit
 from dynsched.web.api import ENDPOINTS, make_app
 from dynsched.web.metrics import Metrics
-from dynsched.web.snapshots import Board
+from dynsched.web.snapshots import SnapshotStore
 
 JSON = {"Accept": "application/json"}
 
@@ -36,8 +36,8 @@ def clock():
 
 
 @pytest.fixture
-def board(clock):
-    return Board(
+def snapshots(clock):
+    return SnapshotStore(
         clock=clock,
         interval=10.0,
         source="http://prometheus:9090",
@@ -47,8 +47,8 @@ def board(clock):
 
 
 @pytest_asyncio.fixture
-async def client(board):
-    async with TestClient(TestServer(make_app(board))) as client:
+async def client(snapshots):
+    async with TestClient(TestServer(make_app(snapshots))) as client:
         yield client
 
 
@@ -63,22 +63,22 @@ async def get(client, path, status=200, **headers):
 # /status
 
 
-async def test_status_is_ok_while_ticks_succeed(client, board):
-    board.publish(example())
+async def test_status_is_ok_while_ticks_succeed(client, snapshots):
+    snapshots.publish(example())
     assert await get(client, "/status") == "ok"
 
 
-async def test_status_tells_why_it_is_not_ok(client, board, clock):
+async def test_status_tells_why_it_is_not_ok(client, snapshots, clock):
     assert await get(client, "/status", 503) == "no tick has finished yet"
-    board.publish(replace(example(), error="no rule could be queried: connection refused"))
+    snapshots.publish(replace(example(), error="no rule could be queried: connection refused"))
     assert await get(client, "/status", 503) == "no rule could be queried: connection refused"
-    board.publish(example())
+    snapshots.publish(example())
     clock.now += 600
     assert await get(client, "/status", 503) == "the last tick finished 10m ago"
 
 
-async def test_status_as_json(client, board):
-    board.publish(example())
+async def test_status_as_json(client, snapshots):
+    snapshots.publish(example())
     status = await get(client, "/status", **JSON)
     assert status == {
         "ok": True,
@@ -118,26 +118,26 @@ async def test_status_as_json(client, board):
     }
 
 
-async def test_status_as_json_has_the_same_keys_before_the_first_tick(client, board):
+async def test_status_as_json_has_the_same_keys_before_the_first_tick(client, snapshots):
     before = await get(client, "/status", 503, **JSON)
     assert before["ok"] is False
     assert before["error"] == "no tick has finished yet"
     assert before["tick"] is before["nodes"] is before["rules"] is None
-    board.publish(example())
+    snapshots.publish(example())
     assert list(await get(client, "/status", **JSON)) == list(before)
 
 
-async def test_status_names_the_leader_when_there_is_one(client, board):
-    board.leader = lambda: "dynsched-0"
+async def test_status_names_the_leader_when_there_is_one(client, snapshots):
+    snapshots.leader = lambda: "dynsched-0"
     assert (await get(client, "/status", 503, **JSON))["leader"] == "dynsched-0"
 
 
-async def test_long_lists_in_status_are_counted_and_cut(client, board):
+async def test_long_lists_in_status_are_counted_and_cut(client, snapshots):
     snapshot = example()
     strangers = tuple(Unmatched("node-cpu", f"10.1.0.{n}", "no node") for n in range(1000))
     health = (replace(snapshot.rules[0], unmatched=1000), snapshot.rules[1])
     failures = tuple(f"worker-{n}: 500" for n in range(30))
-    board.publish(replace(snapshot, unmatched=strangers, rules=health, failures=failures))
+    snapshots.publish(replace(snapshot, unmatched=strangers, rules=health, failures=failures))
     status = await get(client, "/status", **JSON)
     assert status["unmatched_samples"]["count"] == 1000
     assert len(status["unmatched_samples"]["first"]) == 20
@@ -148,8 +148,8 @@ async def test_long_lists_in_status_are_counted_and_cut(client, board):
 # /nodes
 
 
-async def test_nodes_begins_with_the_first_projects_three_keys(client, board):
-    board.publish(example())
+async def test_nodes_begins_with_the_first_projects_three_keys(client, snapshots):
+    snapshots.publish(example())
     async with client.get("/nodes") as response:
         text = await response.text()
     assert text.startswith(
@@ -158,18 +158,18 @@ async def test_nodes_begins_with_the_first_projects_three_keys(client, board):
     )
 
 
-async def test_node_names_are_sorted_whatever_the_order_of_the_watch(client, board):
+async def test_node_names_are_sorted_whatever_the_order_of_the_watch(client, snapshots):
     names = ["c", "a", "b"]
     scene = Scene({**EXAMPLE_RULES, "guard": {"max_marked": "100%"}}, map(Node, names))
     for seconds in (0, 60):
         hot = dict.fromkeys(names, 99.0)
-        board.publish(scene.tick(NOON + seconds, node_cpu=hot, node_mem_usage=hot))
+        snapshots.publish(scene.tick(NOON + seconds, node_cpu=hot, node_mem_usage=hot))
     answer = await get(client, "/nodes")
     assert answer["node_names"] == [node["name"] for node in answer["nodes"]] == ["a", "b", "c"]
 
 
-async def test_nodes_tells_every_rule_on_every_node(client, board):
-    board.publish(example())
+async def test_nodes_tells_every_rule_on_every_node(client, snapshots):
+    snapshots.publish(example())
     answer = await get(client, "/nodes")
     nodes = {node["name"]: node for node in answer["nodes"]}
     assert len(nodes) == 8
@@ -234,23 +234,23 @@ async def test_nodes_tells_every_rule_on_every_node(client, board):
         ("false", ["control-plane-1", "worker-1", "worker-4", "worker-5", "worker-6", "worker-7"]),
     ],
 )
-async def test_nodes_can_be_narrowed_by_mark(client, board, query, names):
-    board.publish(example())
+async def test_nodes_can_be_narrowed_by_mark(client, snapshots, query, names):
+    snapshots.publish(example())
     answer = await get(client, f"/nodes?marked={query}")
     assert [node["name"] for node in answer["nodes"]] == names
     assert (answer["num"], answer["node_names"]) == (2, ["worker-2", "worker-3"])
 
 
-async def test_a_flag_that_is_neither_true_nor_false_is_refused(client, board):
-    board.publish(example())
+async def test_a_flag_that_is_neither_true_nor_false_is_refused(client, snapshots):
+    snapshots.publish(example())
     answer = await get(client, "/nodes?marked=yes", 400)
     assert answer == {"error": "marked=yes: write marked=true or marked=false"}
 
 
-async def test_a_mark_by_taint_alone_is_named_as_a_taint(client, board):
+async def test_a_mark_by_taint_alone_is_named_as_a_taint(client, snapshots):
     mark = {"label": None, "taint": "dynsched.io/pressure=true:PreferNoSchedule"}
     scene = Scene({**EXAMPLE_RULES, "mark": mark}, [Node("a")])
-    board.publish(scene.tick(NOON, node_cpu={}, node_mem_usage={}))
+    snapshots.publish(scene.tick(NOON, node_cpu={}, node_mem_usage={}))
     answer = await get(client, "/nodes")
     assert answer["type"] == "Taint dynsched.io/pressure=true:PreferNoSchedule Nodes"
     assert (answer["num"], answer["node_names"]) == (0, [])
@@ -262,7 +262,7 @@ async def test_nothing_known_is_not_an_empty_list(client):
         assert answer == {"error": "no tick has finished yet; try again soon"}
 
 
-async def test_values_that_are_no_numbers_are_null(client, board):
+async def test_values_that_are_no_numbers_are_null(client, snapshots):
     snapshot = example()
     view = snapshot.nodes["worker-1"]
     odd = (
@@ -270,7 +270,7 @@ async def test_values_that_are_no_numbers_are_null(client, board):
         replace(view.alerts[1], value=-math.inf),
     )
     nodes = {"worker-1": replace(view, alerts=odd)}
-    board.publish(replace(snapshot, nodes=nodes, duration=math.inf))
+    snapshots.publish(replace(snapshot, nodes=nodes, duration=math.inf))
     rules = (await get(client, "/nodes"))["nodes"][0]["rules"]
     assert [rule["value"] for rule in rules] == [None, None]
     assert [rule["value"] for rule in (await get(client, "/nodes/worker-1"))["rules"]] == [
@@ -280,25 +280,25 @@ async def test_values_that_are_no_numbers_are_null(client, board):
     assert (await get(client, "/status", **JSON))["tick"]["duration_seconds"] is None
 
 
-async def test_nodes_is_encoded_once_a_snapshot_for_all_who_ask(client, board, monkeypatch):
+async def test_nodes_is_encoded_once_a_snapshot_for_all_who_ask(client, snapshots, monkeypatch):
     batches = []
     encode = dynsched.web.snapshots.encode_each
     monkeypatch.setattr(
         dynsched.web.snapshots, "encode_each", lambda *args: batches.append(1) or encode(*args)
     )
-    board.publish(many(250))
+    snapshots.publish(many(250))
     answers = await asyncio.gather(*(get(client, "/nodes") for _ in range(5)))
     assert len(answers[0]["nodes"]) == 250
     assert len(batches) == 3
-    board.publish(many(150))
+    snapshots.publish(many(150))
     assert len((await get(client, "/nodes"))["nodes"]) == 150
     assert len(batches) == 5
 
 
-async def test_one_who_hangs_up_does_not_take_the_answer_from_the_others(board):
-    board.publish(many(300))
-    impatient = asyncio.create_task(board.encoded_nodes(marked=None))
-    patient = asyncio.create_task(board.encoded_nodes(marked=None))
+async def test_one_who_hangs_up_does_not_take_the_answer_from_the_others(snapshots):
+    snapshots.publish(many(300))
+    impatient = asyncio.create_task(snapshots.encoded_nodes(marked=None))
+    patient = asyncio.create_task(snapshots.encoded_nodes(marked=None))
     await asyncio.sleep(0)
     impatient.cancel()
     assert len(json.loads(await patient)["nodes"]) == 300
@@ -307,8 +307,8 @@ async def test_one_who_hangs_up_does_not_take_the_answer_from_the_others(board):
 # /nodes/NAME
 
 
-async def test_one_node_is_the_same_as_in_nodes_and_tells_what_would_clear_it(client, board):
-    board.publish(example())
+async def test_one_node_is_the_same_as_in_nodes_and_tells_what_would_clear_it(client, snapshots):
+    snapshots.publish(example())
     listed = {node["name"]: node for node in (await get(client, "/nodes"))["nodes"]}
     for name, node in listed.items():
         answer = await get(client, f"/nodes/{name}")
@@ -322,8 +322,8 @@ async def test_one_node_is_the_same_as_in_nodes_and_tells_what_would_clear_it(cl
     assert (await get(client, "/nodes/worker-1"))["clears"] == []
 
 
-async def test_a_node_that_is_not_there(client, board):
-    board.publish(example())
+async def test_a_node_that_is_not_there(client, snapshots):
+    snapshots.publish(example())
     answer = await get(client, "/nodes/worker-99", 404)
     assert answer == {"error": "no node 'worker-99' in the cluster; see /nodes"}
 
@@ -331,10 +331,10 @@ async def test_a_node_that_is_not_there(client, board):
 # /rules
 
 
-async def test_rules_tells_what_is_loaded_and_how_it_fares(client, board):
+async def test_rules_tells_what_is_loaded_and_how_it_fares(client, snapshots):
     scene = Scene(EXAMPLE_RULES, [Node("a"), Node("b")])
     cpu = {"a": 91.0, "b": math.nan, "c": 1.0}
-    board.publish(scene.tick(NOON, node_cpu=cpu, node_mem_usage="503: no backend"))
+    snapshots.publish(scene.tick(NOON, node_cpu=cpu, node_mem_usage="503: no backend"))
     answer = await get(client, "/rules")
     assert answer["mark"] == {"label": "status=presure", "taint": None}
     assert answer["nodes"] == {"selector": "", "include_control_plane": False}
@@ -379,19 +379,19 @@ async def test_rules_tells_what_is_loaded_and_how_it_fares(client, board):
     assert memory_rule["readings"]["failed"] == 2
 
 
-async def test_a_rule_that_answers_and_says_nothing_of_any_node_is_told(client, board):
+async def test_a_rule_that_answers_and_says_nothing_of_any_node_is_told(client, snapshots):
     scene = Scene(EXAMPLE_RULES, [Node("a")])
-    board.publish(scene.tick(NOON, node_cpu={"x": 1.0}, node_mem_usage={"a": 1.0}))
+    snapshots.publish(scene.tick(NOON, node_cpu={"x": 1.0}, node_mem_usage={"a": 1.0}))
     blind = ["'x': no node has this name or address", None]
     assert [rule["blind"] for rule in (await get(client, "/rules"))["rules"]] == blind
     assert [rule["blind"] for rule in (await get(client, "/status", **JSON))["rules"]] == blind
 
 
-async def test_rules_tells_that_a_rule_has_several_series_for_one_node(client, board):
+async def test_rules_tells_that_a_rule_has_several_series_for_one_node(client, snapshots):
     nodes = [Node(name, addresses=(("InternalIP", f"10.0.0.{n}"),)) for n, name in enumerate("ab")]
     cpu = {"a": 91.0, "10.0.0.0:9100": 12.0, "b": 20.0}
     scene = Scene(EXAMPLE_RULES, nodes)
-    board.publish(scene.tick(NOON, node_cpu=cpu, node_mem_usage={"a": 1.0, "b": 1.0}))
+    snapshots.publish(scene.tick(NOON, node_cpu=cpu, node_mem_usage={"a": 1.0, "b": 1.0}))
     cpu_rule, memory_rule = (await get(client, "/rules"))["rules"]
     assert cpu_rule["several_series"] == {
         "nodes": 1,
@@ -401,12 +401,12 @@ async def test_rules_tells_that_a_rule_has_several_series_for_one_node(client, b
     assert memory_rule["several_series"] is None
 
 
-async def test_rules_tells_what_the_extender_and_bind_burst_go_by(client, board):
+async def test_rules_tells_what_the_extender_and_bind_burst_go_by(client, snapshots):
     profile = {"score": {"node-cpu": 2, "node-mem-usage": 1}, "method": "relative"}
     extender = {"require_label": "a/b", "reject": ["node-cpu"], "profiles": {"mine": profile}}
     guard = {"bind_burst": {"pods": 20, "window": "90s"}}
     scene = Scene({**EXAMPLE_RULES, "guard": guard, "extender": extender}, [Node("a")])
-    board.publish(scene.tick(NOON, node_cpu={}, node_mem_usage={}, bind_burst={}))
+    snapshots.publish(scene.tick(NOON, node_cpu={}, node_mem_usage={}, bind_burst={}))
     answer = await get(client, "/rules")
     assert answer["guard"]["bind_burst"] == {"pods": 20, "window": "1m30s"}
     assert answer["extender"] == extender
@@ -416,7 +416,7 @@ async def test_rules_tells_what_the_extender_and_bind_burst_go_by(client, board)
 
 
 @pytest.mark.parametrize("odd", [10**400, 2**70, 0])
-async def test_no_number_is_too_odd_to_be_told(client, board, odd):
+async def test_no_number_is_too_odd_to_be_told(client, snapshots, odd):
     snapshot = example()
     rule_set = snapshot.rule_set
     guard = rule_set.guard.model_copy(
@@ -438,19 +438,19 @@ async def test_no_number_is_too_odd_to_be_told(client, board, odd):
         for health in snapshot.rules
     ]
     odd_rules = rule_set.model_copy(update={"guard": guard})
-    board.publish(replace(snapshot, rule_set=odd_rules, rules=tuple(rules), duration=math.inf))
+    snapshots.publish(replace(snapshot, rule_set=odd_rules, rules=tuple(rules), duration=math.inf))
     assert (await get(client, "/rules"))["guard"]["max_marked"]
     for path in ("/status", "/nodes", "/nodes/worker-2", "/metrics"):
         await get(client, path, **JSON)
 
 
-async def test_alive_before_ready(client, board):
-    board.synced = lambda: False
+async def test_alive_before_ready(client, snapshots):
+    snapshots.synced = lambda: False
     assert await get(client, "/healthz") == "ok"
     assert await get(client, "/readyz", 503) == "the nodes are not listed yet"
-    board.synced = lambda: True
+    snapshots.synced = lambda: True
     assert await get(client, "/readyz", 503) == "no tick has finished yet"
-    board.publish(replace(example(), error="no rule could be queried"))
+    snapshots.publish(replace(example(), error="no rule could be queried"))
     assert await get(client, "/readyz") == "ok"  # a Prometheus that is away is /status's business
 
 
@@ -460,8 +460,8 @@ async def test_the_index_links_what_there_is(client):
         assert path in page
 
 
-async def test_head_is_answered_as_get_without_a_body(client, board):
-    board.publish(example())
+async def test_head_is_answered_as_get_without_a_body(client, snapshots):
+    snapshots.publish(example())
     for path in ENDPOINTS:
         async with client.head(path.replace("{name}", "worker-1")) as response:
             assert response.status == 200
@@ -481,8 +481,10 @@ async def test_a_wrong_method_is_told_which_is_right(client):
         assert await response.json() == {"error": "POST is not for /nodes; use GET, HEAD"}
 
 
-async def test_a_bug_is_one_line_to_the_caller_and_a_traceback_in_the_log(client, board, caplog):
-    board._snapshot = replace(example(), rules=None)
+async def test_a_bug_is_one_line_to_the_caller_and_a_traceback_in_the_log(
+    client, snapshots, caplog
+):
+    snapshots._snapshot = replace(example(), rules=None)
     with caplog.at_level(logging.ERROR):
         answer = await get(client, "/rules", 500)
     assert answer == {"error": "internal error; the log has the details"}

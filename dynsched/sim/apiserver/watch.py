@@ -23,7 +23,7 @@ BOOKMARK_INTERVAL: Final = 60.0
 """Seconds between bookmarks, as in the real server."""
 
 _BEFORE_TIMEOUT: Final = 2.0  # and one more bookmark, so long before the watch times out
-_SHORTEST, _LONGEST = 1800.0, 3600.0  # how long a watch lasts that names no timeout
+_MIN_SECONDS, _MAX_SECONDS = 1800.0, 3600.0  # how long a watch lasts that names no timeout
 _BATCH: Final = 100  # lines to a write: bounds memory when 5,000 nodes are told at once
 
 
@@ -60,7 +60,7 @@ def options(query: Mapping[str, str]) -> Options:
             "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
         )
     bookmarks = flag(query, "allowWatchBookmarks")
-    timeout = float(number(query, "timeoutSeconds")) or random.uniform(_SHORTEST, _LONGEST)  # noqa: S311
+    timeout = float(number(query, "timeoutSeconds")) or random.uniform(_MIN_SECONDS, _MAX_SECONDS)  # noqa: S311
     return Options(
         version=version,
         initial=initial,

@@ -19,7 +19,7 @@ _TOKEN: Final = re.compile(r"[!-~]+")  # what can stand in a header: visible ASC
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _FRAMING: Final = {"connection", "content-length", "content-type", "transfer-encoding"}
 # Shorter ones are no secrets, and blotting them out would make a server's message unreadable.
-_SHORTEST_SECRET: Final = 4
+_MIN_SECRET_LENGTH: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Credentials:
     def redact(self, text: str) -> str:
         """``text`` without any of the secrets: a server may echo what it was sent."""
         for secret in sorted(self.secrets, key=len, reverse=True):
-            if len(secret) >= _SHORTEST_SECRET:
+            if len(secret) >= _MIN_SECRET_LENGTH:
                 text = text.replace(secret, "***")
         return text
 

@@ -20,7 +20,7 @@ from dynsched.sources.prometheus.config import PrometheusConfig
 from dynsched.sources.prometheus.failures import QueryFailedError, file_problem, one_line
 
 _BUNDLE_VARIABLES: Final = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
-_MOST_BYTES: Final = 16 * 1024 * 1024  # a bundle of all public authorities has 0.3
+_MAX_BYTES: Final = 16 * 1024 * 1024  # a bundle of all public authorities has 0.3
 _Fingerprint = tuple[tuple[str, tuple[int, ...]], ...]
 
 
@@ -66,7 +66,7 @@ class TlsFiles:
     def _stat(what: str, path: str) -> tuple[str, tuple[int, ...]]:
         try:
             is_folder = Path(path).is_dir()  # of authorities; of a certificate, loading it says so
-            found = Path(path).stat() if is_folder else require_file(path, _MOST_BYTES)
+            found = Path(path).stat() if is_folder else require_file(path, _MAX_BYTES)
         except OSError as error:
             raise QueryFailedError(file_problem(what, path, error)) from None
         return path, fingerprint(found)

@@ -21,9 +21,9 @@ _T = TypeVar("_T")
 _Bytes = bytes | bytearray
 # As strconv.FormatFloat writes them. float() alone would take "1_0", " 1 " and "٣" as well.
 _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|[iI]nf)|[nN]a[nN]")
-_MOST_WARNINGS: Final = 10
-_MOST_WORDS: Final = 64 * 1024  # bytes of what the server says about its answer
-_MOST_ODD: Final = 1000  # each costs some 10 microseconds, in which no other thread runs
+_MAX_WARNINGS: Final = 10
+_MAX_WORDS: Final = 64 * 1024  # bytes of what the server says about its answer
+_MAX_ODD: Final = 1000  # each costs some 10 microseconds, in which no other thread runs
 _NULL: Final = msgspec.Raw(b"null")
 _BY_NODE: Final = "give a vector with a sample for each node, as in `sum by (instance) (...)`"
 _WRONG_TYPE: Final = {
@@ -211,7 +211,7 @@ def server_error(body: _Bytes) -> str | None:
 def _words(said: msgspec.Raw) -> Any:
     """What the server says beside the data: decoded, or how much it is where that is too much."""
     size = len(memoryview(said))
-    if size > _MOST_WORDS:
+    if size > _MAX_WORDS:
         return f"{size:,} bytes of text, which are not shown"
     try:
         return msgspec.json.decode(said)
@@ -278,9 +278,9 @@ def _each(
                 yield single.decode(piece)
             except _UNFIT as error:
                 unfit += 1
-                if unfit > _MOST_ODD:
+                if unfit > _MAX_ODD:
                     raise QueryFailedError(
-                        f"more than {_MOST_ODD:,} series of the answer are not in Prometheus's "
+                        f"more than {_MAX_ODD:,} series of the answer are not in Prometheus's "
                         f"form ({one_line(str(error), 80)}); check the URL"
                     ) from None
                 odd.add(f"not Prometheus's form ({one_line(str(error), 80)})", _labels(piece))
@@ -311,6 +311,6 @@ def _warnings(said: list[str], odd: _Oddities, *, kept: bool) -> tuple[str, ...]
     if lines and not kept:
         raise QueryFailedError(f"no series of the answer can be used: {'; '.join(lines[:3])}")
     lines = [*said, *lines]
-    if len(lines) > _MOST_WARNINGS:
-        lines = [*lines[:_MOST_WARNINGS], f"and {len(lines) - _MOST_WARNINGS} more warnings"]
+    if len(lines) > _MAX_WARNINGS:
+        lines = [*lines[:_MAX_WARNINGS], f"and {len(lines) - _MAX_WARNINGS} more warnings"]
     return tuple(lines)

@@ -17,10 +17,10 @@ from dynsched.core.errors import ClusterError
 from dynsched.core.extender import Refusal, missing_label, without_label
 from dynsched.core.model import Node, Snapshot
 from dynsched.core.rules import ExtenderRules
-from dynsched.core.score import BEST, NEUTRAL, settle
+from dynsched.core.score import BEST, NEUTRAL, break_ties
 from dynsched.web.extender import wire
 from dynsched.web.extender.candidates import Answer, CandidateLists, Candidates
-from dynsched.web.extender.scoring import ProfileLoads, Readings
+from dynsched.web.extender.scoring import ProfileLoads, ScoringSnapshot
 from dynsched.web.extender.victims import preempt_answer, read_preemption
 from dynsched.web.transport.quiet import quiet_logger
 
@@ -32,7 +32,7 @@ ClusterError with one line when that was not possible."""
 
 Body = bytes | bytearray
 
-FEW: Final = 8
+MAX_NAMED_NODES: Final = 8
 """So many refused nodes, at most, are told each with its value."""
 
 _FILTER: Final = "/filter"
@@ -41,7 +41,7 @@ _FILTER: Final = "/filter"
 ROOM_FOR_NODES: Final = 10_000
 """Candidates that a question may name in any case: the nodes may not be listed yet."""
 
-LONGEST_UID: Final = 64
+MAX_UID_LENGTH: Final = 64
 """Characters; a longer one is nobody's, and is not kept."""
 
 _ENDS: Final = tuple(b"%d}" % score for score in range(BEST + 1))
@@ -82,7 +82,7 @@ class Extender:
         self._bind = bind
         self.served = served
         self._lists = CandidateLists()
-        self._readings: Readings | None = None
+        self._readings: ScoringSnapshot | None = None
         self._published_at = 0.0
         self._preparing: asyncio.Task[None] | None = None
         self._waiting: Snapshot | None = None
@@ -90,7 +90,7 @@ class Extender:
 
     def publish(self, snapshot: Snapshot) -> None:
         """Answer by ``snapshot`` from now on."""
-        self._take(Readings(snapshot))
+        self._take(ScoringSnapshot(snapshot))
 
     def publish_soon(self, snapshot: Snapshot) -> None:
         """The same, made ready beside the event loop: 5,000 nodes are some 50 ms."""
@@ -107,11 +107,11 @@ class Extender:
         while self._waiting is not None:
             snapshot, self._waiting = self._waiting, None
             try:
-                self._take(await asyncio.to_thread(Readings, snapshot))
+                self._take(await asyncio.to_thread(ScoringSnapshot, snapshot))
             except Exception:
                 logger.exception("the extender goes on by the readings that it had")
 
-    def _take(self, readings: Readings) -> None:
+    def _take(self, readings: ScoringSnapshot) -> None:
         nodes = self._nodes()
         self._bound.follow(nodes)
         readings.add(self._bound_since.sums(self._clock()), nodes)
@@ -184,7 +184,7 @@ class Extender:
         """Candidates that a question may name: as many as there are nodes, with room."""
         return max(ROOM_FOR_NODES, 2 * len(self._nodes()))
 
-    def _fresh(self) -> Readings | None:
+    def _fresh(self) -> ScoringSnapshot | None:
         """The readings, unless they are so old that they say nothing any more."""
         readings = self._readings
         if readings is None or self._clock() - self._published_at > readings.stale_after:
@@ -198,7 +198,7 @@ class Extender:
             self._labelled = (nodes, key, without_label(key, nodes))
         return self._labelled[2]
 
-    def _filter_names(self, raw: Raw, readings: Readings | None, key: str | None) -> bytes:
+    def _filter_names(self, raw: Raw, readings: ScoringSnapshot | None, key: str | None) -> bytes:
         candidates = self._lists.of(raw, self._most())
         version = readings.version if readings else 0
         known = candidates.answers.get(_FILTER)
@@ -266,22 +266,22 @@ class Extender:
         if answer is None or answer.version != profile.version:
             answer = _scored(candidates, profile)
             candidates.answers[profile.name] = answer
-        if answer.best and 0 < len(asked.uid) <= LONGEST_UID and self._waits(asked.uid):
+        if answer.best and 0 < len(asked.uid) <= MAX_UID_LENGTH and self._waits(asked.uid):
             self._bound.add(BoundPod(asked.uid, answer.best, assumed=True), now)
         return answer.body
 
 
 def _scored(candidates: Candidates, profile: ProfileLoads) -> Answer:
     loads = list(map(profile.loads.get, candidates.names))
-    scores = profile.grader.grade(loads)
-    best = settle(scores, loads)
+    scores = profile.scorer.score(loads)
+    best = break_ties(scores, loads)
     ends = {load: _ENDS[score] for load, score in scores.items()}
     body = _joined(candidates.fragments, list(map(ends.__getitem__, loads)))
     return Answer(profile.version, body, "" if best is None else candidates.names[best])
 
 
 def _reasons(stopped: Sequence[str], refused: Mapping[str, Refusal]) -> dict[str, str]:
-    if len(stopped) <= FEW:
+    if len(stopped) <= MAX_NAMED_NODES:
         return {name: refused[name].long for name in stopped}
     return {name: refused[name].short for name in stopped}
 

@@ -13,7 +13,7 @@ from msgspec import Raw
 
 from dynsched.web.extender.wire import host_fragments, names_fit, read_names
 
-MOST: Final = 16
+MAX_LISTS: Final = 16
 """Lists that are remembered."""
 
 MEMORY: Final = 12 << 20
@@ -73,7 +73,7 @@ class CandidateLists:
         if found.memory <= MEMORY:
             self._lists[key] = found
             self._memory += found.memory
-            while len(self._lists) > MOST or self._memory > MEMORY:
+            while len(self._lists) > MAX_LISTS or self._memory > MEMORY:
                 _, forgotten = self._lists.popitem(last=False)
                 self._memory -= forgotten.memory
         return found

@@ -27,7 +27,7 @@ in slices they take a third longer.
 """
 _SLICE: Final = 256 << 10
 _OFF: Final = "the scheduler extender is off: rules.yaml has no section `extender`"
-_LONGEST_BINDING: Final = 128 << 10
+_MAX_BINDING_BYTES: Final = 128 << 10
 _PREEMPT_SHARE: Final = 4
 """A body of `/preempt` may be one in so many of the bytes for questions: whatever is in it is taken
 apart, and takes up to some ten times as much memory.
@@ -153,7 +153,7 @@ _VERBS: Final[Mapping[str, tuple[_Answer, Callable[[int], int], str]]] = {
         lambda most: most // _PREEMPT_SHARE,
         "scheduler extender: which preemptions would help",
     ),
-    "bind": (_bind, lambda _: _LONGEST_BINDING, "scheduler extender: bind a pod (with --bind)"),
+    "bind": (_bind, lambda _: _MAX_BINDING_BYTES, "scheduler extender: bind a pod (with --bind)"),
 }
 _PATHS: Final = {f"{prefix}/{verb}": verb for prefix in ("", "/scheduler") for verb in _VERBS}
 

@@ -12,7 +12,7 @@ from typing import Final
 from dynsched.core.bound import Bound
 from dynsched.core.extender import load_refusals
 from dynsched.core.model import Node, Snapshot
-from dynsched.core.score import Grader, Weighing, node_loads, profile_name, weighing
+from dynsched.core.score import Scorer, WeightedProfile, node_loads, profile_name, weighted_profile
 
 _NOTHING: Final[Mapping[str, float]] = {}
 _versions: Final = count(1)
@@ -24,9 +24,9 @@ class ProfileLoads:
     ``version`` is another one, of all that ever were, whenever a load changed.
     """
 
-    def __init__(self, name: str, snapshot: Snapshot, weighed: Weighing) -> None:
+    def __init__(self, name: str, snapshot: Snapshot, weighed: WeightedProfile) -> None:
         self.name = name
-        self.grader = Grader(weighed.method)
+        self.scorer = Scorer(weighed.method)
         self._weighing = weighed
         self._measured = node_loads(snapshot.nodes, weighed)
         self.loads: dict[str, int] = dict(self._measured)
@@ -44,7 +44,7 @@ class ProfileLoads:
             self.loads[name] = measured + self._weighing.added(bound, allocatable)
 
 
-class Readings:
+class ScoringSnapshot:
     """What one Snapshot says. ``refused`` is by load alone; ``version`` as of ProfileLoads."""
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -54,7 +54,7 @@ class Readings:
         self.stale_after = snapshot.rule_set.stale_after
         self.refused = load_refusals(snapshot)
         self._profiles = {
-            name: ProfileLoads(name, snapshot, weighing(snapshot.rule_set, name))
+            name: ProfileLoads(name, snapshot, weighted_profile(snapshot.rule_set, name))
             for name in {"default", *self.rules.profiles}
         }
 

@@ -26,9 +26,9 @@ class WireError(ValueError):
     """The body is not what a scheduler sends. One line: where, and what is wrong."""
 
 
-LONGEST_POD: Final = 2 << 20
+MAX_POD_BYTES: Final = 2 << 20
 """Bytes of the Pod that is asked about; the API server takes no object of more than 1.5 MiB."""
-LONGEST_NAME: Final = 253
+MAX_NAME_LENGTH: Final = 253
 """Characters of a node's name: those of a DNS name."""
 
 
@@ -124,8 +124,8 @@ def read_args(body: Buffer) -> Asked:
             "neither Nodes nor NodeNames is there: one of them must name the candidates"
         )
     raw = given(args.pod, args.pod_lower)
-    if raw is not None and len(memoryview(raw)) > LONGEST_POD:
-        raise WireError(f"Pod: longer than {LONGEST_POD >> 20} MiB, which no Pod is")
+    if raw is not None and len(memoryview(raw)) > MAX_POD_BYTES:
+        raise WireError(f"Pod: longer than {MAX_POD_BYTES >> 20} MiB, which no Pod is")
     pod = None if raw is None else decode(_pod, raw, "Pod")
     spec = None if pod is None else pod.spec
     metadata = None if pod is None else pod.metadata
@@ -139,7 +139,7 @@ def read_args(body: Buffer) -> Asked:
 
 def names_fit(raw: Buffer, most: int) -> None:
     """WireError where this value of NodeNames cannot be one of ``most`` names, by its length."""
-    if len(memoryview(raw)) > most * (LONGEST_NAME + _BETWEEN):
+    if len(memoryview(raw)) > most * (MAX_NAME_LENGTH + _BETWEEN):
         raise _too_many("NodeNames", most)
 
 

@@ -10,14 +10,14 @@ import re
 from enum import Enum, auto
 from typing import Final
 
-LONGEST_HEAD: Final = 16 << 10
+MAX_HEAD_BYTES: Final = 16 << 10
 """Bytes of a request line and its header fields; with a cookie and a token it is some 10 KiB."""
-MOST_LINES: Final = 100
+MAX_HEAD_LINES: Final = 100
 """Header fields: each costs the server some 400 bytes, however short it is."""
-MOST_AHEAD: Final = 256 << 10
+MAX_BYTES_AHEAD: Final = 256 << 10
 """Bytes that may have come before the answer to the present request has gone out."""
 
-_LONGEST_LINE: Final = 1024
+_MAX_LINE_LENGTH: Final = 1024
 """Bytes of the line before a chunk, or of a field after the last one."""
 _FREE_CHUNKS: Final = 200
 _SMALLEST_CHUNK: Final = 256
@@ -87,7 +87,7 @@ class Framing:
         end = self._through(data)
         if end < len(data):
             self._ahead += data[end:]
-            if len(self._ahead) > MOST_AHEAD:
+            if len(self._ahead) > MAX_BYTES_AHEAD:
                 raise TooMuchError(400, "requests are sent ahead of their answers")
             return data[:end]
         return data
@@ -134,11 +134,11 @@ class Framing:
         if not self._line:  # empty lines before a request are skipped, as the server does
             at = len(data) - len(data[at:].lstrip(_LINE_BREAKS))
         known = len(self._line)
-        self._line += data[at : at + LONGEST_HEAD + 1]
+        self._line += data[at : at + MAX_HEAD_BYTES + 1]
         found = _END.search(self._line, max(0, known - 3))
         if found is not None:
             del self._line[found.end() :]
-        if len(self._line) > LONGEST_HEAD or self._line.count(b"\n") > MOST_LINES:
+        if len(self._line) > MAX_HEAD_BYTES or self._line.count(b"\n") > MAX_HEAD_LINES:
             raise TooMuchError(431, "the request line and its header fields are too long")
         if found is None:
             return len(data)
@@ -158,7 +158,7 @@ class Framing:
     def _chunk_line(self, data: bytes, at: int) -> int:
         end = data.find(b"\n", at) + 1
         self._line += data[at : end or len(data)]
-        if len(self._line) > _LONGEST_LINE:
+        if len(self._line) > _MAX_LINE_LENGTH:
             raise TooMuchError(400, "the line before a chunk is too long")
         if not end:
             return len(data)

@@ -15,9 +15,9 @@ from dynsched.web.transport.connections import Connection, Connections
 
 logger = logging.getLogger(__name__)
 
-MOST: Final = 128
+MAX_CONNECTIONS: Final = 128
 """Connections at a time: a few schedulers, Prometheus, probes and people, with room."""
-MOST_TLS: Final = 64
+MAX_TLS_CONNECTIONS: Final = 64
 """With TLS each holds up to 0.9 MB: buffers of asyncio and of OpenSSL."""
 OF_OPEN_FILES: Final = 4
 """One in so many open files, at the most; the rest is for the API server, Prometheus and files."""
@@ -45,7 +45,8 @@ class Listener:
     ) -> None:
         self._server = server
         self._context = context
-        self._most = min(MOST_TLS if context else MOST, _open_files() // OF_OPEN_FILES)
+        most = MAX_TLS_CONNECTIONS if context else MAX_CONNECTIONS
+        self._most = min(most, _open_files() // OF_OPEN_FILES)
         self._connections = Connections(self._most)
         self._sockets: list[socket.socket] = []
         self._tasks: list[asyncio.Task[None]] = []

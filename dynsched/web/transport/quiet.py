@@ -11,8 +11,8 @@ from aiohttp.http import HttpProcessingError
 
 EACH_SECONDS: Final = 60.0
 """Of each kind of line, one is written in so long; the others are counted."""
-_LONGEST: Final = 200
-_MOST_KINDS: Final = 100
+_MAX_CHARACTERS: Final = 200
+_MAX_KINDS: Final = 100
 
 
 class OneInAWhile(logging.Filter):
@@ -33,13 +33,13 @@ class OneInAWhile(logging.Filter):
             _in_one_line(record, error)
             if not logging.getLogger(record.name).isEnabledFor(record.levelno):
                 return False
-        kind = (str(record.msg)[:_LONGEST], type(error) if error else None)
+        kind = (str(record.msg)[:_MAX_CHARACTERS], type(error) if error else None)
         now = self._clock()
         written, kept_back = self._kinds.get(kind, (-EACH_SECONDS, 0))
         if now - written < EACH_SECONDS:
             self._kinds[kind] = (written, kept_back + 1)
             return False
-        if len(self._kinds) >= _MOST_KINDS:
+        if len(self._kinds) >= _MAX_KINDS:
             self._kinds.clear()
         self._kinds[kind] = (now, 0)
         if kept_back:
@@ -64,6 +64,6 @@ def http_logger() -> logging.Logger:
 def _in_one_line(record: logging.LogRecord, error: HttpProcessingError) -> None:
     lines = error.message.splitlines() or [""]
     record.msg = "a caller was refused, what it sent is not HTTP: %s"
-    record.args = (lines[0][:_LONGEST].rstrip(":"),)
+    record.args = (lines[0][:_MAX_CHARACTERS].rstrip(":"),)
     record.exc_info = None
     record.levelno, record.levelname = logging.INFO, "INFO"

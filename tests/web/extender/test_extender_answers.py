@@ -323,7 +323,7 @@ def test_pods_on_a_node_that_nobody_knows_change_nothing() -> None:
 
 def test_a_bug_scores_every_node_the_same(monkeypatch: Any, caplog: Any) -> None:
     world = World().tick()
-    monkeypatch.setattr("dynsched.core.score.Grader.grade", lambda *_: 1 / 0)
+    monkeypatch.setattr("dynsched.core.score.Scorer.score", lambda *_: 1 / 0)
     with caplog.at_level(logging.ERROR):
         assert world.scores(ask()) == dict.fromkeys(NAMES, 5)
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from aiohttp.test_utils import TestClient, TestServer
-from extender_support import NAMES, World, ask, board, raw, whole
+from extender_support import NAMES, World, ask, raw, snapshots, whole
 
 from dynsched.web.api import make_app
 from dynsched.web.extender import http as extender_http
@@ -35,7 +35,7 @@ def world() -> World:
 @pytest_asyncio.fixture
 async def client() -> AsyncIterator[TestClient]:
     """A server that may take 128 MiB for questions."""
-    app = make_app(board(), world().extender, memory=128 * MIB)
+    app = make_app(snapshots(), world().extender, memory=128 * MIB)
     async with TestClient(TestServer(app)) as client:
         yield client
 
@@ -43,7 +43,7 @@ async def client() -> AsyncIterator[TestClient]:
 @pytest_asyncio.fixture
 async def impatient() -> AsyncIterator[TestClient]:
     """A server that waits half a second for a body of 4 MiB at most."""
-    app = make_app(board())
+    app = make_app(snapshots())
     add_extender(app, world().extender, BodyReader(most=4 * MIB, seconds=0.5))
     async with TestClient(TestServer(app)) as client:
         yield client
@@ -94,7 +94,7 @@ async def test_it_is_there_only_while_the_rules_ask_for_it() -> None:
     asking = World().tick().extender
     wanted = [False]
     asking.served = lambda: wanted[0]
-    async with TestClient(TestServer(make_app(board(), asking))) as client:
+    async with TestClient(TestServer(make_app(snapshots(), asking))) as client:
         for path in EXTENDER_ENDPOINTS:
             error = (await post(client, path, ask(), 404))["error"]
             assert error == "the scheduler extender is off: rules.yaml has no section `extender`"
@@ -114,7 +114,7 @@ async def test_no_more_candidates_are_taken_than_a_cluster_can_have(
         b'{"nodes":{"Items":[' + b"null," * 700_000 + b"{}]}}",
     ):
         assert (await post(impatient, path, form, 400))["error"]
-    few = make_app(board(), World().tick().extender)
+    few = make_app(snapshots(), World().tick().extender)
     async with TestClient(TestServer(few)) as client:
         for form in (
             b'{"NodeNames":[' + b'"",' * 10_000 + b'""]}',
@@ -186,7 +186,7 @@ async def test_all_that_was_held_is_given_back(impatient: TestClient) -> None:
 
 
 async def test_without_an_extender_there_is_none() -> None:
-    async with TestClient(TestServer(make_app(board()))) as client:
+    async with TestClient(TestServer(make_app(snapshots()))) as client:
         assert (await client.post("/filter", data=raw(ask()))).status == 404
 
 

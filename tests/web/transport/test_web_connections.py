@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from aiohttp import StreamReader, web
 from certificates import Authority
-from extender_support import World, ask, board, raw
+from extender_support import World, ask, raw, snapshots
 from operator_support import until
 from snapshots import example
 
@@ -41,7 +41,7 @@ async def serving(
     app: web.Application | None = None, context: ssl.SSLContext | None = None
 ) -> AsyncIterator[Callable[..., Any]]:
     """Ways to call: ``await call()`` is a connection."""
-    shown = board()
+    shown = snapshots()
     shown.publish(example())
     served = app or make_app(shown, World().tick().extender)
     async with WebServer(served, parse_address("127.0.0.1:0"), context) as server:
@@ -115,7 +115,7 @@ async def test_a_request_takes_no_longer_than_a_minute(monkeypatch: pytest.Monke
 async def test_where_there_are_too_many_those_without_an_answer_go_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(listener, "MOST", 10)
+    monkeypatch.setattr(listener, "MAX_CONNECTIONS", 10)
     async with serving() as call:
         scheduler = await call(HEALTH)
         assert (await answer(scheduler))[0] == 200
@@ -140,7 +140,7 @@ async def test_a_probe_is_answered_however_many_connections_there_are() -> None:
 async def test_what_must_not_be_broken_off_stays_when_others_have_to_go(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(listener, "MOST", 6)
+    monkeypatch.setattr(listener, "MAX_CONNECTIONS", 6)
     finish = asyncio.Event()
 
     async def bind(request: web.Request) -> web.Response:
@@ -148,7 +148,7 @@ async def test_what_must_not_be_broken_off_stays_when_others_have_to_go(
             await finish.wait()
         return web.Response(text="bound")
 
-    app = make_app(board())
+    app = make_app(snapshots())
     app.router.add_post("/slow", bind)
     async with serving(app) as call:
         request = b"POST /slow HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
@@ -162,7 +162,7 @@ async def test_what_must_not_be_broken_off_stays_when_others_have_to_go(
 
 
 async def test_a_flood_costs_whom_it_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "MOST", 10)
+    monkeypatch.setattr(listener, "MAX_CONNECTIONS", 10)
     async with serving() as call:
         others = [await call(local_addr=("127.0.0.2", 0)) for _ in range(2)]
         for _ in range(30):
@@ -214,7 +214,7 @@ def with_large() -> web.Application:
     async def large(_: web.Request) -> web.Response:
         return web.Response(body=bytes(30_000_000))
 
-    app = make_app(board())
+    app = make_app(snapshots())
     app.router.add_get("/large", large)
     return app
 
@@ -302,7 +302,7 @@ async def test_a_handshake_that_does_not_come_is_not_waited_for(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listener, "HANDSHAKE_SECONDS", 0.2)
-    monkeypatch.setattr(listener, "MOST_TLS", 10)
+    monkeypatch.setattr(listener, "MAX_TLS_CONNECTIONS", 10)
     authority = Authority(tmp_path, "ca")
     pair = authority.issue("server", "IP:127.0.0.1")
     context = ServerTls(TlsConfig(Path(pair.cert), Path(pair.key))).context

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from dynsched.web.transport import framing
 from dynsched.web.transport.framing import (
-    LONGEST_HEAD,
-    MOST_AHEAD,
-    MOST_LINES,
+    MAX_BYTES_AHEAD,
+    MAX_HEAD_BYTES,
+    MAX_HEAD_LINES,
     Framing,
     TooMuchError,
 )
@@ -69,8 +69,8 @@ def test_empty_lines_before_a_request_are_no_request() -> None:
 
 @pytest.mark.parametrize("step", [1, 7, 5000, 1 << 20])
 def test_a_head_that_is_too_long_or_has_too_many_lines(step: int) -> None:
-    one = b"GET / HTTP/1.1\r\nX: " + b"y" * LONGEST_HEAD + b"\r\n\r\n"
-    many = b"GET / HTTP/1.1\r\n" + b"a:\r\n" * MOST_LINES + b"\r\n"
+    one = b"GET / HTTP/1.1\r\nX: " + b"y" * MAX_HEAD_BYTES + b"\r\n\r\n"
+    many = b"GET / HTTP/1.1\r\n" + b"a:\r\n" * MAX_HEAD_LINES + b"\r\n"
     for head in (one, many):
         found = Framing()
         pieces = [head[start : start + step] for start in range(0, len(head), step)]
@@ -80,14 +80,14 @@ def test_a_head_that_is_too_long_or_has_too_many_lines(step: int) -> None:
 
 
 def test_a_head_as_long_as_it_may_be() -> None:
-    rest = LONGEST_HEAD - len(b"GET / HTTP/1.1\r\nX: \r\n\r\n")
+    rest = MAX_HEAD_BYTES - len(b"GET / HTTP/1.1\r\nX: \r\n\r\n")
     head = b"GET / HTTP/1.1\r\nX: " + b"y" * rest + b"\r\n\r\n"
     assert Framing().take(head) == head
 
 
 def test_what_is_sent_ahead_has_an_end() -> None:
     found = Framing()
-    assert found.take(GET + b"x" * MOST_AHEAD) == GET
+    assert found.take(GET + b"x" * MAX_BYTES_AHEAD) == GET
     with pytest.raises(TooMuchError):
         found.take(b"x")
 
@@ -132,4 +132,4 @@ def test_any_bytes(pieces: list[bytes]) -> None:
 
 
 def test_the_limits_fit_together() -> None:
-    assert framing.MOST_AHEAD >= framing.LONGEST_HEAD
+    assert framing.MAX_BYTES_AHEAD >= framing.MAX_HEAD_BYTES
