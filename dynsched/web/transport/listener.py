@@ -8,6 +8,8 @@ import logging
 import resource
 import socket
 import ssl
+import struct
+import sys
 from collections.abc import Callable
 from typing import Final
 
@@ -31,10 +33,12 @@ _SOCKET_BUFFER: Final = 256 << 10
 """Bytes that the kernel keeps for each direction of a connection (it doubles them). They count as
 the container's memory; left alone, they would grow to megabytes with a caller that does not read.
 """
-_AT_ONCE: Final = 16
-"""Callers that are taken in per round of the event loop: one of them is heard, after some seven
-rounds, before those who come after it could make it give way."""
+_ROUNDS: Final = 8
+"""Rounds of the event loop in which as many callers are taken in as there is room for: one of them
+is heard and its probe answered, after some six, before those who come after it make it give way."""
 _WAIT_FOR_FILES: Final = 0.1
+_LAST_ACK: Final = struct.Struct("=56xI")
+"""The field tcpi_last_ack_recv of the kernel's struct tcp_info (linux/tcp.h): milliseconds."""
 
 
 class Listener:
@@ -47,6 +51,7 @@ class Listener:
         self._context = context
         most = MAX_TLS_CONNECTIONS if context else MAX_CONNECTIONS
         self._most = min(most, _open_files() // OF_OPEN_FILES)
+        self._at_once = max(1, self._most // _ROUNDS)
         self._connections = Connections(self._most)
         self._sockets: list[socket.socket] = []
         self._tasks: list[asyncio.Task[None]] = []
@@ -120,11 +125,12 @@ class Listener:
             await self._connections.room()
             self._admit(found, str(address[0]))
             taken += 1
-            if taken % _AT_ONCE == 0:
+            if taken % self._at_once == 0:
                 await asyncio.sleep(0)
 
     def _admit(self, found: socket.socket, address: str) -> None:
-        connection = Connection(self._server, self._connections, address)
+        waited = 0.0 if self._context else _connected_for(found)  # a handshake is still to come
+        connection = Connection(self._server, self._connections, address, waited)
         self._connections.add(connection)
         task = asyncio.create_task(self._establish(found, connection))
         connection.task = task
@@ -155,6 +161,20 @@ class Listener:
 def _open_files() -> int:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 1 << 20 if soft == resource.RLIM_INFINITY else soft
+
+
+def _connected_for(found: socket.socket) -> float:
+    """Seconds since the kernel last heard of a caller that it has just handed over: since its
+    connection, or since what it sent. 0 where that is not known.
+    """
+    if sys.platform != "linux":
+        return 0.0
+    try:
+        info = found.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _LAST_ACK.size)
+    except OSError:
+        return 0.0  # it is gone already
+    milliseconds: int = _LAST_ACK.unpack(info)[0] if len(info) == _LAST_ACK.size else 0
+    return min(milliseconds / 1000, HANDSHAKE_SECONDS)
 
 
 def _no_such_family(error: OSError) -> bool:

@@ -7,7 +7,9 @@ import gc
 import gzip
 import json
 import logging
+import socket
 import ssl
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -135,6 +137,39 @@ async def test_a_probe_is_answered_however_many_connections_there_are() -> None:
         for _ in range(5):
             assert await answer(await call(HEALTH)) == (200, b"ok")
         assert sum(pair[0].at_eof() or pair[0].exception() is not None for pair in others) >= 270
+
+
+async def test_the_wait_in_the_kernels_queue_is_part_of_the_grace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise a probe behind a thousand callers waits for a grace for each few of them."""
+    monkeypatch.setattr(listener, "MAX_CONNECTIONS", 16)
+    monkeypatch.setattr(connections, "GRACE_SECONDS", 0.3)
+    refused = 0
+    end_one = connections.Connections._end_one
+
+    def counting(self: connections.Connections) -> bool:
+        nonlocal refused
+        ended = end_one(self)
+        refused += not ended
+        return ended
+
+    monkeypatch.setattr(connections.Connections, "_end_one", counting)
+    shown = snapshots()
+    shown.publish(example())
+    async with WebServer(make_app(shown, None), parse_address("127.0.0.1:0")) as server:
+        # The loop does nothing meanwhile, so all of them are in the kernel's queue.
+        crowd = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(100)]
+        probe = socket.create_connection(("127.0.0.1", server.port))
+        probe.sendall(HEALTH)
+        time.sleep(0.5)  # noqa: ASYNC251 (nor does it here)
+        probe.setblocking(False)
+        async with asyncio.timeout(10):
+            answer = await asyncio.get_running_loop().sock_recv(probe, 100)
+        for each in (*crowd, probe):
+            each.close()
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert refused == 0
 
 
 async def test_what_must_not_be_broken_off_stays_when_others_have_to_go(
