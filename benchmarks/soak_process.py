@@ -48,7 +48,7 @@ class Process:
         self._kubeconfig = str(kubeconfig)
         self._rules = rules_file
         self._stop = asyncio.Event()
-        self._snapshots: asyncio.Queue[Snapshot] = asyncio.Queue()
+        self._ticks: asyncio.Queue[Snapshot] = asyncio.Queue()
 
     async def start(self) -> None:
         """Back when it leads and knows all nodes."""
@@ -93,7 +93,7 @@ class Process:
         """A tick is over: the time until the next one passes."""
         self._snapshots.publish(snapshot)
         self._world.clock.passed += INTERVAL
-        self._snapshots.put_nowait(snapshot)
+        self._ticks.put_nowait(snapshot)
 
     def lead(self) -> None:
         """Stand for election."""
@@ -120,7 +120,7 @@ class Process:
         self._source.go_on()
         try:
             async with asyncio.timeout(30):
-                return await self._snapshots.get()
+                return await self._ticks.get()
         except TimeoutError:
             for part in self._parts:
                 if part.done():  # then this is why
