@@ -47,7 +47,7 @@ from dynsched.kube import events, kopf_operator, kopf_settings, resync, transpor
 
 GROWTH = 8.0
 """MB of resident memory that may be gained from the first hour on: eight bytes a node and tick.
-What is in use does not grow; the gaps that the day's peaks leave in the heap make 2 to 5 MB."""
+What is in use does not grow; the gaps that the day's peaks leave in the heap make up to 7.5 MB."""
 BLOCKS = 20_000
 """Blocks of Python's allocator that may be gained, of some 400,000: ten a tick. Up to 10,000 come
 and go with the nodes, the marks and the Events that there happen to be."""

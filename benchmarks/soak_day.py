@@ -1,4 +1,8 @@
-"""The soak's day: what befalls the world and the process under test."""
+"""The soak's day: what befalls the world and the process under test.
+
+In the first hour every kind of fault takes its turn, besides those that are drawn at random: what
+the process holds after that hour, its peaks included, is what later hours are compared with.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import random
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from soak_process import Process, elector
@@ -21,18 +25,24 @@ from dynsched.rules_file import RulesFile
 from dynsched.sim.apiserver.faults import Fault
 from dynsched.writer import write_all
 
+Kind = TypeVar("Kind")
+
 REST = 60
 """Ticks at the end, without a fault; in the last third of them nothing may be due."""
+
+TICKS_AN_HOUR = round(HOUR / INTERVAL)
 
 _TAINT = "dynsched.io/pressure=true:PreferNoSchedule"
 
 
-def rules(chance: random.Random, number: int) -> dict[str, Any]:
-    """The ``number``-th content of the rules file; its second rule's name is never used again."""
+def rules(number: int, draw: Callable[[list[dict[str, Any]]], dict[str, Any]]) -> dict[str, Any]:
+    """The ``number``-th content of the rules file; its second rule's name is never used again.
+    ``draw`` takes one of several.
+    """
     first = {"name": FIRST_RULE, "expr": "cpu", "threshold": 80, "clear_threshold": 70}
     first |= {"for": "1m", "keep_firing_for": "2m"}
     second = {"name": f"hotter-{number}", "expr": "cpu", "threshold": 90}
-    change: dict[str, Any] = chance.choice(
+    change = draw(
         [
             {},
             {"guard": {"max_marked": "2%", "max_releases": 3}},
@@ -52,6 +62,7 @@ class Day:
         self.world = world
         self.hours = hours
         self._chance = random.Random(seed + 1)
+        self._not_yet: dict[str, list[int]] = {}
         self._path = folder / "rules.yaml"
         self._kubeconfig = world.server.kubeconfig(folder / "config")
         self._contents = 0
@@ -84,13 +95,12 @@ class Day:
         self._rivals_api, self._rival = await elector(str(self._kubeconfig), "rival")
         self.world.is_led = lambda: self._rival.may_write
         total = round(self.hours * HOUR / INTERVAL) - REST
-        hour = round(HOUR / INTERVAL)
-        points = {min(hour, total // 4), total // 4, total // 2, total * 3 // 4, total}
+        points = {min(TICKS_AN_HOUR, total // 4), total // 4, total // 2, total * 3 // 4, total}
         while self._tick < total:
             self._tick += 1
             await self._befall()
             await self._do_tick()
-            if self._tick % hour == 0:
+            if self._tick % TICKS_AN_HOUR == 0:
                 self.world.forget_events()
             if self._tick in points:
                 await self._calm_down()
@@ -132,12 +142,20 @@ class Day:
         self._undo = [(at, undo) for at, undo in self._undo if at > self._tick]
         for undo in due:
             await undo()
-        for number, (what, every) in enumerate(self._happening.items(), 1):
+        for number, (what, every) in enumerate(self._happening.items()):
             if what in {self._leader_changes, self._process_restarts} and self._is_rivals_turn:
                 continue
-            if self._chance.random() < 1 / every or self._tick == 4 * number:
+            is_its_turn = (
+                self._tick <= TICKS_AN_HOUR and self._tick % len(self._happening) == number
+            )
+            if self._chance.random() < 1 / every or is_its_turn:
                 self.world.happened[what.__name__.strip("_").replace("_", " ")] += 1
                 await what()
+
+    def _draw(self, what: str, kinds: list[Kind]) -> Kind:
+        """One of them: first each of them once, in their order, then any."""
+        not_yet = self._not_yet.setdefault(what, list(range(len(kinds))))
+        return kinds[not_yet.pop(0)] if not_yet else self._chance.choice(kinds)
 
     def _later(self, undo: Callable[[], Awaitable[None]]) -> None:
         """Soon; at times after more than ``stale_after``."""
@@ -164,7 +182,7 @@ class Day:
             self.world.prometheus.mode = "ok"
 
         modes = ["error", "page", "reset", "slow", "partial", "stale", "nan"]
-        self.world.prometheus.mode = self._chance.choice(modes)
+        self.world.prometheus.mode = self._draw("prometheus", modes)
         self._later(again)
 
     async def _api_fails(self) -> None:
@@ -182,7 +200,7 @@ class Day:
             partial(faults.answer, 500, times=3, resource="leases"),
             partial(faults.delay, 0.02, times=times),
         ]
-        self._chance.choice(faulty)()
+        self._draw("api", faulty)()
 
     async def _api_is_down(self) -> None:
         """For some ticks: minutes of the simulated time."""
@@ -196,9 +214,10 @@ class Day:
             self._outage = asyncio.create_task(outage())
 
     async def _watch_is_cut(self) -> None:
-        if self._chance.random() < 0.1:
+        if self._draw("compaction", [True] + 9 * [False]):
             self.world.server.compact()
-        self.world.server.drop_watches(self._chance.choice(["end", "end", "cut", "cut", "gone"]))
+        how = self._draw("watch", ["end", "cut", "gone", "end", "cut"])
+        self.world.server.drop_watches(how)
 
     async def _older_state_is_put_back(self) -> None:
         """A restore of etcd, to what there was some minutes ago."""
@@ -215,7 +234,7 @@ class Day:
         async def again() -> None:
             self._write_rules()
 
-        if self._chance.random() < 0.75:
+        if self._draw("rules file", [True, False, True, True]):
             self._write_rules()
         else:
             self._path.write_text("rules:\n- name: broken\n  for: soon\n", encoding="utf-8")
@@ -236,7 +255,7 @@ class Day:
         self._later(again)
 
     async def _clock_is_set(self) -> None:
-        self.world.clock.set_by += self._chance.choice([-HOUR, -60.0, -3.0, 3.0, 60.0, HOUR])
+        self.world.clock.set_by += self._draw("clock", [-HOUR, -60.0, -3.0, 3.0, 60.0, HOUR])
 
     async def _process_restarts(self) -> None:
         if self._outage is not None:
@@ -247,8 +266,9 @@ class Day:
         await self._process.start()
 
     def _write_rules(self) -> None:
+        content = rules(self._contents, partial(self._draw, "rules"))
         new = self._path.with_suffix(".new")
-        new.write_text(yaml.safe_dump(rules(self._chance, self._contents)), encoding="utf-8")
+        new.write_text(yaml.safe_dump(content), encoding="utf-8")
         new.replace(self._path)
         self._contents += 1
 
