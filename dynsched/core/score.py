@@ -23,7 +23,7 @@ from typing import Final, Literal
 
 from dynsched.core.bound import Bound, points
 from dynsched.core.model import Alert, NodeView, Quality
-from dynsched.core.rules import BIND_BURST, ExtenderRules, Profile, Rule, RuleSet
+from dynsched.core.rules import ExtenderRules, Profile, Rule, RuleSet
 
 BEST: Final = 10
 """``extenderv1.MaxExtenderPriority``. A score beyond it would outweigh every plugin."""
@@ -121,7 +121,7 @@ def full_at(rule: Rule) -> float:
     """
     if rule.full_at is not None:
         return rule.full_at
-    if rule.source == "metrics-server" or rule.threshold <= 0:
+    if rule.traits.in_percent or rule.threshold <= 0:
         return _FULL_PERCENT
     if rule.threshold <= 1:
         return 1.0
@@ -259,9 +259,7 @@ def _median(scores: Mapping[int | None, int], counts: Mapping[int | None, int]) 
 
 
 def _every_rule(rule_set: RuleSet) -> Profile:
-    # Just-bound pods are added to every load: their own rule would count them twice.
-    measured = (rule for rule in rule_set.rules if rule.name != BIND_BURST)
-    return Profile(score={rule.name: 1.0 for rule in measured})
+    return Profile(score={rule.name: 1.0 for rule in rule_set.rules if rule.traits.scored})
 
 
 def _column(rule: Rule, views: Mapping[str, NodeView]) -> dict[str, float]:
