@@ -467,7 +467,7 @@ async def test_a_pod_uses_its_service_account(no_config: Path, monkeypatch: pyte
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     found = await load_config()
-    assert (found.source, found.server) == ("service account", "https://10.96.0.1:443")
+    assert found.server == "https://10.96.0.1:443"
     assert found.namespace == "watchers"
     assert found.authorization == "bearer pod-secret"
     assert found.refresh_at is not None

@@ -306,7 +306,7 @@ async def test_of_two_that_saw_it_free_one_gets_it(cluster: Cluster, race: Race,
     await asyncio.gather(*(elector._attempt() for elector in electors))
 
     assert sorted(elector.may_write for elector in electors) == [False, True]
-    winner = next(elector.identity for elector in electors if elector.may_write)
+    winner = next(elector._identity for elector in electors if elector.may_write)
     assert {elector.leader for elector in electors} == {winner}
     assert {elector.error for elector in electors} == {None}
     writes = await cluster.writes("leases")
