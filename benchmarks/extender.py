@@ -37,6 +37,7 @@ from dynsched.core.bound import BoundPod, BoundPods
 from dynsched.core.model import Node
 from dynsched.web.api import make_app
 from dynsched.web.extender.answers import Extender
+from dynsched.web.extender.scoring import ScoringSnapshot
 from dynsched.web.metrics import Metrics
 from dynsched.web.server import WebServer, parse_address
 from dynsched.web.snapshots import SnapshotStore
@@ -95,7 +96,8 @@ async def serve(count: int, *, bursts: bool) -> None:
         clock=time.monotonic,
         bound=bound,
     )
-    extender.publish(scene.tick(NOON, node_cpu=loads, node_mem_usage=loads))
+    snapshot = scene.tick(NOON, node_cpu=loads, node_mem_usage=loads)
+    extender.take(ScoringSnapshot(snapshot))
     snapshots = SnapshotStore(
         clock=time.monotonic,
         interval=10.0,

@@ -23,7 +23,6 @@ from dynsched.core.errors import ClusterError
 from dynsched.core.marks import Mark, parse_label
 from dynsched.core.model import Node, Snapshot
 from dynsched.core.plan import plan_prune
-from dynsched.core.rules import BOUND_PODS
 from dynsched.extension import Extension
 from dynsched.kube.binding import Binder
 from dynsched.kube.client import KubeClient
@@ -141,7 +140,7 @@ async def _serve(settings: Settings) -> None:
             sources={
                 "prometheus": source,
                 "metrics-server": metrics_server,
-                BOUND_PODS: extension.source,
+                "bound-pods": extension.source,
             },
             histories={"prometheus": source},
             cluster=cluster,

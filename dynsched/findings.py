@@ -13,11 +13,9 @@ from rich.table import Table
 
 from dynsched.core.defaults import MAX_ROWS
 from dynsched.core.formatting import format_threshold, format_value
-from dynsched.core.rules import BIND_BURST
+from dynsched.core.rule_sources import TRAITS
 from dynsched.core.wording import by_reason, counted, listed, named_rules, some
 from dynsched.tables import STYLES, ago, make_table, plain, sample_age, show
-
-"""Values that are shown, unless all are asked for."""
 
 
 class _Row(NamedTuple):
@@ -38,7 +36,13 @@ def render_findings(report: Mapping[str, Any], console: Console, *, every: bool 
     """The values, worst first, beside their thresholds: ``MAX_ROWS`` of them, or ``every`` one;
     and below, what is pending and what is not known.
     """
-    rows = [_Row(node, rule) for node in report["nodes"] for rule in _asked(node)]
+    asked = _asked(report)
+    rows = [
+        _Row(node, rule)
+        for node in report["nodes"]
+        for rule in node["rules"]
+        if rule["rule"] in asked
+    ]
     known = [row for row in rows if row.rule["value"] is not None]
     known.sort(key=lambda row: (-row.excess, row.node["name"]))
     shown = known if every else known[:MAX_ROWS]
@@ -52,13 +56,13 @@ def render_findings(report: Mapping[str, Any], console: Console, *, every: bool 
         show(console, plain(sentence))
 
 
-def _asked(node: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The rules on a node that ask somebody; bound pods are counted by a process that stays."""
-    return (rule for rule in node["rules"] if rule["rule"] != BIND_BURST)
+def _asked(report: Mapping[str, Any]) -> frozenset[str]:
+    """The names of the rules whose source can answer a single pass."""
+    return frozenset(rule["name"] for rule in report["rules"] if TRAITS[rule["source"]].asked)
 
 
 def _headline(report: Mapping[str, Any]) -> str:
-    rules = sum(rule["name"] != BIND_BURST for rule in report["rules"])
+    rules = len(_asked(report))
     marked = sum(node["marked"] for node in report["nodes"])
     return (
         f"{counted(rules, 'rule')} on {counted(len(report['nodes']), 'node')}, of which {marked} "

@@ -22,7 +22,8 @@ from dynsched.core.health import blindness, crowding, rule_health
 from dynsched.core.model import Node, QueryResult, Series, Snapshot
 from dynsched.core.rehearse import Rehearsal
 from dynsched.core.replay import finish_replay, replay, replay_times
-from dynsched.core.rules import BIND_BURST, Rule, RuleSet
+from dynsched.core.rule_sources import SourceName
+from dynsched.core.rules import Rule, RuleSet
 from dynsched.reporting import EventSink, Reporter
 from dynsched.writer import NodeStorage, Written, write_all
 
@@ -104,8 +105,8 @@ class Loop:
         self,
         rules_file: RulesFile,
         *,
-        sources: Mapping[str, Source],
-        histories: Mapping[str, HistorySource],
+        sources: Mapping[SourceName, Source],
+        histories: Mapping[SourceName, HistorySource],
         cluster: Cluster,
         events: EventSink,
         leadership: Leadership,
@@ -349,8 +350,7 @@ class Loop:
         planned: int,
     ) -> str | None:
         """Why a tick did not succeed. One rule of several that fails is that rule's health only."""
-        # The rule that counts bound pods asks nobody, and always answers.
-        asked = [results[rule.name] for rule in rule_set.rules if rule.name != BIND_BURST]
+        asked = [results[rule.name] for rule in rule_set.rules if rule.traits.asked]
         errors = [result.error for result in asked if result.error is not None]
         if errors and len(errors) == len(asked):
             return f"no rule could be queried: {errors[0]}"

@@ -46,7 +46,7 @@ def settings_of(call, monkeypatch):
     return run
 
 
-def test_defaults_of_run(settings_of):
+def test_defaults_of_run(settings_of) -> None:
     settings = settings_of("run")
 
     assert settings.prometheus.url == "http://localhost:9090"
@@ -60,7 +60,9 @@ def test_defaults_of_run(settings_of):
 @pytest.mark.parametrize(
     ("text", "seconds"), [("7", 7.0), ("0.5", 0.5), ("10s", 10.0), ("1m", 60.0)]
 )
-def test_an_interval_is_a_number_of_seconds_or_a_duration(settings_of, monkeypatch, text, seconds):
+def test_an_interval_is_a_number_of_seconds_or_a_duration(
+    settings_of, monkeypatch, text, seconds
+) -> None:
     assert settings_of("run", "--interval", text).interval == seconds
 
     monkeypatch.setenv("DYNSCHED_INTERVAL", text)
@@ -76,7 +78,7 @@ FIRST_PROJECT = [
 
 
 @pytest.mark.parametrize("line", FIRST_PROJECT)
-def test_the_first_projects_command_line_runs_unchanged(settings_of, line):
+def test_the_first_projects_command_line_runs_unchanged(settings_of, line) -> None:
     settings = settings_of(*line.split())
 
     assert settings.kubeconfig == Path("/k")
@@ -86,7 +88,7 @@ def test_the_first_projects_command_line_runs_unchanged(settings_of, line):
     assert settings.webaddr == ":1"
 
 
-def test_every_flag_of_run_is_read_from_the_environment(settings_of, monkeypatch):
+def test_every_flag_of_run_is_read_from_the_environment(settings_of, monkeypatch) -> None:
     for name, value in {
         "KUBECONFIG": "/k",
         "CONTEXT": "staging",
@@ -114,13 +116,13 @@ def test_every_flag_of_run_is_read_from_the_environment(settings_of, monkeypatch
     assert (prometheus.ca_file, prometheus.cert_file, prometheus.key_file) == ("/ca", "/c", "/key")
 
 
-def test_headers_from_the_environment_are_one_a_line(settings_of, monkeypatch):
+def test_headers_from_the_environment_are_one_a_line(settings_of, monkeypatch) -> None:
     monkeypatch.setenv("DYNSCHED_PROM_HEADER", "X-Scope-OrgID: team a\nB: c")
 
     assert settings_of("run").prometheus.headers == {"X-Scope-OrgID": "team a", "B": "c"}
 
 
-def test_headers_and_basic_authentication(settings_of):
+def test_headers_and_basic_authentication(settings_of) -> None:
     settings = settings_of(
         *("run", "--prom-header", "X-Scope-OrgID: team-a", "--prom-header", "A:b"),
         *("--prom-username", "me", "--prom-password", "secret"),
@@ -131,7 +133,7 @@ def test_headers_and_basic_authentication(settings_of):
     assert "secret" not in repr(settings)
 
 
-def test_tls(settings_of):
+def test_tls(settings_of) -> None:
     settings = settings_of("run", "--tls-cert", "/c", "--tls-key", "/k", "--tls-client-ca", "/a")
 
     assert settings.tls == TlsConfig(Path("/c"), Path("/k"), Path("/a"))
@@ -168,7 +170,7 @@ WRONG_USAGE = {
 
 
 @pytest.mark.parametrize("arguments", WRONG_USAGE, ids=" ".join)
-def test_wrong_usage_is_exit_code_2(call, arguments):
+def test_wrong_usage_is_exit_code_2(call, arguments) -> None:
     code, _, errors = call(*arguments)
 
     assert code == 2
@@ -185,17 +187,17 @@ def test_wrong_usage_is_exit_code_2(call, arguments):
     ],
     ids=" ".join,
 )
-def test_pods_are_bound_only_for_callers_who_are_known_or_local(settings_of, safe):
+def test_pods_are_bound_only_for_callers_who_are_known_or_local(settings_of, safe) -> None:
     assert settings_of("run", "--bind", *safe).bind
 
 
-def test_what_the_questions_of_schedulers_may_take(settings_of, monkeypatch):
+def test_what_the_questions_of_schedulers_may_take(settings_of, monkeypatch) -> None:
     assert settings_of("run").extender_memory == 8
     monkeypatch.setenv("DYNSCHED_EXTENDER_MEMORY", "64")
     assert settings_of("run").extender_memory == 64
 
 
-def test_a_failure_is_one_line_and_exit_code_1(call, monkeypatch):
+def test_a_failure_is_one_line_and_exit_code_1(call, monkeypatch) -> None:
     def fail(_settings):
         raise ClusterError("cannot list nodes: https://10.0.0.1 answered 503")
 
@@ -204,7 +206,7 @@ def test_a_failure_is_one_line_and_exit_code_1(call, monkeypatch):
     assert call("run") == (1, "", "Error: cannot list nodes: https://10.0.0.1 answered 503\n")
 
 
-def test_a_missing_rules_file_names_what_named_it(call, tmp_path):
+def test_a_missing_rules_file_names_what_named_it(call, tmp_path) -> None:
     file = "/no/such/rules.yaml"
     missing = f"{file}: No such file or directory;"
     assert call("check", file) == (1, "", f"{missing} name a rules file\n")
@@ -216,7 +218,9 @@ def test_a_missing_rules_file_names_what_named_it(call, tmp_path):
     assert call("check", "--rules", file) == (1, "", f"{missing} name the file with --rules\n")
 
 
-def test_a_file_that_may_not_be_read_is_an_error_as_a_missing_one_is(call, monkeypatch, tmp_path):
+def test_a_file_that_may_not_be_read_is_an_error_as_a_missing_one_is(
+    call, monkeypatch, tmp_path
+) -> None:
     """Root, as whom tests may run, may read all: what click asks, and what reads, are replaced."""
     file = tmp_path / "rules.yaml"
     file.touch()
@@ -234,34 +238,34 @@ def test_a_file_that_may_not_be_read_is_an_error_as_a_missing_one_is(call, monke
 
 
 @pytest.mark.parametrize("path", ["/nodes", "/prefix/status/"])
-def test_a_page_as_the_server_is_told(call, path):
+def test_a_page_as_the_server_is_told(call, path) -> None:
     code, _, error = call("nodes", "--server", f"http://127.0.0.1:1{path}")
     page = path.strip("/").removeprefix("prefix/")
     told = f"--server names a page; leave /{page} off, as in http://localhost:9000"
     assert (code, error) == (1, f"Error: {told}\n")
 
 
-def test_check_tells_what_a_good_file_has(call):
+def test_check_tells_what_a_good_file_has(call) -> None:
     code, output, _ = call("check", str(ROOT / "rules.yaml"))
 
     assert code == 0
     assert "2 rules: node-cpu, node-mem-usage; label status=presure" in output
 
 
-def test_one_rule_is_one_rule(call, tmp_path):
+def test_one_rule_is_one_rule(call, tmp_path) -> None:
     file = tmp_path / "rules.yaml"
     file.write_text("rules: [{name: cpu, expr: load, threshold: 80}]")
 
     assert call("check", str(file))[1] == f"{file}: 1 rule: cpu; label status=presure\n"
 
 
-def test_one_pass_says_how_many_nodes_are_pending(call, monkeypatch):
+def test_one_pass_says_how_many_nodes_are_pending(call, monkeypatch) -> None:
     monkeypatch.setattr(app, "run_once", lambda _: example())
 
     assert call("run", "--once")[2] == "rule node-cpu: 1 node is pending\n"
 
 
-def test_a_plan_shows_values_what_is_pending_and_what_would_be_written(call, monkeypatch):
+def test_a_plan_shows_values_what_is_pending_and_what_would_be_written(call, monkeypatch) -> None:
     monkeypatch.setattr(app, "run_once", lambda _: example(dry_run=True))
 
     code, output, errors = call("plan")
@@ -273,7 +277,7 @@ def test_a_plan_shows_values_what_is_pending_and_what_would_be_written(call, mon
     assert values < pending < changes
 
 
-def test_a_plan_is_bounded_unless_all_is_asked_for(call, monkeypatch):
+def test_a_plan_is_bounded_unless_all_is_asked_for(call, monkeypatch) -> None:
     monkeypatch.setattr(app, "run_once", lambda _: many(30))
 
     assert "The worst 20 of 90 values" in call("plan")[1]
@@ -290,7 +294,7 @@ ERROR = "rule node-mem-usage could not be queried: parse error: unexpected end o
 
 
 @pytest.mark.parametrize("command", [("plan",), ("run", "--once"), ("run", "--once", "--dry-run")])
-def test_a_rule_that_could_not_be_queried_fails_the_pass(call, monkeypatch, command):
+def test_a_rule_that_could_not_be_queried_fails_the_pass(call, monkeypatch, command) -> None:
     monkeypatch.setattr(app, "run_once", lambda _: broken(replace(example(), applied=())))
 
     code, output, errors = call(*command)
@@ -300,7 +304,7 @@ def test_a_rule_that_could_not_be_queried_fails_the_pass(call, monkeypatch, comm
     assert "Nothing to change" not in output
 
 
-def test_a_rule_that_could_not_be_queried_is_in_the_json(call, monkeypatch):
+def test_a_rule_that_could_not_be_queried_is_in_the_json(call, monkeypatch) -> None:
     monkeypatch.setattr(app, "run_once", lambda _: broken(example(dry_run=True)))
 
     code, output, errors = call("plan", "-o", "json")
@@ -316,7 +320,7 @@ def test_a_rule_that_could_not_be_queried_is_in_the_json(call, monkeypatch):
 
 
 @pytest.mark.parametrize("command", [("plan",), ("run", "--once"), ("prune",)])
-def test_with_a_log_in_json_a_failure_is_one_line_of_it(call, monkeypatch, command):
+def test_with_a_log_in_json_a_failure_is_one_line_of_it(call, monkeypatch, command) -> None:
     monkeypatch.setattr(app, "run_once", lambda _: replace(example(), rules=(), error="refused"))
     monkeypatch.setattr(app, "prune", lambda _: Written(failures=["refused"]))
 
@@ -327,14 +331,14 @@ def test_with_a_log_in_json_a_failure_is_one_line_of_it(call, monkeypatch, comma
     assert "exc_info" not in line
 
 
-def test_a_pass_that_failed_does_not_say_that_nothing_is_to_change(call, monkeypatch):
+def test_a_pass_that_failed_does_not_say_that_nothing_is_to_change(call, monkeypatch) -> None:
     failed = replace(example(), planned=(), rules=(), error="no rule could be queried: refused")
     monkeypatch.setattr(app, "run_once", lambda _: failed)
 
     assert call("plan") == (1, "", "Error: no rule could be queried: refused\n")
 
 
-def test_check_prints_every_error_and_checks_every_file(call, tmp_path):
+def test_check_prints_every_error_and_checks_every_file(call, tmp_path) -> None:
     bad = tmp_path / "bad.yaml"
     bad.write_text("rules:\n  - name: a\n    expr: up\n    for: 5\n")
 
@@ -352,7 +356,7 @@ def test_check_prints_every_error_and_checks_every_file(call, tmp_path):
     assert json.loads(output) == {str(bad): {"errors": errors.splitlines(), "warnings": []}}
 
 
-def test_prune_prints_what_it_removed(call, monkeypatch):
+def test_prune_prints_what_it_removed(call, monkeypatch) -> None:
     asked = []
 
     def prune(order):
@@ -376,7 +380,7 @@ def test_prune_prints_what_it_removed(call, monkeypatch):
     ]
 
 
-def test_every_command_that_takes_a_kubeconfig_takes_a_context(call, monkeypatch):
+def test_every_command_that_takes_a_kubeconfig_takes_a_context(call, monkeypatch) -> None:
     asked = []
     monkeypatch.setattr(app, "run", asked.append)
     monkeypatch.setattr(app, "run_once", lambda settings: asked.append(settings) or example())
@@ -393,7 +397,7 @@ def takes_kubeconfig(command):
     return any(option.name == "kubeconfig" for option in command.params)
 
 
-def test_prune_if_the_lease_is_old(call, monkeypatch):
+def test_prune_if_the_lease_is_old(call, monkeypatch) -> None:
     asked = []
     monkeypatch.setattr(app, "prune", lambda order: asked.append(order) or Written())
 
@@ -408,7 +412,7 @@ def test_prune_if_the_lease_is_old(call, monkeypatch):
     assert "'10' is not a duration" in errors
 
 
-def test_prune_that_could_not_remove_all_fails(call, monkeypatch):
+def test_prune_that_could_not_remove_all_fails(call, monkeypatch) -> None:
     monkeypatch.setattr(
         app, "prune", lambda _: Written(applied=[PATCH], failures=["worker-4: forbidden"])
     )
@@ -423,7 +427,9 @@ def test_prune_that_could_not_remove_all_fails(call, monkeypatch):
 @pytest.mark.parametrize(
     "written", [Written(failures=["a: forbidden"]), Written(why_not="the Lease was renewed 4s ago")]
 )
-def test_prune_that_removed_nothing_does_not_say_that_there_is_nothing(call, monkeypatch, written):
+def test_prune_that_removed_nothing_does_not_say_that_there_is_nothing(
+    call, monkeypatch, written
+) -> None:
     monkeypatch.setattr(app, "prune", lambda _: written)
     assert call("prune")[1] == ""
 
@@ -431,7 +437,9 @@ def test_prune_that_removed_nothing_does_not_say_that_there_is_nothing(call, mon
     assert call("prune")[1].strip() == "Nothing to change."
 
 
-def test_a_rules_file_in_the_working_directory_says_what_to_prune(call, monkeypatch, tmp_path):
+def test_a_rules_file_in_the_working_directory_says_what_to_prune(
+    call, monkeypatch, tmp_path
+) -> None:
     asked = []
     monkeypatch.setattr(app, "prune", lambda order: asked.append(order.rules) or Written())
     (tmp_path / "rules.yaml").touch()
@@ -443,7 +451,7 @@ def test_a_rules_file_in_the_working_directory_says_what_to_prune(call, monkeypa
 
 
 @pytest.mark.parametrize("name", ["nodes", "why"])
-def test_nobody_to_ask_is_one_line(call, name):
+def test_nobody_to_ask_is_one_line(call, name) -> None:
     code, _, errors = call(name, *(["x"] if name == "why" else []), "--server", "localhost:1")
 
     assert code == 1
@@ -456,18 +464,18 @@ def _commands():
     return [cli.cli.get_command(context, name) for name in cli.cli.list_commands(context)]
 
 
-def test_every_command_has_help_with_an_example():
+def test_every_command_has_help_with_an_example() -> None:
     for command in _commands():
         assert f"dynsched {command.name}" in command.help.partition("Example:")[2]
 
 
-def test_every_option_has_help():
+def test_every_option_has_help() -> None:
     for command in _commands():
         for option in command.params:
             if isinstance(option, click.Option):
                 assert option.help, f"{command.name} {option.name}"
 
 
-def test_the_reference_is_up_to_date():
+def test_the_reference_is_up_to_date() -> None:
     # If this fails: make docs
     assert (ROOT / "docs/cli.md").read_text(encoding="utf-8") == render()

@@ -27,7 +27,7 @@ ITEMS = [
 ]
 
 
-def test_the_slow_ones_are_at_the_front_of_each_processs_share():
+def test_the_slow_ones_are_at_the_front_of_each_processs_share() -> None:
     dealt = [each.name for each in slow_ones_first(ITEMS, 2)]
 
     assert sorted(dealt) == sorted(each.name for each in ITEMS)
@@ -39,7 +39,7 @@ def test_the_slow_ones_are_at_the_front_of_each_processs_share():
 
 
 @pytest.mark.parametrize("processes", [1, 2, 3, 4, 7, 200])
-def test_no_test_is_lost_and_none_comes_twice(processes):
+def test_no_test_is_lost_and_none_comes_twice(processes) -> None:
     dealt = slow_ones_first(ITEMS, processes)
 
     assert sorted(map(id, dealt)) == sorted(map(id, ITEMS))

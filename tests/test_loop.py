@@ -15,7 +15,7 @@ from dynsched.loop import Loop
 from dynsched.writer import CONFLICT_RETRIES, FAILURES_BEFORE_GIVING_UP
 
 
-async def test_a_hot_node_is_marked_told_and_released():
+async def test_a_hot_node_is_marked_told_and_released() -> None:
     bench = Bench("a", "b")
 
     snapshot = await bench.tick(cpu={"a": 91.0, "b": 12.0}, mem={"a": 5.0, "b": 5.0})
@@ -31,7 +31,7 @@ async def test_a_hot_node_is_marked_told_and_released():
     assert bench.events.posted[1:] == [("a", "Relieved", "no rule fires any more", False)]
 
 
-async def test_the_taint_comes_and_goes_with_the_label_and_somebody_elses_stays():
+async def test_the_taint_comes_and_goes_with_the_label_and_somebody_elses_stays() -> None:
     mark = {"taint": "dynsched.io/pressure=true:PreferNoSchedule"}
     bench = Bench("a", rules={**RULES, "mark": mark})
     theirs = {"key": "team", "value": "pay", "effect": "NoSchedule"}
@@ -49,7 +49,7 @@ async def test_the_taint_comes_and_goes_with_the_label_and_somebody_elses_stays(
     assert bench.cluster.stored["a"].taints == (theirs,)
 
 
-async def test_steady_state_writes_nothing():
+async def test_steady_state_writes_nothing() -> None:
     # S1 patched every node in every cycle.
     bench = Bench(*(f"n{i}" for i in range(20)))
     values = {f"n{i}": 5.0 * i for i in range(20)}
@@ -65,7 +65,7 @@ async def test_steady_state_writes_nothing():
     assert len(bench.events.posted) == writes
 
 
-async def test_dry_run_decides_and_writes_nothing():
+async def test_dry_run_decides_and_writes_nothing() -> None:
     bench = Bench("a", dry_run=True)
 
     snapshot = await bench.tick(cpu={"a": 91.0})
@@ -77,7 +77,7 @@ async def test_dry_run_decides_and_writes_nothing():
     assert bench.events.posted == []
 
 
-async def test_a_dry_run_tells_what_it_would_write_when_that_changes(caplog):
+async def test_a_dry_run_tells_what_it_would_write_when_that_changes(caplog) -> None:
     caplog.set_level(logging.INFO, logger="dynsched")
     bench = Bench("a", "b", dry_run=True)
 
@@ -98,7 +98,7 @@ async def test_a_dry_run_tells_what_it_would_write_when_that_changes(caplog):
     assert (bench.cluster.writes, bench.events.posted) == ([], [])
 
 
-async def test_a_dry_run_says_of_each_node_how_it_is_and_what_is_due():
+async def test_a_dry_run_says_of_each_node_how_it_is_and_what_is_due() -> None:
     bench = Bench("a", dry_run=True)
     for _ in range(2):
         view = (await bench.tick(cpu={"a": 91.0}, mem={"a": 5.0})).nodes["a"]
@@ -107,7 +107,7 @@ async def test_a_dry_run_says_of_each_node_how_it_is_and_what_is_due():
     assert (view.marked, view.due) == (False, None)
 
 
-async def test_a_dry_run_holds_to_the_guard_as_if_it_wrote(caplog):
+async def test_a_dry_run_holds_to_the_guard_as_if_it_wrote(caplog) -> None:
     caplog.set_level(logging.INFO, logger="dynsched.reporting")
     guard = {"max_marked": 2, "max_releases": 1}
     bench = Bench("a", "b", "c", rules={**RULES, "guard": guard}, dry_run=True)
@@ -124,7 +124,7 @@ async def test_a_dry_run_holds_to_the_guard_as_if_it_wrote(caplog):
     ]
 
 
-async def test_one_failed_rule_does_not_stop_the_others(caplog):
+async def test_one_failed_rule_does_not_stop_the_others(caplog) -> None:
     bench = Bench("a", "b")
 
     with caplog.at_level(logging.INFO):
@@ -145,7 +145,7 @@ async def test_one_failed_rule_does_not_stop_the_others(caplog):
     ]
 
 
-async def test_rules_that_fail_for_one_reason_share_a_line(caplog):
+async def test_rules_that_fail_for_one_reason_share_a_line(caplog) -> None:
     one = {"expr": "load", "threshold": 80}
     bench = Bench("a", rules={"rules": [{"name": name, **one} for name in "pqrs"]})
     down = "Prometheus at http://p: connection refused"
@@ -161,7 +161,7 @@ async def test_rules_that_fail_for_one_reason_share_a_line(caplog):
     ]
 
 
-async def test_log_lines_name_node_and_rule_in_fields_of_their_own(caplog):
+async def test_log_lines_name_node_and_rule_in_fields_of_their_own(caplog) -> None:
     bench = Bench("a", "b", rules={**RULES, "guard": {"max_marked": 2, "max_releases": 2}})
     bench.cluster.stored["b"] = Node("b", labels={"status": "theirs"}, resource_version="1")
     with caplog.at_level(logging.INFO):
@@ -179,7 +179,7 @@ async def test_log_lines_name_node_and_rule_in_fields_of_their_own(caplog):
     }
 
 
-async def test_doubtful_rules_are_told_when_they_are_reloaded(caplog):
+async def test_doubtful_rules_are_told_when_they_are_reloaded(caplog) -> None:
     bench = Bench("a")
     body = {"name": "cpu", "expr": "load > 80", "threshold": 80}
     bench.rules_file.next_content = {"rules": [body]}
@@ -190,7 +190,7 @@ async def test_doubtful_rules_are_told_when_they_are_reloaded(caplog):
     assert told.rule == "cpu"
 
 
-async def test_when_every_rule_fails_the_tick_says_so_and_marks_stay():
+async def test_when_every_rule_fails_the_tick_says_so_and_marks_stay() -> None:
     # S1 exited on any query error.
     bench = Bench("a")
     await bench.tick(cpu={"a": 91.0}, mem={"a": 1.0})
@@ -201,7 +201,7 @@ async def test_when_every_rule_fails_the_tick_says_so_and_marks_stay():
     assert bench.label("a") == "presure"
 
 
-async def test_a_source_with_a_bug_fails_its_rule_only():
+async def test_a_source_with_a_bug_fails_its_rule_only() -> None:
     bench = Bench("a")
 
     snapshot = await bench.tick(cpu=RuntimeError("oops"), mem={"a": 95.0})
@@ -210,7 +210,7 @@ async def test_a_source_with_a_bug_fails_its_rule_only():
     assert bench.label("a") == "presure"
 
 
-async def test_a_source_that_is_not_set_up_is_the_rules_health():
+async def test_a_source_that_is_not_set_up_is_the_rules_health() -> None:
     rules = {
         "rules": [{"name": "m", "source": "metrics-server", "resource": "cpu", "threshold": 1}]
     }
@@ -219,7 +219,7 @@ async def test_a_source_that_is_not_set_up_is_the_rules_health():
     assert snapshot.rules[0].error == "source metrics-server is not set up in this process"
 
 
-async def test_rules_are_queried_at_the_same_time():
+async def test_rules_are_queried_at_the_same_time() -> None:
     bench = Bench("a")
     bench.source.delay = 0.01
 
@@ -228,7 +228,7 @@ async def test_rules_are_queried_at_the_same_time():
     assert bench.source.most_at_once == 2
 
 
-async def test_a_conflict_is_read_and_planned_again():
+async def test_a_conflict_is_read_and_planned_again() -> None:
     bench = Bench("a")
 
     def somebody_labels_the_node():
@@ -244,7 +244,7 @@ async def test_a_conflict_is_read_and_planned_again():
     assert len(snapshot.applied) == 1
 
 
-async def test_a_conflict_that_takes_our_place_ends_the_write():
+async def test_a_conflict_that_takes_our_place_ends_the_write() -> None:
     bench = Bench("a")
 
     def somebody_takes_the_label():
@@ -258,7 +258,7 @@ async def test_a_conflict_that_takes_our_place_ends_the_write():
     assert snapshot.failures == ()
 
 
-async def test_a_node_that_changes_all_the_time_is_left_to_the_next_tick():
+async def test_a_node_that_changes_all_the_time_is_left_to_the_next_tick() -> None:
     bench = Bench("a")
 
     def somebody_is_faster():
@@ -273,7 +273,7 @@ async def test_a_node_that_changes_all_the_time_is_left_to_the_next_tick():
     assert (snapshot.applied, snapshot.failures) == ((), ())
 
 
-async def test_reads_that_are_older_than_what_is_refused_are_told():
+async def test_reads_that_are_older_than_what_is_refused_are_told() -> None:
     bench = Bench("a", "b")
     observed = bench.cluster.stored["a"]
 
@@ -292,7 +292,7 @@ async def test_reads_that_are_older_than_what_is_refused_are_told():
     assert bench.cluster.stored["a"].labels == {"team": "theirs"}
 
 
-async def test_a_node_deleted_between_plan_and_apply_is_no_failure():
+async def test_a_node_deleted_between_plan_and_apply_is_no_failure() -> None:
     bench = Bench("a", "b")
     bench.cluster.faults["a"] = NotFoundError("gone")
 
@@ -302,7 +302,7 @@ async def test_a_node_deleted_between_plan_and_apply_is_no_failure():
     assert bench.label("b") == "presure"
 
 
-async def test_one_node_that_cannot_be_written_does_not_stop_the_others():
+async def test_one_node_that_cannot_be_written_does_not_stop_the_others() -> None:
     # descheduler and soft-tainter: one bad node aborts the pass.
     bench = Bench("a", "b")
     bench.cluster.faults["a"] = ClusterError("the API server answered 500")
@@ -319,7 +319,7 @@ async def test_one_node_that_cannot_be_written_does_not_stop_the_others():
     assert snapshot.error is None
 
 
-async def test_an_api_server_that_refuses_everything_is_not_stormed():
+async def test_an_api_server_that_refuses_everything_is_not_stormed() -> None:
     names = [f"n{i}" for i in range(500)]
     bench = Bench(*names)
     bench.cluster.faults = dict.fromkeys(names, ClusterError("down"))
@@ -329,7 +329,7 @@ async def test_an_api_server_that_refuses_everything_is_not_stormed():
     assert len(bench.cluster.writes) < 2 * FAILURES_BEFORE_GIVING_UP
 
 
-async def test_a_foreign_label_is_told_once_and_never_touched():
+async def test_a_foreign_label_is_told_once_and_never_touched() -> None:
     # S1 removed any status label, whoever set it.
     bench = Bench("a")
     bench.cluster.stored["a"] = Node("a", "a", "1", {"status": "maintenance"})
@@ -342,7 +342,7 @@ async def test_a_foreign_label_is_told_once_and_never_touched():
     assert [(name, reason) for name, reason, *_ in bench.events.posted] == [("a", "MarkConflict")]
 
 
-async def test_marks_found_at_start_are_adopted_not_removed():
+async def test_marks_found_at_start_are_adopted_not_removed() -> None:
     bench = Bench("a")
     bench.cluster.stored["a"] = Node("a", "a", "1", {"status": "presure"})
 
@@ -353,7 +353,7 @@ async def test_marks_found_at_start_are_adopted_not_removed():
     assert bench.label("a") is None
 
 
-async def test_ticks_start_an_interval_apart_and_never_overlap():
+async def test_ticks_start_an_interval_apart_and_never_overlap() -> None:
     bench = Bench("a")
     bench.source.delay = 0.05
     starts = []
@@ -377,7 +377,7 @@ async def test_ticks_start_an_interval_apart_and_never_overlap():
     assert bench.source.most_at_once == 2  # two rules of one tick, never of two
 
 
-async def test_no_tick_before_the_nodes_are_listed():
+async def test_no_tick_before_the_nodes_are_listed() -> None:
     bench = Bench("a")
     bench.cluster.synced = False
     stop = asyncio.Event()
@@ -393,7 +393,7 @@ async def test_no_tick_before_the_nodes_are_listed():
     await running
 
 
-async def test_stop_ends_the_wait_between_ticks():
+async def test_stop_ends_the_wait_between_ticks() -> None:
     bench = Bench("a")
     stop = asyncio.Event()
     running = asyncio.create_task(bench.loop.run(stop, 3600.0))
@@ -404,7 +404,7 @@ async def test_stop_ends_the_wait_between_ticks():
 
 
 @pytest.mark.parametrize("action", [Action.MARK, Action.RELEASE])
-async def test_a_change_of_mark_is_one_log_line(caplog, action):
+async def test_a_change_of_mark_is_one_log_line(caplog, action) -> None:
     bench = Bench("a")
     with caplog.at_level(logging.INFO, logger="dynsched.reporting"):
         await bench.tick(cpu={"a": 91.5}, mem={"a": 1.0})
@@ -420,7 +420,7 @@ async def test_a_change_of_mark_is_one_log_line(caplog, action):
     assert [record.message for record in caplog.records] == [expected[action]]
 
 
-async def test_a_follower_decides_and_does_not_write():
+async def test_a_follower_decides_and_does_not_write() -> None:
     bench = Bench("a")
     bench.leadership.may_write = False
 
@@ -434,7 +434,7 @@ async def test_a_follower_decides_and_does_not_write():
     assert snapshot.leading
 
 
-async def test_who_does_not_lead_any_more_does_not_say_that_writes_are_well(caplog):
+async def test_who_does_not_lead_any_more_does_not_say_that_writes_are_well(caplog) -> None:
     bench = Bench("a")
     caplog.set_level(logging.INFO)
     bench.cluster.faults["a"] = ClusterError("a: no answer")
@@ -449,7 +449,7 @@ async def test_who_does_not_lead_any_more_does_not_say_that_writes_are_well(capl
     assert "no write fails any more" in caplog.messages
 
 
-async def test_a_leader_that_loses_the_lease_stops_in_the_middle_of_a_pass():
+async def test_a_leader_that_loses_the_lease_stops_in_the_middle_of_a_pass() -> None:
     names = [f"n{i:02}" for i in range(50)]
     bench = Bench(*names)
 
@@ -462,21 +462,21 @@ async def test_a_leader_that_loses_the_lease_stops_in_the_middle_of_a_pass():
     assert len(bench.cluster.writes) <= 30  # those that were under way: AT_ONCE at most
 
 
-async def test_why_nobody_leads_is_the_ticks_error():
+async def test_why_nobody_leads_is_the_ticks_error() -> None:
     bench = Bench("a")
     bench.leadership.error = "cannot get leases dynsched: forbidden"
 
     assert (await bench.tick()).error == "cannot get leases dynsched: forbidden"
 
 
-async def test_an_api_server_that_is_away_is_the_ticks_error():
+async def test_an_api_server_that_is_away_is_the_ticks_error() -> None:
     bench = Bench("a")
     bench.cluster.error = "cannot watch nodes: connection refused"
 
     assert (await bench.tick()).error == "cannot watch nodes: connection refused"
 
 
-async def test_new_rules_take_over_the_state_of_their_names():
+async def test_new_rules_take_over_the_state_of_their_names() -> None:
     bench = Bench("a", rules={**RULES, "rules": [RULES["rules"][0] | {"for": "10s"}]})
     await bench.tick(cpu={"a": 91.0})
     assert bench.label("a") is None
@@ -491,7 +491,7 @@ async def test_new_rules_take_over_the_state_of_their_names():
     assert reloaded == [("dynsched", "RulesReloaded", "1 rule is at work", False)]
 
 
-async def test_a_rule_that_is_gone_is_forgotten(caplog):
+async def test_a_rule_that_is_gone_is_forgotten(caplog) -> None:
     bench = Bench("a")
     cpu, mem = RULES["rules"]
     await bench.tick(cpu={"a": 1.0}, mem={"a": 1.0})
@@ -505,7 +505,7 @@ async def test_a_rule_that_is_gone_is_forgotten(caplog):
     assert len(failures) == 2  # a new rule by that name fails anew
 
 
-async def test_refused_rules_leave_the_old_ones_at_work_and_are_told_once(caplog):
+async def test_refused_rules_leave_the_old_ones_at_work_and_are_told_once(caplog) -> None:
     bench = Bench("a")
     bench.rules_file.next_content = "rules.yaml:3:5: rules[0].for: wrong"
 
@@ -520,7 +520,7 @@ async def test_refused_rules_leave_the_old_ones_at_work_and_are_told_once(caplog
     assert sum("refused" in record.message for record in caplog.records) == 1
 
 
-async def test_the_cap_is_told_when_it_begins_to_bind():
+async def test_the_cap_is_told_when_it_begins_to_bind() -> None:
     bench = Bench("a", "b", rules={**RULES, "guard": {"max_marked": 1, "max_releases": "100%"}})
 
     for _ in range(3):
@@ -535,7 +535,7 @@ async def test_the_cap_is_told_when_it_begins_to_bind():
 HOLDING = {"rules": [{"name": "cpu", "expr": "cpu", "threshold": 80, "for": "5m"}]}
 
 
-async def test_a_restart_in_the_middle_of_for_does_not_start_it_again():
+async def test_a_restart_in_the_middle_of_for_does_not_start_it_again() -> None:
     bench = Bench("a", "b", rules=HOLDING)
     over = [(t, 91.0) for t in range(0, 1000, 10)]
     bench.history.points["cpu"] = {
@@ -554,7 +554,7 @@ async def test_a_restart_in_the_middle_of_for_does_not_start_it_again():
     assert start <= 1000 - 300
 
 
-async def test_a_restart_never_releases_a_mark_that_would_have_been_kept():
+async def test_a_restart_never_releases_a_mark_that_would_have_been_kept() -> None:
     keeping = {"rules": [HOLDING["rules"][0] | {"for": "0s", "keep_firing_for": "2m"}]}
     bench = Bench("kept", "over", "unknown", rules=keeping)
     for name in bench.cluster.stored:
@@ -572,7 +572,7 @@ async def test_a_restart_never_releases_a_mark_that_would_have_been_kept():
     assert bench.label("unknown") == "presure"
 
 
-async def test_a_start_makes_no_mark_of_what_is_over():
+async def test_a_start_makes_no_mark_of_what_is_over() -> None:
     """It said `node-mem-usage 70.3 > 85`."""
     keeping = HOLDING["rules"][0] | {"for": "0s", "keep_firing_for": "2m", "clear_threshold": 60}
     bench = Bench("held", "between", "hot", rules={"rules": [keeping]})
@@ -589,7 +589,7 @@ async def test_a_start_makes_no_mark_of_what_is_over():
     assert [bench.label(name) for name in ("held", "between", "hot")] == [None, None, "presure"]
 
 
-async def test_a_rule_that_says_nothing_of_any_node_is_told_once(caplog):
+async def test_a_rule_that_says_nothing_of_any_node_is_told_once(caplog) -> None:
     caplog.set_level(logging.INFO, logger="dynsched")
     bench = Bench("a", "b", rules={"rules": [{"name": "cpu", "expr": "cpu", "threshold": 80}]})
     for _ in range(2):
@@ -609,7 +609,7 @@ async def test_a_rule_that_says_nothing_of_any_node_is_told_once(caplog):
 ONE_RULE = {"rules": [{"name": "cpu", "expr": "cpu", "threshold": 80}]}
 
 
-async def test_a_blind_rule_is_told_once_in_whatever_order_its_samples_come(caplog):
+async def test_a_blind_rule_is_told_once_in_whatever_order_its_samples_come(caplog) -> None:
     """Each tick logged a warning: Prometheus keeps no order, and pods come and go."""
     bench = Bench("a", "b", rules=ONE_RULE)
     names = ["10.9.0.1:9100", "10.9.0.2:9100", "pod-x", "pod-y"]
@@ -620,7 +620,7 @@ async def test_a_blind_rule_is_told_once_in_whatever_order_its_samples_come(capl
     assert said.endswith("'10.9.0.1:9100': no node has this name or address")
 
 
-async def test_a_failing_rule_is_told_once_whatever_numbers_are_in_the_reason(caplog):
+async def test_a_failing_rule_is_told_once_whatever_numbers_are_in_the_reason(caplog) -> None:
     bench = Bench("a", rules=ONE_RULE)
     for number in range(3):
         await bench.tick(cpu=f"the answer of {number} bytes is cut short, request 'x{number}'")
@@ -635,7 +635,7 @@ async def test_a_failing_rule_is_told_once_whatever_numbers_are_in_the_reason(ca
     assert [text for text in caplog.messages if "cannot be queried" in text] == [*said, said[1]]
 
 
-async def test_writes_that_fail_each_for_its_own_cause_are_told_once(caplog):
+async def test_writes_that_fail_each_for_its_own_cause_are_told_once(caplog) -> None:
     bench = Bench("a", "b")
     causes = [f"the API server answered {number} after 0.{number} s" for number in (500, 503)]
     for number in range(4):
@@ -647,7 +647,7 @@ async def test_writes_that_fail_each_for_its_own_cause_are_told_once(caplog):
     assert len([text for text in caplog.messages if "writes that fail" in text]) == 1
 
 
-async def test_several_series_for_one_node_are_told_once_and_the_worst_counts(caplog):
+async def test_several_series_for_one_node_are_told_once_and_the_worst_counts(caplog) -> None:
     """Two clusters in one Prometheus: they were averaged, or the last one won, in silence."""
     caplog.set_level(logging.INFO, logger="dynsched")
     bench = Bench("a", "b", rules=ONE_RULE)
@@ -678,7 +678,7 @@ async def _answer(samples, _rule):
     return QueryResult(tuple(samples))
 
 
-async def test_a_blind_rule_that_fails_or_goes_has_not_begun_to_see(caplog):
+async def test_a_blind_rule_that_fails_or_goes_has_not_begun_to_see(caplog) -> None:
     caplog.set_level(logging.INFO, logger="dynsched")
     bench = Bench("a")
     cpu, _ = RULES["rules"]
@@ -690,7 +690,7 @@ async def test_a_blind_rule_that_fails_or_goes_has_not_begun_to_see(caplog):
     assert caplog.messages[-1] == "rule cpu answers again"
 
 
-async def test_without_a_past_marks_are_adopted_and_for_begins_anew():
+async def test_without_a_past_marks_are_adopted_and_for_begins_anew() -> None:
     bench = Bench("marked", "hot", rules=HOLDING)
     bench.cluster.stored["marked"] = Node("marked", "m", "1", {"status": "presure"})
     bench.history.points["cpu"] = "Prometheus answered 422"
@@ -708,7 +708,7 @@ LOOKING_BACK = {
 }
 
 
-async def test_what_several_rules_share_is_told_once(caplog):
+async def test_what_several_rules_share_is_told_once(caplog) -> None:
     """One wrong URL was a line a rule, and one more a rule for its past."""
     caplog.set_level(logging.INFO, logger="dynsched")
     bench = Bench("a", rules=LOOKING_BACK)
@@ -725,7 +725,7 @@ async def test_what_several_rules_share_is_told_once(caplog):
     assert [health.past_error for health in snapshot.rules] == [None, None]
 
 
-async def test_a_past_that_cannot_be_had_is_told_of_rules_that_answer(caplog):
+async def test_a_past_that_cannot_be_had_is_told_of_rules_that_answer(caplog) -> None:
     caplog.set_level(logging.INFO, logger="dynsched")
     bench = Bench("a", rules=LOOKING_BACK)
     bench.history.points = {"cpu": "HTTP 422", "mem": {"a": [(900, 1.0)]}}
@@ -737,7 +737,7 @@ async def test_a_past_that_cannot_be_had_is_told_of_rules_that_answer(caplog):
     ]
 
 
-async def test_a_past_that_cannot_be_had_is_asked_for_once(monkeypatch):
+async def test_a_past_that_cannot_be_had_is_asked_for_once(monkeypatch) -> None:
     """At 5,000 nodes it is asked for in some hundred parts, each of which may take a timeout."""
     monkeypatch.setattr("dynsched.loop.MAX_POINTS", 10)
     bench = Bench("a", rules=LOOKING_BACK)
@@ -747,7 +747,7 @@ async def test_a_past_that_cannot_be_had_is_asked_for_once(monkeypatch):
     assert (asked.count("cpu"), asked.count("mem") > 5) == (1, True)
 
 
-async def test_a_source_without_a_past_is_told_where_a_rule_looks_back(caplog):
+async def test_a_source_without_a_past_is_told_where_a_rule_looks_back(caplog) -> None:
     rule = {"name": "m", "source": "metrics-server", "resource": "cpu", "threshold": 1}
     bench = Bench("a", rules={"rules": [rule | {"for": "5m"}]})
     bench.loop._sources["metrics-server"] = bench.source
@@ -756,13 +756,13 @@ async def test_a_source_without_a_past_is_told_where_a_rule_looks_back(caplog):
     assert snapshot.rules[0].past_error == "source metrics-server keeps none"
 
 
-async def test_rules_that_do_not_look_back_ask_for_no_past():
+async def test_rules_that_do_not_look_back_ask_for_no_past() -> None:
     bench = Bench("a")
     await bench.loop.remember(10.0)
     assert bench.history.asked == []
 
 
-async def test_the_past_of_many_nodes_is_replayed_in_parts(monkeypatch):
+async def test_the_past_of_many_nodes_is_replayed_in_parts(monkeypatch) -> None:
     monkeypatch.setattr("dynsched.loop.MAX_POINTS", 10)
     bench = Bench("a", "b", rules=HOLDING)
     bench.history.points["cpu"] = {"a": [(t, 91.0) for t in range(0, 1000, 10)]}
@@ -788,7 +788,7 @@ class Clocks:
 
 
 @pytest.mark.parametrize("step", [3600.0, -3600.0], ids=["forwards", "backwards"])
-async def test_a_clock_that_is_set_neither_fires_nor_clears_nor_ages(step):
+async def test_a_clock_that_is_set_neither_fires_nor_clears_nor_ages(step) -> None:
     clocks = Clocks()
     rules = {"rules": [{"name": "cpu", "expr": "cpu", "threshold": 80, "for": "30s"}]}
     bench = Bench("a", "b", "c", rules=rules)

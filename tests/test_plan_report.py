@@ -31,7 +31,7 @@ def shown(snapshot, **options):
     return [line.rstrip() for line in out.getvalue().splitlines()]
 
 
-def test_values_beside_thresholds_worst_first_and_what_they_do_not_show():
+def test_values_beside_thresholds_worst_first_and_what_they_do_not_show() -> None:
     lines = shown(example(dry_run=True))
     assert lines[:8] == [
         "2 rules on 8 nodes, of which 0 are marked (label status=presure), at 2026-11-20T12:02:00Z",
@@ -68,7 +68,7 @@ def printed():
     return "".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines())
 
 
-def test_the_page_shows_what_is_printed():
+def test_the_page_shows_what_is_printed() -> None:
     page = PAGE.read_text()
     command = "$ dynsched plan --prom http://localhost:9090 -r rules.yaml\n"
     fresh = PLAN.sub(lambda found: f"{found[1]}{command}{printed()}{found[2]}", page)
@@ -78,13 +78,13 @@ def test_the_page_shows_what_is_printed():
     assert page == fresh, "UPDATE_DOCS=1 pytest tests/test_plan_report.py writes the page anew"
 
 
-def test_a_value_that_should_not_fall_is_the_worse_the_lower_it_is():
+def test_a_value_that_should_not_fall_is_the_worse_the_lower_it_is() -> None:
     rules = {"rules": [{"name": "free", "expr": "free", "op": "<", "threshold": 100}]}
     snapshot = Scene(rules, map(Node, "abc")).tick(NOON, free={"a": 150.0, "b": 20.0, "c": 90.0})
     assert [line.split()[0] for line in shown(snapshot)[2:5]] == ["b", "c", "a"]
 
 
-def test_of_many_values_the_worst_are_shown_and_all_of_them_with_all():
+def test_of_many_values_the_worst_are_shown_and_all_of_them_with_all() -> None:
     snapshot = many(30)
     lines = shown(snapshot)
     assert lines[1] == f"The worst {MAX_ROWS} of 90 values (--all shows every one):"
@@ -92,7 +92,7 @@ def test_of_many_values_the_worst_are_shown_and_all_of_them_with_all():
     assert len(shown(snapshot, every=True)) == 2 + 90
 
 
-def test_of_many_names_some_are_shown_and_the_others_counted():
+def test_of_many_names_some_are_shown_and_the_others_counted() -> None:
     names = [f"n{number:02}" for number in range(30)]
     snapshot = Scene(EXAMPLE_RULES, map(Node, names)).tick(NOON, node_cpu={}, node_mem_usage={})
     lines = shown(replace(snapshot, rules=(), unmatched=()))
@@ -104,7 +104,7 @@ def test_of_many_names_some_are_shown_and_the_others_counted():
     assert dark.endswith("n20 and 9 more")
 
 
-def test_nodes_that_no_rule_knows_and_rules_that_know_no_node():
+def test_nodes_that_no_rule_knows_and_rules_that_know_no_node() -> None:
     scene = Scene(EXAMPLE_RULES, map(Node, "abc"))
     snapshot = scene.tick(NOON, node_cpu={"a": 1.0, "x": 1.0, "y": 1.0}, node_mem_usage={})
     assert shown(snapshot)[3:] == [
@@ -114,7 +114,7 @@ def test_nodes_that_no_rule_knows_and_rules_that_know_no_node():
     ]
 
 
-def test_an_answer_in_part_and_a_past_that_is_missing_are_told():
+def test_an_answer_in_part_and_a_past_that_is_missing_are_told() -> None:
     snapshot = Scene(EXAMPLE_RULES, [Node("a")]).tick(
         NOON, node_cpu={"a": 1.0}, node_mem_usage={"a": 1.0}
     )
@@ -126,7 +126,7 @@ def test_an_answer_in_part_and_a_past_that_is_missing_are_told():
     ]
 
 
-def test_several_series_for_one_node_and_a_comparison_in_the_expression_are_warned_of():
+def test_several_series_for_one_node_and_a_comparison_in_the_expression_are_warned_of() -> None:
     rule = {"name": "cpu", "expr": "cpu_busy > 80", "threshold": 80}
     scene = Scene({"rules": [rule]}, [Node("a", addresses=(("InternalIP", "10.0.0.1"),))])
     snapshot = scene.tick(NOON, cpu={"a": 91.0, "10.0.0.1:9100": 85.0}, dry_run=True)
@@ -136,7 +136,7 @@ def test_several_series_for_one_node_and_a_comparison_in_the_expression_are_warn
     assert len(json.loads(pass_report(snapshot))["warnings"]) == 2
 
 
-def test_the_json_has_all_of_it():
+def test_the_json_has_all_of_it() -> None:
     snapshot = example(dry_run=True)
     report = json.loads(pass_report(snapshot))
     assert list(report) == [
@@ -177,7 +177,7 @@ def answered(**answers):
     return Scene(rules, [Node("n")]).tick(NOON, dry_run=True, **answers)
 
 
-def test_a_rule_that_could_not_be_queried_makes_a_pass_incomplete():
+def test_a_rule_that_could_not_be_queried_makes_a_pass_incomplete() -> None:
     good = {"n": 1.0}
     assert why_incomplete(answered(a=good, b=good, c=good)) == ()
     partly = answered(a=good, b="parse error", c="parse error")
@@ -190,7 +190,7 @@ def test_a_rule_that_could_not_be_queried_makes_a_pass_incomplete():
     )
 
 
-def test_a_reason_that_all_rules_share_is_said_once():
+def test_a_reason_that_all_rules_share_is_said_once() -> None:
     away = "Prometheus at http://p: connection refused"
     snapshot = replace(answered(a=away, b=away, c=away), error=f"no rule could be queried: {away}")
     assert why_incomplete(snapshot) == (f"no rule could be queried: {away}",)
@@ -201,7 +201,7 @@ def test_a_reason_that_all_rules_share_is_said_once():
     )
 
 
-def test_bound_pods_are_not_expected_of_one_pass():
+def test_bound_pods_are_not_expected_of_one_pass() -> None:
     rules = {"guard": {"bind_burst": {"pods": 9}}, "rules": [{"name": "a", "expr": "a"}]}
     rules["rules"][0]["threshold"] = 80
     scene = Scene(rules, [Node("n")])
@@ -210,7 +210,7 @@ def test_bound_pods_are_not_expected_of_one_pass():
     assert "bind-burst" not in "\n".join(shown(snapshot))
 
 
-def test_what_is_due_and_was_not_written_makes_a_pass_incomplete():
+def test_what_is_due_and_was_not_written_makes_a_pass_incomplete() -> None:
     snapshot = example(dry_run=True)
     assert why_incomplete(snapshot) == ()
     stopped = replace(snapshot, dry_run=False)

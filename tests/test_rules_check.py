@@ -56,19 +56,19 @@ def config_map(name="dynsched-rules", **data):
     }
 
 
-def test_standard_input(call, stdin):
+def test_standard_input(call, stdin) -> None:
     stdin(GOOD)
     assert call("-") == (0, "standard input: 1 rule: cpu; label status=presure\n", "")
     stdin(BAD)
     assert call("-") == (1, "", f"standard input:5:5: {SAID}\n")
 
 
-def test_without_standard_input(call, monkeypatch):
+def test_without_standard_input(call, monkeypatch) -> None:
     monkeypatch.setattr("sys.stdin", None)
     assert call("-") == (1, "", "standard input: it is closed; name a rules file\n")
 
 
-def test_a_pipe_is_read_as_a_file_is(call, tmp_path):
+def test_a_pipe_is_read_as_a_file_is(call, tmp_path) -> None:
     """`dynsched check <(kubectl ...)`."""
     reading, writing = os.pipe()
     os.write(writing, GOOD.encode())
@@ -80,7 +80,7 @@ def test_a_pipe_is_read_as_a_file_is(call, tmp_path):
     os.close(reading)
 
 
-def test_a_warning_does_not_change_the_exit_code(call, tmp_path):
+def test_a_warning_does_not_change_the_exit_code(call, tmp_path) -> None:
     file = tmp_path / "rules.yaml"
     file.write_text(DOUBTFUL)
     code, output, errors = call(file)
@@ -93,13 +93,13 @@ def test_a_warning_does_not_change_the_exit_code(call, tmp_path):
     assert told["warnings"][0].startswith(f"{file}:2:17: warning: rules[0].expr: the comparison")
 
 
-def test_a_warning_in_the_first_projects_format(call, tmp_path):
+def test_a_warning_in_the_first_projects_format(call, tmp_path) -> None:
     file = tmp_path / "rule.yaml"
     file.write_text("Rulename:\n  cpu:\n    Promsql: load > 80\n    Threshold: 80\n")
     assert call(file)[2].startswith(f"{file}:3:5: warning: Rulename.cpu.Promsql: the comparison")
 
 
-def test_the_rules_in_a_config_map(call, tmp_path):
+def test_the_rules_in_a_config_map(call, tmp_path) -> None:
     file = tmp_path / "cm.yaml"
     file.write_text(f"{HEAD}data:\n  rules.yaml: |\n{indented(GOOD)}")
     name = f"{file}: ConfigMap ops/dynsched-rules, rules.yaml"
@@ -118,7 +118,7 @@ def indented(text: str, width: int = 4) -> str:
 
 @pytest.mark.parametrize("head", ["|", "|-", "|+", "|2", "|  # rules"])
 @pytest.mark.parametrize("text", [BAD, f"\n\n{BAD}"])
-def test_the_line_of_an_error_is_the_config_maps_own(call, tmp_path, head, text):
+def test_the_line_of_an_error_is_the_config_maps_own(call, tmp_path, head, text) -> None:
     file = tmp_path / "cm.yaml"
     file.write_text(f"{HEAD}data:\n  rules.yaml: {head}\n{indented(text)}")
     line = next(
@@ -130,7 +130,7 @@ def test_the_line_of_an_error_is_the_config_maps_own(call, tmp_path, head, text)
 
 
 @pytest.mark.parametrize("style", ['"', "'", ">"])
-def test_where_the_line_cannot_be_told_it_is_that_of_the_key(call, tmp_path, style):
+def test_where_the_line_cannot_be_told_it_is_that_of_the_key(call, tmp_path, style) -> None:
     file = tmp_path / "cm.yaml"
     body = yaml.safe_dump({"rules.yaml": BAD}, default_style=style)
     file.write_text(f"{HEAD}data:\n{indented(body, 2)}")
@@ -139,7 +139,7 @@ def test_where_the_line_cannot_be_told_it_is_that_of_the_key(call, tmp_path, sty
     assert errors == f"{file}:5:3: line 5, column 5 of rules.yaml: {SAID}\n"
 
 
-def test_of_several_objects_those_with_rules_count(call, stdin):
+def test_of_several_objects_those_with_rules_count(call, stdin) -> None:
     objects = [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ops"}},
         config_map("settings", DYNSCHED_PROM="http://prometheus:9090"),
@@ -159,12 +159,12 @@ def test_of_several_objects_those_with_rules_count(call, stdin):
     }
 
 
-def test_json_as_kubectl_prints_it(call, stdin):
+def test_json_as_kubectl_prints_it(call, stdin) -> None:
     stdin(json.dumps(config_map(**{"rules.yaml": BAD}), indent=4))
     assert call("-")[0] == 1
 
 
-def test_objects_without_rules(call, tmp_path):
+def test_objects_without_rules(call, tmp_path) -> None:
     file = tmp_path / "cm.yaml"
     file.write_text(f"{HEAD}data: {{a: b}}\n")
     assert call(file) == (
@@ -175,19 +175,19 @@ def test_objects_without_rules(call, tmp_path):
 
 
 @pytest.mark.parametrize("body", ["", "data:\n", "data: []\n", "data: {rules.yaml: {a: 1}}\n"])
-def test_a_config_map_of_another_form(call, tmp_path, body):
+def test_a_config_map_of_another_form(call, tmp_path, body) -> None:
     file = tmp_path / "cm.yaml"
     file.write_text(f"{HEAD}{body}")
     assert "no ConfigMap with rules" in call(file)[2]
 
 
-def test_rules_that_are_no_yaml_in_a_config_map(call, tmp_path):
+def test_rules_that_are_no_yaml_in_a_config_map(call, tmp_path) -> None:
     file = tmp_path / "cm.yaml"
     file.write_text(f"{HEAD}data:\n  rules.yaml: |\n    rules:\n      - name: 'cpu\n")
     assert call(file)[2].startswith(f"{file}:8:5: not YAML: while scanning a quoted scalar")
 
 
-def test_the_shipped_rules_as_a_config_map(call, tmp_path):
+def test_the_shipped_rules_as_a_config_map(call, tmp_path) -> None:
     """As kustomize writes it."""
     rules = (Path(__file__).parents[1] / "rules.yaml").read_text()
     file = tmp_path / "cm.yaml"

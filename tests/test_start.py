@@ -44,18 +44,18 @@ def imported(*arguments: str) -> set[str]:
         ("collect --pushgateway http://localhost:1 --ip 127.0.0.1 --once", set()),
     ],
 )
-def test_what_needs_no_cluster_waits_for_no_package_of_it(command, needs):
+def test_what_needs_no_cluster_waits_for_no_package_of_it(command, needs) -> None:
     assert imported(*command.split()) & HEAVY == needs
 
 
-def test_a_process_that_runs_waits_neither_for_the_simulator_nor_for_tables():
+def test_a_process_that_runs_waits_neither_for_the_simulator_nor_for_tables() -> None:
     modules = imported("run", "--rules", "no-such-file")
 
     assert "kopf" in modules  # it came so far
     assert not {"dynsched.sim", "dynsched.demo", "rich"} & modules
 
 
-def test_sigterm_ends_it_also_before_it_is_set_up():
+def test_sigterm_ends_it_also_before_it_is_set_up() -> None:
     """As the first process of a container, whose signals without handler are not delivered."""
     program = """
 import os, signal, sys, types

@@ -34,7 +34,7 @@ def shown(render, payload, **console):
     return [line.rstrip() for line in out.getvalue().splitlines()]
 
 
-def test_nodes_as_a_plain_table():
+def test_nodes_as_a_plain_table() -> None:
     assert shown(render_nodes, nodes_payload(example())) == [
         "2 of 8 nodes marked (label status=presure), at 2026-11-20T12:02:00Z",
         "NODE             MARKED  SINCE  RULES                                       NOTE",
@@ -58,7 +58,7 @@ def test_nodes_as_a_plain_table():
     ]
 
 
-def test_no_nodes_no_table():
+def test_no_nodes_no_table() -> None:
     refused = replace(example(), rules_error="rules.yaml:3:5: it is no list")
     assert shown(render_nodes, nodes_payload(refused))[1] == (
         "Older rules are at work; the rules file is refused: rules.yaml:3:5: it is no list"
@@ -68,7 +68,7 @@ def test_no_nodes_no_table():
     ]
 
 
-def test_the_headline_where_marked_nodes_only_were_asked_for():
+def test_the_headline_where_marked_nodes_only_were_asked_for() -> None:
     snapshot = example()
     for names, headline in (
         (("worker-2", "worker-3"), "2 nodes marked (label status=presure), at "),
@@ -79,7 +79,7 @@ def test_the_headline_where_marked_nodes_only_were_asked_for():
         assert shown(render_nodes, payload)[0].startswith(headline)
 
 
-def test_the_headline_of_a_taint():
+def test_the_headline_of_a_taint() -> None:
     rules = EXAMPLE_RULES | {"mark": {"label": None, "taint": MARK["mark"]["taint"]}}
     snapshot = Scene(rules, [Node("a")]).tick(NOON, node_cpu={}, node_mem_usage={})
     assert shown(render_nodes, nodes_payload(snapshot))[0].startswith(
@@ -87,7 +87,7 @@ def test_the_headline_of_a_taint():
     )
 
 
-def test_a_dry_run_notes_what_would_be_written():
+def test_a_dry_run_notes_what_would_be_written() -> None:
     def notes(snapshot):
         payload = nodes_payload(snapshot)
         text = {"mark": "would be marked", "release": "would be released"}
@@ -106,7 +106,7 @@ def test_a_dry_run_notes_what_would_be_written():
     assert notes(hot_then_cool(EXAMPLE_RULES)) == {}
 
 
-def test_a_name_is_whole_in_a_pipe_and_on_a_narrow_terminal():
+def test_a_name_is_whole_in_a_pipe_and_on_a_narrow_terminal() -> None:
     snapshot = many(3)
     for console in ({}, {"width": 20}, {"width": 40, "force_terminal": True}):
         text = "\n".join(shown(render_nodes, nodes_payload(snapshot), **console))
@@ -114,13 +114,13 @@ def test_a_name_is_whole_in_a_pipe_and_on_a_narrow_terminal():
             assert name in text
 
 
-def test_colours_on_a_terminal_only():
+def test_colours_on_a_terminal_only() -> None:
     payload = nodes_payload(example())
     assert "\x1b[" not in "\n".join(shown(render_nodes, payload))
     assert "\x1b[1;31m" in "\n".join(shown(render_nodes, payload, force_terminal=True, width=120))
 
 
-def test_why_of_a_marked_node():
+def test_why_of_a_marked_node() -> None:
     assert shown(render_why, node_payload(example(), "worker-3")) == [
         (
             "worker-3 is marked (label status=presure): "
@@ -166,11 +166,11 @@ def test_why_of_a_marked_node():
         ),
     ],
 )
-def test_why_of_a_node_that_is_not_marked(name, headline):
+def test_why_of_a_node_that_is_not_marked(name, headline) -> None:
     assert shown(render_why, node_payload(example(), name))[0] == headline
 
 
-def test_why_says_that_nothing_is_written_in_a_dry_run():
+def test_why_says_that_nothing_is_written_in_a_dry_run() -> None:
     assert shown(render_why, node_payload(example(dry_run=True), "worker-2"))[0] == (
         "worker-2 is not marked: nothing is written in a dry run. "
         "node-cpu has been firing since 2026-11-20T12:01:00Z."
@@ -188,7 +188,7 @@ def hot_then_cool(rules, *, dry_run=False):
     return scene.tick(NOON + 400, node_cpu=cool, node_mem_usage=cool, dry_run=dry_run)
 
 
-def test_why_of_a_mark_that_waits_for_its_release():
+def test_why_of_a_mark_that_waits_for_its_release() -> None:
     snapshot = hot_then_cool(EXAMPLE_RULES)
     assert [view.marked for view in snapshot.nodes.values()] == [False, True, False, False]
     assert shown(render_why, node_payload(snapshot, "b"))[0] == (
@@ -197,7 +197,7 @@ def test_why_of_a_mark_that_waits_for_its_release():
     )
 
 
-def test_why_of_a_mark_that_goes_next():
+def test_why_of_a_mark_that_goes_next() -> None:
     snapshot = hot_then_cool(EXAMPLE_RULES, dry_run=True)
     headline = shown(render_why, node_payload(snapshot, "a"))[0]
     assert headline.endswith("though no rule fires any more: nothing is written in a dry run.")
@@ -205,7 +205,7 @@ def test_why_of_a_mark_that_goes_next():
     assert headline.endswith("though no rule fires any more: the next tick writes it.")
 
 
-def test_why_of_a_node_that_was_never_sampled():
+def test_why_of_a_node_that_was_never_sampled() -> None:
     scene = Scene(EXAMPLE_RULES, [Node("a")])
     snapshot = scene.tick(NOON, node_cpu={}, node_mem_usage="refused")
     assert shown(render_why, node_payload(snapshot, "a"))[0] == (
@@ -219,7 +219,7 @@ def test_why_of_a_node_that_was_never_sampled():
     ]
 
 
-def test_bound_pods_that_are_counted_are_not_taken_for_knowledge_of_a_node():
+def test_bound_pods_that_are_counted_are_not_taken_for_knowledge_of_a_node() -> None:
     guard = {"bind_burst": {"pods": 9}}
     scene = Scene(EXAMPLE_RULES | {"guard": guard}, [Node("a")])
     snapshot = scene.tick(NOON, node_cpu={}, node_mem_usage={}, bind_burst={"a": 0.0})
@@ -245,7 +245,7 @@ def relabelled(**after):
 REFUSED = "may not patch nodes"
 
 
-def test_a_mark_that_no_node_carries_is_not_claimed():
+def test_a_mark_that_no_node_carries_is_not_claimed() -> None:
     snapshot = relabelled(failures=(f"a: {REFUSED}",))
     answer = nodes_payload(snapshot)
     assert (answer["type"], answer["num"], answer["node_names"]) == (
@@ -300,11 +300,11 @@ def test_a_mark_that_no_node_carries_is_not_claimed():
         ({}, "the next tick writes it"),
     ],
 )
-def test_why_a_change_waits(state, waits):
+def test_why_a_change_waits(state, waits) -> None:
     assert node_payload(relabelled(**state), "a")["due"]["waits"] == waits
 
 
-def test_patches_say_what_changes_and_why():
+def test_patches_say_what_changes_and_why() -> None:
     scene = Scene(MARK, [Node("a", taints=({"key": "theirs", "effect": "NoSchedule"},)), Node("b")])
     hot = {"a": 99.0, "b": 1.0}
     scene.tick(NOON, node_cpu=hot, node_mem_usage={})
@@ -319,11 +319,11 @@ def test_patches_say_what_changes_and_why():
     )
 
 
-def test_nothing_to_change_is_said():
+def test_nothing_to_change_is_said() -> None:
     assert shown(render_patches, []) == ["Nothing to change."]
 
 
-def test_what_others_wrote_cannot_steer_the_terminal():
+def test_what_others_wrote_cannot_steer_the_terminal() -> None:
     reason = "[red]not markup[/red] \x1b[2J\x07 end"
     body = {"metadata": {"resourceVersion": "1"}}
     text = "\n".join(shown(render_patches, [NodePatch("n", Action.MARK, body, reason)]))

@@ -8,7 +8,7 @@ from typing import Final
 from dynsched.core.decide import Decision
 from dynsched.core.durations import format_duration
 from dynsched.core.model import Quality, QueryResult, RuleHealth, SeveralSeries, Snapshot, Unmatched
-from dynsched.core.rules import BIND_BURST, Rule
+from dynsched.core.rules import Rule
 from dynsched.core.wording import by_reason, named_rules, some
 
 OVERDUE_INTERVALS: Final = 3
@@ -33,7 +33,7 @@ def _why_blind_to_all(snapshot: Snapshot) -> str | None:
     """Queries that answer and say nothing usable of any node (no series, only old or invalid
     samples, names that match none) leave us as blind as queries that fail.
     """
-    asked = [health for health in snapshot.rules if health.rule.name != BIND_BURST]
+    asked = [health for health in snapshot.rules if health.rule.traits.asked]
     if not asked or not snapshot.nodes or any(health.quality.get(Quality.OK) for health in asked):
         return None
     blind = blindness(snapshot)
@@ -55,8 +55,7 @@ def why_incomplete(snapshot: Snapshot) -> tuple[str, ...]:
     """What a single pass could not do, one line each; none when it did all. Unlike a tick, which
     the next one follows, a pass fails when one rule of several could not be queried.
     """
-    # The rule that counts bound pods asks nobody: only a process that stays can count them.
-    asked = [health for health in snapshot.rules if health.rule.name != BIND_BURST]
+    asked = [health for health in snapshot.rules if health.rule.traits.asked]
     failed = {health.rule.name: health.error for health in asked if health.error is not None}
     reasons = by_reason(failed)
     if len(failed) == len(asked) and len(reasons) == 1:

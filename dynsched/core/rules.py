@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
@@ -35,14 +36,13 @@ from dynsched.core.rule_fields import (
     Weight,
     read_by,
 )
+from dynsched.core.rule_sources import TRAITS, FileSource, SourceName, SourceTraits
 from dynsched.core.selector import Selector, parse_selector
 
 FIRST_PROJECT_KEY: Final = "Rulename"
 """Makes a file one in the format of the project that this one follows."""
 BIND_BURST: Final = "bind-burst"
 """The name of the rule that ``guard.bind_burst`` stands for: over so many pods it fires."""
-BOUND_PODS: Final = "bound-pods"
-"""Its source, which no rule of the file can name."""
 
 _COMPARE: Final[Mapping[str, Callable[[float, float], bool]]] = {
     ">": operator.gt,
@@ -60,7 +60,7 @@ class Rule(_Model):
     """One threshold rule; its durations are in seconds."""
 
     name: Name
-    source: Literal["prometheus", "metrics-server"] = "prometheus"
+    source: SourceName = "prometheus"
     expr: Expr | None = Field(default=None, validate_default=True)
     resource: Literal["cpu", "memory"] | None = Field(default=None, validate_default=True)
     op: Literal[">", ">=", "<", "<="] = ">"
@@ -79,7 +79,7 @@ class Rule(_Model):
         source = info.data.get("source")
         if source is None:
             return value  # the source itself is wrong, and said to be
-        needed = "expr" if source == "prometheus" else "resource"
+        needed = TRAITS[source].needs
         if value is None and info.field_name == needed:
             raise problem(f"is missing: a rule of source {source} needs it")
         # `resource` beside `expr` tells which requests of just-bound pods add to the value.
@@ -102,6 +102,11 @@ class Rule(_Model):
         return value
 
     @property
+    def traits(self) -> SourceTraits:
+        """What follows from its source."""
+        return TRAITS[self.source]
+
+    @property
     def node_labels(self) -> tuple[str, ...]:
         """Which sample labels may name the node, first present wins."""
         return (self.node_label,) if self.node_label else ("node", "instance")
@@ -120,10 +125,10 @@ class Rule(_Model):
         return (distance if self.op in (">", ">=") else -distance) / (abs(self.threshold) or 1.0)
 
 
-def _burst_rule(pods: int) -> Rule:
-    limit = float(pods)
-    plain = Rule(name=BIND_BURST, expr=BOUND_PODS, threshold=limit)
-    return plain.model_copy(update={"source": BOUND_PODS, "expr": None})
+class FileRule(Rule):
+    """A rule as a file can have it."""
+
+    source: FileSource = "prometheus"
 
 
 class MarkRules(_Model):
@@ -156,6 +161,11 @@ class BindBurst(_Model):
 
     pods: Annotated[int, Field(strict=True, gt=0, le=MAX_PODS)]
     window: PositiveDuration = 60.0
+
+    @property
+    def rule(self) -> Rule:
+        """The rule that it stands for."""
+        return Rule(name=BIND_BURST, source="bound-pods", threshold=float(self.pods))
 
 
 class GuardRules(_Model):
@@ -194,20 +204,27 @@ class RuleSet(_Model):
     guard: GuardRules = Field(default_factory=GuardRules)
     stale_after: PositiveDuration = 300.0
     on_stale: Literal["release", "hold"] = "release"
-    rules: Annotated[tuple[Rule, ...], Field(max_length=MAX_RULES)]
+    file_rules: Annotated[tuple[FileRule, ...], Field(max_length=MAX_RULES)] = Field(alias="rules")
     extender: ExtenderRules = Field(default_factory=ExtenderRules)
 
-    @field_validator("rules")
+    @field_validator("file_rules")
     @classmethod
-    def _not_empty(cls, rules: tuple[Rule, ...], info: ValidationInfo) -> tuple[Rule, ...]:
+    def _fit_the_guard(
+        cls, rules: tuple[FileRule, ...], info: ValidationInfo
+    ) -> tuple[FileRule, ...]:
         if not rules:
             raise problem("is empty: there must be at least one rule")
         guard = info.data.get("guard")
-        if guard is None or guard.bind_burst is None:
-            return rules
-        if any(rule.name == BIND_BURST for rule in rules):
+        burst = None if guard is None else guard.bind_burst
+        if burst is not None and any(rule.name == BIND_BURST for rule in rules):
             raise problem(f"{BIND_BURST!r} is the name of the rule that guard.bind_burst makes")
-        return (*rules, _burst_rule(guard.bind_burst.pods))
+        return rules
+
+    @cached_property
+    def rules(self) -> tuple[Rule, ...]:
+        """All rules: those of the file, in its order, and that of ``guard.bind_burst``."""
+        burst = self.guard.bind_burst
+        return self.file_rules if burst is None else (*self.file_rules, burst.rule)
 
     @property
     def mark(self) -> Mark:
@@ -243,7 +260,7 @@ class _FirstProjectFile(_Model):
     def as_rule_set(self) -> RuleSet:
         return RuleSet(
             rules=tuple(
-                Rule(name=name, expr=rule.promsql, threshold=rule.threshold)
+                FileRule(name=name, expr=rule.promsql, threshold=rule.threshold)
                 for name, rule in self.rules.items()
             )
         )
@@ -275,7 +292,7 @@ def _known_keys() -> frozenset[str]:
         NodeRules,
         GuardRules,
         BindBurst,
-        Rule,
+        FileRule,
         ExtenderRules,
         Profile,
     )

@@ -23,7 +23,7 @@ from typing import Final, Literal
 
 from dynsched.core.bound import Bound, points
 from dynsched.core.model import Alert, NodeView, Quality
-from dynsched.core.rules import BIND_BURST, ExtenderRules, Profile, Rule, RuleSet
+from dynsched.core.rules import ExtenderRules, Profile, Rule, RuleSet
 
 BEST: Final = 10
 """``extenderv1.MaxExtenderPriority``. A score beyond it would outweigh every plugin."""
@@ -53,14 +53,17 @@ than it gains. A scheduler asks about a tenth of 5,000 nodes, unless it is told 
 """
 
 FIRING: Final = 10_000
-"""Tenths. Added to the load of a node on which a rule fires, to tell the two kinds apart. No other
-load is so high."""
+"""Tenths. Added to the load of a node on which a rule fires, to tell the two kinds apart. A load is
+below it: what a rule measures is at most ``_MAX_LOAD``, and just-bound pods add ``_MAX_ADDED``.
+"""
 
 _FULL_PERCENT: Final = 100.0
 _FULL: Final = 100 * TENTHS
 _FALLING_SCALE: Final = 4.0
 _MAX_LOAD: Final = 500.0
 """Points; beyond five times full nothing is told apart."""
+_MAX_ADDED: Final = 2500
+"""Tenths."""
 _MAX_KEPT: Final = 20_000
 
 Method = Literal["linear", "relative", "least"]
@@ -78,7 +81,7 @@ class WeightedProfile:
         added = sum(
             weight * points(bound, allocatable, rule.resource) for rule, weight in self.rules
         )
-        return round(min(TENTHS * added, FIRING / 4))
+        return round(min(TENTHS * added, _MAX_ADDED))
 
 
 def weighted_profile(rule_set: RuleSet, scheduler: str) -> WeightedProfile:
@@ -121,7 +124,7 @@ def full_at(rule: Rule) -> float:
     """
     if rule.full_at is not None:
         return rule.full_at
-    if rule.source == "metrics-server" or rule.threshold <= 0:
+    if rule.traits.in_percent or rule.threshold <= 0:
         return _FULL_PERCENT
     if rule.threshold <= 1:
         return 1.0
@@ -190,14 +193,8 @@ class Scorer:
         return {load: kept[load] for load in known}
 
 
-def scores(loads: Sequence[int | None], method: Method) -> list[int]:
-    """One score for each candidate, in their order."""
-    found = Scorer(method).score(loads)
-    return [found[load] for load in loads]
-
-
 def break_ties(scores: dict[int | None, int], loads: Sequence[int | None]) -> int | None:
-    """Among few that share the best score (of `Scorer.grade`), put the least loaded one point
+    """Among few that share the best score (of `Scorer.score`), put the least loaded one point
     before the others. The index in ``loads`` of the node that a pod gets by it; None where many
     are as good, or where its load is unknown.
     """
@@ -259,9 +256,7 @@ def _median(scores: Mapping[int | None, int], counts: Mapping[int | None, int]) 
 
 
 def _every_rule(rule_set: RuleSet) -> Profile:
-    # Just-bound pods are added to every load: their own rule would count them twice.
-    measured = (rule for rule in rule_set.rules if rule.name != BIND_BURST)
-    return Profile(score={rule.name: 1.0 for rule in measured})
+    return Profile(score={rule.name: 1.0 for rule in rule_set.rules if rule.traits.scored})
 
 
 def _column(rule: Rule, views: Mapping[str, NodeView]) -> dict[str, float]:

@@ -1,7 +1,7 @@
 """What we ask of the API server: nodes read, listed, counted and patched; Events written.
 
 Every body stays untyped; nothing but these verbs is ever used: nodes get, list, patch (and watch,
-in `dynsched.kube.operator`), events create, patch.
+in `dynsched.kube.kopf_operator`), events create, patch.
 """
 
 from __future__ import annotations

@@ -57,13 +57,11 @@ class KubeConfigError(ClusterError):
 class KubeConfig:
     """One loaded configuration. Load it again (`reload`) at ``refresh_at`` and after a 401.
 
-    ``source`` is for people (``service account``, a path). ``asked`` and ``context`` are what the
-    user named, if anything. ``namespace`` is the context's or the pod's, ``default`` where neither
-    says. ``refresh_at`` is on the clock of `time.monotonic`;
-    None for credentials that do not change by themselves.
+    ``asked`` and ``context`` are what the user named, if anything. ``namespace`` is the context's
+    or the pod's, ``default`` where neither says. ``refresh_at`` is on the clock of
+    `time.monotonic`; None for credentials that do not change by themselves.
     """
 
-    source: str
     namespace: str
     asked: str | None
     refresh_at: float | None
@@ -233,7 +231,7 @@ def _finished(
         configuration.api_key["BearerToken"] = configuration.api_key["BearerToken"].strip()
     # As client-go: a CA without an authority key identifier (old kubeadm) is still a CA.
     configuration.disable_strict_ssl_verification = True
-    found = KubeConfig(source, namespace or "default", asked, refresh_at, configuration, context)
+    found = KubeConfig(namespace or "default", asked, refresh_at, configuration, context)
     try:
         _ = urlsplit(configuration.host).port  # it raises where it is no number
         if found.authorization:

@@ -104,11 +104,6 @@ class Elector:
         """Why the last attempt failed, in one line; None when it did not."""
         return self._error
 
-    @property
-    def identity(self) -> str:
-        """Who we are in the Lease."""
-        return self._identity
-
     async def run(self, stop: asyncio.Event) -> None:
         """Take or renew the Lease, again and again; let go of it at the end.
 

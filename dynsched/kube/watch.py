@@ -19,7 +19,6 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from dynsched.core.errors import ClusterError, ForbiddenError
-from dynsched.core.model import Node
 from dynsched.kube.client import KubeClient
 from dynsched.kube.failures import SetupError
 from dynsched.kube.kopf_operator import NodeOperator, WatchBrokenError
@@ -104,10 +103,6 @@ class NodeWatch:
     def begin_anew(self) -> None:
         """List all nodes again, and take them as they come, whatever their versions."""
         self._life.over.set()
-
-    def nodes(self) -> Mapping[str, Node]:
-        """All nodes by name; the mapping does not change after it was handed out."""
-        return self.store.nodes()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Watch until ``stop`` is set; back within 5 s then.

@@ -87,7 +87,9 @@ def meminfo(tmp_path: Path) -> Path:
 # --- what is computed ---
 
 
-def test_v1_is_usage_less_inactive_file_of_the_whole_hierarchy(tmp_path: Path, meminfo: Path):
+def test_v1_is_usage_less_inactive_file_of_the_whole_hierarchy(
+    tmp_path: Path, meminfo: Path
+) -> None:
     memory = read_memory(v1(tmp_path), meminfo)
     assert memory == Memory(capacity=16 * GIB, working_set=8 * GIB)
     assert memory.available == 8 * GIB
@@ -95,11 +97,13 @@ def test_v1_is_usage_less_inactive_file_of_the_whole_hierarchy(tmp_path: Path, m
 
 def test_v2_at_the_machines_root_has_no_usage_file_and_counts_anon_and_file(
     tmp_path: Path, meminfo: Path
-):
+) -> None:
     assert read_memory(v2(tmp_path), meminfo) == Memory(16 * GIB, 8 * GIB)
 
 
-def test_v2_below_the_root_as_for_a_node_in_a_container_has_one(tmp_path: Path, meminfo: Path):
+def test_v2_below_the_root_as_for_a_node_in_a_container_has_one(
+    tmp_path: Path, meminfo: Path
+) -> None:
     root = v2(tmp_path, **{"memory.current": f"{10 * GIB}\n", "kubelet.slice__x": ""})
     assert read_memory(root, meminfo) == Memory(16 * GIB, 7 * GIB)
 
@@ -107,7 +111,7 @@ def test_v2_below_the_root_as_for_a_node_in_a_container_has_one(tmp_path: Path, 
 @pytest.mark.parametrize("form", [1, 2])
 def test_a_containers_own_cgroup_is_not_taken_for_the_nodes(
     tmp_path: Path, meminfo: Path, form: int
-):
+) -> None:
     if form == 1:
         root = v1(tmp_path)
         (root / "memory/cgroup.sane_behavior").unlink()
@@ -117,24 +121,26 @@ def test_a_containers_own_cgroup_is_not_taken_for_the_nodes(
         read_memory(root, meminfo)
 
 
-def test_both_mounted_is_v1_where_v2_has_no_memory_controller(tmp_path: Path, meminfo: Path):
+def test_both_mounted_is_v1_where_v2_has_no_memory_controller(
+    tmp_path: Path, meminfo: Path
+) -> None:
     root = v1(tmp_path)
     tree(root, {"unified/cgroup.controllers": "\n"})
     assert read_memory(root, meminfo).working_set == 8 * GIB
 
 
-def test_more_inactive_than_used_is_an_empty_working_set():
+def test_more_inactive_than_used_is_an_empty_working_set() -> None:
     assert working_set_v1(5, "total_inactive_file 6\n") == 0
     assert working_set_v2(None, "anon 1\nfile 2\ninactive_file 9\n") == 0
 
 
 @given(st.integers(0, 2**50), st.integers(0, 2**50))
-def test_available_is_never_negative(capacity: int, working_set: int):
+def test_available_is_never_negative(capacity: int, working_set: int) -> None:
     assert 0 <= Memory(capacity, working_set).available <= capacity
 
 
 @pytest.mark.parametrize("text", ["", "MemTotal: 5\n", "MemTotal: x kB\n", "XMemTotal: 5 kB\n"])
-def test_a_meminfo_without_a_total_is_an_error(text: str):
+def test_a_meminfo_without_a_total_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match="it has no MemTotal"):
         parse_capacity(text)
 
@@ -165,7 +171,7 @@ BROKEN = {
 @pytest.mark.parametrize("case", BROKEN)
 def test_what_cannot_be_read_is_an_error_that_names_the_file(
     tmp_path: Path, meminfo: Path, case: str
-):
+) -> None:
     files, told = BROKEN[case]
     with pytest.raises(CollectError, match=told) as caught:
         read_memory(tree(tmp_path / "tree", {"x": "", **files}), meminfo)
@@ -213,7 +219,7 @@ def pushed(prometheus: RealPrometheus, instance: str) -> list[dict[str, object]]
 
 def test_the_series_is_in_the_first_projects_form_and_one_node_leaves_anothers(
     pushgateway: Pushgateway, prometheus: RealPrometheus
-):
+) -> None:
     push(Collect(pushgateway.url, ip="10.0.0.7", node="worker-7"), Memory(16 * GIB, 15 * GIB))
     push(Collect(pushgateway.url, ip="10.0.0.8"), Memory(16 * GIB, 10 * GIB))
     push(Collect(pushgateway.url, ip="10.0.0.8"), Memory(16 * GIB, 10 * GIB + MIB // 2))
@@ -234,7 +240,7 @@ def test_the_series_is_in_the_first_projects_form_and_one_node_leaves_anothers(
 
 def test_the_address_is_the_one_that_leads_to_the_pushgateway(
     pushgateway: Pushgateway, prometheus: RealPrometheus, tmp_path: Path, meminfo: Path
-):
+) -> None:
     memory, ip = collect_once(Collect(pushgateway.url, cgroup_root=v1(tmp_path), meminfo=meminfo))
     assert (memory.available, ip) == (8 * GIB, "127.0.0.1")
     prometheus.wait_for(f'{METRIC}{{ip="127.0.0.1", instance="127.0.0.1"}} == 8192')
@@ -246,7 +252,9 @@ def failing(url: str) -> str:
     return str(caught.value)
 
 
-def test_a_push_that_fails_is_one_line(pushgateway: Pushgateway, prometheus: RealPrometheus):
+def test_a_push_that_fails_is_one_line(
+    pushgateway: Pushgateway, prometheus: RealPrometheus
+) -> None:
     nowhere = f"http://127.0.0.1:{free_port()}"
     assert failing(nowhere) == f"cannot push to {nowhere}: Connection refused"
     other = prometheus.url
@@ -254,7 +262,7 @@ def test_a_push_that_fails_is_one_line(pushgateway: Pushgateway, prometheus: Rea
     assert "Name or service not known" in failing("http://pushgateway.invalid")
 
 
-def test_a_pushgateway_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch):
+def test_a_pushgateway_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dynsched.collect.push.TIMEOUT", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         port = deaf.getsockname()[1]
@@ -269,7 +277,7 @@ def call(*arguments: str) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-def test_once_pushes_and_says_what(pushgateway: Pushgateway, tmp_path: Path):
+def test_once_pushes_and_says_what(pushgateway: Pushgateway, tmp_path: Path) -> None:
     root = str(v1(tmp_path))
     address = pushgateway.url.removeprefix("http://")
     code, output = call("--once", "--pushgateway", address, "--cgroup-root", root)
@@ -281,7 +289,7 @@ def test_once_pushes_and_says_what(pushgateway: Pushgateway, tmp_path: Path):
     assert output.endswith(f"{pushed} worker-7, ip 10.0.0.7\n")
 
 
-def test_once_fails_with_one_line(tmp_path: Path):
+def test_once_fails_with_one_line(tmp_path: Path) -> None:
     flags = ("--once", "--pushgateway", "http://127.0.0.1:1", "--cgroup-root", str(tmp_path))
     code, output = call(*flags)
     assert code == 1
@@ -290,7 +298,7 @@ def test_once_fails_with_one_line(tmp_path: Path):
 
 
 @pytest.mark.parametrize("url", ["", "ftp://x", "me:s3cret@x", "/tmp", "http:/x:1", "http//x:1"])
-def test_a_pushgateway_that_is_no_url_is_wrong_usage_and_not_repeated(url: str):
+def test_a_pushgateway_that_is_no_url_is_wrong_usage_and_not_repeated(url: str) -> None:
     code, output = call("--once", "--pushgateway", url)
     assert code == 2
     assert "--pushgateway" in output
@@ -301,7 +309,7 @@ def test_a_pushgateway_that_is_no_url_is_wrong_usage_and_not_repeated(url: str):
 @pytest.mark.parametrize(("text", "seconds"), [("30", 30.0), ("30s", 30.0), ("1.5", 1.5)])
 def test_an_interval_is_a_number_of_seconds_or_a_duration(
     monkeypatch: pytest.MonkeyPatch, text: str, seconds: float
-):
+) -> None:
     orders: list[Collect] = []
     monkeypatch.setattr("dynsched.collect.command.collect_until_stopped", orders.append)
     assert call("--pushgateway", "http://x", "--interval", text) == (0, "")
@@ -309,7 +317,7 @@ def test_an_interval_is_a_number_of_seconds_or_a_duration(
 
 
 @pytest.mark.parametrize("interval", ["0.9", "0", "soon", "10ms"])
-def test_a_bad_interval_is_wrong_usage(interval: str):
+def test_a_bad_interval_is_wrong_usage(interval: str) -> None:
     assert call("--pushgateway", "http://x", "--interval", interval)[0] == 2
 
 
@@ -336,7 +344,7 @@ async def collector(
 @pytest.mark.slow
 async def test_in_a_loop_it_outlives_a_pushgateway_that_is_away_and_ends_on_sigterm(
     tmp_path: Path, pushgateway: Pushgateway
-):
+) -> None:
     address, log = f"127.0.0.1:{free_port()}", tmp_path / "log"
 
     async def said(text: str) -> bool:
@@ -368,7 +376,7 @@ EXAMPLE = ROOT / "docs/examples/memory-available.yaml"
 @pytest.mark.slow
 async def test_push_mark_and_age_out(
     sim: SimCluster, pushgateway: Pushgateway, prometheus: RealPrometheus, tmp_path: Path
-):
+) -> None:
     """The example's rule, with seconds for minutes: a dead node's last push does not stay."""
     (rule,) = (rule for rule in load_rules(EXAMPLE).rules if rule.name == "pushed-mem-available-mb")
     assert rule.expr is not None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -60,6 +61,21 @@ def play(rules: RuleSet, timeline: str, previous: Alerts | None = None) -> list[
 
 def states(alerts: Iterable[Alert]) -> str:
     return " ".join(map(letter, alerts))
+
+
+def alert_of(value: float | None, now: float, **other: Any) -> Alert:
+    """The alert of ``cpu`` on ``n1`` that became what it is at ``now``; None: by no reading."""
+    plain = Alert(
+        rule="cpu",
+        node="n1",
+        state=AlertState.INACTIVE,
+        since=now,
+        updated_at=now,
+        known_at=now,
+        value=value,
+        sampled_at=None if value is None else now,
+    )
+    return replace(plain, **other)
 
 
 BAND = {"clear_threshold": 70}
@@ -188,72 +204,20 @@ def test_what_an_alert_tells() -> None:
         play(rules, "50 90 95 99 nan 60@5 60 60")[place] for place in (0, 1, 3, 4, 5, 7)
     )
     at = [NOON + STEP * number for number in range(8)]
-    assert cool == Alert(
-        rule="cpu",
-        node="n1",
-        state=AlertState.INACTIVE,
-        since=at[0],
-        updated_at=at[0],
-        known_at=at[0],
-        value=50,
-        sampled_at=at[0],
-    )
-    assert begun == Alert(
-        rule="cpu",
-        node="n1",
-        state=AlertState.PENDING,
-        since=at[1],
-        updated_at=at[1],
-        known_at=at[1],
-        value=90,
-        sampled_at=at[1],
-        active_since=at[1],
-    )
-    assert fired == Alert(
-        rule="cpu",
-        node="n1",
-        state=AlertState.FIRING,
-        since=at[3],
-        updated_at=at[3],
-        known_at=at[3],
-        value=99,
-        sampled_at=at[3],
-        active_since=at[1],
-    )
-    assert unknown == Alert(
-        rule="cpu",
-        node="n1",
-        state=AlertState.FIRING,
-        since=at[3],
-        updated_at=at[4],
-        known_at=at[3],
-        quality=Quality.INVALID,
-        value=99,
-        sampled_at=at[3],
-        active_since=at[1],
-    )
-    assert kept == Alert(
-        rule="cpu",
-        node="n1",
-        state=AlertState.FIRING,
-        since=at[3],
+    assert cool == alert_of(50, at[0])
+    assert begun == alert_of(90, at[1], state=AlertState.PENDING, active_since=at[1])
+    firing = alert_of(99, at[3], state=AlertState.FIRING, active_since=at[1])
+    assert fired == firing
+    assert unknown == replace(firing, updated_at=at[4], quality=Quality.INVALID)
+    assert kept == replace(
+        firing,
         updated_at=at[5],
         known_at=at[5] - 5,
         value=60,
         sampled_at=at[5] - 5,
-        active_since=at[1],
         keep_firing_since=at[5],
     )
-    assert over == Alert(
-        rule="cpu",
-        node="n1",
-        state=AlertState.INACTIVE,
-        since=at[7],
-        updated_at=at[7],
-        known_at=at[7],
-        value=60,
-        sampled_at=at[7],
-    )
+    assert over == alert_of(60, at[7])
 
 
 def test_a_release_by_age_forgets_the_breach_and_keeps_the_last_value() -> None:
@@ -377,13 +341,11 @@ def test_which_rules_are_adopted(fired: list[str], names: set[str]) -> None:
     adopted = adopt(rule_set(rule("cpu"), rule("memory")), Node("n1"), fired, NOON)
     assert adopted.keys() == names
     for name, alert in adopted.items():
-        assert alert == Alert(
+        assert alert == alert_of(
+            None,
+            NOON,
             rule=name,
-            node="n1",
             state=AlertState.FIRING,
-            since=NOON,
-            updated_at=NOON,
-            known_at=NOON,
             quality=Quality.MISSING,
             active_since=NOON,
             adopted=True,

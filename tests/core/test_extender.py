@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from dynsched.core.decide import decide
 from dynsched.core.evaluate import Alerts
 from dynsched.core.extender import Refusal, load_refusals, without_label
 from dynsched.core.model import QueryResult, Snapshot
-from dynsched.core.rules import BIND_BURST, BOUND_PODS, RuleSet, RulesInvalidError
+from dynsched.core.rules import BIND_BURST, RuleSet, RulesInvalidError
+from dynsched.core.score import weighted_profile
 
 
 def snapshot(
@@ -93,7 +95,7 @@ def burst_rules(**options: Any) -> RuleSet:
 
 def test_a_burst_is_a_rule_of_its_own() -> None:
     made = burst_rules(window="90s").rules[-1]
-    assert (made.name, made.source, made.threshold) == (BIND_BURST, BOUND_PODS, 2)
+    assert (made.name, made.source, made.threshold) == (BIND_BURST, "bound-pods", 2)
     assert burst_rules().guard.bind_burst is not None
     assert [found.name for found in rule_set(rule()).rules] == ["cpu"]
 
@@ -122,6 +124,20 @@ def test_many_pods_at_once_put_a_node_under_pressure_until_the_window_has_passed
 def test_a_bad_burst(burst: object) -> None:
     with pytest.raises(RulesInvalidError):
         rule_set(rule(), guard={"bind_burst": burst})
+
+
+def test_a_rule_of_a_file_that_has_its_name_is_a_rule_like_others() -> None:
+    """It was left out of the scores, and of what a pass tells."""
+    (found,) = rule_set(rule(BIND_BURST)).rules
+    assert (found.traits.asked, found.traits.scored) == (True, True)
+    rules, _ = zip(*weighted_profile(rule_set(rule(BIND_BURST)), "").rules, strict=True)
+    assert rules == (found,)
+
+
+def test_its_source_cannot_be_named_in_a_file() -> None:
+    wrong = "'bound-pods' is not 'prometheus' or 'metrics-server'"
+    with pytest.raises(RulesInvalidError, match=re.escape(wrong)):
+        rule_set({"name": "a", "source": "bound-pods", "threshold": 1})
 
 
 def test_its_name_is_taken() -> None:

@@ -47,13 +47,13 @@ def seen(found: dict[str, Any], at: float = 100.0, previous=None, least: float =
 @pytest.mark.parametrize(
     ("passed", "free"), [(0.0, False), (14.9, False), (15.0, False), (15.1, True)]
 )
-def test_a_held_one_is_free_when_its_duration_is_over_since_it_was_seen(passed, free):
+def test_a_held_one_is_free_when_its_duration_is_over_since_it_was_seen(passed, free) -> None:
     lease = seen(body())
     assert lease.is_free(100.0 + passed) is free
     assert lease.free_in(100.0 + passed) == pytest.approx(15.0 - passed)
 
 
-def test_only_a_change_begins_the_wait_anew():
+def test_only_a_change_begins_the_wait_anew() -> None:
     first = seen(body("7"))
     same = seen(body("7"), 110.0, first)
     changed = seen(body("8"), 110.0, first)
@@ -62,36 +62,36 @@ def test_only_a_change_begins_the_wait_anew():
 
 
 @pytest.mark.parametrize("renewed", ["1971-01-01T00:00:00.000000Z", "2971-01-01T00:00:00.000000Z"])
-def test_what_the_holders_clock_says_counts_for_nothing(renewed):
+def test_what_the_holders_clock_says_counts_for_nothing(renewed) -> None:
     lease = seen(body(renewTime=renewed))
     assert not lease.is_free(100.0 + 15.0)
     assert lease.is_free(100.0 + 15.1)
 
 
-def test_the_holders_own_duration_counts_where_it_is_longer():
+def test_the_holders_own_duration_counts_where_it_is_longer() -> None:
     lease = seen(body(leaseDurationSeconds=60))
     assert not lease.is_free(160.0)
     assert lease.is_free(160.1)
 
 
-def test_a_duration_of_decades_does_not_keep_all_out():
+def test_a_duration_of_decades_does_not_keep_all_out() -> None:
     lease = seen(body(leaseDurationSeconds=2**31 - 1))
     assert not lease.is_free(399.0)
     assert lease.is_free(401.0)
 
 
-def test_transitions_stop_at_what_the_api_server_takes():
+def test_transitions_stop_at_what_the_api_server_takes() -> None:
     lease = seen(body(holderIdentity="other", leaseTransitions=2**31 - 1))
     assert held_by("me", lease, TIMES, WALL)["leaseTransitions"] == 2**31 - 1
 
 
-def test_a_shorter_duration_is_not_believed_for_its_holder_may_not_know():
+def test_a_shorter_duration_is_not_believed_for_its_holder_may_not_know() -> None:
     # Somebody's `kubectl edit`: the holder goes on writing for as long as it believes it may.
     lease = seen(body(leaseDurationSeconds=1))
     assert not lease.is_free(115.0)
 
 
-def test_a_longer_duration_is_believed_up_to_a_bound():
+def test_a_longer_duration_is_believed_up_to_a_bound() -> None:
     # 68 years, by a typing error or from somebody who would stop us.
     lease = seen(body(leaseDurationSeconds=2**31 - 1))
     assert not lease.is_free(100.0 + MAX_DURATION)
@@ -99,14 +99,14 @@ def test_a_longer_duration_is_believed_up_to_a_bound():
     assert seen(body(leaseDurationSeconds=2**31 - 1), least=400.0).duration == 400.0  # our own
 
 
-def test_the_same_version_of_another_history_is_another_state():
+def test_the_same_version_of_another_history_is_another_state() -> None:
     # After a restore of etcd versions are given a second time.
     first = seen(body("7", renewTime="2023-11-14T22:13:20.000000Z"))
     other = seen(body("7", renewTime="2023-11-14T22:13:22.000000Z"), 110.0, first)
     assert other.seen_at == 110.0
 
 
-def test_what_was_let_go_of_before_its_present_holder_took_it_is_not_free():
+def test_what_was_let_go_of_before_its_present_holder_took_it_is_not_free() -> None:
     # A restore has brought back the moment between two holders; the second may still write.
     released = {"holderIdentity": "", "leaseDurationSeconds": 1, "leaseTransitions": 3}
     held = seen(body("9", leaseTransitions=4))
@@ -117,7 +117,7 @@ def test_what_was_let_go_of_before_its_present_holder_took_it_is_not_free():
     assert seen(body("10", {**released, "leaseTransitions": 4}), 110.0, held).is_free(110.0)
 
 
-def test_what_its_holder_let_go_of_before_it_took_it_again_is_not_free():
+def test_what_its_holder_let_go_of_before_it_took_it_again_is_not_free() -> None:
     earlier, later = "2023-11-14T22:13:20.000000Z", "2023-11-14T22:13:50.000000Z"
     held = seen(body("9", renewTime=later))
     released = {"holderIdentity": "", "leaseDurationSeconds": 1, "leaseTransitions": 3}
@@ -146,7 +146,7 @@ ODD = [
 
 
 @pytest.mark.parametrize("spec", ODD, ids=str)
-def test_odd_content_is_held_for_a_whole_duration_and_can_be_taken_then(spec):
+def test_odd_content_is_held_for_a_whole_duration_and_can_be_taken_then(spec) -> None:
     lease = seen({"metadata": {"resourceVersion": "7"}, "spec": spec})
     assert not lease.released
     assert not lease.is_free(115.0)
@@ -156,11 +156,11 @@ def test_odd_content_is_held_for_a_whole_duration_and_can_be_taken_then(spec):
 
 
 @pytest.mark.parametrize("odd", [{}, {"metadata": None}, {"metadata": []}, {"metadata": {}}])
-def test_odd_metadata_is_no_version(odd):
+def test_odd_metadata_is_no_version(odd) -> None:
     assert seen(odd).resource_version == ""
 
 
-def test_what_its_holder_let_go_of_is_free_at_once():
+def test_what_its_holder_let_go_of_is_free_at_once() -> None:
     mine = seen({**body(), "spec": held_by("me", None, TIMES, WALL)})
     lease = seen({**body("8"), "spec": given_up(mine, WALL + 5)}, 100.0)
     assert lease.released
@@ -171,7 +171,7 @@ def test_what_its_holder_let_go_of_is_free_at_once():
 # --- one that is not there ---
 
 
-def test_one_that_never_was_may_be_created_at_once():
+def test_one_that_never_was_may_be_created_at_once() -> None:
     assert gone(None, 100.0) is None
 
 
@@ -179,7 +179,7 @@ def gone(previous, now: float, least: float = TIMES.duration):
     return deleted(previous, now, least=least)
 
 
-def test_one_deleted_under_its_holder_holds_until_it_would_have_run_out():
+def test_one_deleted_under_its_holder_holds_until_it_would_have_run_out() -> None:
     lease = gone(seen(body()), 110.0)
     assert lease is not None
     assert (lease.holder, lease.resource_version, lease.is_free(115.0)) == ("other", "", False)
@@ -189,7 +189,7 @@ def test_one_deleted_under_its_holder_holds_until_it_would_have_run_out():
     assert gone(lease, 115.1) is None
 
 
-def test_one_deleted_holds_for_no_longer_than_ours_would():
+def test_one_deleted_holds_for_no_longer_than_ours_would() -> None:
     # Whoever deletes it says that it is not in use; a holder that lives notices at its next look.
     lease = seen(body(leaseDurationSeconds=2**31 - 1))
     waits = gone(lease, 110.0)
@@ -199,12 +199,12 @@ def test_one_deleted_holds_for_no_longer_than_ours_would():
     assert gone(lease, 115.1) is None
 
 
-def test_one_deleted_after_it_was_let_go_of_may_be_created_at_once():
+def test_one_deleted_after_it_was_let_go_of_may_be_created_at_once() -> None:
     spec = {"holderIdentity": "", "leaseDurationSeconds": 1}
     assert gone(seen(body(spec=spec)), 100.0) is None
 
 
-def test_one_that_its_holder_created_again_is_seen_anew():
+def test_one_that_its_holder_created_again_is_seen_anew() -> None:
     lease = gone(seen(body()), 110.0)
     assert seen(body("9"), 111.0, lease).seen_at == 111.0
 
@@ -212,7 +212,7 @@ def test_one_that_its_holder_created_again_is_seen_anew():
 # --- what is written ---
 
 
-def test_the_first_holder():
+def test_the_first_holder() -> None:
     stamp = "2023-11-14T22:13:20.250000Z"
     assert held_by("me", None, TIMES, WALL + 0.25) == {
         "holderIdentity": "me",
@@ -223,7 +223,7 @@ def test_the_first_holder():
     }
 
 
-def test_a_renewal_changes_its_time_and_nothing_else():
+def test_a_renewal_changes_its_time_and_nothing_else() -> None:
     taken = held_by("me", None, TIMES, WALL)
     mine = seen({**body(), "spec": {**taken, "strategy": "OldestEmulationVersion"}})
     renewed = held_by("me", mine, TIMES, WALL + 2)
@@ -236,7 +236,7 @@ def test_a_renewal_changes_its_time_and_nothing_else():
 
 @steady(200)
 @given(st.floats(1_000_000_000, 4_000_000_000))
-def test_a_renewal_always_differs_from_what_it_renews(wall):
+def test_a_renewal_always_differs_from_what_it_renews(wall) -> None:
     # Else the API server would store nothing, and others see no renewal.
     spec = held_by("me", None, TIMES, wall)
     again = held_by("me", seen({**body(), "spec": spec}), TIMES, wall)
@@ -244,25 +244,25 @@ def test_a_renewal_always_differs_from_what_it_renews(wall):
     assert again == {**spec, "renewTime": again["renewTime"]}
 
 
-def test_a_take_over_counts_a_transition():
+def test_a_take_over_counts_a_transition() -> None:
     taken = held_by("me", seen(body()), TIMES, WALL)
     assert (taken["leaseTransitions"], taken["holderIdentity"]) == (4, "me")
     assert taken["acquireTime"] == taken["renewTime"] == "2023-11-14T22:13:20.000000Z"
 
 
-def test_transitions_are_counted_no_further_than_the_api_server_takes_them():
+def test_transitions_are_counted_no_further_than_the_api_server_takes_them() -> None:
     most = 2**31 - 1
     taken = held_by("me", seen(body(leaseTransitions=most)), TIMES, WALL)
     assert taken["leaseTransitions"] == most
 
 
-def test_so_does_taking_what_was_let_go_of_even_by_the_same_one():
+def test_so_does_taking_what_was_let_go_of_even_by_the_same_one() -> None:
     mine = seen({**body(), "spec": {**held_by("me", None, TIMES, WALL), "leaseTransitions": 5}})
     released = seen({**body("8"), "spec": given_up(mine, WALL)})
     assert held_by("me", released, TIMES, WALL)["leaseTransitions"] == 6
 
 
-def test_letting_go():
+def test_letting_go() -> None:
     mine = seen({**body(), "spec": held_by("me", None, TIMES, WALL)})
     spec = given_up(mine, WALL + 3)
     assert is_released({"spec": spec})
@@ -272,7 +272,7 @@ def test_letting_go():
 
 
 @pytest.mark.parametrize(("duration", "written"), [(15.0, 15), (15.4, 16), (14.6, 15)])
-def test_others_are_never_told_a_shorter_duration_than_is_meant(duration, written):
+def test_others_are_never_told_a_shorter_duration_than_is_meant(duration, written) -> None:
     times = LeaseTimes(duration=duration, write_for=5.0)
     assert held_by("me", None, times, WALL)["leaseDurationSeconds"] == written
 
@@ -290,13 +290,13 @@ MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
         (0.999_999_9, "21.000000Z"),
     ],
 )
-def test_a_micro_time_has_exactly_six_digits(fraction, text):
+def test_a_micro_time_has_exactly_six_digits(fraction, text) -> None:
     assert held_by("me", None, TIMES, WALL + fraction)["renewTime"] == f"2023-11-14T22:13:{text}"
 
 
 @steady(200)
 @given(st.floats(0, 4_000_000_000))
-def test_a_micro_time_is_read_as_it_was_written(wall):
+def test_a_micro_time_is_read_as_it_was_written(wall) -> None:
     spec = held_by("me", None, TIMES, wall)
     assert MICRO_TIME.fullmatch(spec["renewTime"])
     assert renewed_at({"spec": spec}) == pytest.approx(wall, abs=1e-6)
@@ -317,13 +317,13 @@ def test_a_micro_time_is_read_as_it_was_written(wall):
         ({}, None),
     ],
 )
-def test_when_it_was_renewed(text, expected):
+def test_when_it_was_renewed(text, expected) -> None:
     found = renewed_at({"spec": {"renewTime": text}})
     assert found == (expected if expected is None else pytest.approx(expected))
 
 
 @pytest.mark.parametrize("odd", [{}, {"spec": None}, {"spec": "x"}, {"spec": []}])
-def test_odd_content_was_renewed_at_no_time(odd):
+def test_odd_content_was_renewed_at_no_time(odd) -> None:
     assert renewed_at(odd) is None
     assert not is_released(odd)
 
@@ -331,7 +331,7 @@ def test_odd_content_was_renewed_at_no_time(odd):
 # --- the times ---
 
 
-def test_the_default_times_are_safe_and_know_how_long_a_write_takes():
+def test_the_default_times_are_safe_and_know_how_long_a_write_takes() -> None:
     assert TIMES.write_timeout >= WRITE_TIMEOUT
     # One renewal may be lost, with its time limit, and the holder goes on writing.
     assert 2 * TIMES.renew_every + 3.0 <= TIMES.write_for
@@ -346,7 +346,7 @@ def test_the_default_times_are_safe_and_know_how_long_a_write_takes():
         {"duration": 10.0},
     ],
 )
-def test_times_by_which_two_could_write_are_refused(wrong):
+def test_times_by_which_two_could_write_are_refused(wrong) -> None:
     with pytest.raises(ValueError, match=r"a holder may write for 1.* s after its"):
         LeaseTimes(**wrong)
 
@@ -356,7 +356,7 @@ RATE = st.floats(1 - CLOCK_ERROR, 1 + CLOCK_ERROR)
 
 @steady(300)
 @given(st.tuples(*[st.floats(0.1, 100)] * 3), RATE, RATE, st.floats(0, 50))
-def test_times_that_are_taken_keep_two_wrong_clocks_apart(choice, holders, anothers, way):
+def test_times_that_are_taken_keep_two_wrong_clocks_apart(choice, holders, anothers, way) -> None:
     duration, write_for, write_timeout = choice
     try:
         times = LeaseTimes(duration, 1.0, write_for, write_timeout)
@@ -368,6 +368,6 @@ def test_times_that_are_taken_keep_two_wrong_clocks_apart(choice, holders, anoth
     assert not lease.is_free(min(last_write_ends, way + last_write_ends) * anothers)
 
 
-def test_the_time_is_utc():
+def test_the_time_is_utc() -> None:
     stamp = held_by("me", None, TIMES, WALL)["renewTime"]
     assert datetime.fromisoformat(stamp) == datetime.fromtimestamp(WALL, UTC)

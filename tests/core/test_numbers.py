@@ -16,7 +16,7 @@ from dynsched.core.formatting import format_threshold, format_value
         (None, "?"),
     ],
 )
-def test_a_value_is_short_and_never_in_powers_of_ten(value, text):
+def test_a_value_is_short_and_never_in_powers_of_ten(value, text) -> None:
     assert format_value(value) == text
 
 
@@ -24,5 +24,5 @@ def test_a_value_is_short_and_never_in_powers_of_ten(value, text):
     ("value", "text"),
     [(80.0, "80"), (0.25, "0.25"), (1073741824.0, "1073741824"), (99.95, "99.95")],
 )
-def test_a_threshold_is_shown_as_it_was_configured(value, text):
+def test_a_threshold_is_shown_as_it_was_configured(value, text) -> None:
     assert format_threshold(value) == text

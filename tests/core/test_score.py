@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -27,7 +28,6 @@ from dynsched.core.score import (
     full_at,
     node_loads,
     rule_load,
-    scores,
     weighted_profile,
 )
 
@@ -53,6 +53,12 @@ def points_of(values: list[float | None], firing: frozenset[int] = frozenset()) 
         None if value is None else round(value * TENTHS) + FIRING * (index in firing)
         for index, value in enumerate(values)
     ]
+
+
+def scores(loads: Sequence[int | None], method: Method) -> list[int]:
+    """One score for each candidate, in their order."""
+    found = Scorer(method).score(loads)
+    return [found[load] for load in loads]
 
 
 # --- the methods ---
@@ -341,6 +347,23 @@ def test_profiles_go_by_the_pods_scheduler() -> None:
     assert loads_of(rules, "mem-real-usage-scheduler", **both) == {"a": 600}
     assert loads_of(rules, "default-scheduler", **both) == {"a": 200}
     assert weighted_profile(rules, "mem-real-usage-scheduler").method == "relative"
+
+
+@given(
+    st.sampled_from([">", ">=", "<", "<="]),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.integers(0, 10**9),
+)
+def test_no_load_is_taken_for_that_of_a_node_on_which_a_rule_fires(
+    op: str, threshold: float, value: float, pods: int
+) -> None:
+    rules = rule_set(rule(op=op, threshold=threshold))
+    weighed = weighted_profile(rules, "")
+    found = rule_load(rules.rules[0], value)
+    added = weighed.added(Bound(pods, 1e9 * pods, 1e18 * pods), {"cpu": 1.0, "memory": 1.0})
+    assert found is not None
+    assert 0 <= round(found * TENTHS) + added < FIRING
 
 
 def test_without_profiles_all_rules_count_the_same() -> None:

@@ -128,7 +128,9 @@ def start(running: list[Demo], folder: Path, *arguments: str, path: str | None =
 # --- what there is to see ---
 
 
-def test_nodes_are_marked_and_released_as_prometheus_or_the_simulator_measures(demo, tmp_path):
+def test_nodes_are_marked_and_released_as_prometheus_or_the_simulator_measures(
+    demo, tmp_path
+) -> None:
     binary = shutil.which("prometheus")
     paths = {"a simulator": "", "a real Prometheus": None}
     shows = {}
@@ -169,7 +171,9 @@ def watch(measured_by: str, show: Demo) -> None:
     assert left_behind(show.folder) == []
 
 
-def test_the_command_to_try_is_a_name_only_where_path_leads_to_this_program(tmp_path, monkeypatch):
+def test_the_command_to_try_is_a_name_only_where_path_leads_to_this_program(
+    tmp_path, monkeypatch
+) -> None:
     own, other = tmp_path / "my own/dynsched", tmp_path / "other/dynsched"
     for each in (own, other):
         each.parent.mkdir()
@@ -186,7 +190,7 @@ def test_the_command_to_try_is_a_name_only_where_path_leads_to_this_program(tmp_
     assert program() == f"{sys.executable} -m dynsched"
 
 
-def test_seconds_end_it_and_nodes_size_it(demo, folder):
+def test_seconds_end_it_and_nodes_size_it(demo, folder) -> None:
     show = start(demo, folder, "--seconds", "1", "--nodes", "3", "--seed", "7", path="")
     show.until("Starting a cluster of 3 nodes")
     code, printed = show.end()
@@ -195,7 +199,7 @@ def test_seconds_end_it_and_nodes_size_it(demo, folder):
     assert left_behind(folder) == []
 
 
-def test_on_a_terminal_there_is_a_live_table_and_closing_it_ends_all(folder):
+def test_on_a_terminal_there_is_a_live_table_and_closing_it_ends_all(folder) -> None:
     controller, terminal = pty.openpty()
     show = subprocess.Popen(
         ["setsid", "--ctty", sys.executable, "-m", "dynsched", "demo"],
@@ -224,7 +228,7 @@ def test_on_a_terminal_there_is_a_live_table_and_closing_it_ends_all(folder):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_while_it_starts_ends_it(demo, folder, number):
+def test_a_signal_while_it_starts_ends_it(demo, folder, number) -> None:
     show = start(demo, folder)
     show.until("Starting a cluster")
     show.process.send_signal(number)
@@ -234,7 +238,7 @@ def test_a_signal_while_it_starts_ends_it(demo, folder, number):
     assert left_behind(folder) == []
 
 
-def test_sigterm_while_it_runs_ends_it(demo, folder):
+def test_sigterm_while_it_runs_ends_it(demo, folder) -> None:
     show = start(demo, folder)
     show.until("Ctrl-C ends it")
     assert len(processes(folder)) >= 2
@@ -244,7 +248,7 @@ def test_sigterm_while_it_runs_ends_it(demo, folder):
     assert left_behind(folder) == []
 
 
-def test_even_when_it_is_killed_nothing_is_left(demo, folder):
+def test_even_when_it_is_killed_nothing_is_left(demo, folder) -> None:
     show = start(demo, folder)
     show.until("Ctrl-C ends it")
     show.process.kill()
@@ -255,7 +259,7 @@ def test_even_when_it_is_killed_nothing_is_left(demo, folder):
     assert left_behind(folder) == []
 
 
-def test_a_reader_that_goes_away_ends_it(folder):
+def test_a_reader_that_goes_away_ends_it(folder) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "dynsched", "demo"],
         env=environment(folder, path=""),
@@ -270,7 +274,7 @@ def test_a_reader_that_goes_away_ends_it(folder):
     assert left_behind(folder) == []
 
 
-def test_when_the_operator_dies_its_last_words_are_shown(demo, folder):
+def test_when_the_operator_dies_its_last_words_are_shown(demo, folder) -> None:
     show = start(demo, folder, path="")
     show.until("Ctrl-C ends it")
     (operator,) = [line for line in processes(folder) if " -m dynsched run " in line]
@@ -282,7 +286,7 @@ def test_when_the_operator_dies_its_last_words_are_shown(demo, folder):
     assert left_behind(folder) == []
 
 
-def test_a_prometheus_that_does_not_work_is_an_error(demo, folder, tmp_path):
+def test_a_prometheus_that_does_not_work_is_an_error(demo, folder, tmp_path) -> None:
     broken = tmp_path / "prometheus"
     broken.write_text("#!/bin/sh\necho no disk left\nexit 3\n")
     broken.chmod(0o755)
@@ -295,7 +299,7 @@ def test_a_prometheus_that_does_not_work_is_an_error(demo, folder, tmp_path):
 # --- parts ---
 
 
-def test_the_demos_rules_are_in_the_package_and_good():
+def test_the_demos_rules_are_in_the_package_and_good() -> None:
     with resources.as_file(resources.files("dynsched.sim") / "demo-rules.yaml") as path:
         rule_set = load_rules(path)
     assert [rule.name for rule in rule_set.rules] == ["node-cpu", "node-mem-usage"]
@@ -340,7 +344,7 @@ def drawn(nodes: list[dict], rows: int, *, bars: bool = False) -> list[str]:
     return [line.rstrip() for line in capture.get().splitlines()]
 
 
-def test_the_table_shows_values_states_and_marks():
+def test_the_table_shows_values_states_and_marks() -> None:
     table = drawn(
         [
             node("b", reading(91.25, "firing"), marked=True),
@@ -361,13 +365,13 @@ def test_the_table_shows_values_states_and_marks():
     ]
 
 
-def test_where_not_all_fit_the_hottest_are_shown():
+def test_where_not_all_fit_the_hottest_are_shown() -> None:
     nodes = [node(f"n{number}", reading(float(number))) for number in range(60)]
     nodes.append(node("z", reading(3.0, "firing", held=True), marked=True))
     assert [line.split()[0] for line in drawn(nodes, rows=3)] == ["NODE", "n58", "n59", "z"]
 
 
-def test_bars_show_the_share():
+def test_bars_show_the_share() -> None:
     assert "█████     " in drawn([node("a", reading(50.0))], rows=3, bars=True)[1]
     assert "██████████" in drawn([node("a", reading(250.0))], rows=3, bars=True)[1]
     assert drawn([node("a", reading(-3.0))], rows=3, bars=True)[1].split() == ["a", "-3.0"]

@@ -48,7 +48,9 @@ def told_marks(caplog: pytest.LogCaptureFixture) -> list[str]:
 # --- somebody is faster, on both forms of cluster ---
 
 
-async def test_a_taint_that_comes_between_plan_and_write_is_kept(cluster, prometheus, tmp_path):
+async def test_a_taint_that_comes_between_plan_and_write_is_kept(
+    cluster, prometheus, tmp_path
+) -> None:
     await make_nodes(cluster, "a")
     mark = {"taint": "dynsched.io/pressure=true:PreferNoSchedule"}
     theirs = {"key": "example.com/drain", "value": "soon", "effect": "NoSchedule"}
@@ -72,7 +74,7 @@ async def test_a_taint_that_comes_between_plan_and_write_is_kept(cluster, promet
         assert "taints" not in (await cluster.get_node("a"))["spec"]  # theirs was not put back
 
 
-async def test_a_node_that_is_deleted_between_plan_and_write(cluster, prometheus, tmp_path):
+async def test_a_node_that_is_deleted_between_plan_and_write(cluster, prometheus, tmp_path) -> None:
     await make_nodes(cluster, "a", "b", "c")
     prometheus.set(load={"a": HOT, "b": HOT, "c": HOT})
 
@@ -98,7 +100,7 @@ async def test_a_node_that_is_deleted_between_plan_and_write(cluster, prometheus
 @pytest.mark.parametrize("status", [429, 500, 503])
 async def test_a_patch_that_is_refused_for_a_moment_is_sent_again(
     sim, prometheus, tmp_path, status
-):
+) -> None:
     await make_nodes(sim, "a")
     prometheus.set(load={"a": HOT})
     async with bench(sim, prometheus, tmp_path, rules()) as it:
@@ -121,7 +123,7 @@ async def test_a_patch_that_is_refused_for_a_moment_is_sent_again(
 )
 async def test_a_node_that_cannot_be_written_is_said_and_tried_again(
     sim, prometheus, tmp_path, monkeypatch, *, arm, said
-):
+) -> None:
     monkeypatch.setattr("dynsched.writer.WRITE_TIMEOUT", 1.5)
     await make_nodes(sim, "a", "b", "c")
     prometheus.set(load=dict.fromkeys("abc", HOT))
@@ -145,7 +147,7 @@ async def test_a_node_that_cannot_be_written_is_said_and_tried_again(
 @pytest.mark.parametrize("how", ["reset", 500])
 async def test_a_patch_whose_answer_is_lost_is_done_and_told_once(
     sim, prometheus, tmp_path, caplog, *, how, after
-):
+) -> None:
     caplog.set_level(logging.INFO)
     await make_nodes(sim, "a")
     async with bench(sim, prometheus, tmp_path, rules()) as it:
@@ -166,7 +168,7 @@ async def test_a_patch_whose_answer_is_lost_is_done_and_told_once(
         assert await it.marked() == ""
 
 
-async def test_a_missing_verb_is_named_with_the_remedy(sim, prometheus, tmp_path):
+async def test_a_missing_verb_is_named_with_the_remedy(sim, prometheus, tmp_path) -> None:
     await make_nodes(sim, "a")
     prometheus.set(load={"a": HOT})
     async with bench(sim, prometheus, tmp_path, rules()) as it:
@@ -184,7 +186,7 @@ async def test_a_missing_verb_is_named_with_the_remedy(sim, prometheus, tmp_path
 
 async def test_a_mark_whose_change_is_refused_is_told_as_it_is_on_the_node(
     sim, prometheus, tmp_path
-):
+) -> None:
     await make_nodes(sim, "a", "b")
     prometheus.set(load={"a": HOT, "b": COOL})
     async with bench(sim, prometheus, tmp_path, rules()) as it:
@@ -209,7 +211,7 @@ async def test_a_mark_whose_change_is_refused_is_told_as_it_is_on_the_node(
         assert (node.carries, node.due) == (("label example.com/load=high",), None)
 
 
-async def test_events_that_are_refused_cost_no_mark(sim, prometheus, tmp_path, caplog):
+async def test_events_that_are_refused_cost_no_mark(sim, prometheus, tmp_path, caplog) -> None:
     await make_nodes(sim, "a", "b")
     prometheus.set(load={"a": HOT})
     sim.server.forbidden = {("create", "events")}
@@ -224,7 +226,7 @@ async def test_events_that_are_refused_cost_no_mark(sim, prometheus, tmp_path, c
     assert "may not create events" in lost[0]
 
 
-async def test_a_rotated_token_is_taken_up(tmp_path, prometheus, monkeypatch):
+async def test_a_rotated_token_is_taken_up(tmp_path, prometheus, monkeypatch) -> None:
     monkeypatch.setattr("dynsched.kube.transport.RELOGIN_GAP", 0.0)
     token = tmp_path / "token"
     token.write_text("first-secret")
@@ -250,7 +252,9 @@ async def test_a_rotated_token_is_taken_up(tmp_path, prometheus, monkeypatch):
 # --- it goes back to an older state, on both forms of cluster ---
 
 
-async def test_an_older_state_of_etcd_is_put_back(cluster, prometheus, tmp_path, monkeypatch):
+async def test_an_older_state_of_etcd_is_put_back(
+    cluster, prometheus, tmp_path, monkeypatch
+) -> None:
     """Nodes and marks are those of the backup, the load is that of today."""
     for name, seconds in (("GAP", 0.5), ("OLD", 1.0), ("LOOK_AGAIN", 0.3)):
         monkeypatch.setattr(resync, name, seconds)
@@ -312,7 +316,7 @@ class Meter:
         monkeypatch.setattr(sim.server, "_answer", counted)
 
 
-async def test_2000_nodes_join_at_once(sim, prometheus, tmp_path: Path, monkeypatch):
+async def test_2000_nodes_join_at_once(sim, prometheus, tmp_path: Path, monkeypatch) -> None:
     await make_nodes(sim, "first")
     meter = Meter(sim, monkeypatch)
     names = [f"n{index:04}" for index in range(2000)]
@@ -329,7 +333,9 @@ async def test_2000_nodes_join_at_once(sim, prometheus, tmp_path: Path, monkeypa
         assert len(await patches(sim)) == 1000  # each once, and none of them twice
 
 
-async def test_no_storm_during_an_outage_nor_after_it(sim, prometheus, tmp_path, monkeypatch):
+async def test_no_storm_during_an_outage_nor_after_it(
+    sim, prometheus, tmp_path, monkeypatch
+) -> None:
     names = [f"n{index:03}" for index in range(100)]
     await make_nodes(sim, *names)
     meter = Meter(sim, monkeypatch)

@@ -80,7 +80,7 @@ async def by_hand(cluster, *, name="a", label="-", annotation="-", taints=None, 
 # --- marks that are there at the start ---
 
 
-async def test_a_restart_takes_its_marks_over(cluster, prometheus, before, tmp_path):
+async def test_a_restart_takes_its_marks_over(cluster, prometheus, before, tmp_path) -> None:
     prometheus.set(load={"a": HOT})
     async with bench(cluster, prometheus, tmp_path, rules(mark=BOTH)) as it:
         await it.tick()
@@ -113,7 +113,9 @@ HALVES = {
 
 
 @pytest.mark.parametrize("half", HALVES.values(), ids=HALVES)
-async def test_half_a_mark_is_completed_on_a_hot_node(cluster, prometheus, before, tmp_path, half):
+async def test_half_a_mark_is_completed_on_a_hot_node(
+    cluster, prometheus, before, tmp_path, half
+) -> None:
     await by_hand(cluster, **half, manager="dynsched")
     prometheus.set(load={"a": HOT})
     async with bench(cluster, prometheus, tmp_path, rules(mark=BOTH)) as it:
@@ -130,7 +132,9 @@ async def test_half_a_mark_is_completed_on_a_hot_node(cluster, prometheus, befor
 
 
 @pytest.mark.parametrize("half", HALVES.values(), ids=HALVES)
-async def test_half_a_mark_is_removed_from_a_cool_node(cluster, prometheus, before, tmp_path, half):
+async def test_half_a_mark_is_removed_from_a_cool_node(
+    cluster, prometheus, before, tmp_path, half
+) -> None:
     await by_hand(cluster, **half, manager="dynsched")
     prometheus.set(load={"a": COOL})
     async with bench(cluster, prometheus, tmp_path, rules(mark=BOTH)) as it:
@@ -146,7 +150,7 @@ async def test_half_a_mark_is_removed_from_a_cool_node(cluster, prometheus, befo
 
 async def test_a_label_changed_by_hand_is_theirs_from_then_on(
     cluster, prometheus, before, tmp_path
-):
+) -> None:
     prometheus.set(load={"a": HOT})
     async with bench(cluster, prometheus, tmp_path, rules(mark=BOTH)) as it:
         await it.tick()
@@ -171,7 +175,7 @@ async def test_a_label_changed_by_hand_is_theirs_from_then_on(
 )
 async def test_what_is_removed_by_hand_from_a_hot_node_is_put_back(
     cluster, prometheus, before, tmp_path, gone
-):
+) -> None:
     prometheus.set(load={"a": HOT})
     async with bench(cluster, prometheus, tmp_path, rules(mark=BOTH)) as it:
         await it.tick()
@@ -182,7 +186,7 @@ async def test_what_is_removed_by_hand_from_a_hot_node_is_put_back(
         assert await it.told("a") == {"Pressured": 1, "MarkRepaired": 1}
 
 
-async def test_our_value_is_ours_whoever_wrote_it(cluster, prometheus, before, tmp_path):
+async def test_our_value_is_ours_whoever_wrote_it(cluster, prometheus, before, tmp_path) -> None:
     """The first project, a person with kubectl: the label's value says whose it is."""
     prometheus.set(load={"a": COOL})
     async with bench(cluster, prometheus, tmp_path, rules()) as it:
@@ -198,7 +202,9 @@ async def test_our_value_is_ours_whoever_wrote_it(cluster, prometheus, before, t
 
 
 @pytest.mark.parametrize("load", [HOT, COOL])
-async def test_somebody_elses_value_is_never_touched(cluster, prometheus, before, tmp_path, load):
+async def test_somebody_elses_value_is_never_touched(
+    cluster, prometheus, before, tmp_path, load
+) -> None:
     await by_hand(cluster, label="maintenance")
     theirs = await cluster.get_node("a")
     prometheus.set(load={"a": load})
@@ -213,7 +219,7 @@ async def test_somebody_elses_value_is_never_touched(cluster, prometheus, before
         assert await it.told("a") == {"MarkConflict": 1}
 
 
-async def test_a_conflict_is_told_by_whoever_writes(cluster, prometheus, before, tmp_path):
+async def test_a_conflict_is_told_by_whoever_writes(cluster, prometheus, before, tmp_path) -> None:
     """Also when it was there before we became the one who writes."""
     await by_hand(cluster, label="maintenance")
     async with bench(cluster, prometheus, tmp_path, rules(guard={"max_marked": 0})) as it:
@@ -232,7 +238,7 @@ async def test_a_conflict_is_told_by_whoever_writes(cluster, prometheus, before,
 
 async def test_a_taint_of_our_key_and_another_effect_survives_beside_ours(
     cluster, prometheus, before, tmp_path
-):
+) -> None:
     theirs = {"key": KEY, "value": "true", "effect": "NoSchedule"}
     await by_hand(cluster, taints=[theirs])
     raw = described(await cluster.get_node("a"))
@@ -249,7 +255,7 @@ async def test_a_taint_of_our_key_and_another_effect_survives_beside_ours(
 
 async def test_a_taint_of_our_key_and_effect_and_another_value_is_a_conflict(
     cluster, prometheus, before, tmp_path
-):
+) -> None:
     theirs = {"key": KEY, "value": "theirs", "effect": "PreferNoSchedule"}
     await by_hand(cluster, taints=[theirs])
     raw = await cluster.get_node("a")
@@ -280,7 +286,7 @@ FORMS = {
 
 async def test_marks_move_with_the_configuration_and_leave_nothing(
     cluster, prometheus, before, tmp_path
-):
+) -> None:
     await cluster.create_node(make_node("cool", 1))
     cool = await cluster.get_node("cool")
     prometheus.set(load={"a": HOT, "cool": COOL})
@@ -306,7 +312,7 @@ async def test_marks_move_with_the_configuration_and_leave_nothing(
 
 async def test_a_mark_of_an_older_configuration_is_pruned_too(
     cluster, prometheus, before, tmp_path
-):
+) -> None:
     prometheus.set(load={"a": HOT})
     async with bench(cluster, prometheus, tmp_path, rules(mark=MARKS["another label"])) as it:
         await it.tick()
@@ -324,7 +330,7 @@ PAY = {"metadata": {"labels": {"team": "pay"}}}
 @pytest.mark.parametrize("load", [HOT, COOL], ids=["hot", "cool"])
 async def test_forged_evidence_takes_no_label_of_others(  # noqa: PLR0917 - fixtures
     cluster, prometheus, before, tmp_path, caplog, load
-):
+) -> None:
     caplog.set_level(logging.INFO, logger="dynsched")
     await cluster.patch_node("a", PAY, field_manager="payroll")
     await cluster.patch_node("a", {"metadata": {"annotations": FORGED}}, field_manager="forger")
@@ -344,7 +350,7 @@ async def test_forged_evidence_takes_no_label_of_others(  # noqa: PLR0917 - fixt
 
 async def test_after_a_restart_a_mark_of_an_older_configuration_is_still_known_to_be_ours(
     cluster, prometheus, before, tmp_path
-):
+) -> None:
     """By what the API server lists, not by what we remember."""
     prometheus.set(load={"a": HOT})
     async with bench(cluster, prometheus, tmp_path, rules(mark=MARKS["another label"])) as it:
@@ -357,7 +363,7 @@ async def test_after_a_restart_a_mark_of_an_older_configuration_is_still_known_t
 
 async def test_a_record_that_was_wiped_leaves_an_older_mark_to_whoever_wiped_it(
     cluster, prometheus, before, tmp_path
-):
+) -> None:
     prometheus.set(load={"a": HOT})
     old = rules(mark=MARKS["another label"])
     async with bench(cluster, prometheus, tmp_path, old) as it:
@@ -389,7 +395,7 @@ async def test_a_record_that_was_wiped_leaves_an_older_mark_to_whoever_wiped_it(
 )
 async def test_a_node_that_replaced_another_of_its_name_does_not_take_over_its_alerts(  # noqa: PLR0917 - fixtures
     cluster, prometheus, before, tmp_path, load, options
-):
+) -> None:
     prometheus.set(load={"a": HOT})
     async with bench(cluster, prometheus, tmp_path, rules(**options)) as it:
         await it.tick()
@@ -411,7 +417,7 @@ async def test_a_node_that_replaced_another_of_its_name_does_not_take_over_its_a
 
 async def test_a_mark_that_a_replaced_node_carries_itself_is_taken_over(
     cluster, prometheus, before, tmp_path
-):
+) -> None:
     prometheus.set(load={"a": HOT})
     async with bench(cluster, prometheus, tmp_path, rules()) as it:
         await it.tick()
@@ -430,7 +436,7 @@ async def test_a_mark_that_a_replaced_node_carries_itself_is_taken_over(
 
 async def test_a_start_does_not_replay_the_past_of_the_node_that_was_there_before(
     cluster, prometheus, before, tmp_path
-):
+) -> None:
     prometheus.set(600, load={"a": HOT})
     content = rules(for_="5m")
     async with bench(cluster, prometheus, tmp_path, content) as it:
@@ -442,7 +448,7 @@ async def test_a_start_does_not_replay_the_past_of_the_node_that_was_there_befor
 # --- the guard ---
 
 
-async def test_more_are_hot_than_may_be_marked(cluster, prometheus, tmp_path):
+async def test_more_are_hot_than_may_be_marked(cluster, prometheus, tmp_path) -> None:
     for index in range(8):
         await cluster.create_node(make_node(f"n{index}", index, labels={"pool": "ab"[index % 2]}))
     guard = {"max_marked": "50%", "pool_label": "pool", "max_releases": 1}
@@ -479,7 +485,7 @@ async def test_more_are_hot_than_may_be_marked(cluster, prometheus, tmp_path):
 
 async def test_nodes_that_overtake_each_other_at_every_tick_move_few_marks(
     cluster, prometheus, tmp_path
-):
+) -> None:
     """Neither `for` nor `keep_firing_for` smooths this: all eight fire all the time, and four may
     be marked. A mark that moves is a release, which max_releases limits.
     """

@@ -109,7 +109,7 @@ async def metric(operator: Operator, name: str) -> float:
 # --- the API server is away ---
 
 
-async def test_the_api_server_is_down_at_the_start_and_later(sim, prometheus, run):
+async def test_the_api_server_is_down_at_the_start_and_later(sim, prometheus, run) -> None:
     names = [f"n{index:02}" for index in range(60)]
     await make_nodes(sim, *names)
     prometheus.set(load={"n00": HOT})
@@ -144,7 +144,7 @@ async def test_the_api_server_is_down_at_the_start_and_later(sim, prometheus, ru
 # --- killed and started again ---
 
 
-async def test_killed_in_the_middle_of_for_and_started_again(sim, prometheus, run):
+async def test_killed_in_the_middle_of_for_and_started_again(sim, prometheus, run) -> None:
     await make_nodes(sim, "hot", "marked", "cool")
     prometheus.set(600, load={"hot": HOT, "marked": HOT, "cool": COOL})
     await sim.patch_node("marked", {"metadata": {"labels": {"status": "presure"}}})
@@ -174,7 +174,7 @@ async def test_killed_in_the_middle_of_for_and_started_again(sim, prometheus, ru
 # --- the rules file changes ---
 
 
-async def test_rules_are_reloaded_however_they_are_replaced(sim, prometheus, run, tmp_path):
+async def test_rules_are_reloaded_however_they_are_replaced(sim, prometheus, run, tmp_path) -> None:
     """In place, by a rename, behind a ConfigMap's symlinks; refused, deleted and mended."""
     await make_nodes(sim, "a", "b", "c", "d")
     prometheus.set(load={"a": 95, "b": 85, "c": 75, "d": 65})
@@ -233,7 +233,7 @@ HOSTILE = {
 }
 
 
-async def test_no_rules_file_ends_the_process(sim, prometheus, run):
+async def test_no_rules_file_ends_the_process(sim, prometheus, run) -> None:
     """Whatever lies in its place, the old rules stay at work, and the process ends when asked."""
     await make_nodes(sim, "a", "b")
     prometheus.set(load={"a": HOT})
@@ -280,7 +280,7 @@ class ConfigMapVolume:
         link.rename(self._folder / "..data")
 
 
-async def test_the_guard_is_told_on_the_lease(sim, prometheus, run):
+async def test_the_guard_is_told_on_the_lease(sim, prometheus, run) -> None:
     await make_nodes(sim, "a", "b", "c")
     prometheus.set(load={"a": 91, "b": 95, "c": 93})
     async with run(rules(guard={**OPEN, "max_marked": 1})) as operator:
@@ -297,7 +297,7 @@ async def test_the_guard_is_told_on_the_lease(sim, prometheus, run):
 # --- it ends ---
 
 
-async def test_sigterm_while_nothing_answers(sim, prometheus, run):
+async def test_sigterm_while_nothing_answers(sim, prometheus, run) -> None:
     """Patches, Events, the Lease: all hang. It ends within 5 s all the same."""
     names = [f"n{index:02}" for index in range(40)]
     await make_nodes(sim, *names)
@@ -338,7 +338,7 @@ def full_pipe():
 
 async def test_a_reader_of_standard_error_that_stopped_holds_nothing_up(
     sim, prometheus, run, full_pipe
-):
+) -> None:
     """A pipe that is full from the start: no line of the log gets out."""
     await make_nodes(sim, "a", "b")
     prometheus.set(load={"a": HOT, "b": COOL})
@@ -355,14 +355,14 @@ async def test_a_reader_of_standard_error_that_stopped_holds_nothing_up(
 
 async def test_a_reader_of_standard_error_that_stopped_does_not_keep_a_dead_part_alive(
     sim, prometheus, run, full_pipe
-):
+) -> None:
     sim.server.forbidden = {("list", "nodes")}
     async with run(rules(), stderr=full_pipe) as operator, asyncio.timeout(30):
         assert await operator.process.wait() == 1
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only there another process's limit can be set")
-async def test_no_file_descriptors_left_is_one_line_and_not_a_flood(sim, prometheus, run):
+async def test_no_file_descriptors_left_is_one_line_and_not_a_flood(sim, prometheus, run) -> None:
     await make_nodes(sim, "a")
     prometheus.set(load={"a": COOL})
     async with run(rules()) as operator:
@@ -388,7 +388,7 @@ async def told(operator, words: str) -> bool:
     return words in operator.log
 
 
-async def test_a_watch_that_is_forbidden_ends_the_process(sim, prometheus, run):
+async def test_a_watch_that_is_forbidden_ends_the_process(sim, prometheus, run) -> None:
     await make_nodes(sim, "a")
     sim.server.forbidden = {("list", "nodes")}
     async with run(rules()) as operator, asyncio.timeout(30):
@@ -397,7 +397,7 @@ async def test_a_watch_that_is_forbidden_ends_the_process(sim, prometheus, run):
     assert "Traceback" not in operator.log
 
 
-async def test_a_loop_that_dies_ends_the_process(sim, prometheus, tmp_path, monkeypatch):
+async def test_a_loop_that_dies_ends_the_process(sim, prometheus, tmp_path, monkeypatch) -> None:
     async def broken(self: Loop, now: float | None = None) -> None:
         raise ZeroDivisionError("a defect")
 
@@ -413,7 +413,7 @@ async def test_a_loop_that_dies_ends_the_process(sim, prometheus, tmp_path, monk
             await app._serve(settings)
 
 
-async def test_a_part_that_ends_by_itself_ends_the_process():
+async def test_a_part_that_ends_by_itself_ends_the_process() -> None:
     async def over() -> None:
         return
 
@@ -440,7 +440,7 @@ LOGINS = {
 
 
 @pytest.mark.parametrize("login", LOGINS)
-async def test_no_secret_gets_into_the_log(prometheus, tmp_path, login):
+async def test_no_secret_gets_into_the_log(prometheus, tmp_path, login) -> None:
     """At the most talkative level, with queries and calls that fail in many ways."""
     async with SimCluster(tmp_path, token=SECRETS["kubernetes"]) as sim:
         await make_nodes(sim, "a", "b")
@@ -474,7 +474,7 @@ async def test_no_secret_gets_into_the_log(prometheus, tmp_path, login):
         assert secret not in operator.log + seen
 
 
-async def test_a_change_of_mark_is_a_line_and_a_quiet_tick_is_none(sim, prometheus, run):
+async def test_a_change_of_mark_is_a_line_and_a_quiet_tick_is_none(sim, prometheus, run) -> None:
     await make_nodes(sim, *(f"n{index}" for index in range(20)))
     await sim.patch_node("n9", {"metadata": {"labels": {"status": "theirs"}}})
     loads = {f"n{index}": 10.0 for index in range(20)}
@@ -517,7 +517,7 @@ async def test_a_change_of_mark_is_a_line_and_a_quiet_tick_is_none(sim, promethe
     assert all(line["time"].endswith("Z") for line in lines)
 
 
-async def test_the_last_words_are_json_too(sim, prometheus, run):
+async def test_the_last_words_are_json_too(sim, prometheus, run) -> None:
     sim.server.forbidden = {("list", "nodes")}
     async with run(rules(), "--log-format", "json") as operator, asyncio.timeout(30):
         assert await operator.process.wait() == 1

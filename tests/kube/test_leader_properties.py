@@ -194,7 +194,7 @@ BAD_NETWORK = st.lists(st.tuples(AWAY, AWAY), min_size=1, max_size=12)
 @example(0.9, 1.1, [(0.01, 2.9)] * 6 + [(25.0, 0.0)] * 20, [(0.0, 0.0)], [])
 def test_never_two_writers_whatever_the_clocks_and_the_network(
     rate_a, rate_b, delays_a, delays_b, restarts
-):
+) -> None:
     async def history() -> None:
         store = Store()
         a = Replica("a", store, rate_a, delays_a)
@@ -242,7 +242,9 @@ HANDS = [None, _emptied, _shortened, _given_to_another, _cleared]
     st.lists(PROMPT, min_size=1, max_size=8),
     st.lists(st.tuples(st.floats(0.1, 30), st.sampled_from(HANDS)), min_size=1, max_size=8),
 )
-def test_never_two_writers_when_a_person_edits_or_deletes_the_lease(rate_a, rate_b, delays, edits):
+def test_never_two_writers_when_a_person_edits_or_deletes_the_lease(
+    rate_a, rate_b, delays, edits
+) -> None:
     async def history() -> None:
         store = Store()
         witness = Witness(
@@ -273,7 +275,9 @@ def test_never_two_writers_when_a_person_edits_or_deletes_the_lease(rate_a, rate
     st.lists(st.floats(0.1, 30), min_size=1, max_size=6),
     st.tuples(st.integers(0, 60), st.integers(0, 60)),
 )
-def test_never_two_writers_when_an_older_lease_is_put_back(rate_a, rate_b, delays, pauses, restore):
+def test_never_two_writers_when_an_older_lease_is_put_back(
+    rate_a, rate_b, delays, pauses, restore
+) -> None:
     """A restore of etcd: an earlier Lease, and versions that are given a second time."""
     when, which = restore
 
@@ -306,7 +310,7 @@ def test_never_two_writers_when_an_older_lease_is_put_back(rate_a, rate_b, delay
 @given(RATE, RATE, st.lists(PROMPT, min_size=1, max_size=8), st.floats(3, 30))
 def test_after_the_holder_died_the_other_leads_within_the_duration_and_a_look(
     rate_a, rate_b, delays, killed_at
-):
+) -> None:
     async def history() -> None:
         store, now = Store(), asyncio.get_running_loop().time
         a = Replica("a", store, rate_a, delays)
@@ -329,7 +333,7 @@ def test_after_the_holder_died_the_other_leads_within_the_duration_and_a_look(
     run_in_virtual_time(history())
 
 
-def test_one_that_lets_go_is_followed_at_the_next_look():
+def test_one_that_lets_go_is_followed_at_the_next_look() -> None:
     async def history() -> None:
         store, now = Store(), asyncio.get_running_loop().time
         a = Replica("a", store, 1.0, [(0.01, 0.01)])
@@ -348,7 +352,7 @@ def test_one_that_lets_go_is_followed_at_the_next_look():
 
 
 @pytest.mark.parametrize("look_back", [0.0, 15.0])
-def test_a_new_process_waits_in_full_for_a_lease_that_it_has_not_seen_before(look_back):
+def test_a_new_process_waits_in_full_for_a_lease_that_it_has_not_seen_before(look_back) -> None:
     # However old its renewTime is by our clock.
     async def history() -> None:
         store, now = Store(), asyncio.get_running_loop().time

@@ -39,7 +39,7 @@ def described(raw: dict[str, Any]) -> dict[str, Any]:
 # --- on both forms of cluster ---
 
 
-async def test_nodes_come_change_and_go(cluster: Cluster):
+async def test_nodes_come_change_and_go(cluster: Cluster) -> None:
     for n in range(3):
         await cluster.create_node(make_node(f"worker-{n}", n))
     async with watching(cluster.kubeconfig) as running:
@@ -57,7 +57,7 @@ async def test_nodes_come_change_and_go(cluster: Cluster):
         assert running.watch.error is None
 
 
-async def test_an_empty_cluster_is_synced_too(cluster: Cluster):
+async def test_an_empty_cluster_is_synced_too(cluster: Cluster) -> None:
     async with watching(cluster.kubeconfig) as running:
         await running.synced()
         assert running.names() == set()
@@ -65,7 +65,7 @@ async def test_an_empty_cluster_is_synced_too(cluster: Cluster):
         await running.until(lambda: running.names() == {"worker-0"})
 
 
-async def test_a_node_that_is_made_again_is_another_one(cluster: Cluster):
+async def test_a_node_that_is_made_again_is_another_one(cluster: Cluster) -> None:
     await cluster.create_node(make_node("worker-0"))
     async with watching(cluster.kubeconfig) as running:
         await running.synced()
@@ -77,7 +77,7 @@ async def test_a_node_that_is_made_again_is_another_one(cluster: Cluster):
         assert new != old
 
 
-async def test_nothing_is_ever_written_by_watching(cluster: Cluster):
+async def test_nothing_is_ever_written_by_watching(cluster: Cluster) -> None:
     raw = make_node("worker-0")
     raw["metadata"]["finalizers"] = [FOREIGN_FINALIZER]  # another kopf operator's
     raw["metadata"]["annotations"] = {"kopf.zalando.org/last-handled-configuration": "{}"}
@@ -99,7 +99,7 @@ async def test_nothing_is_ever_written_by_watching(cluster: Cluster):
     await cluster.patch_node("worker-0", {"metadata": {"finalizers": None}})
 
 
-async def test_our_own_write_is_known_at_once_and_leaves_the_rest_alone(cluster: Cluster):
+async def test_our_own_write_is_known_at_once_and_leaves_the_rest_alone(cluster: Cluster) -> None:
     raw = make_node("worker-0")
     raw["metadata"]["annotations"] = {"owner.io/team": "blue"}
     raw["spec"]["taints"] = [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]
@@ -118,7 +118,7 @@ async def test_our_own_write_is_known_at_once_and_leaves_the_rest_alone(cluster:
     assert not any("kopf" in manager for manager in managers)
 
 
-async def test_a_conflict_is_cured_by_reading_again(cluster: Cluster):
+async def test_a_conflict_is_cured_by_reading_again(cluster: Cluster) -> None:
     await cluster.create_node(make_node("worker-0"))
     async with watching(cluster.kubeconfig) as running:
         await running.synced()
@@ -132,7 +132,7 @@ async def test_a_conflict_is_cured_by_reading_again(cluster: Cluster):
         assert (await running.cluster.patch(mark(fresh, "presure"))).labels["status"] == "presure"
 
 
-async def test_a_node_that_is_gone_when_it_is_patched_is_forgotten(cluster: Cluster):
+async def test_a_node_that_is_gone_when_it_is_patched_is_forgotten(cluster: Cluster) -> None:
     await cluster.create_node(make_node("worker-0"))
     async with watching(cluster.kubeconfig) as running:
         await running.synced()
@@ -144,7 +144,7 @@ async def test_a_node_that_is_gone_when_it_is_patched_is_forgotten(cluster: Clus
         assert await running.cluster.read("worker-0") is None
 
 
-async def test_it_stops_within_seconds_and_leaves_signals_and_tasks_alone(cluster: Cluster):
+async def test_it_stops_within_seconds_and_leaves_signals_and_tasks_alone(cluster: Cluster) -> None:
     await cluster.create_node(make_node("worker-0"))
     loop = asyncio.get_running_loop()
     asked: list[str] = []
@@ -186,7 +186,7 @@ def gap(sim: SimCluster, *, gone: str, come: str) -> None:
     sim.server.compact()
 
 
-async def test_a_node_that_went_in_a_gap_of_the_watch(sim: SimCluster, nodes: list[str]):
+async def test_a_node_that_went_in_a_gap_of_the_watch(sim: SimCluster, nodes: list[str]) -> None:
     async with watching(sim.kubeconfig) as running:
         await running.synced()
         gap(sim, gone="worker-1", come="worker-9")
@@ -194,7 +194,7 @@ async def test_a_node_that_went_in_a_gap_of_the_watch(sim: SimCluster, nodes: li
         assert running.cluster.synced
 
 
-async def test_a_node_that_went_and_came_back_in_a_gap(sim: SimCluster, nodes: list[str]):
+async def test_a_node_that_went_and_came_back_in_a_gap(sim: SimCluster, nodes: list[str]) -> None:
     async with watching(sim.kubeconfig) as running:
         await running.synced()
         gap(sim, gone="worker-1", come="worker-1")
@@ -206,7 +206,7 @@ async def test_a_node_that_went_and_came_back_in_a_gap(sim: SimCluster, nodes: l
 
 async def test_the_count_alone_finds_a_vanished_node(
     sim: SimCluster, nodes: list[str], monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     async with watching(sim.kubeconfig, resync=0.5) as running:
         await running.synced()
         ghost = Node("ghost", uid="u-0", resource_version="1")
@@ -215,7 +215,9 @@ async def test_the_count_alone_finds_a_vanished_node(
 
 
 @pytest.mark.parametrize("how", ["end", "gone", "cut"])
-async def test_watches_that_end_are_begun_again(sim: SimCluster, nodes: list[str], how: str):
+async def test_watches_that_end_are_begun_again(
+    sim: SimCluster, nodes: list[str], how: str
+) -> None:
     async with watching(sim.kubeconfig) as running:
         await running.synced()
         assert sim.server.drop_watches(how) == 1
@@ -223,7 +225,9 @@ async def test_watches_that_end_are_begun_again(sim: SimCluster, nodes: list[str
         await running.until(lambda: running.label("worker-1", "pool") == how)
 
 
-async def test_a_server_that_ends_every_watch_is_not_stormed(sim: SimCluster, nodes: list[str]):
+async def test_a_server_that_ends_every_watch_is_not_stormed(
+    sim: SimCluster, nodes: list[str]
+) -> None:
     async with watching(sim.kubeconfig) as running:
         await running.synced()
         sim.server.requests.clear()
@@ -235,7 +239,7 @@ async def test_a_server_that_ends_every_watch_is_not_stormed(sim: SimCluster, no
 
 async def test_an_api_server_that_knows_no_node_for_a_moment_at_the_start_is_asked_again(
     sim: SimCluster, nodes: list[str], monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     count, wrong = KubeClient.count, [0, 0]
 
     async def counted(self: KubeClient) -> int:
@@ -250,7 +254,7 @@ async def test_an_api_server_that_knows_no_node_for_a_moment_at_the_start_is_ask
 
 async def test_the_server_is_down_at_the_start(
     sim: SimCluster, nodes: list[str], caplog: pytest.LogCaptureFixture
-):
+) -> None:
     caplog.set_level(logging.INFO, logger="dynsched")
     await sim.server.down()
     async with watching(sim.kubeconfig) as running:
@@ -266,7 +270,7 @@ async def test_the_server_is_down_at_the_start(
 
 async def test_the_server_is_down_for_a_while(
     sim: SimCluster, nodes: list[str], caplog: pytest.LogCaptureFixture
-):
+) -> None:
     async with watching(sim.kubeconfig, resync=0.5) as running:
         await running.synced()
         await sim.server.down()
@@ -283,7 +287,9 @@ async def test_the_server_is_down_for_a_while(
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-async def test_a_watch_that_is_refused_for_a_while(sim: SimCluster, nodes: list[str], status: int):
+async def test_a_watch_that_is_refused_for_a_while(
+    sim: SimCluster, nodes: list[str], status: int
+) -> None:
     async with watching(sim.kubeconfig) as running:
         await running.synced()
         sim.server.faults.answer(status, verb="watch", times=2)
@@ -294,7 +300,7 @@ async def test_a_watch_that_is_refused_for_a_while(sim: SimCluster, nodes: list[
 
 async def test_kopf_is_started_again_when_it_gives_up(
     sim: SimCluster, nodes: list[str], monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     monkeypatch.setattr("dynsched.kube.kopf_settings.BACKOFFS", (0.05, 0.05))
     monkeypatch.setattr(watch, "STEADY", 1.0)
     async with watching(sim.kubeconfig) as running:
@@ -310,7 +316,7 @@ async def test_kopf_is_started_again_when_it_gives_up(
 
 async def test_a_watch_that_is_forbidden_ends_the_process(
     sim: SimCluster, nodes: list[str], monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     monkeypatch.setattr("dynsched.kube.kopf_settings.BACKOFFS", (0.05,))
     sim.server.forbidden = {("watch", "nodes")}
     async with watching(sim.kubeconfig) as running:
@@ -318,14 +324,14 @@ async def test_a_watch_that_is_forbidden_ends_the_process(
             await running.task
 
 
-async def test_listing_is_forbidden(sim: SimCluster):
+async def test_listing_is_forbidden(sim: SimCluster) -> None:
     sim.server.forbidden = {("list", "nodes")}
     async with watching(sim.kubeconfig) as running:
         with pytest.raises(ForbiddenError, match=r"may not list nodes"):
             await running.task
 
 
-async def test_wrong_credentials_at_the_start(tmp_path: Path):
+async def test_wrong_credentials_at_the_start(tmp_path: Path) -> None:
     async with SimCluster(tmp_path, token="right") as sim:
         sim.server.token = "other"
         async with watching(sim.kubeconfig) as running:
@@ -333,7 +339,7 @@ async def test_wrong_credentials_at_the_start(tmp_path: Path):
                 await running.task
 
 
-async def test_a_rotated_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_a_rotated_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dynsched.kube.transport.RELOGIN_GAP", 0.0)
     async with SimCluster(tmp_path, token="first-secret") as sim:
         await sim.create_node(make_node("worker-0"))
@@ -349,7 +355,7 @@ async def test_a_rotated_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 async def test_a_token_file_is_read_again_before_it_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     monkeypatch.setattr(kopf_operator, "TOKEN_MAX_AGE", 0.5)
     token = tmp_path / "token"
     async with SimCluster(tmp_path, token="first-secret") as sim:
@@ -371,7 +377,7 @@ async def test_a_token_file_is_read_again_before_it_is_refused(
 
 async def test_a_watch_that_ends_again_and_again_for_no_known_cause(
     sim: SimCluster, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     monkeypatch.setattr(watch, "UNEXPLAINED", 1)
 
     async def broken(**_: object) -> None:
@@ -383,7 +389,7 @@ async def test_a_watch_that_ends_again_and_again_for_no_known_cause(
             await running.task
 
 
-async def test_it_stops_at_once_while_it_waits_for_the_server(sim: SimCluster):
+async def test_it_stops_at_once_while_it_waits_for_the_server(sim: SimCluster) -> None:
     await sim.server.down()
     async with watching(sim.kubeconfig) as running:
         await asyncio.sleep(0.5)
@@ -395,7 +401,7 @@ async def test_it_stops_at_once_while_it_waits_for_the_server(sim: SimCluster):
 
 async def test_a_server_that_does_not_answer_does_not_hold_the_stop_up(
     sim: SimCluster, nodes: list[str]
-):
+) -> None:
     async with watching(sim.kubeconfig, resync=0.2) as running:
         await running.synced()
         sim.server.faults.delay(60)

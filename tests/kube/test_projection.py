@@ -29,7 +29,7 @@ def node(name: str = "a", version: str = "1", uid: str = "u", **labels: str) -> 
     return Node(name=name, uid=uid, resource_version=version, labels=labels)
 
 
-def test_what_is_kept_of_a_node():
+def test_what_is_kept_of_a_node() -> None:
     raw = make_node("worker-3", 6)
     raw["metadata"] |= {"uid": "u-3", "resourceVersion": "42"}
     raw["metadata"]["annotations"] = {"dynsched.io/pressure": "{}", "other.io/x": "y" * 1000}
@@ -85,12 +85,12 @@ def wrote(manager: str, *labels: str, operation: str = "Update", **more: str) ->
         {"metadata": {"name": "a", "labels": {"x": None, "y": 3}, "uid": 7}, "spec": {"taints": 1}},
     ],
 )
-def test_a_node_of_which_little_can_be_read(raw):
+def test_a_node_of_which_little_can_be_read(raw) -> None:
     assert project(raw) == Node(name="a")
 
 
 @pytest.mark.parametrize("raw", [None, [], "a", {}, {"metadata": None}, {"metadata": {"name": ""}}])
-def test_without_a_name_there_is_no_node(raw):
+def test_without_a_name_there_is_no_node(raw) -> None:
     assert project(raw) is None
 
 
@@ -99,7 +99,7 @@ def test_without_a_name_there_is_no_node(raw):
     spec=JSON | st.dictionaries(st.sampled_from(FIELDS), JSON),
     status=JSON | st.dictionaries(st.sampled_from((*FIELDS, "allocatable")), JSON),
 )
-def test_no_object_is_too_odd(metadata: Any, spec: Any, status: Any):
+def test_no_object_is_too_odd(metadata: Any, spec: Any, status: Any) -> None:
     found = project({"metadata": {"name": "a"} | metadata, "spec": spec, "status": status})
     assert found is None or found.name
 
@@ -128,11 +128,11 @@ def test_no_object_is_too_odd(metadata: Any, spec: Any, status: Any):
         ([], None),
     ],
 )
-def test_quantities(text, number):
+def test_quantities(text, number) -> None:
     assert quantity(text) == number
 
 
-def test_an_older_state_does_not_overwrite_a_newer_one():
+def test_an_older_state_does_not_overwrite_a_newer_one() -> None:
     store = NodeStore()
     store.offer(node(version="9"))
     assert store.offer(node(version="10", status="presure"))
@@ -140,14 +140,14 @@ def test_an_older_state_does_not_overwrite_a_newer_one():
     assert store.nodes()["a"].labels == {"status": "presure"}
 
 
-def test_versions_that_are_no_numbers_are_taken_as_they_come():
+def test_versions_that_are_no_numbers_are_taken_as_they_come() -> None:
     store = NodeStore()
     store.offer(node(version="b"))
     assert store.offer(node(version="a", x="y"))
     assert store.nodes()["a"].labels == {"x": "y"}
 
 
-def test_a_namesake_replaces_a_deleted_node_in_whatever_order_the_events_come():
+def test_a_namesake_replaces_a_deleted_node_in_whatever_order_the_events_come() -> None:
     store = NodeStore()
     store.offer(node(version="5", uid="old"))
     store.offer(node(version="8", uid="new"))
@@ -158,13 +158,13 @@ def test_a_namesake_replaces_a_deleted_node_in_whatever_order_the_events_come():
     assert not store.nodes()
 
 
-def test_our_own_answers_do_not_bring_a_deleted_node_back():
+def test_our_own_answers_do_not_bring_a_deleted_node_back() -> None:
     store = NodeStore()
     assert not store.offer(node(version="5"), only_known=True)
     assert not store.nodes()
 
 
-def test_a_mapping_that_was_handed_out_stays_as_it_was():
+def test_a_mapping_that_was_handed_out_stays_as_it_was() -> None:
     store = NodeStore()
     store.offer(node("a"))
     before = store.nodes()
@@ -177,7 +177,7 @@ def test_a_mapping_that_was_handed_out_stays_as_it_was():
         before["c"] = node("c")
 
 
-def test_after_a_restored_etcd_lower_versions_count_again():
+def test_after_a_restored_etcd_lower_versions_count_again() -> None:
     store = NodeStore()
     store.offer(node("a", version="900"))
     store.offer(node("b", version="901"))

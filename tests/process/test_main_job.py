@@ -105,7 +105,7 @@ async def marked(cluster: Cluster) -> list[str]:
 
 async def test_a_hot_node_is_marked_and_a_cooled_one_released(
     cluster, prometheus, exporter, tmp_path
-):
+) -> None:
     before = {name: await cluster.create_node(make_node(name, i)) for i, name in enumerate("abc")}
     exporter.values = {("node", "a"): 10, ("node", "b"): 10, ("node", "c"): 10}
     async with run_on(cluster, prometheus, tmp_path) as operator:
@@ -166,7 +166,7 @@ def _without_version(node):
 
 async def test_a_node_is_found_by_whatever_its_exporter_calls_it(
     cluster, prometheus, exporter, tmp_path
-):
+) -> None:
     names = ["name", "internal", "port", "hostname", "external", "cool"]
     for index, name in enumerate(names):
         body = make_node(name, index)
@@ -192,7 +192,7 @@ async def test_a_node_is_found_by_whatever_its_exporter_calls_it(
         assert "192.0.2.1:9100" in text
 
 
-async def test_what_a_person_set_is_never_touched(cluster, prometheus, exporter, tmp_path):
+async def test_what_a_person_set_is_never_touched(cluster, prometheus, exporter, tmp_path) -> None:
     await cluster.create_node(make_node("ours", 0))
     await cluster.create_node(make_node("theirs", 1, labels={"status": "maintenance"}))
     before = await cluster.get_node("theirs")
@@ -210,7 +210,7 @@ async def test_what_a_person_set_is_never_touched(cluster, prometheus, exporter,
 
 async def test_label_taint_and_evidence_come_and_go_together(
     cluster, prometheus, exporter, tmp_path
-):
+) -> None:
     foreign = {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}
     body = make_node("a", 0)
     body["spec"]["taints"] = [foreign]
@@ -231,7 +231,9 @@ async def test_label_taint_and_evidence_come_and_go_together(
     assert [write.verb for write in patches] == ["patch", "patch"]
 
 
-async def test_steady_state_writes_nothing_to_nodes(cluster, prometheus, exporter, tmp_path):
+async def test_steady_state_writes_nothing_to_nodes(
+    cluster, prometheus, exporter, tmp_path
+) -> None:
     for index in range(10):
         await cluster.create_node(make_node(f"n{index}", index))
         exporter.values[("node", f"n{index}")] = 10 * index
@@ -259,7 +261,7 @@ async def _ticked(operator, tick) -> bool:
 
 async def test_the_first_projects_rules_and_command_line_run_unchanged(
     cluster, prometheus, tmp_path
-):
+) -> None:
     for index, name in enumerate(["cpu", "cool", "mem"]):
         await cluster.create_node(make_node(name, index))
     rules = tmp_path / "rule.yaml"
@@ -275,7 +277,7 @@ async def test_the_first_projects_rules_and_command_line_run_unchanged(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_it_stops_cleanly_within_5_seconds(cluster, prometheus, tmp_path, number):
+async def test_it_stops_cleanly_within_5_seconds(cluster, prometheus, tmp_path, number) -> None:
     await cluster.create_node(make_node("a", 0))
     async with run_on(cluster, prometheus, tmp_path) as operator:
         await operator.until_ready()
@@ -287,7 +289,7 @@ async def test_it_stops_cleanly_within_5_seconds(cluster, prometheus, tmp_path, 
 
 async def test_it_leaves_nothing_of_its_own_on_nodes_that_are_cool(
     cluster, prometheus, exporter, tmp_path
-):
+) -> None:
     # kopf writes finalizers and annotations unless it is kept from it.
     created = await cluster.create_node(make_node("a", 0))
     exporter.values = {("node", "a"): 5}
@@ -303,7 +305,7 @@ async def test_it_leaves_nothing_of_its_own_on_nodes_that_are_cool(
     assert [write.verb for write in await cluster.writes() if write.manager == "dynsched"] == []
 
 
-async def test_plan_once_and_prune(cluster, prometheus, exporter, tmp_path):
+async def test_plan_once_and_prune(cluster, prometheus, exporter, tmp_path) -> None:
     created = await cluster.create_node(make_node("a", 0))
     exporter.values = {("node", "a"): 95}
     prometheus.wait_for("load == 95")
@@ -334,7 +336,7 @@ async def test_plan_once_and_prune(cluster, prometheus, exporter, tmp_path):
     assert len(patches) == 2
 
 
-async def test_a_wrong_url_is_told_once_and_not_for_each_rule(sim, tmp_path):
+async def test_a_wrong_url_is_told_once_and_not_for_each_rule(sim, tmp_path) -> None:
     await sim.create_node(make_node("a", 0))
     one = {"expr": "load", "threshold": 80, "for": "1m"}
     rules = write_rules(tmp_path, {"rules": [{"name": name, **one} for name in ("p", "q", "r")]})
@@ -348,7 +350,9 @@ async def test_a_wrong_url_is_told_once_and_not_for_each_rule(sim, tmp_path):
         assert len(lines) == (1 if command == ["plan"] else 2)
 
 
-async def test_plan_warns_of_a_rule_that_leaves_cool_nodes_out(cluster, prometheus, tmp_path):
+async def test_plan_warns_of_a_rule_that_leaves_cool_nodes_out(
+    cluster, prometheus, tmp_path
+) -> None:
     await cluster.create_node(make_node("a", 0))
     body = {"name": "hot", "expr": "vector(1) > 80", "threshold": 80}
     rules = write_rules(tmp_path, {"rules": [body]})

@@ -76,7 +76,7 @@ async def patched(cluster: SimCluster) -> list[str]:
 # plan
 
 
-async def test_a_rule_that_could_not_be_queried_is_no_success(call, prometheus):
+async def test_a_rule_that_could_not_be_queried_is_no_success(call, prometheus) -> None:
     """It ended with "Nothing to change." and 0; with `-o json` stdout was `[]`."""
     prometheus.set(cpu={"a": 10.0, "b": 20.0})
     prometheus.failing = {"mem": 400}
@@ -97,7 +97,7 @@ async def test_a_rule_that_could_not_be_queried_is_no_success(call, prometheus):
     assert values == {"a": 10.0, "b": 20.0, "c": None, "d": None}
 
 
-async def test_a_plan_tells_what_it_cannot_see(call, prometheus):
+async def test_a_plan_tells_what_it_cannot_see(call, prometheus) -> None:
     prometheus.set(cpu={"a": 95.0, "b": 20.0, "gone": 99.0}, mem={"a": 10.0, "b": 90.0})
 
     code, output, errors = await call("plan")
@@ -115,7 +115,7 @@ async def test_a_plan_tells_what_it_cannot_see(call, prometheus):
     assert "mark    a" in output
 
 
-async def test_a_prometheus_that_cannot_be_reached_is_one_line(call, prometheus):
+async def test_a_prometheus_that_cannot_be_reached_is_one_line(call, prometheus) -> None:
     """It was three lines a rule."""
     await prometheus.down()
 
@@ -127,7 +127,7 @@ async def test_a_prometheus_that_cannot_be_reached_is_one_line(call, prometheus)
     assert "connection refused" in errors
 
 
-async def test_the_log_of_a_plan_is_there_for_who_asks(call, prometheus):
+async def test_the_log_of_a_plan_is_there_for_who_asks(call, prometheus) -> None:
     prometheus.set(cpu={"a": 1.0}, mem={"a": 1.0})
     assert "the last 1m10s are replayed" in (await call("plan", "--log-level", "info"))[2]
 
@@ -143,7 +143,7 @@ def lease(age: float, **spec: Any) -> dict[str, Any]:
 
 async def test_beside_an_instance_that_is_at_work_one_pass_writes_nothing(
     call, cluster, prometheus
-):
+) -> None:
     """It wrote without the Lease."""
     prometheus.set(cpu={"a": 95.0}, mem={"a": 1.0})
     _ = (await cluster.post(LEASES, lease(0))).ok
@@ -165,7 +165,7 @@ async def test_beside_an_instance_that_is_at_work_one_pass_writes_nothing(
 
 async def test_one_pass_holds_the_lease_while_it_writes_and_lets_go_of_it(
     call, cluster, prometheus
-):
+) -> None:
     prometheus.set(cpu={"a": 95.0}, mem={"a": 1.0})
 
     code, output, _ = await call("run", "--once")
@@ -183,7 +183,7 @@ async def test_one_pass_holds_the_lease_while_it_writes_and_lets_go_of_it(
 
 async def test_one_pass_waits_for_a_lease_that_nobody_renews_any_more(
     call, cluster, prometheus, monkeypatch
-):
+) -> None:
     times = LeaseTimes(duration=1.5, renew_every=0.1, write_for=0.5, write_timeout=0.5)
     monkeypatch.setattr("dynsched.kube.holders.LOOK_AGAIN", 0.1)
     monkeypatch.setattr("dynsched.kube.leader.LeaseTimes", lambda: times)
@@ -194,7 +194,9 @@ async def test_one_pass_waits_for_a_lease_that_nobody_renews_any_more(
     assert await patched(cluster) == ["a"]
 
 
-async def test_a_lease_that_is_not_to_be_had_is_said(call, cluster, prometheus, monkeypatch):
+async def test_a_lease_that_is_not_to_be_had_is_said(
+    call, cluster, prometheus, monkeypatch
+) -> None:
     monkeypatch.setattr("dynsched.kube.holders.LOOK_AGAIN", 0.1)
     monkeypatch.setattr("dynsched.beside.TAKE_SECONDS", 0.3)
     _ = (await cluster.post(LEASES, lease(60))).ok
@@ -205,7 +207,7 @@ async def test_a_lease_that_is_not_to_be_had_is_said(call, cluster, prometheus, 
     assert "the Lease dynsched was not to be had within 0.3 s: pod-1 holds it" in errors
 
 
-async def test_one_pass_without_the_right_to_the_lease_says_which(call, cluster):
+async def test_one_pass_without_the_right_to_the_lease_says_which(call, cluster) -> None:
     cluster.server.forbidden = {(verb, "leases") for verb in ("get", "list", "create")}
 
     code, _, errors = await call("run", "--once")
@@ -218,7 +220,7 @@ async def test_one_pass_without_the_right_to_the_lease_says_which(call, cluster)
 # prune
 
 
-async def test_prune_says_what_to_do_first(call, cluster):
+async def test_prune_says_what_to_do_first(call, cluster) -> None:
     _ = (await cluster.post(LEASES, lease(0))).ok
     await cluster.create_node(make_node("e", 4, labels={"status": "presure"}))
 

@@ -59,7 +59,9 @@ def lease(age: float, *, released: bool = False) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("age", [-3600, 0, 590])
-async def test_a_lease_that_was_renewed_of_late_keeps_the_marks(cluster: Cluster, caplog, age):
+async def test_a_lease_that_was_renewed_of_late_keeps_the_marks(
+    cluster: Cluster, caplog, age
+) -> None:
     caplog.set_level("INFO")
     _ = (await cluster.post(LEASES, lease(age))).ok
 
@@ -70,7 +72,7 @@ async def test_a_lease_that_was_renewed_of_late_keeps_the_marks(cluster: Cluster
     assert [write for write in await cluster.writes() if write.manager == "dynsched"] == []
 
 
-async def test_a_lease_that_nobody_renews_lets_the_marks_go(cluster: Cluster):
+async def test_a_lease_that_nobody_renews_lets_the_marks_go(cluster: Cluster) -> None:
     _ = (await cluster.post(LEASES, lease(610))).ok
 
     assert await prune(cluster, dry_run=True) == ["a"]
@@ -81,7 +83,9 @@ async def test_a_lease_that_nobody_renews_lets_the_marks_go(cluster: Cluster):
     assert await prune(cluster) == []  # and there is nothing left
 
 
-async def test_a_holder_whose_clock_is_late_is_at_work_all_the_same(cluster: Cluster, caplog):
+async def test_a_holder_whose_clock_is_late_is_at_work_all_the_same(
+    cluster: Cluster, caplog
+) -> None:
     caplog.set_level("INFO")
     _ = (await cluster.post(LEASES, lease(3600))).ok
 
@@ -98,12 +102,12 @@ async def test_a_holder_whose_clock_is_late_is_at_work_all_the_same(cluster: Clu
     assert "though by its time it is old; check the clocks" in caplog.text
 
 
-async def test_without_a_lease_the_marks_go(cluster: Cluster):
+async def test_without_a_lease_the_marks_go(cluster: Cluster) -> None:
     assert await prune(cluster) == ["a"]
     assert not await marked(cluster)
 
 
-async def test_a_clean_stop_counts_from_when_it_was(cluster: Cluster):
+async def test_a_clean_stop_counts_from_when_it_was(cluster: Cluster) -> None:
     _ = (await cluster.post(LEASES, lease(590, released=True))).ok
     assert await prune(cluster) == []
 
@@ -113,13 +117,13 @@ async def test_a_clean_stop_counts_from_when_it_was(cluster: Cluster):
     assert time.monotonic() - began < 1  # nobody holds it: there is nobody to wait for
 
 
-async def test_a_lease_without_a_time_is_old(cluster: Cluster):
+async def test_a_lease_without_a_time_is_old(cluster: Cluster) -> None:
     body = {"metadata": {"name": "dynsched"}, "spec": {"holderIdentity": "by-hand"}}
     _ = (await cluster.post(LEASES, body)).ok
     assert await prune(cluster) == ["a"]
 
 
-async def test_the_lease_is_looked_for_where_it_is_said_to_be(cluster: Cluster):
+async def test_the_lease_is_looked_for_where_it_is_said_to_be(cluster: Cluster) -> None:
     await cluster.create_namespace("ops")
     path = LEASES.replace("/default/", "/ops/")
     _ = (await cluster.post(path, lease(0))).ok
@@ -136,14 +140,14 @@ def stranger(cluster: Cluster, folder: Path) -> Path:
     return cluster.kubeconfig
 
 
-async def test_who_may_not_read_the_lease_prunes_nothing(cluster: Cluster, tmp_path: Path):
+async def test_who_may_not_read_the_lease_prunes_nothing(cluster: Cluster, tmp_path: Path) -> None:
     order = app.Prune(stranger(cluster, tmp_path), lease_older_than=OLD_AFTER)
     with pytest.raises(ForbiddenError, match="may not get leases: "):
         await app._prune(order)
     assert await marked(cluster)
 
 
-async def test_an_api_server_that_fails_prunes_nothing(sim: SimCluster):
+async def test_an_api_server_that_fails_prunes_nothing(sim: SimCluster) -> None:
     await sim.create_node(make_node("a", 0, labels={"status": "presure"}))
     sim.server.faults.answer(500, resource="leases")
     with pytest.raises(ClusterError, match="cannot get leases dynsched: "):
@@ -160,7 +164,7 @@ async def plain_prune(cluster: Cluster, **more: Any) -> list[str]:
     return [patch.node for patch in (await app._prune(order)).applied]
 
 
-async def test_beside_an_instance_that_is_at_work_nothing_is_pruned(cluster: Cluster):
+async def test_beside_an_instance_that_is_at_work_nothing_is_pruned(cluster: Cluster) -> None:
     """Its marks were taken, and back 5 s later."""
     _ = (await cluster.post(LEASES, lease(0))).ok
 
@@ -178,34 +182,40 @@ async def test_beside_an_instance_that_is_at_work_nothing_is_pruned(cluster: Clu
     assert [write for write in await cluster.writes() if write.manager == "dynsched"] == []
 
 
-async def test_what_would_be_pruned_is_shown_beside_an_instance_too(cluster: Cluster, caplog):
+async def test_what_would_be_pruned_is_shown_beside_an_instance_too(
+    cluster: Cluster, caplog
+) -> None:
     _ = (await cluster.post(LEASES, lease(0))).ok
     assert await plain_prune(cluster, dry_run=True) == ["a"]
     assert "pod-1 holds the Lease default/dynsched" in caplog.text
     assert await marked(cluster)
 
 
-async def test_by_force_it_prunes_beside_an_instance(cluster: Cluster, caplog):
+async def test_by_force_it_prunes_beside_an_instance(cluster: Cluster, caplog) -> None:
     _ = (await cluster.post(LEASES, lease(0))).ok
     assert await plain_prune(cluster, force=True) == ["a"]
     assert "pod-1 holds the Lease default/dynsched" in caplog.text
     assert not await marked(cluster)
 
 
-async def test_once_the_instance_has_let_go_it_prunes_at_once(cluster: Cluster, monkeypatch):
+async def test_once_the_instance_has_let_go_it_prunes_at_once(
+    cluster: Cluster, monkeypatch
+) -> None:
     monkeypatch.setattr(holders, "LOOK_AGAIN", 3600.0)  # there is nothing to look at again
     _ = (await cluster.post(LEASES, lease(1, released=True))).ok
     async with asyncio.timeout(30):
         assert await plain_prune(cluster) == ["a"]
 
 
-async def test_an_instance_that_was_killed_is_seen_not_to_renew(cluster: Cluster):
+async def test_an_instance_that_was_killed_is_seen_not_to_renew(cluster: Cluster) -> None:
     _ = (await cluster.post(LEASES, lease(20))).ok
     assert await plain_prune(cluster) == ["a"]
 
 
 @pytest.mark.parametrize("age", [3600, -3600], ids=["late", "early"])
-async def test_an_instance_whose_clock_is_wrong_is_at_work_all_the_same(cluster: Cluster, age):
+async def test_an_instance_whose_clock_is_wrong_is_at_work_all_the_same(
+    cluster: Cluster, age
+) -> None:
     _ = (await cluster.post(LEASES, lease(age))).ok
 
     async def renew() -> None:
@@ -220,7 +230,7 @@ async def test_an_instance_whose_clock_is_wrong_is_at_work_all_the_same(cluster:
     assert await marked(cluster)
 
 
-async def test_an_instance_is_found_in_whatever_namespace_it_is(cluster: Cluster):
+async def test_an_instance_is_found_in_whatever_namespace_it_is(cluster: Cluster) -> None:
     """A person's kubeconfig names `default`, and the instance runs in `dynsched`."""
     await cluster.create_namespace("ops")
     _ = (await cluster.post(LEASES.replace("/default/", "/ops/"), lease(0))).ok
@@ -231,7 +241,7 @@ async def test_an_instance_is_found_in_whatever_namespace_it_is(cluster: Cluster
     assert await plain_prune(cluster, lease_namespace="default") == ["a"]
 
 
-async def test_who_may_not_list_leases_looks_into_one_namespace(sim: SimCluster):
+async def test_who_may_not_list_leases_looks_into_one_namespace(sim: SimCluster) -> None:
     await sim.create_node(make_node("a", 0, labels={"status": "presure"}))
     _ = (await sim.post(LEASES, lease(0))).ok
     sim.server.forbidden = {("list", "leases")}
@@ -240,7 +250,9 @@ async def test_who_may_not_list_leases_looks_into_one_namespace(sim: SimCluster)
     assert await plain_prune(sim, lease_namespace="ops") == ["a"]
 
 
-async def test_who_cannot_tell_whether_an_instance_is_at_work_prunes_nothing(sim: SimCluster):
+async def test_who_cannot_tell_whether_an_instance_is_at_work_prunes_nothing(
+    sim: SimCluster,
+) -> None:
     await sim.create_node(make_node("a", 0, labels={"status": "presure"}))
     sim.server.forbidden = {("list", "leases"), ("get", "leases")}
     with pytest.raises(ForbiddenError, match=r"cannot be told: may not get leases: .* --force$"):
@@ -250,7 +262,7 @@ async def test_who_cannot_tell_whether_an_instance_is_at_work_prunes_nothing(sim
 
 
 @pytest.mark.slow
-async def test_the_command_says_why_it_prunes_nothing(cluster: Cluster, tmp_path: Path):
+async def test_the_command_says_why_it_prunes_nothing(cluster: Cluster, tmp_path: Path) -> None:
     _ = (await cluster.post(LEASES, lease(42))).ok
     code, output, told = await dynsched_prune(cluster.kubeconfig)
     assert (code, output.strip()) == (0, "[]")

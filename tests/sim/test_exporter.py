@@ -73,7 +73,7 @@ def samples(page: str) -> dict[tuple[str, str, str, str], float]:
 # --- the page ---
 
 
-def test_the_page_has_every_series_of_every_node_once():
+def test_the_page_has_every_series_of_every_node_once() -> None:
     clock = Clock()
     exporter = Exporter(MACHINES, clock=clock)
     clock.now += 10
@@ -84,7 +84,7 @@ def test_the_page_has_every_series_of_every_node_once():
     assert 'instance="10.0.0.3:9100",node="worker-3"' in page
 
 
-def test_the_counters_are_the_integral_of_the_load():
+def test_the_counters_are_the_integral_of_the_load() -> None:
     clock = Clock()
     exporter = Exporter(MACHINES, seed=5, clock=clock)
     clock.now += 20
@@ -102,7 +102,7 @@ def test_the_counters_are_the_integral_of_the_load():
         assert busy == pytest.approx(node_load(index, 5).mean_cpu(20, 25), abs=0.01)
 
 
-def test_memory_is_what_the_load_says():
+def test_memory_is_what_the_load_says() -> None:
     clock = Clock()
     exporter = Exporter(MACHINES, clock=clock)
     clock.now += 30
@@ -114,7 +114,7 @@ def test_memory_is_what_the_load_says():
         assert used == pytest.approx(node_load(index).memory(30), abs=0.001)
 
 
-async def test_the_page_is_served_as_the_text_format():
+async def test_the_page_is_served_as_the_text_format() -> None:
     async with (
         served(Exporter(MACHINES).application()) as url,
         aiohttp.ClientSession() as session,
@@ -125,7 +125,7 @@ async def test_the_page_is_served_as_the_text_format():
         assert samples(await answer.text())
 
 
-async def test_without_rules_it_answers_no_queries():
+async def test_without_rules_it_answers_no_queries() -> None:
     async with (
         served(Exporter(MACHINES).application()) as url,
         aiohttp.ClientSession() as session,
@@ -137,7 +137,7 @@ async def test_without_rules_it_answers_no_queries():
 # --- the simulator in place of Prometheus ---
 
 
-async def test_our_source_reads_the_simulators_answer_to_each_of_the_demos_rules(rules):
+async def test_our_source_reads_the_simulators_answer_to_each_of_the_demos_rules(rules) -> None:
     exporter = Exporter(MACHINES, rule_set=rules)
     async with served(exporter.application()) as url, source_at(url) as source:
         for rule in rules.rules:
@@ -149,7 +149,7 @@ async def test_our_source_reads_the_simulators_answer_to_each_of_the_demos_rules
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_an_answer_is_as_of_the_time_that_was_asked_for(rules, method):
+async def test_an_answer_is_as_of_the_time_that_was_asked_for(rules, method) -> None:
     clock = Clock()
     exporter = Exporter(MACHINES, rule_set=rules, clock=clock)
     clock.now += 100
@@ -168,7 +168,7 @@ async def test_an_answer_is_as_of_the_time_that_was_asked_for(rules, method):
     assert float(value) == pytest.approx(node_load(3).mean_cpu(35, 40))
 
 
-async def test_a_range_is_answered_from_when_the_load_began(rules):
+async def test_a_range_is_answered_from_when_the_load_began(rules) -> None:
     clock = Clock()
     exporter = Exporter(MACHINES, rule_set=rules, clock=clock)
     clock.now += 10
@@ -180,7 +180,7 @@ async def test_a_range_is_answered_from_when_the_load_began(rules):
     assert answer.series[3].points[5][1] == pytest.approx(node_load(3).memory(10))
 
 
-async def test_anything_else_is_refused_and_says_what_this_is(rules):
+async def test_anything_else_is_refused_and_says_what_this_is(rules) -> None:
     exporter = Exporter(MACHINES, rule_set=rules)
     async with (
         served(exporter.application()) as url,
@@ -204,7 +204,7 @@ async def test_anything_else_is_refused_and_says_what_this_is(rules):
 
 
 @pytest.mark.slow
-async def test_a_real_prometheus_and_the_simulator_say_the_same(rules):
+async def test_a_real_prometheus_and_the_simulator_say_the_same(rules) -> None:
     binary = need("prometheus", "Debian's prometheus")
     began, exporter = time.time(), Exporter(MACHINES, rule_set=rules)
     async with served(exporter.application()) as simulated, Household("dynsched-test-") as house:
@@ -235,7 +235,7 @@ async def until_answered(prometheus: PrometheusSource, rules: RuleSet) -> None:
             await asyncio.sleep(0.2)
 
 
-async def test_a_prometheus_that_does_not_come_up_is_told_with_what_it_said(tmp_path):
+async def test_a_prometheus_that_does_not_come_up_is_told_with_what_it_said(tmp_path) -> None:
     broken = tmp_path / "prometheus"
     broken.write_text("#!/bin/sh\necho no disk left >&2\nexit 3\n")
     broken.chmod(0o755)

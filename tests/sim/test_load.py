@@ -28,20 +28,20 @@ def rules() -> RuleSet:
     return load_rules(RULES)
 
 
-def test_the_same_index_and_seed_give_the_same_load():
+def test_the_same_index_and_seed_give_the_same_load() -> None:
     assert node_load(3, seed=7) == node_load(3, seed=7)
     assert len({node_load(index, seed) for index in range(20) for seed in range(20)}) == 400
 
 
 @given(indexes, seeds, times)
-def test_it_stays_between_0_and_100_percent(index, seed, time):
+def test_it_stays_between_0_and_100_percent(index, seed, time) -> None:
     load = node_load(index, seed)
     assert 5 < load.cpu(time) < 100
     assert 5 < load.memory(time) < 100
 
 
 @given(indexes, seeds, times)
-def test_busy_seconds_are_the_integral_of_the_load(index, seed, begin):
+def test_busy_seconds_are_the_integral_of_the_load(index, seed, begin) -> None:
     load, steps, width = node_load(index, seed), 2_000, 40.0
     middles = (begin + width * (step + 0.5) / steps for step in range(steps))
     by_hand = sum(load.cpu(time) for time in middles) / steps
@@ -49,7 +49,7 @@ def test_busy_seconds_are_the_integral_of_the_load(index, seed, begin):
     assert load.busy_seconds(0) == pytest.approx(0, abs=1e-9)
 
 
-def test_of_twelve_nodes_about_half_heat_by_cpu_and_by_memory():
+def test_of_twelve_nodes_about_half_heat_by_cpu_and_by_memory() -> None:
     for seed in range(100):
         kinds = Counter(node_load(index, seed).kind for index in range(12))
         assert 5 <= kinds[Kind.CPU] + kinds[Kind.MEMORY] <= 7
@@ -57,13 +57,13 @@ def test_of_twelve_nodes_about_half_heat_by_cpu_and_by_memory():
         assert kinds[Kind.MEMORY] >= 1
 
 
-def test_of_very_many_nodes_few_heat():
+def test_of_very_many_nodes_few_heat() -> None:
     kinds = Counter(node_load(index).kind for index in range(5_000))
     assert 480 < kinds[Kind.CPU] + kinds[Kind.MEMORY] < 560
 
 
 @pytest.mark.parametrize("nodes", [3, 12, 40])
-def test_in_the_first_minute_nodes_come_under_pressure_and_are_relieved(rules, nodes):
+def test_in_the_first_minute_nodes_come_under_pressure_and_are_relieved(rules, nodes) -> None:
     for seed in range(20):
         pressed, relieved = changes(rules, [node_load(index, seed) for index in range(nodes)])
         assert pressed[0] < 30, f"seed {seed}"

@@ -8,10 +8,10 @@ from dynsched.core.bound import BoundPod, BoundPods
 from dynsched.core.rules import BIND_BURST, Rule
 from dynsched.sources.bound_pods import BoundPodsSource
 
-RULE = Rule(name=BIND_BURST, expr="-", threshold=2)
+RULE = Rule(name=BIND_BURST, source="bound-pods", threshold=2)
 
 
-async def test_pods_of_a_node_that_was_replaced_do_not_mark_its_successor():
+async def test_pods_of_a_node_that_was_replaced_do_not_mark_its_successor() -> None:
     """Three pods a moment ago put the new machine under pressure, though it had none of them."""
     nodes = named("a", "b", uid="1")
     bound = BoundPods(60)

@@ -58,7 +58,7 @@ def source(*usages: NodeUsage, nodes=NODES) -> MetricsServerSource:
 # --- the source ---
 
 
-async def test_a_sample_is_the_usage_in_percent_of_the_nodes_allocatable():
+async def test_a_sample_is_the_usage_in_percent_of_the_nodes_allocatable() -> None:
     asked = source(usage("a", cpu=0.137, memory=2 * 2.0**30), usage("b", cpu=5.0))
 
     memory, cpu = await asked.query(MEMORY), await asked.query(CPU)
@@ -72,7 +72,7 @@ async def test_a_sample_is_the_usage_in_percent_of_the_nodes_allocatable():
     assert (memory.error, memory.warnings) == (None, ())
 
 
-async def test_all_rules_of_a_tick_share_one_list_and_the_next_tick_has_its_own():
+async def test_all_rules_of_a_tick_share_one_list_and_the_next_tick_has_its_own() -> None:
     asked = []
 
     async def fetch():
@@ -87,7 +87,7 @@ async def test_all_rules_of_a_tick_share_one_list_and_the_next_tick_has_its_own(
         assert [len(result.samples) for result in results] == [1, 1, 1]
 
 
-async def test_a_query_that_is_given_up_leaves_the_others_theirs():
+async def test_a_query_that_is_given_up_leaves_the_others_theirs() -> None:
     async def fetch():
         await asyncio.sleep(0.02)
         return [usage("a")]
@@ -99,7 +99,7 @@ async def test_a_query_that_is_given_up_leaves_the_others_theirs():
     assert len((await second).samples) == 1
 
 
-async def test_a_failed_list_is_every_rules_error():
+async def test_a_failed_list_is_every_rules_error() -> None:
     async def fetch():
         raise ClusterError("cannot list: 503")
 
@@ -108,7 +108,7 @@ async def test_a_failed_list_is_every_rules_error():
     assert [(r.error, r.samples) for r in results] == [("cannot list: 503", ())] * 2
 
 
-async def test_a_list_that_does_not_end_is_an_error_in_time():
+async def test_a_list_that_does_not_end_is_an_error_in_time() -> None:
     async def fetch():
         await asyncio.sleep(60)
 
@@ -118,7 +118,7 @@ async def test_a_list_that_does_not_end_is_an_error_in_time():
     assert "no whole answer within 0.02 s" in result.error
 
 
-async def test_close_ends_what_is_under_way():
+async def test_close_ends_what_is_under_way() -> None:
     async def fetch():
         await asyncio.sleep(60)
 
@@ -131,12 +131,12 @@ async def test_close_ends_what_is_under_way():
     assert query.done()
 
 
-async def test_a_prometheus_rule_is_not_answered():
+async def test_a_prometheus_rule_is_not_answered() -> None:
     result = await source().query(Rule(name="p", expr="up", threshold=1))
     assert result.error == "rule p has no resource: metrics-server cannot answer it"
 
 
-async def test_node_label_names_the_sample():
+async def test_node_label_names_the_sample() -> None:
     rule = Rule(name="m", source="metrics-server", resource="cpu", threshold=1, node_label="host")
     result = await source(usage("a")).query(rule)
     assert result.samples[0].labels == {"host": "a"}
@@ -179,7 +179,7 @@ UNKNOWN = {
 
 
 @pytest.mark.parametrize("case", UNKNOWN)
-async def test_what_is_not_known_of_a_node_is_unknown_and_neither_marks_nor_clears(case):
+async def test_what_is_not_known_of_a_node_is_unknown_and_neither_marks_nor_clears(case) -> None:
     usages, nodes, quality, warning = UNKNOWN[case]
     rule_set = parse_rules({"rules": [RULES["rules"][0] | {"op": "<", "threshold": 5}]})
     nodes = {"a": nodes["a"]}
@@ -193,7 +193,7 @@ async def test_what_is_not_known_of_a_node_is_unknown_and_neither_marks_nor_clea
     assert result.warnings == ((warning,) if warning else ())
 
 
-async def test_metrics_of_a_node_that_is_not_there_match_nothing():
+async def test_metrics_of_a_node_that_is_not_there_match_nothing() -> None:
     rule_set = parse_rules({"rules": RULES["rules"][:1]})
     result = await source(usage("gone")).query(MEMORY)
 
@@ -202,7 +202,7 @@ async def test_metrics_of_a_node_that_is_not_there_match_nothing():
     assert [entry.value for entry in decision.unmatched] == ["gone"]
 
 
-async def test_a_warning_names_a_few_nodes_and_counts_the_rest():
+async def test_a_warning_names_a_few_nodes_and_counts_the_rest() -> None:
     names = [f"n{index}" for index in range(5)]
     nodes = {name: Node(name) for name in names}
     result = await source(*(usage(name) for name in names), nodes=nodes).query(CPU)
@@ -221,7 +221,7 @@ async def api_of(kubeconfig: Path) -> AsyncIterator[KubeApi]:
         await api.close()
 
 
-async def test_the_list_as_an_api_server_gives_it(cluster: Cluster):
+async def test_the_list_as_an_api_server_gives_it(cluster: Cluster) -> None:
     at = datetime(2026, 1, 1, 12, 0, 7, tzinfo=UTC)
     async with metrics_api(cluster), api_of(cluster.kubeconfig) as api:
         await set_usage(cluster, "a", cpu="137m", memory="2Gi", at=at)
@@ -236,7 +236,7 @@ async def test_the_list_as_an_api_server_gives_it(cluster: Cluster):
     assert {usage.taken_at for usage in found.values()} == {at.timestamp()}
 
 
-async def test_without_metrics_server_the_error_says_what_is_missing(cluster: Cluster):
+async def test_without_metrics_server_the_error_says_what_is_missing(cluster: Cluster) -> None:
     async with api_of(cluster.kubeconfig) as api:
         with pytest.raises(ClusterError) as caught:
             await list_node_metrics(api)
@@ -246,7 +246,7 @@ async def test_without_metrics_server_the_error_says_what_is_missing(cluster: Cl
     )
 
 
-async def test_without_the_right_the_error_names_it(cluster: Cluster, tmp_path: Path):
+async def test_without_the_right_the_error_names_it(cluster: Cluster, tmp_path: Path) -> None:
     kubeconfig = cluster.kubeconfig
     if isinstance(cluster, SimCluster):
         cluster.server.forbidden.add(("list", "nodes.metrics.k8s.io"))
@@ -261,7 +261,9 @@ async def test_without_the_right_the_error_names_it(cluster: Cluster, tmp_path: 
 
 
 @pytest.mark.parametrize("status", [502, 503, 504])
-async def test_a_metrics_server_that_is_away_is_an_error_after_one_request(sim: SimCluster, status):
+async def test_a_metrics_server_that_is_away_is_an_error_after_one_request(
+    sim: SimCluster, status
+) -> None:
     sim.server.faults.answer(status, resource="nodes.metrics.k8s.io")
     async with api_of(sim.kubeconfig) as api:
         with pytest.raises(ClusterError, match="metrics-server does not answer; is it running"):
@@ -269,7 +271,7 @@ async def test_a_metrics_server_that_is_away_is_an_error_after_one_request(sim: 
     assert len(sim.server.requests.reads("nodes.metrics.k8s.io")) == 1
 
 
-async def test_a_failing_answer_is_left_to_the_next_tick(sim: SimCluster):
+async def test_a_failing_answer_is_left_to_the_next_tick(sim: SimCluster) -> None:
     sim.server.faults.answer(500, resource="nodes.metrics.k8s.io", message="odd")
     async with api_of(sim.kubeconfig) as api:
         with pytest.raises(ClusterError, match="answered 500: odd"):
@@ -277,7 +279,7 @@ async def test_a_failing_answer_is_left_to_the_next_tick(sim: SimCluster):
     assert len(sim.server.requests.reads("nodes.metrics.k8s.io")) == 1
 
 
-async def test_pages_are_put_together(sim: SimCluster):
+async def test_pages_are_put_together(sim: SimCluster) -> None:
     for index in range(PAGE + 3):
         sim.server.metrics.set(f"n{index}", cpu="1")
     async with api_of(sim.kubeconfig) as api:
@@ -294,7 +296,9 @@ async def test_pages_are_put_together(sim: SimCluster):
         {"timestamp": "2026-01-01T00:00:00", "usage": {"cpu": "-1"}},
     ],
 )
-async def test_what_cannot_be_read_is_left_out_and_costs_nothing_else(sim: SimCluster, body):
+async def test_what_cannot_be_read_is_left_out_and_costs_nothing_else(
+    sim: SimCluster, body
+) -> None:
     sim.server.metrics.put("odd", body)
     sim.server.metrics.set("sound", cpu="1", memory="2Gi")
     async with api_of(sim.kubeconfig) as api:
@@ -303,7 +307,7 @@ async def test_what_cannot_be_read_is_left_out_and_costs_nothing_else(sim: SimCl
     assert sound.amounts == {"cpu": 1.0, "memory": 2.0 * 2**30}
 
 
-async def test_kubectl_top_reads_the_simulated_metrics(sim: SimCluster, tmp_path: Path):
+async def test_kubectl_top_reads_the_simulated_metrics(sim: SimCluster, tmp_path: Path) -> None:
     sim.server.objects.create("nodes", make_node("worker-1", 0))
     sim.server.metrics.set("worker-1", cpu="791m", memory="3174Mi")
     start, environment = kubectl_command(sim, tmp_path)
@@ -337,7 +341,7 @@ async def is_marked(cluster: Cluster, *names: str) -> bool:
 @pytest.mark.slow
 async def test_a_node_is_marked_and_released_by_what_metrics_server_says(
     cluster: Cluster, tmp_path: Path
-):
+) -> None:
     for index, name in enumerate("abc"):
         await cluster.create_node(make_node(name, index))  # 7910m and 31Gi allocatable
     async with metrics_api(cluster):
@@ -376,7 +380,9 @@ async def ticked(operator: Operator, number: int) -> bool:
 
 
 @pytest.mark.slow
-async def test_s2_does_not_crash_while_metrics_server_is_away(cluster: Cluster, tmp_path: Path):
+async def test_s2_does_not_crash_while_metrics_server_is_away(
+    cluster: Cluster, tmp_path: Path
+) -> None:
     """S2 dereferenced nil; here the process lives, says why, and goes on when it is back."""
     await cluster.create_node(make_node("a", 0))
     async with run_on(cluster, tmp_path) as operator:
@@ -395,7 +401,7 @@ async def test_s2_does_not_crash_while_metrics_server_is_away(cluster: Cluster, 
 
 
 @pytest.mark.slow
-async def test_plan_and_one_pass_ask_metrics_server_too(sim: SimCluster, tmp_path: Path):
+async def test_plan_and_one_pass_ask_metrics_server_too(sim: SimCluster, tmp_path: Path) -> None:
     await sim.create_node(make_node("a", 0))
     sim.server.metrics.set("a", memory="30Gi")
     rules = write_rules(tmp_path, RULES)

@@ -95,9 +95,9 @@ class Bench:
         """Until the watch knows every node as the API server has it."""
         async with asyncio.timeout(60):
             while not self.watch.synced or await self._versions() != {
-                name: node.resource_version for name, node in self.watch.nodes().items()
+                name: node.resource_version for name, node in self.watch.store.nodes().items()
             }:
-                await asyncio.sleep(0.0002 * len(self.watch.nodes()) + 0.01)
+                await asyncio.sleep(0.0002 * len(self.watch.store.nodes()) + 0.01)
 
     async def _versions(self) -> dict[str, str]:
         listed = await self.cluster.request("GET", NODES, headers=_METADATA)

@@ -12,6 +12,7 @@ from snapshots import NOON, Scene
 from dynsched.core.bound import BoundPods
 from dynsched.core.model import Node
 from dynsched.web.extender.answers import Bind, Extender
+from dynsched.web.extender.scoring import ScoringSnapshot
 from dynsched.web.metrics import Metrics
 from dynsched.web.snapshots import SnapshotStore
 
@@ -60,7 +61,8 @@ class World:
         )
 
     def tick(self, at: float = NOON, cpu: Any = CPU, memory: Any = MEMORY) -> World:
-        self.extender.publish(self.scene.tick(at, node_cpu=cpu, node_mem_usage=memory))
+        snapshot = self.scene.tick(at, node_cpu=cpu, node_mem_usage=memory)
+        self.extender.take(ScoringSnapshot(snapshot))
         return self
 
     def filter(self, body: Any) -> Any:

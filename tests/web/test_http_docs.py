@@ -68,7 +68,7 @@ def metrics_table(snapshots):
     return "\n".join(rows) + "\n"
 
 
-async def test_the_examples_are_what_is_answered():
+async def test_the_examples_are_what_is_answered() -> None:
     page = PAGE.read_text()
     snapshots = docs_snapshots()
     fresh = METRICS.sub(lambda found: f"{found[1]}{metrics_table(snapshots)}{found[2]}", page)
@@ -84,5 +84,5 @@ async def test_the_examples_are_what_is_answered():
 
 
 @pytest.mark.parametrize("path", ENDPOINTS)
-def test_every_endpoint_is_described(path):
+def test_every_endpoint_is_described(path) -> None:
     assert f"`{path.replace('{name}', 'NAME')}`" in PAGE.read_text()

@@ -63,12 +63,12 @@ async def get(client, path, status=200, **headers):
 # /status
 
 
-async def test_status_is_ok_while_ticks_succeed(client, snapshots):
+async def test_status_is_ok_while_ticks_succeed(client, snapshots) -> None:
     snapshots.publish(example())
     assert await get(client, "/status") == "ok"
 
 
-async def test_status_tells_why_it_is_not_ok(client, snapshots, clock):
+async def test_status_tells_why_it_is_not_ok(client, snapshots, clock) -> None:
     assert await get(client, "/status", 503) == "no tick has finished yet"
     snapshots.publish(replace(example(), error="no rule could be queried: connection refused"))
     assert await get(client, "/status", 503) == "no rule could be queried: connection refused"
@@ -77,7 +77,7 @@ async def test_status_tells_why_it_is_not_ok(client, snapshots, clock):
     assert await get(client, "/status", 503) == "the last tick finished 10m ago"
 
 
-async def test_status_as_json(client, snapshots):
+async def test_status_as_json(client, snapshots) -> None:
     snapshots.publish(example())
     status = await get(client, "/status", **JSON)
     assert status == {
@@ -118,7 +118,7 @@ async def test_status_as_json(client, snapshots):
     }
 
 
-async def test_status_as_json_has_the_same_keys_before_the_first_tick(client, snapshots):
+async def test_status_as_json_has_the_same_keys_before_the_first_tick(client, snapshots) -> None:
     before = await get(client, "/status", 503, **JSON)
     assert before["ok"] is False
     assert before["error"] == "no tick has finished yet"
@@ -127,12 +127,12 @@ async def test_status_as_json_has_the_same_keys_before_the_first_tick(client, sn
     assert list(await get(client, "/status", **JSON)) == list(before)
 
 
-async def test_status_names_the_leader_when_there_is_one(client, snapshots):
+async def test_status_names_the_leader_when_there_is_one(client, snapshots) -> None:
     snapshots.leader = lambda: "dynsched-0"
     assert (await get(client, "/status", 503, **JSON))["leader"] == "dynsched-0"
 
 
-async def test_long_lists_in_status_are_counted_and_cut(client, snapshots):
+async def test_long_lists_in_status_are_counted_and_cut(client, snapshots) -> None:
     snapshot = example()
     strangers = tuple(Unmatched("node-cpu", f"10.1.0.{n}", "no node") for n in range(1000))
     health = (replace(snapshot.rules[0], unmatched=1000), snapshot.rules[1])
@@ -148,7 +148,7 @@ async def test_long_lists_in_status_are_counted_and_cut(client, snapshots):
 # /nodes
 
 
-async def test_nodes_begins_with_the_first_projects_three_keys(client, snapshots):
+async def test_nodes_begins_with_the_first_projects_three_keys(client, snapshots) -> None:
     snapshots.publish(example())
     async with client.get("/nodes") as response:
         text = await response.text()
@@ -158,7 +158,7 @@ async def test_nodes_begins_with_the_first_projects_three_keys(client, snapshots
     )
 
 
-async def test_node_names_are_sorted_whatever_the_order_of_the_watch(client, snapshots):
+async def test_node_names_are_sorted_whatever_the_order_of_the_watch(client, snapshots) -> None:
     names = ["c", "a", "b"]
     scene = Scene({**EXAMPLE_RULES, "guard": {"max_marked": "100%"}}, map(Node, names))
     for seconds in (0, 60):
@@ -168,7 +168,7 @@ async def test_node_names_are_sorted_whatever_the_order_of_the_watch(client, sna
     assert answer["node_names"] == [node["name"] for node in answer["nodes"]] == ["a", "b", "c"]
 
 
-async def test_nodes_tells_every_rule_on_every_node(client, snapshots):
+async def test_nodes_tells_every_rule_on_every_node(client, snapshots) -> None:
     snapshots.publish(example())
     answer = await get(client, "/nodes")
     nodes = {node["name"]: node for node in answer["nodes"]}
@@ -234,20 +234,20 @@ async def test_nodes_tells_every_rule_on_every_node(client, snapshots):
         ("false", ["control-plane-1", "worker-1", "worker-4", "worker-5", "worker-6", "worker-7"]),
     ],
 )
-async def test_nodes_can_be_narrowed_by_mark(client, snapshots, query, names):
+async def test_nodes_can_be_narrowed_by_mark(client, snapshots, query, names) -> None:
     snapshots.publish(example())
     answer = await get(client, f"/nodes?marked={query}")
     assert [node["name"] for node in answer["nodes"]] == names
     assert (answer["num"], answer["node_names"]) == (2, ["worker-2", "worker-3"])
 
 
-async def test_a_flag_that_is_neither_true_nor_false_is_refused(client, snapshots):
+async def test_a_flag_that_is_neither_true_nor_false_is_refused(client, snapshots) -> None:
     snapshots.publish(example())
     answer = await get(client, "/nodes?marked=yes", 400)
     assert answer == {"error": "marked=yes: write marked=true or marked=false"}
 
 
-async def test_a_mark_by_taint_alone_is_named_as_a_taint(client, snapshots):
+async def test_a_mark_by_taint_alone_is_named_as_a_taint(client, snapshots) -> None:
     mark = {"label": None, "taint": "dynsched.io/pressure=true:PreferNoSchedule"}
     scene = Scene({**EXAMPLE_RULES, "mark": mark}, [Node("a")])
     snapshots.publish(scene.tick(NOON, node_cpu={}, node_mem_usage={}))
@@ -256,13 +256,13 @@ async def test_a_mark_by_taint_alone_is_named_as_a_taint(client, snapshots):
     assert (answer["num"], answer["node_names"]) == (0, [])
 
 
-async def test_nothing_known_is_not_an_empty_list(client):
+async def test_nothing_known_is_not_an_empty_list(client) -> None:
     for path in ("/nodes", "/nodes/worker-1", "/rules"):
         answer = await get(client, path, 503)
         assert answer == {"error": "no tick has finished yet; try again soon"}
 
 
-async def test_values_that_are_no_numbers_are_null(client, snapshots):
+async def test_values_that_are_no_numbers_are_null(client, snapshots) -> None:
     snapshot = example()
     view = snapshot.nodes["worker-1"]
     odd = (
@@ -280,7 +280,9 @@ async def test_values_that_are_no_numbers_are_null(client, snapshots):
     assert (await get(client, "/status", **JSON))["tick"]["duration_seconds"] is None
 
 
-async def test_nodes_is_encoded_once_a_snapshot_for_all_who_ask(client, snapshots, monkeypatch):
+async def test_nodes_is_encoded_once_a_snapshot_for_all_who_ask(
+    client, snapshots, monkeypatch
+) -> None:
     batches = []
     encode = dynsched.web.snapshots.encode_each
     monkeypatch.setattr(
@@ -295,7 +297,7 @@ async def test_nodes_is_encoded_once_a_snapshot_for_all_who_ask(client, snapshot
     assert len(batches) == 5
 
 
-async def test_one_who_hangs_up_does_not_take_the_answer_from_the_others(snapshots):
+async def test_one_who_hangs_up_does_not_take_the_answer_from_the_others(snapshots) -> None:
     snapshots.publish(many(300))
     impatient = asyncio.create_task(snapshots.encoded_nodes(marked=None))
     patient = asyncio.create_task(snapshots.encoded_nodes(marked=None))
@@ -307,7 +309,9 @@ async def test_one_who_hangs_up_does_not_take_the_answer_from_the_others(snapsho
 # /nodes/NAME
 
 
-async def test_one_node_is_the_same_as_in_nodes_and_tells_what_would_clear_it(client, snapshots):
+async def test_one_node_is_the_same_as_in_nodes_and_tells_what_would_clear_it(
+    client, snapshots
+) -> None:
     snapshots.publish(example())
     listed = {node["name"]: node for node in (await get(client, "/nodes"))["nodes"]}
     for name, node in listed.items():
@@ -322,7 +326,7 @@ async def test_one_node_is_the_same_as_in_nodes_and_tells_what_would_clear_it(cl
     assert (await get(client, "/nodes/worker-1"))["clears"] == []
 
 
-async def test_a_node_that_is_not_there(client, snapshots):
+async def test_a_node_that_is_not_there(client, snapshots) -> None:
     snapshots.publish(example())
     answer = await get(client, "/nodes/worker-99", 404)
     assert answer == {"error": "no node 'worker-99' in the cluster; see /nodes"}
@@ -331,7 +335,7 @@ async def test_a_node_that_is_not_there(client, snapshots):
 # /rules
 
 
-async def test_rules_tells_what_is_loaded_and_how_it_fares(client, snapshots):
+async def test_rules_tells_what_is_loaded_and_how_it_fares(client, snapshots) -> None:
     scene = Scene(EXAMPLE_RULES, [Node("a"), Node("b")])
     cpu = {"a": 91.0, "b": math.nan, "c": 1.0}
     snapshots.publish(scene.tick(NOON, node_cpu=cpu, node_mem_usage="503: no backend"))
@@ -379,7 +383,7 @@ async def test_rules_tells_what_is_loaded_and_how_it_fares(client, snapshots):
     assert memory_rule["readings"]["failed"] == 2
 
 
-async def test_a_rule_that_answers_and_says_nothing_of_any_node_is_told(client, snapshots):
+async def test_a_rule_that_answers_and_says_nothing_of_any_node_is_told(client, snapshots) -> None:
     scene = Scene(EXAMPLE_RULES, [Node("a")])
     snapshots.publish(scene.tick(NOON, node_cpu={"x": 1.0}, node_mem_usage={"a": 1.0}))
     blind = ["'x': no node has this name or address", None]
@@ -387,7 +391,7 @@ async def test_a_rule_that_answers_and_says_nothing_of_any_node_is_told(client, 
     assert [rule["blind"] for rule in (await get(client, "/status", **JSON))["rules"]] == blind
 
 
-async def test_rules_tells_that_a_rule_has_several_series_for_one_node(client, snapshots):
+async def test_rules_tells_that_a_rule_has_several_series_for_one_node(client, snapshots) -> None:
     nodes = [Node(name, addresses=(("InternalIP", f"10.0.0.{n}"),)) for n, name in enumerate("ab")]
     cpu = {"a": 91.0, "10.0.0.0:9100": 12.0, "b": 20.0}
     scene = Scene(EXAMPLE_RULES, nodes)
@@ -401,7 +405,7 @@ async def test_rules_tells_that_a_rule_has_several_series_for_one_node(client, s
     assert memory_rule["several_series"] is None
 
 
-async def test_rules_tells_what_the_extender_and_bind_burst_go_by(client, snapshots):
+async def test_rules_tells_what_the_extender_and_bind_burst_go_by(client, snapshots) -> None:
     profile = {"score": {"node-cpu": 2, "node-mem-usage": 1}, "method": "relative"}
     extender = {"require_label": "a/b", "reject": ["node-cpu"], "profiles": {"mine": profile}}
     guard = {"bind_burst": {"pods": 20, "window": "90s"}}
@@ -416,7 +420,7 @@ async def test_rules_tells_what_the_extender_and_bind_burst_go_by(client, snapsh
 
 
 @pytest.mark.parametrize("odd", [10**400, 2**70, 0])
-async def test_no_number_is_too_odd_to_be_told(client, snapshots, odd):
+async def test_no_number_is_too_odd_to_be_told(client, snapshots, odd) -> None:
     snapshot = example()
     rule_set = snapshot.rule_set
     guard = rule_set.guard.model_copy(
@@ -444,7 +448,7 @@ async def test_no_number_is_too_odd_to_be_told(client, snapshots, odd):
         await get(client, path, **JSON)
 
 
-async def test_alive_before_ready(client, snapshots):
+async def test_alive_before_ready(client, snapshots) -> None:
     snapshots.synced = lambda: False
     assert await get(client, "/healthz") == "ok"
     assert await get(client, "/readyz", 503) == "the nodes are not listed yet"
@@ -454,13 +458,13 @@ async def test_alive_before_ready(client, snapshots):
     assert await get(client, "/readyz") == "ok"  # a Prometheus that is away is /status's business
 
 
-async def test_the_index_links_what_there_is(client):
+async def test_the_index_links_what_there_is(client) -> None:
     page = await get(client, "/")
     for path in ENDPOINTS:
         assert path in page
 
 
-async def test_head_is_answered_as_get_without_a_body(client, snapshots):
+async def test_head_is_answered_as_get_without_a_body(client, snapshots) -> None:
     snapshots.publish(example())
     for path in ENDPOINTS:
         async with client.head(path.replace("{name}", "worker-1")) as response:
@@ -469,12 +473,12 @@ async def test_head_is_answered_as_get_without_a_body(client, snapshots):
             assert await response.read() == b""
 
 
-async def test_an_unknown_path_lists_what_there_is(client):
+async def test_an_unknown_path_lists_what_there_is(client) -> None:
     answer = await get(client, "/node", 404)
     assert answer == {"error": "there is no /node", "endpoints": list(ENDPOINTS)}
 
 
-async def test_a_wrong_method_is_told_which_is_right(client):
+async def test_a_wrong_method_is_told_which_is_right(client) -> None:
     async with client.post("/nodes") as response:
         assert response.status == 405
         assert response.headers["Allow"] == "GET, HEAD"
@@ -483,7 +487,7 @@ async def test_a_wrong_method_is_told_which_is_right(client):
 
 async def test_a_bug_is_one_line_to_the_caller_and_a_traceback_in_the_log(
     client, snapshots, caplog
-):
+) -> None:
     snapshots._snapshot = replace(example(), rules=None)
     with caplog.at_level(logging.ERROR):
         answer = await get(client, "/rules", 500)

@@ -29,7 +29,7 @@ def metrics():
     return Metrics(CollectorRegistry())
 
 
-def test_the_last_snapshot_as_gauges(metrics):
+def test_the_last_snapshot_as_gauges(metrics) -> None:
     metrics.observe(example())
     found = series(metrics)
     expected = {
@@ -57,7 +57,7 @@ def test_the_last_snapshot_as_gauges(metrics):
     assert f"version={__version__}" in build[0]
 
 
-def test_ticks_patches_and_queries_are_counted(metrics):
+def test_ticks_patches_and_queries_are_counted(metrics) -> None:
     snapshot = example()
     first = Scene(EXAMPLE_RULES, [Node("a"), Node("b")])
     hot = {"a": 99.0, "b": 99.0}
@@ -81,7 +81,7 @@ def test_ticks_patches_and_queries_are_counted(metrics):
     assert {key: found[f"dynsched_{key[0]}", key[1]] for key in expected} == expected
 
 
-def test_what_a_dry_run_would_have_sent_is_counted(metrics):
+def test_what_a_dry_run_would_have_sent_is_counted(metrics) -> None:
     metrics.observe(example(dry_run=True))
     metrics.observe(replace(example(), dry_run=False))
     found = series(metrics)
@@ -90,13 +90,13 @@ def test_what_a_dry_run_would_have_sent_is_counted(metrics):
     assert found["dynsched_patches_total", "action=mark"] == 0
 
 
-def test_counters_are_there_before_the_first_tick_and_gauges_are_not(metrics):
+def test_counters_are_there_before_the_first_tick_and_gauges_are_not(metrics) -> None:
     names = {name for name, _ in series(metrics)}
     assert {"dynsched_ticks_total", "dynsched_patches_total", "dynsched_build_info"} <= names
     assert not names & {"dynsched_nodes", "dynsched_marked_nodes", "dynsched_pressured_nodes"}
 
 
-def test_a_rule_that_is_gone_leaves_no_series(metrics):
+def test_a_rule_that_is_gone_leaves_no_series(metrics) -> None:
     metrics.observe(example())
     rules = {**EXAMPLE_RULES, "rules": EXAMPLE_RULES["rules"][1:]}
     metrics.observe(Scene(rules, [Node("a")]).tick(NOON, node_mem_usage={}))
@@ -105,20 +105,20 @@ def test_a_rule_that_is_gone_leaves_no_series(metrics):
     assert not any("rule=node-cpu" in labels for labels in of_rules)
 
 
-def test_no_series_carries_a_nodes_name_and_none_is_the_clients_own_created(metrics):
+def test_no_series_carries_a_nodes_name_and_none_is_the_clients_own_created(metrics) -> None:
     metrics.observe(example())
     text = metrics.exposition().decode()
     assert "worker-" not in text
     assert "_created" not in text
 
 
-def test_process_metrics_are_there_and_the_global_registry_is_not_touched(metrics):
+def test_process_metrics_are_there_and_the_global_registry_is_not_touched(metrics) -> None:
     assert "process_resident_memory_bytes" in {name for name, _ in series(metrics)}
     Metrics(CollectorRegistry())  # twice in one process is fine
     assert not any(family.name.startswith("dynsched") for family in REGISTRY.collect())
 
 
-def test_promtool_finds_nothing_to_complain_about(metrics):
+def test_promtool_finds_nothing_to_complain_about(metrics) -> None:
     metrics.observe(example())
     ours = "".join(
         line

@@ -25,7 +25,7 @@ from dynsched.web.server import Address, ListenError, WebServer, parse_address
         ("127.0.0.1:0", Address("127.0.0.1", 0), "127.0.0.1:0"),
     ],
 )
-def test_an_address_is_read_and_shown(text, address, shown):
+def test_an_address_is_read_and_shown(text, address, shown) -> None:
     assert parse_address(text) == address
     assert str(address) == shown
 
@@ -44,14 +44,14 @@ def test_an_address_is_read_and_shown(text, address, shown):
         ":\uff19",
     ],
 )
-def test_what_is_no_address_is_refused_with_a_hint(text):
+def test_what_is_no_address_is_refused_with_a_hint(text) -> None:
     with pytest.raises(ValueError) as caught:
         parse_address(text)
     assert repr(text) in str(caught.value)
     assert "write it like :9000, 127.0.0.1:9000 or [::1]:9000" in str(caught.value)
 
 
-def test_there_is_a_last_port():
+def test_there_is_a_last_port() -> None:
     with pytest.raises(ValueError) as caught:
         parse_address(":70000")
     assert str(caught.value) == "':70000': there is no port 70000; the last is 65535"
@@ -73,7 +73,7 @@ async def ask(url, path, **options):
 
 
 @pytest.mark.parametrize("text", ["127.0.0.1:0", "[::1]:0", "localhost:0"])
-async def test_it_listens_where_it_says(text):
+async def test_it_listens_where_it_says(text) -> None:
     address = parse_address(text)
     if address.host == "::1" and not _has_ipv6():
         pytest.skip("this machine has no IPv6")
@@ -94,7 +94,7 @@ def _has_ipv6():
     return True
 
 
-async def test_no_host_is_every_interface():
+async def test_no_host_is_every_interface() -> None:
     with socket.socket() as probe:
         probe.bind(("", 0))
         port = probe.getsockname()[1]
@@ -104,7 +104,7 @@ async def test_no_host_is_every_interface():
             assert await ask(f"{host}:{port}", "/nodes")
 
 
-async def test_a_port_in_use_is_one_clear_line():
+async def test_a_port_in_use_is_one_clear_line() -> None:
     async with WebServer(app(), parse_address("127.0.0.1:0")) as first:
         address = Address("127.0.0.1", first.port)
         with pytest.raises(ListenError) as caught:
@@ -122,13 +122,13 @@ async def test_a_port_in_use_is_one_clear_line():
         ("no-such-host.invalid", "the host name 'no-such-host.invalid' is not known here"),
     ],
 )
-async def test_an_address_of_elsewhere_is_one_clear_line(host, reason):
+async def test_an_address_of_elsewhere_is_one_clear_line(host, reason) -> None:
     with pytest.raises(ListenError) as caught:
         await WebServer(app(), Address(host, 9000)).start()
     assert reason in str(caught.value)
 
 
-async def test_stop_is_quick_with_idle_connections_and_a_request_that_never_ends():
+async def test_stop_is_quick_with_idle_connections_and_a_request_that_never_ends() -> None:
     server = WebServer(app("/", asyncio.Event()), parse_address("127.0.0.1:0"))
     await server.start()
     idle = await asyncio.open_connection("127.0.0.1", server.port)
@@ -190,26 +190,26 @@ def failure(server, path="/nodes", **options):
     return message
 
 
-def test_the_server_may_be_given_without_a_scheme_and_with_a_path():
+def test_the_server_may_be_given_without_a_scheme_and_with_a_path() -> None:
     with raw_server(http_answer("200 OK", '{"taken_at": "now"}')) as url:
         for server in (url, f"{url}/", f"{url}/a/proxy/path/", url.removeprefix("http://")):
             assert fetch(server, "/nodes") == {"taken_at": "now"}
 
 
-def test_a_proxy_of_the_environment_is_not_asked_for_loopback(monkeypatch):
+def test_a_proxy_of_the_environment_is_not_asked_for_loopback(monkeypatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     with raw_server(http_answer("200 OK", '{"taken_at": "now"}')) as url:
         assert fetch(url, "/nodes") == {"taken_at": "now"}
 
 
-async def test_a_node_name_is_quoted():
+async def test_a_node_name_is_quoted() -> None:
     async with WebServer(
         app("/nodes/{name}", '{"taken_at": "now"}'), parse_address("127.0.0.1:0")
     ) as server:
         assert await ask(server.url, "/nodes/a b#%é") == {"taken_at": "now"}
 
 
-def test_nobody_listens():
+def test_nobody_listens() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{probe.getsockname()[1]}"
@@ -217,13 +217,13 @@ def test_nobody_listens():
         assert failure(url) == expected
 
 
-def test_a_host_that_is_not_known():
+def test_a_host_that_is_not_known() -> None:
     assert failure("http://no-such-host.invalid:9000").startswith(
         "cannot ask http://no-such-host.invalid:9000: "
     )
 
 
-def test_a_server_that_hangs():
+def test_a_server_that_hangs() -> None:
     with raw_server(None) as url:
         assert failure(url, timeout=0.2) == f"no answer from {url} in time; look at {url}/status"
 
@@ -246,12 +246,12 @@ def test_a_server_that_hangs():
         (b"", "cannot ask http://127.0.0.1"),
     ],
 )
-def test_answers_that_cannot_be_used(answer, message):
+def test_answers_that_cannot_be_used(answer, message) -> None:
     with raw_server(answer) as url:
         assert message in failure(url)
 
 
-def test_https_where_none_is_spoken():
+def test_https_where_none_is_spoken() -> None:
     with raw_server(b"HTTP/1.1 400 Bad Request\r\n\r\n") as url:
         server = url.replace("http:", "https:")
         message = failure(server)
@@ -272,6 +272,6 @@ def test_https_where_none_is_spoken():
         "http://me:secret@h:9000",
     ],
 )
-def test_what_is_no_url_is_refused_and_not_repeated(server):
+def test_what_is_no_url_is_refused_and_not_repeated(server) -> None:
     message = failure(server)
     assert message == "--server is not a URL like http://localhost:9000"

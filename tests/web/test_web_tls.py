@@ -76,13 +76,15 @@ async def get(server: WebServer, context: ssl.SSLContext, path="/nodes") -> tupl
         writer.close()
 
 
-async def test_it_serves_https(files, authority):
+async def test_it_serves_https(files, authority) -> None:
     async with serve(files.config) as server:
         assert server.url == f"https://127.0.0.1:{server.port}"
         assert await get(server, trusting(authority)) == (200, "first")
 
 
-async def test_a_certificate_that_is_not_trusted_is_one_plain_line(files, authority, monkeypatch):
+async def test_a_certificate_that_is_not_trusted_is_one_plain_line(
+    files, authority, monkeypatch
+) -> None:
     async with serve(files.config) as server:
         with pytest.raises(ServerError) as caught:
             await asyncio.to_thread(fetch, server.url, "/nodes")
@@ -97,14 +99,16 @@ async def test_a_certificate_that_is_not_trusted_is_one_plain_line(files, author
             await asyncio.to_thread(fetch, server.url, "/nodes")
 
 
-async def test_a_renewed_certificate_is_used_without_a_restart(files, authority):
+async def test_a_renewed_certificate_is_used_without_a_restart(files, authority) -> None:
     async with serve(files.config) as server:
         await get(server, trusting(authority))
         files.renew("second")
         assert await get(server, trusting(authority)) == (200, "second")
 
 
-async def test_files_that_cannot_be_used_leave_the_last_good_ones_at_work(files, authority, caplog):
+async def test_files_that_cannot_be_used_leave_the_last_good_ones_at_work(
+    files, authority, caplog
+) -> None:
     async with serve(files.config) as server:
         files.config.key.write_text("half a key")
         with caplog.at_level(logging.WARNING):
@@ -120,7 +124,9 @@ async def test_files_that_cannot_be_used_leave_the_last_good_ones_at_work(files,
 
 
 @pytest.mark.parametrize("name", ["cert", "key"])
-async def test_a_pipe_in_a_files_place_holds_no_connection_up(files, authority, caplog, name):
+async def test_a_pipe_in_a_files_place_holds_no_connection_up(
+    files, authority, caplog, name
+) -> None:
     """Opening it would wait for a writer, in the event loop."""
     async with serve(files.config) as server:
         path = getattr(files.config, name)
@@ -138,7 +144,9 @@ async def test_a_pipe_in_a_files_place_holds_no_connection_up(files, authority, 
         assert await get(server, trusting(authority)) == (200, "second")
 
 
-async def test_files_that_hang_hold_the_event_loop_up_once(files, authority, caplog, monkeypatch):
+async def test_files_that_hang_hold_the_event_loop_up_once(
+    files, authority, caplog, monkeypatch
+) -> None:
     async with serve(files.config) as server:
         answers, load, asked = threading.Event(), tls._load, []
 
@@ -159,7 +167,7 @@ async def test_files_that_hang_hold_the_event_loop_up_once(files, authority, cap
             pass
 
 
-async def test_clients_need_a_certificate_but_for_probes(files, authority, tmp_path):
+async def test_clients_need_a_certificate_but_for_probes(files, authority, tmp_path) -> None:
     (tmp_path / "clients").mkdir()
     clients = Authority(tmp_path / "clients", "clients")
     config = TlsConfig(files.config.cert, files.config.key, Path(clients.cert))
@@ -175,7 +183,9 @@ async def test_clients_need_a_certificate_but_for_probes(files, authority, tmp_p
             await get(server, stranger)
 
 
-async def test_a_renewed_client_ca_counts_from_the_next_connection_on(files, authority, tmp_path):
+async def test_a_renewed_client_ca_counts_from_the_next_connection_on(
+    files, authority, tmp_path
+) -> None:
     for name in ("old", "new"):
         (tmp_path / name).mkdir()
     old, new = Authority(tmp_path / "old", "old"), Authority(tmp_path / "new", "new")
@@ -192,7 +202,7 @@ async def test_a_renewed_client_ca_counts_from_the_next_connection_on(files, aut
             await get(server, trusting(authority, old.issue("scheduler")))
 
 
-async def test_plain_http_to_the_port_does_not_end_the_server(files, authority):
+async def test_plain_http_to_the_port_does_not_end_the_server(files, authority) -> None:
     async with serve(files.config) as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(b"GET / HTTP/1.1\r\n\r\n")
@@ -202,7 +212,7 @@ async def test_plain_http_to_the_port_does_not_end_the_server(files, authority):
         assert (await get(server, trusting(authority)))[0] == 200
 
 
-def test_files_that_cannot_be_used_at_the_start_are_one_line(files, tmp_path):
+def test_files_that_cannot_be_used_at_the_start_are_one_line(files, tmp_path) -> None:
     missing = TlsConfig(tmp_path / "none.crt", files.config.key)
     with pytest.raises(ListenError, match=r"none\.crt: No such file or directory"):
         ServerTls(missing)

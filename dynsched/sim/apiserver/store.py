@@ -200,10 +200,6 @@ class Store:
             collection.history.clear()
             collection.compacted = self.version
 
-    def bump(self) -> None:
-        """Take a version without a write, as other resources' writes do in a real cluster."""
-        self.version += 1
-
     # --- another time ---
 
     def back_up(self) -> Backup:

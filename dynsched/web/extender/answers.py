@@ -1,6 +1,6 @@
 """The scheduler's questions, answered from memory: `/filter`, `/prioritize`, `/preempt`, `/bind`.
 
-Bytes in, bytes out; `web.extender_http` puts it on the wire. Nothing here waits for an API server
+Bytes in, bytes out; `web.extender.http` puts it on the wire. Nothing here waits for an API server
 or for Prometheus, but `/bind`, whose very purpose is a call.
 """
 
@@ -88,30 +88,25 @@ class Extender:
         self._waiting: Snapshot | None = None
         self._labelled: tuple[object, str | None, frozenset[str]] = (None, None, frozenset())
 
-    def publish(self, snapshot: Snapshot) -> None:
-        """Answer by ``snapshot`` from now on."""
-        self._take(ScoringSnapshot(snapshot))
-
-    def publish_soon(self, snapshot: Snapshot) -> None:
-        """The same, made ready beside the event loop: 5,000 nodes are some 50 ms."""
+    def publish_soon(self, snapshot: Snapshot) -> asyncio.Task[None]:
+        """Answer by ``snapshot`` when the task is done: it is made ready beside the event loop, for
+        5,000 nodes are some 50 ms.
+        """
         self._waiting = snapshot
         if self._preparing is None or self._preparing.done():
             self._preparing = asyncio.create_task(self._prepare(), name="the extender's readings")
-
-    async def prepared(self) -> None:
-        """Wait until what was published is what is answered by."""
-        if self._preparing is not None:
-            await self._preparing
+        return self._preparing
 
     async def _prepare(self) -> None:
         while self._waiting is not None:
             snapshot, self._waiting = self._waiting, None
             try:
-                self._take(await asyncio.to_thread(ScoringSnapshot, snapshot))
+                self.take(await asyncio.to_thread(ScoringSnapshot, snapshot))
             except Exception:
                 logger.exception("the extender goes on by the readings that it had")
 
-    def _take(self, readings: ScoringSnapshot) -> None:
+    def take(self, readings: ScoringSnapshot) -> None:
+        """Answer by ``readings`` from now on."""
         nodes = self._nodes()
         self._bound.follow(nodes)
         readings.add(self._bound_since.sums(self._clock()), nodes)

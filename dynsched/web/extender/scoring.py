@@ -49,7 +49,6 @@ class ScoringSnapshot:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.version = next(_versions)
-        self.taken_at = snapshot.taken_at
         self.rules = snapshot.rule_set.extender
         self.stale_after = snapshot.rule_set.stale_after
         self.refused = load_refusals(snapshot)

@@ -17,6 +17,7 @@ from snapshots import NOON, Scene
 from dynsched.core.bound import BoundPod
 from dynsched.core.errors import ConflictError
 from dynsched.core.model import Node
+from dynsched.web.extender.scoring import ScoringSnapshot
 from dynsched.web.extender.wire import Binding, WireError
 
 UID = "11111111-2222-3333-4444-555555555555"
@@ -76,7 +77,7 @@ def test_many_refused_nodes_have_one_reason_that_the_event_can_count() -> None:
     hot = {f"n{number}": 86.0 + number / 10 for number in range(20)}
     world.nodes = dict.fromkeys(hot, world.nodes["a"])
     world.scene.nodes = {name: type(node)(name) for name, node in world.nodes.items()}
-    world.extender.publish(world.scene.tick(NOON, node_mem_usage=hot))
+    world.extender.take(ScoringSnapshot(world.scene.tick(NOON, node_mem_usage=hot)))
     reasons = world.filter(ask(list(hot)))["FailedAndUnresolvableNodes"]
     assert set(reasons.values()) == {"node load high: node-mem-usage > 85"}
 
@@ -333,8 +334,8 @@ async def test_readings_are_made_ready_beside_the_loop() -> None:
     for seconds in (10, 20):
         cool = dict.fromkeys(NAMES, 1.0)
         snapshot = world.scene.tick(NOON + seconds, node_cpu=cool, node_mem_usage=cool)
-        world.extender.publish_soon(snapshot)
-    await world.extender.prepared()
+        prepared = world.extender.publish_soon(snapshot)
+    await prepared
     assert set(world.scores(ask()).values()) == {10}
 
 
