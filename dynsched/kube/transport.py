@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import socket
 import time
 import uuid
@@ -33,6 +32,7 @@ from dynsched.kube.bodies import (
 from dynsched.kube.config import KubeConfig, KubeConfigError
 from dynsched.kube.failures import Call, SetupError
 from dynsched.kube.sessions import SESSION
+from dynsched.plumbing.backoff import jittered
 
 logger = logging.getLogger(__name__)
 
@@ -273,11 +273,6 @@ class KubeApi:
             return msgspec.json.decode(raw.data, type=shape)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise failures.not_json(call, self.config.server) from error
-
-
-def jittered(seconds: float) -> float:
-    """Between half of ``seconds`` and all of it, so that many clients do not return as one."""
-    return seconds * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, guards nothing
 
 
 def _retry_after(headers: Mapping[str, str]) -> float:
