@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final, Protocol
 
 from rich.console import Console, Group
@@ -16,6 +15,7 @@ from rich.text import Text
 
 from dynsched.core.durations import format_duration
 from dynsched.core.formatting import format_threshold, format_value
+from dynsched.core.times import seconds_between
 
 _BAR: Final = 10
 """Cells of a bar that stands for 100 %."""
@@ -147,8 +147,7 @@ def _mark(node: Mapping[str, Any], payload: Mapping[str, Any]) -> Text:
 
 
 def _age(since: str, now: str) -> str:
-    elapsed = datetime.fromisoformat(now) - datetime.fromisoformat(since)
-    return format_duration(round(max(0.0, elapsed.total_seconds())))
+    return format_duration(round(seconds_between(since, now)))
 
 
 def _heat(node: Mapping[str, Any]) -> tuple[bool, bool, float]:

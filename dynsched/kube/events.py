@@ -14,13 +14,13 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from dynsched.core.errors import ClusterError
 from dynsched.core.keys import FIELD_MANAGER
 from dynsched.core.message_kind import kind_of
 from dynsched.core.model import Node
+from dynsched.core.times import format_time
 from dynsched.kube.client import EVENT_NAMESPACE, KubeClient
 
 logger = logging.getLogger(__name__)
@@ -196,7 +196,7 @@ class NodeEvents:
         told = replace(old, message=new.message, count=old.count + new.count, last=new.last)
         body = {
             "count": told.count,
-            "lastTimestamp": _timestamp(told.last),
+            "lastTimestamp": format_time(told.last),
             "message": _shortened(told.message),
         }
         namespace = _namespace(key.about)
@@ -220,8 +220,8 @@ class NodeEvents:
             "source": {"component": FIELD_MANAGER},
             "reportingComponent": FIELD_MANAGER,
             "reportingInstance": self._instance,
-            "firstTimestamp": _timestamp(told.first),
-            "lastTimestamp": _timestamp(told.last),
+            "firstTimestamp": format_time(told.first),
+            "lastTimestamp": format_time(told.last),
             "count": told.count,
         }
 
@@ -245,10 +245,6 @@ def _reference(about: Subject) -> dict[str, str]:
         "uid": about.uid,
     }
     return {**reference, "namespace": about.namespace} if about.namespace else reference
-
-
-def _timestamp(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _shortened(message: str) -> str:
