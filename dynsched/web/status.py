@@ -137,7 +137,7 @@ def _of_a_tick(snapshot: Snapshot) -> dict[str, Any]:
         ),
         "unmatched_samples": _listed(unmatched, sum(rule.unmatched for rule in snapshot.rules)),
         "capped_pools": sorted(snapshot.capped),
-        "patch_failures": _listed(snapshot.failures),
+        "patch_failures": _listed([str(failure) for failure in snapshot.failures]),
     }
 
 
