@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from dynsched.core.errors import ClusterError
 from dynsched.core.keys import FIELD_MANAGER
-from dynsched.core.message_kind import kind_of
+from dynsched.core.message_kind import ToldKinds
 from dynsched.core.model import Node
 from dynsched.core.times import format_time
 from dynsched.kube.client import EVENT_NAMESPACE, KubeClient
@@ -102,7 +102,7 @@ class NodeEvents:
         self._awake = asyncio.Event()
         self._worker: asyncio.Task[None] | None = None
         self._closed = False
-        self._cause: str | None = None
+        self._lost = ToldKinds()
 
     def post(self, node: Node, *, reason: str, message: str, warning: bool = False) -> None:
         """Queue one Event on ``node``, of type Warning or Normal. Never blocks, never raises.
@@ -170,12 +170,13 @@ class NodeEvents:
             raise
         except ClusterError as error:
             self.failed += new.count
-            self._log_once(str(error))
+            if self._lost.is_new("events", str(error)):  # it names the Event, or the node
+                logger.warning("Events are lost: %s", error)
         except Exception:
             self.failed += new.count
             logger.exception("an Event on %s could not be posted", key.about.name)
         else:
-            self._cause = None
+            self._lost.forget("events")
             self._told[key] = told
             self._told.move_to_end(key)
             self._forget(told.last)
@@ -224,12 +225,6 @@ class NodeEvents:
             "lastTimestamp": format_time(told.last),
             "count": told.count,
         }
-
-    def _log_once(self, cause: str) -> None:
-        kind = kind_of(cause)  # it names the Event, or the node
-        if kind != self._cause:
-            self._cause = kind
-            logger.warning("Events are lost: %s", cause)
 
 
 def _namespace(about: Subject) -> str:
