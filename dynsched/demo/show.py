@@ -13,9 +13,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from dynsched.core.durations import format_duration
 from dynsched.core.formatting import format_threshold, format_value
-from dynsched.core.times import seconds_between
+from dynsched.core.wording import counted
+from dynsched.tables import ago
 
 _BAR: Final = 10
 """Cells of a bar that stands for 100 %."""
@@ -51,9 +51,9 @@ class Tally:
     def summary(self, elapsed: float, writes: int) -> str:
         """One line for now or for the end."""
         return (
-            f"After {elapsed:.0f}s: {_count(self.marks, 'mark')}, "
-            f"{_count(self.releases, 'release')}, {len(self.marked)} marked now; "
-            f"the API server saw {_count(writes, 'write')} to nodes."
+            f"After {elapsed:.0f}s: {counted(self.marks, 'mark')}, "
+            f"{counted(self.releases, 'release')}, {len(self.marked)} marked now; "
+            f"the API server saw {counted(writes, 'write')} to nodes."
         )
 
 
@@ -141,13 +141,9 @@ def _mark(node: Mapping[str, Any], payload: Mapping[str, Any]) -> Text:
     """What the node carries with its age, or why it is not what the rules say."""
     if node["marked"]:
         mark = " ".join(part.removeprefix("label ") for part in node["carries"])
-        age = f" {_age(node['since'], payload['taken_at'])}" if node["since"] else ""
+        age = f" {ago(node['since'], payload['taken_at'])}" if node["since"] else ""
         return Text(f"{mark}{age}", "bold red")
     return Text(node["conflict"] or node["withheld"] or "", "yellow")
-
-
-def _age(since: str, now: str) -> str:
-    return format_duration(round(seconds_between(since, now)))
 
 
 def _heat(node: Mapping[str, Any]) -> tuple[bool, bool, float]:
@@ -164,7 +160,3 @@ def _why(node: Mapping[str, Any] | None) -> str:
         for rule in rules
         if rule["state"] == "firing"
     )
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
