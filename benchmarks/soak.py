@@ -44,6 +44,7 @@ from soak_prometheus import HOUR, INTERVAL
 from soak_world import World
 
 from dynsched.kube import events, kopf_operator, kopf_settings, resync, transport, watch
+from dynsched.plumbing import backoff
 
 GROWTH = 8.0
 """MB of resident memory that may be gained from the first hour on: eight bytes a node and tick.
@@ -62,14 +63,14 @@ FASTER = 50.0
 
 def hurry() -> None:
     """Shorten what waits on the machine's clock, and make the log but throw it away."""
-    usual, kopfs = transport.jittered, kopf_settings.settings
+    usual, kopfs = backoff.jittered, kopf_settings.settings
 
     def settings() -> kopf.OperatorSettings:
         result = kopfs()
         result.watching.reconnect_backoff /= FASTER
         return result
 
-    modules = (transport, watch, resync, kopf_operator, kopf_settings)
+    modules = (backoff, transport, watch, resync, kopf_operator, kopf_settings)
     for module, name, value in (
         *((module, "jittered", lambda seconds: usual(seconds) / FASTER) for module in modules),
         (kopf_operator, "settings", settings),

@@ -207,7 +207,7 @@ async def _once(settings: Settings, rules_file: FixedRules) -> Snapshot:
         elector = None
         if settings.leader_elect and not settings.dry_run:
             elector = await stack.enter_async_context(_leading(settings))
-        leadership = elector or SoleWriter()
+        leadership = elector or SoleWriter(may_write=not settings.dry_run)
         client = await stack.enter_async_context(_client(settings, lambda: leadership.may_write))
         events = NodeEvents(client, own=lambda: elector.lease if elector else None)
         stack.push_async_callback(events.close)
@@ -231,7 +231,7 @@ async def _once(settings: Settings, rules_file: FixedRules) -> Snapshot:
 
 async def _prune(order: Prune) -> Written:
     mark = load_rules(order.rules).mark if order.rules else Mark(parse_label(keys.DEFAULT_LABEL))
-    async with _client(order) as client:
+    async with _client(order, lambda: not order.dry_run) as client:
         if order.lease_older_than is not None:
             namespace = order.lease_namespace or client.config.namespace
             why_not = await why_at_work(client.api, namespace, order.lease_older_than)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable
 from typing import Final
@@ -15,6 +14,7 @@ from dynsched.kube.cluster import NodeCluster
 from dynsched.kube.pending import PendingPods
 from dynsched.kube.pods import PodWatch
 from dynsched.kube.stream import StreamingApi
+from dynsched.plumbing.stopping import pause
 from dynsched.sources.bound_pods import BoundPodsSource
 from dynsched.web.extender.answers import Extender
 from dynsched.web.extender.wire import Binding
@@ -68,8 +68,7 @@ class Extension:
                 self._watch = PodWatch(self._api, [self._bound, self._burst])
                 await asyncio.gather(self._watch.run(stop), self._pending.run(stop))
                 return
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), _POLL)
+            await pause(stop, _POLL)
 
     def _waits(self, uid: str) -> bool:
         """Whether a pod waits for a node, and somebody will tell which one it got."""

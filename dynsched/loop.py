@@ -24,6 +24,7 @@ from dynsched.core.rehearse import Rehearsal
 from dynsched.core.replay import finish_replay, replay, replay_times
 from dynsched.core.rule_sources import SourceName
 from dynsched.core.rules import Rule, RuleSet
+from dynsched.plumbing.stopping import pause
 from dynsched.reporting import EventSink, Reporter
 from dynsched.writer import NodeStorage, Written, write_all
 
@@ -149,11 +150,11 @@ class Loop:
             # starts a millisecond early would find `for` not yet over, and fire a tick too late.
             await self.tick(self._offset + due)
             due = max(due + interval, self._monotonic())
-            await _wait(stop, due - self._monotonic())
+            await pause(stop, due - self._monotonic())
 
     async def _until_synced(self, stop: asyncio.Event) -> None:
         while not self._cluster.synced and not stop.is_set():
-            await _wait(stop, SYNC_POLL)
+            await pause(stop, SYNC_POLL)
 
     async def remember(self, interval: float) -> None:
         """Rebuild the alerts as if ticks had gone on all along, every ``interval`` seconds."""
@@ -358,11 +359,3 @@ class Loop:
             count = len(written.failures)
             return f"{count} of {planned} nodes could not be written: {written.failures[0]}"
         return self._cluster.error or self._leadership.error
-
-
-async def _wait(stop: asyncio.Event, seconds: float) -> None:
-    try:
-        async with asyncio.timeout(max(0.0, seconds)):
-            await stop.wait()
-    except TimeoutError:
-        return

@@ -48,11 +48,12 @@ def plan(settings: Settings, output: str, *, every: bool) -> None:
 def prune(order: app.Prune, output: str) -> None:
     """`prune`."""
     written = app.prune(order)
+    errors = [str(failure) for failure in written.failures]
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(written.applied), indent=2))
     elif written.why_not is None:  # what it is otherwise stands in the log
-        _print_changes(written.applied, written.failures)
-    _fail_if(written.failures)
+        _print_changes(written.applied, errors)
+    _fail_if(errors)
 
 
 def _print_changes(patches: Sequence[NodePatch], errors: Sequence[str]) -> None:

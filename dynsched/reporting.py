@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Final, Protocol
+from typing import Protocol
 
 from dynsched.core import keys
 from dynsched.core.decide import Decision
 from dynsched.core.doubts import doubts
 from dynsched.core.evidence import fired_rules
-from dynsched.core.message_kind import kind_of
-from dynsched.core.model import Action, Node, NodePatch
+from dynsched.core.message_kind import ToldKinds
+from dynsched.core.model import Action, Node, NodePatch, WriteFailure
 from dynsched.core.rules import RuleSet
 from dynsched.core.wording import by_reason, named_nodes, named_rules
 
 logger = logging.getLogger(__name__)
-
-_MAX_KINDS: Final = 20
-"""Of one trouble; what else may come up before all is well again is not told."""
 
 
 class EventSink(Protocol):
@@ -59,23 +56,17 @@ class _Troubles(_States):
 
     def __init__(self) -> None:
         super().__init__()
-        self._kinds: Mapping[str, frozenset[str]] = {}
+        self._told = ToldKinds()
 
     def update(
         self, states: Mapping[str, str], *, post_events: bool
     ) -> tuple[Mapping[str, str], Mapping[str, str], Sequence[str]]:
         """(what to log, what to post, the names of what has ended)."""
-        before = self._kinds
-        self._kinds = {
-            name: _with_kind(before.get(name, frozenset()), text) for name, text in states.items()
-        }
-        new = {name: text for name, text in states.items() if self._kinds[name] != before.get(name)}
+        new = {name: text for name, text in states.items() if self._told.is_new(name, text)}
         _, to_post, ended = super().update(states, post_events=post_events)
+        for name in ended:
+            self._told.forget(name)
         return new, to_post, ended
-
-
-def _with_kind(kinds: frozenset[str], text: str) -> frozenset[str]:
-    return kinds if len(kinds) >= _MAX_KINDS else kinds | {kind_of(text)}
 
 
 def _unlike(states: Mapping[str, str], others: Mapping[str, str]) -> dict[str, str]:
@@ -111,11 +102,6 @@ def tell_doubts(rule_set: RuleSet) -> None:
         logger.warning("rule %s: %s", doubt.rule, doubt.message, extra={"rule": doubt.rule})
 
 
-def _kind_of_failure(failure: str) -> str:
-    node, _, cause = failure.partition(": ")
-    return kind_of(cause.replace(node, "'it'"))
-
-
 def _place(pool: str) -> str:
     return f"pool {pool}" if pool else "the cluster"
 
@@ -136,7 +122,7 @@ class Reporter:
         self._failing = _Troubles()
         self._blind = _Troubles()
         self._crowded = _Troubles()
-        self._unwritten: frozenset[str] = frozenset()
+        self._unwritten = ToldKinds()
 
     def change(self, node: Node, patch: NodePatch) -> None:
         """A mark was set, repaired or released. Where that is in dispute, it happens at every tick,
@@ -253,22 +239,21 @@ class Reporter:
         for name in ended:
             logger.info("rule %s has one series per node again", name, extra={"rule": name})
 
-    def unwritten(self, failures: Sequence[str]) -> None:
+    def unwritten(self, failures: Sequence[WriteFailure]) -> None:
         """Writes begin to fail, fail in another way, or are taken again. Which nodes, and how many,
         may differ from tick to tick: that is in `/status`, and not told again here.
         """
-        told = self._unwritten
-        kinds = {_kind_of_failure(failure): failure for failure in failures}
-        new = [failure for kind, failure in kinds.items() if kind not in told][:_MAX_KINDS]
-        if len(told) >= _MAX_KINDS:
-            new = []
+        new = [
+            failure
+            for failure in failures
+            if self._unwritten.is_new("nodes", failure.cause.replace(failure.node, "'it'"))
+        ]
         if new:
-            node = new[0].partition(": ")[0]
             text = "writes that fail: %d, among them: %s"
-            logger.warning(text, len(failures), "; ".join(new), extra={"node": node})
-        elif told and not failures:
+            among = "; ".join(map(str, new))
+            logger.warning(text, len(failures), among, extra={"node": new[0].node})
+        if not failures and self._unwritten.forget("nodes"):
             logger.info("no write fails any more")
-        self._unwritten = told.union(map(_kind_of_failure, new)) if failures else frozenset()
 
     def reloaded(self, rule_set: RuleSet) -> None:
         """The rules file changed, and its new content is at work."""

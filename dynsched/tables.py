@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any, Final
 
 from rich.console import Console
@@ -11,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dynsched.core.durations import format_duration
+from dynsched.core.times import seconds_between
 
 STYLES: Final[Mapping[str, str]] = {
     "firing": "bold red",
@@ -52,8 +52,7 @@ def ago(since: str | None, now: str) -> str:
     """How long before ``now``, both RFC 3339; ``-`` for no time."""
     if since is None:
         return "-"
-    elapsed = datetime.fromisoformat(now) - datetime.fromisoformat(since)
-    return format_duration(max(0.0, elapsed.total_seconds()))
+    return format_duration(seconds_between(since, now))
 
 
 def sample_age(rule: Mapping[str, Any]) -> str:

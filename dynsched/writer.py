@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from dynsched.core.errors import ClusterError, ConflictError, NotFoundError
-from dynsched.core.model import Node, NodePatch
+from dynsched.core.model import Node, NodePatch, WriteFailure
 from dynsched.core.plan import is_done
 
 logger = logging.getLogger(__name__)
@@ -37,12 +37,12 @@ class NodeStorage(Protocol):
 
 @dataclass(slots=True)
 class Written:
-    """What a pass came to: the patches that were taken, and a line for each that was not.
+    """What a pass came to: the patches that were taken, and those that were not.
     ``why_not``: why nothing was looked at; None when it was.
     """
 
     applied: list[NodePatch] = field(default_factory=list)
-    failures: list[str] = field(default_factory=list)
+    failures: list[WriteFailure] = field(default_factory=list)
     why_not: str | None = None
 
 
@@ -57,7 +57,9 @@ async def write_all(
     """Send every patch. ``replan`` gives what is due on a node that changed meanwhile;
     ``on_written`` is called after each success with the node as stored. One that fails does
     not stop the others.
-    ``may_write`` is asked before each write; what is left when it says no is not written.
+    ``may_write`` is asked before each write; what is left when it says no is not written. The
+    storage must ask by itself once more when it sends, and fails then; to ask here as well keeps
+    a plan of which the Lease was lost in between from being told as so many failed writes.
     """
     written = Written()
     queue = iter(patches)
@@ -71,7 +73,7 @@ async def write_all(
             except NotFoundError:
                 continue  # deleted between plan and apply: there is nothing left to mark
             except ClusterError as error:
-                written.failures.append(f"{patch.node}: {error}")
+                written.failures.append(WriteFailure(patch.node, str(error)))
             else:
                 if done is not None:
                     node, sent = done

@@ -10,7 +10,7 @@ from snapshots import example, many
 
 from dynsched import app, cli
 from dynsched.core.errors import ClusterError
-from dynsched.core.model import Action, NodePatch
+from dynsched.core.model import Action, NodePatch, WriteFailure
 from dynsched.web.tls import TlsConfig
 from dynsched.writer import Written
 from tools.cli_docs import render
@@ -321,13 +321,13 @@ def test_a_rule_that_could_not_be_queried_is_in_the_json(call, monkeypatch) -> N
 
 @pytest.mark.parametrize("command", [("plan",), ("run", "--once"), ("prune",)])
 def test_with_a_log_in_json_a_failure_is_one_line_of_it(call, monkeypatch, command) -> None:
-    monkeypatch.setattr(app, "run_once", lambda _: replace(example(), rules=(), error="refused"))
-    monkeypatch.setattr(app, "prune", lambda _: Written(failures=["refused"]))
+    monkeypatch.setattr(app, "run_once", lambda _: replace(example(), rules=(), error="a: refused"))
+    monkeypatch.setattr(app, "prune", lambda _: Written(failures=[WriteFailure("a", "refused")]))
 
     code, _, errors = call(*command, "--log-format", "json")
 
     (line,) = map(json.loads, errors.splitlines())
-    assert (code, line["message"], line["level"]) == (1, "refused", "CRITICAL")
+    assert (code, line["message"], line["level"]) == (1, "a: refused", "CRITICAL")
     assert "exc_info" not in line
 
 
@@ -414,7 +414,9 @@ def test_prune_if_the_lease_is_old(call, monkeypatch) -> None:
 
 def test_prune_that_could_not_remove_all_fails(call, monkeypatch) -> None:
     monkeypatch.setattr(
-        app, "prune", lambda _: Written(applied=[PATCH], failures=["worker-4: forbidden"])
+        app,
+        "prune",
+        lambda _: Written(applied=[PATCH], failures=[WriteFailure("worker-4", "forbidden")]),
     )
 
     code, output, errors = call("prune")
@@ -425,7 +427,11 @@ def test_prune_that_could_not_remove_all_fails(call, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "written", [Written(failures=["a: forbidden"]), Written(why_not="the Lease was renewed 4s ago")]
+    "written",
+    [
+        Written(failures=[WriteFailure("a", "forbidden")]),
+        Written(why_not="the Lease was renewed 4s ago"),
+    ],
 )
 def test_prune_that_removed_nothing_does_not_say_that_there_is_nothing(
     call, monkeypatch, written

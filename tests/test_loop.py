@@ -10,7 +10,7 @@ import pytest
 from fake_loop import RULES, Bench, FakeRulesFile
 
 from dynsched.core.errors import ClusterError, NotFoundError
-from dynsched.core.model import Action, Node, QueryResult, Sample
+from dynsched.core.model import Action, Node, QueryResult, Sample, WriteFailure
 from dynsched.loop import Loop
 from dynsched.writer import CONFLICT_RETRIES, FAILURES_BEFORE_GIVING_UP
 
@@ -310,7 +310,7 @@ async def test_one_node_that_cannot_be_written_does_not_stop_the_others() -> Non
     snapshot = await bench.tick(cpu={"a": 91.0, "b": 91.0})
 
     assert bench.label("b") == "presure"
-    assert snapshot.failures == ("a: the API server answered 500",)
+    assert snapshot.failures == (WriteFailure("a", "the API server answered 500"),)
     assert snapshot.error == "1 of 2 nodes could not be written: a: the API server answered 500"
 
     bench.cluster.faults.clear()

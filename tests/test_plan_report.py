@@ -11,7 +11,7 @@ from rich.console import Console
 from snapshots import EXAMPLE_RULES, NOON, Scene, example, many
 
 from dynsched.core.health import why_incomplete
-from dynsched.core.model import Node
+from dynsched.core.model import Node, WriteFailure
 from dynsched.findings import MAX_ROWS, render_findings
 from dynsched.terminal import render_patches
 from dynsched.web.nodes import encode_each
@@ -215,5 +215,6 @@ def test_what_is_due_and_was_not_written_makes_a_pass_incomplete() -> None:
     assert why_incomplete(snapshot) == ()
     stopped = replace(snapshot, dry_run=False)
     assert why_incomplete(stopped) == ("due and not written: worker-2 and worker-5; run it again",)
-    failed = replace(stopped, failures=("worker-2: 500",), error="1 of 2 nodes could not be ...")
+    failures = (WriteFailure("worker-2", "500"),)
+    failed = replace(stopped, failures=failures, error="1 of 2 nodes could not be ...")
     assert why_incomplete(failed) == ("1 of 2 nodes could not be ...",)

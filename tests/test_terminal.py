@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 from snapshots import EXAMPLE_RULES, NOON, Scene, example, many
 
-from dynsched.core.model import Action, Node, NodePatch
+from dynsched.core.model import Action, Node, NodePatch, WriteFailure
 from dynsched.core.plan import plan_prune
 from dynsched.core.rules import parse_rules
 from dynsched.terminal import render_nodes, render_patches, render_why
@@ -246,7 +246,7 @@ REFUSED = "may not patch nodes"
 
 
 def test_a_mark_that_no_node_carries_is_not_claimed() -> None:
-    snapshot = relabelled(failures=(f"a: {REFUSED}",))
+    snapshot = relabelled(failures=(WriteFailure("a", REFUSED),))
     answer = nodes_payload(snapshot)
     assert (answer["type"], answer["num"], answer["node_names"]) == (
         "Label example.com/load=high Nodes",
@@ -292,9 +292,9 @@ def test_a_mark_that_no_node_carries_is_not_claimed() -> None:
         ({"dry_run": True}, "nothing is written in a dry run"),
         ({"leading": False, "leader": "pod-2"}, "pod-2 leads, and has not written it yet"),
         ({"leading": False}, "no replica leads, so nothing is written"),
-        ({"failures": ("a: 500",)}, "the write failed: 500"),
+        ({"failures": (WriteFailure("a", "500"),)}, "the write failed: 500"),
         (
-            {"failures": ("b: 500", "c: 500")},
+            {"failures": (WriteFailure("b", "500"), WriteFailure("c", "500"))},
             "it was not tried, because other writes failed, the first: b: 500",
         ),
         ({}, "the next tick writes it"),

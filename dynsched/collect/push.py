@@ -31,7 +31,7 @@ from dynsched.collect.memory import (
     working_set_v2,
 )
 from dynsched.core.durations import format_duration
-from dynsched.core.message_kind import kind_of
+from dynsched.core.message_kind import ToldKinds
 from dynsched.plumbing.proxies import ProxyError, opener, proxy_for, through
 
 logger = logging.getLogger(__name__)
@@ -78,22 +78,20 @@ def collect_until_stopped(order: Collect) -> None:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    last: str | None = ""
+    told, is_first = ToldKinds(), True
     due = time.monotonic()
     while not stop.is_set():
-        problem = None
         try:
             memory, _ = collect_once(order)
         except CollectError as error:
-            problem = str(error)
-        kind = None if problem is None else kind_of(problem)
-        if kind is not None and kind != last:
-            logger.error("%s", problem)
-        elif problem is None and last is not None:
-            every = format_duration(round(order.interval))
-            what = f"{memory.available / MIB:.0f} MiB available"
-            logger.info("%s; pushing to %s every %s", what, order.pushgateway, every)
-        last = kind
+            if told.is_new("collect", str(error)):
+                logger.error("%s", error)  # noqa: TRY400 (it is expected, and one line tells all)
+        else:
+            if told.forget("collect") or is_first:
+                is_first = False
+                every = format_duration(round(order.interval))
+                what = f"{memory.available / MIB:.0f} MiB available"
+                logger.info("%s; pushing to %s every %s", what, order.pushgateway, every)
         due = max(due + order.interval, time.monotonic())
         stop.wait(due - time.monotonic())
     logger.info("stopped")

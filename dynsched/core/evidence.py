@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from dynsched.core import keys
 from dynsched.core.marks import LabelMark, Mark, TaintMark, parse_label, parse_taint
 from dynsched.core.model import Node, Verdict
 from dynsched.core.rules import RuleSet
+from dynsched.core.times import format_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,20 +25,6 @@ class Evidence:
     label: LabelMark | None
     taint: TaintMark | None
     rules: tuple[str, ...]
-
-
-def format_time(seconds: float) -> str:
-    """RFC 3339 in UTC, to the second: ``2026-11-20T12:02:00Z``."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def parse_time(text: object) -> float | None:
-    """RFC 3339 as Unix seconds; None for anything else, a time without a zone among it."""
-    try:
-        moment = datetime.fromisoformat(text) if isinstance(text, str) else None
-    except ValueError:
-        return None
-    return moment.timestamp() if moment is not None and moment.tzinfo is not None else None
 
 
 def write_evidence(mark: Mark, verdict: Verdict, rule_set: RuleSet) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from dynsched.core.evidence import format_time, parse_time
+from dynsched.core.times import format_micro_time, parse_time
 
 CLOCK_ERROR: Final = 0.1
 """By how much a clock may run fast or slow, as a share, before two could write at a time."""
@@ -148,10 +148,10 @@ def held_by(
 ) -> dict[str, Any]:
     """The ``spec`` with which ``identity`` takes or renews the Lease. ``wall`` in Unix seconds."""
     spec = dict(_spec(previous.body)) if previous else {}
-    time = _micro_time(_micros(wall))
+    time = format_micro_time(_micros(wall))
     if time == spec.get("renewTime"):
         # The API server stores nothing where nothing differs: others would see no renewal.
-        time = _micro_time(_micros(wall) + 1)
+        time = format_micro_time(_micros(wall) + 1)
     if previous is None or previous.holder != identity:
         spec["acquireTime"] = time
         taken = previous.transitions + 1 if previous else 0
@@ -167,7 +167,7 @@ def given_up(previous: Lease, wall: float) -> dict[str, Any]:
     spec = dict(_spec(previous.body))
     spec["holderIdentity"] = ""
     spec["leaseDurationSeconds"] = _GIVEN_UP
-    spec["renewTime"] = _micro_time(_micros(wall))
+    spec["renewTime"] = format_micro_time(_micros(wall))
     return spec
 
 
@@ -211,9 +211,3 @@ def _whole(value: object) -> int:
 
 def _micros(wall: float) -> int:
     return round(wall * 1_000_000)
-
-
-def _micro_time(micros: int) -> str:
-    """Kubernetes's MicroTime: exactly six digits after the seconds."""
-    seconds, rest = divmod(micros, 1_000_000)
-    return format_time(seconds).replace("Z", f".{rest:06d}Z")

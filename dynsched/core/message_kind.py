@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Hashable
 from typing import Final
+
+MAX_KINDS: Final = 20
+"""Of one trouble; what else may come up before all is well again is not told."""
 
 _QUOTED: Final = re.compile(r"(?<!\w)('[^']*'|\"[^\"]*\")(?!\w)")
 _NUMBERED: Final = re.compile(r"\S*\d\S*")
@@ -16,3 +20,24 @@ def kind_of(trouble: str) -> str:
     the words that have a number in them (counts, addresses, times, sizes).
     """
     return _LIST.sub("#", _NUMBERED.sub("#", _QUOTED.sub("#", trouble)))
+
+
+class ToldKinds:
+    """Which kinds of trouble were told, by the ``key`` of what is in trouble, until that is well
+    again: the numbers in a message may change each time, or two kinds take turns.
+    """
+
+    def __init__(self) -> None:
+        self._told: dict[Hashable, frozenset[str]] = {}
+
+    def is_new(self, key: Hashable, trouble: str) -> bool:
+        """Whether to tell this trouble now; it counts as told from then on."""
+        told, kind = self._told.get(key, frozenset()), kind_of(trouble)
+        if kind in told or len(told) >= MAX_KINDS:
+            return False
+        self._told[key] = told | {kind}
+        return True
+
+    def forget(self, key: Hashable) -> bool:
+        """All is well with ``key``; whether any trouble was told of it."""
+        return self._told.pop(key, None) is not None

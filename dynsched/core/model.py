@@ -269,13 +269,24 @@ class RuleHealth:
 
 
 @dataclass(frozen=True, slots=True)
+class WriteFailure:
+    """A node that the API server did not let us change, and why; as text ``node: cause``."""
+
+    node: str
+    cause: str
+
+    def __str__(self) -> str:
+        return f"{self.node}: {self.cause}"
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """All that one tick found and did, immutable. Every answer is made from the last of these.
 
     ``error`` is None when the tick succeeded, else one line with the reason. ``planned`` are the
     patches that were due (of a dry run: those that would not have been sent in a tick before);
-    ``applied`` those that the API server took; ``failures`` one line for
-    each that it did not. ``capped``: the pools (``""``: all nodes) where ``max_marked`` binds.
+    ``applied`` those that the API server took; ``failures`` those that it did not.
+    ``capped``: the pools (``""``: all nodes) where ``max_marked`` binds.
     ``disputes``: by node, a sign that somebody else decides on its mark.
     ``leading``: whether this process writes; ``leader``: who does, where that is known.
     ``rules_error``: why the rules file as it is now is refused, and older rules are at work.
@@ -293,7 +304,7 @@ class Snapshot:
     disputes: Mapping[str, str] = field(default_factory=dict)
     planned: tuple[NodePatch, ...] = ()
     applied: tuple[NodePatch, ...] = ()
-    failures: tuple[str, ...] = ()
+    failures: tuple[WriteFailure, ...] = ()
     error: str | None = None
     dry_run: bool = False
     leading: bool = True

@@ -86,9 +86,8 @@ def why_unwritten(snapshot: Snapshot, node: str) -> str:
             return "no replica leads, so nothing is written"
         return f"{snapshot.leader} leads, and has not written it yet"
     for failure in snapshot.failures:
-        name, _, cause = failure.partition(": ")
-        if name == node:
-            return f"the write failed: {cause}"
+        if failure.node == node:
+            return f"the write failed: {failure.cause}"
     if snapshot.failures:
         return f"it was not tried, because other writes failed, the first: {snapshot.failures[0]}"
     return "the next tick writes it"

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final, Protocol
 
 from rich.console import Console, Group
@@ -14,8 +13,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from dynsched.core.durations import format_duration
 from dynsched.core.formatting import format_threshold, format_value
+from dynsched.core.wording import counted
+from dynsched.tables import ago
 
 _BAR: Final = 10
 """Cells of a bar that stands for 100 %."""
@@ -51,9 +51,9 @@ class Tally:
     def summary(self, elapsed: float, writes: int) -> str:
         """One line for now or for the end."""
         return (
-            f"After {elapsed:.0f}s: {_count(self.marks, 'mark')}, "
-            f"{_count(self.releases, 'release')}, {len(self.marked)} marked now; "
-            f"the API server saw {_count(writes, 'write')} to nodes."
+            f"After {elapsed:.0f}s: {counted(self.marks, 'mark')}, "
+            f"{counted(self.releases, 'release')}, {len(self.marked)} marked now; "
+            f"the API server saw {counted(writes, 'write')} to nodes."
         )
 
 
@@ -141,14 +141,9 @@ def _mark(node: Mapping[str, Any], payload: Mapping[str, Any]) -> Text:
     """What the node carries with its age, or why it is not what the rules say."""
     if node["marked"]:
         mark = " ".join(part.removeprefix("label ") for part in node["carries"])
-        age = f" {_age(node['since'], payload['taken_at'])}" if node["since"] else ""
+        age = f" {ago(node['since'], payload['taken_at'])}" if node["since"] else ""
         return Text(f"{mark}{age}", "bold red")
     return Text(node["conflict"] or node["withheld"] or "", "yellow")
-
-
-def _age(since: str, now: str) -> str:
-    elapsed = datetime.fromisoformat(now) - datetime.fromisoformat(since)
-    return format_duration(round(max(0.0, elapsed.total_seconds())))
 
 
 def _heat(node: Mapping[str, Any]) -> tuple[bool, bool, float]:
@@ -165,7 +160,3 @@ def _why(node: Mapping[str, Any] | None) -> str:
         for rule in rules
         if rule["state"] == "firing"
     )
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"

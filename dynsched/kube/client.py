@@ -73,7 +73,9 @@ class KubeClient:
 
     Every method raises ClusterError (or ForbiddenError, SetupError, ...) with one line for a
     person, after bounded retries, within seconds. ``may_write`` is asked right before a node's
-    patch is sent, for much can happen while one waits for its turn.
+    patch is sent, for much can happen while one waits for its turn: this is what keeps a former
+    leader, and a dry run, from writing, whatever they were told to send. Events are not asked for:
+    one that is late tells of what happened while we led.
     """
 
     def __init__(

@@ -14,13 +14,13 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from dynsched.core.errors import ClusterError
 from dynsched.core.keys import FIELD_MANAGER
-from dynsched.core.message_kind import kind_of
+from dynsched.core.message_kind import ToldKinds
 from dynsched.core.model import Node
+from dynsched.core.times import format_time
 from dynsched.kube.client import EVENT_NAMESPACE, KubeClient
 
 logger = logging.getLogger(__name__)
@@ -102,7 +102,7 @@ class NodeEvents:
         self._awake = asyncio.Event()
         self._worker: asyncio.Task[None] | None = None
         self._closed = False
-        self._cause: str | None = None
+        self._lost = ToldKinds()
 
     def post(self, node: Node, *, reason: str, message: str, warning: bool = False) -> None:
         """Queue one Event on ``node``, of type Warning or Normal. Never blocks, never raises.
@@ -170,12 +170,13 @@ class NodeEvents:
             raise
         except ClusterError as error:
             self.failed += new.count
-            self._log_once(str(error))
+            if self._lost.is_new("events", str(error)):  # it names the Event, or the node
+                logger.warning("Events are lost: %s", error)
         except Exception:
             self.failed += new.count
             logger.exception("an Event on %s could not be posted", key.about.name)
         else:
-            self._cause = None
+            self._lost.forget("events")
             self._told[key] = told
             self._told.move_to_end(key)
             self._forget(told.last)
@@ -196,7 +197,7 @@ class NodeEvents:
         told = replace(old, message=new.message, count=old.count + new.count, last=new.last)
         body = {
             "count": told.count,
-            "lastTimestamp": _timestamp(told.last),
+            "lastTimestamp": format_time(told.last),
             "message": _shortened(told.message),
         }
         namespace = _namespace(key.about)
@@ -220,16 +221,10 @@ class NodeEvents:
             "source": {"component": FIELD_MANAGER},
             "reportingComponent": FIELD_MANAGER,
             "reportingInstance": self._instance,
-            "firstTimestamp": _timestamp(told.first),
-            "lastTimestamp": _timestamp(told.last),
+            "firstTimestamp": format_time(told.first),
+            "lastTimestamp": format_time(told.last),
             "count": told.count,
         }
-
-    def _log_once(self, cause: str) -> None:
-        kind = kind_of(cause)  # it names the Event, or the node
-        if kind != self._cause:
-            self._cause = kind
-            logger.warning("Events are lost: %s", cause)
 
 
 def _namespace(about: Subject) -> str:
@@ -245,10 +240,6 @@ def _reference(about: Subject) -> dict[str, str]:
         "uid": about.uid,
     }
     return {**reference, "namespace": about.namespace} if about.namespace else reference
-
-
-def _timestamp(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _shortened(message: str) -> str:

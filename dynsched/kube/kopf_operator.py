@@ -36,7 +36,9 @@ from dynsched.kube.config import TOKEN_MAX_AGE, KubeConfig
 from dynsched.kube.failures import Call
 from dynsched.kube.kopf_settings import quiet_kopf, settings
 from dynsched.kube.sessions import SESSION
-from dynsched.kube.transport import LIST_TIMEOUT, USER_AGENT, jittered
+from dynsched.kube.transport import LIST_TIMEOUT, USER_AGENT
+from dynsched.plumbing.backoff import Backoff, jittered
+from dynsched.plumbing.stopping import until_done
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +77,7 @@ class NodeOperator:
         self._stopped = False
         self._sessions: list[aiohttp.ClientSession] = []
         self._last_login = -math.inf
-        self._hasty_logins = 0
+        self._hasty_logins = Backoff(2.0, 32.0)
         self._next_watch = 0.0
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -86,14 +88,12 @@ class NodeOperator:
         """
         threading.Thread(target=self._thread, name="kopf", daemon=True).start()
         ended: asyncio.Future[Any] = asyncio.wrap_future(self._ended)
-        stopping: asyncio.Future[Any] = asyncio.ensure_future(stop.wait())
         try:
-            await asyncio.wait({ended, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            await until_done(stop, ended)
             self._request_stop()
             await asyncio.wait({ended}, timeout=STOP_TIMEOUT)
         finally:
             self._request_stop()
-            stopping.cancel()
             if not ended.done():
                 logger.warning("the watch of nodes is still busy; its thread is left behind")
                 ended.cancel()
@@ -163,10 +163,9 @@ class NodeOperator:
         since = time.monotonic() - self._last_login
         if since < TOKEN_MAX_AGE / 2:
             # The API server may go on saying 401; kopf itself would ask again at once, for ever.
-            self._hasty_logins += 1
-            await asyncio.sleep(jittered(2.0 ** min(self._hasty_logins, 5)))
+            await asyncio.sleep(self._hasty_logins.next())
         else:
-            self._hasty_logins = 0
+            self._hasty_logins.reset()
         if self._sessions:
             self._config = await self._config.reload()
         self._last_login = time.monotonic()

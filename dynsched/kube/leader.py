@@ -15,7 +15,9 @@ from dynsched.core.errors import ClusterError, ConflictError, NotFoundError
 from dynsched.core.lease import Lease, LeaseTimes, contested, deleted, given_up, held_by, read_lease
 from dynsched.kube.events import Subject
 from dynsched.kube.leases import API_VERSION, LEASE_NAME, Leases
-from dynsched.kube.transport import KubeApi, jittered
+from dynsched.kube.transport import KubeApi
+from dynsched.plumbing.backoff import jittered
+from dynsched.plumbing.stopping import pause
 
 logger = logging.getLogger(__name__)
 
@@ -154,15 +156,11 @@ class Elector:
 
     async def _pause(self, stop: asyncio.Event) -> None:
         """Until the next attempt is due: at once when another's Lease runs out."""
-        pause = jittered(self._times.renew_every)
+        due = jittered(self._times.renew_every)
         if self._lease is not None and not self._is_ours(self._lease):
             left = self._lease.free_in(self._clock())
-            pause = min(pause, left + 0.01) if left >= 0 else pause
-        try:
-            async with asyncio.timeout(pause):
-                await stop.wait()
-        except TimeoutError:
-            return
+            due = min(due, left + 0.01) if left >= 0 else due
+        await pause(stop, due)
 
     async def _take_or_renew(self) -> None:
         try:

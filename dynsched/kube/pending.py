@@ -16,10 +16,10 @@ from typing import Final
 
 import msgspec
 
-from dynsched.core.errors import ClusterError, ForbiddenError
+from dynsched.core.errors import ClusterError
 from dynsched.kube.failures import Call
+from dynsched.kube.following import keep_following
 from dynsched.kube.stream import StreamingApi
-from dynsched.kube.transport import jittered
 
 logger = logging.getLogger(__name__)
 
@@ -32,10 +32,6 @@ _WATCH: Final = Call("watch", "pods", "GET", _PATH)
 _WITHOUT_NODE: Final = {"fieldSelector": "spec.nodeName="}
 """With it, a pod that is bound comes as DELETED."""
 _PAGE: Final = 500
-
-_FIRST_WAIT: Final = 1.0
-_MAX_BACKOFF: Final = 30.0
-_FORBIDDEN_WAIT: Final = 60.0
 
 
 class _Metadata(msgspec.Struct, gc=False):
@@ -81,34 +77,7 @@ class PendingPods:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Follow the pods until ``stop`` is set; it never ends before."""
-        following = asyncio.create_task(self._follow_on(), name="the watch of pending pods")
-        stopping = asyncio.create_task(stop.wait())
-        try:
-            await asyncio.wait({following, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            if following.done():
-                following.result()
-        finally:
-            for task in (following, stopping):
-                task.cancel()
-            await asyncio.gather(following, stopping, return_exceptions=True)
-
-    async def _follow_on(self) -> None:
-        wait = _FIRST_WAIT
-        while True:
-            began = self._clock()
-            try:
-                await self._follow()
-                wait = _FIRST_WAIT
-                pause = 0.0 if self._clock() - began > _FIRST_WAIT else _FIRST_WAIT
-            except ForbiddenError as error:
-                self._trouble(error)
-                pause = _FORBIDDEN_WAIT
-            except ClusterError as error:
-                self._trouble(error)
-                if self._clock() - began > _MAX_BACKOFF:
-                    wait = _FIRST_WAIT
-                pause, wait = wait, min(2 * wait, _MAX_BACKOFF)
-            await asyncio.sleep(jittered(pause))
+        await keep_following(stop, self._follow, self._trouble, clock=self._clock)
 
     async def _follow(self) -> None:
         """List, then watch until the server ends it. Each time anew, so that nothing that a watch

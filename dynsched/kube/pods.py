@@ -19,11 +19,11 @@ from typing import Final
 import msgspec
 
 from dynsched.core.bound import MIN_CPU, MIN_MEMORY, BoundPod, BoundPods
-from dynsched.core.errors import ClusterError, ForbiddenError
+from dynsched.core.errors import ClusterError
 from dynsched.kube.failures import Call
+from dynsched.kube.following import keep_following
 from dynsched.kube.projection import quantity
 from dynsched.kube.stream import StreamingApi
-from dynsched.kube.transport import jittered
 from dynsched.kube.versions import is_older
 
 logger = logging.getLogger(__name__)
@@ -34,9 +34,6 @@ _WATCH: Final = Call("watch", "pods", "GET", _PATH)
 _WITH_NODE: Final = {"fieldSelector": "spec.nodeName!="}
 """With it, a pod that is bound comes as ADDED; those that have a node already never do."""
 
-_FIRST_WAIT: Final = 1.0
-_MAX_BACKOFF: Final = 30.0
-_FORBIDDEN_WAIT: Final = 60.0
 _MAX_CPU: Final = 1e6
 _MAX_MEMORY: Final = 1e18
 _GONE: Final = 410
@@ -130,37 +127,7 @@ class PodWatch:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Watch until ``stop`` is set; it never ends before, whatever the API server says."""
-        following = asyncio.create_task(self._follow_on(), name="the watch of pods")
-        stopping = asyncio.create_task(stop.wait())
-        try:
-            await asyncio.wait({following, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            if following.done():
-                following.result()
-        finally:
-            for task in (following, stopping):
-                task.cancel()
-            await asyncio.gather(following, stopping, return_exceptions=True)
-
-    async def _follow_on(self) -> None:
-        wait = _FIRST_WAIT
-        while True:
-            began = self._clock()
-            try:
-                await self._follow()
-                wait = _FIRST_WAIT
-                continue
-            except _ExpiredError:
-                self._version = ""
-                pause = _FIRST_WAIT
-            except ForbiddenError as error:
-                self._trouble(error)
-                pause = _FORBIDDEN_WAIT
-            except ClusterError as error:
-                self._trouble(error)
-                if self._clock() - began > _MAX_BACKOFF:
-                    wait = _FIRST_WAIT
-                pause, wait = wait, min(2 * wait, _MAX_BACKOFF)
-            await asyncio.sleep(jittered(pause))
+        await keep_following(stop, self._follow, self._trouble, clock=self._clock)
 
     async def _follow(self) -> None:
         """One watch, from where the last one ended, or from now on."""
@@ -178,14 +145,14 @@ class PodWatch:
             "resourceVersion": self._version,
             "allowWatchBookmarks": "true",
         }
-        began = self._clock()
-        async with contextlib.aclosing(self._api.watch(_WATCH, query)) as lines:
-            async for line in lines:
-                if line:
-                    self._observe(line)
-                    self._well()
-        if self._clock() - began < _FIRST_WAIT:
-            await asyncio.sleep(_FIRST_WAIT)  # a server that ends each watch at once
+        try:
+            async with contextlib.aclosing(self._api.watch(_WATCH, query)) as lines:
+                async for line in lines:
+                    if line:
+                        self._observe(line)
+                        self._well()
+        except _ExpiredError:
+            self._version = ""
 
     def _observe(self, line: bytes) -> None:
         try:

@@ -15,7 +15,6 @@ all the same, a new list of all nodes cures nothing, and the next one comes late
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import math
 import time
@@ -28,9 +27,10 @@ from dynsched.kube.client import KubeClient
 from dynsched.kube.comparison import Comparison, Listing, Seen, compare, has_reached, lacks_most
 from dynsched.kube.failures import SetupError
 from dynsched.kube.store import NodeStore
-from dynsched.kube.transport import jittered
 from dynsched.kube.troubles import Part, Troubles
 from dynsched.kube.versions import is_older, newest
+from dynsched.plumbing.backoff import Backoff, jittered
+from dynsched.plumbing.stopping import pause
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +98,9 @@ class Resync:
         self._checked = 0
         self._most = 0
         self._last_seen = time.monotonic()
-        self._cures = 0  # in a row, none of which has helped
+        # Grows with each cure in a row that did not help; the first may be followed by another
+        # after twice the least gap.
+        self._hold = Backoff(2 * GAP, MAX_HOLD)
         self._next_cure = 0.0
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -124,7 +126,7 @@ class Resync:
             else:
                 refused_since = None
                 due = time.monotonic() + jittered(self._every)
-                gap = min(self._every, GAP * 2 ** min(self._cures, 10))
+                gap = min(self._every, self._hold.seconds / 2)
                 earliest = time.monotonic() + jittered(gap)
 
     @property
@@ -149,7 +151,8 @@ class Resync:
         elif not missed:
             self._troubles.end(Part.SERVER)
             if not is_listing:  # or versions that are yet to come in would have told more
-                self._checked, self._cures, self._next_cure = begun, 0, 0.0
+                self._checked, self._next_cure = begun, 0.0
+                self._hold.reset()
                 self._troubles.end(Part.NODES)
 
     def _begin_anew(self, why: str) -> None:
@@ -163,8 +166,7 @@ class Resync:
             return
         self._troubles.begin(Part.NODES, f"{why}; all nodes are listed anew")
         self._troubles.end(Part.SERVER)
-        self._cures += 1
-        self._next_cure = now + jittered(min(GAP * 2 ** min(self._cures, 10), MAX_HOLD))
+        self._next_cure = now + self._hold.next()
         self._watch.begin_anew()
 
     def _tell_whether_none_is_left(self) -> None:
@@ -266,9 +268,3 @@ def _named(names: Collection[str]) -> str:
     """``3 nodes (a, b, c)``, of many the first few."""
     first = ", ".join(sorted(names)[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
     return f"{len(names)} {'node' if len(names) == 1 else 'nodes'} ({first})"
-
-
-async def pause(stop: asyncio.Event, seconds: float) -> None:
-    """Sleep, but no longer than until ``stop``."""
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(stop.wait(), seconds)

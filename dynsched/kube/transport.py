@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import socket
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
@@ -33,6 +33,7 @@ from dynsched.kube.bodies import (
 from dynsched.kube.config import KubeConfig, KubeConfigError
 from dynsched.kube.failures import Call, SetupError
 from dynsched.kube.sessions import SESSION
+from dynsched.plumbing.backoff import jittered
 
 logger = logging.getLogger(__name__)
 
@@ -89,23 +90,26 @@ class _CircuitBreaker:
         self._open_until = 0.0
         self._last_loss = 0.0
         self._losses = 0
-        self._error: ClusterError | None = None
-        self._lost = ""
+        self._explain: Callable[[Call], ClusterError] | None = None
 
     async def passed(self, call: Call) -> float:
         """Wait while paused; while open fail at once, for the cause that opened it. The time."""
         wait = self._paused_until - time.monotonic()
         if wait > 0:
             await asyncio.sleep(wait + jittered(0.2))
-        if self._error is not None and time.monotonic() < self._open_until:
-            raise type(self._error)(str(self._error).replace(self._lost, str(call), 1))
+        if self._explain is not None and time.monotonic() < self._open_until:
+            raise self._explain(call)
         return time.monotonic()
 
     def pause(self, seconds: float) -> None:
         self._paused_until = max(self._paused_until, time.monotonic() + seconds)
 
-    def lost(self, call: Call, error: ClusterError, *, began: float, hopeless: bool) -> None:
-        """A call got no answer. The first losses in a row pause all calls, further ones open it."""
+    def lost(
+        self, explain: Callable[[Call], ClusterError], *, began: float, hopeless: bool
+    ) -> None:
+        """A call got no answer. The first losses in a row pause all calls, further ones open it.
+        ``explain`` makes of the cause the error of any call.
+        """
         now = time.monotonic()
         if began < self._last_loss:
             return  # it was under way when another was lost: both tell of the same
@@ -115,11 +119,11 @@ class _CircuitBreaker:
         if further < 0:
             self.pause(jittered(0.1 * 2**self._losses))
         else:
-            self._error, self._lost = error, str(call)
+            self._explain = explain
             self._open_until = now + jittered(min(MAX_OPEN, 0.25 * 2 ** min(further, 10)))
 
     def answered(self) -> None:
-        self._losses, self._error = 0, None
+        self._losses, self._explain = 0, None
 
 
 class KubeApi:
@@ -177,9 +181,15 @@ class KubeApi:
                 self._breaker.answered()  # sent again, it would be answered no shorter
                 raise failures.from_exception(call, self.config.server, error, timeout) from error
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                failure = failures.from_exception(call, self.config.server, error, timeout)
+                explain = partial(
+                    failures.from_exception,
+                    server=self.config.server,
+                    error=error,
+                    timeout=timeout,
+                )
+                failure = explain(call)
                 hopeless = isinstance(failure, SetupError) or isinstance(error, TimeoutError)
-                self._breaker.lost(call, failure, began=began, hopeless=hopeless)
+                self._breaker.lost(explain, began=began, hopeless=hopeless)
                 if attempt == ATTEMPTS or hopeless or not resend:
                     raise failure from error
             else:
@@ -273,11 +283,6 @@ class KubeApi:
             return msgspec.json.decode(raw.data, type=shape)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise failures.not_json(call, self.config.server) from error
-
-
-def jittered(seconds: float) -> float:
-    """Between half of ``seconds`` and all of it, so that many clients do not return as one."""
-    return seconds * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, guards nothing
 
 
 def _retry_after(headers: Mapping[str, str]) -> float:

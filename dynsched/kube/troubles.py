@@ -8,15 +8,11 @@ from __future__ import annotations
 
 import logging
 from enum import Enum
-from typing import Final
 
 from dynsched.core.errors import ClusterError
-from dynsched.core.message_kind import kind_of
+from dynsched.core.message_kind import ToldKinds
 
 logger = logging.getLogger(__name__)
-
-_MAX_KINDS: Final = 20
-"""Of one part; what else may come up before it is well again is in `/status` only."""
 
 
 class Part(Enum):
@@ -33,7 +29,7 @@ class Troubles:
 
     def __init__(self) -> None:
         self._found: dict[Part, str] = {}
-        self._told: dict[Part, frozenset[str]] = {}
+        self._told = ToldKinds()
 
     @property
     def first(self) -> str | None:
@@ -43,13 +39,11 @@ class Troubles:
     def begin(self, part: Part, why: ClusterError | str) -> None:
         """``why`` is what troubles ``part`` from now on. What failed is tried again."""
         self._found[part] = str(why)
-        told, kind = self._told.get(part, frozenset()), kind_of(str(why))
-        if kind not in told and len(told) < _MAX_KINDS:
-            self._told[part] = told | {kind}
+        if self._told.is_new(part, str(why)):
             logger.warning("%s; trying again" if isinstance(why, ClusterError) else "%s", why)
 
     def end(self, part: Part) -> None:
         """Nothing troubles ``part`` any more."""
-        self._told.pop(part, None)
+        self._told.forget(part)
         if part in self._found and self._found.pop(part, ""):
             logger.info(part.value)

@@ -14,23 +14,22 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from dynsched.core.errors import ClusterError, ForbiddenError
 from dynsched.kube.client import KubeClient
 from dynsched.kube.failures import SetupError
 from dynsched.kube.kopf_operator import NodeOperator, WatchBrokenError
 from dynsched.kube.projection import project
-from dynsched.kube.resync import Resync, pause
+from dynsched.kube.resync import Resync
 from dynsched.kube.store import NodeStore
-from dynsched.kube.transport import jittered
 from dynsched.kube.troubles import Part, Troubles
+from dynsched.plumbing.backoff import Backoff, jittered
+from dynsched.plumbing.stopping import pause, unless_stopped
 
 logger = logging.getLogger(__name__)
-
-_T = TypeVar("_T")
 
 RESYNC: Final = 60.0
 """Seconds between two comparisons at the most. At 5,000 nodes one takes 0.06 s of our CPU and 0.1
@@ -129,16 +128,15 @@ class NodeWatch:
 
     async def _reach(self, stop: asyncio.Event) -> bool:
         """Wait for the API server; False when ``stop`` came first."""
-        wait = 1.0
+        backoff = Backoff(1.0, _MAX_BACKOFF)
         while not stop.is_set():
             try:
-                reached = await _unless(stop, self._client.count()) is not None
+                reached = await unless_stopped(stop, self._client.count()) is not None
             except (ForbiddenError, SetupError):
                 raise
             except ClusterError as error:
                 self._troubles.begin(Part.SERVER, error)
-                await pause(stop, jittered(wait))
-                wait = min(2 * wait, _MAX_BACKOFF)
+                await pause(stop, backoff.next())
             else:
                 self._troubles.end(Part.SERVER)
                 return reached
@@ -146,7 +144,7 @@ class NodeWatch:
 
     async def _watch(self, stop: asyncio.Event) -> None:
         """One life of kopf after the other; the next waits longer, unless the last one lasted."""
-        wait, unexplained = 0.5, 0
+        backoff, unexplained = Backoff(0.5, _MAX_BACKOFF), 0
         while not stop.is_set():
             began, failure = time.monotonic(), None
             self._life = _Life()
@@ -157,15 +155,15 @@ class NodeWatch:
             except ClusterError as error:
                 failure = error
             if time.monotonic() - began > _LASTED:
-                wait, unexplained = 0.5, 0
+                backoff.reset()
+                unexplained = 0
             if failure is not None:
                 unexplained += not isinstance(failure, WatchBrokenError)
                 if unexplained > UNEXPLAINED:
                     raise failure
                 self._troubles.begin(Part.WATCH, failure)
             self.store.forget_versions()
-            await pause(stop, jittered(wait))
-            wait = min(2 * wait, _MAX_BACKOFF)
+            await pause(stop, backoff.next())
 
     async def _live(self, life: _Life) -> None:
         """One life of kopf, until it is over or ends by an error."""
@@ -227,15 +225,3 @@ class NodeWatch:
                     return
                 await pause(stop, _POLL)
             is_empty = not expected
-
-
-async def _unless(stop: asyncio.Event, awaited: Coroutine[Any, Any, _T]) -> _T | None:
-    """What ``awaited`` gives; None when ``stop`` is set before."""
-    task = asyncio.ensure_future(awaited)
-    stopping = asyncio.ensure_future(stop.wait())
-    try:
-        await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        return task.result() if task.done() else None
-    finally:
-        task.cancel()
-        stopping.cancel()

@@ -11,12 +11,12 @@ from typing import Any, Final
 
 from dynsched import __version__
 from dynsched.core.durations import format_duration
-from dynsched.core.evidence import format_time
 from dynsched.core.health import blindness
 from dynsched.core.model import AlertState, Quality, RuleHealth, SeveralSeries, Snapshot
 from dynsched.core.rule_fields import Limit
 from dynsched.core.rules import BindBurst, RuleSet
 from dynsched.core.score import full_at
+from dynsched.core.times import format_time
 
 MAX_LISTED: Final = 20
 """Of conflicts, unmatched samples and failures `/status` lists so many, and counts all."""
@@ -137,7 +137,7 @@ def _of_a_tick(snapshot: Snapshot) -> dict[str, Any]:
         ),
         "unmatched_samples": _listed(unmatched, sum(rule.unmatched for rule in snapshot.rules)),
         "capped_pools": sorted(snapshot.capped),
-        "patch_failures": _listed(snapshot.failures),
+        "patch_failures": _listed([str(failure) for failure in snapshot.failures]),
     }
 
 

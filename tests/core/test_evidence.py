@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from properties import steady
 
 from dynsched.core.decide import decide
-from dynsched.core.evidence import Evidence, format_time, read_evidence, write_evidence
+from dynsched.core.evidence import Evidence, read_evidence, write_evidence
 from dynsched.core.mark_state import mark_state
 from dynsched.core.marks import LabelMark, Mark, TaintMark
 from dynsched.core.model import Verdict
@@ -56,11 +56,6 @@ def test_an_adopted_alert_has_no_value_to_tell() -> None:
     decision = decide(rule_set(), {}, {"n1": marked}, {}, NOON)
     text = write_evidence(Mark(LABEL), decision.evaluation.verdicts["n1"], rule_set())
     assert json.loads(text)["rules"][0]["value"] is None
-
-
-def test_times_are_utc_to_the_second() -> None:
-    assert format_time(0) == "1970-01-01T00:00:00Z"
-    assert format_time(1795176120.9) == "2026-11-20T12:02:00Z"
 
 
 def test_no_evidence() -> None:

@@ -80,7 +80,7 @@ def _check_who_wrote(tick: Tick) -> None:
     # A patch of which the answer was lost counts when it is found done; and where somebody else
     # did what we were about to do, it cannot be told whose it was.
     assert applied <= written or not tick.fresh_before or MEDDLING & api.struck
-    assert {failure.partition(":")[0] for failure in tick.snapshot.failures} <= api.unwritten
+    assert {failure.node for failure in tick.snapshot.failures} <= api.unwritten
     if tick.fresh_before and Fault.DEMOTED not in api.struck:
         for name, attempts in api.attempts.items():
             if len(attempts) <= CONFLICT_RETRIES and {each.fault for each in attempts} <= PASSING:

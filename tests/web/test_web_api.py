@@ -14,7 +14,7 @@ from snapshots import EXAMPLE_RULES, NOON, Scene, example, many
 
 import dynsched.web.snapshots
 from dynsched import __version__
-from dynsched.core.model import Node, Quality, Unmatched
+from dynsched.core.model import Node, Quality, Unmatched, WriteFailure
 from dynsched.core.rules import BindBurst, Limit
 from dynsched.web.api import ENDPOINTS, make_app
 from dynsched.web.metrics import Metrics
@@ -136,13 +136,14 @@ async def test_long_lists_in_status_are_counted_and_cut(client, snapshots) -> No
     snapshot = example()
     strangers = tuple(Unmatched("node-cpu", f"10.1.0.{n}", "no node") for n in range(1000))
     health = (replace(snapshot.rules[0], unmatched=1000), snapshot.rules[1])
-    failures = tuple(f"worker-{n}: 500" for n in range(30))
+    failures = tuple(WriteFailure(f"worker-{n}", "500") for n in range(30))
     snapshots.publish(replace(snapshot, unmatched=strangers, rules=health, failures=failures))
     status = await get(client, "/status", **JSON)
     assert status["unmatched_samples"]["count"] == 1000
     assert len(status["unmatched_samples"]["first"]) == 20
     assert status["patch_failures"]["count"] == 30
     assert len(status["patch_failures"]["first"]) == 20
+    assert status["patch_failures"]["first"][0] == "worker-0: 500"
 
 
 # /nodes

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from snapshots import EXAMPLE_RULES, NOON, Scene, example
 
 from dynsched import __version__
-from dynsched.core.model import Node
+from dynsched.core.model import Node, WriteFailure
 from dynsched.web.metrics import Metrics
 
 
@@ -63,7 +63,8 @@ def test_ticks_patches_and_queries_are_counted(metrics) -> None:
     hot = {"a": 99.0, "b": 99.0}
     for seconds in (0, 60):
         metrics.observe(first.tick(NOON + seconds, node_cpu=hot, node_mem_usage="refused"))
-    metrics.observe(replace(snapshot, error="down", applied=(), failures=("a: 500", "b: 500")))
+    failures = (WriteFailure("a", "500"), WriteFailure("b", "500"))
+    metrics.observe(replace(snapshot, error="down", applied=(), failures=failures))
     found = series(metrics)
     expected = {
         ("ticks_total", "result=ok"): 2,

@@ -1,0 +1,43 @@
+"""Waiting that ends early when the process is to stop: ``stop`` is the event that says so."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+async def pause(stop: asyncio.Event, seconds: float) -> None:
+    """Sleep for ``seconds``, but no longer than until ``stop`` is set. With a time of 0 or less,
+    other tasks get a turn.
+    """
+    with suppress(TimeoutError):
+        async with asyncio.timeout(max(0.0, seconds)):
+            await stop.wait()
+
+
+async def until_done(stop: asyncio.Event, *work: asyncio.Future[Any]) -> None:
+    """Wait until one of ``work`` is done or ``stop`` is set. Nothing is cancelled, and no result
+    is taken: the caller decides what becomes of its work.
+    """
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait({stopping, *work}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopping.cancel()
+
+
+async def unless_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
+    """What ``work`` returns or raises; None when ``stop`` is set before. ``work`` is then
+    cancelled, and has ended when this returns.
+    """
+    task = asyncio.create_task(work)
+    try:
+        await until_done(stop, task)
+        return task.result() if task.done() else None
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

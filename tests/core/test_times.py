@@ -1,0 +1,39 @@
+"""Moments as text, as Kubernetes writes and reads them."""
+
+from __future__ import annotations
+
+import pytest
+
+from dynsched.core.times import format_micro_time, format_time, parse_time, seconds_between
+
+
+def test_times_are_utc_to_the_second() -> None:
+    assert format_time(0) == "1970-01-01T00:00:00Z"
+    assert format_time(1795176120.9) == "2026-11-20T12:02:00Z"
+
+
+def test_a_micro_time_has_six_digits_also_where_they_are_zeros() -> None:
+    assert format_micro_time(1_795_176_120_000_000) == "2026-11-20T12:02:00.000000Z"
+    assert format_micro_time(1_795_176_120_000_070) == "2026-11-20T12:02:00.000070Z"
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("2026-11-20T12:02:00Z", 1795176120.0),
+        ("2026-11-20T13:02:00.500000+01:00", 1795176120.5),
+        ("2026-11-20T12:02:00", None),  # in which zone?
+        ("yesterday", None),
+        ("", None),
+        (None, None),
+        (1795176120, None),
+    ],
+)
+def test_a_time_is_read_where_it_is_one(text: object, seconds: float | None) -> None:
+    assert parse_time(text) == seconds
+
+
+def test_the_time_from_one_moment_to_another_is_never_below_zero() -> None:
+    earlier, later = "2026-11-20T12:00:00Z", "2026-11-20T12:02:00Z"
+    assert seconds_between(earlier, later) == 120.0
+    assert seconds_between(later, earlier) == 0.0

@@ -1,0 +1,74 @@
+"""A watch is begun again whenever it ends, as often as the API server can bear it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from virtual_loop import VirtualLoop
+
+from dynsched.core.errors import ClusterError, ForbiddenError
+from dynsched.kube.following import keep_following
+
+Life = tuple[float, Exception | None]
+DOWN = ClusterError("down")
+
+
+def pauses_after(lives: Sequence[Life]) -> tuple[list[float], list[str]]:
+    """(the pause after each life, the troubles told). A life is how long a watch lasts, and what
+    it ends by.
+    """
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        loop, stop = runner.get_loop(), asyncio.Event()
+        begun: list[float] = []
+        ended: list[float] = []
+        told: list[str] = []
+
+        async def follow() -> None:
+            begun.append(loop.time())
+            if len(begun) > len(lives):
+                stop.set()
+                return
+            lasts, error = lives[len(begun) - 1]
+            await asyncio.sleep(lasts)
+            ended.append(loop.time())
+            if error is not None:
+                raise error
+
+        runner.run(
+            keep_following(stop, follow, lambda error: told.append(str(error)), clock=loop.time)
+        )
+        return [after - end for end, after in zip(ended, begun[1:], strict=True)], told
+
+
+def test_failures_in_a_row_are_followed_by_longer_pauses():
+    pauses, told = pauses_after([(0.0, DOWN)] * 8)
+    for pause, most in zip(pauses, (1, 2, 4, 8, 16, 30, 30, 30), strict=True):
+        assert most / 2 <= pause <= most
+    assert told == ["down"] * 8
+
+
+@pytest.mark.parametrize("well", [(300.0, None), (31.0, DOWN)], ids=["ended", "lasted"])
+def test_a_watch_that_was_well_makes_the_pauses_short_again(well):
+    pauses, _ = pauses_after([*[(0.0, DOWN)] * 5, well, (0.0, DOWN)])
+    assert pauses[4] >= 8
+    assert pauses[-1] <= 2
+
+
+def test_a_watch_that_ended_in_time_is_taken_up_at_once_and_one_that_ended_at_once_is_not():
+    pauses, told = pauses_after([(290.0, None), (0.0, None)])
+    assert pauses[0] == 0.0
+    assert 0.5 <= pauses[1] <= 1.0
+    assert told == []
+
+
+def test_what_is_not_allowed_is_asked_for_once_a_minute():
+    pauses, told = pauses_after([(0.0, ForbiddenError("no"))] * 3)
+    assert all(30 <= pause <= 60 for pause in pauses)
+    assert told == ["no"] * 3
+
+
+def test_an_error_that_is_not_the_clusters_is_passed_on():
+    with pytest.raises(ZeroDivisionError):
+        pauses_after([(0.0, ZeroDivisionError())])

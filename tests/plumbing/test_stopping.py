@@ -1,0 +1,126 @@
+"""Waiting that ends early when the process is to stop. The time is virtual."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from virtual_loop import VirtualLoop
+
+from dynsched.plumbing.stopping import pause, unless_stopped, until_done
+
+
+def passed(coroutine) -> float:
+    """The seconds that it takes."""
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        loop = runner.get_loop()
+        began = loop.time()
+        runner.run(coroutine)
+        return loop.time() - began
+
+
+def stops_in(seconds: float) -> asyncio.Event:
+    stop = asyncio.Event()
+    asyncio.get_running_loop().call_later(seconds, stop.set)
+    return stop
+
+
+async def slow(answer: str = "done") -> str:
+    await asyncio.sleep(10)
+    return answer
+
+
+def test_a_pause_lasts_as_long_as_it_is_told():
+    async def main():
+        await pause(asyncio.Event(), 3.0)
+
+    assert passed(main()) == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize("seconds", [3.0, 0.0])
+def test_a_pause_ends_when_it_is_to_stop(seconds):
+    async def main():
+        await pause(stops_in(seconds), 1000.0)
+
+    assert passed(main()) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("seconds", [0.0, -5.0])
+def test_a_pause_of_no_time_gives_others_a_turn(seconds):
+    async def main():
+        had_its_turn = asyncio.Event()
+        asyncio.get_running_loop().call_soon(had_its_turn.set)
+        await pause(asyncio.Event(), seconds)
+        assert had_its_turn.is_set()
+
+    assert passed(main()) == 0.0
+
+
+def test_a_pause_that_is_cancelled_ends_so():
+    async def main():
+        task = asyncio.create_task(pause(asyncio.Event(), 1000.0))
+        await asyncio.sleep(1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    assert passed(main()) == pytest.approx(1.0)
+
+
+def test_work_that_is_done_before_the_stop_gives_its_result():
+    async def main():
+        assert await unless_stopped(stops_in(11), slow("it")) == "it"
+
+    assert passed(main()) == pytest.approx(10.0)
+
+
+def test_work_that_fails_raises():
+    async def fails() -> None:
+        raise OSError("broken")
+
+    async def main():
+        with pytest.raises(OSError, match="broken"):
+            await unless_stopped(asyncio.Event(), fails())
+
+    assert passed(main()) == 0.0
+
+
+def test_work_is_cancelled_by_the_stop_and_has_ended_then():
+    async def main():
+        ended = asyncio.Event()
+
+        async def cleans_up() -> str:
+            try:
+                return await slow()
+            finally:
+                await asyncio.sleep(1)
+                ended.set()
+
+        assert await unless_stopped(stops_in(2), cleans_up()) is None
+        assert ended.is_set()
+
+    assert passed(main()) == pytest.approx(3.0)
+
+
+def test_work_is_cancelled_with_whoever_waits_for_it():
+    async def main():
+        waiting = asyncio.create_task(unless_stopped(asyncio.Event(), slow()))
+        await asyncio.sleep(1)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    assert passed(main()) == pytest.approx(1.0)
+
+
+def test_waiting_for_the_first_that_is_done_cancels_none():
+    async def main():
+        first, second = asyncio.create_task(slow()), asyncio.create_task(asyncio.sleep(20))
+        await until_done(stops_in(2), first, second)
+        assert not first.done()
+        await until_done(asyncio.Event(), first, second)
+        assert first.done()
+        assert not second.done()
+        await second
+
+    assert passed(main()) == pytest.approx(20.0)
