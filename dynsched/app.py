@@ -39,7 +39,7 @@ from dynsched.kube.watch import NodeWatch
 from dynsched.logs import LoopErrors
 from dynsched.loop import Loop
 from dynsched.plumbing.malloc import share_heap
-from dynsched.reporting import tell_doubts
+from dynsched.reporting import report_doubts
 from dynsched.rules_file import FixedRules, RulesFile, load_rules
 from dynsched.settings import Settings
 from dynsched.sources.metrics_server import MetricsServerSource
@@ -98,7 +98,7 @@ class Prune:
 
 
 def prune(order: Prune) -> Written:
-    """Take back all that was ever put on nodes. AtWorkError while an instance is at work."""
+    """Take back all that was ever put on nodes. AtWorkError while an instance is running."""
     return asyncio.run(_prune(order))
 
 
@@ -108,7 +108,7 @@ async def _serve(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     rules_file = await asyncio.to_thread(RulesFile, settings.rules)
-    tell_doubts(rules_file.rule_set)
+    report_doubts(rules_file.rule_set)
     address = parse_address(settings.webaddr)
     async with contextlib.AsyncExitStack() as stack:
         elector = None
@@ -135,7 +135,7 @@ async def _serve(settings: Settings) -> None:
         server = await stack.enter_async_context(
             _web_server(settings, _web_app(settings, snapshots, extension), address)
         )
-        logger.info("serving %s, asking %s", server.url, settings.prometheus.url)
+        logger.info("serving on %s, querying %s", server.url, settings.prometheus.url)
         loop = Loop(
             rules_file,
             sources={
@@ -198,12 +198,12 @@ async def _until_stopped(
         await asyncio.gather(election, return_exceptions=True)
     for part in died:
         part.result()
-        raise PartDiedError(f"{part.get_name()} ended by itself")
+        raise PartDiedError(f"{part.get_name()} ended unexpectedly")
     logger.info("stopped")
 
 
 async def _once(settings: Settings, rules_file: FixedRules) -> Snapshot:
-    tell_doubts(rules_file.rule_set)
+    report_doubts(rules_file.rule_set)
     async with contextlib.AsyncExitStack() as stack:
         elector = None
         if settings.leader_elect and not settings.dry_run:

@@ -1,4 +1,4 @@
-"""Single passes that write, beside an instance that may be at work: who gives way, and how."""
+"""Single passes that write, beside an instance that may be running: who gives way, and how."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ POLL: Final = 0.05
 
 
 class AtWorkError(ClusterError):
-    """An instance is at work and would undo what is about to be written; nothing was written."""
+    """An instance is running and would undo what is about to be written; nothing was written."""
 
 
 async def refuse_prune(api: KubeApi, namespace: str | None, own: str, *, anyway: bool) -> None:
@@ -38,11 +38,12 @@ async def refuse_prune(api: KubeApi, namespace: str | None, own: str, *, anyway:
         if anyway:
             return
         raise ForbiddenError(
-            f"whether an instance is at work cannot be told: {error}; or, when none is, use --force"
+            f"it cannot be determined whether an instance is running: {error}; or, if you know "
+            "that none is running, use --force"
         ) from error
     if holder is None:
         return
-    found = f"{holder}: an instance is at work and puts marks back"
+    found = f"{holder}: an instance is running and puts marks back"
     if anyway:
         logger.warning("%s", found)
         return
@@ -61,7 +62,7 @@ async def refuse_pass(api: KubeApi, namespace: str | None, own: str) -> None:
         return  # the election says which right is missing
     if holder is not None:
         raise AtWorkError(
-            f"{holder}: an instance is at work, so this pass writes nothing. `dynsched plan` shows "
+            f"{holder}: an instance is running, so this pass writes nothing. `dynsched plan` shows "
             "what is due; --no-leader-elect writes all the same"
         )
 

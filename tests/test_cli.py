@@ -142,7 +142,7 @@ WRONG_USAGE = {
     ("run", "--webaddr", "nowhere"): "'nowhere' is not an address to listen on",
     ("run", "--interval", "0"): "it must be 100ms or longer",
     ("run", "--interval", "soon"): "'soon' is not a duration; write it like 30s",
-    ("run", "--prom-header", "s3cret"): "it is to be written as 'NAME: VALUE'",
+    ("run", "--prom-header", "s3cret"): "write it as 'NAME: VALUE'",
     ("run", "--prom-cert-file", "/c"): "--prom-cert-file needs --prom-key-file too",
     (
         "run",

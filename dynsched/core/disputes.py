@@ -24,11 +24,11 @@ DIFFERS: Final = 300.0
 be about to change, its query may have come a moment later."""
 
 TAKEN_OFF: Final = (
-    "its mark is taken off by somebody else whenever it was put on; is another dynsched at work "
+    "its mark is taken off by somebody else whenever it was put on; is another dynsched running "
     "here, with a Lease of its own, or something that resets labels?"
 )
 PUT_ON: Final = (
-    "its mark is put on by somebody else whenever it was taken off; is another dynsched at work "
+    "its mark is put on by somebody else whenever it was taken off; is another dynsched running "
     "here, with a Lease of its own?"
 )
 _WOULD: Final = {

@@ -109,9 +109,9 @@ def _why_crowded(several: SeveralSeries) -> str:
 
 def _why_blind(unmatched: Unmatched | None) -> str:
     if unmatched is None:
-        return "its query has no result; does its metric exist?"
+        return "the query's result is empty; does the metric exist?"
     if not unmatched.value:
-        return f"{unmatched.reason}; aggregate by it, or set node_label"
+        return f"{unmatched.reason}; keep that label when aggregating, or set node_label"
     return f"{unmatched.value!r}: {unmatched.reason}"
 
 

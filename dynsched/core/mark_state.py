@@ -61,13 +61,15 @@ def mark_state(node: Node, mark: Mark) -> MarkState:
         value = node.labels[mark.label.key]
         has_label = value == mark.label.value
         if not has_label and not (older.label and older.label.key == mark.label.key):
-            conflict = f"label {mark.label.key}={value} is somebody else's"
+            conflict = f"label {mark.label.key}={value} was set by somebody else"
     if mark.taint:
         has_taint = any(mark.taint.is_same(taint) for taint in node.taints)
         for taint in node.taints:
             ours = mark.taint.is_same(taint) or (older.taint and older.taint.is_same(taint))
             if mark.taint.stands_at(taint) and not ours:
-                conflict = f"taint {mark.taint.key}={taint.get('value', '')} is somebody else's"
+                conflict = (
+                    f"taint {mark.taint.key}={taint.get('value', '')} was set by somebody else"
+                )
     return MarkState(node, has_label, has_taint, evidence, conflict, older, unproven)
 
 

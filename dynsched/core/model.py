@@ -278,7 +278,7 @@ class Snapshot:
     each that it did not. ``capped``: the pools (``""``: all nodes) where ``max_marked`` binds.
     ``disputes``: by node, a sign that somebody else decides on its mark.
     ``leading``: whether this process writes; ``leader``: who does, where that is known.
-    ``rules_error``: why the rules file as it is now is refused, and older rules are at work.
+    ``rules_error``: why the rules file as it is now is refused, and older rules are in force.
     ``reloaded``/``refused``: a change of the rules file was seen in this tick, and taken or not.
     """
 

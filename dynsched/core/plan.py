@@ -50,7 +50,7 @@ def plan_node(
 def plan_prune(nodes: Iterable[Node], mark: Mark) -> list[NodePatch]:
     """The patches that take back all that we ever put on these nodes, and nothing else."""
     planned = (
-        _take_back(mark_state(node, mark), mark, "everything of dynsched's is removed")
+        _take_back(mark_state(node, mark), mark, "everything that dynsched put there is removed")
         for node in nodes
     )
     return [patch for patch in planned if patch is not None]

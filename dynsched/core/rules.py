@@ -37,8 +37,8 @@ from dynsched.core.rule_fields import (
 )
 from dynsched.core.selector import Selector, parse_selector
 
-FIRST_PROJECT_KEY: Final = "Rulename"
-"""Makes a file one in the format of the project that this one follows."""
+DYNAMIC_SCHEDULER_KEY: Final = "Rulename"
+"""The top-level key by which a file in the format of dynamicScheduler is recognised."""
 BIND_BURST: Final = "bind-burst"
 """The name of the rule that ``guard.bind_burst`` stands for: over so many pods it fires."""
 BOUND_PODS: Final = "bound-pods"
@@ -223,21 +223,21 @@ class RuleSet(_Model):
         return (rule.on_stale or self.on_stale) == "hold"
 
 
-class _FirstProjectRule(_Model):
+class _DynamicSchedulerRule(_Model):
     model_config = ConfigDict(extra="ignore")
 
     promsql: Expr = Field(alias="Promsql")
     threshold: Annotated[float, Field(alias="Threshold", allow_inf_nan=False)]
 
 
-class _FirstProjectFile(_Model):
-    """The format of the project that this one follows; what it did not read is ignored here too."""
+class _DynamicSchedulerFile(_Model):
+    """The rules file of dynamicScheduler; keys that it did not read are ignored here too."""
 
     model_config = ConfigDict(extra="ignore")
 
     rules: Annotated[
-        Mapping[Name, _FirstProjectRule],
-        Field(alias=FIRST_PROJECT_KEY, min_length=1, max_length=MAX_RULES),
+        Mapping[Name, _DynamicSchedulerRule],
+        Field(alias=DYNAMIC_SCHEDULER_KEY, min_length=1, max_length=MAX_RULES),
     ]
 
     def as_rule_set(self) -> RuleSet:
@@ -257,8 +257,8 @@ def parse_rules(data: object) -> RuleSet:
     if not isinstance(data, Mapping):
         raise RulesInvalidError((RuleError((), "a rules file is a mapping with the key `rules`"),))
     try:
-        if FIRST_PROJECT_KEY in data:
-            return _FirstProjectFile.model_validate(data).as_rule_set()
+        if DYNAMIC_SCHEDULER_KEY in data:
+            return _DynamicSchedulerFile.model_validate(data).as_rule_set()
         rule_set = RuleSet.model_validate(data)
     except ValidationError as error:
         told, more = explain(error, _known_keys())

@@ -109,7 +109,7 @@ async def run_demo(*, nodes: int, seconds: float | None, seed: int, console: Con
             return 1
     if outcome.began is not None and not console.is_terminal:  # there it stands already
         tell(console, outcome.tally.summary(outcome.elapsed(), outcome.writes))
-    tell(console, "Everything is ended and removed.")
+    tell(console, "Everything was stopped and removed.")
     return 0
 
 
@@ -222,7 +222,7 @@ Try in another terminal:
   kubectl --kubeconfig {kubeconfig} describe node {hot}
   {program()} why {hot} --server {stage.url}
 
-Ctrl-C ends it and removes everything.
+Ctrl-C stops the demo and removes everything.
 """,
     )
 

@@ -289,6 +289,6 @@ def _one_line(error: BaseException) -> str:
     """
     what, absent, file = str(error).partition("File does not exists: ")
     if absent and not what:
-        return f"{file}, a certificate, key or token file that it names, does not exist"
+        return f"{file}, which it names as certificate, key or token file, does not exist"
     text = str(error).partition("{")[0] or type(error).__name__
     return " ".join(text.split()).removeprefix("Invalid kube-config file. ").rstrip("/ ")

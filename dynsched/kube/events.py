@@ -229,7 +229,7 @@ class NodeEvents:
         kind = kind_of(cause)  # it names the Event, or the node
         if kind != self._cause:
             self._cause = kind
-            logger.warning("Events are lost: %s", cause)
+            logger.warning("some Events were not posted: %s", cause)
 
 
 def _namespace(about: Subject) -> str:

@@ -224,7 +224,7 @@ class Resync:
             gone = {name: uid for name, uid in gone.items() if found.gone.get(name) == uid}
         dropped = [name for name, uid in gone.items() if self._store.drop(name, uid)]
         if dropped:
-            logger.info("deleted while the watch was away: %s", _named(dropped))
+            logger.info("deleted while the watch was interrupted: %s", _named(dropped))
         return listing, found
 
     async def _compared(self) -> tuple[Mapping[str, Node], Listing, Comparison]:

@@ -23,7 +23,7 @@ class Part(Enum):
     """What can be in trouble, and what is told when it is not any more."""
 
     SERVER = "the API server answers again"
-    WATCH = "the watch of nodes is at work again"
+    WATCH = "the watch of nodes works again"
     NODES = "the nodes are known as the API server lists them again"
     NONE_LEFT = "the cluster has nodes again"
 

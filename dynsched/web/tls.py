@@ -87,7 +87,9 @@ class ServerTls:
         except (OSError, ValueError, NotDoneError) as error:
             problem = _explain(self._config, error)
             if problem != self._problem:
-                _LOG.warning("TLS: the new files cannot be used, the old ones stay: %s", problem)
+                _LOG.warning(
+                    "TLS: the new files cannot be used, the old ones stay in use: %s", problem
+                )
             self._problem = problem
             return
         self._problem = ""

@@ -230,7 +230,7 @@ def _open(body: _Bytes, wanted: str) -> tuple[msgspec.Raw, list[str]]:
         raise QueryFailedError(f"the answer's status is {one_line(envelope.status)!r}")
     data = _fit(_DATA, envelope.data, body)
     if data.result_type != wanted:
-        kind = f"the result is a {one_line(data.result_type, 40)!r}, which is not known here"
+        kind = f"the result has the unknown type {one_line(data.result_type, 40)!r}"
         raise QueryFailedError(_WRONG_TYPE.get(data.result_type, kind))
     warnings = _words(envelope.warnings) or []
     if not isinstance(warnings, list):

@@ -46,7 +46,10 @@ MAX_UID_LENGTH: Final = 64
 
 _ENDS: Final = tuple(b"%d}" % score for score in range(BEST + 1))
 
-_BIND_OFF: Final = "dynsched does not bind: start it with --bind, or leave bindVerb out"
+_BIND_OFF: Final = (
+    "/bind is off: start dynsched with --bind, or remove bindVerb from the scheduler's "
+    "configuration"
+)
 
 
 class Extender:
@@ -109,7 +112,7 @@ class Extender:
             try:
                 self._take(await asyncio.to_thread(ScoringSnapshot, snapshot))
             except Exception:
-                logger.exception("the extender goes on by the readings that it had")
+                logger.exception("the extender continues with its previous readings")
 
     def _take(self, readings: ScoringSnapshot) -> None:
         nodes = self._nodes()

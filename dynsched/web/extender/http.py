@@ -106,7 +106,7 @@ def _answering(answer: _Answer, most: Callable[[int], int]) -> Handler:
             raise  # the caller went away; nobody reads what is said
         except Exception:
             logger.exception("%s failed", request.path)
-            return _refusal(HTTPStatus.BAD_REQUEST, "this question could not be answered")
+            return _refusal(HTTPStatus.BAD_REQUEST, "this request could not be answered")
 
     return handle
 
