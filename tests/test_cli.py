@@ -158,7 +158,10 @@ WRONG_USAGE = {
     ),
     ("run", "--tls-cert", "/c"): "--tls-cert and --tls-key go together",
     ("run", "--tls-client-ca", "/c"): "--tls-client-ca needs both",
-    ("run", "--bind"): "--bind lets whoever reaches :9000 bind any pod to any node",
+    (
+        "run",
+        "--bind",
+    ): "--bind lets every client that can connect to :9000 bind any pod to any node",
     ("run", "--bind", "--webaddr", "10.0.0.7:9000"): "give --tls-client-ca",
     ("run", "--bind", "--tls-cert", "/c", "--tls-key", "/k"): "or a loopback --webaddr",
     ("run", "--extender-memory", "0"): "0 is not in the range",
