@@ -56,9 +56,9 @@ from dynsched.writer import Written, write_all
 logger = logging.getLogger(__name__)
 
 STOP_SECONDS: Final = 1.5
-"""How long the parts may take to end by themselves after a signal."""
+"""Seconds that the parts may take to end after a signal, before they are cancelled."""
 RELEASE_SECONDS: Final = 1.0
-"""How long letting go of the Lease may take; else it runs out by itself."""
+"""Seconds that the release of the Lease may take; after that, the Lease is left to expire."""
 
 
 class PartDiedError(ClusterError):
@@ -82,23 +82,26 @@ def run_once(settings: Settings) -> Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Prune:
-    """What `dynsched prune` is told. ``rules``: the file that says what the mark is; None is the
-    default mark, and what the evidence on the nodes tells. ``lease_older_than`` (seconds): prune
-    only if the Lease was not renewed for so long, or is not there. Without it, ``force``: prune
-    also while somebody holds the Lease. ``context`` as of Settings.
+    """The options of `dynsched prune`; ``kubeconfig``, ``context``, ``lease_namespace`` as in
+    Settings.
     """
 
     kubeconfig: Path | None = None
     rules: Path | None = None
+    """The rules file that defines the mark; None: the default mark. In both cases, marks that the
+    evidence on the nodes names are removed too."""
     dry_run: bool = False
+    """Whether nothing is removed."""
     lease_older_than: float | None = None
+    """Seconds: prune only if the Lease has not been renewed for this long or does not exist."""
     lease_namespace: str | None = None
     force: bool = False
+    """Whether to prune even while the Lease is held; only without ``lease_older_than``."""
     context: str | None = None
 
 
 def prune(order: Prune) -> Written:
-    """Take back all that was ever put on nodes. AtWorkError while an instance is running."""
+    """Remove everything that was ever put on nodes. AtWorkError while an instance is running."""
     return asyncio.run(_prune(order))
 
 

@@ -18,9 +18,9 @@ from dynsched.kube.transport import KubeApi
 logger = logging.getLogger(__name__)
 
 TAKE_SECONDS: Final = 2 * LeaseTimes().duration
-"""How long one pass waits for a Lease that nobody renews any more."""
+"""Seconds that a single pass waits for a Lease that is no longer renewed."""
 RELEASE_SECONDS: Final = 1.0
-"""How long letting go of it may take; else it runs out by itself."""
+"""Seconds that the release of the Lease may take; after that, the Lease is left to expire."""
 POLL: Final = 0.05
 
 

@@ -53,7 +53,7 @@ def render_findings(report: Mapping[str, Any], console: Console, *, every: bool 
 
 
 def _asked(node: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The rules on a node that ask somebody; bound pods are counted by a process that stays."""
+    """The rules on a node that query a source; bound pods are counted by a running process only."""
     return (rule for rule in node["rules"] if rule["rule"] != BIND_BURST)
 
 

@@ -31,8 +31,8 @@ from dynsched.core.model import Alert, AlertState, Node, Quality, Reading, Verdi
 from dynsched.core.rules import Rule, RuleSet
 
 GRAIN: Final = 0.001
-"""Tolerance in seconds when durations are compared. ``for: 4s`` must have passed after two intervals
-of 2 s, even if the difference of the floats is slightly less than 4."""
+"""Tolerance in seconds when durations are compared. ``for: 4s`` must have passed after two
+intervals of 2 s, even if the difference of the floats is slightly less than 4."""
 Alerts = Mapping[str, Mapping[str, Alert]]
 """Rule name -> node name -> alert."""
 

@@ -12,9 +12,10 @@ from dynsched.core.rules import BIND_BURST, Rule
 from dynsched.core.wording import by_reason, named_rules, some
 
 OVERDUE_INTERVALS: Final = 3
-"""After so many intervals without a finished tick, the loop counts as stuck."""
+"""Number of intervals without a finished tick after which the loop counts as stuck."""
 OVERDUE_AT_LEAST: Final = 30.0
-"""Seconds; below this no loop is stuck, however short its interval: a query may take its time."""
+"""Seconds: the shortest time after which the loop counts as stuck, however short the interval is,
+because a single query may take several seconds."""
 
 
 def why_unhealthy(snapshot: Snapshot | None, age: float, interval: float) -> str | None:
@@ -55,7 +56,7 @@ def why_incomplete(snapshot: Snapshot) -> tuple[str, ...]:
     """What a single pass could not do, one line each; none when it did all. Unlike a tick, which
     the next one follows, a pass fails when one rule of several could not be queried.
     """
-    # The rule that counts bound pods asks nobody: only a process that stays can count them.
+    # The rule that counts bound pods queries no source: only a process that stays can count them.
     asked = [health for health in snapshot.rules if health.rule.name != BIND_BURST]
     failed = {health.rule.name: health.error for health in asked if health.error is not None}
     reasons = by_reason(failed)
@@ -73,8 +74,9 @@ def why_incomplete(snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def blindness(snapshot: Snapshot) -> dict[str, str | None]:
-    """Of each rule whose query answers: why it says nothing of any node (a misspelled metric, or an
-    aggregation that lost the node's name), in one line; None where it does say something.
+    """For each rule whose query succeeds: why none of its samples matches a node (for example a
+    misspelled metric, or an aggregation that drops the node's label), in one line; None when one
+    does.
     """
     first = {found.rule: found for found in reversed(snapshot.unmatched)}
     return {

@@ -27,7 +27,7 @@ class MarkState:
     evidence: Evidence | None
     """What our annotation says; None where the node has none."""
     conflict: str | None
-    """Whose label or taint holds the place of ours; None where nobody's does."""
+    """Which label or taint of somebody else has the mark's key and another value; else None."""
     older: Mark
     """What an older configuration put there, as the evidence says, and what is still there."""
     unproven: LabelMark | None = None
@@ -80,9 +80,9 @@ def _older(node: Node, evidence: Evidence | None, mark: Mark) -> tuple[Mark, Lab
     if label and (label == mark.label or node.labels.get(label.key) != label.value):
         label = None
     elif label and str(label) != keys.DEFAULT_LABEL and label.key not in node.owned:
-        # Whoever may write annotations can name any label in one. Who wrote a label's value is in
-        # the API server's own record. The default mark is ours whoever wrote it: the first
-        # project did, and those marks were taken over.
+        # Any client that may write annotations can name any label in one, so the annotation is no
+        # proof. managedFields, which the API server keeps, records who wrote a label's value.
+        # The default mark needs no proof: dynamicScheduler set it, and its marks are taken over.
         label, unproven = None, label
     # A taint needs no such proof: by its key it is ours.
     taint = evidence.taint if evidence else None

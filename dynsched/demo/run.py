@@ -32,9 +32,9 @@ from dynsched.sim.processes import Child, Household, free_port
 from dynsched.sim.prometheus import PrometheusFailedError, find_prometheus, start_prometheus
 
 START_SECONDS: Final = 60.0
-"""After so long an operator that has not finished a tick counts as broken."""
+"""Seconds after which an operator that has not finished a tick counts as broken."""
 LARGE_CLUSTER: Final = 500
-"""From so many nodes on scrapes and ticks come every two seconds instead of every one."""
+"""Number of nodes from which on scrapes and ticks are every two seconds instead of every second."""
 _POLL: Final = 0.5
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

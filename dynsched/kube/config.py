@@ -173,7 +173,7 @@ async def _from_files(paths: str, asked: str | None, context: str | None) -> Kub
     try:
         token_file = _token_file(paths, context)
         if token_file is not None:
-            require_file(token_file)  # the package would wait for whoever writes into a pipe
+            require_file(token_file)  # if it is a pipe, the package would wait for a writer
         loader = await load_kube_config(  # type: ignore[no-untyped-call]
             config_file=paths,
             context=context,

@@ -57,7 +57,7 @@ async def find_holder(api: KubeApi, namespace: str | None, own: str) -> Holder |
 
 
 async def _held(api: KubeApi, namespace: str | None, own: str) -> dict[str, Mapping[str, Any]]:
-    """The Leases that somebody holds, by uid."""
+    """The Leases that have a holder, by uid."""
     if namespace is not None:
         found = await _one(api, namespace)
     else:

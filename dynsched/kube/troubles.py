@@ -20,7 +20,7 @@ _MAX_KINDS: Final = 20
 
 
 class Part(Enum):
-    """What can be in trouble, and what is told when it is not any more."""
+    """The parts that can fail. The value is the message for the log when the part works again."""
 
     SERVER = "the API server answers again"
     WATCH = "the watch of nodes works again"

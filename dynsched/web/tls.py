@@ -44,8 +44,8 @@ class TlsConfig:
 
 class ServerTls:
     """The context to listen with. New connections get the files as they are at that time; files
-    that cannot be used, or do not come, leave the last good ones at work, and are told once in the
-    log.
+    that cannot be used, or do not come, leave the last valid ones in use, and are reported
+    once in the log.
 
     Raises ListenError when the files cannot be used at the start.
     """

@@ -1,6 +1,6 @@
 """The words for what went wrong: one line that says what, why, and what to do.
 
-The lines name no URL and no rule: whoever asked puts that in front.
+The lines name no URL and no rule: the caller adds both in front.
 """
 
 from __future__ import annotations

@@ -33,7 +33,8 @@ ClusterError with one line when that was not possible."""
 Body = bytes | bytearray
 
 MAX_NAMED_NODES: Final = 8
-"""So many refused nodes, at most, are told each with its value."""
+"""The most refused nodes whose messages contain the value. With more of them the messages are equal
+per rule, so that the pod's event counts them."""
 
 _FILTER: Final = "/filter"
 """The key of its answers, which no schedulerName can be."""
