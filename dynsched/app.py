@@ -38,7 +38,7 @@ from dynsched.kube.watch import NodeWatch
 from dynsched.logs import LoopErrors
 from dynsched.loop import Loop
 from dynsched.plumbing.malloc import share_heap
-from dynsched.reporting import tell_doubts
+from dynsched.reporting import report_doubts
 from dynsched.rules_file import FixedRules, RulesFile, load_rules
 from dynsched.settings import Settings
 from dynsched.sources.metrics_server import MetricsServerSource
@@ -55,9 +55,9 @@ from dynsched.writer import Written, write_all
 logger = logging.getLogger(__name__)
 
 STOP_SECONDS: Final = 1.5
-"""How long the parts may take to end by themselves after a signal."""
+"""Seconds that the parts may take to end after a signal, before they are cancelled."""
 RELEASE_SECONDS: Final = 1.0
-"""How long letting go of the Lease may take; else it runs out by itself."""
+"""Seconds that the release of the Lease may take; after that, the Lease is left to expire."""
 
 
 class PartDiedError(ClusterError):
@@ -81,23 +81,26 @@ def run_once(settings: Settings) -> Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Prune:
-    """What `dynsched prune` is told. ``rules``: the file that says what the mark is; None is the
-    default mark, and what the evidence on the nodes tells. ``lease_older_than`` (seconds): prune
-    only if the Lease was not renewed for so long, or is not there. Without it, ``force``: prune
-    also while somebody holds the Lease. ``context`` as of Settings.
+    """The options of `dynsched prune`; ``kubeconfig``, ``context``, ``lease_namespace`` as in
+    Settings.
     """
 
     kubeconfig: Path | None = None
     rules: Path | None = None
+    """The rules file that defines the mark; None: the default mark. In both cases, marks that the
+    evidence on the nodes names are removed too."""
     dry_run: bool = False
+    """Whether nothing is removed."""
     lease_older_than: float | None = None
+    """Seconds: prune only if the Lease has not been renewed for this long or does not exist."""
     lease_namespace: str | None = None
     force: bool = False
+    """Whether to prune even while the Lease is held; only without ``lease_older_than``."""
     context: str | None = None
 
 
 def prune(order: Prune) -> Written:
-    """Take back all that was ever put on nodes. AtWorkError while an instance is at work."""
+    """Remove everything that was ever put on nodes. AtWorkError while an instance is running."""
     return asyncio.run(_prune(order))
 
 
@@ -107,7 +110,7 @@ async def _serve(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     rules_file = await asyncio.to_thread(RulesFile, settings.rules)
-    tell_doubts(rules_file.rule_set)
+    report_doubts(rules_file.rule_set)
     address = parse_address(settings.webaddr)
     async with contextlib.AsyncExitStack() as stack:
         elector = None
@@ -134,7 +137,7 @@ async def _serve(settings: Settings) -> None:
         server = await stack.enter_async_context(
             _web_server(settings, _web_app(settings, snapshots, extension), address)
         )
-        logger.info("serving %s, asking %s", server.url, settings.prometheus.url)
+        logger.info("serving on %s, querying %s", server.url, settings.prometheus.url)
         loop = Loop(
             rules_file,
             sources={
@@ -197,12 +200,12 @@ async def _until_stopped(
         await asyncio.gather(election, return_exceptions=True)
     for part in died:
         part.result()
-        raise PartDiedError(f"{part.get_name()} ended by itself")
+        raise PartDiedError(f"{part.get_name()} ended unexpectedly")
     logger.info("stopped")
 
 
 async def _once(settings: Settings, rules_file: FixedRules) -> Snapshot:
-    tell_doubts(rules_file.rule_set)
+    report_doubts(rules_file.rule_set)
     async with contextlib.AsyncExitStack() as stack:
         elector = None
         if settings.leader_elect and not settings.dry_run:

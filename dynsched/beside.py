@@ -1,4 +1,4 @@
-"""Single passes that write, beside an instance that may be at work: who gives way, and how."""
+"""Single passes that write, beside an instance that may be running: who gives way, and how."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from dynsched.kube.transport import KubeApi
 logger = logging.getLogger(__name__)
 
 TAKE_SECONDS: Final = 2 * LeaseTimes().duration
-"""How long one pass waits for a Lease that nobody renews any more."""
+"""Seconds that a single pass waits for a Lease that is no longer renewed."""
 RELEASE_SECONDS: Final = 1.0
-"""How long letting go of it may take; else it runs out by itself."""
+"""Seconds that the release of the Lease may take; after that, the Lease is left to expire."""
 POLL: Final = 0.05
 
 
 class AtWorkError(ClusterError):
-    """An instance is at work and would undo what is about to be written; nothing was written."""
+    """An instance is running and would undo what is about to be written; nothing was written."""
 
 
 async def refuse_prune(api: KubeApi, namespace: str | None, own: str, *, anyway: bool) -> None:
@@ -38,11 +38,12 @@ async def refuse_prune(api: KubeApi, namespace: str | None, own: str, *, anyway:
         if anyway:
             return
         raise ForbiddenError(
-            f"whether an instance is at work cannot be told: {error}; or, when none is, use --force"
+            f"it cannot be determined whether an instance is running: {error}; or, if you know "
+            "that none is running, use --force"
         ) from error
     if holder is None:
         return
-    found = f"{holder}: an instance is at work and puts marks back"
+    found = f"{holder}: an instance is running and puts marks back"
     if anyway:
         logger.warning("%s", found)
         return
@@ -61,7 +62,7 @@ async def refuse_pass(api: KubeApi, namespace: str | None, own: str) -> None:
         return  # the election says which right is missing
     if holder is not None:
         raise AtWorkError(
-            f"{holder}: an instance is at work, so this pass writes nothing. `dynsched plan` shows "
+            f"{holder}: an instance is running, so this pass writes nothing. `dynsched plan` shows "
             "what is due; --no-leader-elect writes all the same"
         )
 

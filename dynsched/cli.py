@@ -1,7 +1,7 @@
 """The command line: reads flags and environment, calls `app`, prints. No logic of its own.
 
-Each command imports what it needs when it runs: all together takes most of a second, and whoever
-asks for help or has a rules file checked needs little of it.
+Each command imports its modules when it runs. To import all of them takes most of a second, and
+`--help` and `check` need few of them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dynsched.rules_check import Checked
 
 _EXPECTED: Final = (ExpectedError, click.ClickException)
-"""Errors whose message says all."""
+"""Errors whose message is enough for the user: they are printed without a traceback."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -39,7 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 class _Cli(click.Group):
-    """What a person can mend ends in one line and exit code 1; anything else is a bug."""
+    """An error that the user can correct is printed as one line, with exit code 1; any other
+    exception is a bug and keeps its traceback.
+    """
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -81,22 +83,24 @@ def cli() -> None:
     default="10s",
     show_default=True,
     metavar="DURATION",
-    help="Time from the start of one tick to the start of the next; a number is of seconds.",
+    help="Time from the start of one tick to the start of the next; a number without a unit "
+    "means seconds.",
 )
 @flags.option(
     "--webaddr",
     default=":9000",
     show_default=True,
     metavar="[HOST]:PORT",
-    help="Where /status, /nodes, /metrics and the others are served.",
+    help="Address on which /status, /nodes, /metrics and the other pages are served.",
 )
-@flags.option("--dry-run", is_flag=True, help="Decide and show everything, write nothing.")
+@flags.option("--dry-run", is_flag=True, help="Evaluate and show everything, but write nothing.")
 @flags.option(
     "--leader-elect/--no-leader-elect",
     default=True,
     show_default=True,
     help="Write only while holding the Lease `dynsched`, so that several replicas can run. Without "
-    "it nobody renews the Lease: run no janitor (`prune --if-lease-older-than`) then.",
+    "it nobody renews the Lease, so do not use the janitor (`prune --if-lease-older-than`) with "
+    "it.",
 )
 @flags.lease_namespace
 @flags.tls
@@ -104,8 +108,9 @@ def cli() -> None:
 @click.option(
     "--once",
     is_flag=True,
-    help="One tick, then end; no HTTP server. With --leader-elect it takes the Lease for its pass; "
-    "while another holds it, nothing is written and it ends with 1.",
+    help="Run one evaluation cycle (tick), then exit; no HTTP server. With --leader-elect it takes "
+    "the Lease for this cycle; while another replica holds the Lease, nothing is written and the "
+    "exit code is 1.",
 )
 @flags.logging
 def run(*, once: bool, log_format: str, log_level: str, **given: Any) -> None:
@@ -145,13 +150,13 @@ def run(*, once: bool, log_format: str, log_level: str, **given: Any) -> None:
 )
 @flags.quiet_logging
 def plan(*, output: str, every: bool, log_format: str, log_level: str, **given: Any) -> None:
-    """One pass that writes nothing: print which nodes would be marked and released, and why.
+    """One evaluation that writes nothing: print which nodes would be marked and released, and why.
 
     Before that it prints the values beside their thresholds, worst first, which alerts are
-    pending, which nodes nothing is known of, and which samples found no node.
+    pending, which nodes have no current value, and which samples match no node.
 
-    The past of every rule is replayed first, so that a `for` which is over counts as over.
-    Ends with 1 when a rule could not be queried: what it would say is not in the plan then.
+    The recent history of every rule is replayed first, so that a `for` that has passed already
+    counts. The exit code is 1 when the query of a rule fails: the plan is then incomplete.
 
     \b
     Example:
@@ -175,7 +180,8 @@ def check(*, rules: Path, files: tuple[Path, ...], output: str) -> None:
     """Check rules files: every error with its line and column, all in one go.
 
     A FILE may also be a manifest: the rules in its ConfigMaps are checked. `-` is standard input.
-    A warning is a rule that will hardly do what was meant; it does not change the exit code.
+    A warning means that a rule is valid but probably does not do what was intended; it does not
+    change the exit code.
 
     \b
     Example:
@@ -230,7 +236,7 @@ def nodes(*, server: str, output: str, marked: bool) -> None:
 @flags.server
 @flags.output
 def why(*, node: str, server: str, output: str) -> None:
-    """Say why a node is marked or not, and what would clear it.
+    """Explain why a node is marked or not, and what would clear it.
 
     \b
     Example:
@@ -255,14 +261,14 @@ def why(*, node: str, server: str, output: str) -> None:
 @flags.option(
     "--if-lease-older-than",
     metavar="DURATION",
-    help="Only when the Lease `dynsched` was not renewed for so long (10m, say) or is not there: "
-    "for a CronJob that cleans up after a controller that is gone for good.",
+    help="Only if the Lease `dynsched` has not been renewed for this long (for example 10m) or "
+    "does not exist: for a CronJob that cleans up after a controller that is gone for good.",
 )
 @flags.lease_namespace
 @click.option(
     "--force",
     is_flag=True,
-    help="Prune also while a running instance holds the Lease; it puts the marks back.",
+    help="Prune even while a running instance holds the Lease; that instance sets the marks again.",
 )
 @flags.output
 @flags.logging
@@ -279,11 +285,11 @@ def prune(
     log_format: str,
     log_level: str,
 ) -> None:
-    """Remove from all nodes everything that dynsched ever put on them, and nothing else.
+    """Remove everything that dynsched ever put on the nodes, and nothing else.
 
-    Stop the running instances first: they would put the marks back. While one of them holds the
-    Lease `dynsched`, in any namespace or in --lease-namespace, nothing is removed, and it ends
-    with 1.
+    Stop the running instances first: they would set the marks again. While one of them holds the
+    Lease `dynsched`, in any namespace or in --lease-namespace, nothing is removed and the exit
+    code is 1.
 
     \b
     Example:
@@ -336,13 +342,21 @@ def _print(payload: Any, output: str, render: Callable[[Any, Console], None]) ->
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0, min_open=True),
-    help="End by itself so long after everything is up. Default: run until Ctrl-C.",
+    help="Stop after this many seconds, counted from when everything is up. Default: run until "
+    "Ctrl-C.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Another seed, another load.")
+@click.option(
+    "--seed",
+    type=int,
+    default=0,
+    show_default=True,
+    help="Seed of the random load; another seed gives another load.",
+)
 def demo(*, nodes: int, seconds: float | None, seed: int) -> None:
-    """Show it all on this machine: a simulated cluster whose nodes heat and cool, and dynsched.
+    """Run dynsched on this machine against a simulated cluster whose load rises and falls.
 
-    Where a prometheus binary is on PATH it measures the load; else that is simulated too.
+    If there is a `prometheus` binary on PATH, it measures the load; otherwise Prometheus is
+    simulated too.
 
     \b
     Example:

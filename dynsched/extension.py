@@ -71,11 +71,11 @@ class Extension:
             await pause(stop, _POLL)
 
     def _waits(self, uid: str) -> bool:
-        """Whether a pod waits for a node, and somebody will tell which one it got."""
+        """Whether a pod waits for a node, and the watch of pods works and will report its node."""
         return self._watch is not None and self._watch.error is None and uid in self._pending
 
     async def _bind(self, binding: Binding, wanted: Callable[[], bool]) -> None:
-        assert self._binder is not None  # noqa: S101 (else nobody is handed this)
+        assert self._binder is not None  # noqa: S101 (otherwise this method is not passed on)
         await self._binder.bind(
             namespace=binding.namespace,
             pod=binding.pod,

@@ -90,7 +90,7 @@ def _state(report: Mapping[str, Any], rule: Mapping[str, Any]) -> str:
     if rule["state"] == "pending":
         lasts = next(each["for"] for each in report["rules"] if each["name"] == rule["rule"])
         return f"pending, {ago(rule['active_since'], report['taken_at'])} of {lasts}"
-    return f"{rule['state']}, held" if rule["keep_firing_since"] else str(rule["state"])
+    return f"{rule['state']} (keep_firing_for)" if rule["keep_firing_since"] else str(rule["state"])
 
 
 def _note(row: _Row) -> str:
@@ -124,11 +124,7 @@ def _sentences(report: Mapping[str, Any], rows: Sequence[_Row]) -> Iterator[str]
     answering = [rule for rule in report["rules"] if rule["health"] == "ok"]
     forgotten = {rule["name"]: rule["past_error"] for rule in answering if rule["past_error"]}
     for reason, names in by_reason(forgotten).items():
-        whose = "its past" if len(names) == 1 else "their past"
-        yield (
-            f"Of {named_rules(names)} {whose} could not be had, so durations count from now: "
-            f"{reason}"
-        )
+        yield f"No history of {named_rules(names)}, so durations count from now: {reason}"
 
 
 def _by_reason_on(report: Mapping[str, Any], key: str) -> Iterable[tuple[str, list[str]]]:
@@ -140,7 +136,7 @@ def _unknown(report: Mapping[str, Any], rows: Sequence[_Row]) -> Iterator[str]:
     answering = {rule["name"] for rule in report["rules"] if rule["health"] == "ok"}
     blind = {rule["name"]: rule["blind"] for rule in report["rules"] if rule["blind"]}
     for name, reason in blind.items():
-        yield f"Rule {name} says nothing of any node: {reason}"
+        yield f"No sample of rule {name} matched a node: {reason}"
     seeing = [row for row in rows if row.rule["rule"] in answering - blind.keys()]
     gaps: dict[str, list[str]] = {}
     for row in seeing:
@@ -150,10 +146,10 @@ def _unknown(report: Mapping[str, Any], rows: Sequence[_Row]) -> Iterator[str]:
     seen = len({row.rule["rule"] for row in seeing})
     dark = [name for name, found in gaps.items() if len(found) == seen]
     if dark:
-        yield f"Nothing is known of {counted(len(dark), 'node')}: {some(dark)}"
+        yield f"No current value for {counted(len(dark), 'node')}: {some(dark)}"
     partly = {name: listed(found) for name, found in gaps.items() if len(found) < seen}
     for found, names in by_reason(partly).items():
-        yield f"Nothing is known by {found} of {counted(len(names), 'node')}: {some(names)}"
+        yield f"No current value of {found} for {counted(len(names), 'node')}: {some(names)}"
 
 
 def _unmatched(report: Mapping[str, Any]) -> Iterator[str]:

@@ -14,21 +14,23 @@ from dynsched.core.durations import parse_seconds
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# The flags of the project that this one follows, in Go's form: -prom URL, --prom URL, -prom=URL.
-_FIRST_PROJECT_FLAGS: Final = {
+# The flags of dynamicScheduler, in Go's form: -prom URL, --prom URL, -prom=URL.
+_DYNAMIC_SCHEDULER_FLAGS: Final = {
     "kubeconfig": "--kubeconfig",
     "prom": "--prom",
     "r": "--rules",
     "s": "--interval",
     "webaddr": "--webaddr",
 }
-_FIRST_PROJECT_FLAG: Final = re.compile(rf"--?({'|'.join(_FIRST_PROJECT_FLAGS)})(=.*)?", re.DOTALL)
+_DYNAMIC_SCHEDULER_FLAG: Final = re.compile(
+    rf"--?({'|'.join(_DYNAMIC_SCHEDULER_FLAGS)})(=.*)?", re.DOTALL
+)
 
 
 def long_spelling(word: str) -> str:
     """One word of a command line, in today's spelling."""
-    match = _FIRST_PROJECT_FLAG.fullmatch(word)
-    return _FIRST_PROJECT_FLAGS[match[1]] + (match[2] or "") if match else word
+    match = _DYNAMIC_SCHEDULER_FLAG.fullmatch(word)
+    return _DYNAMIC_SCHEDULER_FLAGS[match[1]] + (match[2] or "") if match else word
 
 
 def option(name: str, *more: str, **details: Any) -> Callable[[F], F]:
@@ -61,7 +63,7 @@ class _Header(click.ParamType[tuple[str, str]]):
         name, colon, text = value.partition(":")
         if not colon or not name.strip():
             # The value is not repeated: what stands there may be a secret.
-            self.fail("it is to be written as 'NAME: VALUE'", param, ctx)
+            self.fail("write it as 'NAME: VALUE'", param, ctx)
         return name.strip(), text.strip()
 
 
@@ -74,7 +76,8 @@ def interval(_context: click.Context, _option: click.Parameter, text: str) -> fl
 
 
 FILE: Final = click.Path(path_type=Path, readable=False)
-"""Whoever opens it says what is wrong with it, also when it may not be read."""
+"""A path that click does not check: the code that opens the file reports what is wrong with it,
+also when it may not be read."""
 
 kubeconfig = options(
     option(
@@ -108,14 +111,18 @@ prometheus = options(
         default=10.0,
         show_default=True,
         metavar="SECONDS",
-        help="A query that takes longer has failed.",
+        help="A query that takes longer counts as failed.",
     ),
-    option("--prom-bearer-token", metavar="TOKEN", help="Bearer token; a file is better."),
+    option("--prom-bearer-token", metavar="TOKEN", help="Bearer token; prefer a file."),
     option("--prom-bearer-token-file", type=FILE, help="Bearer token, re-read when it changes."),
     option("--prom-username", help="Basic authentication: user."),
-    option("--prom-password", help="Basic authentication: password; a file is better."),
+    option("--prom-password", help="Basic authentication: password; prefer a file."),
     option("--prom-password-file", type=FILE, help="Password, re-read when it changes."),
-    option("--prom-ca-file", type=FILE, help="CA certificates (PEM) that Prometheus's is from."),
+    option(
+        "--prom-ca-file",
+        type=FILE,
+        help="CA certificates (PEM) that signed Prometheus's certificate.",
+    ),
     option("--prom-cert-file", type=FILE, help="Client certificate (PEM)."),
     option("--prom-key-file", type=FILE, help="Client certificate's key (PEM)."),
     option(
@@ -126,17 +133,21 @@ prometheus = options(
         type=_Header(),
         multiple=True,
         metavar="'NAME: VALUE'",
-        help="Extra header, as X-Scope-OrgID: team-a; may be given more than once (in the "
-        "environment: one a line).",
+        help="Extra header, such as X-Scope-OrgID: team-a; can be repeated (in the environment: "
+        "one per line).",
     ),
 )
 tls = options(
     option("--tls-cert", type=FILE, help="Serve HTTPS with this certificate (PEM chain)."),
-    option("--tls-key", type=FILE, help="Its key (PEM, not encrypted). Both are re-read."),
+    option(
+        "--tls-key",
+        type=FILE,
+        help="Its key (PEM, not encrypted). Both files are read again when they change.",
+    ),
     option(
         "--tls-client-ca",
         type=FILE,
-        help="Ask callers for a certificate of this CA (PEM); probes need none.",
+        help="Require a client certificate signed by this CA (PEM); the probes need none.",
     ),
 )
 extender = options(
@@ -144,8 +155,8 @@ extender = options(
         "--bind/--no-bind",
         default=False,
         show_default=True,
-        help="Answer /bind of the scheduler extender; needs the right to create pods/binding, and "
-        "--tls-client-ca or a loopback --webaddr.",
+        help="Answer /bind of the scheduler extender; needs the permission to create pods/binding, "
+        "and --tls-client-ca or a loopback --webaddr.",
     ),
     option(
         "--extender-memory",
@@ -153,7 +164,8 @@ extender = options(
         default=EXTENDER_MEMORY,
         show_default=True,
         metavar="MIB",
-        help="Memory for the scheduler's questions under way; whole Nodes take some 10 KB each.",
+        help="Memory for all scheduler requests that are processed at the same time; a whole Node "
+        "takes about 10 KB.",
     ),
 )
 lease_namespace = option(
@@ -170,21 +182,21 @@ def _logging(level: str) -> Callable[[F], F]:
             type=click.Choice(["text", "json"]),
             default="text",
             show_default=True,
-            help="One line an event, for people or for programs.",
+            help="Format of the log: one line per event, for people (text) or for programs (json).",
         ),
         option(
             "--log-level",
             type=click.Choice(["debug", "info", "warning", "error"]),
             default=level,
             show_default=True,
-            help="From which level on events are logged.",
+            help="Lowest level that is logged.",
         ),
     )
 
 
 logging = _logging("info")
 quiet_logging = _logging("error")
-"""For a command whose output says all that its log would say."""
+"""For a command whose output contains all that its log would contain."""
 output = click.option(
     "-o",
     "--output",

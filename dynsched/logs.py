@@ -70,7 +70,8 @@ def logging_aside() -> Iterator[None]:
     """For a process that runs for months: log lines are written on a thread of their own, so that
     a reader of standard error who stops reading holds up neither the event loop nor the end.
 
-    An error that ends the process while nobody reads ends it with 1 and without words.
+    When an error ends the process while standard error is not read, the exit code is 1 and the
+    message is lost.
     """
     root = logging.getLogger()
     before = root.handlers
@@ -90,9 +91,9 @@ def logging_aside() -> Iterator[None]:
 
 
 class LoopErrors:
-    """An event loop's exception handler. asyncio tells of each connection that it cannot accept,
-    with a traceback, a hundred times for each try: where descriptors or memory are used up, that
-    is one line a minute here. All else is told as ever.
+    """An event loop's exception handler. When descriptors or memory are used up, asyncio logs
+    each connection that it cannot accept with a traceback, a hundred times per attempt. Here that
+    is one line per minute. All other errors are logged as usual.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -184,13 +185,13 @@ class _Aside(logging.Handler):
             self._stream.write(text)
             self._stream.flush()
             return
-        # Not by the stream: its lock would be held while nobody reads, and the end of the process
-        # takes it to flush.
+        # Not by the stream: its lock would be held until the pipe is read, and the process needs
+        # the same lock to flush the stream when it ends.
         rest = memoryview(text.encode(errors="backslashreplace"))
         while rest:
             try:
                 rest = rest[os.write(descriptor, rest) :]
-            except BlockingIOError:  # whoever shares the pipe made it so
+            except BlockingIOError:  # another process that shares the pipe made it non-blocking
                 select.select([], [descriptor], [])
 
 

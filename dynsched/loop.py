@@ -181,7 +181,10 @@ class Loop:
             )
         self._alerts = finish_replay(rule_set, nodes, alerts, now)
         if self._with_past(rule_set):
-            logger.info("the last %s are replayed", format_duration(round(now - times[0])))
+            logger.info(
+                "replayed the last %s from Prometheus's history",
+                format_duration(round(now - times[0])),
+            )
 
     def _with_past(self, rule_set: RuleSet) -> list[Rule]:
         """The rules whose past can be had, as far as is known."""
@@ -309,7 +312,7 @@ class Loop:
         step = self._clock() - self._monotonic() - self._offset
         if abs(step) < CLOCK_STEP:
             return
-        logger.warning("the clock moved by %+.0f s; alerts go on from where they were", step)
+        logger.warning("the clock was set by %+.0f s; alerts continue from where they were", step)
         self._offset += step
         self._alerts = shift(self._alerts, step)
         self._last_success = {name: at + step for name, at in self._last_success.items()}

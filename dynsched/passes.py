@@ -39,7 +39,9 @@ def plan(settings: Settings, output: str, *, every: bool) -> None:
     if output == "json":
         click.echo(msgspec.json.format(report, indent=2))
     else:
-        if any(rule.ok for rule in snapshot.rules):  # who knows nothing says nothing
+        if any(
+            rule.ok for rule in snapshot.rules
+        ):  # when all queries failed, "Nothing to change." would be misleading
             render_findings(json.loads(report), Console(), every=every)
         _print_changes(snapshot.planned, errors)
     _fail_if(errors)

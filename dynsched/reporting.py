@@ -1,4 +1,4 @@
-"""What happened, in words: one log line and one Event a change, nothing while nothing changes."""
+"""The log lines and Events of the loop: one of each per change, none while nothing changes."""
 
 from __future__ import annotations
 
@@ -90,14 +90,18 @@ def _field(names: Sequence[str]) -> dict[str, str | Sequence[str]]:
 
 
 def _fired(patch: NodePatch) -> Sequence[str]:
-    """The rules that a mark is for, as the evidence names them; none where a mark goes."""
+    """The rules that a mark is for, as the evidence names them; none for a patch that removes the
+    mark.
+    """
     annotations = patch.body["metadata"].get("annotations") or {}
     written = annotations.get(keys.EVIDENCE_ANNOTATION)
     return fired_rules(written) if written is not None else ()
 
 
-def tell_doubts(rule_set: RuleSet) -> None:
-    """Rules that will hardly do what was meant: at the start, and when they are reloaded."""
+def report_doubts(rule_set: RuleSet) -> None:
+    """Log a warning for each rule that is valid but probably does not do what was intended; at the
+    start, and after each reload.
+    """
     for doubt in doubts(rule_set):
         logger.warning("rule %s: %s", doubt.rule, doubt.message, extra={"rule": doubt.rule})
 
@@ -107,10 +111,10 @@ def _place(pool: str) -> str:
 
 
 class Reporter:
-    """Remembers what was told, so that nothing is told twice.
+    """Logs changes and posts Events. It remembers what it reported and does not repeat it.
 
-    ``post_events`` False: only the log; for dry runs, and for replicas that do not lead (each would
-    post the same Event).
+    With ``post_events`` False nothing is posted, only logged. This is for dry runs, and for
+    replicas that are not the leader (otherwise each replica would post the same Event).
     """
 
     def __init__(self, events: EventSink) -> None:
@@ -125,8 +129,8 @@ class Reporter:
         self._unwritten = ToldKinds()
 
     def change(self, node: Node, patch: NodePatch) -> None:
-        """A mark was set, repaired or released. Where that is in dispute, it happens at every tick,
-        and the log has a line about the dispute instead.
+        """A mark was set, updated or released. A disputed mark changes at every tick, so these
+        changes are logged at level debug only: the log has one line about the dispute instead.
         """
         rules = _fired(patch)
         about = {"node": node.name} | (_field(rules) if rules else {})
@@ -141,7 +145,7 @@ class Reporter:
                 node, reason=keys.REASON_PRESSURED, message=patch.reason, warning=True
             )
         else:
-            message = f"the mark is brought up to date: {patch.reason}"
+            message = f"the mark was updated: {patch.reason}"
             self._events.post(node, reason=keys.REASON_REPAIRED, message=message)
 
     def rehearsed(self, patches: Sequence[NodePatch]) -> None:
@@ -152,23 +156,23 @@ class Reporter:
     def conflicts(
         self, decision: Decision, nodes: Mapping[str, Node], *, post_events: bool
     ) -> None:
-        """Somebody else's label or taint stands in our place."""
+        """Nodes on which somebody else set the mark's label or taint to another value."""
         begun, to_post, _ = self._conflicts.update(decision.conflicts, post_events=post_events)
         for name, conflict in begun.items():
-            logger.warning("node %s is left alone: %s", name, conflict, extra={"node": name})
+            logger.warning("node %s is not changed: %s", name, conflict, extra={"node": name})
         for name, conflict in to_post.items():
             self._events.post(
                 nodes[name],
                 reason=keys.REASON_CONFLICT,
-                message=f"left alone: {conflict}",
+                message=f"not changed: {conflict}",
                 warning=True,
             )
 
     def disputed(
         self, disputes: Mapping[str, str], nodes: Mapping[str, Node], *, post_events: bool
     ) -> None:
-        """Somebody else seems to decide on the same marks. One line for all nodes of which the same
-        is to be said; the Event is on each.
+        """Another program or person seems to change the same marks. One log line for all nodes with
+        the same text; one Event on each node.
         """
         self._disputed = disputes
         begun, to_post, ended = self._disputes.update(disputes, post_events=post_events)
@@ -178,10 +182,10 @@ class Reporter:
         for name, text in to_post.items():
             self._events.post(nodes[name], reason=keys.REASON_DISPUTED, message=text, warning=True)
         if ended:
-            logger.info("%s: nobody disputes the mark any more", named_nodes(ended))
+            logger.info("%s: the mark is no longer disputed", named_nodes(ended))
 
     def cap(self, decision: Decision, *, post_events: bool) -> None:
-        """More nodes are under pressure than may be marked: the cluster as a whole is hot."""
+        """Pools with more nodes under pressure than ``guard.max_marked`` allows to mark."""
         max_marked = decision.rule_set.guard.max_marked
         capped = {
             pool: f"{_place(pool)} is hot: more nodes are under pressure than guard.max_marked "
@@ -194,43 +198,49 @@ class Reporter:
         for message in to_post.values():
             self._events.post_own(reason=keys.REASON_CLUSTER_HOT, message=message, warning=True)
         for pool in ended:
-            logger.info("%s is no longer hot as a whole", _place(pool))
+            logger.info(
+                "%s: the number of hot nodes is within guard.max_marked again", _place(pool)
+            )
 
     def failing(self, errors: Mapping[str, str | None]) -> None:
-        """Rules begin to fail, fail in another way, or answer again. An error that several rules
-        share (a wrong URL) is one line.
+        """Rules whose query fails, fails in another way, or succeeds again. An error that several
+        rules share (for example a wrong URL) is one line.
         """
         begun, ended = _rules_update(self._failing, errors)
         for error, names in by_reason(begun).items():
+            query = "query" if len(names) == 1 else "queries"
             logger.warning(
-                "%s cannot be queried: %s", named_rules(names), error, extra=_field(names)
+                "the %s of %s failed: %s", query, named_rules(names), error, extra=_field(names)
             )
         if ended:
-            answer = "answers" if len(ended) == 1 else "answer"
-            logger.info("%s %s again", named_rules(ended), answer, extra=_field(ended))
+            text = "the query of %s succeeds again"
+            if len(ended) > 1:
+                text = "the queries of %s succeed again"
+            logger.info(text, named_rules(ended), extra=_field(ended))
 
     def past_unknown(self, errors: Mapping[str, str]) -> None:
-        """Rules that answer, but whose past could not be had at the start."""
+        """Rules whose query succeeds, but whose history was not available at the start."""
         for error, names in by_reason(errors).items():
-            whose = "its past" if len(names) == 1 else "their past"
             logger.warning(
-                "%s: %s could not be had, so durations count from now: %s",
-                *(named_rules(names), whose, error),
+                "%s: no history available, so durations count from now: %s",
+                *(named_rules(names), error),
                 extra=_field(names),
             )
 
     def blind(self, reasons: Mapping[str, str | None]) -> None:
-        """A rule begins to know nothing of any node although its query answers, or knows again."""
+        """Rules whose query succeeds but has no sample that matches a node, and rules whose
+        samples match nodes again.
+        """
         begun, ended = _rules_update(self._blind, reasons)
         for name, reason in begun.items():
             logger.warning(
-                "rule %s says nothing of any node: %s", name, reason, extra={"rule": name}
+                "no sample of rule %s matched a node: %s", name, reason, extra={"rule": name}
             )
         for name in ended:
-            logger.info("rule %s says something of nodes again", name, extra={"rule": name})
+            logger.info("samples of rule %s match nodes again", name, extra={"rule": name})
 
     def crowded(self, reasons: Mapping[str, str | None]) -> None:
-        """A rule begins to have several series for one node, or has one per node again."""
+        """Rules with more than one series for a node, and rules with one per node again."""
         begun, ended = _rules_update(self._crowded, reasons)
         for name, text in begun.items():
             logger.warning(
@@ -240,8 +250,8 @@ class Reporter:
             logger.info("rule %s has one series per node again", name, extra={"rule": name})
 
     def unwritten(self, failures: Sequence[WriteFailure]) -> None:
-        """Writes begin to fail, fail in another way, or are taken again. Which nodes, and how many,
-        may differ from tick to tick: that is in `/status`, and not told again here.
+        """Writes that fail, fail in another way, or succeed again. The affected nodes may differ
+        from tick to tick; they are in `/status` and are not logged each time.
         """
         new = [
             failure
@@ -249,21 +259,21 @@ class Reporter:
             if self._unwritten.is_new("nodes", failure.cause.replace(failure.node, "'it'"))
         ]
         if new:
-            text = "writes that fail: %d, among them: %s"
+            text = "%d writes failed, among them: %s"
             among = "; ".join(map(str, new))
             logger.warning(text, len(failures), among, extra={"node": new[0].node})
         if not failures and self._unwritten.forget("nodes"):
-            logger.info("no write fails any more")
+            logger.info("all writes succeed again")
 
     def reloaded(self, rule_set: RuleSet) -> None:
-        """The rules file changed, and its new content is at work."""
+        """The rules file changed, and its new content is now in force."""
         logger.info("rules reloaded: %s", ", ".join(rule.name for rule in rule_set.rules))
-        tell_doubts(rule_set)
+        report_doubts(rule_set)
         count = len(rule_set.rules)
-        message = f"{count} rules are at work" if count > 1 else "1 rule is at work"
+        message = f"{count} rules are in force" if count > 1 else "1 rule is in force"
         self._events.post_own(reason=keys.REASON_RULES_RELOADED, message=message)
 
     def refused(self, error: str) -> None:
-        """The rules file changed, and its new content cannot be used."""
-        logger.error("the new rules are refused, the old ones stay at work:\n%s", error)
+        """The rules file changed, and its new content is invalid: the old rules stay in force."""
+        logger.error("the new rules are refused, the old ones stay in force:\n%s", error)
         self._events.post_own(reason=keys.REASON_RULES_REFUSED, message=error, warning=True)

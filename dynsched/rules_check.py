@@ -69,7 +69,7 @@ def _objects(raw: bytes) -> list[yaml.Node] | None:
     try:
         documents = read_documents(raw.decode())
     except (UnicodeDecodeError, YamlError):
-        return None  # whoever reads it as a rules file says what is wrong with it
+        return None  # the error is reported when the text is parsed as a rules file
     objects = [root for document in documents for root in _unlisted(document.root)]
     return objects if any(_text(root, "kind") for root in objects) else None
 

@@ -13,7 +13,7 @@ from dynsched.core.doubts import doubts
 from dynsched.core.errors import ExpectedError
 from dynsched.core.lines import one_line
 from dynsched.core.rule_errors import MAX_ERRORS, RuleError, RulesInvalidError
-from dynsched.core.rules import FIRST_PROJECT_KEY, RuleSet, parse_rules
+from dynsched.core.rules import DYNAMIC_SCHEDULER_KEY, RuleSet, parse_rules
 from dynsched.plumbing.files import (
     Aside,
     NotDoneError,
@@ -79,7 +79,7 @@ def read_rules(raw: bytes) -> Reading:
     except UnicodeDecodeError as error:
         return Reading(None, (Remark(None, None, f"not UTF-8 text: {error.reason}"),))
     except Exception as error:  # noqa: BLE001 (a content that we did not think of is refused)
-        problem = f"it cannot be read, by a defect of dynsched: {type(error).__name__}: {error}"
+        problem = f"it cannot be read because of a bug in dynsched: {type(error).__name__}: {error}"
         return Reading(None, (Remark(None, None, problem),))
 
 
@@ -107,9 +107,10 @@ class RulesFile:
     """A rules file that is looked at again and again: edited in place, replaced by a rename, or
     swapped behind a ConfigMap's symlinks.
 
-    Made with a good file only (RulesFileError otherwise). ``rule_set`` is the last good content;
-    ``error`` why the present content is refused, None when it is the one at work. Both this and
-    ``changed`` take READ_SECONDS at most, whatever lies in the file's place.
+    Made with a good file only (RulesFileError otherwise). ``rule_set`` is the last valid
+    content. ``error`` says why the present content is refused; it is None while the present content
+    is in force. Both this and ``changed`` take READ_SECONDS at most, even if the path is a pipe or
+    a device.
     """
 
     def __init__(self, path: Path) -> None:
@@ -140,7 +141,7 @@ class RulesFile:
         return recovered or rule_set != before
 
     def _look(self) -> _Look | None:
-        """What is there now; None when it is what was there at the last look, and is at work."""
+        """What is there now; None when it is what was there at the last look, and is in force."""
         known = self._last.fingerprint if self._last and self.error is None else None
         try:
             return self._aside.call(partial(_look, self._path, known, self._last), READ_SECONDS)
@@ -209,11 +210,11 @@ def rules_of(document: Document) -> Reading:
 
 
 def _doubts(data: object, rule_set: RuleSet) -> Iterable[RuleError]:
-    is_first_projects = isinstance(data, Mapping) and FIRST_PROJECT_KEY in data
+    is_dynamic_schedulers = isinstance(data, Mapping) and DYNAMIC_SCHEDULER_KEY in data
     for doubt in doubts(rule_set):
         path: tuple[str | int, ...] = ("rules", doubt.index, "expr")
-        if is_first_projects:
-            path = (FIRST_PROJECT_KEY, doubt.rule, "Promsql")
+        if is_dynamic_schedulers:
+            path = (DYNAMIC_SCHEDULER_KEY, doubt.rule, "Promsql")
         yield RuleError(path, doubt.message)
 
 

@@ -210,7 +210,7 @@ def _duplicate_keys(
                 continue  # no key of a mapping; making the data says so
             name = str(key.value)
             if name in keys and name != "<<":
-                yield RuleError((*path, name), "this key is there twice")
+                yield RuleError((*path, name), "this key occurs twice")
             keys.add(name)
             yield from _duplicate_keys(value, (*path, name), seen)
 

@@ -1,4 +1,4 @@
-"""What a process is told: flags and environment as one frozen value."""
+"""The settings of a process: flags and environment as one frozen value."""
 
 from __future__ import annotations
 
@@ -17,28 +17,38 @@ from dynsched.web.tls import TlsConfig
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything that a process is told; ``interval`` in seconds. ``context`` is one of the
-    kubeconfig's, None its current one. ``lease_namespace`` None is the pod's, or the context's.
-    ``extender_memory``: MiB for the questions of schedulers that are under way.
-    """
+    """All settings of `run` and `plan`."""
 
     prometheus: PrometheusConfig
+    """The URL of Prometheus, its credentials and TLS files."""
     rules: Path = Path("rules.yaml")
+    """The rules file."""
     kubeconfig: Path | None = None
+    """The kubeconfig file; None: the pod's service account, else $KUBECONFIG or
+    ~/.kube/config."""
     context: str | None = None
+    """The context of the kubeconfig; None: its current context."""
     interval: float = 10.0
+    """Seconds from the start of one tick to the start of the next."""
     webaddr: str = ":9000"
+    """The address that the HTTP server listens on, as ``[HOST]:PORT``."""
     dry_run: bool = False
+    """Whether nothing is written."""
     leader_elect: bool = True
+    """Whether dynsched writes only while it holds the Lease `dynsched`."""
     lease_namespace: str | None = None
+    """The namespace of the Lease; None: the pod's namespace, else that of the context."""
     bind: bool = False
+    """Whether the extender answers `/bind`."""
     extender_memory: int = EXTENDER_MEMORY
+    """MiB of memory for all scheduler requests that are processed at the same time."""
     tls: TlsConfig | None = None
+    """The certificate files for HTTPS; None: plain HTTP."""
 
 
 def settings_of(flags: Mapping[str, Any]) -> Settings:
-    """What the flags come to; those of Prometheus begin with ``prom_``. UsageError where they
-    contradict each other.
+    """The settings from the flags; the names of those for Prometheus begin with ``prom_``.
+    UsageError when flags contradict each other.
     """
     prometheus: dict[str, Any] = {
         name.removeprefix("prom_"): str(value) if isinstance(value, Path) else value
@@ -62,11 +72,12 @@ def settings_of(flags: Mapping[str, Any]) -> Settings:
 
 
 def _require_callers_known(address: Address, flags: Mapping[str, Any]) -> None:
-    """UsageError where anybody who reaches the port could bind any pod to any node."""
+    """UsageError when any client that can connect to the port could bind any pod to any node."""
     if flags.get("bind") and flags.get("tls_client_ca") is None and not address.loopback:
         raise click.UsageError(
-            f"--bind lets whoever reaches {address} bind any pod to any node: give --tls-client-ca "
-            "(with --tls-cert and --tls-key), or a loopback --webaddr such as 127.0.0.1:9000"
+            f"--bind lets every client that can connect to {address} bind any pod to any node: "
+            "give --tls-client-ca (with --tls-cert and --tls-key), or a loopback --webaddr such as "
+            "127.0.0.1:9000"
         )
 
 

@@ -34,7 +34,7 @@ def render_nodes(payload: Mapping[str, Any], console: Console) -> None:
     head += f", at {payload['taken_at']}"
     show(console, plain(f"{head}, dry run" if payload["dry_run"] else head))
     if refused := payload.get("rules_error"):  # absent in the answers of an older dynsched
-        show(console, plain(f"Older rules are at work; the rules file is refused: {refused}"))
+        show(console, plain(f"Older rules are in force; the rules file is refused: {refused}"))
     if count:
         show(console, nodes_table(payload))
 
@@ -114,7 +114,7 @@ def _rules_in_short(rules: Iterable[Mapping[str, Any]]) -> Text:
 def _state(rule: Mapping[str, Any]) -> str:
     if _never_seen(rule):
         return "unknown"
-    return f"{rule['state']}, held" if rule["keep_firing_since"] else str(rule["state"])
+    return f"{rule['state']} (keep_firing_for)" if rule["keep_firing_since"] else str(rule["state"])
 
 
 def _never_seen(rule: Mapping[str, Any]) -> bool:
@@ -155,7 +155,7 @@ def _verdict(node: Mapping[str, Any]) -> str:
     if node["marked"] and node["pressured"]:
         return f"{marked}: {fires}."
     if node["marked"]:
-        return f"{marked}, though no rule fires any more: {_why_not_released(node)}."
+        return f"{marked}, but no rule fires any more: {_why_not_released(node)}."
     if node["pressured"]:
         return f"{node['name']} is not marked: {_why_not_marked(node)}. {fires}."
     ineligible = f"; it is not eligible: {node['ineligible']}" if node["ineligible"] else ""

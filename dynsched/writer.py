@@ -22,7 +22,7 @@ WRITE_TIMEOUT: Final = 5.0
 """Seconds that one write takes at most, whatever the transport makes of it: a leader's last write
 must be over before another can lead."""
 FAILURES_BEFORE_GIVING_UP: Final = 20
-"""After so many failed writes a pass stops writing: the API server has other things to do."""
+"""Number of failed writes after which a pass stops writing, to spare an overloaded API server."""
 
 
 class NodeStorage(Protocol):

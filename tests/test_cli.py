@@ -144,7 +144,7 @@ WRONG_USAGE = {
     ("run", "--webaddr", "nowhere"): "'nowhere' is not an address to listen on",
     ("run", "--interval", "0"): "it must be 100ms or longer",
     ("run", "--interval", "soon"): "'soon' is not a duration; write it like 30s",
-    ("run", "--prom-header", "s3cret"): "it is to be written as 'NAME: VALUE'",
+    ("run", "--prom-header", "s3cret"): "write it as 'NAME: VALUE'",
     ("run", "--prom-cert-file", "/c"): "--prom-cert-file needs --prom-key-file too",
     (
         "run",
@@ -160,7 +160,10 @@ WRONG_USAGE = {
     ),
     ("run", "--tls-cert", "/c"): "--tls-cert and --tls-key go together",
     ("run", "--tls-client-ca", "/c"): "--tls-client-ca needs both",
-    ("run", "--bind"): "--bind lets whoever reaches :9000 bind any pod to any node",
+    (
+        "run",
+        "--bind",
+    ): "--bind lets every client that can connect to :9000 bind any pod to any node",
     ("run", "--bind", "--webaddr", "10.0.0.7:9000"): "give --tls-client-ca",
     ("run", "--bind", "--tls-cert", "/c", "--tls-key", "/k"): "or a loopback --webaddr",
     ("run", "--extender-memory", "0"): "0 is not in the range",

@@ -140,8 +140,8 @@ async def test_one_failed_rule_does_not_stop_the_others(caplog) -> None:
     ]
     told = [record.message for record in caplog.records if "rule cpu" in record.message]
     assert told == [
-        "rule cpu cannot be queried: Prometheus answered 503",
-        "rule cpu answers again",
+        "the query of rule cpu failed: Prometheus answered 503",
+        "the query of rule cpu succeeds again",
     ]
 
 
@@ -155,9 +155,9 @@ async def test_rules_that_fail_for_one_reason_share_a_line(caplog) -> None:
 
     told = [(record.message, record.rule) for record in caplog.records]
     assert told == [
-        (f"rules p and q cannot be queried: {down}", ["p", "q"]),
-        ("rule r cannot be queried: bad expression", "r"),
-        ("rules p, q and r answer again", ["p", "q", "r"]),
+        (f"the queries of rules p and q failed: {down}", ["p", "q"]),
+        ("the query of rule r failed: bad expression", "r"),
+        ("the queries of rules p, q and r succeed again", ["p", "q", "r"]),
     ]
 
 
@@ -173,7 +173,7 @@ async def test_log_lines_name_node_and_rule_in_fields_of_their_own(caplog) -> No
         for record in caplog.records
     }
     assert told == {
-        "node b is left alone": ("b", None),
+        "node b is not changed": ("b", None),
         "mark node a": ("a", ("cpu", "mem")),
         "release node a": ("a", None),
     }
@@ -338,7 +338,7 @@ async def test_a_foreign_label_is_told_once_and_never_touched() -> None:
         snapshot = await bench.tick(cpu={"a": 91.0})
 
     assert bench.cluster.writes == []
-    assert snapshot.nodes["a"].conflict == "label status=maintenance is somebody else's"
+    assert snapshot.nodes["a"].conflict == "label status=maintenance was set by somebody else"
     assert [(name, reason) for name, reason, *_ in bench.events.posted] == [("a", "MarkConflict")]
 
 
@@ -441,12 +441,12 @@ async def test_who_does_not_lead_any_more_does_not_say_that_writes_are_well(capl
     await bench.tick(cpu={"a": 91.0})
     bench.leadership.may_write = False
     await bench.tick(cpu={"a": 91.0})
-    assert "no write fails any more" not in caplog.messages
+    assert "all writes succeed again" not in caplog.messages
 
     bench.leadership.may_write = True
     bench.cluster.faults.clear()
     await bench.tick(cpu={"a": 91.0})
-    assert "no write fails any more" in caplog.messages
+    assert "all writes succeed again" in caplog.messages
 
 
 async def test_a_leader_that_loses_the_lease_stops_in_the_middle_of_a_pass() -> None:
@@ -488,7 +488,7 @@ async def test_new_rules_take_over_the_state_of_their_names() -> None:
     await bench.tick(cpu={"a": 91.0})
     assert bench.label("a") == "presure"  # 20 s after the first, though the rules are 10 s old
     reloaded = [post for post in bench.events.posted if post[1] == "RulesReloaded"]
-    assert reloaded == [("dynsched", "RulesReloaded", "1 rule is at work", False)]
+    assert reloaded == [("dynsched", "RulesReloaded", "1 rule is in force", False)]
 
 
 async def test_a_rule_that_is_gone_is_forgotten(caplog) -> None:
@@ -501,7 +501,7 @@ async def test_a_rule_that_is_gone_is_forgotten(caplog) -> None:
         snapshot = await bench.tick(cpu={"a": 1.0}, mem="Prometheus answered 503")
 
     assert [health.last_success for health in snapshot.rules] == [1040.0, None]
-    failures = [one for one in caplog.messages if "rule mem cannot be queried" in one]
+    failures = [one for one in caplog.messages if "the query of rule mem failed" in one]
     assert len(failures) == 2  # a new rule by that name fails anew
 
 
@@ -598,12 +598,12 @@ async def test_a_rule_that_says_nothing_of_any_node_is_told_once(caplog) -> None
         await bench.tick(cpu={"nobody": 1.0})
     for _ in range(2):
         await bench.tick(cpu={"nobody": 1.0, "a": 1.0})
-    said = [each.getMessage() for each in caplog.records if "of any node" in each.getMessage()]
+    said = [each.getMessage() for each in caplog.records if "matched a node" in each.getMessage()]
     assert said == [
-        "rule cpu says nothing of any node: its query has no result; does its metric exist?",
-        "rule cpu says nothing of any node: 'nobody': no node has this name or address",
+        "no sample of rule cpu matched a node: the query's result is empty; does the metric exist?",
+        "no sample of rule cpu matched a node: 'nobody': no node has this name or address",
     ]
-    assert caplog.messages[-1] == "rule cpu says something of nodes again"
+    assert caplog.messages[-1] == "samples of rule cpu match nodes again"
 
 
 ONE_RULE = {"rules": [{"name": "cpu", "expr": "cpu", "threshold": 80}]}
@@ -616,7 +616,7 @@ async def test_a_blind_rule_is_told_once_in_whatever_order_its_samples_come(capl
     for number in range(6):
         turned = names[number % 4 :] + names[: number % 4]
         await bench.tick(cpu=dict.fromkeys(turned[: 4 - number // 3], 1.0))
-    (said,) = [text for text in caplog.messages if "of any node" in text]
+    (said,) = [text for text in caplog.messages if "matched a node" in text]
     assert said.endswith("'10.9.0.1:9100': no node has this name or address")
 
 
@@ -625,14 +625,14 @@ async def test_a_failing_rule_is_told_once_whatever_numbers_are_in_the_reason(ca
     for number in range(3):
         await bench.tick(cpu=f"the answer of {number} bytes is cut short, request 'x{number}'")
         await bench.tick(cpu="connection refused")
-    said = [text for text in caplog.messages if "cannot be queried" in text]
+    said = [text for text in caplog.messages if " failed: " in text]
     assert said == [
-        "rule cpu cannot be queried: the answer of 0 bytes is cut short, request 'x0'",
-        "rule cpu cannot be queried: connection refused",
+        "the query of rule cpu failed: the answer of 0 bytes is cut short, request 'x0'",
+        "the query of rule cpu failed: connection refused",
     ]
     await bench.tick(cpu={"a": 1.0})
     await bench.tick(cpu="connection refused")
-    assert [text for text in caplog.messages if "cannot be queried" in text] == [*said, said[1]]
+    assert [text for text in caplog.messages if " failed: " in text] == [*said, said[1]]
 
 
 async def test_writes_that_fail_each_for_its_own_cause_are_told_once(caplog) -> None:
@@ -644,7 +644,7 @@ async def test_writes_that_fail_each_for_its_own_cause_are_told_once(caplog) -> 
                 "no answer in 5 s" if name == "b" else f"{cause} to patch nodes {name}"
             )
         await bench.tick(cpu={"a": 91.0, "b": 91.0}, mem={})
-    assert len([text for text in caplog.messages if "writes that fail" in text]) == 1
+    assert len([text for text in caplog.messages if "writes failed" in text]) == 1
 
 
 async def test_several_series_for_one_node_are_told_once_and_the_worst_counts(caplog) -> None:
@@ -686,8 +686,8 @@ async def test_a_blind_rule_that_fails_or_goes_has_not_begun_to_see(caplog) -> N
     await bench.tick(cpu="Prometheus answered 503", mem={})
     bench.rules_file.next_content = {**RULES, "rules": [cpu]}
     await bench.tick(cpu={"a": 1.0})
-    assert not [text for text in caplog.messages if "says something" in text]
-    assert caplog.messages[-1] == "rule cpu answers again"
+    assert not [text for text in caplog.messages if "match nodes again" in text]
+    assert caplog.messages[-1] == "the query of rule cpu succeeds again"
 
 
 async def test_without_a_past_marks_are_adopted_and_for_begins_anew() -> None:
@@ -716,12 +716,12 @@ async def test_what_several_rules_share_is_told_once(caplog) -> None:
     bench.history.points = {"cpu": away, "mem": away}
     await bench.loop.remember(10.0)
     snapshot = await bench.tick(cpu=away, mem=away)
-    assert caplog.messages == [f"rules cpu and mem cannot be queried: {away}"]
+    assert caplog.messages == [f"the queries of rules cpu and mem failed: {away}"]
     assert [health.past_error for health in snapshot.rules] == [away, away]
 
     caplog.clear()
     snapshot = await bench.tick(cpu={"a": 1.0}, mem={"a": 1.0})
-    assert caplog.messages == ["rules cpu and mem answer again"]
+    assert caplog.messages == ["the queries of rules cpu and mem succeed again"]
     assert [health.past_error for health in snapshot.rules] == [None, None]
 
 
@@ -732,8 +732,8 @@ async def test_a_past_that_cannot_be_had_is_told_of_rules_that_answer(caplog) ->
     await bench.loop.remember(10.0)
     await bench.tick(cpu={"a": 1.0}, mem={"a": 1.0})
     assert caplog.messages == [
-        "the last 5m10s are replayed",
-        "rule cpu: its past could not be had, so durations count from now: HTTP 422",
+        "replayed the last 5m10s from Prometheus's history",
+        "rule cpu: no history available, so durations count from now: HTTP 422",
     ]
 
 

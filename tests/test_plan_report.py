@@ -22,7 +22,7 @@ PAGE = ROOT / "docs/plan.md"
 PLAN = re.compile(r"(<!-- plan -->\n```console\n).*?(```\n<!-- end of plan -->)", re.DOTALL)
 AFTER = " " * 17
 CONTROL_PLANE = "it is a control-plane node (label node-role.kubernetes.io/control-plane)"
-NO_RESULT = "its query has no result; does its metric exist?"
+NO_RESULT = "the query's result is empty; does the metric exist?"
 
 
 def shown(snapshot, **options):
@@ -35,26 +35,29 @@ def test_values_beside_thresholds_worst_first_and_what_they_do_not_show() -> Non
     lines = shown(example(dry_run=True))
     assert lines[:8] == [
         "2 rules on 8 nodes, of which 0 are marked (label status=presure), at 2026-11-20T12:02:00Z",
-        f"NODE             RULE            VALUE  THRESHOLD  STATE              SAMPLE{AFTER}NOTE",
-        "worker-2         node-cpu        91.25  > 80       firing             4s ago",
         (
-            "worker-4         node-cpu        90     > 80       firing             4s ago"
-            f"{AFTER}label status=maintenance is somebody else's"
+            "NODE             RULE            VALUE  THRESHOLD  STATE                     SAMPLE"
+            f"{AFTER}NOTE"
         ),
-        "worker-5         node-cpu        83.5   > 80       firing             4s ago",
-        "worker-6         node-cpu        81     > 80       pending, 0s of 1m  4s ago",
+        "worker-2         node-cpu        91.25  > 80       firing                    4s ago",
         (
-            "worker-3         node-cpu        66     > 80       firing, held       4s ago"
+            "worker-4         node-cpu        90     > 80       firing                    4s ago"
+            f"{AFTER}label status=maintenance was set by somebody else"
+        ),
+        "worker-5         node-cpu        83.5   > 80       firing                    4s ago",
+        "worker-6         node-cpu        81     > 80       pending, 0s of 1m         4s ago",
+        (
+            "worker-3         node-cpu        66     > 80       firing (keep_firing_for)  4s ago"
             f"{AFTER}not marked: guard.max_marked is 2"
         ),
-        "control-plane-1  node-mem-usage  42     > 85       inactive           4s ago",
+        "control-plane-1  node-mem-usage  42     > 85       inactive                  4s ago",
     ]
     assert lines[-6:] == [
-        f"{'worker-7         node-cpu        31.5   > 80       inactive':70}missing; last 34s ago",
+        f"{'worker-7         node-cpu        31.5   > 80       inactive':77}missing; last 34s ago",
         "Pending: worker-6 (node-cpu)",
         f"Not eligible: control-plane-1 ({CONTROL_PLANE})",
-        "In conflict: worker-4 (label status=maintenance is somebody else's)",
-        "Nothing is known by node-cpu (missing) of 1 node: worker-7",
+        "In conflict: worker-4 (label status=maintenance was set by somebody else)",
+        "No current value of node-cpu (missing) for 1 node: worker-7",
         "Rule node-cpu: no node for 1 sample (10.0.9.9:9100): no node has this name or address",
     ]
 
@@ -100,7 +103,7 @@ def test_of_many_names_some_are_shown_and_the_others_counted() -> None:
     scene = Scene(EXAMPLE_RULES, map(Node, names))
     cpu = {"n00": 1.0}
     (dark,) = shown(scene.tick(NOON, node_cpu=cpu, node_mem_usage=cpu))[4:]
-    assert dark.startswith("Nothing is known of 29 nodes: n01, n02, ")
+    assert dark.startswith("No current value for 29 nodes: n01, n02, ")
     assert dark.endswith("n20 and 9 more")
 
 
@@ -108,8 +111,8 @@ def test_nodes_that_no_rule_knows_and_rules_that_know_no_node() -> None:
     scene = Scene(EXAMPLE_RULES, map(Node, "abc"))
     snapshot = scene.tick(NOON, node_cpu={"a": 1.0, "x": 1.0, "y": 1.0}, node_mem_usage={})
     assert shown(snapshot)[3:] == [
-        f"Rule node-mem-usage says nothing of any node: {NO_RESULT}",
-        "Nothing is known of 2 nodes: b and c",
+        f"No sample of rule node-mem-usage matched a node: {NO_RESULT}",
+        "No current value for 2 nodes: b and c",
         "Rule node-cpu: no node for 2 samples (x and y): no node has this name or address",
     ]
 
@@ -122,7 +125,7 @@ def test_an_answer_in_part_and_a_past_that_is_missing_are_told() -> None:
     rules = (replace(cpu, warnings=("a store is away",)), replace(memory, past_error="HTTP 422"))
     assert shown(replace(snapshot, rules=rules))[-2:] == [
         "Rule node-cpu is answered in part: a store is away",
-        "Of rule node-mem-usage its past could not be had, so durations count from now: HTTP 422",
+        "No history of rule node-mem-usage, so durations count from now: HTTP 422",
     ]
 
 

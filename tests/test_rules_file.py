@@ -244,5 +244,5 @@ def test_what_nobody_thought_of_is_refused(path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(rules_file, "parse_rules", defect)
     path.write_text(text(90))
     assert not file.changed()
-    assert "by a defect of dynsched: ZeroDivisionError" in str(file.error)
+    assert "because of a bug in dynsched: ZeroDivisionError" in str(file.error)
     assert threshold(file) == 80

@@ -42,7 +42,7 @@ def test_nodes_as_a_plain_table() -> None:
         "worker-3         yes     1m     node-cpu 66 firing, node-mem-usage 42",
         (
             "worker-4         -       1m     node-cpu 90 firing, node-mem-usage 42       "
-            "conflict: label status=maintenance is somebody else's"
+            "conflict: label status=maintenance was set by somebody else"
         ),
         (
             "worker-5         -       30s    node-cpu 83.5 firing, node-mem-usage 42     "
@@ -61,7 +61,7 @@ def test_nodes_as_a_plain_table() -> None:
 def test_no_nodes_no_table() -> None:
     refused = replace(example(), rules_error="rules.yaml:3:5: it is no list")
     assert shown(render_nodes, nodes_payload(refused))[1] == (
-        "Older rules are at work; the rules file is refused: rules.yaml:3:5: it is no list"
+        "Older rules are in force; the rules file is refused: rules.yaml:3:5: it is no list"
     )
     assert shown(render_nodes, nodes_payload(example(dry_run=True), views=())) == [
         "0 nodes marked (label status=presure), at 2026-11-20T12:02:00Z, dry run"
@@ -126,9 +126,9 @@ def test_why_of_a_marked_node() -> None:
             "worker-3 is marked (label status=presure): "
             "node-cpu has been firing since 2026-11-20T12:01:00Z."
         ),
-        "RULE            STATE         VALUE  THRESHOLD  CLEARS AT  SINCE  SAMPLE",
-        "node-cpu        firing, held  66     > 80       <= 70      1m     4s ago",
-        "node-mem-usage  inactive      42     > 85       <= 85      2m     4s ago",
+        "RULE            STATE                     VALUE  THRESHOLD  CLEARS AT  SINCE  SAMPLE",
+        "node-cpu        firing (keep_firing_for)  66     > 80       <= 70      1m     4s ago",
+        "node-mem-usage  inactive                  42     > 85       <= 85      2m     4s ago",
         "To clear:",
         "- node-cpu must stay at 70 or below (is 66) for 2m more",
     ]
@@ -140,7 +140,7 @@ def test_why_of_a_marked_node() -> None:
         (
             "worker-4",
             (
-                "worker-4 is not marked: label status=maintenance is somebody else's. "
+                "worker-4 is not marked: label status=maintenance was set by somebody else. "
                 "node-cpu has been firing since 2026-11-20T12:01:00Z."
             ),
         ),
@@ -192,17 +192,17 @@ def test_why_of_a_mark_that_waits_for_its_release() -> None:
     snapshot = hot_then_cool(EXAMPLE_RULES)
     assert [view.marked for view in snapshot.nodes.values()] == [False, True, False, False]
     assert shown(render_why, node_payload(snapshot, "b"))[0] == (
-        "b is marked (label status=presure), though no rule fires any more: "
-        "release waits: guard.max_releases is 25%."
+        "b is marked (label status=presure), but no rule fires any more: "
+        "release delayed: guard.max_releases is 25%."
     )
 
 
 def test_why_of_a_mark_that_goes_next() -> None:
     snapshot = hot_then_cool(EXAMPLE_RULES, dry_run=True)
     headline = shown(render_why, node_payload(snapshot, "a"))[0]
-    assert headline.endswith("though no rule fires any more: nothing is written in a dry run.")
+    assert headline.endswith("but no rule fires any more: nothing is written in a dry run.")
     headline = shown(render_why, node_payload(replace(snapshot, dry_run=False), "a"))[0]
-    assert headline.endswith("though no rule fires any more: the next tick writes it.")
+    assert headline.endswith("but no rule fires any more: the next tick writes it.")
 
 
 def test_why_of_a_node_that_was_never_sampled() -> None:

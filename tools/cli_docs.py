@@ -16,8 +16,8 @@ _HEAD = """\
 Made by `make docs` from the commands' own help; do not edit. Every flag with an `env var` is also
 read from the environment. Exit codes: 0 done, 1 failed (one line says why), 2 wrong usage.
 
-dynamicScheduler's command line works too: `dynsched -kubeconfig FILE -prom URL -r rule.yaml -s 10
--webaddr :9000` is `dynsched run` with today's flags.
+The command line of dynamicScheduler works too: `dynsched -kubeconfig FILE -prom URL -r rule.yaml
+-s 10 -webaddr :9000` is `dynsched run` with today's flags.
 """
 _WIDTH = 90
 

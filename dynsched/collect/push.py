@@ -52,8 +52,8 @@ class CollectError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Collect:
-    """What `dynsched collect` is told. ``interval`` in seconds; ``ip`` None is the address from
-    which this machine reaches the Pushgateway; ``node`` None leaves that label out.
+    """The options of `dynsched collect`. ``interval`` in seconds; ``ip`` None: the address from
+    which this machine reaches the Pushgateway; ``node`` None: the label `node` is omitted.
     """
 
     pushgateway: str
@@ -166,7 +166,9 @@ def _working_set_v2(root: Path) -> int:
 
 
 def _require_node(root: Path, *, is_machine: bool) -> None:
-    """A container's own cgroup would tell of this process, and pass for the node."""
+    """CollectError for the cgroup of a container: it holds the memory of this process alone, which
+    must not be pushed as that of the node.
+    """
     if not is_machine and not any(next(root.glob(name), None) for name in _KUBERNETES):
         raise CollectError(
             f"{root} is the cgroup of a container, not of the node; mount the host's "

@@ -35,8 +35,8 @@ node at 20 % look like one that is nearly hot.
 
 @dataclass(frozen=True, slots=True)
 class BoundPod:
-    """One pod on its node; ``cpu`` in cores, ``memory`` in bytes. ``assumed``: it was asked about,
-    and this is where it should go; nobody has told yet where it went.
+    """One pod on its node; ``cpu`` in cores, ``memory`` in bytes. ``assumed``: the scheduler
+    asked about the pod and this node has the best score, but no binding was observed yet.
     """
 
     uid: str
@@ -145,8 +145,8 @@ class BoundPods:
 class BoundReader:
     """One reader's place in the changes of ``bound``; made by `BoundPods.reader`.
 
-    ``changed`` holds the nodes whose sum changed and was not asked for since: whoever reads must
-    ask for `sums` now and then (each tick), or it would come to hold every node there ever was.
+    ``changed`` holds the nodes whose sum changed since the last call of `sums`. The reader must
+    call `sums` regularly (in each tick); otherwise ``changed`` grows with every node that existed.
     """
 
     def __init__(self, bound: BoundPods) -> None:

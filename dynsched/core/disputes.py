@@ -1,6 +1,6 @@
-"""Signs that somebody else decides on the same marks: another dynsched with a Lease of its own (two
-clusters' replicas, one of them with the wrong kubeconfig), a replica that leads by other rules or
-by another Prometheus, a controller that resets labels.
+"""Signs that another program or person changes the same marks: another dynsched with a Lease of its
+own (replicas of two clusters, one of them with the wrong kubeconfig), a leader with other rules or
+another Prometheus, a controller that resets labels.
 
 Each of them finds its own writes in order; only what becomes of them shows it.
 """
@@ -14,7 +14,7 @@ from typing import Final
 from dynsched.core.model import Action, Node, NodePatch
 
 TIMES: Final = 3
-"""So many times in a row the same was to be written to a node, until that counts as a dispute."""
+"""How many times in a row the same change must be needed on a node to count as a dispute."""
 
 WITHIN: Final = 1200.0
 """Seconds; a write that is due again later than this has nothing to do with the last one."""
@@ -24,11 +24,11 @@ DIFFERS: Final = 300.0
 be about to change, its query may have come a moment later."""
 
 TAKEN_OFF: Final = (
-    "its mark is taken off by somebody else whenever it was put on; is another dynsched at work "
+    "its mark is removed by somebody else each time it is set; is another dynsched running "
     "here, with a Lease of its own, or something that resets labels?"
 )
 PUT_ON: Final = (
-    "its mark is put on by somebody else whenever it was taken off; is another dynsched at work "
+    "its mark is set by somebody else each time it is removed; is another dynsched running "
     "here, with a Lease of its own?"
 )
 _WOULD: Final = {

@@ -1,8 +1,24 @@
 """Rules and readings -> alerts and verdicts.
 
-The states are Prometheus's (its ``rules/alerting.go``): inactive, pending for ``for``, firing,
-held by ``keep_firing_for``; a dead band (``clear_threshold``) and a third value, *unknown*, are
-added. Unknown never moves an alert, until nothing has been known for ``stale_after``.
+An alert is one rule on one node. Its transitions are those of Prometheus (``rules/alerting.go``):
+
+- inactive -> pending, when the threshold is breached. ``active_since`` is set to the time of this
+  evaluation (Prometheus: ActiveAt). With ``for: 0s`` the alert fires in the same evaluation.
+- pending -> firing, when it has been breached for ``for`` since ``active_since``.
+- pending -> inactive, as soon as the threshold is not breached; ``active_since`` is cleared.
+- firing -> firing, while the condition is false but ``keep_firing_for`` has not passed since it
+  became false. That time is ``keep_firing_since`` (Prometheus: KeepFiringSince); it is cleared when
+  the condition is true again.
+- firing -> inactive (Prometheus: resolved), when the condition is false and ``keep_firing_for`` has
+  passed.
+
+Two things differ from Prometheus:
+
+- Hysteresis: the condition of a firing alert is ``value op clear_threshold``, that of any other
+  alert is ``value op threshold``.
+- A missing, old or invalid sample and a failed query are *unknown*, not "condition is false". An
+  unknown reading changes no state until there has been no good reading for ``stale_after``. A
+  pending alert then becomes inactive, and a firing one too unless ``on_stale`` is ``hold``.
 """
 
 from __future__ import annotations
@@ -15,26 +31,30 @@ from dynsched.core.model import Alert, AlertState, Node, Quality, Reading, Verdi
 from dynsched.core.rules import Rule, RuleSet
 
 GRAIN: Final = 0.001
-"""Seconds; durations are compared to the millisecond: ``for: 4s`` is over after two intervals of
-2 s, though the floats of the times differ by a little less."""
+"""Tolerance in seconds when durations are compared. ``for: 4s`` must have passed after two
+intervals of 2 s, even if the difference of the floats is slightly less than 4."""
 Alerts = Mapping[str, Mapping[str, Alert]]
 """Rule name -> node name -> alert."""
 
 
 @dataclass(frozen=True, slots=True)
 class RuleReadings:
-    """One rule's answer in one tick. ``failed``: the query gave no answer; readings are empty."""
+    """One rule's readings in one tick."""
 
     readings: Mapping[str, Reading] = field(default_factory=dict)
+    """By node name; empty when the query failed."""
     failed: bool = False
+    """Whether the query failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """All alerts, and a verdict for every node."""
+    """The result of one evaluation."""
 
     alerts: Alerts
+    """By rule name, then by node name."""
     verdicts: Mapping[str, Verdict]
+    """One per node, by its name."""
 
 
 def evaluate(
@@ -46,9 +66,9 @@ def evaluate(
 ) -> Evaluation:
     """One evaluation of every rule on every node; ``nodes`` by name.
 
-    A rule without an answer is taken as failed. Alerts of rules or nodes that are no longer
-    there are dropped; a node is the same one while its uid is. ``now`` may step backwards: an
-    alert's time never does.
+    A rule without an entry in ``readings`` counts as failed. Alerts of rules and nodes that no
+    longer exist are dropped. A node with another uid is another node and gets new alerts. ``now``
+    may be earlier than in the previous evaluation; the times of an alert never go back.
     """
     uids = [(name, node.uid) for name, node in nodes.items()]
     alerts: dict[str, dict[str, Alert]] = {}
@@ -78,7 +98,7 @@ def evaluate(
 
 
 def shift(alerts: Alerts, seconds: float) -> Alerts:
-    """The same alerts on a clock that was moved by ``seconds``."""
+    """The same alerts with all times changed by ``seconds``, after the clock was set by as much."""
 
     def moved(time: float | None) -> float | None:
         return None if time is None else time + seconds
@@ -101,7 +121,7 @@ def shift(alerts: Alerts, seconds: float) -> Alerts:
 
 
 def fold(node: str, alerts: tuple[Alert, ...], rule_set: RuleSet) -> Verdict:
-    """All alerts of one node (in the rules' order) as one verdict."""
+    """Combine the alerts of one node (in the order of the rules) into one verdict."""
     firing = [
         (rule, alert)
         for rule, alert in zip(rule_set.rules, alerts, strict=True)
@@ -138,7 +158,8 @@ def _step(
     holds_stale: bool,
 ) -> Alert:
     reading = answer.readings.get(alert.node)
-    # By the clock as it is: where it stepped back, new samples come with its new time.
+    # The age of a sample is measured by ``now`` itself: after the clock was set back, new samples
+    # have timestamps of the new time. The times of the alert must not go back, so they use the max.
     quality = _quality(answer, reading, now, stale_after)
     now = max(now, alert.updated_at)
     if reading is not None and quality is Quality.OK:
@@ -173,7 +194,7 @@ def _quality(
 
 
 def _known(rule: Rule, alert: Alert, reading: Reading, now: float) -> Alert:
-    """The transition on a good reading."""
+    """The transition on a good reading, as described at the top of this module."""
     state, active_since, keep_since = AlertState.INACTIVE, None, None
     if alert.state is AlertState.FIRING:
         if not rule.holds(reading.value):

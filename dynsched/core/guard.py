@@ -81,7 +81,7 @@ def select(
         for name in names:
             if name in result:
                 if not verdicts[name].pressured:
-                    withheld[name] = f"release waits: guard.max_releases is {guard.max_releases}"
+                    withheld[name] = f"release delayed: guard.max_releases is {guard.max_releases}"
             elif verdicts[name].pressured:
                 withheld[name] = f"not marked: guard.max_marked is {guard.max_marked}"
     capped = frozenset(

@@ -12,9 +12,10 @@ from dynsched.core.rules import Rule
 from dynsched.core.wording import by_reason, named_rules, some
 
 OVERDUE_INTERVALS: Final = 3
-"""After so many intervals without a finished tick, the loop counts as stuck."""
+"""Number of intervals without a finished tick after which the loop counts as stuck."""
 OVERDUE_AT_LEAST: Final = 30.0
-"""Seconds; below this no loop is stuck, however short its interval: a query may take its time."""
+"""Seconds: the shortest time after which the loop counts as stuck, however short the interval is,
+because a single query may take several seconds."""
 
 
 def why_unhealthy(snapshot: Snapshot | None, age: float, interval: float) -> str | None:
@@ -72,8 +73,9 @@ def why_incomplete(snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def blindness(snapshot: Snapshot) -> dict[str, str | None]:
-    """Of each rule whose query answers: why it says nothing of any node (a misspelled metric, or an
-    aggregation that lost the node's name), in one line; None where it does say something.
+    """For each rule whose query succeeds: why none of its samples matches a node (for example a
+    misspelled metric, or an aggregation that drops the node's label), in one line; None when one
+    does.
     """
     first = {found.rule: found for found in reversed(snapshot.unmatched)}
     return {
@@ -108,9 +110,9 @@ def _why_crowded(several: SeveralSeries) -> str:
 
 def _why_blind(unmatched: Unmatched | None) -> str:
     if unmatched is None:
-        return "its query has no result; does its metric exist?"
+        return "the query's result is empty; does the metric exist?"
     if not unmatched.value:
-        return f"{unmatched.reason}; aggregate by it, or set node_label"
+        return f"{unmatched.reason}; keep that label when aggregating, or set node_label"
     return f"{unmatched.value!r}: {unmatched.reason}"
 
 

@@ -1,12 +1,12 @@
 """Leader election by a Lease, decided on values: who may take it, and for how long it holds.
 
-The rules are those of client-go's ``leaderelection``: a holder renews; whoever sees no renewal
-for the lease's duration *by its own clock, since it saw the last one* may take it. Clocks of two
-machines are never compared.
+The rules are those of client-go's ``leaderelection``: the holder renews the Lease. A candidate may
+take the Lease when it has observed no renewal for the lease's duration, measured *by its own clock
+since it observed the last renewal*. Clocks of two machines are never compared.
 
-Stricter than there: only what a holder itself leaves behind on its way out is free at once. A
-Lease that a person has emptied, shortened or deleted under its holder is waited for in full, since
-that holder may still be writing.
+One rule is stricter than in client-go: only a Lease that its holder itself released is free at
+once. When a person clears, shortens or deletes the Lease of a holder, candidates wait for the full
+duration, because that holder may still be writing.
 """
 
 from __future__ import annotations
@@ -19,42 +19,44 @@ from typing import Any, Final
 from dynsched.core.times import format_micro_time, parse_time
 
 CLOCK_ERROR: Final = 0.1
-"""By how much a clock may run fast or slow, as a share, before two could write at a time."""
+"""The largest error of a clock's rate, as a share, with which two replicas never write at the same
+time."""
 
 MAX_DURATION: Final = 300.0
-"""Seconds: what is believed of another's duration at the most. Longer than electors in the field
-have it (15 to 137 s); one of years, by a typing error say, must not keep everybody from writing."""
+"""Upper bound, in seconds, for the duration that a Lease of another holder states. Usual durations
+are shorter (15 to 137 s); one of years, for example a typing error, must not stop all replicas
+from writing."""
 
 _GIVEN_UP: Final = 1
-"""Seconds that a Lease without a holder is for when its holder let go of it, as client-go has it;
-the API server wants more than 0."""
+"""``leaseDurationSeconds`` of a Lease that its holder released, as in client-go; the API server
+requires a value above 0."""
 
 _MAX_TRANSITIONS: Final = 2**31 - 1
-"""What the API server takes; beyond it, it would refuse every holder."""
+"""The largest ``leaseTransitions`` that the API server accepts; it would refuse every write of the
+Lease with a larger one."""
 
 _SET_BACK: Final = 1.0
-"""Seconds: by how much a clock is corrected in passing. If it was set back by more when its owner
-lets go of the Lease, another waits for the duration, as after a crash."""
+"""The largest step, in seconds, by which the holder's clock may have been set back between its last
+renewal and the release of the Lease. After a larger step the release is not trusted, and other
+replicas wait for the full duration, as after a crash."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseTimes:
-    """All in seconds.
+    """The times of the election, all in seconds.
 
-    ``duration``: how long others wait after the last renewal that they saw. ``renew_every``: how
-    often the holder renews and others look. ``write_for``: for how long after *sending* its last
-    successful renewal the holder may begin a write. ``write_timeout``: the longest that a write
-    takes.
-
-    A holder whose clock is 10 % slow against one whose clock is 10 % fast never writes together
-    with it while ``(write_for + write_timeout) / 0.9 <= duration / 1.1``; other times are a
-    ValueError.
+    A holder whose clock is 10 % slow and one whose clock is 10 % fast never write at the same time
+    while ``(write_for + write_timeout) / 0.9 <= duration / 1.1``; other times raise ValueError.
     """
 
     duration: float = 15.0
+    """How long candidates wait after the last renewal that they observed."""
     renew_every: float = 2.0
+    """How often the holder renews the Lease and candidates read it."""
     write_for: float = 7.0
+    """How long after *sending* its last successful renewal the holder may begin a write."""
     write_timeout: float = 5.0
+    """The longest time that a write may take."""
 
     def __post_init__(self) -> None:
         last_write = (self.write_for + self.write_timeout) / (1 - CLOCK_ERROR)
@@ -68,38 +70,42 @@ class LeaseTimes:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A Lease as the API server has it, and when (own clock) this state of it was first seen.
-
-    ``resource_version`` is empty while it is not known whether it is there, or after it was deleted
-    under its holder. ``released``: the holder let go of it.
-    """
+    """A Lease as the API server returned it, and when this state was first observed."""
 
     holder: str
+    """``holderIdentity``; empty when there is none."""
     released: bool
+    """Whether the holder itself released it."""
     duration: float
+    """``leaseDurationSeconds``, limited to a plausible range."""
     transitions: int
+    """``leaseTransitions``."""
     resource_version: str
+    """Empty while it is unknown whether the Lease exists, or after it was deleted while held."""
     body: Mapping[str, Any]
+    """The JSON of the whole object."""
     seen_at: float
+    """When this state was first observed, by the own monotonic clock."""
 
     def free_in(self, now: float) -> float:
-        """Seconds until anybody may take it; below 0 when that is so already."""
+        """Seconds until any candidate may take it; below 0 when one may already."""
         return -math.inf if self.released else self.seen_at + self.duration - now
 
     def is_free(self, now: float) -> bool:
-        """Whether anybody may take it."""
+        """Whether any candidate may take it."""
         return self.free_in(now) < 0
 
 
 def read_lease(
     body: Mapping[str, Any], previous: Lease | None, now: float, *, least: float
 ) -> Lease:
-    """A Lease from its JSON. ``now`` is on a clock that never stops or steps. It is taken to hold
-    for ``least`` seconds at least, and for MAX_DURATION at most, whatever it says.
+    """A Lease from its JSON. ``now`` is read from a clock that never stops or steps. The duration
+    is limited to the range from ``least`` to MAX_DURATION seconds, whatever the object states.
 
-    Odd content (written by hand) is taken as held: never as free. So is one that somebody else
-    let go of than the holder of ``previous``, or he himself earlier: a restore of etcd may have
-    brought that back, and he does not know it yet.
+    A Lease with unexpected content (edited by hand) counts as held, never as free. The same is true
+    of a release that was not written by the holder of ``previous``, or was written before
+    ``previous``: a restore of etcd may have brought an old release back while the present holder
+    has not noticed yet.
     """
     spec = _spec(body)
     metadata = body.get("metadata")
@@ -121,8 +127,8 @@ def read_lease(
 
 
 def deleted(previous: Lease | None, now: float, *, least: float) -> Lease | None:
-    """What is known of a Lease that is not there. One that was seen to be held counts as held for
-    ``least`` seconds since then; None when it may be created at once.
+    """The state of a Lease that does not exist (any more). If it was held when last observed, it
+    counts as held for ``least`` seconds since then. None when it may be created at once.
     """
     if previous is None or previous.is_free(now):
         return None
@@ -131,7 +137,9 @@ def deleted(previous: Lease | None, now: float, *, least: float) -> Lease | None
 
 
 def contested(now: float, *, least: float) -> Lease:
-    """What is known of a Lease that changed under our hands: somebody may hold it from now on."""
+    """The state of a Lease that changed between our read and our write: another replica may hold it
+    from now on, so it counts as held for ``least`` seconds.
+    """
     return Lease(
         holder="",
         released=False,
@@ -163,7 +171,9 @@ def held_by(
 
 
 def given_up(previous: Lease, wall: float) -> dict[str, Any]:
-    """The ``spec`` with which the holder lets go, so that another need not wait."""
+    """The ``spec`` with which the holder releases the Lease, so that another replica need not
+    wait.
+    """
     spec = dict(_spec(previous.body))
     spec["holderIdentity"] = ""
     spec["leaseDurationSeconds"] = _GIVEN_UP
@@ -172,7 +182,7 @@ def given_up(previous: Lease, wall: float) -> dict[str, Any]:
 
 
 def is_released(body: Mapping[str, Any]) -> bool:
-    """Whether its holder let go of it, and nobody took it since."""
+    """Whether the holder released the Lease, and no other candidate has taken it since."""
     spec = _spec(body)
     return not spec.get("holderIdentity") and spec.get("leaseDurationSeconds") == _GIVEN_UP
 
@@ -183,7 +193,7 @@ def renewed_at(body: Mapping[str, Any]) -> float | None:
 
 
 def _is_later(body: Mapping[str, Any], previous: Lease) -> bool:
-    """Whether this was written by the holder of ``previous``, since then, by his own clock."""
+    """Whether this was written after ``previous`` and by its holder, by the holder's own clock."""
     spec, known = _spec(body), _spec(previous.body)
     if any(spec.get(key) != known.get(key) for key in ("acquireTime", "leaseTransitions")):
         return False
@@ -192,8 +202,8 @@ def _is_later(body: Mapping[str, Any], previous: Lease) -> bool:
 
 
 def _is_same(seen: Lease, previous: Lease) -> bool:
-    """Whether nothing was written since. The version alone does not tell: after a restore of etcd
-    versions are given a second time.
+    """Whether the Lease was not written since. The resourceVersion alone does not prove it, because
+    after a restore of etcd the same versions are assigned again.
     """
     same_version = seen.resource_version == previous.resource_version
     return same_version and _spec(seen.body) == _spec(previous.body)
@@ -205,7 +215,7 @@ def _spec(body: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _whole(value: object) -> int:
-    """A number as Kubernetes writes one; 0 for anything else."""
+    """A positive integer; 0 for anything else."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 

@@ -27,7 +27,7 @@ class MarkState:
     evidence: Evidence | None
     """What our annotation says; None where the node has none."""
     conflict: str | None
-    """Whose label or taint holds the place of ours; None where nobody's does."""
+    """Which label or taint of somebody else has the mark's key and another value; else None."""
     older: Mark
     """What an older configuration put there, as the evidence says, and what is still there."""
     unproven: LabelMark | None = None
@@ -61,13 +61,15 @@ def mark_state(node: Node, mark: Mark) -> MarkState:
         value = node.labels[mark.label.key]
         has_label = value == mark.label.value
         if not has_label and not (older.label and older.label.key == mark.label.key):
-            conflict = f"label {mark.label.key}={value} is somebody else's"
+            conflict = f"label {mark.label.key}={value} was set by somebody else"
     if mark.taint:
         has_taint = any(mark.taint.is_same(taint) for taint in node.taints)
         for taint in node.taints:
             ours = mark.taint.is_same(taint) or (older.taint and older.taint.is_same(taint))
             if mark.taint.stands_at(taint) and not ours:
-                conflict = f"taint {mark.taint.key}={taint.get('value', '')} is somebody else's"
+                conflict = (
+                    f"taint {mark.taint.key}={taint.get('value', '')} was set by somebody else"
+                )
     return MarkState(node, has_label, has_taint, evidence, conflict, older, unproven)
 
 
@@ -78,9 +80,9 @@ def _older(node: Node, evidence: Evidence | None, mark: Mark) -> tuple[Mark, Lab
     if label and (label == mark.label or node.labels.get(label.key) != label.value):
         label = None
     elif label and str(label) != keys.DEFAULT_LABEL and label.key not in node.owned:
-        # Whoever may write annotations can name any label in one. Who wrote a label's value is in
-        # the API server's own record. The default mark is ours whoever wrote it: the first
-        # project did, and those marks were taken over.
+        # Any client that may write annotations can name any label in one, so the annotation is no
+        # proof. managedFields, which the API server keeps, records who wrote a label's value.
+        # The default mark needs no proof: dynamicScheduler set it, and its marks are taken over.
         label, unproven = None, label
     # A taint needs no such proof: by its key it is ours.
     taint = evidence.taint if evidence else None

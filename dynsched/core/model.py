@@ -1,7 +1,7 @@
-"""The values that everything else passes around. All frozen; none knows how it was come by.
+"""The values that all other modules exchange. All are frozen and independent of their source.
 
 Units, everywhere: times are Unix seconds (float, UTC), durations are seconds (float),
-values are whatever the rule's expression gives (most often percent).
+values have the unit of the rule's expression (most often percent).
 """
 
 from __future__ import annotations
@@ -17,76 +17,80 @@ from dynsched.core.rules import Rule, RuleSet
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One element of an instant vector: the series' labels, its value and when it was taken.
-
-    ``value`` may be NaN or infinite: ``core.match`` makes such a sample INVALID, never 0.
-    """
+    """One element of an instant vector."""
 
     labels: Mapping[str, str]
+    """The labels of the series."""
     value: float
+    """May be NaN or infinite: ``core.match`` makes such a sample INVALID, never 0."""
     timestamp: float
+    """When the sample was taken, in Unix seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """What one rule's query came to: samples, or an error; never an exception.
-
-    ``error`` is one line for a person (what is wrong, where, what to do) when the query failed;
-    ``samples`` is then empty and means *nothing is known*, not *no load*.
-    ``warnings`` not empty: a partial answer; nodes missing in it are missing, not cool.
-    """
+    """The result of one rule's query: samples or an error. A failed query raises no exception."""
 
     samples: tuple[Sample, ...] = ()
+    """Empty when the query failed; this means that nothing is known, not that there is no load."""
     error: str | None = None
+    """One line for a person (what is wrong, where, what to do) when the query failed, else None."""
     warnings: tuple[str, ...] = ()
+    """Not empty for a partial answer: a node without a sample in it is MISSING, not cool."""
     duration: float = 0.0
+    """How long the query took, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One series over time: its labels, and ``(timestamp, value)`` points with rising times."""
+    """One series over time."""
 
     labels: Mapping[str, str]
+    """The labels of the series."""
     points: tuple[tuple[float, float], ...]
+    """Pairs ``(timestamp, value)``, in the order of their timestamps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """The small projection of a Kubernetes Node that we keep (a body is 9 KB and more).
-
-    ``addresses`` are ``(type, address)`` pairs, as InternalIP, Hostname, ExternalIP.
-    ``annotations`` holds those under ``dynsched.io/`` only.
-    ``taints`` are the raw mappings as the API server sent them, in its order: ``spec.taints``
-    is an atomic list, so a write must return foreign taints exactly as they were.
-    ``allocatable`` is in cores (``cpu``) and bytes (``memory``). ``created``: when the Node was
-    made, to the second, by the API server's clock; 0 where that is not known. ``owned``: the keys
-    of the labels whose values dynsched wrote last, as the API server records it (managedFields).
-    ``known_as``: the name, then the addresses, in their canonical text (`core.addresses`).
-    """
+    """The fields of a Kubernetes Node that dynsched keeps (the whole object is 9 KB and more)."""
 
     name: str
+    """``metadata.name``."""
     uid: str = ""
+    """``metadata.uid``: differs for a node that was deleted and created again under its name."""
     resource_version: str = ""
+    """``metadata.resourceVersion`` of the object that this was read from."""
     labels: Mapping[str, str] = field(default_factory=dict)
+    """All labels."""
     annotations: Mapping[str, str] = field(default_factory=dict)
+    """Only the annotations under ``dynsched.io/``."""
     taints: tuple[Mapping[str, Any], ...] = ()
+    """The raw mappings in the order of the API server. ``spec.taints`` is an atomic list, so a
+    write must send the taints of others back unchanged."""
     addresses: tuple[tuple[str, str], ...] = ()
+    """Pairs ``(type, address)``; the type is InternalIP, Hostname, ExternalIP or similar."""
     allocatable: Mapping[str, float] = field(default_factory=dict)
+    """``cpu`` in cores, ``memory`` in bytes."""
     created: float = 0.0
+    """When the Node was created, in Unix seconds without a fraction, by the API server's clock; 0
+    when this is unknown."""
     owned: frozenset[str] = frozenset()
+    """Keys of the labels whose present values dynsched wrote, according to managedFields."""
     known_as: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    """The name, then the addresses, in canonical form (`core.addresses`). Computed."""
 
     def __post_init__(self) -> None:
-        """Read the addresses once a change of the node, and not once a tick."""
+        """Canonicalise the addresses once per change of the node instead of once per tick."""
         texts = (self.name, *(address for _kind, address in self.addresses))
         object.__setattr__(self, "known_as", tuple(dict.fromkeys(map(canonical, texts))))
 
 
 class Quality(StrEnum):
-    """What is known of one rule on one node in this tick."""
+    """The quality of one rule's sample for one node in this tick."""
 
     OK = "ok"
-    MISSING = "missing"  # the query answered, this node was not in it
+    MISSING = "missing"  # the query succeeded, but has no sample for this node
     STALE = "stale"  # the sample is older than stale_after
     INVALID = "invalid"  # NaN or infinite
     FAILED = "failed"  # the query itself failed
@@ -94,17 +98,21 @@ class Quality(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A sample on a node. ``value`` counts only where ``quality`` is OK."""
+    """A sample that was matched to a node."""
 
     node: str
+    """The node's name."""
     value: float
+    """To be used only when ``quality`` is OK."""
     timestamp: float
+    """When the sample was taken, in Unix seconds."""
     quality: Quality = Quality.OK
+    """Whether the value can be used, and if not, why."""
 
 
 class AlertState(StrEnum):
-    """As in Prometheus. A firing alert whose condition has ended and that ``keep_firing_for``
-    holds is still FIRING, with ``keep_firing_since`` set.
+    """The states of Prometheus. An alert that fires only because of ``keep_firing_for`` is FIRING,
+    with ``keep_firing_since`` set.
     """
 
     INACTIVE = "inactive"
@@ -114,28 +122,37 @@ class AlertState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """One rule on one node, after one evaluation.
-
-    ``since`` is when the present state began; ``active_since`` when the breach began (PENDING and
-    FIRING), as Prometheus's ActiveAt. ``value``/``sampled_at`` are of the last OK reading, None
-    before the first. ``known_at`` is when there last was an OK reading (or when the alert was
-    adopted): staleness is measured from it. ``updated_at`` never decreases. ``uid`` is the node's:
-    a node that replaced another under its name begins with alerts of its own.
-    """
+    """The state of one rule on one node after one evaluation. All times are Unix seconds."""
 
     rule: str
+    """The rule's name."""
     node: str
+    """The node's name."""
     state: AlertState
+    """Inactive, pending or firing."""
     since: float
+    """When the alert entered ``state``."""
     updated_at: float
+    """When the alert was last evaluated. Never decreases, even if the clock is set back."""
     known_at: float
+    """When there last was an OK reading, or when the alert was adopted. Staleness is measured
+    from this time."""
     quality: Quality = Quality.OK
+    """The quality of the reading in the last evaluation."""
     value: float | None = None
+    """The value of the last OK reading; None before the first."""
     sampled_at: float | None = None
+    """The timestamp of the last OK reading; None before the first."""
     active_since: float | None = None
+    """When the threshold was first breached, while PENDING or FIRING (Prometheus's ActiveAt)."""
     keep_firing_since: float | None = None
+    """While the alert fires only because of ``keep_firing_for``: when the value first was on the
+    clear side of ``clear_threshold``; else None (Prometheus's KeepFiringSince)."""
     adopted: bool = False
+    """Whether the alert was derived from a mark that was on the node at the start, and there has
+    been no OK reading since."""
     uid: str = ""
+    """The node's uid. A node that was created again under its name gets new alerts."""
 
     @property
     def firing(self) -> bool:
@@ -145,22 +162,23 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """All alerts of one node, folded: pressured while any of them fires.
-
-    ``severity`` is how far the worst firing alert is over its threshold, as a share of the
-    threshold (0 when none fires or nothing is known); ``since`` is when the first of the firing
-    alerts began to fire.
-    """
+    """The alerts of one node, combined."""
 
     node: str
+    """The node's name."""
     pressured: bool
+    """Whether at least one alert fires."""
     since: float | None
+    """When the first of the firing alerts began to fire; None when none fires."""
     severity: float
+    """How far the worst firing alert is beyond its threshold, as a share of the threshold; 0 when
+    none fires or no value is known."""
     alerts: tuple[Alert, ...]
+    """One per rule, in the order of the rules."""
 
 
 class Action(StrEnum):
-    """What a patch does to the mark, seen by a person."""
+    """The effect of a patch on the mark."""
 
     MARK = "mark"
     RELEASE = "release"
@@ -171,42 +189,49 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NodePatch:
-    """One JSON merge patch for one Node; ``body`` carries the observed resourceVersion.
-
-    ``reason`` is one line for a person: the rules, values and thresholds behind it.
-    """
+    """One JSON merge patch for one Node."""
 
     node: str
+    """The node's name."""
     action: Action
+    """The effect on the mark."""
     body: Mapping[str, Any]
+    """The patch. It contains the observed resourceVersion, so that the API server refuses it when
+    the Node has changed since."""
     reason: str
+    """One line for a person: the rules, values and thresholds behind the patch."""
 
     @property
     def version(self) -> str:
-        """The resourceVersion that it was decided on; empty where it carries none."""
+        """The resourceVersion in the patch; empty when there is none."""
         return str((self.body.get("metadata") or {}).get("resourceVersion") or "")
 
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """One node as the last tick saw it; what `/nodes` tells.
-
-    ``ineligible``: why it may not be marked at all, else None. ``carries``: the labels and taints
-    of ours that are on it, each as ``label status=presure``; an older configuration's among them.
-    ``pressured``: the rules say so. ``due``: the patch that is due on it and not written, else
-    None. ``withheld``: why a pressured node is not marked (the cap) or a cool one not yet released,
-    else None. ``conflict``: whose label or taint stands in our place, else None.
-    """
+    """The state of one node in the last tick, as `/nodes` shows it."""
 
     name: str
+    """The node's name."""
     ineligible: str | None
+    """Why the node must not be marked at all; None when it may be."""
     carries: tuple[str, ...]
+    """The labels and taints on the node that dynsched set, each as ``label status=presure``; those
+    of an older configuration are included."""
     pressured: bool
+    """Whether a rule fires on the node."""
     since: float | None
+    """When the first of the firing alerts began to fire; None when none fires."""
     alerts: tuple[Alert, ...]
+    """One per rule, in the order of the rules."""
     due: NodePatch | None = None
+    """The patch that the node needs and that has not been written; None when it needs none."""
     conflict: str | None = None
+    """Which label or taint of somebody else has the key of the mark and another value; else
+    None."""
     withheld: str | None = None
+    """Why the guard leaves a pressured node unmarked or delays the release of a cool one; else
+    None."""
 
     @property
     def eligible(self) -> bool:
@@ -215,56 +240,67 @@ class NodeView:
 
     @property
     def marked(self) -> bool:
-        """Whether it carries our mark, a part of it, or one of an older configuration."""
+        """Whether the node has the mark, a part of it, or the mark of an older configuration."""
         return bool(self.carries)
 
 
 @dataclass(frozen=True, slots=True)
 class Unmatched:
-    """A sample that found no node: the label value that was looked at, and why."""
+    """A sample that matches no node."""
 
     rule: str
+    """The rule's name."""
     value: str
+    """The value of the label that should name the node."""
     reason: str
+    """Why it matches no node, for a person."""
 
 
 @dataclass(frozen=True, slots=True)
 class SeveralSeries:
-    """A rule that has more than one series for a node: for how many ``nodes``, one of these as an
-    ``example``, and the ``labels`` in which such series differ. The worst value counts.
-    """
+    """A rule that has more than one series for a node. The worst value is used."""
 
     rule: str
+    """The rule's name."""
     nodes: int
+    """The number of nodes with more than one series."""
     example: str
+    """The name of one of these nodes."""
     labels: tuple[str, ...]
+    """The labels in which such series differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class RuleHealth:
-    """One rule's last query, and how its readings on the nodes were (counts by Quality).
-
-    ``error``: why the last query failed, else None. ``last_success``: when it last answered.
-    ``unmatched``: how many of its samples found no node. ``past_error``: why its past could not be
-    had, so that its durations count from now; told in the first Snapshot after a start, else None.
-    ``several``: whether there was more than one sample for a node.
-    """
+    """The outcome of one rule's last query, and counts of its readings and alerts."""
 
     rule: Rule
+    """The rule."""
     error: str | None
+    """Why the last query failed; None when it succeeded."""
     warnings: tuple[str, ...]
+    """The warnings of the last query; not empty for a partial answer."""
     duration: float
+    """How long the last query took, in seconds."""
     last_success: float | None
+    """When the query last succeeded, in Unix seconds; None if it never has."""
     samples: int
+    """The number of samples in the last answer."""
     unmatched: int
+    """The number of these samples that match no node."""
     quality: Mapping[Quality, int]
+    """The number of nodes by the quality of their reading."""
     states: Mapping[AlertState, int]
+    """The number of nodes by the state of their alert."""
     past_error: str | None = None
+    """Why no history of the rule was available at the start, so that its durations count from the
+    start. Only in the first Snapshot after a start; else None."""
     several: SeveralSeries | None = None
+    """Set when there was more than one series for a node."""
 
     @property
     def ok(self) -> bool:
-        """Whether the last query answered."""
+        """Whether the last query succeeded."""
         return self.error is None
 
 
@@ -281,34 +317,46 @@ class WriteFailure:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All that one tick found and did, immutable. Every answer is made from the last of these.
-
-    ``error`` is None when the tick succeeded, else one line with the reason. ``planned`` are the
-    patches that were due (of a dry run: those that would not have been sent in a tick before);
-    ``applied`` those that the API server took; ``failures`` those that it did not.
-    ``capped``: the pools (``""``: all nodes) where ``max_marked`` binds.
-    ``disputes``: by node, a sign that somebody else decides on its mark.
-    ``leading``: whether this process writes; ``leader``: who does, where that is known.
-    ``rules_error``: why the rules file as it is now is refused, and older rules are at work.
-    ``reloaded``/``refused``: a change of the rules file was seen in this tick, and taken or not.
-    """
+    """The immutable result of one tick. All HTTP answers are made from the last Snapshot."""
 
     taken_at: float
+    """When the tick was finished, in Unix seconds."""
     tick: int
+    """The number of the tick; the first after a start is 1."""
     duration: float
+    """How long the tick took, in seconds, queries and writes included."""
     rule_set: RuleSet
+    """The rules that are in force."""
     nodes: Mapping[str, NodeView]
+    """All nodes of the cluster, by name."""
     rules: tuple[RuleHealth, ...]
+    """One per rule, in the order of the rules."""
     unmatched: tuple[Unmatched, ...] = ()
+    """Samples that match no node."""
     capped: frozenset[str] = frozenset()
+    """The pools in which ``guard.max_marked`` is reached and hot nodes stay unmarked; the empty
+    string stands for all nodes, when no pools are configured."""
     disputes: Mapping[str, str] = field(default_factory=dict)
+    """By node name: a sign that another program or person changes the node's mark too."""
     planned: tuple[NodePatch, ...] = ()
+    """The patches that were due. In a dry run: only those that it would not have sent in an
+    earlier tick."""
     applied: tuple[NodePatch, ...] = ()
+    """The patches that the API server accepted."""
     failures: tuple[WriteFailure, ...] = ()
+    """The patches that the API server did not accept, and why."""
     error: str | None = None
+    """One line with the reason when the tick failed; None when it succeeded."""
     dry_run: bool = False
+    """Whether nothing is written at all."""
     leading: bool = True
+    """Whether this process is the leader and writes."""
     leader: str | None = None
+    """The identity of the leader, when it is known."""
     rules_error: str | None = None
+    """Why the present content of the rules file is refused while older rules are in force; else
+    None."""
     reloaded: bool = False
+    """Whether the rules file changed since the last tick and its content was accepted."""
     refused: bool = False
+    """Whether the rules file changed since the last tick and its content was refused."""

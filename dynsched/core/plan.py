@@ -23,9 +23,9 @@ def plan(
 ) -> list[NodePatch]:
     """The patches after which exactly the ``wanted`` nodes carry the mark.
 
-    A node on which somebody else's label or taint holds our place is never marked; what is ours
-    on it is taken back. One that is wanted only because its release has to wait is not marked
-    anew, should its mark be gone. Planning again on the result gives nothing.
+    A node on which somebody else set the mark's label or taint to another value is never marked,
+    and what dynsched set on it is removed. A node that is wanted only because its release is
+    delayed is not marked again when its mark is gone. The result needs no further patches.
     """
     planned = (plan_node(state, wanted, verdicts, rule_set) for state in states)
     return [patch for patch in planned if patch is not None]
@@ -50,7 +50,7 @@ def plan_node(
 def plan_prune(nodes: Iterable[Node], mark: Mark) -> list[NodePatch]:
     """The patches that take back all that we ever put on these nodes, and nothing else."""
     planned = (
-        _take_back(mark_state(node, mark), mark, "everything of dynsched's is removed")
+        _take_back(mark_state(node, mark), mark, "everything that dynsched put there is removed")
         for node in nodes
     )
     return [patch for patch in planned if patch is not None]

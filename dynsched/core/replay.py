@@ -1,7 +1,9 @@
-"""What the alerts would be had we been running all along: a restart must lose nothing.
+"""Computes the alerts as if the process had been running all the time, so that a restart loses
+nothing.
 
-The history of each rule's expression goes through the same ``evaluate`` as every tick. Marks that
-are there are adopted at the beginning of the history, so that what kept them is seen again.
+The history of each rule's expression goes through the same ``evaluate`` as every tick. Marks
+that are on nodes are adopted at the beginning of the history, so that the readings that kept them
+are evaluated again.
 """
 
 from __future__ import annotations
@@ -19,14 +21,15 @@ from dynsched.core.model import Node, Sample, Series
 from dynsched.core.rules import RuleSet
 
 MAX_STEPS: Final = 360
-"""A longer window is replayed in longer steps."""
+"""The most evaluations of one replay; a longer window is replayed in longer steps."""
 
 _SKEW: Final = 3600.0
-"""Seconds by which the API server's clock may be ahead of ours. A node that was made later still
-says nothing of when it was."""
+"""Seconds by which the API server's clock may be ahead of ours. The creation time of a
+node that is further ahead is ignored."""
 
 Histories = Mapping[str, Sequence[Series] | None]
-"""Rule name -> the past of its expression; None where it could not be had: all of it unknown."""
+"""Rule name -> the history of its expression; None when no history is available: all of it is
+then unknown."""
 
 
 def replay_times(rule_set: RuleSet, now: float, interval: float) -> tuple[float, ...]:
@@ -71,7 +74,7 @@ def replay(
         evaluated = evaluate(
             rule_set, readings, present, without_aging(alerts, adopted), now
         ).alerts
-        # Where the past cannot be had, the marks are adopted now.
+        # For a rule without history, the marks on the nodes are adopted as of now.
         alerts = {
             name: evaluated[name] if name in readings else adopted.get(name, {})
             for name in evaluated

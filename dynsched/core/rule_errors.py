@@ -15,7 +15,8 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from dynsched.core.lines import one_line
 
 MAX_ERRORS: Final = 100
-"""More errors than these help nobody, and they go into a log line, an Event and `/status`."""
+"""The most errors that are reported at once. They go into a log line, an Event and `/status`, and
+more of them would not help the reader."""
 _LINE: Final = 60
 """Characters of the file's own text in a message: one line of a terminal holds them."""
 _MESSAGE: Final = 400

@@ -39,10 +39,11 @@ from dynsched.core.rule_fields import (
 from dynsched.core.rule_sources import TRAITS, FileSource, SourceName, SourceTraits
 from dynsched.core.selector import Selector, parse_selector
 
-FIRST_PROJECT_KEY: Final = "Rulename"
-"""Makes a file one in the format of the project that this one follows."""
+DYNAMIC_SCHEDULER_KEY: Final = "Rulename"
+"""The top-level key by which a file in the format of dynamicScheduler is recognised."""
 BIND_BURST: Final = "bind-burst"
-"""The name of the rule that ``guard.bind_burst`` stands for: over so many pods it fires."""
+"""Name of the rule that ``guard.bind_burst`` stands for. It fires on a node to which more pods than
+``bind_burst.pods`` were bound within the window."""
 
 _COMPARE: Final[Mapping[str, Callable[[float, float], bool]]] = {
     ">": operator.gt,
@@ -57,32 +58,47 @@ class _Model(BaseModel):
 
 
 class Rule(_Model):
-    """One threshold rule; its durations are in seconds."""
+    """One threshold rule."""
 
     name: Name
+    """Unique among the rules."""
     source: SourceName = "prometheus"
+    """Where the values come from."""
     expr: Expr | None = Field(default=None, validate_default=True)
+    """The PromQL expression, for source prometheus."""
     resource: Literal["cpu", "memory"] | None = Field(default=None, validate_default=True)
+    """The resource that the rule measures. Required for source metrics-server; beside ``expr`` it
+    says which requests of just-bound pods are added to the value."""
     op: Literal[">", ">=", "<", "<="] = ">"
+    """The comparison ``value op threshold`` that must be true to breach the threshold."""
     threshold: Number
+    """In the unit of the value."""
     clear_threshold: Number = Field(default_factory=lambda data: data.get("threshold", 0.0))
+    """A firing alert goes on firing while ``value op clear_threshold`` is true (hysteresis)."""
     hold_duration: Duration = Field(default=0.0, alias="for")
+    """``for``: how long the threshold must be breached before the alert fires, in seconds."""
     keep_firing_for: Duration = 0.0
+    """How long an alert goes on firing after its condition has ended, in seconds."""
     node_label: Key | None = None
+    """The sample label that names the node; None stands for ``node``, else ``instance``."""
     full_at: Annotated[Number, Field(gt=0)] | None = None
+    """The value that counts as full (100 points of load) in the extender's scores; None: derived
+    from the threshold."""
     stale_after: PositiveDuration | None = None
+    """Overrides ``stale_after`` of the file for this rule, in seconds."""
     on_stale: Literal["release", "hold"] | None = None
+    """Overrides ``on_stale`` of the file for this rule."""
 
     @field_validator("expr", "resource")
     @classmethod
     def _fits_the_source(cls, value: str | None, info: ValidationInfo) -> str | None:
         source = info.data.get("source")
         if source is None:
-            return value  # the source itself is wrong, and said to be
+            return value  # `source` itself is invalid and has its own error
         needed = TRAITS[source].needs
         if value is None and info.field_name == needed:
             raise problem(f"is missing: a rule of source {source} needs it")
-        # `resource` beside `expr` tells which requests of just-bound pods add to the value.
+        # `resource` beside `expr` says which requests of just-bound pods add to the value.
         if value is not None and needed not in (info.field_name, "expr"):
             raise problem(f"has no meaning for source {source}; use {needed}")
         return value
@@ -108,19 +124,23 @@ class Rule(_Model):
 
     @property
     def node_labels(self) -> tuple[str, ...]:
-        """Which sample labels may name the node, first present wins."""
+        """The sample labels that may name the node; the first that a sample has is used."""
         return (self.node_label,) if self.node_label else ("node", "instance")
 
     def breached(self, value: float | None) -> bool:
-        """Whether a value is over the threshold (under it, for ``<`` and ``<=``); None is not."""
+        """Whether ``value op threshold`` is true; False when the value is None (unknown)."""
         return value is not None and _COMPARE[self.op](value, self.threshold)
 
     def holds(self, value: float) -> bool:
-        """Whether a value keeps a firing alert firing: breached, or inside the dead band."""
+        """Whether a value keeps a firing alert firing: it breaches the threshold, or it is
+        between ``threshold`` and ``clear_threshold`` (hysteresis).
+        """
         return _COMPARE[self.op](value, self.clear_threshold)
 
     def excess(self, value: float) -> float:
-        """How far a value is over the threshold, as a share of it; below 0 when it is not over."""
+        """How far a value is beyond the threshold, as a share of the threshold; below 0 when it
+        does not breach the threshold.
+        """
         distance = value - self.threshold
         return (distance if self.op in (">", ">=") else -distance) / (abs(self.threshold) or 1.0)
 
@@ -137,9 +157,11 @@ class MarkRules(_Model):
     label: Annotated[LabelMark | None, read_by(parse_label)] = Field(
         default_factory=lambda: parse_label(keys.DEFAULT_LABEL)
     )
+    """The label to set on hot nodes; None for none."""
     taint: Annotated[TaintMark | None, read_by(parse_taint)] = Field(
         default=None, validate_default=True
     )
+    """The taint to set on hot nodes; None for none. There must be a label or a taint."""
 
     @field_validator("taint")
     @classmethod
@@ -153,14 +175,19 @@ class NodeRules(_Model):
     """The ``nodes`` section: which nodes are eligible."""
 
     selector: Annotated[Selector, read_by(parse_selector)] = Selector()
+    """A label selector, as `kubectl -l` takes it; the empty one selects all nodes."""
     include_control_plane: Annotated[bool, Field(strict=True)] = False
+    """Whether control-plane nodes may be marked too."""
 
 
 class BindBurst(_Model):
-    """So many pods bound to one node within the window put it under pressure."""
+    """``guard.bind_burst``: a node to which many pods were just bound counts as under pressure."""
 
     pods: Annotated[int, Field(strict=True, gt=0, le=MAX_PODS)]
+    """The threshold: a node to which more pods than this were bound within ``window`` is under
+    pressure."""
     window: PositiveDuration = 60.0
+    """The period in which bindings are counted, in seconds."""
 
     @property
     def rule(self) -> Rule:
@@ -169,43 +196,59 @@ class BindBurst(_Model):
 
 
 class GuardRules(_Model):
-    """The ``guard`` section: how many nodes may be marked, and released in one tick; and an early
-    mark for nodes that take many pods at once.
-    """
+    """The ``guard`` section."""
 
     max_marked: NodeLimit = Limit(0.5, is_share=True)
+    """How many nodes of a pool may be marked at the same time: a number, or a share of the eligible
+    ones."""
     pool_label: Key | None = None
+    """The node label whose value names the node's pool; None when all nodes are one pool."""
     max_releases: NodeLimit = Limit(0.25, is_share=True)
+    """How many nodes may be released in one tick: a number, or a share of the marked ones; one node
+    may always be released."""
     bind_burst: BindBurst | None = None
+    """Marks nodes early to which many pods are bound within a short time; None turns it off."""
 
 
 class Profile(_Model):
-    """How the extender scores for one schedulerName: rule name -> weight."""
+    """How the extender scores nodes for the pods of one schedulerName."""
 
     score: Mapping[str, Weight]
+    """Rule name -> weight of the rule's value in the score."""
     method: Literal["linear", "relative", "least"] = "linear"
+    """How a value becomes a score (docs/extender.md)."""
 
 
 class ExtenderRules(_Model):
     """The ``extender`` section."""
 
     require_label: Key | None = None
+    """Only nodes with this label pass the filter; None accepts all nodes."""
     reject: Annotated[tuple[str, ...], Field(max_length=MAX_RULES)] = ()
+    """Names of rules: the filter refuses a node on which one of them fires."""
     profiles: Annotated[Mapping[str, Profile], Field(max_length=MAX_PROFILES)] = Field(
         default_factory=dict
     )
+    """schedulerName -> how nodes are scored for its pods."""
 
 
 class RuleSet(_Model):
     """A whole rules file."""
 
     mark_rules: MarkRules = Field(default_factory=MarkRules, alias="mark")
+    """The ``mark`` section: the label and the taint of a hot node."""
     nodes: NodeRules = Field(default_factory=NodeRules)
+    """The ``nodes`` section: the nodes that may be marked."""
     guard: GuardRules = Field(default_factory=GuardRules)
+    """The ``guard`` section: limits on marking and releasing."""
     stale_after: PositiveDuration = 300.0
+    """How old the last OK reading may be before an alert is unknown, in seconds."""
     on_stale: Literal["release", "hold"] = "release"
+    """Whether a firing alert ends (release) or goes on firing (hold) once it is unknown."""
     file_rules: Annotated[tuple[FileRule, ...], Field(max_length=MAX_RULES)] = Field(alias="rules")
+    """The rules of the file, in its order; ``rules`` has the rule of ``guard.bind_burst`` too."""
     extender: ExtenderRules = Field(default_factory=ExtenderRules)
+    """The ``extender`` section: the scheduler extender's filter and scores."""
 
     @field_validator("file_rules")
     @classmethod
@@ -228,7 +271,7 @@ class RuleSet(_Model):
 
     @property
     def mark(self) -> Mark:
-        """What marks a node."""
+        """The label and the taint that mark a hot node."""
         return Mark(self.mark_rules.label, self.mark_rules.taint)
 
     def stale_after_of(self, rule: Rule) -> float:
@@ -236,25 +279,25 @@ class RuleSet(_Model):
         return self.stale_after if rule.stale_after is None else rule.stale_after
 
     def holds_stale(self, rule: Rule) -> bool:
-        """Whether an alert of this rule goes on firing when nothing is known any more."""
+        """Whether a firing alert of this rule goes on firing once it is unknown."""
         return (rule.on_stale or self.on_stale) == "hold"
 
 
-class _FirstProjectRule(_Model):
+class _DynamicSchedulerRule(_Model):
     model_config = ConfigDict(extra="ignore")
 
     promsql: Expr = Field(alias="Promsql")
     threshold: Annotated[float, Field(alias="Threshold", allow_inf_nan=False)]
 
 
-class _FirstProjectFile(_Model):
-    """The format of the project that this one follows; what it did not read is ignored here too."""
+class _DynamicSchedulerFile(_Model):
+    """The rules file of dynamicScheduler; keys that it did not read are ignored here too."""
 
     model_config = ConfigDict(extra="ignore")
 
     rules: Annotated[
-        Mapping[Name, _FirstProjectRule],
-        Field(alias=FIRST_PROJECT_KEY, min_length=1, max_length=MAX_RULES),
+        Mapping[Name, _DynamicSchedulerRule],
+        Field(alias=DYNAMIC_SCHEDULER_KEY, min_length=1, max_length=MAX_RULES),
     ]
 
     def as_rule_set(self) -> RuleSet:
@@ -267,15 +310,15 @@ class _FirstProjectFile(_Model):
 
 
 def parse_rules(data: object) -> RuleSet:
-    """A RuleSet from what a YAML parser made of a rules file, in either format.
+    """A RuleSet from the parsed YAML of a rules file, in either format.
 
-    Raises RulesInvalidError with every error at once (of very many the first ones).
+    Raises RulesInvalidError with all errors at once (if there are very many, with the first ones).
     """
     if not isinstance(data, Mapping):
         raise RulesInvalidError((RuleError((), "a rules file is a mapping with the key `rules`"),))
     try:
-        if FIRST_PROJECT_KEY in data:
-            return _FirstProjectFile.model_validate(data).as_rule_set()
+        if DYNAMIC_SCHEDULER_KEY in data:
+            return _DynamicSchedulerFile.model_validate(data).as_rule_set()
         rule_set = RuleSet.model_validate(data)
     except ValidationError as error:
         told, more = explain(error, _known_keys())
@@ -302,7 +345,9 @@ def _known_keys() -> frozenset[str]:
 
 
 def _cross_checks(data: Mapping[Any, Any]) -> Iterable[RuleError]:
-    """What one field alone cannot show; on raw data, so that it is found beside other errors."""
+    """Errors that concern several fields. They are looked for in the raw data, so that they are
+    found even if there are other errors.
+    """
     rules = data.get("rules")
     names: dict[object, int] = {}
     for index, rule in enumerate(rules if isinstance(rules, list) else ()):

@@ -49,7 +49,8 @@ more, the scheduler's own choice spreads them.
 
 MAX_CANDIDATES_ASSUMED: Final = 1000
 """Among more candidates than these it is not done either: an answer for each pod would cost more
-than it gains. A scheduler asks about a tenth of 5,000 nodes, unless it is told otherwise.
+than it gains. A scheduler asks about a tenth of 5,000 nodes, unless percentageOfNodesToScore is
+set.
 """
 
 FIRING: Final = 10_000
@@ -61,7 +62,7 @@ _FULL_PERCENT: Final = 100.0
 _FULL: Final = 100 * TENTHS
 _FALLING_SCALE: Final = 4.0
 _MAX_LOAD: Final = 500.0
-"""Points; beyond five times full nothing is told apart."""
+"""Points: the upper limit of a load, five times full. Higher loads count as equal."""
 _MAX_ADDED: Final = 2500
 """Tenths."""
 _MAX_KEPT: Final = 20_000
@@ -104,7 +105,7 @@ def profile_name(extender: ExtenderRules, scheduler: str) -> str:
 
 
 def rule_load(rule: Rule, value: float) -> float | None:
-    """A value in points; None for one that says nothing (NaN, infinite).
+    """A value in points; None for a value that is not a finite number.
 
     A value that rises with load counts as a share of ``full_at``. One that falls (``op`` ``<``:
     memory.available) is 80 at its threshold, 100 at 0, and 50 at four times the threshold.
@@ -132,9 +133,10 @@ def full_at(rule: Rule) -> float:
 
 
 def node_loads(views: Mapping[str, NodeView], weighed: WeightedProfile) -> dict[str, int]:
-    """Every node's load in tenths, without just-bound pods; a node of which no rule knows anything
-    is left out. Where one rule of several knows nothing, the median of that rule's nodes stands
-    in. A node on which one of the rules fires has FIRING added; it is known by that alone.
+    """Every node's load in tenths, without just-bound pods; a node for which no rule has a
+    value is omitted. When one rule of several has no value for a node, the median of that rule's
+    values is used. FIRING is added for a node on which one of the rules fires, even if it has no
+    value.
     """
     columns = [_column(rule, views) for rule, _ in weighed.rules]
     medians = [median(column.values()) if column else None for column in columns]
@@ -243,7 +245,7 @@ _METHODS: Final[Mapping[str, Callable[[float, float], Callable[[float], float]]]
 
 
 def _median(scores: Mapping[int | None, int], counts: Mapping[int | None, int]) -> int:
-    """The median score (the lower one of two) of candidates, so many of each load."""
+    """The median score (the lower one of two) of the candidates, from their number per load."""
     by_score: Counter[int] = Counter()
     for load, score in scores.items():
         by_score[score] += counts[load]
@@ -288,7 +290,7 @@ def _weighed(
     total = weight_sum = 0.0
     for (_, weight), column, middle in zip(weighed.rules, columns, medians, strict=True):
         load = column.get(name, middle)
-        if load is not None:  # else the rule knows nothing of any node
+        if load is not None:  # None: no node has a value for this rule
             total += weight * load
             weight_sum += weight
     return round(TENTHS * total / weight_sum)

@@ -16,11 +16,11 @@ UNKNOWN: Final[Mapping[Quality, str]] = {
     Quality.INVALID: "the sample is no finite number",
     Quality.FAILED: "the query failed",
 }
-"""Why a tick knows nothing of a rule on a node; there is no entry for OK."""
+"""Why a rule has no current value for a node, by quality; there is no entry for OK."""
 
 
 MAX_NAMED: Final = 20
-"""So many names are in one line."""
+"""The most names that one line lists; the others are counted."""
 
 
 def counted(number: int, noun: str) -> str:
@@ -66,7 +66,7 @@ def changes(body: Mapping[str, Any]) -> Iterable[str]:
     for key, value in metadata.get("labels", {}).items():
         yield f"label {key}-" if value is None else f"label {key}={value}"
     if "spec" in body:
-        # The list holds the taints of others too; only ours are told by their key.
+        # The list holds the taints of others too; only ours are recognised by their key.
         ours = [
             f"{taint['key']}={taint.get('value', '')}:{taint['effect']}"
             for taint in body["spec"]["taints"] or ()

@@ -32,9 +32,9 @@ from dynsched.sim.processes import Child, Household, free_port
 from dynsched.sim.prometheus import PrometheusFailedError, find_prometheus, start_prometheus
 
 START_SECONDS: Final = 60.0
-"""After so long an operator that has not finished a tick counts as broken."""
+"""Seconds after which an operator that has not finished a tick counts as broken."""
 LARGE_CLUSTER: Final = 500
-"""From so many nodes on scrapes and ticks come every two seconds instead of every one."""
+"""Number of nodes from which on scrapes and ticks are every two seconds instead of every second."""
 _POLL: Final = 0.5
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -109,7 +109,7 @@ async def run_demo(*, nodes: int, seconds: float | None, seed: int, console: Con
             return 1
     if outcome.began is not None and not console.is_terminal:  # there it stands already
         tell(console, outcome.tally.summary(outcome.elapsed(), outcome.writes))
-    tell(console, "Everything is ended and removed.")
+    tell(console, "Everything was stopped and removed.")
     return 0
 
 
@@ -222,7 +222,7 @@ Try in another terminal:
   kubectl --kubeconfig {kubeconfig} describe node {hot}
   {program()} why {hot} --server {stage.url}
 
-Ctrl-C ends it and removes everything.
+Ctrl-C stops the demo and removes everything.
 """,
     )
 

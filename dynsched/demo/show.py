@@ -121,7 +121,7 @@ def nodes_table(payload: Mapping[str, Any], rows: int, *, bars: bool) -> Table:
 
 def _reading(rule: Mapping[str, Any], *, bars: bool) -> Text:
     """One rule on one node: its value, and its state where it is not inactive."""
-    state = "held" if rule["keep_firing_since"] else rule["state"]
+    state = "(keep_firing_for)" if rule["keep_firing_since"] else rule["state"]
     style = _STYLES.get(state, "")
     value = rule["value"]
     text = Text()

@@ -1,6 +1,6 @@
 """The two forms of ``loop.Cluster``: watched, for a process that stays; listed once, for one pass.
 
-A node that we patched or read is known in its new state at once, before the watch tells of it;
+A node that we patched or read is known in its new state at once, before the watch reports it;
 the watch's older events do not undo that.
 """
 

@@ -171,7 +171,7 @@ async def _from_files(paths: str, asked: str | None, context: str | None) -> Kub
     try:
         token_file = _token_file(paths, context)
         if token_file is not None:
-            require_file(token_file)  # the package would wait for whoever writes into a pipe
+            require_file(token_file)  # if it is a pipe, the package would wait for a writer
         loader = await load_kube_config(  # type: ignore[no-untyped-call]
             config_file=paths,
             context=context,
@@ -287,6 +287,6 @@ def _one_line(error: BaseException) -> str:
     """
     what, absent, file = str(error).partition("File does not exists: ")
     if absent and not what:
-        return f"{file}, a certificate, key or token file that it names, does not exist"
+        return f"{file}, which it names as certificate, key or token file, does not exist"
     text = str(error).partition("{")[0] or type(error).__name__
     return " ".join(text.split()).removeprefix("Invalid kube-config file. ").rstrip("/ ")

@@ -1,4 +1,5 @@
-"""Events on nodes, for `kubectl describe node`, and on ourselves: best effort, in nobody's way.
+"""Events on nodes, for `kubectl describe node`, and on dynsched itself. They are best effort:
+posting them never delays a tick.
 
 As client-go does it: one object per node and reason, whose count, time and message move on while
 it happens again within a window; a bounded queue; a rate that a thousand marks do not exceed.
@@ -32,10 +33,10 @@ QUEUE: Final = 2000
 """Events that wait at most, and that are remembered for continuing. The oldest goes first."""
 
 RATE: Final = 20.0
-"""Events a second in the long run."""
+"""Average number of Events per second, at most."""
 
 BURST: Final = 100
-"""Events that may go out at once after a quiet time."""
+"""Events that may be sent at once after a period without Events."""
 
 FLUSH: Final = 1.0
 """Seconds that `NodeEvents.close` waits for what is queued."""
@@ -66,7 +67,7 @@ class _Key:
 
 @dataclass(frozen=True, slots=True)
 class _EventSeries:
-    """What is to be told of one key: the last message, and how often since when."""
+    """The Event of one key: its last message, its count, its first and its last time."""
 
     message: str
     count: int

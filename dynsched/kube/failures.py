@@ -77,9 +77,9 @@ def from_status(call: Call, server: str, status: int, body: bytes) -> ClusterErr
         case HTTPStatus.CONFLICT if call.verb == "create":
             failure = ConflictError(f"{where}{said}")
         case HTTPStatus.CONFLICT:
-            failure = ConflictError(f"cannot {call}: it changed since it was observed (409)")
+            failure = ConflictError(f"cannot {call}: it has changed since it was read (409)")
         case HTTPStatus.TOO_MANY_REQUESTS:
-            failure = ClusterError(f"{where}: too many requests, also when tried again")
+            failure = ClusterError(f"{where}: too many requests, even after retries")
         case _ if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             failure = ClusterError(f"{where}{said}; look at the API server's health and logs")
         case _:

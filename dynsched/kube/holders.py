@@ -1,4 +1,4 @@
-"""Whether an instance is at work, for commands that write and take no part in the election."""
+"""Whether an instance is running, for commands that write and take no part in the election."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class Holder:
 
 
 async def find_holder(api: KubeApi, namespace: str | None, own: str) -> Holder | None:
-    """Who holds a Lease `dynsched` and is at work; None when nobody does.
+    """Who holds a Lease `dynsched` and is running; None when there is no holder.
 
     It is looked for in ``namespace``; where that is None in all of them, or, where that is
     forbidden, in ``own``: who calls this from outside of the cluster seldom names the namespace.
 
     The time in a Lease is by its holder's clock. One that looks older than a Lease lasts is looked
-    at again, LOOK_AGAIN later: a holder at work has renewed it. Raises ClusterError.
+    at again, LOOK_AGAIN later: a running holder has renewed it. Raises ClusterError.
     """
     seen = await _held(api, namespace, own)
     for lease in seen.values():
@@ -57,7 +57,7 @@ async def find_holder(api: KubeApi, namespace: str | None, own: str) -> Holder |
 
 
 async def _held(api: KubeApi, namespace: str | None, own: str) -> dict[str, Mapping[str, Any]]:
-    """The Leases that somebody holds, by uid."""
+    """The Leases that have a holder, by uid."""
     if namespace is not None:
         found = await _one(api, namespace)
     else:

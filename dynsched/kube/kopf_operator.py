@@ -95,7 +95,7 @@ class NodeOperator:
         finally:
             self._request_stop()
             if not ended.done():
-                logger.warning("the watch of nodes is still busy; its thread is left behind")
+                logger.warning("the watch of nodes is still busy; its thread is abandoned")
                 ended.cancel()
         error = None if ended.cancelled() else ended.exception()
         if not stop.is_set():
@@ -227,7 +227,7 @@ def _explained(server: str, error: BaseException | None) -> ClusterError:
     said = " ".join(str(error).split())[:300]
     failure: ClusterError
     if error is None:
-        failure = ClusterError("the watch of nodes ended by itself")
+        failure = ClusterError("the watch of nodes ended unexpectedly")
     elif isinstance(error, aiohttp.ClientConnectionError | TooLargeError | TimeoutError):
         # The cause may be a certificate: that, too, may be put right while we wait.
         lost = failures.from_exception(_WATCH, server, error, LIST_TIMEOUT)

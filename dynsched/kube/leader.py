@@ -110,7 +110,7 @@ class Elector:
         """Take or renew the Lease, again and again; let go of it at the end.
 
         The caller sees to it that no write is under way any more when it sets ``stop``. Where this
-        is cancelled instead, nobody can know that: the Lease is left to run out.
+        is cancelled instead, nobody can know that: the Lease is left to expire.
         """
         try:
             while not stop.is_set():
@@ -205,13 +205,13 @@ class Elector:
                 self._lease = await self._look()
                 await self._give_up()
         except ClusterError as error:
-            logger.info("the Lease is left to run out: %s", error)
+            logger.info("the Lease is left to expire: %s", error)
 
     async def _give_up(self) -> None:
         if self._lease is not None and self._is_ours(self._lease):
             await self._write(self._lease, given_up(self._lease, self._wall()))
             self._renewals.clear()
-            logger.info("let go of the Lease %s/%s", self._namespace, LEASE_NAME)
+            logger.info("gave up the Lease %s/%s", self._namespace, LEASE_NAME)
         self._lease = None
 
     async def _look(self) -> Lease | None:

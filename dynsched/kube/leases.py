@@ -20,7 +20,7 @@ LEASE_NAME: Final = "dynsched"
 CALL_TIMEOUT: Final = 3.0
 
 LOOK_AGAIN: Final = 2 * LeaseTimes().renew_every
-"""Seconds after which whoever holds a Lease has renewed it."""
+"""Seconds within which a running holder renews its Lease."""
 
 
 class Leases:
@@ -73,7 +73,8 @@ class Leases:
         body = answer.body
         metadata = body.get("metadata") if isinstance(body, Mapping) else None
         if not isinstance(metadata, Mapping) or not metadata.get("resourceVersion"):
-            raise ClusterError(f"cannot {call}: {self._api.config.server} answered no Lease")
+            server = self._api.config.server
+            raise ClusterError(f"cannot {call}: {server} answered with no valid Lease")
         found: Mapping[str, Any] = body
         return found
 
@@ -85,11 +86,12 @@ class Leases:
 
 
 async def why_at_work(api: KubeApi, namespace: str, older_than: float) -> str | None:
-    """What in the Lease shows that dynsched is at work, in one line; None when nothing does: it
-    was not renewed for ``older_than`` seconds, or let go of so long ago, or is not there.
+    """What in the Lease shows that dynsched is running, in one line; None when nothing does:
+    the Lease was not renewed for ``older_than`` seconds, was released that long ago, or does not
+    exist.
 
-    Its time is by the holder's clock, which may be wrong. So one that looks old while somebody
-    holds it is looked at again, LOOK_AGAIN later. Raises ClusterError.
+    renewTime is by the holder's clock, which may be wrong. So a Lease that looks old but has a
+    holder is read again LOOK_AGAIN seconds later. Raises ClusterError.
     """
     leases = Leases(api, namespace)
     body = await leases.read()
@@ -104,5 +106,5 @@ async def why_at_work(api: KubeApi, namespace: str, older_than: float) -> str | 
     await asyncio.sleep(LOOK_AGAIN)
     body = await leases.read()
     if body is not None and renewed_at(body) != renewed:
-        return "the Lease is being renewed, though by its time it is old; check the clocks"
+        return "the Lease is being renewed, although its renewTime looks old; check the clocks"
     return None

@@ -109,7 +109,7 @@ class PendingPods:
         try:
             event = _event.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            logger.debug("an event of the pods could not be read and is left out")
+            logger.debug("an event about a pod could not be read and is ignored")
             return True
         uid = event.object.metadata.uid
         if event.type == "ADDED" and len(self._uids) < MAX_PODS:

@@ -160,11 +160,13 @@ class PodWatch:
             pod = _pod.decode(event.object)
         except (msgspec.DecodeError, UnicodeDecodeError):
             # An odd object must not end the watch; it counts as no pod.
-            logger.debug("an event of the pods could not be read and is left out")
+            logger.debug("an event about a pod could not be read and is ignored")
             return
         if event.type == "ERROR":
             if pod.code == _GONE:
-                raise _ExpiredError("the watch of pods begins anew: its place is too old")
+                raise _ExpiredError(
+                    "the watch of pods starts again: its resourceVersion is too old"
+                )
             raise ClusterError(f"cannot {_WATCH}: the API server ended it with code {pod.code}")
         self._version = pod.metadata.version or self._version
         if event.type == "DELETED" and pod.metadata.uid:
@@ -178,7 +180,7 @@ class PodWatch:
     def _trouble(self, error: ClusterError) -> None:
         if self.error != str(error):
             self.error = str(error)
-            logger.warning("just-bound pods do not count: %s", error)
+            logger.warning("just-bound pods are not counted: %s", error)
 
     def _well(self) -> None:
         if self.error is not None:

@@ -81,7 +81,7 @@ def _strings(value: object, prefix: str = "") -> dict[str, str]:
 
 
 def _owned(value: object) -> frozenset[str]:
-    """The labels that managedFields records as written by us, and by nobody else since."""
+    """The labels that managedFields records as written by dynsched, and by no manager since."""
     keys: list[str] = []
     for entry in map(_mapping, _list(value)):
         if (

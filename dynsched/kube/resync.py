@@ -1,10 +1,10 @@
-"""Whether what we know of the nodes is what the API server lists; where it is not, all are listed
-anew.
+"""Compares the known nodes with those that the API server lists. When they differ for longer than
+a delay explains, all nodes are listed again.
 
-A watch can miss changes without any error. After a restore of etcd from a backup it is taken up
-at a version that is yet to come, and is told nothing until then. A connection can be dead on one
-side, and an API server can be cut off from etcd. So this module asks for a list of names, uids
-and versions: every ``every`` seconds, and whenever the watch was begun again.
+A watch can miss changes without any error. After a restore of etcd from a backup it is resumed at
+a resourceVersion that does not exist yet, and gets no event until then. A connection can be dead
+on one side, and an API server can be cut off from etcd. So this module asks for a list of names,
+uids and versions: every ``every`` seconds, and whenever the watch was begun again.
 
 Two things look like a missed change, and are none. A change may be under way to us: then it is
 here LAG seconds later. And of several API servers behind one address, one may be behind the
@@ -35,27 +35,28 @@ from dynsched.plumbing.stopping import pause
 logger = logging.getLogger(__name__)
 
 PATIENCE: Final = 300.0
-"""Seconds for which refused credentials are tried again, once all had been well. Then the process
-ends: a new one reads all of its configuration anew (a renewed CA, say)."""
+"""Seconds for which refused credentials are tried again after they had been accepted. Then the
+process ends, because a new process reads its whole configuration again (for example a renewed
+CA)."""
 
 LAG: Final = 10.0
 """Seconds after which a listed change counts as missed by the watch."""
 
 TOLD: Final = 3.0
-"""Seconds after which it is told that a listed change has not come yet."""
+"""Seconds after which it is reported that a listed change has not arrived by the watch yet."""
 
 OLD: Final = 15.0
-"""Seconds for which every list must be older than what we know, until the API server is taken to
-have gone back for good."""
+"""Seconds for which every list must be older than the known nodes before the API server counts as
+restored from a backup."""
 
 LOOK_AGAIN: Final = 3.0
 """Seconds between two lists in this time."""
 
 GAP: Final = 10.0
-"""Seconds, at least, between two comparisons because the watch was begun again."""
+"""Minimum of seconds between two comparisons that are made because the watch was restarted."""
 
 MAX_HOLD: Final = 600.0
-"""Seconds, at most, until all nodes are listed anew again where the last time cured nothing."""
+"""Seconds, at most, until all nodes are listed again when the previous list changed nothing."""
 
 _POLL: Final = 0.1
 _NAMED: Final = 5
@@ -197,7 +198,7 @@ class Resync:
                 self._troubles.begin(
                     Part.NODES,
                     f"the API server {self._client.config.server} lists the nodes as of version "
-                    f"{listing.version}, though it told of version {known} before: etcd was "
+                    f"{listing.version}, although it reported version {known} before: etcd was "
                     "restored, or one of several API servers is behind; looking again",
                 )
             await pause(stop, LOOK_AGAIN)
@@ -226,7 +227,7 @@ class Resync:
             gone = {name: uid for name, uid in gone.items() if found.gone.get(name) == uid}
         dropped = [name for name, uid in gone.items() if self._store.drop(name, uid)]
         if dropped:
-            logger.info("deleted while the watch was away: %s", _named(dropped))
+            logger.info("deleted while the watch was interrupted: %s", _named(dropped))
         return listing, found
 
     async def _compared(self) -> tuple[Mapping[str, Node], Listing, Comparison]:

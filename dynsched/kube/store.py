@@ -39,7 +39,7 @@ class NodeStore:
     def offer(self, node: Node, *, only_known: bool = False) -> bool:
         """Keep ``node`` unless a newer state of it is known; whether it was kept.
 
-        ``only_known``: for answers to our own calls. They may come after the watch has told of
+        ``only_known``: for answers to our own calls. They may arrive after the watch has reported
         the node's deletion, and must not bring it back.
         """
         with self._lock:

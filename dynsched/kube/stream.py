@@ -14,7 +14,8 @@ from dynsched.kube.failures import Call
 from dynsched.kube.transport import CONNECT_TIMEOUT, KubeApi
 
 WATCH_SECONDS: Final = 290
-"""After so long the server is asked to end a watch; it is then taken up again where it was."""
+"""Seconds after which the server is asked to end a watch (timeoutSeconds); the watch is then
+resumed at its last resourceVersion."""
 
 _SILENCE: Final = 120.0
 """Seconds without a byte after which a watch counts as dead: bookmarks come about every minute."""

@@ -223,7 +223,9 @@ class KubeApi:
             auth_settings=["BearerToken"],
         )
         if only_if is not None and not only_if():
-            raise ClusterError(f"cannot {call}: not sent, for this replica does not lead any more")
+            raise ClusterError(
+                f"cannot {call}: not sent, because this replica is no longer the leader"
+            )
         response = await self._client.call_api(
             method,
             url,

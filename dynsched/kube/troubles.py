@@ -16,10 +16,10 @@ logger = logging.getLogger(__name__)
 
 
 class Part(Enum):
-    """What can be in trouble, and what is told when it is not any more."""
+    """The parts that can fail. The value is the message for the log when the part works again."""
 
     SERVER = "the API server answers again"
-    WATCH = "the watch of nodes is at work again"
+    WATCH = "the watch of nodes works again"
     NODES = "the nodes are known as the API server lists them again"
     NONE_LEFT = "the cluster has nodes again"
 

@@ -190,7 +190,7 @@ class NodeWatch:
         if life.over.is_set():
             return
         if node is None:
-            logger.warning("an object without a name came with the nodes and is left out")
+            logger.warning("the list of nodes contained an object without a name; it is ignored")
         elif kind == "DELETED":
             self.store.drop(node.name, node.uid)
         else:

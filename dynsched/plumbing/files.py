@@ -1,4 +1,5 @@
-"""Files that somebody else writes: rules, tokens, certificates, read again while the process runs.
+"""Files that other programs or people write: rules, tokens, certificates. They are
+read again while the process runs.
 
 Whatever lies under such a path must neither stop the process nor fill its memory. Opening a FIFO
 waits for a writer, a device has no end, and a file system that hangs gives no answer at all.
@@ -68,7 +69,7 @@ def read_file(path: str | Path, most: int) -> bytes:
 
 def read_stream(source: str | Path | int, most: int) -> bytes:
     """At most ``most`` bytes of anything that can be read to its end: a file, a pipe, an open
-    descriptor. Waits for whoever writes to it. OSError as `read_file`.
+    descriptor. Waits for the writer of a pipe. OSError as `read_file`.
     """
     if isinstance(source, int):
         return _read(source, str(source), most)
@@ -106,7 +107,7 @@ def _too_large(path: str | Path, most: int) -> TooLargeError:
 
 
 class Aside(Generic[T]):
-    """Work that may hang, on a thread of its own: whoever asks waits for a bounded time.
+    """Runs work that may hang on a thread of its own, so that the caller waits for a bounded time.
 
     One piece of work at a time: while one hangs there is no second thread. The threads are daemons,
     so that one that never comes back does not keep the process from ending.

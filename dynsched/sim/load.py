@@ -16,8 +16,9 @@ from typing import Final
 HEATING_SHARE: Final = 0.5
 HEATING_SHARE_BEYOND: Final = 0.1
 SMALL_CLUSTER: Final = 40
-"""Nodes. Of the first so many, half heat; of all further ones, a tenth: a large cluster of
-which half heats would be marked and released at hundreds of nodes a second; no real one is."""
+"""Number of nodes. Of the nodes up to this number, half heat; of all further ones, a tenth: a large
+cluster of which half heats would mark and release hundreds of nodes per second, as no real one
+does."""
 
 _MEMORY_SHARE: Final = 0.35
 """Of those that heat, how many do so by their memory rather than by their CPU."""

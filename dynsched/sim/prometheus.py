@@ -11,9 +11,9 @@ import aiohttp
 from dynsched.sim.processes import Child, Household, free_port
 
 START_SECONDS: Final = 30.0
-"""After so long a Prometheus that is not ready counts as broken."""
+"""Seconds after which a Prometheus that is not ready counts as broken."""
 _ATTEMPTS: Final = 3
-"""Somebody else may take the free port before Prometheus does."""
+"""How often another free port is tried: another process may take the port before Prometheus."""
 _POLL: Final = 0.1
 
 _CONFIG: Final = """\

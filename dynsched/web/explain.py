@@ -55,7 +55,7 @@ def _when_unknown(
     rule: Rule, alert: Alert, now: float, *, stale_after: float, holds_stale: bool
 ) -> str:
     good = f"{rule.name} needs a good sample {_PLACE[rule.op].format(_limit(rule))}"
-    why = f"nothing is known now: {UNKNOWN[alert.quality]}"
+    why = f"no current value: {UNKNOWN[alert.quality]}"
     if holds_stale:
         return f"{good} ({why}; on_stale: hold)"
     rest = stale_after - (now - alert.known_at)

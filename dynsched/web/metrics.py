@@ -52,30 +52,30 @@ class Metrics:
         )
         self._query_failures = Counter(
             "dynsched_rule_query_failures",
-            "Queries without an answer that could be used.",
+            "Queries that failed: no answer, or one that could not be used.",
             ["rule"],
             registry=registry,
         )
         self._patches = Counter(
             "dynsched_patches",
-            "Patches that the API server took, by what they did to the mark.",
+            "Patches that the API server accepted, by their effect on the mark.",
             ["action"],
             registry=registry,
         )
         self._rehearsed = Counter(
             "dynsched_dry_run_patches",
-            "Patches that a dry run would have sent, by what they would have done to the mark.",
+            "Patches that a dry run would have sent, by their effect on the mark.",
             ["action"],
             registry=registry,
         )
         self._patch_failures = Counter(
             "dynsched_patch_failures",
-            "Patches that the API server did not take.",
+            "Patches that the API server refused or did not answer.",
             registry=registry,
         )
         self._reloads = Counter(
             "dynsched_rules_reloads",
-            "Changes of the rules file, by whether the new content was taken.",
+            "Changes of the rules file, by whether the new content was accepted.",
             ["result"],
             registry=registry,
         )
@@ -148,7 +148,7 @@ class _SnapshotGauges:
     def collect(self) -> Iterator[Metric]:
         yield _gauge(
             "dynsched_build_info",
-            "Always 1; the labels tell the version.",
+            "Always 1; the version is in the labels.",
             ({"version": __version__, "python": platform.python_version()}, 1),
         )
         if self.snapshot is not None:
@@ -179,21 +179,25 @@ def _of_nodes(snapshot: Snapshot) -> Iterator[Metric]:
         ),
         (
             "conflicts",
-            "Nodes on which somebody else's label or taint holds the mark's place.",
+            "Nodes on which somebody else set the mark's label or taint to another value.",
             sum(view.conflict is not None for view in views),
         ),
         (
             "disputed_nodes",
-            "Nodes on whose mark somebody else seems to decide, too.",
+            "Nodes whose mark another program or person seems to change too.",
             len(snapshot.disputes),
         ),
-        ("capped_pools", "Pools in which guard.max_marked binds.", len(snapshot.capped)),
+        (
+            "capped_pools",
+            "Pools in which guard.max_marked is reached and hot nodes stay unmarked.",
+            len(snapshot.capped),
+        ),
         ("last_tick_timestamp_seconds", "When the last tick was done.", snapshot.taken_at),
         ("dry_run", "1 when nothing is written.", int(snapshot.dry_run)),
         ("leader", "1 on the replica that writes.", int(snapshot.leading)),
         (
             "rules_reload_success",
-            "0 while the rules file is refused and older rules are at work.",
+            "0 while the rules file is refused and older rules are in force.",
             int(snapshot.rules_error is None),
         ),
     ):
@@ -214,12 +218,12 @@ def _of_rules(rules: tuple[RuleHealth, ...]) -> Iterator[Metric]:
     )
     yield _gauge(
         "dynsched_rule_unmatched_samples",
-        "Samples in the rule's last answer that found no node.",
+        "Samples in the rule's last answer that match no node.",
         *(({"rule": health.rule.name}, health.unmatched) for health in rules),
     )
     yield _gauge(
         "dynsched_rule_readings",
-        "Nodes by what is known of them for the rule.",
+        "Nodes by the quality of the rule's sample for them.",
         *(
             ({"rule": health.rule.name, "quality": quality.value}, health.quality.get(quality, 0))
             for health in rules
@@ -228,7 +232,7 @@ def _of_rules(rules: tuple[RuleHealth, ...]) -> Iterator[Metric]:
     )
     yield _gauge(
         "dynsched_rule_last_success_timestamp_seconds",
-        "When the rule's query last answered; absent while it never has.",
+        "When the rule's query last succeeded; absent until it has.",
         *(
             ({"rule": health.rule.name}, health.last_success)
             for health in rules

@@ -183,7 +183,7 @@ def _get(summary: str, responses: dict[str, Any], *parameters: dict[str, Any]) -
 _NOTHING_YET: Final = (503, "no tick has finished yet")
 _PLAIN: Final = "text/plain"
 _REFUSED: Final = (
-    (400, "no such question"),
+    (400, "unknown request"),
     (404, "rules.yaml has no section `extender`"),
     (408, "too slow"),
     (413, "too large"),

@@ -149,7 +149,7 @@ class WebServer:
 
 def _explain(address: Address, error: OSError) -> str:
     if isinstance(error, socket.gaierror):
-        return f"cannot listen on {address}: the host name {address.host!r} is not known here"
+        return f"cannot listen on {address}: the host name {address.host!r} cannot be resolved"
     reasons = {
         errno.EADDRINUSE: "the port is in use; stop what listens there, or give another --webaddr",
         errno.EACCES: "not allowed; a port above 1023 needs no privileges",

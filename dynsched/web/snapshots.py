@@ -47,7 +47,7 @@ class SnapshotStore:
         return self._snapshot
 
     def publish(self, snapshot: Snapshot) -> None:
-        """Replace the Snapshot and count its tick. Nothing is encoded before somebody asks."""
+        """Replace the Snapshot and count its tick. It is encoded at the first request only."""
         self._snapshot = snapshot
         self._published_at = self.clock()
         self._encoded = {}

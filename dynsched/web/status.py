@@ -19,7 +19,7 @@ from dynsched.core.score import full_at
 from dynsched.core.times import format_time
 
 MAX_LISTED: Final = 20
-"""Of conflicts, unmatched samples and failures `/status` lists so many, and counts all."""
+"""The most conflicts, unmatched samples and failures that `/status` lists; it counts all."""
 
 _LARGEST: Final = 2**63 - 1
 """The largest integer that every reader of JSON can hold, and msgspec writes."""

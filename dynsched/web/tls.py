@@ -44,8 +44,8 @@ class TlsConfig:
 
 class ServerTls:
     """The context to listen with. New connections get the files as they are at that time; files
-    that cannot be used, or do not come, leave the last good ones at work, and are told once in the
-    log.
+    that cannot be used, or do not come, leave the last valid ones in use, and are reported
+    once in the log.
 
     Raises ListenError when the files cannot be used at the start.
     """
@@ -87,7 +87,9 @@ class ServerTls:
         except (OSError, ValueError, NotDoneError) as error:
             problem = _explain(self._config, error)
             if problem != self._problem:
-                _LOG.warning("TLS: the new files cannot be used, the old ones stay: %s", problem)
+                _LOG.warning(
+                    "TLS: the new files cannot be used, the old ones stay in use: %s", problem
+                )
             self._problem = problem
             return
         self._problem = ""

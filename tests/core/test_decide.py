@@ -173,8 +173,8 @@ def test_a_status_label_of_somebody_else_is_not_removed() -> None:
         decision = cluster.hot(unlimited(), *hot, at=10 * at)
         assert decision.patches == ()
         assert decision.conflicts == {
-            "n0": "label status=maintenance is somebody else's",
-            "n1": "label status=ok is somebody else's",
+            "n0": "label status=maintenance was set by somebody else",
+            "n1": "label status=ok was set by somebody else",
         }
     assert json.dumps(cluster.raws) == before
 
@@ -458,7 +458,7 @@ def test_views_tell_what_is_withheld_and_what_stands_in_the_way() -> None:
     } == {
         "n0": (True, True, None, None),
         "n1": (False, True, "not marked: guard.max_marked is 1", None),
-        "n2": (False, True, None, "label status=maintenance is somebody else's"),
+        "n2": (False, True, None, "label status=maintenance was set by somebody else"),
         "n3": (False, False, None, None),
     }
     assert views["n0"].since == NOON
@@ -598,7 +598,7 @@ def check_marks(rules: RuleSet, before: set[str], cluster: Cluster, decision: De
     verdicts = decision.evaluation.verdicts
     assert now - before <= {name for name in now if verdicts[name].pressured}
     waiting = {name for name in now if not verdicts[name].pressured}
-    assert all("release waits" in decision.selection.withheld[name] for name in waiting)
+    assert all("release delayed" in decision.selection.withheld[name] for name in waiting)
     assert not now & {"n3", "n4"} or rules.mark.label is None
     assert "n4" not in now
     if rules.guard.pool_label is None:

@@ -219,7 +219,7 @@ def test_cooled_nodes_do_not_return_as_one_herd(max_releases: str | int, ticks: 
     for expected in ticks.replace("-", "").split(" "):
         selection = choose(EIGHT_COOL, marked=marked, max_releases=max_releases)
         assert selection.marked == names(expected)
-        reason = f"release waits: guard.max_releases is {max_releases}"
+        reason = f"release delayed: guard.max_releases is {max_releases}"
         assert selection.withheld == dict.fromkeys(expected, reason)
         assert selection.capped == frozenset()
         marked = selection.marked
@@ -237,7 +237,7 @@ def test_what_waits_for_its_release_counts_under_the_cap() -> None:
     selection = choose(heat, marked="ab", max_marked=2, max_releases=1)
     assert selection.marked == names("b")
     assert selection.withheld == {
-        "b": "release waits: guard.max_releases is 1",
+        "b": "release delayed: guard.max_releases is 1",
         "x": "not marked: guard.max_marked is 2",
         "y": "not marked: guard.max_marked is 2",
     }

@@ -63,7 +63,7 @@ def test_rules_that_answer_and_say_nothing_usable_of_any_node_are_not_well(quali
 
 def test_a_query_without_a_result_is_not_well_where_no_other_rule_sees() -> None:
     reason = str(why_unhealthy(seen(Quality.MISSING, samples=0), 1, 10))
-    assert "its query has no result" in reason
+    assert "the query's result is empty" in reason
 
 
 def test_one_reading_of_one_node_is_well() -> None:
@@ -98,7 +98,7 @@ def test_the_same_trouble_in_other_numbers_and_names(one: str, other: str) -> No
     [
         ("HTTP 500 Internal Server Error", "HTTP 503 Service Unavailable"),
         ("connection refused", "no answer within 8s"),
-        ("its query has no result", "'a': no node has this name or address"),
+        ("the query's result is empty", "'a': no node has this name or address"),
         ("they differ in cluster", "they differ in cluster, job"),
         ("Prometheus's answer isn't JSON", "Prometheus's answer isn't there"),
     ],

@@ -241,7 +241,10 @@ def test_somebody_elses_label_is_never_touched(rules: RuleSet, value: str) -> No
     observed = node(labels={"status": value})
     for wanted in (True, False):
         assert planned(rules, observed, wanted=wanted) is None
-    assert mark_state(observed, rules.mark).conflict == f"label status={value} is somebody else's"
+    assert (
+        mark_state(observed, rules.mark).conflict
+        == f"label status={value} was set by somebody else"
+    )
 
 
 def test_a_status_label_does_not_matter_where_the_mark_is_a_taint() -> None:
@@ -260,7 +263,7 @@ def test_a_taint_of_our_key_and_effect_with_another_value_is_a_conflict(
     for wanted in (True, False):
         assert planned(rules, observed, wanted=wanted) is None
     assert mark_state(observed, rules.mark).conflict == (
-        f"taint dynsched.io/pressure={other.get('value', '')} is somebody else's"
+        f"taint dynsched.io/pressure={other.get('value', '')} was set by somebody else"
     )
 
 
@@ -280,7 +283,7 @@ def test_a_label_changed_by_hand_on_a_marked_node_is_theirs_and_the_rest_of_the_
     patch = planned(BOTH, project(raw), wanted=True)
     assert patch is not None
     assert patch.action is Action.RELEASE
-    assert patch.reason == "label status=maintenance is somebody else's"
+    assert patch.reason == "label status=maintenance was set by somebody else"
     left = apply(raw, patch)
     assert left["metadata"]["labels"] == {"status": "maintenance"}
     assert "annotations" not in left["metadata"]
@@ -497,7 +500,10 @@ def test_prune_takes_all_that_is_ours_and_nothing_else(rules: RuleSet) -> None:
     marked = [mark(rules, raw) for raw in raws]
     patches = {patch.node: patch for patch in plan_prune(map(project, marked), rules.mark)}
     assert all(patch.action is Action.RELEASE for patch in patches.values())
-    assert all(patch.reason == "everything of dynsched's is removed" for patch in patches.values())
+    assert all(
+        patch.reason == "everything that dynsched put there is removed"
+        for patch in patches.values()
+    )
     for raw, found in zip(raws, marked, strict=True):
         name = raw["metadata"]["name"]
         left = apply(found, patches[name]) if name in patches else found

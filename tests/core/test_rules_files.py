@@ -53,7 +53,7 @@ def test_there_is_a_file_for_each_kind_of_error() -> None:
     for words in (
         "unknown key; did you mean",
         "unknown key; remove it",
-        "this key is there twice",
+        "this key occurs twice",
         "is the name of rules[0] already",
         "is not a duration",
         "has no unit",

@@ -166,7 +166,7 @@ def watch(measured_by: str, show: Demo) -> None:
     code, printed = show.end()
     assert code == 0, printed
     assert re.search(r"After \d+s: [2-9] marks, \d release.* saw \d+ writes to nodes\.", printed)
-    assert "Everything is ended and removed." in printed
+    assert "Everything was stopped and removed." in printed
     assert "Traceback" not in printed
     assert left_behind(show.folder) == []
 

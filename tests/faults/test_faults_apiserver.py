@@ -221,7 +221,9 @@ async def test_events_that_are_refused_cost_no_mark(sim, prometheus, tmp_path, c
         await it.tick()
         assert await it.marked() == "a b"
         assert it.status()["error"] is None
-    lost = [r.getMessage() for r in caplog.records if "Events are lost" in r.getMessage()]
+    lost = [
+        r.getMessage() for r in caplog.records if "some Events were not posted" in r.getMessage()
+    ]
     assert len(lost) == 1
     assert "may not create events" in lost[0]
 

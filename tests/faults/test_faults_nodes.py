@@ -158,7 +158,7 @@ async def test_a_label_changed_by_hand_is_theirs_from_then_on(
         for _ in range(3):
             await it.tick()
             assert await on_node(cluster) == ("maintenance", [], False)
-        assert it.node("a").conflict == "label status=maintenance is somebody else's"
+        assert it.node("a").conflict == "label status=maintenance was set by somebody else"
         assert not it.node("a").marked
         assert it.status()["conflicts"]["count"] == it.metric("dynsched_conflicts") == 1
         told = await it.told("a")
@@ -212,9 +212,9 @@ async def test_somebody_elses_value_is_never_touched(
         for _ in range(3):
             await it.tick()
         assert await cluster.get_node("a") == theirs
-        assert it.node("a").conflict == "label status=maintenance is somebody else's"
+        assert it.node("a").conflict == "label status=maintenance was set by somebody else"
         assert it.status()["conflicts"]["first"] == [
-            {"node": "a", "conflict": "label status=maintenance is somebody else's"}
+            {"node": "a", "conflict": "label status=maintenance was set by somebody else"}
         ]
         assert await it.told("a") == {"MarkConflict": 1}
 
@@ -264,7 +264,7 @@ async def test_a_taint_of_our_key_and_effect_and_another_value_is_a_conflict(
         for _ in range(3):
             await it.tick()
         assert await cluster.get_node("a") == raw
-        assert it.node("a").conflict == f"taint {KEY}=theirs is somebody else's"
+        assert it.node("a").conflict == f"taint {KEY}=theirs was set by somebody else"
         assert await it.told("a") == {"MarkConflict": 1}
 
 

@@ -201,7 +201,7 @@ async def test_rules_are_reloaded_however_they_are_replaced(sim, prometheus, run
         volume.path.unlink()
         await until_status(operator, lambda found: "No such file" in str(found["rules_error"]))
         prometheus.set(load={"a": 95, "b": 85, "c": 75, "d": 10})
-        await run.until_marked("a b c")  # the last good rules are at work
+        await run.until_marked("a b c")  # the last good rules are in force
 
         write_rules(volume.path, rules(threshold=90))
         await until_status(operator, lambda found: found["rules_error"] is None)
@@ -214,7 +214,7 @@ async def test_rules_are_reloaded_however_they_are_replaced(sim, prometheus, run
         async def told() -> bool:
             found = await run.events()
             refusal = found.get("RulesRefused", "")
-            return "No such file" in refusal and found.get("RulesReloaded") == "1 rule is at work"
+            return "No such file" in refusal and found.get("RulesReloaded") == "1 rule is in force"
 
         await until(told, "the Events on the Lease")
 
@@ -234,7 +234,7 @@ HOSTILE = {
 
 
 async def test_no_rules_file_ends_the_process(sim, prometheus, run) -> None:
-    """Whatever lies in its place, the old rules stay at work, and the process ends when asked."""
+    """Whatever lies in its place, the old rules stay in force, and the process ends when asked."""
     await make_nodes(sim, "a", "b")
     prometheus.set(load={"a": HOT})
     async with run(rules()) as operator:
@@ -420,7 +420,7 @@ async def test_a_part_that_ends_by_itself_ends_the_process() -> None:
     stop = asyncio.Event()
     other = asyncio.create_task(stop.wait())
     parts = [asyncio.create_task(over(), name="the loop"), other]
-    with pytest.raises(app.PartDiedError, match="the loop ended by itself"):
+    with pytest.raises(app.PartDiedError, match="the loop ended unexpectedly"):
         await app._until_stopped(stop, parts, None, meanwhile=over)
     assert other.done()
 
@@ -497,12 +497,12 @@ async def test_a_change_of_mark_is_a_line_and_a_quiet_tick_is_none(sim, promethe
     told = [line["message"] for line in lines if line["logger"] == "dynsched.reporting"]
     assert sorted(message.partition(": Prometheus at")[0] for message in told) == [
         "mark node n2: load 95 > 80",
-        "node n9 is left alone: label status=theirs is somebody else's",
+        "node n9 is not changed: label status=theirs was set by somebody else",
         "release node n2: no rule fires any more",
-        "rule load answers again",
-        "rule load cannot be queried",
+        "the query of rule load succeeds again",
+        "the query of rule load failed",
         "the cluster is hot: more nodes are under pressure than guard.max_marked 1 allows to mark",
-        "the cluster is no longer hot as a whole",
+        "the cluster: the number of hot nodes is within guard.max_marked again",
     ]
     assert len(lines) < 30
     fields = {
@@ -512,8 +512,8 @@ async def test_a_change_of_mark_is_a_line_and_a_quiet_tick_is_none(sim, promethe
     }
     assert fields["mark node n2"] == ("n2", "load")
     assert fields["release node n2"] == ("n2", None)
-    assert fields["node n9 is left alone"] == ("n9", None)
-    assert fields["rule load cannot be queried"] == (None, "load")
+    assert fields["node n9 is not changed"] == ("n9", None)
+    assert fields["the query of rule load failed"] == (None, "load")
     assert all(line["time"].endswith("Z") for line in lines)
 
 

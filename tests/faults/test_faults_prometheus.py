@@ -45,7 +45,7 @@ async def test_prometheus_is_away_for_hours(cluster, prometheus, eight, tmp_path
         assert it.metric('dynsched_rule_query_failures_total{rule="load"}') == 4
 
         await it.tick(2 * MINUTE)  # stale_after is over: they go, but not as one herd
-        assert it.node("d").withheld == "release waits: guard.max_releases is 25%"
+        assert it.node("d").withheld == "release delayed: guard.max_releases is 25%"
         left = [await it.marked()]
         while left[-1]:
             await it.tick()

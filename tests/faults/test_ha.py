@@ -115,7 +115,7 @@ async def test_one_writes_both_serve_and_a_stop_hands_over(
     second = await leader(pair.follower)
     assert await pair.reigns() == [first, second]
     assert await leader_metric(pair.follower) == "1.0"
-    assert "let go of the Lease default/dynsched" in pair.leader.log
+    assert "gave up the Lease default/dynsched" in pair.leader.log
     lease = await cluster.get_lease("dynsched")
     assert lease is not None
     assert (lease["spec"]["holderIdentity"], lease["spec"]["leaseTransitions"]) == (second, 1)

@@ -92,7 +92,7 @@ async def test_with_two_leases_both_write_and_say_so(cluster: Cluster, tmp_path:
 
         await until(it_goes_on, "the dispute goes on")
         assert len(first.log.splitlines()) <= len(begun.splitlines()) + 2, "no line a tick"
-        assert first.log.count("is another dynsched at work here") == 2
+        assert first.log.count("is another dynsched running here") == 2
 
         async def events() -> set[str]:
             found = await cluster.list_events()

@@ -100,7 +100,7 @@ async def test_an_error_without_an_end_is_told_by_its_status(
     server: MisbehavingServer, client: KubeClient
 ) -> None:
     server.default = endless([], "409 Conflict")
-    with pytest.raises(ClusterError, match="changed since it was observed"):
+    with pytest.raises(ClusterError, match="changed since it was read"):
         await client.patch(PATCH)
 
 

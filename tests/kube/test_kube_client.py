@@ -562,7 +562,7 @@ async def test_a_kubeconfig_that_names_a_file_which_is_not_there(tmp_path: Path)
     with pytest.raises(KubeConfigError) as broken:
         await load_config(str(path))
     assert str(broken.value) == (
-        f"kubeconfig {path}: {tmp_path}/ca.crt, a certificate, key or token file that it names, "
+        f"kubeconfig {path}: {tmp_path}/ca.crt, which it names as certificate, key or token file, "
         f"does not exist; see kubectl config view --kubeconfig {path}"
     )
 

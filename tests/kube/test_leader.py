@@ -192,7 +192,7 @@ async def test_one_that_waits_tells_once_for_whom(sim: SimCluster, sim_race: Rac
             "first holds the Lease default/dynsched: nothing is written until it is free "
             "(we are second)"
         ),
-        "let go of the Lease default/dynsched",
+        "gave up the Lease default/dynsched",
         "hold the Lease default/dynsched as second",
     ]
 
@@ -696,7 +696,7 @@ async def test_one_that_stops_while_the_api_server_is_away_ends_soon(
     await first.leave()
     assert time.monotonic() - began < 3
     assert not first.leads
-    assert "the Lease is left to run out: " in caplog.text
+    assert "the Lease is left to expire: " in caplog.text
 
 
 async def test_a_server_that_says_wait_is_waited_for(sim: SimCluster, sim_race: Race) -> None:
@@ -781,7 +781,9 @@ async def test_a_patch_that_had_to_wait_is_not_sent_when_the_lease_is_lost(sim: 
         waiting = asyncio.create_task(client.patch(mark(node)))
         await until(lambda: _hit(refused), "it has to wait")
         word.given = False
-        with pytest.raises(ClusterError, match="not sent, for this replica does not lead"):
+        with pytest.raises(
+            ClusterError, match="not sent, because this replica is no longer the leader"
+        ):
             await waiting
         assert [write.status for write in await sim.writes() if write.manager == "dynsched"] == [
             429
@@ -800,7 +802,9 @@ async def test_a_patch_whose_connection_broke_is_not_sent_again_when_the_lease_i
         writing_it = asyncio.create_task(client.patch(mark(node)))
         await asyncio.sleep(0.2)
         word.given = False
-        with pytest.raises(ClusterError, match="not sent, for this replica does not lead"):
+        with pytest.raises(
+            ClusterError, match="not sent, because this replica is no longer the leader"
+        ):
             await writing_it
         assert broken.hits == 1
     assert "status" not in (await sim.get_node("a"))["metadata"]["labels"]

@@ -250,7 +250,7 @@ async def cluster(
     policy: Kubectl, envtest: Envtest, tmp_path: Path
 ) -> AsyncIterator[EnvtestCluster]:
     async with EnvtestCluster(envtest, tmp_path) as form:
-        await until(lambda: _refuses(form), "the policy is at work")
+        await until(lambda: _refuses(form), "the policy is in force")
         yield form
 
 

@@ -203,7 +203,7 @@ async def test_what_a_person_set_is_never_touched(cluster, prometheus, exporter,
         await until(lambda: _is(cluster, []), "and released")
         await until(lambda: _reasons(cluster, "theirs", {"MarkConflict"}), "the Event")
         nodes = {node["name"]: node for node in (await operator.nodes())["nodes"]}
-        assert nodes["theirs"]["conflict"] == "label status=maintenance is somebody else's"
+        assert nodes["theirs"]["conflict"] == "label status=maintenance was set by somebody else"
 
     assert await cluster.get_node("theirs") == before
 

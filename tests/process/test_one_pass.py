@@ -149,7 +149,10 @@ async def test_a_prometheus_that_cannot_be_reached_is_one_line(call, prometheus)
 
 async def test_the_log_of_a_plan_is_there_for_who_asks(call, prometheus) -> None:
     prometheus.set(cpu={"a": 1.0}, mem={"a": 1.0})
-    assert "the last 1m10s are replayed" in (await call("plan", "--log-level", "info"))[2]
+    assert (
+        "replayed the last 1m10s from Prometheus's history"
+        in (await call("plan", "--log-level", "info"))[2]
+    )
 
 
 # run --once and the Lease

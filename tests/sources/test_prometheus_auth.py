@@ -255,7 +255,10 @@ WRONG: list[tuple[dict[str, object], str]] = [
     ({"url": "http://[::1:9090"}, "the host or the port is malformed"),
     ({"url": f"http://{'a' * 70}:9090"}, "the host or the port is malformed"),
     ({"url": "http://a:9090/?token=s3cret-token"}, "it must end with the path, before ? and #"),
-    ({"url": "http://me:x@a", "username": "me"}, "it has a user in it, and one is given apart"),
+    (
+        {"url": "http://me:x@a", "username": "me"},
+        "it contains a user, and another one is configured separately",
+    ),
     ({"timeout": 0.0}, "--prom-timeout is 0.0: give seconds above 0"),
     ({"timeout": float("nan")}, "--prom-timeout is nan"),
     ({"timeout": float("inf")}, "--prom-timeout is inf"),

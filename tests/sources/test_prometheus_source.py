@@ -277,7 +277,7 @@ BAD: dict[str, tuple[Reply | bytes, str]] = {
         http("no", 401, content_type="text/plain"),
         "HTTP 401 Unauthorized: no; set a bearer token (--prom-bearer-token-file), basic",
     ),
-    "403": (http("", 403), "HTTP 403 Forbidden; these credentials may not query"),
+    "403": (http("", 403), "HTTP 403 Forbidden; these credentials are not allowed to query"),
     "404": (
         http("404 page not found", 404, content_type="text/plain"),
         "nothing answers /api/v1/query there; check the URL's path prefix",
@@ -287,7 +287,7 @@ BAD: dict[str, tuple[Reply | bytes, str]] = {
         http(error_body("execution", "found duplicate series"), 422),
         "execution: found duplicate series; the expression cannot be evaluated as it is",
     ),
-    "429": (http("slow down", 429, Retry_After="1"), "slow down; it limits our rate"),
+    "429": (http("slow down", 429, Retry_After="1"), "slow down; it limits the request rate"),
     "500": (http(error_body("internal", "disk"), 500), "HTTP 500 Internal Server Error: internal"),
     "502": (
         http("<html><head><title>502 Bad Gateway</title></head></html>", 502),
@@ -346,7 +346,7 @@ BAD: dict[str, tuple[Reply | bytes, str]] = {
     ),
     "streams": (
         http('{"status": "success", "data": {"resultType": "streams", "result": []}}'),
-        "the result is a 'streams', which is not known here",
+        "the result has the unknown type 'streams'",
     ),
     "plain HTTP to a server of TLS": (
         http("Client sent an HTTP request to an HTTPS server.\n", 400, content_type="text/plain"),

@@ -196,7 +196,7 @@ def _check_marks(tick: Tick) -> None:
         assert ours == texts_of(mark), name
         if not tick.replica.beliefs.is_pressured(name):
             assert marks_on(tick.before[name], mark), name
-            assert "release waits" in str(tick.snapshot.nodes[name].withheld)
+            assert "release delayed" in str(tick.snapshot.nodes[name].withheld)
 
 
 def check_remembered(world: World, replica: Replica, interval: float) -> None:

@@ -99,7 +99,10 @@ async def test_status_as_json(client, snapshots) -> None:
         "conflicts": {
             "count": 1,
             "first": [
-                {"node": "worker-4", "conflict": "label status=maintenance is somebody else's"}
+                {
+                    "node": "worker-4",
+                    "conflict": "label status=maintenance was set by somebody else",
+                }
             ],
         },
         "disputes": {"count": 0, "first": []},
@@ -216,7 +219,7 @@ async def test_nodes_tells_every_rule_on_every_node(client, snapshots) -> None:
         "carries": ["label status=presure"],
         "due": None,
     }
-    assert nodes["worker-4"]["conflict"] == "label status=maintenance is somebody else's"
+    assert nodes["worker-4"]["conflict"] == "label status=maintenance was set by somebody else"
     assert nodes["worker-5"]["withheld"] == "not marked: guard.max_marked is 2"
     assert nodes["worker-6"]["rules"][0]["state"] == "pending"
     assert nodes["worker-7"]["rules"][0]["quality"] == "missing"

@@ -72,9 +72,9 @@ def test_a_held_alert_clears_when_the_rest_of_its_time_is_over(held_for, rest) -
 def test_what_is_unknown_clears_by_a_good_sample_or_when_it_is_stale(quality, why) -> None:
     unknown = alert(quality=quality, known_at=NOON - 100)
     assert words(rule(), unknown) == (
-        f"r needs a good sample at 60 or below (nothing is known now: {why}), "
+        f"r needs a good sample at 60 or below (no current value: {why}), "
         "or no good sample for 3m20s more"
     )
     assert words(rule(), unknown, holds_stale=True) == (
-        f"r needs a good sample at 60 or below (nothing is known now: {why}; on_stale: hold)"
+        f"r needs a good sample at 60 or below (no current value: {why}; on_stale: hold)"
     )

@@ -119,7 +119,7 @@ async def test_a_port_in_use_is_one_clear_line() -> None:
     ("host", "reason"),
     [
         ("192.0.2.1", "this machine has no address 192.0.2.1"),
-        ("no-such-host.invalid", "the host name 'no-such-host.invalid' is not known here"),
+        ("no-such-host.invalid", "the host name 'no-such-host.invalid' cannot be resolved"),
     ],
 )
 async def test_an_address_of_elsewhere_is_one_clear_line(host, reason) -> None:

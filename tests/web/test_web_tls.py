@@ -135,7 +135,7 @@ async def test_a_pipe_in_a_files_place_holds_no_connection_up(
         for _ in range(3):
             assert await get(server, trusting(authority)) == (200, "first")
         (record,) = caplog.records
-        said = "TLS: the new files cannot be used, the old ones stay:"
+        said = "TLS: the new files cannot be used, the old ones stay in use:"
         assert record.getMessage() == f"{said} {path}: this is a pipe, not a file"
         with pytest.raises(ListenError, match="this is a pipe"):
             ServerTls(files.config)

@@ -1,8 +1,8 @@
 """The objects, their versions and their history: what etcd and the watch cache are to the real one.
 
 Pure memory: no network, no clock. An object is kept once, as the JSON it is served as; lists are
-assembled from these fragments. Every write takes one global resourceVersion and is told to the
-listeners at once, in order. All calls belong in one thread.
+assembled from these fragments. Every write takes one global resourceVersion and is passed to
+the listeners at once, in order. All calls belong in one thread.
 """
 
 from __future__ import annotations

@@ -233,7 +233,7 @@ class Watches:
             if now >= deadline:
                 return
             if now >= bookmark:
-                # A watch from a version that is yet to come is told nothing until then.
+                # A watch from a version that is yet to come gets no event until then.
                 is_reached = self._store.version >= watch.since and not watch.is_mute
                 if asked.bookmarks and is_reached and not watch.pending:
                     await response.write(watch.renderer.bookmark(self._store.version))

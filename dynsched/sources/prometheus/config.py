@@ -87,7 +87,8 @@ class PrometheusConfig:
         if not at:
             return []
         if self.username is not None or self.password is not None or self.password_file:
-            return [f"Prometheus URL {self.url!r}: it has a user in it, and one is given apart"]
+            problem = "it contains a user, and another one is configured separately"
+            return [f"Prometheus URL {self.url!r}: {problem}"]
         user, _, password = userinfo.partition(":")
         object.__setattr__(self, "username", unquote(user))
         object.__setattr__(self, "password", unquote(password))

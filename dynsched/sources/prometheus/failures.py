@@ -1,6 +1,6 @@
 """The words for what went wrong: one line that says what, why, and what to do.
 
-The lines name no URL and no rule: whoever asked puts that in front.
+The lines name no URL and no rule: the caller adds both in front.
 """
 
 from __future__ import annotations
@@ -170,20 +170,23 @@ def _explain_tls(error: ssl.SSLError) -> str:
         return "what answers there does not speak TLS; is it http:// instead of https://?"
     if "ALERT" in reason:
         alert = reason.partition("ALERT_")[2].replace("_", " ").lower()
-        return f"TLS: the server refused us ({alert}); does it want another client certificate?"
+        return (
+            f"TLS: the server refused the connection ({alert}); "
+            "does it want another client certificate?"
+        )
     words = reason.replace("_", " ").lower() or one_line(str(error))
     return f"TLS failed ({words})"
 
 
 _HINTS: Final[dict[int, str]] = {
-    403: "these credentials may not query; check their rights there",
+    403: "these credentials are not allowed to query; check their permissions",
     404: "nothing answers /api/v1/query there; check the URL's path prefix",
     405: "neither POST nor GET is allowed; is this a Prometheus query API?",
     407: "the proxy of the environment wants credentials",
     413: "the expression is too long for a proxy in between",
     414: "POST is refused and the expression is too long for GET; let the proxy pass POST",
     422: "the expression cannot be evaluated as it is",
-    429: "it limits our rate; ask less often, or raise the limit there",
+    429: "it limits the request rate; use a longer --interval, or raise its limit",
     431: "POST is refused and the expression is too long for GET; let the proxy pass POST",
     502: "a proxy in between cannot reach it",
     503: "it is starting, stopping, overloaded or has no backend; if it stays so, look at its log",

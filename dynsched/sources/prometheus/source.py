@@ -30,7 +30,7 @@ _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
 # What Prometheus itself evaluates at a time (--query.max-concurrency); more would wait there.
 MAX_CONCURRENCY: Final = 20
-_STOPPING: Final = "the query was given up, because dynsched is stopping"
+_STOPPING: Final = "the query was cancelled because dynsched is stopping"
 
 
 class PrometheusSource:
@@ -180,5 +180,5 @@ def _defect(error: Exception) -> QueryFailedError:
     """
     frame = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{type(error).__name__} in {Path(frame.filename).name}:{frame.lineno}"
-    _LOG.error("a query failed by a defect: %s", where)
+    _LOG.error("a query failed because of a bug in dynsched: %s", where)
     return QueryFailedError(f"this is a defect in dynsched, please report it: {where}")

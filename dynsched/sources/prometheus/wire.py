@@ -103,7 +103,7 @@ class Allowance:
     label: str
 
     def check(self, series: int, size: int, parts: int = 0) -> None:
-        """QueryFailedError when so many series, bytes, or parts of JSON, are too many."""
+        """QueryFailedError for more series, bytes or JSON values than the limit allows."""
         if series > self.limit.series:
             found = f"has more than {self.limit.series:,} series"
         elif size > self.limit.size:
@@ -159,8 +159,8 @@ def _show(labels: Mapping[str, str] | None) -> str:
 def parse_vector(body: _Bytes, clocks: Clocks) -> tuple[tuple[Sample, ...], tuple[str, ...]]:
     """The samples of an instant query's answer, and the warnings that make it a partial one.
 
-    A series that cannot be used is left out and told of in a warning; when there is no other,
-    that is an error. QueryFailedError for everything that is no instant vector.
+    A series that cannot be used is ignored, with a warning; when there is no other
+    series, that is an error. QueryFailedError for everything that is no instant vector.
     """
     raw, warnings = _open(body, "vector")
     odd = _Oddities()
@@ -230,7 +230,7 @@ def _open(body: _Bytes, wanted: str) -> tuple[msgspec.Raw, list[str]]:
         raise QueryFailedError(f"the answer's status is {one_line(envelope.status)!r}")
     data = _fit(_DATA, envelope.data, body)
     if data.result_type != wanted:
-        kind = f"the result is a {one_line(data.result_type, 40)!r}, which is not known here"
+        kind = f"the result has the unknown type {one_line(data.result_type, 40)!r}"
         raise QueryFailedError(_WRONG_TYPE.get(data.result_type, kind))
     warnings = _words(envelope.warnings) or []
     if not isinstance(warnings, list):

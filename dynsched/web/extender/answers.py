@@ -33,7 +33,8 @@ ClusterError with one line when that was not possible."""
 Body = bytes | bytearray
 
 MAX_NAMED_NODES: Final = 8
-"""So many refused nodes, at most, are told each with its value."""
+"""The most refused nodes whose messages contain the value. With more of them the messages are equal
+per rule, so that the pod's event counts them."""
 
 _FILTER: Final = "/filter"
 """The key of its answers, which no schedulerName can be."""
@@ -46,7 +47,10 @@ MAX_UID_LENGTH: Final = 64
 
 _ENDS: Final = tuple(b"%d}" % score for score in range(BEST + 1))
 
-_BIND_OFF: Final = "dynsched does not bind: start it with --bind, or leave bindVerb out"
+_BIND_OFF: Final = (
+    "/bind is off: start dynsched with --bind, or remove bindVerb from the scheduler's "
+    "configuration"
+)
 
 
 class Extender:
@@ -103,7 +107,7 @@ class Extender:
             try:
                 self.take(await asyncio.to_thread(ScoringSnapshot, snapshot))
             except Exception:
-                logger.exception("the extender goes on by the readings that it had")
+                logger.exception("the extender continues with its previous readings")
 
     def take(self, readings: ScoringSnapshot) -> None:
         """Answer by ``readings`` from now on."""

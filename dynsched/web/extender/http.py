@@ -29,8 +29,8 @@ _SLICE: Final = 256 << 10
 _OFF: Final = "the scheduler extender is off: rules.yaml has no section `extender`"
 _MAX_BINDING_BYTES: Final = 128 << 10
 _PREEMPT_SHARE: Final = 4
-"""A body of `/preempt` may be one in so many of the bytes for questions: whatever is in it is taken
-apart, and takes up to some ten times as much memory.
+"""A body of `/preempt` may take at most this fraction (one in 4) of the memory for requests,
+because it is parsed completely, which takes up to about ten times its size.
 """
 _EXTENDER: Final = web.AppKey("extender", Extender)
 _READER: Final = web.AppKey("extender_bodies", BodyReader)
@@ -83,8 +83,8 @@ async def _sent(request: web.Request, body: Body, answer: bytes) -> web.StreamRe
 
 
 def _answering(answer: _Answer, most: Callable[[int], int]) -> Handler:
-    """A handler that reads the body, and tells what is wrong with it. ``most``: of so many bytes
-    for all questions, how many one of this kind may have.
+    """A handler that reads the body and reports errors in it. ``most``: from the bytes for all
+    requests, the bytes that one request of this kind may have.
     """
 
     async def handle(request: web.Request) -> web.StreamResponse:
@@ -106,7 +106,7 @@ def _answering(answer: _Answer, most: Callable[[int], int]) -> Handler:
             raise  # the caller went away; nobody reads what is said
         except Exception:
             logger.exception("%s failed", request.path)
-            return _refusal(HTTPStatus.BAD_REQUEST, "this question could not be answered")
+            return _refusal(HTTPStatus.BAD_REQUEST, "this request could not be answered")
 
     return handle
 

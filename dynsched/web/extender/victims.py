@@ -12,8 +12,8 @@ from dynsched.web.extender.wire import WireError, decode, given
 
 _FREE: Final = 20_000
 _DENSEST: Final = 24
-"""A body may have so many objects, and one more for so many bytes: a whole Pod has one for each 40,
-a victim by its uid one for each 47. Each is built, and takes some 50 to 200 bytes.
+"""A body may have _FREE objects, and one more for every _DENSEST bytes: a whole Pod has one
+for each 40, a victim by its uid one for each 47. Each is built, and takes some 50 to 200 bytes.
 """
 
 _Count = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]

@@ -17,7 +17,7 @@ T = TypeVar("T")
 Buffer = bytes | bytearray | memoryview | Raw
 
 _BETWEEN: Final = 16
-"""Bytes around a name: quotes, comma, and blanks where somebody laid it out for reading."""
+"""Bytes around a name: quotes, comma, and the blanks of an indented document."""
 _FURTHER_METADATA: Final = 1000
 """Keys `metadata` that are not a Node's own: those of the Pod and of its volumes."""
 
