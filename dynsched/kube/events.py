@@ -172,7 +172,7 @@ class NodeEvents:
         except ClusterError as error:
             self.failed += new.count
             if self._lost.is_new("events", str(error)):  # it names the Event, or the node
-                logger.warning("Events are lost: %s", error)
+                logger.warning("some Events were not posted: %s", error)
         except Exception:
             self.failed += new.count
             logger.exception("an Event on %s could not be posted", key.about.name)
