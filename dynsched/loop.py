@@ -305,7 +305,7 @@ class Loop:
 
     def _follow_the_clock(self) -> None:
         """When the wall clock was set, or the machine slept, move what is remembered with it: an
-        hour that nobody lived through must neither fire nor clear nor age an alert.
+        skipped hour must neither fire nor clear nor age an alert.
         """
         step = self._clock() - self._monotonic() - self._offset
         if abs(step) < CLOCK_STEP:
@@ -352,7 +352,7 @@ class Loop:
         planned: int,
     ) -> str | None:
         """Why a tick did not succeed. One rule of several that fails is that rule's health only."""
-        # The rule that counts bound pods asks nobody, and always answers.
+        # The rule that counts bound pods queries no source and never fails.
         asked = [results[rule.name] for rule in rule_set.rules if rule.name != BIND_BURST]
         errors = [result.error for result in asked if result.error is not None]
         if errors and len(errors) == len(asked):
