@@ -307,7 +307,7 @@ class Loop:
 
     def _follow_the_clock(self) -> None:
         """When the wall clock was set, or the machine slept, move what is remembered with it: an
-        hour that nobody lived through must neither fire nor clear nor age an alert.
+        skipped hour must neither fire nor clear nor age an alert.
         """
         step = self._clock() - self._monotonic() - self._offset
         if abs(step) < CLOCK_STEP:

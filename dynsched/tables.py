@@ -59,6 +59,6 @@ def sample_age(rule: Mapping[str, Any]) -> str:
     """How old the last good sample of a rule on a node is, and what was wrong with the newest."""
     age = rule["sample_age_seconds"]
     if age is None:
-        return f"{rule['quality']}; never seen"
+        return f"{rule['quality']}; no sample so far"
     last = f"{format_duration(round(age))} ago"
     return last if rule["quality"] == "ok" else f"{rule['quality']}; last {last}"

@@ -214,8 +214,8 @@ def test_why_of_a_node_that_was_never_sampled() -> None:
     )
     assert shown(render_nodes, nodes_payload(snapshot))[2].endswith("  nothing is known")
     assert shown(render_why, node_payload(snapshot, "a"))[2:] == [
-        "node-cpu        unknown  ?      > 80       <= 70      -      missing; never seen",
-        "node-mem-usage  unknown  ?      > 85       <= 85      -      failed; never seen",
+        "node-cpu        unknown  ?      > 80       <= 70      -      missing; no sample so far",
+        "node-mem-usage  unknown  ?      > 85       <= 85      -      failed; no sample so far",
     ]
 
 

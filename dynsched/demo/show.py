@@ -29,7 +29,7 @@ _STYLES: Final[Mapping[str, str]] = {"firing": "bold red", "held": "red", "pendi
 
 @dataclass(slots=True)
 class Tally:
-    """What has come and gone so far."""
+    """Counts the marks that were set and released so far."""
 
     marks: int = 0
     releases: int = 0
@@ -121,8 +121,8 @@ def nodes_table(payload: Mapping[str, Any], rows: int, *, bars: bool) -> Table:
 
 def _reading(rule: Mapping[str, Any], *, bars: bool) -> Text:
     """One rule on one node: its value, and its state where it is not inactive."""
-    state = "(keep_firing_for)" if rule["keep_firing_since"] else rule["state"]
-    style = _STYLES.get(state, "")
+    state = rule["state"]
+    style = _STYLES.get("held" if rule["keep_firing_since"] else state, "")
     value = rule["value"]
     text = Text()
     if bars:

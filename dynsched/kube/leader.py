@@ -88,7 +88,7 @@ class Elector:
 
     @property
     def leader(self) -> str | None:
-        """The holder's identity as last seen; None when nobody holds it or nothing is known."""
+        """The holder's identity as last seen; None when it has no holder or nothing is known."""
         if self._lease is None or self._lease.is_free(self._clock()):
             return None
         return self._lease.holder or None

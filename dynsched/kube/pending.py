@@ -2,7 +2,7 @@
 
 The extender assumes a pod on the node that it scored best, until the watch of bound pods tells. It
 may do so only for pods that there are: a uid is known to whoever may read the pod, and is no guess
-of somebody who merely reaches the port.
+of a client that can only connect to the port.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ class PodWatch:
         answer = await self._api.call(_LIST, query={"limit": "1"}, shape=_List)
         listed = answer.body.metadata.version
         if not listed:
-            # Without a place to begin at, a watch tells of every pod there is, as if bound now.
+            # Without a resourceVersion, a watch reports every existing pod as if it were bound now.
             raise ClusterError(f"cannot {_LIST}: the API server answered no list")
         # After a restore of etcd our place is yet to come: from there nothing would be told until
         # then. What is told twice, as one of several API servers is behind, counts once.

@@ -2,14 +2,16 @@
 a delay explains, all nodes are listed again.
 
 A watch can miss changes without any error. After a restore of etcd from a backup it is resumed at
-a resourceVersion that does not exist yet, and gets no event until then. A connection can be dead
-on one side, and an API server can be cut off from etcd. So this module asks for a list of names,
-uids and versions: every ``every`` seconds, and whenever the watch was begun again.
+a resourceVersion that does not exist yet, and gets no events until that version is reached. A
+connection can be dead on one side, and an API server can be cut off from etcd. So this module
+requests a list of names, uids and versions every ``every`` seconds, and each time the watch was
+restarted.
 
-Two things look like a missed change, and are none. A change may be under way to us: then it is
-here LAG seconds later. And of several API servers behind one address, one may be behind the
-others: then its lists are not older than what we know for longer than OLD seconds. Where that lasts
-all the same, a new list of all nodes cures nothing, and the next one comes later and later.
+Two things look like a missed change but are none. The event may still be on its way; then it
+arrives within LAG seconds. And one of several API servers behind one address may lag behind the
+others; then its lists are older than the known nodes for at most OLD seconds. If the difference
+lasts longer, a new list of all nodes does not help, and the lists are requested less and less
+often.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ class _CircuitBreaker:
         """
         now = time.monotonic()
         if began < self._last_loss:
-            return  # it was under way when another was lost: both tell of the same
+            return  # it was in progress when another one failed: both have the same cause
         self._last_loss = now
         self._losses += ATTEMPTS if hopeless else 1
         further = self._losses - ATTEMPTS
@@ -174,7 +174,7 @@ class KubeApi:
             began = time.monotonic()
             try:
                 async with self._slots:
-                    # Inside the slot: what waited in line must see what befell those before it.
+                    # Inside the slot: a queued request must see the outcome of those before it.
                     began = await self._breaker.passed(call)
                     raw = await self._send(call, query, body, headers, timeout, only_if=only_if)
             except TooLargeError as error:

@@ -359,7 +359,7 @@ def test_the_table_shows_values_states_and_marks() -> None:
         "NODE  node-cpu > 80  MARK",
         "a      12.0",
         "b      91.2 firing   status=presure 42s",
-        "c      60.0 held     status=presure 42s",
+        "c      60.0 firing   status=presure 42s",
         "d      85.0 firing   not marked: guard.max_marked is 50%",
         "e         -",
     ]

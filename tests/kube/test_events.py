@@ -241,7 +241,10 @@ async def test_two_causes_that_take_turns_are_logged_once_each_until_events_are_
         sink.post(Node(f"worker-{number}"), reason="Pressured", message="a")
     await sink.close()
     assert sink.failed == 8
-    lost = ["some Events were not posted: connection refused", "some Events were not posted: answered 500"]
+    lost = [
+        "some Events were not posted: connection refused",
+        "some Events were not posted: answered 500",
+    ]
     assert [record.getMessage() for record in caplog.records] == lost * 2
 
 

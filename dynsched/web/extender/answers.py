@@ -43,7 +43,7 @@ ROOM_FOR_NODES: Final = 10_000
 """Candidates that a question may name in any case: the nodes may not be listed yet."""
 
 MAX_UID_LENGTH: Final = 64
-"""Characters; a longer one is nobody's, and is not kept."""
+"""Characters; a longer uid does not come from an API server and is not kept."""
 
 _ENDS: Final = tuple(b"%d}" % score for score in range(BEST + 1))
 
