@@ -240,7 +240,7 @@ def test_a_signal_while_it_starts_ends_it(demo, folder, number) -> None:
 
 def test_sigterm_while_it_runs_ends_it(demo, folder) -> None:
     show = start(demo, folder)
-    show.until("Ctrl-C ends it")
+    show.until("Ctrl-C stops the demo")
     assert len(processes(folder)) >= 2
     show.process.terminate()
     code, printed = show.end()
@@ -250,7 +250,7 @@ def test_sigterm_while_it_runs_ends_it(demo, folder) -> None:
 
 def test_even_when_it_is_killed_nothing_is_left(demo, folder) -> None:
     show = start(demo, folder)
-    show.until("Ctrl-C ends it")
+    show.until("Ctrl-C stops the demo")
     show.process.kill()
     show.end()
     deadline = time.monotonic() + 5
@@ -276,7 +276,7 @@ def test_a_reader_that_goes_away_ends_it(folder) -> None:
 
 def test_when_the_operator_dies_its_last_words_are_shown(demo, folder) -> None:
     show = start(demo, folder, path="")
-    show.until("Ctrl-C ends it")
+    show.until("Ctrl-C stops the demo")
     (operator,) = [line for line in processes(folder) if " -m dynsched run " in line]
     os.kill(int(operator.split()[0]), signal.SIGTERM)
     code, printed = show.end()
