@@ -239,6 +239,7 @@ async def test_steady_state_writes_nothing_to_nodes(
         exporter.values[("node", f"n{index}")] = 10 * index
     rules = {**RULES, "rules": [RULES["rules"][0] | {"threshold": 75, "for": "0s"}]}
     async with run_on(cluster, prometheus, tmp_path, rules, "--interval", "0.1") as operator:
+        await operator.until_ready()
         await until(lambda: _is(cluster, ["n8", "n9"]), "two are marked")
         writes = [write for write in await cluster.writes() if write.manager == "dynsched"]
         tick = await _tick(operator)
