@@ -15,7 +15,7 @@ import pytest
 from cluster import EnvtestCluster
 from envtest import Envtest
 from fake_prometheus import FakePrometheus
-from operator_support import until
+from operator_support import Operator, until
 from scheduling_support import (
     AVOID,
     REPLICA_SETS,
@@ -115,8 +115,16 @@ async def test_what_reject_refuses_the_pods_event_tells(
             (pod,) = await replicas(cluster, 1)
             assert "10 node load high: load > 80" in await refusal(cluster, pod)
             prometheus.set(load=LOADS)
+            # A pod that is refused by the tick before would wait for minutes in the scheduler.
+            await until(lambda: _the_hot_ones_fire(operator), "the tick that sees it")
             counts = await placed(cluster, await replicas(cluster, PODS))
     assert on_hot(counts) == 0
+
+
+async def _the_hot_ones_fire(operator: Operator) -> bool:
+    nodes = (await operator.nodes())["nodes"]
+    firing = {n["name"] for n in nodes if any(rule["state"] == "firing" for rule in n["rules"])}
+    return firing == set(HOT)
 
 
 async def test_require_label_admits_labelled_nodes_only(
