@@ -1,0 +1,179 @@
+"""dynsched in the closed loop: its `Loop` over the nodes, and its `Extender`, both as they are."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from closedloop.meters import Floats
+from closedloop.scheduler import Ints
+from closedloop.workload import Pod
+from closedloop.world import Clock, World
+
+sys.path.append(str(Path(__file__).parent.parent.parent / "tests" / "support"))
+
+from snapshots import patched
+
+from dynsched.core.bound import BoundPod, BoundPods
+from dynsched.core.marks import SOFT_EFFECT, Mark
+from dynsched.core.model import Node, NodePatch, QueryResult, Sample, Snapshot
+from dynsched.core.rules import Rule, RuleSet, parse_rules
+from dynsched.loop import Loop
+from dynsched.web.extender.answers import Extender
+
+EXTENDER_WEIGHT = 5
+"""As in the shipped configurations of the scheduler."""
+_SCORE = 10
+"""kube-scheduler multiplies an extender's score, 0 to 10, by this and the weight."""
+
+
+class SimulatedCluster:
+    """The nodes as dynsched sees them. A patch is in force at once, for the scheduler too."""
+
+    synced = True
+    error: str | None = None
+
+    def __init__(self, world: World) -> None:
+        self._ledger = world.ledger
+        self.names = world.names
+        self._places = {name: place for place, name in enumerate(world.names)}
+        self._nodes: Mapping[str, Node] = {}
+        for place in np.flatnonzero(world.ledger.present):
+            self.add(int(place))
+        self.mark: Mark | None = None
+        self.writes = 0
+
+    def nodes(self) -> Mapping[str, Node]:
+        """As `dynsched.loop.Cluster`."""
+        return self._nodes
+
+    def add(self, place: int) -> None:
+        """The node at this place of the ledger joins."""
+        name = self.names[place]
+        cpu, memory = float(self._ledger.cpu[place]), float(self._ledger.memory[place])
+        node = Node(
+            name, uid=name, resource_version="1", allocatable={"cpu": cpu, "memory": memory}
+        )
+        self._nodes = {**self._nodes, name: node}
+
+    async def read(self, name: str) -> Node | None:
+        """As `dynsched.writer.NodeStorage`."""
+        return self._nodes.get(name)
+
+    async def patch(self, patch: NodePatch) -> Node:
+        """As `dynsched.writer.NodeStorage`."""
+        self.writes += 1
+        node = patched(self._nodes[patch.node], patch)
+        self._nodes = {**self._nodes, node.name: node}
+        place = self._places[node.name]
+        self._ledger.taints[place] = sum(taint["effect"] == SOFT_EFFECT for taint in node.taints)
+        label = self.mark.label if self.mark else None
+        marked = label is not None and node.labels.get(label.key) == label.value
+        self._ledger.labels[place] = marked
+        return node
+
+
+class _RulesFile:
+    error: str | None = None
+
+    def __init__(self, rule_set: RuleSet) -> None:
+        self.rule_set = rule_set
+
+    def changed(self) -> bool:
+        return False
+
+
+class _Alone:
+    """The only replica, and nobody who reads its Events."""
+
+    may_write = True
+    leader: str | None = None
+    error: str | None = None
+
+    def post(self, *_: Any, **__: Any) -> None:
+        return
+
+    def post_own(self, *_: Any, **__: Any) -> None:
+        return
+
+
+class _Prometheus:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.values: Mapping[str, float] = {}
+
+    async def query(self, _rule: Rule) -> QueryResult:
+        now = self._clock()
+        samples = (
+            Sample({"instance": name}, value, now)
+            for name, value in self.values.items()
+            if not math.isnan(value)
+        )
+        return QueryResult(tuple(samples))
+
+
+class Operator:
+    """`dynsched run` without its shells: `tick` decides and writes, `scores` is the extender."""
+
+    def __init__(
+        self, content: Mapping[str, Any], cluster: SimulatedCluster, clock: Clock, *, marks: bool
+    ) -> None:
+        rule_set = parse_rules(content)
+        self._clock = clock
+        self._cluster = cluster
+        cluster.mark = rule_set.mark
+        self._bound = BoundPods()
+        self._source = _Prometheus(clock)
+        self._extender = Extender(
+            nodes=cluster.nodes,
+            synced=lambda: True,
+            rules=lambda: rule_set.extender,
+            clock=clock,
+            bound=self._bound,
+        )
+        alone = _Alone()
+        self._loop = Loop(
+            _RulesFile(rule_set),
+            sources={"prometheus": self._source},
+            histories={},
+            cluster=cluster,
+            events=alone,
+            leadership=alone,
+            publish=self._publish,
+            dry_run=not marks,
+            clock=clock,
+            monotonic=clock,
+        )
+        self._names = [f'"{name}"'.encode() for name in cluster.names]
+
+    def _publish(self, snapshot: Snapshot) -> None:
+        self._extender.publish(snapshot)
+
+    async def tick(self, values: Floats) -> None:
+        """One tick on what Prometheus answers, in per cent by node; NaN: no sample."""
+        self._source.values = dict(zip(self._cluster.names, values.tolist(), strict=True))
+        await self._loop.tick(self._clock())
+
+    def bound(self, pod: Pod, node: str) -> None:
+        """A pod was bound."""
+        self._bound.add(BoundPod(pod.uid, node, cpu=pod.cpu, memory=pod.memory), self._clock())
+
+    def deleted(self, pod: Pod) -> None:
+        """A pod has gone."""
+        self._bound.remove(pod.uid)
+
+    def scores(self, pod: Pod, found: Ints) -> Floats:
+        """What `/prioritize` adds to the scores of the candidates."""
+        metadata = {"name": pod.uid, "uid": pod.uid, "namespace": "default"}
+        body = b'{"Pod":%b,"NodeNames":[%b]}' % (
+            json.dumps({"metadata": metadata}).encode(),
+            b",".join(self._names[place] for place in found),
+        )
+        answer = json.loads(self._extender.prioritize(body))
+        return np.array([entry["Score"] for entry in answer]) * float(EXTENDER_WEIGHT * _SCORE)

@@ -1,0 +1,116 @@
+"""Those who place pods: the default scheduler, dynsched's ways, an oracle, and a naive one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from closedloop.operator import Operator, SimulatedCluster
+from closedloop.scheduler import Scheduler
+from closedloop.workload import Pod
+from closedloop.world import World
+
+
+class Default:
+    """kube-scheduler alone."""
+
+    writes = 0
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.scheduler = Scheduler(world.ledger, world.seed)
+
+    def choose(self, pod: Pod) -> int | None:
+        """As `world.Player`."""
+        return self.scheduler.choose(pod)
+
+    async def tick(self) -> None:
+        """Nobody looks at the load."""
+
+    def bound(self, pod: Pod, node: int) -> None:
+        """Nobody counts."""
+
+    def gone(self, pod: Pod) -> None:
+        """Nobody counts."""
+
+    def joined(self, node: int) -> None:
+        """The ledger knows it already."""
+
+
+class Oracle(Default):
+    """Sees the true load at every instant, and places on the least loaded node."""
+
+    def choose(self, pod: Pod) -> int | None:
+        """The node with the least true load."""
+        found = self.world.ledger.fits(pod)
+        if not len(found):
+            return None
+        load = self.world.demand[found] / self.world.capacity[found]
+        return int(found[load.argmin()])
+
+
+class Naive(Default):
+    """Places on the node that the metric shows as the least loaded, and counts nothing else."""
+
+    def choose(self, pod: Pod) -> int | None:
+        """The node with the least measured load."""
+        found = self.world.ledger.fits(pod)
+        if not len(found):
+            return None
+        values = np.nan_to_num(self.world.measured()[found], nan=100.0)
+        return int(found[values.argmin()])
+
+
+class Dynsched(Default):
+    """dynsched beside kube-scheduler: by marks (taint, or label and affinity), as its extender, or
+    both. ``by_requests`` False: the profile of the second scheduler. ``watches_pods`` False:
+    without the right to watch pods.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        content: Mapping[str, Any],
+        *,
+        marks: bool = True,
+        affinity: bool = False,
+        extender: bool = False,
+        by_requests: bool = True,
+        watches_pods: bool = True,
+    ) -> None:
+        super().__init__(world)
+        self._cluster = SimulatedCluster(world)
+        self.operator = Operator(content, self._cluster, world.clock, marks=marks)
+        self._watches_pods = watches_pods
+        self.scheduler = Scheduler(
+            world.ledger,
+            world.seed,
+            affinity=affinity,
+            asked=self.operator.scores if extender else None,
+            by_requests=by_requests,
+        )
+
+    @property
+    def writes(self) -> int:  # type: ignore[override]
+        """As `world.Player`."""
+        return self._cluster.writes
+
+    async def tick(self) -> None:
+        """One tick on what Prometheus answers now."""
+        await self.operator.tick(self.world.measured())
+
+    def bound(self, pod: Pod, node: int) -> None:
+        """The watch of pods tells."""
+        if self._watches_pods:
+            self.operator.bound(pod, self.world.names[node])
+
+    def gone(self, pod: Pod) -> None:
+        """The watch of pods tells."""
+        if self._watches_pods:
+            self.operator.deleted(pod)
+
+    def joined(self, node: int) -> None:
+        """The watch of nodes tells."""
+        self._cluster.add(node)

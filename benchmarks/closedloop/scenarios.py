@@ -1,0 +1,53 @@
+"""What the closed loop is tried on. CHOSEN_ON were looked at when designs were chosen; the others
+were not, and are what is reported.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from closedloop.workload import Kind, Scenario
+
+_LIFE = Scenario("60 % used")
+_TYPICAL = Kind()
+
+CHOSEN_ON = (
+    replace(_LIFE, name="40 % used", used=0.4),
+    _LIFE,
+    replace(_LIFE, name="70 % used", used=0.7),
+)
+"""Pods of 15 minutes, lognormal use of half a core on average on nodes of 8; scrapes every 30 s, a
+rate over 2m, ticks every 10 s."""
+
+REPORTED = (
+    replace(_LIFE, name="50 % used", used=0.5),
+    replace(_LIFE, name="75 % used", used=0.75),
+    replace(_LIFE, name="many small pods", kinds=(replace(_TYPICAL, mean=0.02),)),
+    replace(_LIFE, name="few big pods", kinds=(replace(_TYPICAL, mean=0.2, sigma=0.5),)),
+    replace(_LIFE, name="heavy tail", kinds=(replace(_TYPICAL, sigma=1.6),)),
+    replace(
+        _LIFE,
+        name="bursts of 30 replicas",
+        kinds=(
+            replace(_TYPICAL, share=0.6),
+            replace(_TYPICAL, share=0.4, replicas=30, alike=True),
+        ),
+    ),
+    replace(
+        _LIFE,
+        name="replicas that use the same",
+        kinds=(replace(_TYPICAL, alike=True, replicas=3),),
+    ),
+    replace(_LIFE, name="memory (a gauge)", window=0.0),
+    replace(_LIFE, name="waves of load", used=0.5, wave=0.6, wave_length=7200.0, hours=2.0),
+    replace(_LIFE, name="scrapes 15 s, rate 40 s", scrape=15.0, window=40.0),
+    replace(_LIFE, name="scrapes 60 s, rate 5m", scrape=60.0, window=300.0),
+    replace(_LIFE, name="some nodes four times as large", big_nodes=0.2),
+    replace(_LIFE, name="5 of 50 nodes join empty", joining=5),
+    replace(_LIFE, name="20 nodes", nodes=20),
+    replace(_LIFE, name="100 nodes", nodes=100),
+    replace(_LIFE, name="1,000 nodes", nodes=1000, hours=0.1, warm=1200.0),
+    replace(_LIFE, name="use rises after placement", kinds=(replace(_TYPICAL, starts_with=0.3),)),
+)
+
+ALL = {scenario.name: scenario for scenario in (*CHOSEN_ON, *REPORTED)}

@@ -1,0 +1,151 @@
+"""The pods of one run: when they come, how long they live, what they request and really use."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+MIB = float(2**20)
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """One pod. ``arrives`` and ``lives`` in seconds, ``cpu`` (requested) and ``uses`` in cores,
+    ``memory`` (requested) in bytes. ``starts_with``: the share of ``uses`` that is there from the
+    start; the rest comes after half of its life.
+    """
+
+    uid: str
+    owner: str
+    arrives: float
+    lives: float
+    cpu: float
+    memory: float
+    uses: float
+    starts_with: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of workload. ``mean`` is the use of one pod (as a share of a node's capacity),
+    ``sigma`` the spread of the logarithm of use, ``lives`` a pod's mean life in seconds.
+    ``replicas``: so many pods of one owner arrive at once. ``alike``: the pods of an owner all
+    use the same.
+    """
+
+    share: float = 1.0
+    mean: float = 0.0625
+    sigma: float = 1.0
+    lives: float = 900.0
+    replicas: int = 1
+    owners: int = 40
+    alike: bool = False
+    cpu: float = 0.2
+    memory: float = 256 * MIB
+    starts_with: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Nodes, pods and metrics of one experiment; times in seconds. ``used``: the share of all
+    capacity that pods use on average. ``scrape`` and ``window``: how often a node is scraped, and
+    the range of the rule's ``rate`` (0: a gauge, such as memory). ``wave``: the share by which
+    arrivals swing over ``wave_length``. ``big_nodes``: the share of nodes that are four times as
+    large. ``joining``: so many of the nodes join, empty, a third into the time that is judged.
+    ``warm``: how long a run goes on before it is judged.
+    """
+
+    name: str
+    used: float = 0.6
+    nodes: int = 50
+    cores: float = 8.0
+    memory: float = 32 * 1024 * MIB
+    kinds: tuple[Kind, ...] = field(default_factory=lambda: (Kind(),))
+    scrape: float = 30.0
+    window: float = 120.0
+    tick: float = 10.0
+    hours: float = 1.0
+    warm: float = 1800.0
+    wave: float = 0.0
+    wave_length: float = 3600.0
+    big_nodes: float = 0.0
+    joining: int = 0
+
+    @property
+    def join_at(self) -> int:
+        """When the nodes that join do so."""
+        return int(self.warm + 1200 * self.hours)
+
+    @property
+    def seconds(self) -> int:
+        """How long a run takes, the time to warm up included."""
+        return int(self.warm + 3600 * self.hours)
+
+
+def draw(scenario: Scenario, seed: int) -> list[Pod]:
+    """All pods of one run, in the order in which they arrive; the same for the same seed.
+
+    Those that are there at the beginning arrive in the first seconds, with what is left of their
+    lives (of exponential lives, that is as much as of new ones).
+    """
+    chance = random.Random(f"{scenario.name} {seed}")
+    capacity = _capacity(scenario)
+    pods: list[Pod] = []
+    for number, kind in enumerate(scenario.kinds):
+        pods += _of_kind(scenario, kind, number, capacity, chance)
+    return sorted(pods, key=lambda pod: (pod.arrives, pod.uid))
+
+
+def node_cores(scenario: Scenario) -> list[float]:
+    """The capacity of each node in cores; a share of them is four times as large."""
+    big = round(scenario.nodes * scenario.big_nodes)
+    return [scenario.cores * (4 if number < big else 1) for number in range(scenario.nodes)]
+
+
+def _capacity(scenario: Scenario) -> float:
+    """Of the nodes that are there from the start, in cores."""
+    return sum(node_cores(scenario)[: scenario.nodes - scenario.joining])
+
+
+def _of_kind(
+    scenario: Scenario, kind: Kind, number: int, capacity: float, chance: random.Random
+) -> Iterator[Pod]:
+    mean = kind.mean * scenario.cores
+    running = scenario.used * kind.share * capacity / mean
+    rate = running / kind.lives / kind.replicas
+    level = math.log(mean) - kind.sigma**2 / 2
+    of_owner = [chance.lognormvariate(level, kind.sigma) for _ in range(kind.owners)]
+    scale = mean * kind.owners / sum(of_owner)
+
+    def made(index: int, arrives: float, owner: int) -> Pod:
+        uses = of_owner[owner] * scale if kind.alike else chance.lognormvariate(level, kind.sigma)
+        return Pod(
+            uid=f"{number}-{index}",
+            owner=f"{number}-{owner}",
+            arrives=arrives,
+            lives=chance.expovariate(1 / kind.lives),
+            cpu=kind.cpu,
+            memory=kind.memory,
+            uses=min(uses, 0.9 * scenario.cores),
+            starts_with=kind.starts_with,
+        )
+
+    index = 0
+    for _ in range(round(running)):
+        yield made(index, chance.uniform(0, 60), chance.randrange(kind.owners))
+        index += 1
+    time = 0.0
+    swing = 1 + scenario.wave
+    while True:
+        time += chance.expovariate(rate * swing)
+        if time >= scenario.seconds:
+            return
+        phase = 2 * math.pi * time / scenario.wave_length
+        if chance.random() * swing > 1 + scenario.wave * math.sin(phase):
+            continue
+        owner = chance.randrange(kind.owners)
+        for _ in range(kind.replicas):
+            yield made(index, time + chance.uniform(0, 2), owner)
+            index += 1

@@ -1,0 +1,229 @@
+"""One run: second by second, pods end, grow and come; load is summed, scraped and judged."""
+
+from __future__ import annotations
+
+import heapq
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from closedloop.meters import Floats, Meters
+from closedloop.scheduler import Ledger
+from closedloop.workload import Pod, Scenario, draw, node_cores
+
+sys.path.append(str(Path(__file__).parent.parent.parent / "tests" / "support"))
+
+from virtual_loop import VirtualLoop
+
+HOT = 0.8
+"""A node is hot while its pods demand more than this share of its capacity."""
+
+
+class Clock:
+    """The time of the simulation, in seconds; all parts share it."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        """The time now."""
+        return self.now
+
+
+@dataclass(slots=True)
+class World:
+    """The true state of everything. ``demand`` is what pods want, in the unit of ``capacity``;
+    ``served`` is what they get; ``totals`` is its integral over time, as a counter shows it.
+    """
+
+    scenario: Scenario
+    seed: int
+    clock: Clock
+    names: list[str]
+    capacity: Floats
+    ledger: Ledger
+    meters: Meters
+    demand: Floats = field(init=False)
+    totals: Floats = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.demand = np.zeros(len(self.capacity))
+        self.totals = np.zeros(len(self.capacity))
+
+    def measured(self) -> Floats:
+        """What Prometheus answers now, in per cent of capacity; NaN for a node without."""
+        values = 100 * self.meters.values(int(self.clock.now)) / self.capacity
+        return np.where(self.ledger.present, values, np.nan)
+
+    @property
+    def served(self) -> Floats:
+        """No node gives more than it has."""
+        return np.minimum(self.demand, self.capacity)
+
+    @property
+    def hot(self) -> Floats:
+        """Which nodes are over the hot line."""
+        return self.demand > HOT * self.capacity
+
+
+class Player(Protocol):
+    """Who places pods. ``writes``: to nodes, until now."""
+
+    writes: int
+
+    def choose(self, pod: Pod) -> int | None:
+        """The index of the pod's node; None where no node has room."""
+
+    async def tick(self) -> None:
+        """Called every ``scenario.tick`` seconds."""
+
+    def bound(self, pod: Pod, node: int) -> None:
+        """A pod was bound."""
+
+    def gone(self, pod: Pod) -> None:
+        """A pod has ended."""
+
+    def joined(self, node: int) -> None:
+        """A node has joined."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What one run came to, after the time to warm up.
+
+    ``hot``: the share of node-time over the hot line. ``beyond``: demand beyond capacity, as a
+    share of all capacity. ``on_hot``: pods placed on a node that was over the line at that moment,
+    of ``placed``; ``unplaced`` found no room. ``writes``: to nodes, an hour and node. ``used``: the
+    mean share of the capacity that was used.
+    """
+
+    hot: float = 0.0
+    beyond: float = 0.0
+    on_hot: int = 0
+    placed: int = 0
+    unplaced: int = 0
+    writes: float = 0.0
+    used: float = 0.0
+
+
+class _Change(NamedTuple):
+    """Something that happens to a bound pod: it demands ``more``, or (0) it ends."""
+
+    at: float
+    order: int
+    pod: Pod
+    node: int
+    more: float
+
+
+def make_world(scenario: Scenario, seed: int) -> World:
+    """All nodes, empty."""
+    cores = np.array(node_cores(scenario), dtype=float)
+    memory = scenario.memory * cores / scenario.cores
+    ledger = Ledger(cores, memory)
+    ledger.present[scenario.nodes - scenario.joining :] = False
+    return World(
+        scenario,
+        seed,
+        Clock(),
+        [f"node-{number}" for number in range(len(cores))],
+        cores,
+        ledger,
+        Meters(len(cores), scenario.scrape, scenario.window, seed),
+    )
+
+
+def simulate(scenario: Scenario, seed: int, player_of: Callable[[World], Player]) -> Outcome:
+    """One run with one player; always the same for the same arguments."""
+    loop = VirtualLoop()
+    try:
+        return loop.run_until_complete(_Run(scenario, seed, player_of).play())
+    finally:
+        loop.close()
+
+
+class _Run:
+    def __init__(self, scenario: Scenario, seed: int, player_of: Callable[[World], Player]) -> None:
+        self._world = make_world(scenario, seed)
+        self._player = player_of(self._world)
+        self._pods = iter(draw(scenario, seed))
+        self._next = next(self._pods, None)
+        self._changes: list[_Change] = []
+        self._order = count()
+        self._outcome = Outcome()
+
+    async def play(self) -> Outcome:
+        world, outcome = self._world, self._outcome
+        scenario = world.scenario
+        warm, writes_before = int(scenario.warm), 0
+        for now in range(scenario.seconds):
+            world.clock.now = float(now)
+            if now == scenario.join_at:
+                self._join()
+            self._change(now)
+            self._arrive(now, judged=now >= warm)
+            served = world.served
+            world.totals += served
+            world.meters.scrape(now, world.totals, served)
+            if now == warm:
+                writes_before = self._player.writes
+            if now >= warm:
+                self._judge(served)
+            if now % scenario.tick == 0:
+                await self._player.tick()
+        seconds = scenario.seconds - warm
+        outcome.hot /= seconds
+        outcome.beyond /= seconds
+        outcome.used /= seconds
+        written = self._player.writes - writes_before
+        outcome.writes = written / len(world.names) / (seconds / 3600)
+        return outcome
+
+    def _join(self) -> None:
+        for node in np.flatnonzero(~self._world.ledger.present):
+            self._world.ledger.present[node] = True
+            self._player.joined(int(node))
+
+    def _change(self, now: int) -> None:
+        """Bound pods that grow or end by ``now``."""
+        while self._changes and self._changes[0].at <= now:
+            _, _, pod, node, more = heapq.heappop(self._changes)
+            if more:
+                self._world.demand[node] += more
+                continue
+            self._world.demand[node] -= pod.uses
+            self._world.ledger.count(pod, node, -1)
+            self._player.gone(pod)
+
+    def _arrive(self, now: int, *, judged: bool) -> None:
+        """Pods that come by ``now``, each placed with what is known after the one before."""
+        world, outcome = self._world, self._outcome
+        while (pod := self._next) is not None and pod.arrives <= now:
+            self._next = next(self._pods, None)
+            node = self._player.choose(pod)
+            if node is None:
+                outcome.unplaced += judged
+                continue
+            outcome.placed += judged
+            outcome.on_hot += judged and bool(world.hot[node])
+            world.ledger.count(pod, node, 1)
+            world.demand[node] += pod.uses * pod.starts_with
+            self._player.bound(pod, node)
+            if pod.starts_with < 1:
+                self._later(now + pod.lives / 2, pod, node, pod.uses * (1 - pod.starts_with))
+            self._later(now + pod.lives, pod, node, 0.0)
+
+    def _later(self, at: float, pod: Pod, node: int, more: float) -> None:
+        heapq.heappush(self._changes, _Change(at, next(self._order), pod, node, more))
+
+    def _judge(self, served: Floats) -> None:
+        world, outcome = self._world, self._outcome
+        capacity = world.capacity[world.ledger.present].sum()
+        outcome.hot += float(world.hot[world.ledger.present].mean())
+        outcome.beyond += float((world.demand - served).sum() / capacity)
+        outcome.used += float(served.sum() / capacity)
