@@ -26,6 +26,7 @@ from dynsched.core.model import Node, NodePatch, QueryResult, Sample, Snapshot
 from dynsched.core.rules import Rule, RuleSet, parse_rules
 from dynsched.loop import Loop
 from dynsched.web.extender.answers import Extender
+from dynsched.web.extender.scoring import ScoringSnapshot
 
 EXTENDER_WEIGHT = 5
 """As in the shipped configurations of the scheduler."""
@@ -153,7 +154,7 @@ class Operator:
         self._names = [f'"{name}"'.encode() for name in cluster.names]
 
     def _publish(self, snapshot: Snapshot) -> None:
-        self._extender.publish(snapshot)
+        self._extender.take(ScoringSnapshot(snapshot))
 
     async def tick(self, values: Floats) -> None:
         """One tick on what Prometheus answers, in per cent by node; NaN: no sample."""
