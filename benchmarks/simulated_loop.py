@@ -139,6 +139,33 @@ def table(found: Outcomes, scenario: str, names: Iterable[str], seeds: int) -> T
     return shown
 
 
+def summary(found: Outcomes, names: Iterable[str], seeds: int) -> Table:
+    """All scenarios: the share of the avoidable overload that each way removes, mean of seeds."""
+    scenarios = list(dict.fromkeys(scenario for scenario, _, _ in found))
+    ways_shown = [name for name in names if name not in (DEFAULT, ORACLE)]
+    shown = Table(
+        *("scenario", "by default over 80 %", "avoidable", *ways_shown),
+        title="share of the avoidable overload that is removed",
+        box=box.MARKDOWN,
+    )
+    for scenario in scenarios:
+        default, oracle = (
+            mean(found[scenario, name, seed].hot for seed in range(1, seeds + 1))
+            for name in (DEFAULT, ORACLE)
+        )
+        shares = (
+            mean(removed(found, scenario, name, seed) for seed in range(1, seeds + 1))
+            for name in ways_shown
+        )
+        shown.add_row(
+            scenario,
+            f"{default:.1%}",
+            f"{default - oracle:.1%}",
+            *(f"{share:.0%}" for share in shares),
+        )
+    return shown
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=3)
@@ -149,10 +176,12 @@ def main() -> None:
     if options.list:
         sys.exit("\n".join(["scenarios:", *ALL, "", "ways:", *ways()]))
     names = options.way or list(ways())
-    console = Console(width=150)
+    console = Console(width=220)
+    found: dict[tuple[str, str, int], Outcome] = {}
     for scenario in options.scenario or ALL:
-        found = measure([scenario], names, options.seeds)
+        found |= measure([scenario], names, options.seeds)
         console.print(table(found, scenario, names, options.seeds))
+    console.print(summary(found, names, options.seeds))
     print(f"Python {platform.python_version()}, {os.cpu_count()} cores, {options.seeds} seeds")
 
 
