@@ -16,7 +16,7 @@ from typing import Final
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from dynsched.beside import leading, refuse_pass, refuse_prune
+from dynsched.beside import RELEASE_SECONDS, leading, refuse_pass, refuse_prune
 from dynsched.core import keys
 from dynsched.core.answers import answer_limit
 from dynsched.core.errors import ClusterError
@@ -56,8 +56,6 @@ logger = logging.getLogger(__name__)
 
 STOP_SECONDS: Final = 1.5
 """Seconds that the parts may take to end after a signal, before they are cancelled."""
-RELEASE_SECONDS: Final = 1.0
-"""Seconds that the release of the Lease may take; after that, the Lease is left to expire."""
 
 
 class PartDiedError(ClusterError):

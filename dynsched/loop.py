@@ -235,17 +235,17 @@ class Loop:
         decision = await asyncio.to_thread(decide, rule_set, results, nodes, self._alerts, now)
         self._alerts = decision.evaluation.alerts
         leading = self._leadership.may_write
-        post_events = leading and not self._dry_run
-        self._reporter.conflicts(decision, nodes, post_events=post_events)
-        self._reporter.cap(decision, post_events=post_events)
+        writes = leading and not self._dry_run
+        self._reporter.conflicts(decision, nodes, post_events=writes)
+        self._reporter.cap(decision, post_events=writes)
         written = await write_all(
             self._cluster,
-            decision.patches if post_events else (),
+            decision.patches if writes else (),
             replan=decision.replan,
             on_written=self._reporter.change,
             may_write=lambda: self._leadership.may_write,
         )
-        if post_events:  # else nothing was to be written, which says nothing about writes
+        if writes:  # else nothing was to be written, which says nothing about writes
             self._reporter.unwritten(written.failures)
         if self._dry_run:
             self._reporter.rehearsed(decision.patches)
@@ -254,12 +254,12 @@ class Loop:
         nodes = self._cluster.nodes()
         if reloaded:
             self._disputes.forget()
-        if post_events:
+        if writes:
             disputes = self._disputes.leading(written.applied, nodes, began)
         else:
             leader = None if self._dry_run else self._leadership.leader
             disputes = self._disputes.following(decision.patches, leader, began)
-        self._reporter.disputed(disputes, nodes, post_events=post_events)
+        self._reporter.disputed(disputes, nodes, post_events=writes)
         snapshot = Snapshot(
             taken_at=self._clock(),
             tick=self._ticks,

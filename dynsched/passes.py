@@ -39,9 +39,7 @@ def plan(settings: Settings, output: str, *, every: bool) -> None:
     if output == "json":
         click.echo(msgspec.json.format(report, indent=2))
     else:
-        if any(
-            rule.ok for rule in snapshot.rules
-        ):  # when all queries failed, "Nothing to change." would be misleading
+        if any(rule.ok for rule in snapshot.rules):  # else no value is known, and none is shown
             render_findings(json.loads(report), Console(), every=every)
         _print_changes(snapshot.planned, errors)
     _fail_if(errors)

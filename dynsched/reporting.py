@@ -84,6 +84,19 @@ def _rules_update(
     return begun, [name for name in ended if name in troubles]
 
 
+def _report_rules(
+    states: _States, troubles: Mapping[str, str | None], *, begins: str, ends: str
+) -> None:
+    """A log line for each rule whose trouble begins (``begins``, with rule and trouble), and for
+    each whose trouble is over (``ends``, with the rule).
+    """
+    begun, ended = _rules_update(states, troubles)
+    for name, text in begun.items():
+        logger.warning(begins, name, text, extra={"rule": name})
+    for name in ended:
+        logger.info(ends, name, extra={"rule": name})
+
+
 def _field(names: Sequence[str]) -> dict[str, str | Sequence[str]]:
     """The field ``rule`` of a log line in JSON: a name, or a list where there are several."""
     return {"rule": names[0] if len(names) == 1 else names}
@@ -231,23 +244,21 @@ class Reporter:
         """Rules whose query succeeds but has no sample that matches a node, and rules whose
         samples match nodes again.
         """
-        begun, ended = _rules_update(self._blind, reasons)
-        for name, reason in begun.items():
-            logger.warning(
-                "no sample of rule %s matched a node: %s", name, reason, extra={"rule": name}
-            )
-        for name in ended:
-            logger.info("samples of rule %s match nodes again", name, extra={"rule": name})
+        _report_rules(
+            self._blind,
+            reasons,
+            begins="no sample of rule %s matched a node: %s",
+            ends="samples of rule %s match nodes again",
+        )
 
     def crowded(self, reasons: Mapping[str, str | None]) -> None:
         """Rules with more than one series for a node, and rules with one per node again."""
-        begun, ended = _rules_update(self._crowded, reasons)
-        for name, text in begun.items():
-            logger.warning(
-                "rule %s has more than one series for a node: %s", name, text, extra={"rule": name}
-            )
-        for name in ended:
-            logger.info("rule %s has one series per node again", name, extra={"rule": name})
+        _report_rules(
+            self._crowded,
+            reasons,
+            begins="rule %s has more than one series for a node: %s",
+            ends="rule %s has one series per node again",
+        )
 
     def unwritten(self, failures: Sequence[WriteFailure]) -> None:
         """Writes that fail, fail in another way, or succeed again. The affected nodes may differ

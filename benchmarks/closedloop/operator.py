@@ -23,8 +23,10 @@ from snapshots import patched
 from dynsched.core.bound import BoundPod, BoundPods
 from dynsched.core.marks import SOFT_EFFECT, Mark
 from dynsched.core.model import Node, NodePatch, QueryResult, Sample, Snapshot
-from dynsched.core.rules import Rule, RuleSet, parse_rules
+from dynsched.core.rules import Rule, parse_rules
+from dynsched.kube.leader import SoleWriter
 from dynsched.loop import Loop
+from dynsched.rules_file import FixedRules
 from dynsched.web.extender.answers import Extender
 from dynsched.web.extender.scoring import ScoringSnapshot
 
@@ -80,22 +82,8 @@ class SimulatedCluster:
         return node
 
 
-class _RulesFile:
-    error: str | None = None
-
-    def __init__(self, rule_set: RuleSet) -> None:
-        self.rule_set = rule_set
-
-    def changed(self) -> bool:
-        return False
-
-
-class _Alone:
-    """The only replica, and nobody who reads its Events."""
-
-    may_write = True
-    leader: str | None = None
-    error: str | None = None
+class _NoEvents:
+    """Events that nobody reads."""
 
     def post(self, *_: Any, **__: Any) -> None:
         return
@@ -138,14 +126,13 @@ class Operator:
             clock=clock,
             bound=self._bound,
         )
-        alone = _Alone()
         self._loop = Loop(
-            _RulesFile(rule_set),
+            FixedRules(rule_set),
             sources={"prometheus": self._source},
             histories={},
             cluster=cluster,
-            events=alone,
-            leadership=alone,
+            events=_NoEvents(),
+            leadership=SoleWriter(),
             publish=self._publish,
             dry_run=not marks,
             clock=clock,

@@ -55,8 +55,7 @@ def _why_of(rule: Rule, expr: str) -> str | None:
 
 def _why_nothing_changes(rule: Rule, expr: str, found: Expression) -> str | None:
     """``load > bool 80`` is 0 or 1: a threshold of 80 is never passed."""
-    while found.operator == "same":
-        found = found.parts[0]
+    found = _bare(found)
     if not found.is_bool or rule.breached(0.0) is not rule.breached(1.0):
         return None
     compared = one_line(expr[found.at : found.end], _SHOWN)
@@ -150,9 +149,15 @@ def _is_of_time(part: Expression) -> bool:
     return part.operator in ("time", "timestamp") or any(map(_is_of_time, part.parts))
 
 
-def _is_zero(part: Expression) -> bool:
+def _bare(part: Expression) -> Expression:
+    """What stands inside of brackets, signs, ranges and offsets."""
     while part.operator == "same":
         part = part.parts[0]
+    return part
+
+
+def _is_zero(part: Expression) -> bool:
+    part = _bare(part)
     return part.is_scalar and part.word.strip("0.") == ""
 
 

@@ -143,7 +143,7 @@ class KubeClient:
         """
         after, nodes = "", {}
         while True:
-            page: _Names = await self._page(after, _NAMES_ONLY, _Names)
+            page: _Names = await self._page(after, _Names, headers=_NAMES_ONLY, timeout=TIMEOUT)
             for item in page.items or ():
                 nodes[item.metadata.name] = Seen(item.metadata.uid, item.metadata.version)
             after = page.metadata.after
@@ -183,7 +183,7 @@ class KubeClient:
         """The items of all pages, as of the first page's moment."""
         after = ""
         while True:
-            page: _Bodies = await self._page(after, None, _Bodies)
+            page: _Bodies = await self._page(after, _Bodies, timeout=LIST_TIMEOUT)
             after = page.metadata.after
             for item in page.items or ():
                 yield item
@@ -192,7 +192,12 @@ class KubeClient:
                 return
 
     async def _page(
-        self, after: str, headers: Mapping[str, str] | None, shape: type[_Bodies | _Names]
+        self,
+        after: str,
+        shape: type[_Bodies | _Names],
+        *,
+        headers: Mapping[str, str] | None = None,
+        timeout: float,  # noqa: ASYNC109 - of one HTTP exchange
     ) -> Any:
         answer = await self.api.call(
             _LIST_NODES,
@@ -200,7 +205,7 @@ class KubeClient:
             headers=headers,
             accept=(HTTPStatus.GONE,),
             shape=shape,
-            timeout=TIMEOUT if shape is _Names else LIST_TIMEOUT,
+            timeout=timeout,
         )
         if answer.status == HTTPStatus.GONE:
             raise ConflictError(

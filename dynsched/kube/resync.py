@@ -25,6 +25,7 @@ from typing import Final, Protocol
 
 from dynsched.core.errors import ClusterError, ForbiddenError
 from dynsched.core.model import Node
+from dynsched.core.wording import counted
 from dynsched.kube.client import KubeClient
 from dynsched.kube.comparison import Comparison, Listing, Seen, compare, has_reached, lacks_most
 from dynsched.kube.failures import SetupError
@@ -270,4 +271,4 @@ class Resync:
 def _named(names: Collection[str]) -> str:
     """``3 nodes (a, b, c)``, of many the first few."""
     first = ", ".join(sorted(names)[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
-    return f"{len(names)} {'node' if len(names) == 1 else 'nodes'} ({first})"
+    return f"{counted(len(names), 'node')} ({first})"

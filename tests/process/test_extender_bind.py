@@ -52,6 +52,14 @@ async def binding(
         yield operator, recorder
 
 
+async def burst(cluster: EnvtestCluster) -> list[str]:
+    """Create BURST pods, one after the other; their names."""
+    names = [f"burst-{number}" for number in range(BURST)]
+    for name in names:
+        _ = (await cluster.post(PODS, make_pod(name))).ok
+    return names
+
+
 async def bindings(cluster: EnvtestCluster) -> list[Write]:
     return [write for write in await cluster.writes("pods") if write.subresource == "binding"]
 
@@ -181,9 +189,7 @@ async def test_a_slow_api_server_does_not_make_bindings_that_nobody_waits_for(
         async with binding(cluster, prometheus, tmp_path, relay.url) as (_, recorder):
             with scheduler(envtest, config(recorder.address)):
                 relay.late = 1.0
-                names = [f"burst-{number}" for number in range(BURST)]
-                for name in names:
-                    _ = (await cluster.post(PODS, make_pod(name))).ok
+                names = await burst(cluster)
                 await placed(cluster, names, seconds=60)
         pods = (await cluster.get(PODS)).ok["items"]
         at = {pod["metadata"]["uid"]: pod["spec"]["nodeName"] for pod in pods}
@@ -206,9 +212,7 @@ async def test_an_api_server_that_is_away_for_a_moment_loses_no_pod(
         async with binding(cluster, prometheus, tmp_path, relay.url) as (_, recorder):
             with scheduler(envtest, config(recorder.address)):
                 await relay.down()
-                names = [f"burst-{number}" for number in range(BURST)]
-                for name in names:
-                    _ = (await cluster.post(PODS, make_pod(name))).ok
+                names = await burst(cluster)
 
                 async def refused() -> bool:
                     found = [exchange.said["Error"] for exchange in recorder.of("bind")]

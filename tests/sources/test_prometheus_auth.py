@@ -10,7 +10,6 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import programs
@@ -24,19 +23,6 @@ from dynsched.sources.prometheus.failures import file_problem
 from dynsched.sources.prometheus.tls import TlsFiles
 
 SECRETS = ("s3cret-token", "s3cret-password", "s3cret-header", "s3cret-user")
-
-
-@pytest.fixture(autouse=True)
-def _bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.lower(), raising=False)
-
-
-@pytest.fixture
-def server() -> Iterator[MisbehavingServer]:
-    with MisbehavingServer() as running:
-        yield running
 
 
 async def ask(config: PrometheusConfig) -> QueryResult:

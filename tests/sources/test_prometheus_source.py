@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -29,19 +29,6 @@ from dynsched.sources.prometheus.transport import Attempt
 
 NOW = 1_800_000_000.0
 SLACK = 0.7  # seconds over a deadline that a loaded machine may need
-
-
-@pytest.fixture(autouse=True)
-def _bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.lower(), raising=False)
-
-
-@pytest.fixture
-def server() -> Iterator[MisbehavingServer]:
-    with MisbehavingServer() as running:
-        yield running
 
 
 @contextlib.asynccontextmanager

@@ -11,7 +11,7 @@ from msgspec import Raw
 
 from dynsched.web.extender import wire
 from dynsched.web.extender.answers import Extender
-from dynsched.web.transport.answering import TURNS, Handler, break_off, send
+from dynsched.web.transport.answering import TURNS, WRITE_SECONDS, Handler, not_fetched, send
 from dynsched.web.transport.bodies import Body, BodyError, BodyReader
 from dynsched.web.transport.connections import kept
 from dynsched.web.transport.quiet import quiet_logger
@@ -19,8 +19,6 @@ from dynsched.web.transport.quiet import quiet_logger
 logger = quiet_logger(__name__)
 
 _JSON: Final = "application/json"
-_WRITE_SECONDS: Final = 30.0
-"""How long an answer may take to be fetched: a caller that does not read holds its body."""
 _AT_ONCE: Final = 512 << 10
 """Bytes of an answer that are handed to the connection in one piece: 5,000 scores are 330 KiB, and
 in slices they take a third longer.
@@ -53,7 +51,7 @@ async def _filter(request: web.Request, body: Body) -> web.StreamResponse:
         return await _sent(request, body, bytes(parts[0]))
     response = web.StreamResponse(headers={hdrs.CONTENT_TYPE: _JSON})
     response.content_length = sum(len(memoryview(part)) for part in parts)
-    async with request.app[_READER].room.waiting_for_caller(_WRITE_SECONDS):
+    async with request.app[_READER].room.waiting_for_caller(WRITE_SECONDS):
         await response.prepare(request)
         for piece in _slices(parts):
             await response.write(piece)
@@ -78,7 +76,7 @@ async def _bind(request: web.Request, body: Body) -> web.StreamResponse:
 async def _sent(request: web.Request, body: Body, answer: bytes) -> web.StreamResponse:
     """An answer made of the body, which takes its place until it was fetched."""
     body.becomes(len(answer) + min(len(answer), _AT_ONCE))
-    async with request.app[_READER].room.waiting_for_caller(_WRITE_SECONDS):
+    async with request.app[_READER].room.waiting_for_caller(WRITE_SECONDS):
         return await send(request, _json(answer), _AT_ONCE)
 
 
@@ -100,8 +98,7 @@ def _answering(answer: _Answer, most: Callable[[int], int]) -> Handler:
         except BodyError as error:
             return _refused(HTTPStatus(error.status), str(error))
         except TimeoutError:
-            break_off(request)
-            raise ConnectionResetError("the answer was not fetched in time") from None
+            raise not_fetched(request) from None
         except (ConnectionError, web.HTTPException):
             raise  # the caller went away; nobody reads what is said
         except Exception:

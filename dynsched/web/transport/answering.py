@@ -12,7 +12,8 @@ from aiohttp import hdrs, web
 from dynsched.web.transport.connections import connection_of
 
 WRITE_SECONDS: Final = 30.0
-"""How long an answer may take to be fetched: a caller that does not read holds it."""
+"""How long an answer may take to be fetched: a caller that does not read holds it, and of the
+extender the body that it was made of."""
 SLICE: Final = 64 << 10
 """Bytes that are handed to the connection at a time; the next ones when it has taken them."""
 PROBES: Final = frozenset({"/healthz", "/readyz"})
@@ -72,8 +73,13 @@ async def send(
         async with asyncio.timeout(WRITE_SECONDS):
             return await _send(request, response, at_once)
     except TimeoutError:
-        break_off(request)
-        raise ConnectionResetError("the answer was not fetched in time") from None
+        raise not_fetched(request) from None
+
+
+def not_fetched(request: web.Request) -> ConnectionResetError:
+    """Break the connection off; the error to raise where an answer was not fetched in time."""
+    break_off(request)
+    return ConnectionResetError("the answer was not fetched in time")
 
 
 def break_off(request: web.Request) -> None:

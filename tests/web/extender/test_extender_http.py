@@ -291,7 +291,7 @@ async def test_a_caller_that_hangs_up_gives_its_place_back(impatient: TestClient
 async def test_a_caller_that_does_not_read_its_answer(
     impatient: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(extender_http, "_WRITE_SECONDS", 0.3)
+    monkeypatch.setattr(extender_http, "WRITE_SECONDS", 0.3)
     items = [{**whole(f"n{n}"), "x": "y" * 3_000_000} for n in range(1)]
     body = raw({"Nodes": {"items": items}})
     server = impatient.server
