@@ -20,12 +20,12 @@ from dynsched.beside import RELEASE_SECONDS, leading, refuse_pass, refuse_prune
 from dynsched.core import keys
 from dynsched.core.answers import answer_limit
 from dynsched.core.errors import ClusterError
-from dynsched.core.marks import Mark, parse_label
+from dynsched.core.labels import Mark, parse_label
 from dynsched.core.model import Node, Snapshot
 from dynsched.core.plan import plan_prune
 from dynsched.extension import Extension
 from dynsched.kube.binding import Binder
-from dynsched.kube.client import KubeClient
+from dynsched.kube.client import KubeClient, WritePermission
 from dynsched.kube.cluster import ListedCluster, NodeCluster
 from dynsched.kube.config import KubeConfig, load_config
 from dynsched.kube.events import NodeEvents
@@ -115,7 +115,7 @@ async def _serve(settings: Settings) -> None:
         if settings.leader_elect and not settings.dry_run:  # a dry run must not keep others waiting
             elector = await stack.enter_async_context(_elector(settings))
         leadership = elector or SoleWriter(may_write=not settings.dry_run)
-        client = await stack.enter_async_context(_client(settings, lambda: leadership.may_write))
+        client = await stack.enter_async_context(_client(settings, leadership))
         events = NodeEvents(client, own=lambda: elector.lease if elector else None)
         stack.push_async_callback(events.close)
         watch = NodeWatch(client)
@@ -209,7 +209,7 @@ async def _once(settings: Settings, rules_file: FixedRules) -> Snapshot:
         if settings.leader_elect and not settings.dry_run:
             elector = await stack.enter_async_context(_leading(settings))
         leadership = elector or SoleWriter(may_write=not settings.dry_run)
-        client = await stack.enter_async_context(_client(settings, lambda: leadership.may_write))
+        client = await stack.enter_async_context(_client(settings, leadership))
         events = NodeEvents(client, own=lambda: elector.lease if elector else None)
         stack.push_async_callback(events.close)
         cluster = await ListedCluster.load(client)
@@ -232,7 +232,7 @@ async def _once(settings: Settings, rules_file: FixedRules) -> Snapshot:
 
 async def _prune(order: Prune) -> Written:
     mark = load_rules(order.rules).mark if order.rules else Mark(parse_label(keys.DEFAULT_LABEL))
-    async with _client(order, lambda: not order.dry_run) as client:
+    async with _client(order, SoleWriter(may_write=not order.dry_run)) as client:
         if order.lease_older_than is not None:
             namespace = order.lease_namespace or client.config.namespace
             why_not = await why_at_work(client.api, namespace, order.lease_older_than)
@@ -288,10 +288,10 @@ async def _config(told: Settings | Prune) -> KubeConfig:
 
 @contextlib.asynccontextmanager
 async def _client(
-    told: Settings | Prune, may_write: Callable[[], bool] = lambda: True
+    told: Settings | Prune, permission: WritePermission | None = None
 ) -> AsyncIterator[KubeClient]:
     config = await _config(told)
-    client = KubeClient(config, may_write=may_write)
+    client = KubeClient(config, permission=permission)
     try:
         yield client
     finally:

@@ -219,15 +219,6 @@ class Loop:
         reloaded, refused = await self._look_at_the_rules()
         rule_set = self._rules_file.rule_set
         results = await self._fetch(rule_set)
-        no_past, self._no_past = self._no_past, {}
-        # Of a rule that does not answer now, that it does not is enough.
-        self._reporter.past_unknown(
-            {
-                name: why
-                for name, why in no_past.items()
-                if name in results and results[name].error is None
-            }
-        )
         nodes = self._cluster.nodes()
         if self._dry_run:
             nodes = self._rehearsal.nodes(nodes)
@@ -236,15 +227,17 @@ class Loop:
         self._alerts = decision.evaluation.alerts
         leading = self._leadership.may_write
         writes = leading and not self._dry_run
-        self._reporter.conflicts(decision, nodes, post_events=writes)
-        self._reporter.cap(decision, post_events=writes)
         written = await write_all(
             self._cluster,
             decision.patches if writes else (),
             replan=decision.replan,
             on_written=self._reporter.change,
-            may_write=lambda: self._leadership.may_write,
         )
+        # After the writes: no patch waits for log lines and Events.
+        no_past, self._no_past = self._no_past, {}
+        self._report_rules(rule_set, results, no_past)
+        self._reporter.conflicts(decision, nodes, post_events=writes)
+        self._reporter.cap(decision, post_events=writes)
         if writes:  # else nothing was to be written, which says nothing about writes
             self._reporter.unwritten(written.failures)
         if self._dry_run:
@@ -324,7 +317,12 @@ class Loop:
         succeeded = {name: now for name, found in results.items() if found.error is None}
         before = self._last_success.items()
         self._last_success = {name: at for name, at in before if name in results} | succeeded
-        # One pass has no source that counts bound pods: that is no failure to be told.
+        return results
+
+    def _report_rules(
+        self, rule_set: RuleSet, results: Mapping[str, QueryResult], no_past: Mapping[str, str]
+    ) -> None:
+        # A single pass has no source that counts bound pods: that is not reported as a failure.
         self._reporter.failing(
             {
                 rule.name: results[rule.name].error
@@ -332,7 +330,14 @@ class Loop:
                 if rule.source in self._sources
             }
         )
-        return results
+        # Where a rule's query fails now, its failure is reported, and not its past beside it.
+        self._reporter.past_unknown(
+            {
+                name: why
+                for name, why in no_past.items()
+                if name in results and results[name].error is None
+            }
+        )
 
     async def _query(self, rule: Rule) -> QueryResult:
         source = self._sources.get(rule.source)

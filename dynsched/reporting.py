@@ -9,7 +9,7 @@ from typing import Protocol
 from dynsched.core import keys
 from dynsched.core.decide import Decision
 from dynsched.core.doubts import doubts
-from dynsched.core.evidence import fired_rules
+from dynsched.core.mark_state import fired_rules
 from dynsched.core.message_kind import ToldKinds
 from dynsched.core.model import Action, Node, NodePatch, WriteFailure
 from dynsched.core.rules import RuleSet

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dynsched.core.durations import format_duration
-from dynsched.core.times import seconds_between
+from dynsched.core.formatting import seconds_between
 
 STYLES: Final[Mapping[str, str]] = {
     "firing": "bold red",

@@ -8,7 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from dynsched.core.errors import ClusterError, ConflictError, NotFoundError
+from dynsched.core.errors import (
+    ClusterError,
+    ConflictError,
+    NotFoundError,
+    NotPermittedError,
+)
 from dynsched.core.model import Node, NodePatch, WriteFailure
 from dynsched.core.plan import is_done
 
@@ -32,7 +37,9 @@ class NodeStorage(Protocol):
         """The node as the API server has it now; None when it is gone."""
 
     async def patch(self, patch: NodePatch) -> Node:
-        """Send one merge patch; the node as stored. ConflictError, NotFoundError, ClusterError."""
+        """Send one merge patch; the node as stored. NotPermittedError where this process may not
+        write now, ConflictError, NotFoundError, ClusterError.
+        """
 
 
 @dataclass(slots=True)
@@ -52,24 +59,24 @@ async def write_all(
     *,
     replan: Callable[[Node], NodePatch | None],
     on_written: Callable[[Node, NodePatch], None],
-    may_write: Callable[[], bool] = lambda: True,
 ) -> Written:
     """Send every patch. ``replan`` gives what is due on a node that changed meanwhile;
     ``on_written`` is called after each success with the node as stored. One that fails does
-    not stop the others.
-    ``may_write`` is asked before each write; what is left when it says no is not written. The
-    storage must ask by itself once more when it sends, and fails then; to ask here as well keeps
-    a plan of which the Lease was lost in between from being told as so many failed writes.
+    not stop the others. Where the storage answers with NotPermittedError (the Lease was lost), the
+    remaining patches are not sent, and they do not count as failures.
     """
-    written = Written()
+    written, permitted = Written(), True
     queue = iter(patches)
 
     async def work() -> None:
+        nonlocal permitted
         for patch in queue:
-            if len(written.failures) >= FAILURES_BEFORE_GIVING_UP:
+            if not permitted or len(written.failures) >= FAILURES_BEFORE_GIVING_UP:
                 return
             try:
-                done = await _write(storage, patch, replan, may_write)
+                done = await _write(storage, patch, replan)
+            except NotPermittedError:
+                permitted = False
             except NotFoundError:
                 continue  # deleted between plan and apply: there is nothing left to mark
             except ClusterError as error:
@@ -88,16 +95,13 @@ async def _write(
     storage: NodeStorage,
     patch: NodePatch,
     replan: Callable[[Node], NodePatch | None],
-    may_write: Callable[[], bool],
 ) -> tuple[Node, NodePatch] | None:
     """The node as stored and the patch that was sent in the end; None when nothing is due any
-    more, when we may not write, or when the node changes faster than we can follow. ClusterError
+    more, or when the node changes faster than we can follow. NotPermittedError; ClusterError
     also when no change is to be seen that the conflicts could come from.
     """
     due, changed = patch, False
     for _attempt in range(1 + CONFLICT_RETRIES):
-        if not may_write():
-            return None
         try:
             async with asyncio.timeout(WRITE_TIMEOUT):
                 return await storage.patch(due), due

@@ -21,7 +21,7 @@ sys.path.append(str(Path(__file__).parent.parent.parent / "tests" / "support"))
 from snapshots import patched
 
 from dynsched.core.bound import BoundPod, BoundPods
-from dynsched.core.marks import SOFT_EFFECT, Mark
+from dynsched.core.labels import SOFT_EFFECT, Mark
 from dynsched.core.model import Node, NodePatch, QueryResult, Sample, Snapshot
 from dynsched.core.rules import Rule, parse_rules
 from dynsched.kube.leader import SoleWriter

@@ -6,7 +6,7 @@ fails by this alone, and does not take the process with it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 ROOM_SERIES: Final = 50_000
@@ -31,13 +31,13 @@ class AnswerLimit:
     nodes: int
     series: int
     size: int
+    parts: int = field(init=False)
+    """The most values that the JSON may be made of, by its commas. Each becomes an object of some
+    60 to 150 bytes; a label with its value has hardly fewer than PART_BYTES. Computed."""
 
-    @property
-    def parts(self) -> int:
-        """The most values that the JSON may be made of, by its commas. Each becomes an object of
-        some 60 to 150 bytes; a label with its value has hardly fewer than PART_BYTES.
-        """
-        return self.size // PART_BYTES
+    def __post_init__(self) -> None:
+        """Compute ``parts`` once for an answer, whose chunks are all compared with it."""
+        object.__setattr__(self, "parts", self.size // PART_BYTES)
 
 
 def answer_limit(nodes: int, rules: int) -> AnswerLimit:

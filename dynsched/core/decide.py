@@ -99,8 +99,10 @@ def decide(
     matched = _match_rules(rule_set, results, nodes, now)
     readings = {name: RuleReadings(found.readings) for name, found in matched.items()}
     states = mark_states(nodes.values(), rule_set.mark)
-    remembered = with_adopted(rule_set, nodes, states, previous, now)
-    evaluation = evaluate(rule_set, readings, nodes, remembered, now)
+    marked = {name for name, state in states.items() if state.marked}
+    if marked:  # only a node that carries the mark can be adopted
+        previous = with_adopted(rule_set, nodes, states, previous, now)
+    evaluation = evaluate(rule_set, readings, nodes, previous, now)
     conflicts = {
         name: state.conflict for name, state in states.items() if state.conflict is not None
     }
@@ -109,7 +111,6 @@ def decide(
         for name, node in nodes.items()
         if name not in conflicts and is_eligible(node, rule_set.nodes)
     }
-    marked = {name for name, state in states.items() if state.marked}
     selection = select(
         eligible.values(),
         evaluation.verdicts,

@@ -22,6 +22,12 @@ class NotFoundError(ClusterError):
     """404: the object was deleted since it was observed."""
 
 
+class NotPermittedError(ClusterError):
+    """A write was not sent, because this process may not write now: it lost the Lease, or it is a
+    dry run.
+    """
+
+
 class PastUnknownError(Exception):
     """The past of a rule's expression cannot be had. The message names the source and the cause."""
 

@@ -1,7 +1,10 @@
-"""Values and thresholds as a person reads them."""
+"""Numbers and moments as text; moments read from text. Moments are Unix seconds, and their text is
+RFC 3339, as Kubernetes writes and reads it.
+"""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Final
 
 _WHOLE_FROM: Final = 10_000
@@ -18,3 +21,33 @@ def format_value(value: float | None) -> str:
 def format_threshold(value: float) -> str:
     """A configured value, all of it: ``80``, ``0.25``, ``1073741824``."""
     return f"{value:.15g}"
+
+
+def format_time(seconds: float) -> str:
+    """In UTC, to the second: ``2026-11-20T12:02:00Z``. OverflowError, OSError or ValueError for
+    what is in no year from 1 to 9999.
+    """
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def format_micro_time(micros: int) -> str:
+    """Kubernetes's MicroTime, of microseconds: exactly six digits after the seconds."""
+    seconds, rest = divmod(micros, 1_000_000)
+    return format_time(seconds).replace("Z", f".{rest:06d}Z")
+
+
+def parse_time(text: object) -> float | None:
+    """None for anything that is not RFC 3339, a time without a zone among it."""
+    try:
+        moment = datetime.fromisoformat(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+    return moment.timestamp() if moment is not None and moment.tzinfo is not None else None
+
+
+def seconds_between(earlier: str, later: str) -> float:
+    """From one moment to the other; 0 where they are in the other order. ValueError for a text that
+    is no moment.
+    """
+    elapsed = datetime.fromisoformat(later) - datetime.fromisoformat(earlier)
+    return max(0.0, elapsed.total_seconds())

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from dynsched.core.times import format_micro_time, parse_time
+from dynsched.core.formatting import format_micro_time, parse_time
 
 CLOCK_ERROR: Final = 0.1
 """The largest error of a clock's rate, as a share, with which two replicas never write at the same

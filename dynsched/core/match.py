@@ -9,16 +9,43 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import attrgetter
 from typing import Final
 
-from dynsched.core.addresses import spellings
-from dynsched.core.model import Node, Quality, Reading, Sample, SeveralSeries, Unmatched
+from dynsched.core.model import (
+    Node,
+    Quality,
+    Reading,
+    Sample,
+    SeveralSeries,
+    Unmatched,
+    canonical,
+)
 from dynsched.core.rules import Rule
 from dynsched.core.wording import some
 
+_MAX_KEPT: Final = 8192
+"""Spellings of IPv6 addresses that are remembered: each is read anew in 5 microseconds, and comes
+with every tick. Those that are canonical, or mostly so, need no memory."""
 _MAX_NAMED: Final = 3
 """Nodes that are named where many share one address."""
+
+
+_canonical = lru_cache(maxsize=_MAX_KEPT)(canonical)
+
+
+def spellings(text: str) -> Iterable[str]:
+    """What a sample's label may stand for, in the order in which it is looked up: the whole text;
+    what is before the port, without brackets; the canonical text of that.
+    """
+    yield text
+    host, colon, port = text.rpartition(":")
+    # The last group of a bare IPv6 address is no port, though it may be all digits.
+    has_port = colon and port.isdigit() and (":" not in host or host.startswith("["))
+    bare = (host if has_port else text).removeprefix("[").removesuffix("]")
+    yield bare
+    yield _canonical(bare) if ":" in bare else canonical(bare)
 
 
 @dataclass(frozen=True, slots=True)

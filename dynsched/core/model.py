@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from ipaddress import AddressValueError, IPv6Address
 from typing import Any
 
-from dynsched.core.addresses import canonical
 from dynsched.core.rules import Rule, RuleSet
 
 
@@ -51,6 +51,23 @@ class Series:
     """Pairs ``(timestamp, value)``, in the order of their timestamps."""
 
 
+def canonical(text: str) -> str:
+    """The one text of a name or an address.
+
+    An IPv6 address is compressed and in lower case (RFC 5952), without its zone; one that only
+    wraps an IPv4 address is that address. All else is taken for a name: in lower case, without
+    the dot that ends a fully qualified one. An IPv4 address has one spelling only.
+    """
+    if ":" in text:
+        try:
+            address = IPv6Address(text.partition("%")[0])
+        except AddressValueError:
+            return text.lower()
+        return str(address.ipv4_mapped or address)
+    lowered = text.lower().removesuffix(".")
+    return text if lowered == text else lowered  # the same object: it is kept for every node
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     """The fields of a Kubernetes Node that dynsched keeps (the whole object is 9 KB and more)."""
@@ -78,7 +95,7 @@ class Node:
     owned: frozenset[str] = frozenset()
     """Keys of the labels whose present values dynsched wrote, according to managedFields."""
     known_as: tuple[str, ...] = field(init=False, repr=False, compare=False)
-    """The name, then the addresses, in canonical form (`core.addresses`). Computed."""
+    """The name, then the addresses, as `canonical` gives them. Computed."""
 
     def __post_init__(self) -> None:
         """Canonicalise the addresses once per change of the node instead of once per tick."""

@@ -6,11 +6,10 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from dynsched.core import keys
-from dynsched.core.evidence import write_evidence
 from dynsched.core.formatting import format_threshold, format_value
 from dynsched.core.guard import why_ineligible
-from dynsched.core.mark_state import MarkState, mark_state
-from dynsched.core.marks import Mark, TaintMark
+from dynsched.core.labels import Mark, TaintMark
+from dynsched.core.mark_state import MarkState, mark_state, write_evidence
 from dynsched.core.model import Action, Alert, Node, NodePatch, Verdict
 from dynsched.core.rules import Rule, RuleSet
 

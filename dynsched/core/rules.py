@@ -13,7 +13,15 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from dynsched.core import keys
-from dynsched.core.marks import LabelMark, Mark, TaintMark, parse_label, parse_taint
+from dynsched.core.labels import (
+    LabelMark,
+    Mark,
+    Selector,
+    TaintMark,
+    parse_label,
+    parse_selector,
+    parse_taint,
+)
 from dynsched.core.rule_errors import (
     RuleError,
     RulesInvalidError,
@@ -37,7 +45,6 @@ from dynsched.core.rule_fields import (
     read_by,
 )
 from dynsched.core.rule_sources import TRAITS, FileSource, SourceName, SourceTraits
-from dynsched.core.selector import Selector, parse_selector
 
 DYNAMIC_SCHEDULER_KEY: Final = "Rulename"
 """The top-level key by which a file in the format of dynamicScheduler is recognised."""

@@ -63,12 +63,11 @@ class Binder:
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
 
-        def still_wanted() -> bool:
+        def require_wanted() -> None:
             if not wanted():
                 raise ClusterError(f"cannot {call}: not sent, for the scheduler waits no longer")
-            return True
 
-        await self._api.call(call, body=body, resend=False, timeout=_TIMEOUT, only_if=still_wanted)
+        await self._api.call(call, body=body, resend=False, timeout=_TIMEOUT, check=require_wanted)
 
     async def _require(self, node: str) -> None:
         """Ask for a node that the watch does not know; it may only be late."""

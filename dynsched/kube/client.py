@@ -6,14 +6,14 @@ in `dynsched.kube.kopf_operator`), events create, patch.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from urllib.parse import quote
 
 import msgspec
 
-from dynsched.core.errors import ClusterError, ConflictError
+from dynsched.core.errors import ClusterError, ConflictError, NotPermittedError
 from dynsched.core.keys import FIELD_MANAGER
 from dynsched.core.model import Node, NodePatch
 from dynsched.kube.comparison import Listing, Seen
@@ -68,14 +68,23 @@ class _Names(msgspec.Struct):
     items: list[_Name] | None = None
 
 
+class WritePermission(Protocol):
+    """Whether nodes may be written now: the leader may, a dry run may not."""
+
+    @property
+    def may_write(self) -> bool:
+        """Whether a write begun now is ours to make."""
+
+
 class KubeClient:
     """The calls, by name. Made inside a running event loop; closed with `close`.
 
     Every method raises ClusterError (or ForbiddenError, SetupError, ...) with one line for a
-    person, after bounded retries, within seconds. ``may_write`` is asked right before a node's
-    patch is sent, for much can happen while one waits for its turn: this is what keeps a former
-    leader, and a dry run, from writing, whatever they were told to send. Events are not asked for:
-    one that is late tells of what happened while we led.
+    person, after bounded retries, within seconds. ``permission`` is the one place that a node's
+    patch is permitted at; None permits all. It is asked right before the patch is sent, because
+    the Lease can be lost while a patch waits for its turn. Without it nothing is sent, and `patch`
+    raises NotPermittedError. Events need no permission: one that is late tells of what happened
+    while we led.
     """
 
     def __init__(
@@ -83,10 +92,10 @@ class KubeClient:
         config: KubeConfig,
         *,
         in_flight: int = IN_FLIGHT,
-        may_write: Callable[[], bool] = lambda: True,
+        permission: WritePermission | None = None,
     ) -> None:
         self.api = KubeApi(config, in_flight=in_flight)
-        self._may_write = may_write
+        self._permission = permission
 
     @property
     def config(self) -> KubeConfig:
@@ -110,16 +119,24 @@ class KubeClient:
         in the body it is safe to send again: had it arrived, the second is a conflict. Without
         one it is sent once only.
 
-        Raises ConflictError (409), NotFoundError (404), ForbiddenError (403), ClusterError.
+        Raises NotPermittedError, ConflictError (409), NotFoundError (404), ForbiddenError (403),
+        ClusterError.
         """
         call = Call("patch", "nodes", "PATCH", _object(_NODES, patch.node), patch.node)
+
+        def require_permission() -> None:
+            if self._permission is not None and not self._permission.may_write:
+                raise NotPermittedError(
+                    f"cannot {call}: not sent, because this replica is no longer the leader"
+                )
+
         answer = await self.api.call(
             call,
             query=_WRITE,
             body=dict(patch.body),
             headers=_MERGE_PATCH,
             resend=bool(patch.version),
-            only_if=self._may_write,
+            check=require_permission,
         )
         return _node(call, answer)
 

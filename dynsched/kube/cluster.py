@@ -1,18 +1,92 @@
-"""The two forms of ``loop.Cluster``: watched, for a process that stays; listed once, for one pass.
+"""The nodes as they are known: kept by name, read and written through the API server; and the two
+forms of ``loop.Cluster``: watched, for a process that stays; listed once, for one pass.
 
-A node that we patched or read is known in its new state at once, before the watch reports it;
-the watch's older events do not undo that.
+Three writers race here: watch events (which may be late), the answers to our own patches and reads
+(which are ahead of the watch) and the periodic comparison with the API server's list. The order
+between them is the object's resourceVersion, not the order of arrival: a node that we patched or
+read is known in its new state at once, and the watch's older events do not undo that.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Protocol
 
 from dynsched.core.errors import NotFoundError
 from dynsched.core.model import Node, NodePatch
 from dynsched.kube.client import KubeClient
-from dynsched.kube.store import NodeStore
-from dynsched.kube.watch import NodeWatch
+from dynsched.kube.versions import is_older
+
+
+class NodeStore:
+    """Nodes by name. Every method may be called from any thread; none blocks on I/O."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, Node] = {}
+        self._view: Mapping[str, Node] | None = None
+        self._undated: set[str] = set()
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def nodes(self) -> Mapping[str, Node]:
+        """All nodes by name, as they are now. The mapping handed out never changes; a next call
+        gives the same object until something changed, so that a quiet cluster costs nothing.
+        """
+        with self._lock:
+            if self._view is None:
+                self._view = MappingProxyType(dict(self._nodes))
+            return self._view
+
+    def offer(self, node: Node, *, only_known: bool = False) -> bool:
+        """Keep ``node`` unless a newer state of it is known; whether it was kept.
+
+        ``only_known``: for answers to our own calls. They may arrive after the watch has reported
+        the node's deletion, and must not bring it back.
+        """
+        with self._lock:
+            known = self._nodes.get(node.name)
+            if known is None and only_known:
+                return False
+            if (
+                known is not None
+                and node.name not in self._undated
+                and is_older(node.resource_version, known.resource_version)
+            ):
+                return False
+            self._undated.discard(node.name)
+            if node != known:
+                self._nodes[node.name] = node
+                self._view = None
+            return True
+
+    def drop(self, name: str, uid: str) -> bool:
+        """Forget the node, if it is still the one with this uid (a namesake may have followed)."""
+        with self._lock:
+            known = self._nodes.get(name)
+            if known is None or known.uid != uid:
+                return False
+            del self._nodes[name]
+            self._undated.discard(name)
+            self._view = None
+            return True
+
+    def forget_versions(self) -> None:
+        """Let the next state of each node in, whatever its version.
+
+        For a new watch after a failed one: an etcd restored from a backup counts from an earlier
+        revision on, and every event would look late for ever.
+        """
+        with self._lock:
+            self._undated = set(self._nodes)
+
+    def undated(self) -> frozenset[str]:
+        """The nodes of which no state came in since their versions were forgotten."""
+        with self._lock:
+            return frozenset(self._undated)
 
 
 class _StoredCluster:
@@ -39,7 +113,8 @@ class _StoredCluster:
     async def patch(self, patch: NodePatch) -> Node:
         """Send one merge patch; the node as stored.
 
-        Raises ConflictError, NotFoundError (the node is forgotten), ForbiddenError, ClusterError.
+        Raises NotPermittedError, ConflictError, NotFoundError (the node is forgotten),
+        ForbiddenError, ClusterError.
         """
         known = self._store.nodes().get(patch.node)
         try:
@@ -52,10 +127,24 @@ class _StoredCluster:
         return node
 
 
-class NodeCluster(_StoredCluster):
-    """The cluster as ``watch`` sees it; ``watch.run`` runs beside it."""
+class Watch(Protocol):
+    """What keeps a store up to date. Satisfied by `dynsched.kube.watch.NodeWatch`."""
 
-    def __init__(self, client: KubeClient, watch: NodeWatch) -> None:
+    store: NodeStore
+
+    @property
+    def synced(self) -> bool:
+        """Whether the first list of nodes is complete."""
+
+    @property
+    def error(self) -> str | None:
+        """Why what is known of the nodes may be old; None while all is well."""
+
+
+class NodeCluster(_StoredCluster):
+    """The cluster as ``watch`` sees it, which runs beside it."""
+
+    def __init__(self, client: KubeClient, watch: Watch) -> None:
         super().__init__(client, watch.store)
         self._watch = watch
 

@@ -67,18 +67,18 @@ class KubeConfig:
     refresh_at: float | None
     configuration: Configuration = field(repr=False)
     context: str | None = None
+    authorization: str | None = field(init=False, repr=False)
+    """The value of the Authorization header; never to be logged."""
+
+    def __post_init__(self) -> None:
+        """Take the token out of ``configuration``."""
+        object.__setattr__(self, "authorization", self.configuration.api_key.get("BearerToken"))
 
     @property
     def server(self) -> str:
         """The API server's URL, without anything secret that a URL can carry."""
         parts = urlsplit(self.configuration.host)
         return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")
-
-    @property
-    def authorization(self) -> str | None:
-        """The value of the Authorization header; never to be logged."""
-        value: str | None = self.configuration.api_key.get("BearerToken")
-        return value
 
     @property
     def proxy(self) -> str | None:

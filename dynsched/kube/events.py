@@ -18,10 +18,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from dynsched.core.errors import ClusterError
+from dynsched.core.formatting import format_time
 from dynsched.core.keys import FIELD_MANAGER
 from dynsched.core.message_kind import ToldKinds
 from dynsched.core.model import Node
-from dynsched.core.times import format_time
 from dynsched.kube.client import EVENT_NAMESPACE, KubeClient
 
 logger = logging.getLogger(__name__)

@@ -35,8 +35,7 @@ from dynsched.kube.bodies import BoundedResponse, TooLargeError
 from dynsched.kube.config import TOKEN_MAX_AGE, KubeConfig
 from dynsched.kube.failures import Call
 from dynsched.kube.kopf_settings import quiet_kopf, settings
-from dynsched.kube.sessions import SESSION
-from dynsched.kube.transport import LIST_TIMEOUT, USER_AGENT
+from dynsched.kube.transport import LIST_TIMEOUT, SESSION, USER_AGENT
 from dynsched.plumbing.backoff import Backoff, jittered
 from dynsched.plumbing.stopping import until_done
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from dynsched.core.errors import ClusterError, ConflictError
-from dynsched.core.times import parse_time
+from dynsched.core.formatting import parse_time
 from dynsched.core.usage import NodeUsage
 from dynsched.kube.failures import Call
 from dynsched.kube.projection import quantity

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from kubernetes.utils.quantity import parse_quantity
 
+from dynsched.core.formatting import parse_time
 from dynsched.core.keys import ANNOTATION_PREFIX, FIELD_MANAGER
 from dynsched.core.model import Node
-from dynsched.core.times import parse_time
 
 _RESOURCES: Final = ("cpu", "memory")
 _NONE: Final[Mapping[str, Any]] = {}

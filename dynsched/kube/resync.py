@@ -27,9 +27,9 @@ from dynsched.core.errors import ClusterError, ForbiddenError
 from dynsched.core.model import Node
 from dynsched.core.wording import counted
 from dynsched.kube.client import KubeClient
+from dynsched.kube.cluster import NodeStore
 from dynsched.kube.comparison import Comparison, Listing, Seen, compare, has_reached, lacks_most
 from dynsched.kube.failures import SetupError
-from dynsched.kube.store import NodeStore
 from dynsched.kube.troubles import Part, Troubles
 from dynsched.kube.versions import is_older, newest
 from dynsched.plumbing.backoff import Backoff, jittered

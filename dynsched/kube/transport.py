@@ -31,8 +31,7 @@ from dynsched.kube.bodies import (
     read_error,
 )
 from dynsched.kube.config import KubeConfig, KubeConfigError
-from dynsched.kube.failures import Call, SetupError
-from dynsched.kube.sessions import SESSION
+from dynsched.kube.failures import Call, ProxyRefusedError, SetupError
 from dynsched.plumbing.backoff import jittered
 
 logger = logging.getLogger(__name__)
@@ -61,6 +60,29 @@ MAX_OPEN: Final = 5.0
 
 RELOGIN_GAP: Final = 5.0
 """Seconds between two logins after a 401: an exec plugin is a process each time."""
+
+
+async def _conceal_proxy(
+    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    """Take the proxy's URL, with its password, out of errors: asyncio logs the errors of kopf's
+    tasks as they are.
+    """
+    try:
+        return await handler(request)
+    except aiohttp.ClientHttpProxyError as error:
+        raise ProxyRefusedError(error.status) from None
+    except aiohttp.ClientConnectorError as error:
+        error.args = (str(error),)  # it was the whole key of the connection
+        raise
+
+
+SESSION: Final[Mapping[str, Any]] = {
+    # True would also send what ~/.netrc says, and read NO_PROXY by other rules than kubectl.
+    "trust_env": False,
+    "middlewares": (_conceal_proxy,),
+}
+"""Arguments of every `aiohttp.ClientSession` with the API server, kopf's among them."""
 
 
 class Answer(NamedTuple):
@@ -159,15 +181,15 @@ class KubeApi:
         resend: bool = True,
         shape: Any = Any,
         timeout: float = TIMEOUT,  # noqa: ASYNC109 - of one HTTP exchange
-        only_if: Callable[[], bool] | None = None,
+        check: Callable[[], None] | None = None,
     ) -> Answer:
         """Send, and again after a 429, a 401 that a new login may cure and, where ``resend`` says
         that twice does no harm, a 5xx or a lost connection (never after a timeout).
 
         Statuses in ``accept`` are answers like 2xx; all others raise. ``shape`` is the msgspec
         type to decode a 2xx answer to: what it does not name costs no memory. ``timeout`` is in
-        seconds. ``only_if`` is asked right before each sending, after all waits; when it says no,
-        nothing is sent and this raises ClusterError.
+        seconds. ``check`` is called right before each sending, after all waits: where it raises a
+        ClusterError, nothing is sent.
         Raises ClusterError, or its subclass for the status: see `dynsched.kube.failures`.
         """
         for attempt in range(1, ATTEMPTS + 1):
@@ -176,7 +198,7 @@ class KubeApi:
                 async with self._slots:
                     # Inside the slot: a queued request must see the outcome of those before it.
                     began = await self._breaker.passed(call)
-                    raw = await self._send(call, query, body, headers, timeout, only_if=only_if)
+                    raw = await self._send(call, query, body, headers, timeout, check=check)
             except TooLargeError as error:
                 self._breaker.answered()  # sent again, it would be answered no shorter
                 raise failures.from_exception(call, self.config.server, error, timeout) from error
@@ -210,7 +232,7 @@ class KubeApi:
         headers: Mapping[str, str] | None,
         timeout: float,  # noqa: ASYNC109 - of one HTTP exchange
         *,
-        only_if: Callable[[], bool] | None,
+        check: Callable[[], None] | None,
     ) -> _Raw:
         await self._login_when_due()
         authorization = self.config.authorization
@@ -222,10 +244,8 @@ class KubeApi:
             body=body,
             auth_settings=["BearerToken"],
         )
-        if only_if is not None and not only_if():
-            raise ClusterError(
-                f"cannot {call}: not sent, because this replica is no longer the leader"
-            )
+        if check is not None:
+            check()
         response = await self._client.call_api(
             method,
             url,

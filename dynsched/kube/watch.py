@@ -20,11 +20,11 @@ from typing import Any, Final
 
 from dynsched.core.errors import ClusterError, ForbiddenError
 from dynsched.kube.client import KubeClient
+from dynsched.kube.cluster import NodeStore
 from dynsched.kube.failures import SetupError
 from dynsched.kube.kopf_operator import NodeOperator, WatchBrokenError
 from dynsched.kube.projection import project
 from dynsched.kube.resync import Resync
-from dynsched.kube.store import NodeStore
 from dynsched.kube.troubles import Part, Troubles
 from dynsched.plumbing.backoff import Backoff, jittered
 from dynsched.plumbing.stopping import pause, unless_stopped

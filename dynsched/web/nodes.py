@@ -11,10 +11,10 @@ from functools import lru_cache
 
 import msgspec
 
-from dynsched.core.marks import Mark
+from dynsched.core.formatting import format_time
+from dynsched.core.labels import Mark
 from dynsched.core.model import Action, Alert, AlertState, NodeView, Quality, Snapshot
 from dynsched.core.rules import Rule, RuleSet
-from dynsched.core.times import format_time
 from dynsched.core.wording import changes, why_unwritten
 from dynsched.web.explain import what_clears
 

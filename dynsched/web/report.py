@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from dynsched.core.doubts import doubts
+from dynsched.core.formatting import format_time
 from dynsched.core.health import crowding, why_incomplete
 from dynsched.core.model import Snapshot
-from dynsched.core.times import format_time
 from dynsched.web.nodes import encode_each
 from dynsched.web.status import rules_answer
 

@@ -11,12 +11,12 @@ from typing import Any, Final
 
 from dynsched import __version__
 from dynsched.core.durations import format_duration
+from dynsched.core.formatting import format_time
 from dynsched.core.health import blindness
 from dynsched.core.model import AlertState, Quality, RuleHealth, SeveralSeries, Snapshot
 from dynsched.core.rule_fields import Limit
 from dynsched.core.rules import BindBurst, RuleSet
 from dynsched.core.score import full_at
-from dynsched.core.times import format_time
 
 MAX_LISTED: Final = 20
 """The most conflicts, unmatched samples and failures that `/status` lists; it counts all."""

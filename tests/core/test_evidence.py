@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from properties import steady
 
 from dynsched.core.decide import decide
-from dynsched.core.evidence import Evidence, read_evidence, write_evidence
-from dynsched.core.mark_state import mark_state
-from dynsched.core.marks import LabelMark, Mark, TaintMark
+from dynsched.core.labels import LabelMark, Mark, TaintMark
+from dynsched.core.mark_state import Evidence, mark_state, read_evidence, write_evidence
 from dynsched.core.model import Verdict
 from dynsched.core.plan import plan_prune
 from dynsched.core.rules import RuleSet

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import steady
 
-from dynsched.core.addresses import canonical
 from dynsched.core.match import Matched, index_nodes, match_samples
-from dynsched.core.model import Quality, Reading, Sample, SeveralSeries, Unmatched
+from dynsched.core.model import Quality, Reading, Sample, SeveralSeries, Unmatched, canonical
 from dynsched.core.rules import Rule
 
 NODES = [

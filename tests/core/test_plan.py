@@ -25,8 +25,8 @@ from hypothesis import strategies as st
 from properties import steady
 
 from dynsched.core.decide import decide
+from dynsched.core.labels import LabelMark, Mark, TaintMark
 from dynsched.core.mark_state import mark_state, mark_states
-from dynsched.core.marks import LabelMark, Mark, TaintMark
 from dynsched.core.model import Action, Node, NodePatch, Verdict
 from dynsched.core.plan import describe, plan, plan_prune
 from dynsched.core.rules import RuleSet

@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import steady
 
-from dynsched.core.marks import LabelMark, Mark, TaintMark
+from dynsched.core.labels import LabelMark, Mark, Selector, TaintMark, parse_selector
 from dynsched.core.rule_errors import RuleError, RulesInvalidError
 from dynsched.core.rules import Limit, Rule, RuleSet, parse_rules
-from dynsched.core.selector import Selector, parse_selector
 
 EVERY_KEY = """
 mark:

@@ -14,8 +14,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from properties import steady
 
-from dynsched.core.evidence import write_evidence
-from dynsched.core.marks import LabelMark
+from dynsched.core.labels import LabelMark
+from dynsched.core.mark_state import write_evidence
 from dynsched.core.model import Alert, AlertState, Verdict
 from dynsched.core.rules import parse_rules
 from dynsched.rules_file import RulesFile, RulesFileError, load_rules

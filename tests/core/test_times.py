@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dynsched.core.times import format_micro_time, format_time, parse_time, seconds_between
+from dynsched.core.formatting import format_micro_time, format_time, parse_time, seconds_between
 
 
 def test_times_are_utc_to_the_second() -> None:

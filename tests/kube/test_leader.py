@@ -758,15 +758,12 @@ def mark(node: dict[str, Any]) -> NodePatch:
 class Word:
     """Whether one may write, as it is now."""
 
-    given = True
-
-    def __call__(self) -> bool:
-        return self.given
+    may_write = True
 
 
 @asynccontextmanager
-async def writing(cluster: Cluster, may_write: Word) -> AsyncIterator[KubeClient]:
-    client = KubeClient(await load_config(str(cluster.kubeconfig)), may_write=may_write)
+async def writing(cluster: Cluster, permission: Word) -> AsyncIterator[KubeClient]:
+    client = KubeClient(await load_config(str(cluster.kubeconfig)), permission=permission)
     try:
         yield client
     finally:
@@ -780,7 +777,7 @@ async def test_a_patch_that_had_to_wait_is_not_sent_when_the_lease_is_lost(sim: 
         refused = sim.server.faults.answer(429, times=1, retry_after=1, verb="patch")
         waiting = asyncio.create_task(client.patch(mark(node)))
         await until(lambda: _hit(refused), "it has to wait")
-        word.given = False
+        word.may_write = False
         with pytest.raises(
             ClusterError, match="not sent, because this replica is no longer the leader"
         ):
@@ -801,7 +798,7 @@ async def test_a_patch_whose_connection_broke_is_not_sent_again_when_the_lease_i
         broken = sim.server.faults.reset(verb="patch")
         writing_it = asyncio.create_task(client.patch(mark(node)))
         await asyncio.sleep(0.2)
-        word.given = False
+        word.may_write = False
         with pytest.raises(
             ClusterError, match="not sent, because this replica is no longer the leader"
         ):
@@ -813,7 +810,7 @@ async def test_a_patch_whose_connection_broke_is_not_sent_again_when_the_lease_i
 async def test_reads_need_no_lease(cluster: Cluster) -> None:
     await cluster.create_node(make_node("a"))
     word = Word()
-    word.given = False
+    word.may_write = False
     async with writing(cluster, word) as client:
         assert await client.read("a") is not None
         assert list(await client.list_nodes()) == ["a"]

@@ -17,10 +17,10 @@ from dynsched.core.message_kind import kind_of
 from dynsched.core.model import Node
 from dynsched.kube import resync, watch
 from dynsched.kube.client import PAGE
+from dynsched.kube.cluster import NodeStore
 from dynsched.kube.comparison import Listing, Seen
 from dynsched.kube.kopf_settings import CHUNK
 from dynsched.kube.resync import Resync
-from dynsched.kube.store import NodeStore
 from dynsched.kube.troubles import Troubles
 from dynsched.kube.watch import NodeWatch
 from dynsched.sim.apiserver.faults import Fault

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dynsched.core.model import Node
+from dynsched.kube.cluster import NodeStore
 from dynsched.kube.projection import project, quantity
-from dynsched.kube.store import NodeStore
 from dynsched.sim.nodes import make_node
 
 JSON = st.recursive(

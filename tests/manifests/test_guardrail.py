@@ -23,7 +23,7 @@ from programs import run
 from prometheus_support import RealPrometheus
 
 from dynsched.core import keys
-from dynsched.core.marks import SOFT_EFFECT
+from dynsched.core.labels import SOFT_EFFECT
 from dynsched.sim.nodes import make_node
 
 pytestmark = pytest.mark.slow

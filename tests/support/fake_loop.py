@@ -2,7 +2,7 @@
 
 import asyncio
 
-from dynsched.core.errors import ConflictError, PastUnknownError
+from dynsched.core.errors import ConflictError, NotPermittedError, PastUnknownError
 from dynsched.core.model import Node, NodePatch, QueryResult, Sample, Series
 from dynsched.core.rules import parse_rules
 from dynsched.loop import Loop
@@ -44,12 +44,15 @@ class FakeSource:
 
 
 class FakeCluster:
-    """Nodes in a dict; merge patches applied as the API server does; faults by node name."""
+    """Nodes in a dict; merge patches applied as the API server does, where ``permission`` allows
+    it; faults by node name.
+    """
 
     synced = True
     error = None
 
-    def __init__(self, *names):
+    def __init__(self, *names, permission):
+        self.permission = permission
         self.stored = {name: Node(name, uid=name, resource_version="1") for name in names}
         self.writes = []
         self.faults = {}
@@ -62,6 +65,8 @@ class FakeCluster:
         return self.stored.get(name)
 
     async def patch(self, patch: NodePatch):
+        if not self.permission.may_write:
+            raise NotPermittedError(patch.node)
         self.writes.append(patch)
         if patch.node in self.faults:
             raise self.faults[patch.node]
@@ -143,11 +148,11 @@ class Bench:
     def __init__(self, *names, rules=RULES, **options):
         self.now = 1000.0
         self.source = FakeSource(lambda: self.now)
-        self.cluster = FakeCluster(*names)
         self.events = FakeEvents()
         self.snapshots = []
         self.rules_file = FakeRulesFile(rules)
         self.leadership = FakeLeadership()
+        self.cluster = FakeCluster(*names, permission=self.leadership)
         self.history = FakeHistory()
         self.loop = Loop(
             self.rules_file,

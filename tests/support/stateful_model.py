@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 from dynsched.core.evaluate import Alerts
-from dynsched.core.marks import Mark
+from dynsched.core.labels import Mark
 from dynsched.core.model import Snapshot
 from dynsched.core.rules import GuardRules, Rule, RuleSet
 

@@ -31,9 +31,8 @@ from dynsched.core.errors import (
 from dynsched.core.model import Node, NodePatch, QueryResult, Sample, Series, Snapshot
 from dynsched.core.rules import Rule, RuleSet
 from dynsched.kube.client import KubeClient
-from dynsched.kube.cluster import NodeCluster
+from dynsched.kube.cluster import NodeCluster, NodeStore
 from dynsched.kube.projection import project
-from dynsched.kube.store import NodeStore
 from dynsched.kube.watch import NodeWatch
 from dynsched.loop import Loop
 from dynsched.sim.apiserver.objects import Objects, Write

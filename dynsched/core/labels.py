@@ -1,8 +1,9 @@
-"""Kubernetes label selectors, as ``kubectl get -l`` takes them.
+"""Labels and taints: how their keys and values are written, selectors of labels, and the mark that
+is put on a node.
 
-Grammar and meaning are those of apimachinery's ``labels.Parse``: requirements joined by commas;
-``k=v``, ``k==v``, ``k!=v``, ``k in (a, b)``, ``k notin (a, b)``, ``k``, ``!k``. ``!=`` and
-``notin`` also match an object that does not carry the key.
+Grammar and meaning of a selector are those of apimachinery's ``labels.Parse``, as ``kubectl get``
+takes it with ``-l``: requirements joined by commas; ``k=v``, ``k==v``, ``k!=v``, ``k in (a, b)``,
+``k notin (a, b)``, ``k``, ``!k``. ``!=`` and ``notin`` also match an object without the key.
 """
 
 from __future__ import annotations
@@ -10,8 +11,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+from dynsched.core import keys
+
+SOFT_EFFECT: Final = "PreferNoSchedule"
+_RESERVED_DOMAIN: Final = re.compile(r"(?:.*\.)?(?:kubernetes|k8s)\.io")
 _NAME: Final = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _DNS_LABEL: Final = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
 _KEY: Final = rf"(?:{_DNS_LABEL}(?:\.{_DNS_LABEL})*/)?{_NAME}"
@@ -118,3 +123,79 @@ def _requirement(match: re.Match[str]) -> _Requirement:
     if part["key"]:
         return _Requirement(part["key"], frozenset([part["value"]]), negated=part["op"] == "!=")
     return _Requirement(part["present"], None, negated=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LabelMark:
+    """The label that marks a node."""
+
+    key: str
+    value: str
+
+    def __str__(self) -> str:
+        return f"{self.key}={self.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class TaintMark:
+    """The soft taint that marks a node."""
+
+    key: str
+    value: str
+    effect: str = SOFT_EFFECT
+
+    def __str__(self) -> str:
+        return f"{self.key}={self.value}:{self.effect}"
+
+    def is_same(self, taint: Mapping[str, Any]) -> bool:
+        """Whether a raw taint is ours: key, value and effect all equal."""
+        return self.stands_at(taint) and (taint.get("value") or "") == self.value
+
+    def stands_at(self, taint: Mapping[str, Any]) -> bool:
+        """Whether a raw taint holds our place: the API server allows one a key and effect."""
+        return taint.get("key") == self.key and taint.get("effect") == self.effect
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What marks a node: a label, a soft taint, or both (at least one)."""
+
+    label: LabelMark | None
+    taint: TaintMark | None = None
+
+    def __str__(self) -> str:
+        parts = []
+        if self.label:
+            parts.append(f"label {self.label}")
+        if self.taint:
+            parts.append(f"taint {self.taint}")
+        return " and ".join(parts)
+
+
+def parse_label(text: str) -> LabelMark:
+    """``key=value`` -> LabelMark; ValueError with the reason."""
+    key, _, value = text.partition("=")
+    if not is_label_key(key) or not is_label_value(value) or not value:
+        raise ValueError(f"{text!r} is not a label; write it like {keys.DEFAULT_LABEL}")
+    domain, slash, _ = key.rpartition("/")
+    if (slash and _RESERVED_DOMAIN.fullmatch(domain)) or key == keys.IGNORE_LABEL:
+        raise ValueError(f"{key!r} has a meaning of its own; choose a label key that is yours")
+    return LabelMark(key, value)
+
+
+def parse_taint(text: str) -> TaintMark:
+    """``dynsched.io/key=value:PreferNoSchedule`` -> TaintMark; ValueError with the reason."""
+    rest, _, effect = text.rpartition(":")
+    key, _, value = rest.partition("=")
+    if not is_label_key(key) or not is_label_value(value):
+        raise ValueError(
+            f"{text!r} is not a taint; write it like dynsched.io/pressure=true:{SOFT_EFFECT}"
+        )
+    if effect != SOFT_EFFECT:
+        raise ValueError(f"effect {effect!r} is not soft; only {SOFT_EFFECT} is allowed")
+    if not key.startswith(keys.ANNOTATION_PREFIX):
+        raise ValueError(
+            f"taint key {key!r} must start with {keys.ANNOTATION_PREFIX}, "
+            "so that a taint of another owner is never taken for ours"
+        )
+    return TaintMark(key, value, effect)
