@@ -32,6 +32,7 @@ from dynsched.collect.memory import (
 )
 from dynsched.core.durations import format_duration
 from dynsched.core.message_kind import ToldKinds
+from dynsched.plumbing.connection_errors import Cause, find_failure, no_answer
 from dynsched.plumbing.proxies import ProxyError, opener, proxy_for, through
 
 logger = logging.getLogger(__name__)
@@ -188,10 +189,10 @@ def _parsed(path: Path, parse: Callable[[str], int]) -> int:
 def _why(error: Exception) -> str:
     if isinstance(error, urllib.error.HTTPError):
         return f"it answered {error.code} {error.reason}; is this a Pushgateway?"
-    cause = error.reason if isinstance(error, urllib.error.URLError) else error
-    if isinstance(cause, TimeoutError):
-        return f"no answer within {TIMEOUT:g} s"
-    return (isinstance(cause, OSError) and cause.strerror) or str(cause) or type(cause).__name__
+    found = find_failure(error)
+    if found is None:
+        return str(error) or type(error).__name__
+    return no_answer(TIMEOUT) if found.cause is Cause.TIMEOUT else str(found)
 
 
 def _own_address(url: str) -> str:

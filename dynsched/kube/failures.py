@@ -6,9 +6,8 @@ No header, token or query ever gets into a message.
 from __future__ import annotations
 
 import re
-import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -17,10 +16,23 @@ import msgspec
 
 from dynsched.core.errors import ClusterError, ConflictError, ForbiddenError, NotFoundError
 from dynsched.kube.bodies import TooLargeError
+from dynsched.plumbing.connection_errors import TLS_CAUSES, Cause, find_failure, no_answer
 
 _INSTALLED: Final = "dynsched"  # the namespace of manifests/base
 _USER: Final = re.compile(r'User "([^"]+)"')
 _PROXY: Final = "check proxy-url in the kubeconfig, HTTP_PROXY, HTTPS_PROXY and NO_PROXY"
+_CA: Final = "check the CA in the kubeconfig and the server's name"
+_IS_IT_UP: Final = "is the API server up and reachable?"
+_REMEDIES: Final[Mapping[Cause, str]] = {
+    Cause.HOST: "check the server's URL and DNS",
+    Cause.REFUSED: "is the API server up?",
+    Cause.NOT_TLS: "is it https, or another port?",
+    Cause.UNTRUSTED: _CA,
+    Cause.OTHER_HOST: _CA,
+    Cause.INVALID: _CA,
+    Cause.ALERT: "check the client certificate in the kubeconfig",
+    Cause.TLS: "is it https, or another port?",
+}
 _MAX_CHARACTERS: Final = 300
 """Characters of the API server's own words that are passed on."""
 
@@ -90,44 +102,24 @@ def from_status(call: Call, server: str, status: int, body: bytes) -> ClusterErr
 def from_exception(call: Call, server: str, error: BaseException, timeout: float) -> ClusterError:
     """The error for a call that got no whole answer. ``timeout`` is in seconds."""
     where = f"cannot {call}: {server}"
-    failure: ClusterError
-    match error:
-        case aiohttp.ClientConnectorCertificateError() | ssl.SSLCertVerificationError():
-            cause = getattr(error, "certificate_error", error)
-            reason = getattr(cause, "verify_message", None) or type(cause).__name__
-            failure = SetupError(
-                f"{where}: its certificate is not trusted ({reason}); "
-                "check the CA in the kubeconfig and the server's name"
-            )
-        case aiohttp.ClientConnectorDNSError():
-            # It may be a proxy's.
-            host = f"no such host {error.host}"
-            failure = ClusterError(f"{where}: {host}; check the server's URL and DNS")
-        case aiohttp.ClientConnectorSSLError():
-            failure = SetupError(
-                f"{where}: the TLS handshake failed; is it https, or another port?"
-            )
-        case TooLargeError():
-            failure = ClusterError(
-                f"{where}: the answer is too large ({error}) and was not read to its end; "
-                "is this the URL of a Kubernetes API server?"
-            )
-        case ProxyRefusedError():
-            failure = ClusterError(f"{where}: the proxy answered {error.status}; {_PROXY}")
-        case aiohttp.ClientProxyConnectionError():
-            proxy = f"the proxy {error.host}:{error.port}"
-            failure = ClusterError(f"{where}: {proxy}: {_connection(error.os_error)}; {_PROXY}")
-        case aiohttp.ClientConnectorError():
-            why = _connection(error.os_error)
-            failure = ClusterError(f"{where}: {why}; is the API server up?")
-        case TimeoutError():
-            failure = ClusterError(
-                f"{where}: no answer within {timeout:g} s; is the API server up and reachable?"
-            )
-        case _:
-            kind = type(error).__name__
-            failure = ClusterError(f"{where}: the connection broke before the answer ({kind})")
-    return failure
+    if isinstance(error, TooLargeError):
+        return ClusterError(
+            f"{where}: the answer is too large ({error}) and was not read to its end; "
+            "is this the URL of a Kubernetes API server?"
+        )
+    if isinstance(error, ProxyRefusedError):
+        return ClusterError(f"{where}: the proxy answered {error.status}; {_PROXY}")
+    found = find_failure(error)
+    if found is None or found.cause is Cause.BROKEN:
+        kind = type(error).__name__
+        return ClusterError(f"{where}: {Cause.BROKEN.value} before the answer ({kind})")
+    if isinstance(error, aiohttp.ClientProxyConnectionError):
+        return ClusterError(f"{where}: the proxy {error.host}:{error.port}: {found}; {_PROXY}")
+    if found.cause is Cause.HOST and isinstance(error, aiohttp.ClientConnectorError):
+        found = replace(found, detail=error.host)  # it may be a proxy's
+    why = no_answer(timeout) if found.cause is Cause.TIMEOUT else str(found)
+    kind_of_error = SetupError if found.cause in TLS_CAUSES else ClusterError
+    return kind_of_error(f"{where}: {why}; {_REMEDIES.get(found.cause, _IS_IT_UP)}")
 
 
 def not_json(call: Call, server: str) -> ClusterError:
@@ -157,12 +149,6 @@ def forbidden(call: Call, server: str, said: str) -> ForbiddenError:
         + f"; check with `kubectl auth can-i {call.verb} {call.resource}{where}{who}`, "
         f"grant with `kubectl apply -k manifests/{folder}` (its {role})"
     )
-
-
-def _connection(error: OSError) -> str:
-    why = (error.strerror or "").lower() or "no connection"
-    # "connect call failed ('127.0.0.1', 1)" is asyncio's wording of a refusal on every address.
-    return "connection refused" if "connect call failed" in why else why
 
 
 def _said(body: bytes) -> str:

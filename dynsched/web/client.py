@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import http.client
 import json
-import ssl
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import SplitResult, quote
 
 from dynsched.core.defaults import DEFAULT_SERVER
 from dynsched.core.errors import ExpectedError
+from dynsched.plumbing.connection_errors import Cause, find_failure, no_answer
 from dynsched.plumbing.proxies import ProxyError, opener, proxy_for, through
 from dynsched.plumbing.urls import parse_http_url
 
@@ -43,7 +44,7 @@ def fetch(server: str, path: str, *, timeout: float = TIMEOUT) -> dict[str, Any]
         with error:
             raise ServerError(_refusal(shown, error) + through(proxy)) from None
     except (OSError, http.client.HTTPException) as error:
-        raise ServerError(_no_answer(shown, error) + through(proxy)) from None
+        raise ServerError(_no_answer(shown, error, timeout) + through(proxy)) from None
     return _mapping(body, shown)
 
 
@@ -61,30 +62,21 @@ def _split(server: str) -> SplitResult:
     return parts
 
 
-def _no_answer(server: str, error: Exception) -> str:
-    reason = error.reason if isinstance(error, urllib.error.URLError) else error
-    if isinstance(reason, ConnectionRefusedError):
-        return f"nothing listens at {server}: is dynsched running? use --server URL"
-    if isinstance(reason, TimeoutError):
-        return f"no answer from {server} in time; look at {server}/status"
-    if isinstance(reason, http.client.IncompleteRead):
-        return f"the answer of {server} broke off; try again"
-    if isinstance(reason, http.client.HTTPException) and not isinstance(reason, OSError):
-        return f"what listens at {server} does not speak HTTP; use --server URL"
-    if isinstance(reason, ssl.SSLError):
-        return _no_tls(server, reason)
-    text = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
-    return f"cannot ask {server}: {text}; use --server URL"
+_REMEDIES: Final[Mapping[Cause, str]] = {
+    Cause.REFUSED: "is dynsched running there? use --server URL",
+    Cause.BROKEN: "try again",
+    Cause.NOT_TLS: "is it http:// instead of https://? use --server URL",
+    Cause.UNTRUSTED: "name the CA file that signed it in SSL_CERT_FILE, or use --server URL",
+}
 
 
-def _no_tls(server: str, error: ssl.SSLError) -> str:
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return (
-            f"the certificate of {server} is not trusted ({error.verify_message}); "
-            "name the CA file that signed it in SSL_CERT_FILE, or use --server URL"
-        )
-    why = (error.reason or "no TLS").replace("_", " ").lower()
-    return f"TLS with {server} failed ({why}); is it http:// instead of https://?"
+def _no_answer(server: str, error: Exception, timeout: float) -> str:
+    found = find_failure(error)
+    if found is None:
+        return f"cannot ask {server}: {str(error) or type(error).__name__}; use --server URL"
+    if found.cause is Cause.TIMEOUT:
+        return f"cannot ask {server}: {no_answer(timeout)}; look at {server}/status"
+    return f"cannot ask {server}: {found}; {_REMEDIES.get(found.cause, 'use --server URL')}"
 
 
 def _refusal(server: str, error: urllib.error.HTTPError) -> str:

@@ -256,7 +256,7 @@ def test_a_push_that_fails_is_one_line(
     pushgateway: Pushgateway, prometheus: RealPrometheus
 ) -> None:
     nowhere = f"http://127.0.0.1:{free_port()}"
-    assert failing(nowhere) == f"cannot push to {nowhere}: Connection refused"
+    assert failing(nowhere) == f"cannot push to {nowhere}: connection refused"
     other = prometheus.url
     assert "it answered 404 Not Found; is this a Pushgateway?" in failing(other)
     assert "Name or service not known" in failing("http://pushgateway.invalid")
@@ -351,9 +351,9 @@ async def test_in_a_loop_it_outlives_a_pushgateway_that_is_away_and_ends_on_sigt
         return text in log.read_text()
 
     async with collector(f"http://{address}", v1(tmp_path), log) as process:
-        await until(lambda: said("Connection refused"), "the first failure")
+        await until(lambda: said("connection refused"), "the first failure")
         await asyncio.sleep(1.5)
-        assert log.read_text().count("Connection refused") == 1  # said once, though tried again
+        assert log.read_text().count("connection refused") == 1  # said once, though tried again
 
         async def serve(_: object, writer: asyncio.StreamWriter) -> None:
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")

@@ -143,7 +143,7 @@ async def test_a_prometheus_that_hangs_costs_one_timeout(cluster, prometheus, tm
         await it.tick()
         prometheus.hanging = True
         snapshot = await it.tick()
-        assert "no answer within 2s" in it.status()["error"]
+        assert "no answer within 2 s" in it.status()["error"]
         assert snapshot.duration < 10
         assert await it.marked() == "a"
 

@@ -159,7 +159,7 @@ async def test_a_file_system_that_hangs_costs_the_query_its_time(
     found = await ask(PrometheusConfig(server.url, bearer_token_file=str(file), timeout=0.2))
     answers.set()
     assert str(found.error).endswith(
-        "no answer within 0.2s (while reading the token and the certificates); "
+        "no answer within 0.2 s (while reading the token and the certificates); "
         "does the file system hang that they are on?"
     )
 
@@ -510,5 +510,5 @@ async def test_a_server_that_hangs_in_the_tls_handshake(authority: Authority) ->
         while any(thread.name == "prometheus-query" for thread in threading.enumerate()):
             assert time.monotonic() < until, "the thread must not stay with the server"
             await asyncio.sleep(0.01)
-    assert "no answer within 0.6s (while waiting for the answer)" in str(result.error)
+    assert "no answer within 0.6 s (while waiting for the answer)" in str(result.error)
     assert result.duration < 1.3

@@ -181,7 +181,7 @@ async def test_a_query_that_outlasts_its_timeout(prometheus: Process) -> None:
     assert result.duration < 1.2
     # Prometheus's own words, if they come in time; else it is our deadline that speaks.
     told = str(result.error)
-    assert "query timed out in" in told or "no answer within 0.5s" in told
+    assert "query timed out in" in told or "no answer within 0.5 s" in told
     await source.close()
 
 

@@ -660,7 +660,7 @@ async def test_a_slow_server_costs_its_own_query_the_timeout_and_not_more(
         assert await threads_ended(), "the thread must not stay with the server"
     assert 0.5 <= slow.duration < 0.6 + SLACK
     assert slow.samples == ()
-    assert f"{server.url}: no answer within 0.6s (" in str(slow.error)
+    assert f"{server.url}: no answer within 0.6 s (" in str(slow.error)
     assert phase in str(slow.error)
     assert good.duration < 0.5
     assert len(good.samples) == 1
@@ -724,7 +724,7 @@ async def test_more_queries_than_slots_wait_inside_their_own_deadline(
     results = await asyncio.gather(*(source.query_expr("x") for _ in range(5)))
     assert time.monotonic() - started < 0.5 + SLACK
     assert sum("(while connecting)" in str(result.error) for result in results) == 2
-    assert sum("not asked within 0.5s: 2 queries" in str(result.error) for result in results) == 3
+    assert sum("not asked within 0.5 s: 2 queries" in str(result.error) for result in results) == 3
     resolves.set()
     assert await threads_ended()
     assert (await source.query_expr("good")).error is None  # every slot is free again
@@ -784,7 +784,7 @@ def test_a_resolver_that_hangs_holds_up_neither_the_query_nor_the_exit() -> None
         check=False,
     )
     assert time.monotonic() - started < 8
-    assert "no answer within 0.3s (while connecting)" in done.stdout
+    assert "no answer within 0.3 s (while connecting)" in done.stdout
     assert (done.returncode, done.stderr) == (0, "")
 
 

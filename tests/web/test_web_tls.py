@@ -89,7 +89,7 @@ async def test_a_certificate_that_is_not_trusted_is_one_plain_line(
         with pytest.raises(ServerError) as caught:
             await asyncio.to_thread(fetch, server.url, "/nodes")
         said = str(caught.value)
-        assert said.startswith(f"the certificate of {server.url} is not trusted (")
+        assert said.startswith(f"cannot ask {server.url}: TLS: its certificate is not trusted (")
         assert said.endswith(
             "name the CA file that signed it in SSL_CERT_FILE, or use --server URL"
         )

@@ -5,11 +5,8 @@ The lines name no URL and no rule: the caller adds both in front.
 
 from __future__ import annotations
 
-import http.client
 import re
-import socket
-import ssl
-from collections.abc import Iterator
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import urlsplit
@@ -17,20 +14,12 @@ from urllib.parse import urlsplit
 import urllib3.exceptions
 
 from dynsched.core import lines
+from dynsched.plumbing.connection_errors import Cause, find_failure, no_answer
 
 PREPARING: Final = "while reading the token and the certificates"
 CONNECTING: Final = "while connecting"
 WAITING: Final = "while waiting for the answer"
 READING: Final = "while reading the answer"
-_UNTRUSTED: Final = {18, 19, 20, 21, 24, 27}  # OpenSSL's verify codes: no chain to a trusted CA
-_OTHER_HOST: Final = {62, 64}
-_NOT_TLS: Final = {
-    "WRONG_VERSION_NUMBER",
-    "RECORD_LAYER_FAILURE",
-    "HTTP_REQUEST",
-    "UNKNOWN_PROTOCOL",
-}
-_TUNNEL: Final = re.compile(r"^Tunnel connection failed: (.*)")  # http.client's words
 _TITLE: Final = re.compile(r"<title[^>]*>(.*?)</title", re.IGNORECASE | re.DOTALL)
 _FLAGS: Final = {
     "bearer token": "--prom-bearer-token-file",
@@ -75,110 +64,47 @@ def timed_out(timeout: float, phase: str) -> str:
         hint = "is the address right, and does a firewall or NetworkPolicy drop the packets?"
     if phase == PREPARING:
         hint = "does the file system hang that they are on?"
-    return f"no answer within {timeout:g}s ({phase}); {hint}"
+    return f"{no_answer(timeout)} ({phase}); {hint}"
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An exception and everything it was made from: requests wraps urllib3, which wraps OSError."""
-    pending: list[BaseException | None] = [error]
-    seen: set[int] = set()
-    while pending:
-        link = pending.pop(0)
-        if link is None or id(link) in seen:
-            continue
-        seen.add(id(link))
-        yield link
-        inside = (*link.args, getattr(link, "reason", None), link.__cause__, link.__context__)
-        pending.extend(each for each in inside if isinstance(each, BaseException))
+_REMEDIES: Final[Mapping[Cause, str]] = {
+    Cause.HOST: "check the name and the DNS",
+    Cause.REFUSED: "is it running there, and is the port right?",
+    Cause.NOT_HTTP: "is it https:// instead of http://?",
+    Cause.NOT_TLS: "is it http:// instead of https://?",
+    Cause.UNTRUSTED: "give the CA file that signed it (--prom-ca-file)",
+    Cause.OTHER_HOST: "use a name that is in it",
+    Cause.ALERT: "does it want another client certificate?",
+}
 
 
 def explain_exception(error: Exception, timeout: float, phase: str, *, tls: bool) -> str:
     """The line for an exchange that ended without a whole answer."""
-    links = list(_chain(error))
-    words = _explain_links(links, timeout, phase)
-    if tls and words == _broke(WAITING):
-        # A TLS 1.3 server refuses a client after the handshake, and its reset may overtake the
-        # alert that says so.
-        words += "; does it want a client certificate?"
-    if not tls and words == _broke(phase):
-        # What a TLS server says to plain HTTP may be overtaken by its reset, too.
-        words += ", or wants https://"
-    return words
-
-
-def _explain_links(links: list[BaseException], timeout: float, phase: str) -> str:
-    for link in links:
-        if words := _explain_link(link, timeout, phase):
-            return words
-    return _explain_rest(links, phase)
-
-
-def _broke(phase: str) -> str:
-    return f"the connection broke {phase}; the server or a proxy ended it early"
-
-
-def _explain_link(link: BaseException, timeout: float, phase: str) -> str | None:
-    """The words for a cause that is known; None for a wrapper, or for something else."""
-    match link:
-        case socket.gaierror():
-            reason = one_line(link.strerror or "no such name")
-            words = f"cannot resolve its host name ({reason}); check the name and the DNS"
-        case ssl.SSLCertVerificationError():
-            words = _explain_certificate(link)
-        case ssl.SSLEOFError() | ssl.SSLZeroReturnError() | http.client.IncompleteRead():
-            words = _broke(phase)
-        case ssl.SSLError():
-            words = _explain_tls(link)
-        case ConnectionRefusedError():
-            words = "connection refused; is it running there, and is the port right?"
-        case TimeoutError():
-            words = timed_out(timeout, phase)
-        case ConnectionError():  # reset, aborted, broken pipe, and http.client's disconnected
-            words = _broke(phase)
-        case http.client.HTTPException():
-            words = "what answers there does not speak HTTP; is it https:// instead of http://?"
-        case _:
-            return None
-    return words
-
-
-def _explain_rest(links: list[BaseException], phase: str) -> str:
-    for link in links:
-        if isinstance(link, urllib3.exceptions.DecodeError):
+    found = find_failure(error)
+    if found is None:
+        if isinstance(error, urllib3.exceptions.DecodeError):
             return "the answer's compression is damaged"
-        if isinstance(link, OSError) and (refused := _TUNNEL.search(str(link))):
-            return f"the proxy refused to connect to it ({one_line(refused[1])})"
-        # requests' own errors are OSErrors too, without a strerror
-        if isinstance(link, OSError) and link.strerror:
-            return f"{one_line(link.strerror)} ({phase})"
-    return f"the request failed {phase} ({type(links[-1]).__name__})"
+        return f"the request failed {phase} ({type(error).__name__})"
+    if found.cause is Cause.TIMEOUT:
+        return timed_out(timeout, phase)
+    if found.cause is Cause.BROKEN:
+        return _broken(phase, tls=tls)
+    if found.cause is Cause.SYSTEM:
+        return f"{found.detail} ({phase})"
+    remedy = _REMEDIES.get(found.cause)
+    return f"{found}; {remedy}" if remedy else str(found)
 
 
-def _explain_certificate(error: ssl.SSLCertVerificationError) -> str:
-    reason = one_line(error.verify_message)
-    if error.verify_code in _OTHER_HOST:
-        return f"TLS: its certificate is for another host ({reason}); use a name that is in it"
-    if error.verify_code in _UNTRUSTED:
-        remedy = "give the CA file that signed it (--prom-ca-file)"
-        return f"TLS: its certificate is not trusted ({reason}); {remedy}"
-    return f"TLS: its certificate is not valid ({reason})"
+def _broken(phase: str, *, tls: bool) -> str:
+    words = f"{Cause.BROKEN.value} {phase}; the server or a proxy ended it early"
+    if not tls:
+        # What a TLS server says to plain HTTP may be overtaken by its reset.
+        return f"{words}, or wants https://"
+    # A TLS 1.3 server refuses a client after the handshake, and its reset may overtake the alert.
+    return f"{words}; does it want a client certificate?" if phase == WAITING else words
 
 
-def _explain_tls(error: ssl.SSLError) -> str:
-    reason = error.reason or ""
-    if reason in _NOT_TLS:
-        return "what answers there does not speak TLS; is it http:// instead of https://?"
-    if "ALERT" in reason:
-        alert = reason.partition("ALERT_")[2].replace("_", " ").lower()
-        return (
-            f"TLS: the server refused the connection ({alert}); "
-            "does it want another client certificate?"
-        )
-    words = reason.replace("_", " ").lower() or one_line(str(error))
-    return f"TLS failed ({words})"
-
-
-_HINTS: Final[dict[int, str]] = {
+_HINTS: Final[Mapping[int, str]] = {
     403: "these credentials are not allowed to query; check their permissions",
     404: "nothing answers /api/v1/query there; check the URL's path prefix",
     405: "neither POST nor GET is allowed; is this a Prometheus query API?",

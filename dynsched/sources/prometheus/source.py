@@ -135,7 +135,7 @@ class PrometheusSource:
             if asked:
                 raise QueryFailedError(timed_out(attempt.timeout, attempt.phase)) from None
             raise QueryFailedError(
-                f"not asked within {attempt.timeout:g}s: {len(self._under_way)} queries before it "
+                f"not asked within {attempt.timeout:g} s: {len(self._under_way)} queries before it "
                 "are still under way; is the DNS or the server hanging?"
             ) from None
 

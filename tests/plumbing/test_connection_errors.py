@@ -1,0 +1,116 @@
+"""One table of causes: every HTTP client of dynsched explains a failure by the same words."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import http.client
+import socket
+import ssl
+from pathlib import Path
+
+import pytest
+import requests.exceptions
+import urllib3.exceptions
+from prometheus_support import free_port
+
+from dynsched.collect.memory import Memory
+from dynsched.collect.push import Collect, CollectError, push
+from dynsched.core.errors import ClusterError
+from dynsched.kube.client import KubeClient
+from dynsched.kube.config import load_config
+from dynsched.plumbing.connection_errors import Cause, ConnectionFailure, find_failure
+from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
+from dynsched.web.client import ServerError, fetch
+
+
+def of_tls(reason: str) -> ssl.SSLError:
+    error = ssl.SSLError(1, reason)
+    error.reason = reason
+    return error
+
+
+def of_certificate(code: int) -> ssl.SSLCertVerificationError:
+    error = ssl.SSLCertVerificationError(1, "verify failed")
+    error.verify_code, error.verify_message = code, "the reason"
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "cause", "text"),
+    [
+        (socket.gaierror(-2, "no name"), Cause.HOST, "cannot resolve its host name (no name)"),
+        (ConnectionRefusedError(111, "Connect call failed"), Cause.REFUSED, "connection refused"),
+        (TimeoutError(), Cause.TIMEOUT, "no answer in time"),
+        (ConnectionResetError(), Cause.BROKEN, "the connection broke"),
+        (http.client.RemoteDisconnected(), Cause.BROKEN, "the connection broke"),
+        (http.client.IncompleteRead(b""), Cause.BROKEN, "the connection broke"),
+        (ssl.SSLEOFError(), Cause.BROKEN, "the connection broke"),
+        (http.client.BadStatusLine("SSH"), Cause.NOT_HTTP, Cause.NOT_HTTP.value),
+        (of_tls("WRONG_VERSION_NUMBER"), Cause.NOT_TLS, Cause.NOT_TLS.value),
+        (
+            of_tls("TLSV1_ALERT_UNKNOWN_CA"),
+            Cause.ALERT,
+            "TLS: the server refused the connection (unknown ca)",
+        ),
+        (of_tls("NO_CIPHERS"), Cause.TLS, "TLS failed (no ciphers)"),
+        (of_certificate(19), Cause.UNTRUSTED, "TLS: its certificate is not trusted (the reason)"),
+        (
+            of_certificate(62),
+            Cause.OTHER_HOST,
+            "TLS: its certificate is for another host (the reason)",
+        ),
+        (of_certificate(10), Cause.INVALID, "TLS: its certificate is not valid (the reason)"),
+        (
+            OSError("Tunnel connection failed: 403 Forbidden"),
+            Cause.PROXY,
+            "the proxy refused to connect to it (403 Forbidden)",
+        ),
+        (
+            OSError(errno.EHOSTUNREACH, "No route to host"),
+            Cause.SYSTEM,
+            "the connection failed (No route to host)",
+        ),
+    ],
+    ids=lambda value: value.name if isinstance(value, Cause) else None,
+)
+def test_each_error_has_its_cause_and_words(error: Exception, cause: Cause, text: str) -> None:
+    found = find_failure(error)
+    assert found is not None
+    assert (found.cause, str(found)) == (cause, text)
+
+
+def test_the_cause_is_found_inside_of_what_the_libraries_make_of_it() -> None:
+    inner = ConnectionRefusedError(111, "Connection refused")
+    wrapped = requests.exceptions.ConnectionError(
+        urllib3.exceptions.MaxRetryError(None, "/", urllib3.exceptions.ProtocolError("x", inner))  # type: ignore[arg-type]
+    )
+    assert find_failure(wrapped) == ConnectionFailure(Cause.REFUSED)
+
+
+def test_of_an_error_of_another_kind_nothing_is_said() -> None:
+    assert find_failure(KeyError("x")) is None
+
+
+async def test_four_clients_say_of_a_refused_connection_the_same(tmp_path: Path) -> None:
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    source = PrometheusSource(PrometheusConfig(url))
+    texts = [str((await source.query_expr("up")).error)]
+    await source.close()
+    with pytest.raises(ServerError) as asked:
+        await asyncio.to_thread(fetch, url, "/nodes")
+    with pytest.raises(CollectError) as pushed:
+        await asyncio.to_thread(push, Collect(url, ip="10.0.0.1"), Memory(2, 1))
+    kubeconfig = tmp_path / "config"
+    kubeconfig.write_text(
+        f"""{{apiVersion: v1, kind: Config, current-context: c,
+        clusters: [{{name: c, cluster: {{server: "{url}"}}}}], users: [{{name: c, user: {{}}}}],
+        contexts: [{{name: c, context: {{cluster: c, user: c}}}}]}}"""
+    )
+    client = KubeClient(await load_config(str(kubeconfig)))
+    with pytest.raises(ClusterError) as called:
+        await client.read("a")
+    await client.close()
+    texts += [str(each.value) for each in (asked, pushed, called)]
+    assert [f"{url}: connection refused" in text for text in texts] == [True] * 4, texts
