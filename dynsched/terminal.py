@@ -142,8 +142,7 @@ def _due_in_short(due: Mapping[str, Any], *, dry_run: bool) -> str:
 
 def _named_mark(payload: Mapping[str, Any]) -> str:
     """The mark that `/nodes` counts, as it stands in ``carries``."""
-    kind, _, mark = payload["type"].removesuffix(" Nodes").partition(" ")
-    return f"{kind.lower()} {mark}"
+    return str(payload.get("counts", payload["type"]))  # absent in those of an older dynsched
 
 
 def _verdict(node: Mapping[str, Any]) -> str:
@@ -157,15 +156,15 @@ def _verdict(node: Mapping[str, Any]) -> str:
     if node["marked"]:
         return f"{marked}, but no rule fires any more: {_why_not_released(node)}."
     if node["pressured"]:
+        if node["withheld"]:
+            return f"{node['name']} is {node['withheld']}. {fires}."
         return f"{node['name']} is not marked: {_why_not_marked(node)}. {fires}."
     ineligible = f"; it is not eligible: {node['ineligible']}" if node["ineligible"] else ""
     return f"{node['name']} is not marked: {_why_cool(node)}{ineligible}."
 
 
 def _why_not_marked(node: Mapping[str, Any]) -> str:
-    """Why a node on which a rule fires does not carry the mark."""
-    if node["withheld"]:
-        return str(node["withheld"]).removeprefix("not marked: ")
+    """Why a node on which a rule fires does not carry the mark, where no guard withholds it."""
     if node["ineligible"]:
         return f"it is not eligible: {node['ineligible']}"
     if node["conflict"]:

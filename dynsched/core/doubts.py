@@ -54,13 +54,16 @@ def _why_of(rule: Rule, expr: str) -> str | None:
 
 
 def _why_nothing_changes(rule: Rule, expr: str, found: Expression) -> str | None:
-    """``load > bool 80`` is 0 or 1: a threshold of 80 is never passed."""
+    """``load > bool 80`` is 0 or 1, and with a minus before it 0 or -1: a threshold of 80 is never
+    passed.
+    """
+    one = -1 if _is_negated(found) else 1
     found = _bare(found)
-    if not found.is_bool or rule.breached(0.0) is not rule.breached(1.0):
+    if not found.is_bool or rule.breached(0.0) is not rule.breached(float(one)):
         return None
     compared = one_line(expr[found.at : found.end], _SHOWN)
     return (
-        f"the comparison {compared!r} gives 0 or 1, so that with op {rule.op!r} and threshold "
+        f"the comparison {compared!r} gives 0 or {one}, so that with op {rule.op!r} and threshold "
         f"{rule.threshold:g} the rule {'always' if rule.breached(0.0) else 'never'} fires. Remove "
         "the comparison: op and threshold compare"
     )
@@ -147,6 +150,15 @@ def _picks(found: Expression) -> bool:
 
 def _is_of_time(part: Expression) -> bool:
     return part.operator in ("time", "timestamp") or any(map(_is_of_time, part.parts))
+
+
+def _is_negated(part: Expression) -> bool:
+    """Whether an odd number of minus signs stands before what `_bare` gives."""
+    negated = False
+    while part.operator == "same":
+        negated ^= part.is_negated
+        part = part.parts[0]
+    return negated
 
 
 def _bare(part: Expression) -> Expression:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 MAX_DEPTH: Final = 100
@@ -53,8 +53,8 @@ class Expression:
 
     ``operator``: that of a binary one (which stands at ``at``; ``is_bool``: with ``bool``); the
     name of a function or an aggregation (``is_grouped``: it has ``by`` or ``without``); ``same``
-    for brackets, signs, ranges and offsets; else empty. ``word``: what a selector or a number
-    begins with.
+    for brackets, signs (``is_negated``: a minus), ranges and offsets; else empty. ``word``: what a
+    selector or a number begins with.
     """
 
     end: int
@@ -63,6 +63,7 @@ class Expression:
     is_bool: bool = False
     is_grouped: bool = False
     is_scalar: bool = False
+    is_negated: bool = False
     word: str = ""
     at: int = 0
     height: int = 1
@@ -158,8 +159,9 @@ class _Parser:
 
     def _operand(self) -> Expression:
         if self._word_or_sign() in _SIGNS:
-            self._place += 1
-            return self._made("same", (self.binary(_SIGN_BINDS),))
+            negates = self._next().text == "-"
+            found = self._made("same", (self.binary(_SIGN_BINDS),))
+            return replace(found, is_negated=negates)
         if self._takes("("):
             inner = self.binary(1)
             self._require(")")

@@ -140,7 +140,7 @@ def _bar(percent: float) -> str:
 def _mark(node: Mapping[str, Any], payload: Mapping[str, Any]) -> Text:
     """What the node carries with its age, or why it is not what the rules say."""
     if node["marked"]:
-        mark = " ".join(part.removeprefix("label ") for part in node["carries"])
+        mark = ", ".join(node["carries"])
         age = f" {ago(node['since'], payload['taken_at'])}" if node["since"] else ""
         return Text(f"{mark}{age}", "bold red")
     return Text(node["conflict"] or node["withheld"] or "", "yellow")

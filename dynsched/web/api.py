@@ -72,7 +72,7 @@ async def _node(request: web.Request) -> web.Response:
     name = request.match_info["name"]
     detail = node_detail(_snapshot(request), name)
     if detail is None:
-        raise _Refusal(HTTPStatus.NOT_FOUND, f"no node {name!r} in the cluster; see /nodes")
+        raise _Refusal(HTTPStatus.NOT_FOUND, f"no node {name!r} in the cluster; /nodes lists them")
     return _json(detail)
 
 

@@ -85,7 +85,7 @@ def _refusal(server: str, error: urllib.error.HTTPError) -> str:
     except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError):
         # Not ours: a proxy or an ingress on the way, or something else on that port.
         return f"{server} answered {error.code} {error.reason}; is it dynsched? use --server URL"
-    return " ".join(str(message).split()).replace("; see /nodes", "; see dynsched nodes")
+    return " ".join(str(message).split())
 
 
 def _mapping(body: bytes, server: str) -> dict[str, Any]:

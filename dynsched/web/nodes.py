@@ -98,6 +98,8 @@ class NodesAnswer(msgspec.Struct, frozen=True, gc=False):
     taken_at: str
     dry_run: bool
     rules_error: str | None
+    counts: str
+    """The part of the mark that ``num`` counts, as it stands in a node's ``carries``."""
 
 
 def describe_mark(mark: Mark) -> str:
@@ -129,6 +131,7 @@ def encode_nodes(snapshot: Snapshot, encoded: Sequence[msgspec.Raw]) -> bytes:
         taken_at=_time(snapshot.taken_at),
         dry_run=snapshot.dry_run,
         rules_error=snapshot.rules_error,
+        counts=part,
     )
     return msgspec.json.encode(answer)
 

@@ -157,6 +157,7 @@ _NODES_ANSWER: Final = _object(
         "taken_at": _TEXT,
         "dry_run": _FLAG,
         "rules_error": {"type": ["string", "null"]},
+        "counts": _TEXT,
     }
 )
 

@@ -99,6 +99,26 @@ def test_a_value_of_0_or_1_and_a_threshold_that_does_not_divide_them(
         assert f"the rule {fires} fires. Remove the comparison" in found.message
 
 
+@pytest.mark.parametrize(
+    ("expr", "threshold", "warns"),
+    [
+        ("-(load > bool 80)", -0.5, False),
+        ("-(load > bool 80)", 0.5, True),
+        ("-(-(load > bool 80))", 0.5, False),
+        ("+(load > bool 80)", 0.5, False),
+        ("-load > bool 80", 0.5, False),
+        ("-load > bool 80", -0.5, True),
+    ],
+)
+def test_a_minus_before_the_comparison_makes_it_0_or_minus_1(
+    expr: str, threshold: float, warns: bool
+) -> None:
+    found = doubts(rule_set(rule(expr=expr, op=">", threshold=threshold)))
+    assert bool(found) is warns
+    if warns and expr.startswith("-("):
+        assert "gives 0 or -1, so that with op '>' and threshold 0.5" in found[0].message
+
+
 def test_what_to_do_about_it() -> None:
     assert "Remove it: op and threshold compare" in str(doubt_of("load > 80"))
     assert "With bool it gives 0 or 1" in str(doubt_of("max by (instance) (load > 80)"))

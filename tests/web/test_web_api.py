@@ -333,7 +333,7 @@ async def test_one_node_is_the_same_as_in_nodes_and_tells_what_would_clear_it(
 async def test_a_node_that_is_not_there(client, snapshots) -> None:
     snapshots.publish(example())
     answer = await get(client, "/nodes/worker-99", 404)
-    assert answer == {"error": "no node 'worker-99' in the cluster; see /nodes"}
+    assert answer == {"error": "no node 'worker-99' in the cluster; /nodes lists them"}
 
 
 # /rules

@@ -236,8 +236,10 @@ def test_a_server_that_hangs() -> None:
     ("answer", "message"),
     [
         (
-            http_answer("404 Not Found", '{"error": "no node \'a\' in the cluster; see /nodes"}'),
-            "no node 'a' in the cluster; see dynsched nodes",
+            http_answer(
+                "404 Not Found", '{"error": "no node \'a\' in the cluster; /nodes lists them"}'
+            ),
+            "no node 'a' in the cluster; /nodes lists them",
         ),
         (http_answer("503 Service Unavailable", '{"error": "no tick yet"}'), "no tick yet"),
         (http_answer("502 Bad Gateway", "<html>", "text/html"), "answered 502 Bad Gateway; is it"),
