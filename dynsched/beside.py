@@ -70,7 +70,7 @@ async def refuse_pass(api: KubeApi, namespace: str | None, own: str) -> None:
 @contextlib.asynccontextmanager
 async def leading(elector: Elector) -> AsyncIterator[None]:
     """``elector`` holds the Lease inside of the block, and lets go of it at its end. One that its
-    holder left without letting go is waited for. AtWorkError when it is not to be had.
+    holder left without letting go is waited for. AtWorkError when the Lease is not free in time.
     """
     done = asyncio.Event()
     election = asyncio.create_task(elector.run(done), name="the leader election")
@@ -93,6 +93,6 @@ async def _until_it_leads(elector: Elector) -> None:
                 await asyncio.sleep(POLL)
     except TimeoutError:
         raise AtWorkError(
-            f"the Lease {LEASE_NAME} was not to be had within {TAKE_SECONDS:g} s: "
-            f"{elector.leader or 'nobody'} holds it; nothing was written"
+            f"the Lease {LEASE_NAME} could not be taken within {TAKE_SECONDS:g} s: "
+            f"the holder is {elector.leader or 'not known'}; nothing was written"
         ) from None

@@ -99,7 +99,7 @@ def cli() -> None:
     default=True,
     show_default=True,
     help="Write only while holding the Lease `dynsched`, so that several replicas can run. Without "
-    "it nobody renews the Lease, so do not use the janitor (`prune --if-lease-older-than`) with "
+    "it the Lease is not renewed, so do not use the janitor (`prune --if-lease-older-than`) with "
     "it.",
 )
 @flags.lease_namespace

@@ -238,7 +238,7 @@ class Loop:
         self._report_rules(rule_set, results, no_past)
         self._reporter.conflicts(decision, nodes, post_events=writes)
         self._reporter.cap(decision, post_events=writes)
-        if writes:  # else nothing was to be written, which says nothing about writes
+        if writes:  # otherwise nothing was sent, so that nothing is known about writes
             self._reporter.unwritten(written.failures)
         if self._dry_run:
             self._reporter.rehearsed(decision.patches)

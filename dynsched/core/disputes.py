@@ -93,8 +93,8 @@ class Disputes:
     def following(
         self, planned: Collection[NodePatch], leader: str | None, now: float
     ) -> dict[str, str]:
-        """The same for a replica that ``planned`` this and leaves it to ``leader``; None: nobody
-        leads, as far as is known, so nobody decides otherwise.
+        """The same for a replica that ``planned`` this and leaves it to ``leader``; None: no
+        leader is known, so no other replica can have decided otherwise.
         """
         self._written.clear()
         before = self._undone if leader is not None else {}

@@ -148,7 +148,7 @@ def _reading(node: str, sample: Sample) -> Reading:
 
 
 def _rank(rule: Rule, sample: Sample, fresh_since: float) -> tuple[bool, bool, float, float, float]:
-    """The highest counts. Of what says nothing any more, the latest."""
+    """The highest counts. Among samples that cannot be used, the latest."""
     valid = math.isfinite(sample.value)
     fresh = valid and sample.timestamp >= fresh_since
     excess = rule.excess(sample.value) if valid else 0.0

@@ -109,7 +109,7 @@ class NodeOperator:
             self._settle(None)
 
     def _settle(self, error: BaseException | None) -> None:
-        with contextlib.suppress(concurrent.futures.InvalidStateError):  # nobody waits any more
+        with contextlib.suppress(concurrent.futures.InvalidStateError):  # the future was cancelled
             self._ended.set_exception(error) if error else self._ended.set_result(None)
 
     async def _operate(self) -> None:

@@ -110,7 +110,7 @@ class Elector:
         """Take or renew the Lease, again and again; let go of it at the end.
 
         The caller sees to it that no write is under way any more when it sets ``stop``. Where this
-        is cancelled instead, nobody can know that: the Lease is left to expire.
+        is cancelled instead, a write may still be under way: the Lease is left to expire.
         """
         try:
             while not stop.is_set():

@@ -1,8 +1,8 @@
 """Which pods have no node yet: their uids, by a list and a watch of such pods.
 
 The extender assumes a pod on the node that it scored best, until the watch of bound pods tells. It
-may do so only for pods that there are: a uid is known to whoever may read the pod, and is no guess
-of a client that can only connect to the port.
+may do so only for pods that there are: a uid is known only to clients that may read the pod,
+and cannot be guessed by one that can only connect to the port.
 """
 
 from __future__ import annotations

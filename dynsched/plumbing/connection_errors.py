@@ -1,7 +1,7 @@
 """Why an exchange over HTTP failed: one table from exceptions to causes, and each cause in words.
 
 Every HTTP client of this project explains its failures from here and adds its own remedy, so that a
-refused connection reads the same whoever was asked. The libraries wrap the same errors of the
+refused connection reads the same for each server. The libraries wrap the same errors of the
 standard library (aiohttp, and requests around urllib3); the cause is looked for inside of them.
 """
 

@@ -63,7 +63,7 @@ def _split(server: str) -> SplitResult:
 
 
 _REMEDIES: Final[Mapping[Cause, str]] = {
-    Cause.REFUSED: "is dynsched running there? use --server URL",
+    Cause.REFUSED: "is dynsched running? use --server URL",
     Cause.BROKEN: "try again",
     Cause.NOT_TLS: "is it http:// instead of https://? use --server URL",
     Cause.UNTRUSTED: "name the CA file that signed it in SSL_CERT_FILE, or use --server URL",

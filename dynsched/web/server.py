@@ -23,7 +23,7 @@ SHUTDOWN_SECONDS: Final = 0.5
 aiohttp waits so long twice: for the request, and once more after it was cancelled.
 """
 LINGER_SECONDS: Final = 1.0
-"""How long the rest of a body is read that nobody wants, so that the caller gets its answer."""
+"""Seconds for which the rest of a refused body is read, so that the caller receives its answer."""
 
 READ_AHEAD: Final = 64 << 10
 """Bytes of a body that are kept before somebody reads them; twice this, and what comes at once."""

@@ -213,9 +213,7 @@ def test_nobody_listens() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{probe.getsockname()[1]}"
-        expected = (
-            f"cannot ask {url}: connection refused; is dynsched running there? use --server URL"
-        )
+        expected = f"cannot ask {url}: connection refused; is dynsched running? use --server URL"
         assert failure(url) == expected
 
 

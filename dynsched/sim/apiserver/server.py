@@ -313,7 +313,7 @@ def _fail(request: web.BaseRequest, fault: Fault) -> web.Response:
             option = struct.pack("ii", 1, 0)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, option)
             transport.abort()
-        return web.Response()  # to nobody
+        return web.Response()  # the client is gone
     headers = {"Retry-After": str(fault.retry_after)} if fault.retry_after is not None else {}
     if isinstance(fault.body, str):
         return web.Response(text=fault.body, status=fault.status, headers=headers)

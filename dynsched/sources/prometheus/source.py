@@ -119,7 +119,7 @@ class PrometheusSource:
             error = f"Prometheus at {self._client.config.url}: {failed}"
             return (), error, (), time.monotonic() - started
         finally:
-            attempt.abort("nobody waits for it")  # past the deadline, or cancelled
+            attempt.abort("the query was given up")  # past the deadline, or cancelled
         return items, None, warnings, time.monotonic() - started
 
     async def _within_deadline(self, question: Question[_T], attempt: Attempt) -> Answer[_T]:
@@ -157,7 +157,7 @@ class PrometheusSource:
             except Exception as error:  # noqa: BLE001  # our defect must not stop the other rules
                 answer.set_exception(_defect(error))
             attempt.close()
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+            with contextlib.suppress(RuntimeError):  # the event loop is closed
                 loop.call_soon_threadsafe(self._ended, attempt)
 
         self._under_way.add(attempt)

@@ -100,7 +100,7 @@ def _answering(answer: _Answer, most: Callable[[int], int]) -> Handler:
         except TimeoutError:
             raise not_fetched(request) from None
         except (ConnectionError, web.HTTPException):
-            raise  # the caller went away; nobody reads what is said
+            raise  # the caller closed the connection, so no answer is sent
         except Exception:
             logger.exception("%s failed", request.path)
             return _refusal(HTTPStatus.BAD_REQUEST, "this request could not be answered")

@@ -82,7 +82,7 @@ def read_preemption(body: bytes | bytearray, most: int) -> dict[str, MetaVictims
     if meta is None and whole is None:
         raise WireError("neither NodeNameToVictims nor NodeNameToMetaVictims is there")
     if body.count(b"{") + body.count(b"null") > _FREE + len(body) // _DENSEST:
-        raise WireError("more victims than so many bytes can tell of")
+        raise WireError("more victims than a body of this size can hold")
     if meta is not None:
         by_uid = decode(_meta_victims, meta, "NodeNameToMetaVictims")
         _check(by_uid, most)

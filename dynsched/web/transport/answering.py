@@ -1,4 +1,4 @@
-"""How answers go out: one computation at a time, in slices, and not for ever."""
+"""Sending answers: one computation at a time, in slices, each answer within a time limit."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from aiohttp import hdrs, web
 from dynsched.web.transport.connections import connection_of
 
 WRITE_SECONDS: Final = 30.0
-"""How long an answer may take to be fetched: a caller that does not read holds it, and of the
-extender the body that it was made of."""
+"""Seconds that a caller may take to read an answer: until then the answer stays in memory, and for
+the extender also the request's body."""
 SLICE: Final = 64 << 10
-"""Bytes that are handed to the connection at a time; the next ones when it has taken them."""
+"""Bytes that are written to the connection at a time; the next ones once it has sent them."""
 PROBES: Final = frozenset({"/healthz", "/readyz"})
-"""What waits for nothing."""
+"""Paths that are answered without waiting for a turn."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -41,8 +41,8 @@ TURNS: Final = web.AppKey("turns", Turns)
 
 @web.middleware
 async def one_at_a_time(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """The outermost middleware: each answer has gone out when it returns, or its connection is
-    broken off.
+    """The outermost middleware: when it returns, the answer has been sent or the connection
+    is closed.
     """
     try:
         if request.path not in PROBES and request.method in (hdrs.METH_GET, hdrs.METH_HEAD):

@@ -79,7 +79,7 @@ class Body:
         self._held = 0
 
     async def grow(self, size: int) -> None:
-        """Hold so many bytes more, once others have given them back."""
+        """Reserve ``size`` more bytes of the room; waits until other bodies have released them."""
         size = min(size, self._most - self._held)
         try:
             async with asyncio.timeout(WAIT_SECONDS):
@@ -98,14 +98,14 @@ class Body:
         self.data += chunk
 
     def becomes(self, answer: int) -> None:
-        """Its bytes are not needed any more; an answer of so many is held instead."""
+        """Drop the body, and reserve the ``answer`` bytes of its answer instead."""
         self.data = bytearray()
         self._room.take_at_once(answer - self._held)
         self._held = answer
         self._room.give(0)
 
     def release(self) -> None:
-        """Give all back."""
+        """Release everything that is reserved."""
         held, self._held = self._held, 0
         self._room.give(held)
 

@@ -1,8 +1,8 @@
 """The connections of callers: how many there are, how long each may take, which one goes first.
 
 Each stands in front of the HTTP server's own protocol (aiohttp's), which it hands one request at a
-time. What a caller is waited for has an end; and where there are too many connections, one of
-whoever has the most of them makes room for a new one, which may be a probe.
+time. Every wait for a caller has a time limit. Where there are too many connections, one is closed
+of the address that has the most, so that a new one, which may be a probe, is accepted.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Connection(asyncio.BufferedProtocol):
         return self.all_of_them.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """So many bytes came."""
+        """Called by asyncio when ``nbytes`` bytes have arrived in the buffer."""
         if self._closing or self.transport is None:
             return
         data = bytes(self.all_of_them.buffer[:nbytes])
@@ -241,9 +241,10 @@ class Connections:
     def _end_one(self) -> bool:
         """End the connection that can best be spared; False when there is none.
 
-        It is one of the address that has the most: a flood costs whom it comes from. Of these,
-        those that were never answered come first, as a scheduler's or a Prometheus's was; then
-        whoever was not heard of for the longest time. None goes before it could say a word.
+        It is one of the address that has the most, so that a flood closes its own connections. Of
+        these, those without any answer so far come first (a scheduler or a Prometheus has had
+        one), then the one that has been silent for the longest time. None is closed within its
+        first GRACE_SECONDS.
         """
         latest = time.monotonic() - GRACE_SECONDS
         for theirs in sorted(self._of.values(), key=len, reverse=True):

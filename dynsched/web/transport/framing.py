@@ -95,7 +95,7 @@ class Framing:
     def answered(self) -> bytes:
         """The answer has gone out: what is for the server of that which came since. TooMuchError.
 
-        What is left of a body that nobody read still belongs to the answered request.
+        The unread rest of a body still belongs to the answered request.
         """
         if self._at is not _At.END:
             self._answered = True

@@ -22,7 +22,8 @@ MAX_CONNECTIONS: Final = 128
 MAX_TLS_CONNECTIONS: Final = 64
 """With TLS each holds up to 0.9 MB: buffers of asyncio and of OpenSSL."""
 OF_OPEN_FILES: Final = 4
-"""One in so many open files, at the most; the rest is for the API server, Prometheus and files."""
+"""Connections may take at most one in this many of the open files that the process may have; the
+rest is for the API server, Prometheus and files."""
 
 HANDSHAKE_SECONDS: Final = 10.0
 GOODBYE_SECONDS: Final = 1.0
@@ -116,8 +117,8 @@ class Listener:
             except ConnectionError:
                 continue  # the caller is gone already
             except OSError as error:
-                # Out of open files, or of memory for sockets. There is a place as soon as a
-                # connection ends; those that nobody uses do, after a while.
+                # Out of open files, or of memory for sockets. The next connection that ends
+                # makes a place; idle ones are ended by their time limit.
                 why = {"message": "no caller can be taken in", "exception": error}
                 loop.call_exception_handler(why)
                 await asyncio.sleep(_WAIT_FOR_FILES)

@@ -1,4 +1,4 @@
-"""Log lines that callers can cause: few, however many requests there are."""
+"""Rate limit for log lines that callers can cause, independent of the number of requests."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Final
 from aiohttp.http import HttpProcessingError
 
 EACH_SECONDS: Final = 60.0
-"""Of each kind of line, one is written in so long; the others are counted."""
+"""Seconds in which at most one line of each kind is written; the others are counted."""
 _MAX_CHARACTERS: Final = 200
 _MAX_KINDS: Final = 100
 
 
 class OneInAWhile(logging.Filter):
-    """Lets one line of a kind through in a while, and tells how many it kept back since.
+    """Passes one line of each kind per EACH_SECONDS, and adds how many were suppressed since.
 
     A kind is the message before its arguments, and the type of the error.
     """

@@ -1,4 +1,4 @@
-"""A number of bytes that all who hold some share, and the time for which they may."""
+"""A limit on the bytes that several holders keep in memory together, and on how long they may."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 PATIENCE: Final = 1.0
-"""Seconds that a caller may be waited for while others wait for its bytes."""
+"""Seconds for which the process waits for a caller while others wait for the bytes it holds."""
 
 
 class Room:
-    """``size`` bytes. Who waits is let in as soon as there is enough, the smaller before the larger
-    where only those fit: a body of a megabyte must not hold up one of a kilobyte.
+    """``size`` bytes to reserve. A waiting request is served as soon as enough bytes are free, a
+    smaller one before a larger one that does not fit: a body of a megabyte must not delay one of a
+    kilobyte.
     """
 
     def __init__(self, size: int) -> None:
@@ -23,7 +24,7 @@ class Room:
         self._waited_for: dict[asyncio.Timeout, float] = {}
 
     async def take(self, size: int) -> None:
-        """Hold so many bytes more; ``size`` must not be larger than the whole."""
+        """Reserve ``size`` bytes (not more than the whole); waits until they are free."""
         if size <= self._free and not self._waiting:
             self._free -= size
             return
@@ -39,11 +40,11 @@ class Room:
             raise
 
     def take_at_once(self, size: int) -> None:
-        """Hold so many more although there may be no room: others wait until there is again."""
+        """Reserve ``size`` bytes without waiting, even beyond the limit; others then wait."""
         self._free -= size
 
     def give(self, size: int) -> None:
-        """Hold so many less."""
+        """Release ``size`` bytes."""
         self._free += size
         self._let_in()
 
