@@ -10,7 +10,7 @@ from dynsched.core import keys
 from dynsched.core.decide import Decision
 from dynsched.core.doubts import doubts
 from dynsched.core.mark_state import fired_rules
-from dynsched.core.message_kind import ToldKinds
+from dynsched.core.message_kind import LoggedKinds
 from dynsched.core.model import Action, Node, NodePatch, WriteFailure
 from dynsched.core.rules import RuleSet
 from dynsched.core.wording import by_reason, named_nodes, named_rules
@@ -56,7 +56,7 @@ class _Troubles(_States):
 
     def __init__(self) -> None:
         super().__init__()
-        self._told = ToldKinds()
+        self._told = LoggedKinds()
 
     def update(
         self, states: Mapping[str, str], *, post_events: bool
@@ -139,7 +139,7 @@ class Reporter:
         self._failing = _Troubles()
         self._blind = _Troubles()
         self._crowded = _Troubles()
-        self._unwritten = ToldKinds()
+        self._unwritten = LoggedKinds()
 
     def change(self, node: Node, patch: NodePatch) -> None:
         """A mark was set, updated or released. A disputed mark changes at every tick, so these

@@ -136,7 +136,7 @@ class RulesFile:
             self.error = str(error)
             return False
         recovered, self.error = self.error is not None, None
-        # Also where they compare equal: that a section is there, though empty, tells something.
+        # Also where they compare equal: it matters whether an empty section is present.
         before, self.rule_set = self.rule_set, rule_set
         return recovered or rule_set != before
 

@@ -21,7 +21,7 @@ MAX_DEPTH: Final = 50
 _MAX_NUMBER_LENGTH: Final = 64
 """Characters. The largest float has 24; a number of thousands takes minutes to convert."""
 _WORD: Final = 63
-"""Bits; a larger whole number is no quantity, and does not fit into a float or into JSON."""
+"""Bits; a larger whole number does not fit into a float or into JSON."""
 
 _CONTROL: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x84\x86-\x9f\ud800-\udfff]")
 

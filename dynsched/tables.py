@@ -36,7 +36,7 @@ def make_table(*titles: str) -> Table:
     """A table without lines, with these columns."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for title in titles:
-        # Where there is no room for all, the names give way last.
+        # In a narrow terminal, names are the last columns to be folded.
         table.add_column(title, overflow="fold", no_wrap=title in ("NODE", "RULE"))
     return table
 

@@ -194,8 +194,8 @@ def _why_cool(node: Mapping[str, Any]) -> str:
 
 
 def _is_unknown(node: Mapping[str, Any]) -> bool:
-    """Whether no rule has a good sample of the node. That of bound pods always has one, and tells
-    nothing of the load. `/nodes` names no sources, so it is known by its name.
+    """Whether no rule has a good sample of the node. The rule of bound pods always has
+    one, which does not measure load. `/nodes` has no sources, so the rule is known by its name.
     """
     asked = [rule["quality"] for rule in node["rules"] if rule["rule"] != BIND_BURST]
     return bool(asked) and Quality.OK not in asked

@@ -31,7 +31,7 @@ from dynsched.collect.memory import (
     working_set_v2,
 )
 from dynsched.core.durations import format_duration
-from dynsched.core.message_kind import ToldKinds
+from dynsched.core.message_kind import LoggedKinds
 from dynsched.plumbing.connection_errors import Cause, find_failure, no_answer
 from dynsched.plumbing.proxies import ProxyError, opener, proxy_for, through
 
@@ -79,7 +79,7 @@ def collect_until_stopped(order: Collect) -> None:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    told, is_first = ToldKinds(), True
+    told, is_first = LoggedKinds(), True
     due = time.monotonic()
     while not stop.is_set():
         try:

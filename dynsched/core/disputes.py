@@ -63,7 +63,7 @@ class Disputes:
     def leading(
         self, applied: Collection[NodePatch], nodes: Mapping[str, Node], now: float
     ) -> dict[str, str]:
-        """The dispute about each node, in words, after this process, who leads, wrote ``applied``.
+        """The dispute about each node, in words, after this process (the leader) wrote ``applied``.
 
         A mark that we put on twice, without having taken it off, was taken off by somebody else.
         """

@@ -1,4 +1,4 @@
-"""Rules that are no error, and yet will hardly do what was meant."""
+"""Rules that are valid, but probably do not do what was intended."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 _WHOLE_FROM: Final = 10_000
-"""From here on fractions say nothing, and four digits would turn bytes into ``1.074e+09``."""
+"""From here on fractions do not matter, and four digits would turn bytes into ``1.074e+09``."""
 
 
 def format_value(value: float | None) -> str:

@@ -31,8 +31,8 @@ def why_unhealthy(snapshot: Snapshot | None, age: float, interval: float) -> str
 
 
 def _why_blind_to_all(snapshot: Snapshot) -> str | None:
-    """Queries that answer and say nothing usable of any node (no series, only old or invalid
-    samples, names that match none) leave us as blind as queries that fail.
+    """Queries that succeed without a usable sample for any node (no series, only old or invalid
+    samples, names that match no node) are reported like queries that fail.
     """
     asked = [health for health in snapshot.rules if health.rule.traits.asked]
     if not asked or not snapshot.nodes or any(health.quality.get(Quality.OK) for health in asked):

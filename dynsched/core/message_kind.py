@@ -7,7 +7,7 @@ from collections.abc import Hashable
 from typing import Final
 
 MAX_KINDS: Final = 20
-"""Of one trouble; what else may come up before all is well again is not told."""
+"""Kinds per trouble that are logged; further ones are not logged until the trouble is over."""
 
 _QUOTED: Final = re.compile(r"(?<!\w)('[^']*'|\"[^\"]*\")(?!\w)")
 _NUMBERED: Final = re.compile(r"\S*\d\S*")
@@ -22,16 +22,16 @@ def kind_of(trouble: str) -> str:
     return _LIST.sub("#", _NUMBERED.sub("#", _QUOTED.sub("#", trouble)))
 
 
-class ToldKinds:
-    """Which kinds of trouble were told, by the ``key`` of what is in trouble, until that is well
-    again: the numbers in a message may change each time, or two kinds take turns.
+class LoggedKinds:
+    """Which kinds of trouble were logged, by the ``key`` of the part in trouble, until it has
+    recovered: the numbers in a message may change each time, or two kinds may alternate.
     """
 
     def __init__(self) -> None:
         self._told: dict[Hashable, frozenset[str]] = {}
 
     def is_new(self, key: Hashable, trouble: str) -> bool:
-        """Whether to tell this trouble now; it counts as told from then on."""
+        """Whether to log this trouble now; it counts as logged from then on."""
         told, kind = self._told.get(key, frozenset()), kind_of(trouble)
         if kind in told or len(told) >= MAX_KINDS:
             return False
@@ -39,5 +39,5 @@ class ToldKinds:
         return True
 
     def forget(self, key: Hashable) -> bool:
-        """All is well with ``key``; whether any trouble was told of it."""
+        """``key`` has recovered; whether any trouble of it was logged."""
         return self._told.pop(key, None) is not None

@@ -1,8 +1,8 @@
-"""What a dry run would have written so far, so that it decides, and tells, as if it had.
+"""What a dry run would have written so far: it decides and reports as if that had been written.
 
-Nothing is written, so a patch that is due stays due; and a guard that counts real marks only
-would neither keep a mark in its place nor slow a release down. So each pass decides on the nodes
-as the patches of the passes before would have left them.
+In a dry run a patch that is due stays due, and a guard that counts only real marks would neither
+keep a mark nor delay a release. Therefore each pass decides on the nodes as the patches of the
+earlier passes would have left them.
 """
 
 from __future__ import annotations

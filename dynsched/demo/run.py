@@ -197,7 +197,7 @@ async def _nodes(session: aiohttp.ClientSession) -> dict[str, Any] | None:
 
 
 async def _pause(operator: Child) -> None:
-    """Wait until it is time to look again. BrokenError when the operator ends meanwhile."""
+    """Wait for the next look. BrokenError when the operator ends before it."""
     try:
         async with asyncio.timeout(_POLL):
             code = await operator.ended()

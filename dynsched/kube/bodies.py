@@ -37,7 +37,7 @@ async def read_body(response: aiohttp.ClientResponse, most: int) -> bytes:
 
 
 async def read_error(response: aiohttp.ClientResponse) -> bytes:
-    """The body of an answer whose status tells enough: what is too much of it is left out."""
+    """The body of an answer with an error status, cut at 1 MiB."""
     return (await _read(response, _MAX_OF_AN_ERROR))[0]
 
 

@@ -236,7 +236,7 @@ def _events(namespace: str) -> str:
 
 
 def _listed(server: str, page: Any) -> Any:
-    """The page, if it is one: a list without a version, such as ``{}``, says nothing of nodes."""
+    """The page. ClusterError for an answer without a version, such as ``{}``: it is no list."""
     if not page.metadata.version:
         raise ClusterError(f"cannot {_LIST_NODES}: {server} answered no list; is a proxy between?")
     return page

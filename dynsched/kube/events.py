@@ -20,7 +20,7 @@ from typing import Any, Final
 from dynsched.core.errors import ClusterError
 from dynsched.core.formatting import format_time
 from dynsched.core.keys import FIELD_MANAGER
-from dynsched.core.message_kind import ToldKinds
+from dynsched.core.message_kind import LoggedKinds
 from dynsched.core.model import Node
 from dynsched.kube.client import EVENT_NAMESPACE, KubeClient
 
@@ -103,7 +103,7 @@ class NodeEvents:
         self._awake = asyncio.Event()
         self._worker: asyncio.Task[None] | None = None
         self._closed = False
-        self._lost = ToldKinds()
+        self._lost = LoggedKinds()
 
     def post(self, node: Node, *, reason: str, message: str, warning: bool = False) -> None:
         """Queue one Event on ``node``, of type Warning or Normal. Never blocks, never raises.

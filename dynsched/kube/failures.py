@@ -152,7 +152,7 @@ def forbidden(call: Call, server: str, said: str) -> ForbiddenError:
 
 
 def _said(body: bytes) -> str:
-    """`: message` of a Status object; nothing for anything else (who knows what it carries)."""
+    """`: message` of a Status object; empty for anything else, which could hold a secret."""
     try:
         status: Any = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -190,7 +190,7 @@ class NodeOperator:
     async def _middleware(
         self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
-        """What kopf cannot be told otherwise: the token, for the API server alone; the TLS server
+        """What kopf has no setting for: the token, for the API server alone; the TLS server
         name of the kubeconfig; and a pause between two watch requests (when the server accepts
         and closes each, it makes none).
         """

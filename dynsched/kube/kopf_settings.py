@@ -87,8 +87,8 @@ class _NoProgress(kopf.ProgressStorage):
 
 
 def quiet_kopf() -> None:
-    """Kopf reports each attempt and each object. What ends it is raised here and told once; its
-    own words come back with the log level `debug`.
+    """Kopf logs each attempt and each object. What ends it is raised by us and logged once; kopf's
+    own lines are written at log level `debug`.
     """
     verbose = logging.getLogger().isEnabledFor(logging.DEBUG)
     logging.getLogger("kopf").setLevel(logging.NOTSET if verbose else logging.CRITICAL)

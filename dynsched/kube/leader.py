@@ -22,7 +22,7 @@ from dynsched.plumbing.stopping import pause
 logger = logging.getLogger(__name__)
 
 # A machine that sleeps must not wake up as a leader that it no longer is. Linux's monotonic clock
-# stops meanwhile; macOS's does not, and there it is the only one.
+# stops while the machine sleeps, so CLOCK_BOOTTIME is used; the one of macOS continues.
 _CLOCK: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
@@ -107,7 +107,7 @@ class Elector:
         return self._error
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Take or renew the Lease, again and again; let go of it at the end.
+        """Take or renew the Lease periodically; release it at the end.
 
         The caller sees to it that no write is under way any more when it sets ``stop``. Where this
         is cancelled instead, a write may still be under way: the Lease is left to expire.
@@ -141,7 +141,7 @@ class Elector:
         self._tell_of_another()
 
     def _tell_of_another(self) -> None:
-        """Who holds it in our place, once: else one that waits looks like one that is stuck."""
+        """Log once which other replica holds the Lease: waiting should not look like hanging."""
         if self.leader is None or self.leader == self._told_of:
             return
         self._told_of = self.leader

@@ -1,4 +1,4 @@
-"""The calls on the Lease `dynsched`, and what it tells those who take no part in the election."""
+"""The calls on the Lease `dynsched`, and what processes outside of the election read from it."""
 
 from __future__ import annotations
 

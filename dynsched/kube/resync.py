@@ -241,7 +241,7 @@ class Resync:
 
     async def _missed(self, late: Mapping[str, Seen], stop: asyncio.Event) -> list[str]:
         """Which of the ``late`` nodes do not come, though a second list shows them too."""
-        # Counted by turns: in a process that was stopped for a while, nothing came meanwhile.
+        # Counted in turns, not in seconds: a process that was stopped received nothing meanwhile.
         for turn in range(math.ceil(LAG / _POLL)):
             late = self._outstanding(late)
             if not late or stop.is_set():

@@ -1,7 +1,7 @@
-"""Why what is known of the nodes may be old: told once in the log, and kept while it is so.
+"""Why the known state of the nodes may be outdated: kept while it lasts, and logged once.
 
-The numbers in it may change with every look, and two kinds of trouble may take turns. So each kind
-is logged once until the part is well again.
+The numbers in a message may change each time, and two kinds of trouble may alternate. Therefore
+each kind is logged once until the part has recovered.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import logging
 from enum import Enum
 
 from dynsched.core.errors import ClusterError
-from dynsched.core.message_kind import ToldKinds
+from dynsched.core.message_kind import LoggedKinds
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ class Troubles:
 
     def __init__(self) -> None:
         self._found: dict[Part, str] = {}
-        self._told = ToldKinds()
+        self._told = LoggedKinds()
 
     @property
     def first(self) -> str | None:

@@ -36,7 +36,7 @@ class TooLargeError(OSError):
 
 
 class NotDoneError(Exception):
-    """What was asked for is not done in time; it goes on."""
+    """The work has not ended in time; it continues."""
 
 
 def require_file(path: str | Path, most: int | None = None) -> os.stat_result:

@@ -1,4 +1,4 @@
-"""The HTTP API, answered from the latest snapshot. docs/http.md tells what each answer says."""
+"""The HTTP API, answered from the latest snapshot. docs/http.md documents them."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class _Refusal(Exception):  # noqa: N818 (not an error of the program)
 
 @web.middleware
 async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Whatever goes wrong becomes one line of JSON; a bug is logged and the server goes on."""
+    """Every error becomes one line of JSON; a bug is logged, and the server continues."""
     try:
         return await handler(request)
     except _Refusal as refusal:

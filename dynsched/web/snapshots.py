@@ -24,9 +24,9 @@ def _no_leader() -> str | None:
 
 @dataclass(slots=True)
 class SnapshotStore:
-    """Holds the last Snapshot for all who answer from it.
+    """Holds the last Snapshot, from which all answers are made.
 
-    ``clock`` gives seconds and is never set. ``source`` is shown to everybody who may ask: a URL
+    ``clock`` gives seconds and is never set. ``source`` is shown to every client: a URL
     without user, password or token. ``synced``: whether the first list of nodes is complete.
     ``leader``: which replica writes; None where that is not known, or there is no election.
     """
@@ -58,7 +58,7 @@ class SnapshotStore:
         return why_unhealthy(self._snapshot, self.clock() - self._published_at, self.interval)
 
     def why_not_ready(self) -> str | None:
-        """One line with what is missing before readings can be told; None when nothing is."""
+        """What is missing before readings can be answered, in one line; None when nothing is."""
         if not self.synced():
             return "the nodes are not listed yet"
         return None if self._snapshot else "no tick has finished yet"

@@ -18,7 +18,7 @@ _SECRET_LIMIT: Final = 64 * 1024  # bytes; a credential file that is larger is s
 _TOKEN: Final = re.compile(r"[!-~]+")  # what can stand in a header: visible ASCII
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _FRAMING: Final = {"connection", "content-length", "content-type", "transfer-encoding"}
-# Shorter ones are no secrets, and blotting them out would make a server's message unreadable.
+# Shorter texts are not treated as secrets: to mask them would make a message unreadable.
 _MIN_SECRET_LENGTH: Final = 4
 
 

@@ -1,6 +1,6 @@
-"""One Snapshot, made ready for the scheduler's questions: who is refused, and every node's load.
+"""One Snapshot, prepared for the scheduler's requests: refused nodes, and the load of every node.
 
-Made once a tick, beside the event loop; the questions then cost a few look-ups.
+Prepared once per tick, outside of the event loop; a request then costs a few look-ups.
 """
 
 from __future__ import annotations

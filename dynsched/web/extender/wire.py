@@ -252,7 +252,7 @@ def error_answer(error: str) -> bytes:
 
 
 def refusal(message: str) -> bytes:
-    """What is answered to a body that is no question."""
+    """The answer to a body that is not a valid request."""
     return b'{"error":%b}' % _encode(message)
 
 

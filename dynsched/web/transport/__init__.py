@@ -1,1 +1,1 @@
-"""HTTP below the answers: who may connect, how much is taken in, how long it may take."""
+"""HTTP below the answers: limits on connections, on sizes and on times."""

@@ -13,7 +13,7 @@ from dynsched.web.transport.room import Room
 
 MIB: Final = 1 << 20
 MEMORY: Final = EXTENDER_MEMORY * MIB
-"""Bytes for the questions that are under way, unless told otherwise."""
+"""Bytes for all requests that are processed at the same time, by default."""
 READ_SECONDS: Final = 10.0
 """How long a body may take to arrive; a scheduler gives up after 2 to 5 s itself."""
 WAIT_SECONDS: Final = 5.0

@@ -123,7 +123,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._server is not None:
             self._server.connection_lost(exc)
 
-    # --- what those who answer call ---
+    # --- called by the code that answers ---
 
     def answered(self) -> None:
         """The answer to the present request has gone out; the next one may come."""

@@ -34,7 +34,7 @@ _LINE_BREAKS: Final = b"\r\n"
 
 
 class TooMuchError(Exception):
-    """The caller sends more than a request may have; ``status`` is what it is told."""
+    """The caller sends more than a request may have; it is answered with ``status``."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -42,7 +42,7 @@ class TooMuchError(Exception):
 
 
 class _At(Enum):
-    """What is to come next."""
+    """The part of a request that is expected next."""
 
     HEAD = auto()
     BODY = auto()
@@ -51,12 +51,12 @@ class _At(Enum):
     TRAILER = auto()
     END = auto()
     NOWHERE = auto()
-    """The server will find that this is not HTTP, and hang up: all is for it."""
+    """It is not HTTP: everything is passed on, and the server closes the connection."""
 
 
 class Framing:
-    """Splits what comes into requests. `take` lets the present one through; `answered` says that
-    the next one may follow.
+    """Splits the received bytes into requests. `take` passes the present one on; `answered` reports
+    that the next one may follow.
     """
 
     def __init__(self) -> None:
@@ -69,21 +69,21 @@ class Framing:
 
     @property
     def in_head(self) -> bool:
-        """Whether the head of a request is to come, or to be completed."""
+        """Whether the head of a request is not complete yet."""
         return self._at is _At.HEAD
 
     @property
     def begun(self) -> bool:
-        """Whether something of a request is there."""
+        """Whether a part of a request has been received."""
         return self._at is not _At.HEAD or bool(self._line)
 
     @property
     def ahead(self) -> bool:
-        """Whether something of a further request is kept."""
+        """Whether bytes of a further request are kept."""
         return bool(self._ahead)
 
     def take(self, data: bytes) -> bytes:
-        """What of ``data`` is for the server now; the rest is kept. TooMuchError."""
+        """The part of ``data`` to pass to the server now; the rest is kept. TooMuchError."""
         end = self._through(data)
         if end < len(data):
             self._ahead += data[end:]
@@ -93,7 +93,7 @@ class Framing:
         return data
 
     def answered(self) -> bytes:
-        """The answer has gone out: what is for the server of that which came since. TooMuchError.
+        """The answer was sent: the kept bytes to pass to the server now. TooMuchError.
 
         The unread rest of a body still belongs to the answered request.
         """
@@ -105,7 +105,7 @@ class Framing:
         return self.take(ahead)
 
     def _through(self, data: bytes) -> int:
-        """Go on to the end of ``data``, or of the request; how far that is."""
+        """Advance to the end of ``data`` or of the request; the position of that end."""
         at = 0
         while at < len(data):
             if self._at is _At.END:
