@@ -13,7 +13,7 @@ from rich.table import Table
 
 from dynsched.core.defaults import MAX_ROWS
 from dynsched.core.formatting import format_threshold, format_value
-from dynsched.core.rule_sources import TRAITS
+from dynsched.core.rule_fields import TRAITS
 from dynsched.core.wording import by_reason, counted, listed, named_rules, some
 from dynsched.tables import STYLES, ago, make_table, plain, sample_age, show
 

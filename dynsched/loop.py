@@ -22,7 +22,7 @@ from dynsched.core.health import blindness, crowding, rule_health
 from dynsched.core.model import Node, QueryResult, Series, Snapshot
 from dynsched.core.rehearse import Rehearsal
 from dynsched.core.replay import finish_replay, replay, replay_times
-from dynsched.core.rule_sources import SourceName
+from dynsched.core.rule_fields import SourceName
 from dynsched.core.rules import Rule, RuleSet
 from dynsched.plumbing.stopping import pause
 from dynsched.reporting import EventSink, Reporter

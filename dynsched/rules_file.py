@@ -11,7 +11,7 @@ from typing import Final
 
 from dynsched.core.doubts import doubts
 from dynsched.core.errors import ExpectedError
-from dynsched.core.lines import one_line
+from dynsched.core.formatting import one_line
 from dynsched.core.rule_errors import MAX_ERRORS, RuleError, RulesInvalidError
 from dynsched.core.rules import DYNAMIC_SCHEDULER_KEY, RuleSet, parse_rules
 from dynsched.plumbing.files import (

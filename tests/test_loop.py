@@ -457,9 +457,10 @@ async def test_a_leader_that_loses_the_lease_stops_in_the_middle_of_a_pass() -> 
         bench.leadership.may_write = False
 
     bench.cluster.before_patch["n10"] = lost
-    await bench.tick(cpu=dict.fromkeys(names, 91.0))
+    snapshot = await bench.tick(cpu=dict.fromkeys(names, 91.0))
 
     assert len(bench.cluster.writes) <= 30  # those that were under way: AT_ONCE at most
+    assert snapshot.failures == ()  # what was not sent has not failed
 
 
 async def test_why_nobody_leads_is_the_ticks_error() -> None:

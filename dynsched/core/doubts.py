@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from dynsched.core.lines import one_line
+from dynsched.core.formatting import one_line
 from dynsched.core.promql import COMPARISONS, Expression, NotUnderstoodError, is_binary, parse
 from dynsched.core.rules import Rule, RuleSet
 

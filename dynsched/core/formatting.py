@@ -1,5 +1,5 @@
-"""Numbers and moments as text; moments read from text. Moments are Unix seconds, and their text is
-RFC 3339, as Kubernetes writes and reads it.
+"""Numbers, moments and foreign text as text of ours; moments read from text. Moments are Unix
+seconds, and their text is RFC 3339, as Kubernetes writes and reads it.
 """
 
 from __future__ import annotations
@@ -7,6 +7,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Final
 
+MAX_FOREIGN: Final = 200
+"""Characters of text that others wrote, in a log line, an error or an answer."""
 _WHOLE_FROM: Final = 10_000
 """From here on fractions do not matter, and four digits would turn bytes into ``1.074e+09``."""
 
@@ -51,3 +53,11 @@ def seconds_between(earlier: str, later: str) -> float:
     """
     elapsed = datetime.fromisoformat(later) - datetime.fromisoformat(earlier)
     return max(0.0, elapsed.total_seconds())
+
+
+def one_line(text: str, limit: int = MAX_FOREIGN) -> str:
+    """Text that others wrote, as a part of one of our lines: printable characters in one line, cut
+    at ``limit``.
+    """
+    flat = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return flat if len(flat) <= limit else flat[: limit - 3] + "..."

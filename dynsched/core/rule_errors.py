@@ -12,7 +12,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from dynsched.core.lines import one_line
+from dynsched.core.formatting import one_line
 
 MAX_ERRORS: Final = 100
 """The most errors that are reported at once. They go into a log line, an Event and `/status`, and

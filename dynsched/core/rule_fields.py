@@ -1,11 +1,13 @@
-"""The values that rules.yaml can hold: how each is read, and within which bounds."""
+"""The values that rules.yaml can hold: how each is read, and within which bounds; the sources of
+rules, and what follows from each.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Final, Literal, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
@@ -114,3 +116,33 @@ Expr = Annotated[str, Field(strict=True, pattern=r"\S", max_length=MAX_EXPR_LENG
 Key = Annotated[str, Field(strict=True, pattern=r"\S", max_length=MAX_KEY_LENGTH)]
 Name = Annotated[str, Field(strict=True, pattern=r"^\S(.{0,98}\S)?$"), AfterValidator(_printable)]
 NodeLimit = Annotated[Limit, BeforeValidator(_limit)]
+
+SourceName = Literal["prometheus", "metrics-server", "bound-pods"]
+FileSource = Literal["prometheus", "metrics-server"]
+"""The sources that a rule in a file can name. ``bound-pods`` is that of ``guard.bind_burst``."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTraits:
+    """In what a source differs from the others.
+
+    ``needs``: the field of a rule that says what is asked; None where there is nothing to say.
+    ``asked``: a service is asked over the network, so that an answer may fail to come, and one that
+    comes is knowledge of a node. Else the process counts by itself: it always has a value, and a
+    process of a single pass has counted nothing and is not expected to know any.
+    ``scored``: without profiles, the extender scores by it.
+    ``in_percent``: its values are percentages of what a node has, whatever the threshold.
+    """
+
+    needs: Literal["expr", "resource"] | None
+    asked: bool = True
+    scored: bool = True
+    in_percent: bool = False
+
+
+TRAITS: Final[Mapping[SourceName, SourceTraits]] = {
+    "prometheus": SourceTraits(needs="expr"),
+    "metrics-server": SourceTraits(needs="resource", in_percent=True),
+    # Just-bound pods are added to every node's load: as a rule they would count twice.
+    "bound-pods": SourceTraits(needs=None, asked=False, scored=False),
+}

@@ -33,18 +33,21 @@ from dynsched.core.rule_fields import (
     MAX_PODS,
     MAX_PROFILES,
     MAX_RULES,
+    TRAITS,
     Duration,
     Expr,
+    FileSource,
     Key,
     Limit,
     Name,
     NodeLimit,
     Number,
     PositiveDuration,
+    SourceName,
+    SourceTraits,
     Weight,
     read_by,
 )
-from dynsched.core.rule_sources import TRAITS, FileSource, SourceName, SourceTraits
 
 DYNAMIC_SCHEDULER_KEY: Final = "Rulename"
 """The top-level key by which a file in the format of dynamicScheduler is recognised."""

@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from dynsched.core.lines import one_line
+from dynsched.core.formatting import one_line
 
-_MAX_CHARACTERS: Final = 200
 _UNTRUSTED: Final = {18, 19, 20, 21, 24, 27}  # OpenSSL's verify codes: no chain to a trusted CA
 _OTHER_HOST: Final = {62, 64}
 _NOT_TLS: Final = {
@@ -96,7 +95,7 @@ def _known(link: BaseException) -> ConnectionFailure | None:
     """The cause that an exception's type tells; None for a wrapper, or for something else."""
     match link:
         case socket.gaierror():
-            found = ConnectionFailure(Cause.HOST, _line(link.strerror or "no such name"))
+            found = ConnectionFailure(Cause.HOST, one_line(link.strerror or "no such name"))
         case ssl.SSLCertVerificationError():
             found = _of_certificate(link)
         case ssl.SSLEOFError() | ssl.SSLZeroReturnError() | http.client.IncompleteRead():
@@ -121,9 +120,9 @@ def _of_system(link: BaseException) -> ConnectionFailure | None:
     if not isinstance(link, OSError):
         return None
     if refused := _TUNNEL.search(str(link)):
-        return ConnectionFailure(Cause.PROXY, _line(refused[1]))
+        return ConnectionFailure(Cause.PROXY, one_line(refused[1]))
     # requests' own errors are OSErrors too, without a strerror
-    return ConnectionFailure(Cause.SYSTEM, _line(link.strerror)) if link.strerror else None
+    return ConnectionFailure(Cause.SYSTEM, one_line(link.strerror)) if link.strerror else None
 
 
 def _of_certificate(error: ssl.SSLCertVerificationError) -> ConnectionFailure:
@@ -132,7 +131,7 @@ def _of_certificate(error: ssl.SSLCertVerificationError) -> ConnectionFailure:
         cause = Cause.OTHER_HOST
     if error.verify_code in _UNTRUSTED:
         cause = Cause.UNTRUSTED
-    return ConnectionFailure(cause, _line(error.verify_message))
+    return ConnectionFailure(cause, one_line(error.verify_message))
 
 
 def _of_tls(error: ssl.SSLError) -> ConnectionFailure:
@@ -141,12 +140,8 @@ def _of_tls(error: ssl.SSLError) -> ConnectionFailure:
         return ConnectionFailure(Cause.NOT_TLS)
     if "ALERT" in reason:
         return ConnectionFailure(Cause.ALERT, _in_words(reason.partition("ALERT_")[2]))
-    return ConnectionFailure(Cause.TLS, _in_words(reason) or _line(str(error)))
+    return ConnectionFailure(Cause.TLS, _in_words(reason) or one_line(str(error)))
 
 
 def _in_words(constant: str) -> str:
     return constant.replace("_", " ").lower()
-
-
-def _line(text: str) -> str:
-    return one_line(text, _MAX_CHARACTERS)

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import urllib3.exceptions
 
-from dynsched.core import lines
+from dynsched.core.formatting import one_line
 from dynsched.plumbing.connection_errors import Cause, find_failure, no_answer
 
 PREPARING: Final = "while reading the token and the certificates"
@@ -31,16 +31,10 @@ _FLAGS: Final = {
     "CA (from REQUESTS_CA_BUNDLE)": "REQUESTS_CA_BUNDLE",
     "CA (from CURL_CA_BUNDLE)": "CURL_CA_BUNDLE",
 }
-_EXCERPT: Final = 200  # characters of foreign text in one of our lines
 
 
 class QueryFailedError(Exception):
     """A query came to nothing. The message is a line for a person."""
-
-
-def one_line(text: str, limit: int = _EXCERPT) -> str:
-    """Foreign text as one line of printable characters, cut at ``limit``."""
-    return lines.one_line(text, limit)
 
 
 def file_problem(what: str, path: str, error: OSError) -> str:

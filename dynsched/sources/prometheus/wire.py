@@ -14,8 +14,9 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from dynsched.core.answers import AnswerLimit
+from dynsched.core.formatting import one_line
 from dynsched.core.model import Sample, Series
-from dynsched.sources.prometheus.failures import QueryFailedError, excerpt, one_line
+from dynsched.sources.prometheus.failures import QueryFailedError, excerpt
 
 _T = TypeVar("_T")
 _Bytes = bytes | bytearray
