@@ -1,10 +1,14 @@
-"""Numbers, moments and foreign text as text of ours; moments read from text. Moments are Unix
-seconds, and their text is RFC 3339, as Kubernetes writes and reads it.
+"""Numbers, moments, addresses and foreign text as text of ours; moments read from text.
+
+Moments are Unix seconds, and their text is RFC 3339, as Kubernetes writes and reads it. Every name
+and address has one canonical text, so that a look-up by text is a comparison by meaning: exporters
+write the same IPv6 address in many ways, Windows its host names in capitals.
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from ipaddress import AddressValueError, IPv6Address
 from typing import Final
 
 MAX_FOREIGN: Final = 200
@@ -61,3 +65,20 @@ def one_line(text: str, limit: int = MAX_FOREIGN) -> str:
     """
     flat = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return flat if len(flat) <= limit else flat[: limit - 3] + "..."
+
+
+def canonical(text: str) -> str:
+    """The one text of a name or an address.
+
+    An IPv6 address is compressed and in lower case (RFC 5952), without its zone; one that only
+    wraps an IPv4 address is that address. All else is taken for a name: in lower case, without
+    the dot that ends a fully qualified one. An IPv4 address has one spelling only.
+    """
+    if ":" in text:
+        try:
+            address = IPv6Address(text.partition("%")[0])
+        except AddressValueError:
+            return text.lower()
+        return str(address.ipv4_mapped or address)
+    lowered = text.lower().removesuffix(".")
+    return text if lowered == text else lowered  # the same object: it is kept for every node

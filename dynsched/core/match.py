@@ -13,6 +13,7 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Final
 
+from dynsched.core.formatting import canonical
 from dynsched.core.model import (
     Node,
     Quality,
@@ -20,7 +21,6 @@ from dynsched.core.model import (
     Sample,
     SeveralSeries,
     Unmatched,
-    canonical,
 )
 from dynsched.core.rules import Rule
 from dynsched.core.wording import some

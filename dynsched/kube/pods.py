@@ -72,7 +72,7 @@ class _Status(msgspec.Struct, gc=False):
 
 
 class _Pod(msgspec.Struct, gc=False):
-    """The fields of a Pod that are read. In an event ERROR this is a Status, with a ``code``."""
+    """What is looked at of a Pod. In an event ERROR this is a Status: ``code`` tells."""
 
     metadata: _Metadata = msgspec.field(default_factory=_Metadata)
     spec: _Spec = msgspec.field(default_factory=_Spec)
@@ -106,10 +106,10 @@ class _ExpiredError(ClusterError):
 
 
 class PodWatch:
-    """Reports to ``sinks`` every pod that is bound or deleted from now on.
+    """Tells ``sinks`` of every pod that is bound, and of every one that is deleted, from now on.
 
-    ``error`` is why it does not at the moment; None while all is well. Without it,
-    new load is known only from the next samples, about a minute later.
+    ``error`` is why it does not at the moment; None while all is well. Nothing depends on it:
+    without it, load is known a minute later.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class PodWatch:
         self.error: str | None = None
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Watch until ``stop`` is set; errors of the API server do not end it."""
+        """Watch until ``stop`` is set; it never ends before, whatever the API server says."""
         await keep_following(stop, self._follow, self._trouble, clock=self._clock)
 
     async def _follow(self) -> None:
@@ -136,8 +136,8 @@ class PodWatch:
         if not listed:
             # Without a resourceVersion, a watch reports every existing pod as if it were bound now.
             raise ClusterError(f"cannot {_LIST}: the API server answered no list")
-        # After a restore of etcd our version lies in the future, and a watch from there reports
-        # nothing until it is reached. An event that is reported twice counts once.
+        # After a restore of etcd our place is yet to come: from there nothing would be told until
+        # then. What is told twice, as one of several API servers is behind, counts once.
         if not self._version or is_older(listed, self._version):
             self._version = listed
         query = {

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import steady
 
+from dynsched.core.formatting import canonical
 from dynsched.core.match import Matched, index_nodes, match_samples
-from dynsched.core.model import Quality, Reading, Sample, SeveralSeries, Unmatched, canonical
+from dynsched.core.model import Quality, Reading, Sample, SeveralSeries, Unmatched
 from dynsched.core.rules import Rule
 
 NODES = [
