@@ -33,24 +33,28 @@ Runs = Mapping[tuple[str, int], Run]
 _REAL, _SIMULATED = 0, 1
 
 
-def removed(runs: Runs, mode: str, which: int) -> list[float]:
-    """The share of the avoidable overload that the mode removes, by seed. A seed counts where the
-    default scheduler and the oracle were played too, and the oracle was better.
+def removed(runs: Runs, mode: str, which: int) -> tuple[float, list[float]] | None:
+    """The share of the avoidable overload that the mode removes: of all seeds together, and of
+    each. None where the default scheduler or the oracle was not played with the same seeds, or
+    nothing was avoidable.
+
+    Of all together, because in a seed where little is avoidable the share is mostly chance.
     """
-    shares = []
+    found = []
     for (name, seed), run in runs.items():
         default, oracle = (runs.get((end, seed)) for end in (DEFAULT, ORACLE))
-        if name != mode or default is None or oracle is None:
-            continue
-        before, best = (mean(_over(end, which)) for end in (default, oracle))
-        if before > best:
-            shares += [(before - hot) / (before - best) for hot in _over(run, which)]
-    return shares
+        if name == mode and default is not None and oracle is not None:
+            before, best, hot = (mean(_over(each, which)) for each in (default, oracle, run))
+            found.append((before - hot, before - best))
+    better, avoidable = (sum(column) for column in zip(*found, strict=True)) if found else (0, 0)
+    if avoidable <= 0:
+        return None
+    return better / avoidable, [one / of for one, of in found if of > 0]
 
 
 def table(runs: Runs, scenario: Scenario) -> Table:
-    """Two lines a mode: the real servers, and the simulator. Each figure is the mean of the seeds,
-    and the least and the most.
+    """Two lines a mode: the real servers, and the simulator. Each figure is the mean of all runs,
+    with the least and the most; for what is removed see `removed`.
     """
     seconds = scenario.seconds - scenario.warm
     total = scenario.nodes * seconds
@@ -72,7 +76,7 @@ def table(runs: Runs, scenario: Scenario) -> Table:
                 mode if which == _REAL else "",
                 what,
                 spread((hot * total for hot in _hot(outcomes)), "{:.0f}".format),
-                spread(removed(runs, mode, which), "{:.0%}".format),
+                _shown(removed(runs, mode, which)),
                 spread((each.beyond * capacity for each in outcomes), "{:.0f}".format),
                 spread((each.on_hot for each in outcomes), "{:.0f}".format)
                 + f" of {placed:.0f}"
@@ -96,6 +100,14 @@ def spread(values: Iterable[float], shown: Callable[[float], str]) -> str:
         return "-"
     low, high = shown(min(found)), shown(max(found))
     return shown(mean(found)) + (f" ({low} to {high})" if low != high else "")
+
+
+def _shown(share: tuple[float, list[float]] | None) -> str:
+    if share is None:
+        return "-"
+    total, seeds = share
+    low, high = (f"{end:.0%}" for end in (min(seeds), max(seeds)))
+    return f"{total:.0%}" + (f" ({low} to {high})" if low != high else "")
 
 
 def agreement(runs: Runs) -> str:

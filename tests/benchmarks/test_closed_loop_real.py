@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from closedloop.account import Account
-from closedloop.comparison import Run, agreement, removed, spread
+from closedloop.comparison import Run, agreement, removed, spread, table
 from closedloop.faster import faster, scenario
 from closedloop.modes import SHIPPED, modes, read_rules
 from closedloop.real import Result, play
@@ -172,10 +172,25 @@ def test_what_is_removed_is_a_share_of_what_the_oracle_shows_as_avoidable() -> N
         ("default", 1): measured(0.3, 0.2),
         ("oracle", 1): measured(0.1, 0.0),
         ("taint", 1): measured(0.15, 0.15),
-        ("taint", 2): measured(0.15, 0.15),  # its seed has no default to compare with
+        ("default", 2): measured(0.02, 0.2),
+        ("oracle", 2): measured(0.01, 0.0),
+        ("taint", 2): measured(0.03, 0.15),  # little is avoidable: minus 100 % weighs little
+        ("taint", 3): measured(0.15, 0.15),  # its seed has no default to compare with
     }
-    assert removed(runs, "taint", 0) == pytest.approx([0.75])
-    assert removed(runs, "taint", 1) == pytest.approx([0.25])
+    total, seeds = removed(runs, "taint", 0) or (0, [])
+    assert total == pytest.approx((0.15 - 0.01) / 0.21)
+    assert seeds == pytest.approx([0.75, -1.0])
+    assert removed(runs, "taint", 1) == (pytest.approx(0.25), pytest.approx([0.25, 0.25]))
+    assert removed({("taint", 1): measured(0.15, 0.15)}, "taint", 0) is None
+
+
+def test_the_table_has_two_lines_a_mode() -> None:
+    run = Run(Result(Outcome(hot=0.1, placed=7), [0.1, 0.2]), [Outcome(hot=0.2, placed=8)])
+    shown = table({("taint", 1): run}, scenario(nodes=2, used=0.5, seconds=10, warm=5, window=5))
+    lines = [[str(cell) for cell in column.cells] for column in shown.columns]
+    assert lines[0] == ["taint", ""]
+    assert lines[2] == ["2", "4"]  # of 20 node-seconds
+    assert lines[3] == ["-", "-"]
 
 
 def test_another_order_in_the_simulator_is_told_and_so_are_runs_outside_its_span() -> None:
