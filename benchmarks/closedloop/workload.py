@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 
 MIB = float(2**20)
 
@@ -81,14 +81,14 @@ class Scenario:
     @property
     def seconds(self) -> int:
         """How long a run takes, the time to warm up included."""
-        return int(self.warm + 3600 * self.hours)
+        return round(self.warm + 3600 * self.hours)
 
 
 def draw(scenario: Scenario, seed: int) -> list[Pod]:
     """All pods of one run, in the order in which they arrive; the same for the same seed.
 
-    Those that are there at the beginning arrive in the first seconds, with what is left of their
-    lives (of exponential lives, that is as much as of new ones).
+    Those that are there at the beginning arrive within a fifteenth of their mean life, with what is
+    left of their lives (of exponential lives, that is as much as of new ones).
     """
     chance = random.Random(f"{scenario.name} {seed}")
     capacity = _capacity(scenario)
@@ -96,6 +96,13 @@ def draw(scenario: Scenario, seed: int) -> list[Pod]:
     for number, kind in enumerate(scenario.kinds):
         pods += _of_kind(scenario, kind, number, capacity, chance)
     return sorted(pods, key=lambda pod: (pod.arrives, pod.uid))
+
+
+def late(pods: Iterable[Pod], number: int) -> list[Pod]:
+    """The same pods, each up to 0.3 s later; another number, other delays."""
+    chance = random.Random(number)
+    delayed = (replace(pod, arrives=pod.arrives + chance.uniform(0, 0.3)) for pod in pods)
+    return sorted(delayed, key=lambda pod: pod.arrives)
 
 
 def node_cores(scenario: Scenario) -> list[float]:
@@ -134,7 +141,7 @@ def _of_kind(
 
     index = 0
     for _ in range(round(running)):
-        yield made(index, chance.uniform(0, 60), chance.randrange(kind.owners))
+        yield made(index, chance.uniform(0, kind.lives / 15), chance.randrange(kind.owners))
         index += 1
     time = 0.0
     swing = 1 + scenario.wave

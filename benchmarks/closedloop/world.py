@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -14,7 +14,7 @@ import numpy as np
 
 from closedloop.meters import Floats, Meters
 from closedloop.scheduler import Ledger
-from closedloop.workload import Pod, Scenario, draw, node_cores
+from closedloop.workload import Pod, Scenario, draw, late, node_cores
 
 sys.path.append(str(Path(__file__).parent.parent.parent / "tests" / "support"))
 
@@ -138,20 +138,29 @@ def make_world(scenario: Scenario, seed: int) -> World:
     )
 
 
-def simulate(scenario: Scenario, seed: int, player_of: Callable[[World], Player]) -> Outcome:
-    """One run with one player; always the same for the same arguments."""
+def simulate(
+    scenario: Scenario, seed: int, player_of: Callable[[World], Player], chance: int = 0
+) -> Outcome:
+    """One run with one player; always the same for the same arguments. ``chance``: with another
+    number the same pods come a moment later, as they do on real servers, and the scheduler chooses
+    others where it leaves the choice to chance. What follows from that may differ much.
+    """
     loop = VirtualLoop()
+    world = make_world(scenario, seed + 1_000_000 * chance)
+    pods = late(draw(scenario, seed), chance) if chance else draw(scenario, seed)
     try:
-        return loop.run_until_complete(_Run(scenario, seed, player_of).play())
+        return loop.run_until_complete(_Run(world, pods, player_of).play())
     finally:
         loop.close()
 
 
 class _Run:
-    def __init__(self, scenario: Scenario, seed: int, player_of: Callable[[World], Player]) -> None:
-        self._world = make_world(scenario, seed)
+    def __init__(
+        self, world: World, pods: Iterable[Pod], player_of: Callable[[World], Player]
+    ) -> None:
+        self._world = world
         self._player = player_of(self._world)
-        self._pods = iter(draw(scenario, seed))
+        self._pods = iter(pods)
         self._next = next(self._pods, None)
         self._changes: list[_Change] = []
         self._order = count()

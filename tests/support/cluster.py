@@ -180,7 +180,8 @@ class Cluster(ABC):
         if self.token:
             sent["Authorization"] = f"Bearer {self.token}"
         query = {"watch": "1", **params}
-        async with self.session.get(path, headers=sent, params=query) as response:
+        endless = aiohttp.ClientTimeout(total=None)
+        async with self.session.get(path, headers=sent, params=query, timeout=endless) as response:
             assert response.status == 200, await response.text()
             yield Watch(response)
 

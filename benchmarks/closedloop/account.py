@@ -1,0 +1,145 @@
+"""The true state of real nodes: who runs where, what was used, and what is judged of it.
+
+Use changes only when a pod is bound or ends, so the sums between two such moments are exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from closedloop.meters import Floats
+from closedloop.workload import MIB, Pod
+from closedloop.world import Outcome, World
+
+NAMESPACE = "default"
+_MEMORY_USED = 0.4
+"""The share of memory that every node shows as used: it plays no part here."""
+
+
+@dataclass(slots=True)
+class _Running:
+    pod: Pod
+    node: int
+    share_at_start: float
+
+
+@dataclass(slots=True)
+class Account:
+    """Keeps ``world`` right and sums up what happens in it. Times are seconds since the run began;
+    what happens before ``world.scenario.warm`` is not judged.
+
+    ``shares``: for each node the time integral of the share of its demand that it could serve. A
+    pod's counter is what it wants times what this has risen since it was bound.
+    """
+
+    world: World
+    outcome: Outcome = field(default_factory=Outcome)
+    node_writes: int = 0
+    shares: Floats = field(init=False)
+    _idle: Floats = field(init=False)
+    _running: dict[str, _Running] = field(default_factory=dict)
+    _hot: float = 0.0
+    _beyond: float = 0.0
+    _used: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.shares = np.zeros(len(self.world.capacity))
+        self._idle = np.zeros(len(self.world.capacity))
+
+    def advance(self, now: float) -> None:
+        """Sum up until ``now``, during which nothing has changed."""
+        world = self.world
+        before = world.clock.now
+        passed = max(0.0, now - before)
+        served = world.served
+        world.totals += served * passed
+        self._idle += (world.capacity - served) * passed
+        self.shares += passed * served / np.maximum(world.demand, 1e-9)
+        judged = max(0.0, now - max(before, world.scenario.warm))
+        self._hot += judged * float(world.hot.sum())
+        self._beyond += judged * float((world.demand - served).sum())
+        self._used += judged * float(served.sum())
+        world.clock.now = max(now, before)
+
+    def bound(self, pod: Pod, node: int, now: float) -> None:
+        """The pod begins to use what it uses on the node."""
+        self.advance(now)
+        if now >= self.world.scenario.warm:
+            self.outcome.placed += 1
+            self.outcome.on_hot += bool(self.world.hot[node])
+        self.world.ledger.count(pod, node, 1)
+        self._running[pod.uid] = _Running(pod, node, float(self.shares[node]))
+        self._sum_up(node)
+
+    def ended(self, pod: Pod, now: float) -> None:
+        """The pod uses nothing any more."""
+        self.advance(now)
+        node = self._running.pop(pod.uid).node
+        self.world.ledger.count(pod, node, -1)
+        self._sum_up(node)
+
+    def node_written(self) -> None:
+        """Somebody changed a Node."""
+        self.node_writes += self.world.clock.now >= self.world.scenario.warm
+
+    def result(self) -> Outcome:
+        """What the run came to, until the last `advance`."""
+        world, outcome = self.world, self.outcome
+        seconds = world.clock.now - world.scenario.warm
+        capacity = float(world.capacity.sum())
+        outcome.hot = self._hot / seconds / len(world.names)
+        outcome.beyond = self._beyond / seconds / capacity
+        outcome.used = self._used / seconds / capacity
+        outcome.writes = self.node_writes / len(world.names) / (seconds / 3600)
+        return outcome
+
+    def page(self, now: float) -> str:
+        """What exporters would show now: node-exporter's counters, and a kubelet's of each pod."""
+        self.advance(now)
+        return "".join(self._lines())
+
+    def _sum_up(self, node: int) -> None:
+        # Anew each time: differences would leave a rest on an empty node.
+        here = (each.pod.uses for each in self._running.values() if each.node == node)
+        self.world.demand[node] = sum(here)
+
+    def _lines(self) -> Iterator[str]:
+        world = self.world
+        total = world.scenario.memory
+        yield "# TYPE node_cpu_seconds_total counter\n"
+        for name, idle, busy in zip(world.names, self._idle, world.totals, strict=True):
+            labels = f'cpu="0",instance="{name}"'
+            yield f'node_cpu_seconds_total{{{labels},mode="idle"}} {idle:.6f}\n'
+            yield f'node_cpu_seconds_total{{{labels},mode="user"}} {busy:.6f}\n'
+        yield "# TYPE node_memory_MemTotal_bytes gauge\n"
+        for name in world.names:
+            yield f'node_memory_MemTotal_bytes{{instance="{name}"}} {total:.0f}\n'
+        yield "# TYPE node_memory_MemAvailable_bytes gauge\n"
+        available = total * (1 - _MEMORY_USED)
+        for name in world.names:
+            yield f'node_memory_MemAvailable_bytes{{instance="{name}"}} {available:.0f}\n'
+        yield from self._pod_lines()
+
+    def _pod_lines(self) -> Iterator[str]:
+        cpu, memory = [], []
+        for uid, each in self._running.items():
+            node = self.world.names[each.node]
+            labels = (
+                f'namespace="{NAMESPACE}",pod="{pod_name(uid)}",container="app",image="app:1",'
+                f'node="{node}",instance="{node}"'
+            )
+            seconds = each.pod.uses * (float(self.shares[each.node]) - each.share_at_start)
+            cpu.append(f'container_cpu_usage_seconds_total{{cpu="total",{labels}}} {seconds:.6f}\n')
+            memory.append(f"container_memory_working_set_bytes{{{labels}}} {200 * MIB:.0f}\n")
+        yield "# TYPE container_cpu_usage_seconds_total counter\n"
+        yield from cpu
+        yield "# TYPE container_memory_working_set_bytes gauge\n"
+        yield from memory
+
+
+def pod_name(uid: str) -> str:
+    """The Pod object's name, by the uid of the workload."""
+    return f"app-{uid}"

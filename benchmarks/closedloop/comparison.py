@@ -1,0 +1,155 @@
+"""Runs on real servers beside the simulator's: a table, and whether both say the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import mean
+
+from rich import box
+from rich.table import Table
+
+from closedloop.modes import DEFAULT, ORACLE
+from closedloop.real import Result
+from closedloop.workload import Scenario
+from closedloop.world import Outcome
+
+
+@dataclass(frozen=True)
+class Run:
+    """One mode with one seed: once on real servers, and some times in the simulator."""
+
+    real: Result
+    simulated: Sequence[Outcome]
+
+    def outcomes(self, which: int) -> Sequence[Outcome]:
+        """Of the real servers, or of the simulator."""
+        return self.simulated if which == _SIMULATED else [self.real.outcome]
+
+
+Runs = Mapping[tuple[str, int], Run]
+"""By mode and seed."""
+_REAL, _SIMULATED = 0, 1
+
+
+def removed(runs: Runs, mode: str, which: int) -> tuple[float, list[float]] | None:
+    """The share of the avoidable overload that the mode removes: of all seeds together, and of
+    each. None where the default scheduler or the oracle was not played with the same seeds, or
+    nothing was avoidable.
+
+    Of all together, because in a seed where little is avoidable the share is mostly chance.
+    """
+    found = []
+    for (name, seed), run in runs.items():
+        default, oracle = (runs.get((end, seed)) for end in (DEFAULT, ORACLE))
+        if name == mode and default is not None and oracle is not None:
+            before, best, hot = (mean(_over(each, which)) for each in (default, oracle, run))
+            found.append((before - hot, before - best))
+    better, avoidable = (sum(column) for column in zip(*found, strict=True)) if found else (0, 0)
+    if avoidable <= 0:
+        return None
+    return better / avoidable, [one / of for one, of in found if of > 0]
+
+
+def table(runs: Runs, scenario: Scenario) -> Table:
+    """Two lines a mode: the real servers, and the simulator. Each figure is the mean of all runs,
+    with the least and the most; for what is removed see `removed`.
+    """
+    seconds = scenario.seconds - scenario.warm
+    total = scenario.nodes * seconds
+    capacity = total * scenario.cores
+    shown = Table(
+        *("mode", "", f"node-seconds over 80 %, of {total:,.0f}", "removed"),
+        *("core-seconds beyond capacity", "pods on hot nodes", "writes an hour and node"),
+        *("used", "bound in, p99"),
+        box=box.MARKDOWN,
+    )
+    for mode in modes_of(runs):
+        of_mode = [run for (name, _), run in runs.items() if name == mode]
+        waited = max(run.real.waited(0.99) for run in of_mode)
+        for which, what in ((_REAL, "real"), (_SIMULATED, "simulated")):
+            outcomes = [each for run in of_mode for each in run.outcomes(which)]
+            placed = mean(each.placed for each in outcomes)
+            unplaced = sum(each.unplaced for each in outcomes)
+            shown.add_row(
+                mode if which == _REAL else "",
+                what,
+                spread((hot * total for hot in _hot(outcomes)), "{:.0f}".format),
+                _shown(removed(runs, mode, which)),
+                spread((each.beyond * capacity for each in outcomes), "{:.0f}".format),
+                spread((each.on_hot for each in outcomes), "{:.0f}".format)
+                + f" of {placed:.0f}"
+                + (f", {unplaced} never bound" if unplaced else ""),
+                spread((each.writes for each in outcomes), "{:.0f}".format),
+                f"{mean(each.used for each in outcomes):.0%}",
+                f"{waited:.2f} s" if which == _REAL else "",
+            )
+    return shown
+
+
+def modes_of(runs: Runs) -> list[str]:
+    """The modes' names, each once."""
+    return list(dict.fromkeys(name for name, _ in runs))
+
+
+def spread(values: Iterable[float], shown: Callable[[float], str]) -> str:
+    """The mean, and the least and the most where they differ; a dash where there is no value."""
+    found = list(values)
+    if not found:
+        return "-"
+    low, high = shown(min(found)), shown(max(found))
+    return shown(mean(found)) + (f" ({low} to {high})" if low != high else "")
+
+
+def _shown(share: tuple[float, list[float]] | None) -> str:
+    if share is None:
+        return "-"
+    total, seeds = share
+    low, high = (f"{end:.0%}" for end in (min(seeds), max(seeds)))
+    return f"{total:.0%}" + (f" ({low} to {high})" if low != high else "")
+
+
+def agreement(runs: Runs) -> str:
+    """Whether the simulator is right, by the time over the line: are the modes in the same order,
+    and do the real runs lie within what its own runs of the same pods span?
+    """
+    pairs = list(combinations(modes_of(runs), 2))
+    other = [
+        f"{one} and {two}"
+        for one, two in pairs
+        if _difference(runs, one, two, _REAL) * _difference(runs, one, two, _SIMULATED) < 0
+    ]
+    outside = [
+        f"{mode} {seed} ({'above' if real > max(simulated) else 'below'})"
+        for (mode, seed), run in runs.items()
+        for (real,), simulated in [(_over(run, _REAL), _over(run, _SIMULATED))]
+        if not min(simulated) <= real <= max(simulated)
+    ]
+    times = min(len(run.simulated) for run in runs.values())
+    # Of n + 1 values of one kind, any is as likely as another to be the least or the most.
+    expected = (times - 1) / (times + 1)
+    return (
+        f"{len(pairs) - len(other)} of {len(pairs)} pairs of modes are in the same order in the "
+        f"simulator; in another: {', '.join(other) or 'none'}.\n"
+        f"{len(runs) - len(outside)} of {len(runs)} runs lie within what {times} runs of the "
+        f"simulator span (if both were the same, {expected:.0%} would); outside, by mode and seed: "
+        f"{', '.join(outside) or 'none'}."
+    )
+
+
+def _difference(runs: Runs, one: str, two: str, which: int) -> float:
+    """How much more time over the line the first mode has, by the mean of all runs."""
+    means = [
+        mean(hot for (name, _), run in runs.items() if name == mode for hot in _over(run, which))
+        for mode in (one, two)
+    ]
+    return means[0] - means[1]
+
+
+def _over(run: Run, which: int) -> list[float]:
+    return _hot(run.outcomes(which))
+
+
+def _hot(outcomes: Iterable[Outcome]) -> list[float]:
+    return [each.hot for each in outcomes]

@@ -1,0 +1,59 @@
+"""An experiment that runs faster than life: its scenario, and rules whose durations are shortened.
+
+Real servers cannot be driven faster than the clock. So pods live shorter, scrapes and ticks come
+more often, and every duration of the rules is divided by the same factor.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from closedloop.workload import Kind, Scenario
+from dynsched.core.durations import format_duration, parse_duration
+
+FASTER = 10
+"""So many times faster than life."""
+LIVES = 90.0
+"""Mean life of a pod in seconds: 15 minutes of life."""
+TICK = 1.0
+"""Seconds from one tick of dynsched to the next."""
+SCRAPE = 1.0
+"""Seconds from one scrape to the next."""
+
+_DURATION = re.compile(r"(?:\d+(?:ms|[ywdhms]))+", re.ASCII)
+_RANGE = re.compile(r"\[\s*((?:\d+(?:ms|[ywdhms]))+)\s*\]", re.ASCII)
+
+
+def scenario(*, nodes: int, used: float, seconds: float, warm: float, window: float) -> Scenario:
+    """What both the real servers and the simulator play. ``used`` is a share of all CPU,
+    ``window`` the range of the rules' ``rate`` in seconds.
+    """
+    return Scenario(
+        "ten times faster than life",
+        used=used,
+        nodes=nodes,
+        kinds=(Kind(lives=LIVES),),
+        scrape=SCRAPE,
+        window=window,
+        tick=TICK,
+        hours=seconds / 3600,
+        warm=warm,
+    )
+
+
+def faster(content: Any, window: float) -> Any:
+    """The content of a rules file with every duration divided by FASTER, and every range of an
+    expression replaced by ``window`` seconds.
+
+    A duration is known by its spelling, so that keys which are added later are shortened as well.
+    """
+    if isinstance(content, dict):
+        return {key: faster(value, window) for key, value in content.items()}
+    if isinstance(content, list):
+        return [faster(value, window) for value in content]
+    if not isinstance(content, str):
+        return content
+    if _DURATION.fullmatch(content):
+        return format_duration(parse_duration(content) / FASTER)
+    return _RANGE.sub(f"[{format_duration(window)}]", content)

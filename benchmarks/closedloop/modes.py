@@ -1,0 +1,101 @@
+"""Who places the pods, and with what help: one line each, for the real servers and the simulator.
+
+Rules are in the times of life here; `closedloop.faster` shortens them.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from closedloop.players import Default, Dynsched, Naive, Oracle
+from closedloop.world import Player, World
+
+sys.path.append(str(Path(__file__).parent.parent.parent / "tests" / "support"))
+
+from scheduling_support import AVOID, TAINT
+
+Doc = dict[str, Any]
+
+SHIPPED = Path(__file__).parent.parent.parent / "rules.yaml"
+SECOND = "cpu-real-usage-scheduler"
+_SECOND_OVERLAY = "real-usage-scheduler"
+_NO_MARKS = ("--dry-run",)
+
+
+@dataclass(frozen=True)
+class Mode:
+    """``content``: dynsched's rules; None: without dynsched. ``overlay``: the overlay whose
+    scheduler configuration is used; None: the default scheduler. ``pod``: more of a pod's spec.
+    ``flags``: more for `dynsched run`. ``placer``: chooses instead of any scheduler.
+    """
+
+    content: Doc | None = None
+    overlay: str | None = None
+    pod: Doc = field(default_factory=dict)
+    flags: tuple[str, ...] = ()
+    placer: Callable[[World], Player] | None = None
+
+    def player(self, content: Doc | None) -> Callable[[World], Player]:
+        """The simulator's counterpart of this mode; ``content``: its rules, shortened."""
+        if self.placer is not None:
+            return self.placer
+        if content is None:
+            return Default
+        return functools.partial(
+            Dynsched,
+            content=content,
+            marks="--dry-run" not in self.flags,
+            affinity="affinity" in self.pod,
+            extender=self.overlay is not None,
+            by_requests=self.overlay != _SECOND_OVERLAY,
+        )
+
+
+DEFAULT, ORACLE = "default", "oracle"
+
+
+def modes(base: Doc) -> dict[str, Mode]:
+    """All modes by name, with the rules of ``base``."""
+    label = {**base, "mark": {key: it for key, it in _mark(base).items() if key != "taint"}}
+    taint = {**base, "mark": {**_mark(base), "taint": TAINT}}
+    second: Doc = {"overlay": _SECOND_OVERLAY, "pod": {"schedulerName": SECOND}}
+    second["flags"] = _NO_MARKS
+    extended: Doc = {"overlay": "extender", "flags": _NO_MARKS}
+    return {
+        DEFAULT: Mode(),
+        ORACLE: Mode(placer=Oracle),
+        "naive": Mode(placer=Naive),
+        "label": Mode(label, pod={"affinity": AVOID}),
+        "taint": Mode(taint),
+        "extender": Mode(scored(base, "linear"), **extended),
+        "extender-relative": Mode(scored(base, "relative"), **extended),
+        "extender-least": Mode(scored(base, "least"), **extended),
+        "extender+taint": Mode(scored(taint, "linear"), overlay="extender"),
+        "second": Mode(scored(base, "relative", SECOND), **second),
+        "as-given": Mode(base, pod={"affinity": AVOID}),
+        "as-given+extender": Mode(base, overlay="extender"),
+    }
+
+
+def scored(base: Doc, method: str, profile: str = "default") -> Doc:
+    """The rules with a profile of the extender that scores by the first of them."""
+    score = {base["rules"][0]["name"]: 1}
+    return {**base, "extender": {"profiles": {profile: {"score": score, "method": method}}}}
+
+
+def read_rules(path: Path) -> Doc:
+    """A rules file without its rules of memory: that plays no part in this experiment."""
+    content: Doc = yaml.safe_load(path.read_text())
+    rules = [rule for rule in content["rules"] if "memory" not in str(rule).lower()]
+    return {**content, "rules": rules}
+
+
+def _mark(base: Doc) -> Doc:
+    return base.get("mark") or {}

@@ -1,0 +1,200 @@
+"""One run on real servers: pods are created at their time, use CPU once they are bound, and end.
+
+No kubelet is there. This process watches where pods are bound, knows what each of them uses, and
+shows it to Prometheus as exporters would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from closedloop.account import Account, pod_name
+from closedloop.meters import Floats
+from closedloop.modes import Doc, Mode
+from closedloop.servers import NODES, PODS, Servers, pod_body
+from closedloop.workload import Pod, Scenario, draw
+from closedloop.world import Outcome, Player, make_world
+
+_FOREVER = 86400.0
+
+
+@dataclass
+class Result:
+    """What one run came to. ``waits``: for each pod that was bound in the judged time, seconds from
+    the request to create it until this process saw its binding.
+    """
+
+    outcome: Outcome
+    waits: list[float] = field(default_factory=list)
+
+    def waited(self, quantile: float) -> float:
+        """A quantile of the waits in seconds; 0 where no pod was bound."""
+        return float(np.quantile(self.waits, quantile)) if self.waits else 0.0
+
+
+class Measured:
+    """The last answer of Prometheus, in the place of the simulator's `Meters`."""
+
+    def __init__(self, servers: Servers, names: list[str], window: float) -> None:
+        self._prometheus = servers.prometheus
+        self._names = names
+        rate = f'rate(node_cpu_seconds_total{{mode!="idle"}}[{window:g}s])'
+        self.expr = f"sum by (instance) ({rate})"
+        self._values: Floats = np.full(len(names), np.nan)
+
+    def values(self, _now: int) -> Floats:
+        """Used cores of each node; NaN where there is no sample."""
+        return self._values
+
+    async def ask(self) -> None:
+        """Ask Prometheus."""
+        found = await asyncio.to_thread(self._prometheus.result, self.expr)
+        cores = {each["metric"]["instance"]: float(each["value"][1]) for each in found}
+        self._values = np.array([cores.get(name, np.nan) for name in self._names])
+
+
+async def play(
+    servers: Servers, scenario: Scenario, seed: int, mode: Mode, content: Doc | None
+) -> Result:
+    """One run; ``content``: dynsched's rules in the times of this experiment."""
+    pods = draw(scenario, seed)
+    await servers.empty(scenario)
+    run = _Run(servers, scenario, seed, mode, await servers.owners(pods))
+    try:
+        async with servers.placing(mode, content):
+            return await run.play(pods)
+    finally:
+        servers.page.content = str
+
+
+class _Run:
+    def __init__(
+        self,
+        servers: Servers,
+        scenario: Scenario,
+        seed: int,
+        mode: Mode,
+        owners: Mapping[str, Doc],
+    ) -> None:
+        self._servers = servers
+        self._cluster = servers.cluster
+        self._scenario = scenario
+        self._more = mode.pod
+        self._owners = owners
+        self._world = make_world(scenario, seed)
+        self._measured = Measured(servers, self._world.names, scenario.window)
+        self._world.meters = self._measured
+        self._places = {name: place for place, name in enumerate(self._world.names)}
+        self._account = Account(self._world)
+        self._result = Result(self._account.outcome)
+        self._placer: Player | None = mode.placer(self._world) if mode.placer else None
+        self._bindings: dict[str, asyncio.Future[str]] = {}
+        self._loop = asyncio.get_running_loop()
+        self._began = self._loop.time()
+
+    async def play(self, pods: list[Pod]) -> Result:
+        versions = {path: await self._servers.version(path) for path in (PODS, NODES)}
+        await self._scraped()
+        self._began = self._loop.time()
+        self._servers.page.content = lambda: self._account.page(self._now())
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(self._watch_bindings(versions[PODS])),
+                group.create_task(self._watch_nodes(versions[NODES])),
+                *(group.create_task(self._live(pod)) for pod in pods),
+            ]
+            if self._placer is not None:
+                tasks.append(group.create_task(self._measure()))
+            await self._until(self._scenario.seconds)
+            for task in tasks:
+                task.cancel()
+        self._account.advance(self._now())
+        warm = self._scenario.warm
+        self._result.outcome.unplaced = sum(
+            not self._bindings[pod.uid].done()
+            for pod in pods
+            if pod.arrives >= warm and pod.uid in self._bindings
+        )
+        self._account.result()
+        return self._result
+
+    def _now(self) -> float:
+        """Seconds since the run began."""
+        return self._loop.time() - self._began
+
+    async def _until(self, moment: float) -> None:
+        await asyncio.sleep(self._began + moment - self._loop.time())
+
+    async def _scraped(self) -> None:
+        """Until Prometheus shows the load of all nodes, while they are empty."""
+        empty, began = Account(make_world(self._scenario, 0)), self._loop.time()
+        self._servers.page.content = lambda: empty.page(self._loop.time() - began)
+        wait = self._servers.prometheus.wait_for
+        await asyncio.to_thread(wait, self._measured.expr, len(self._world.names))
+
+    async def _live(self, pod: Pod) -> None:
+        """A pod from its creation to its end."""
+        await self._until(pod.arrives)
+        binding = self._bindings[pod.uid] = self._loop.create_future()
+        asked = self._now()
+        name = pod_name(pod.uid)
+        body = pod_body(name, pod, self._owners[pod.owner], self._more)
+        if self._placer is not None:
+            place = self._placer.choose(pod)
+            if place is None:
+                return
+            # It counts from now on, so that the next choice knows of it.
+            self._account.bound(pod, place, self._now())
+            _ = (await self._cluster.post(PODS, body)).ok
+            await self._bind(name, self._world.names[place])
+            await binding
+        else:
+            _ = (await self._cluster.post(PODS, body)).ok
+            self._account.bound(pod, self._places[await binding], self._now())
+        if self._now() >= self._scenario.warm:
+            self._result.waits.append(self._now() - asked)
+        await asyncio.sleep(pod.lives)
+        self._account.ended(pod, self._now())
+        _ = (await self._cluster.delete(f"{PODS}/{name}", gracePeriodSeconds=0)).ok
+
+    async def _bind(self, pod: str, node: str) -> None:
+        target = {"kind": "Node", "name": node}
+        body = {"metadata": {"name": pod}, "target": target}
+        _ = (await self._cluster.post(f"{PODS}/{pod}/binding", body)).ok
+
+    async def _watch_bindings(self, version: str) -> None:
+        """Tell each pod where it was bound: it joins the selection of this watch then."""
+        selector = "spec.nodeName!="
+        async with self._cluster.watch(
+            PODS, resourceVersion=version, fieldSelector=selector
+        ) as watch:
+            while event := await watch.next(_FOREVER):
+                if event["type"] != "ADDED":
+                    continue
+                name = event["object"]["metadata"]["name"]
+                binding = self._bindings[name.removeprefix(pod_name(""))]
+                if not binding.done():
+                    binding.set_result(event["object"]["spec"]["nodeName"])
+        raise RuntimeError("the watch of pods has ended")
+
+    async def _watch_nodes(self, version: str) -> None:
+        """Count what is written to nodes."""
+        async with self._cluster.watch(NODES, resourceVersion=version) as watch:
+            while event := await watch.next(_FOREVER):
+                if event["type"] == "MODIFIED":
+                    self._account.advance(self._now())
+                    self._account.node_written()
+        raise RuntimeError("the watch of nodes has ended")
+
+    async def _measure(self) -> None:
+        """What the naive placer goes by."""
+        for number in itertools.count():
+            await self._until(number * self._scenario.tick)
+            with contextlib.suppress(OSError):
+                await self._measured.ask()

@@ -1,0 +1,186 @@
+"""etcd, kube-apiserver and Prometheus for one run after another, and what a run starts beside them:
+kube-scheduler and `dynsched run`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiohttp import web
+
+sys.path.append(str(Path(__file__).parent.parent.parent / "tests" / "support"))
+
+from cluster import NODES, EnvtestCluster
+from envtest import Envtest
+from operator_support import Operator, write_rules
+from prometheus_support import RealPrometheus
+from scheduling_support import PODS, clear, extended
+
+from closedloop.faster import SCRAPE, TICK
+from closedloop.modes import Doc, Mode
+from closedloop.workload import MIB, Pod, Scenario
+from dynsched.core.durations import format_duration
+from dynsched.sim.exporter import serve
+from dynsched.sim.nodes import make_node
+
+_REPLICA_SETS = "/apis/apps/v1/namespaces/default/replicasets"
+
+
+class Page:
+    """The one page that Prometheus scrapes; ``content`` is asked at each scrape."""
+
+    def __init__(self) -> None:
+        self.content: Callable[[], str] = str
+
+    def application(self) -> web.Application:
+        """An application that serves it as /metrics."""
+        application = web.Application()
+        application.router.add_get("/metrics", self._answer)
+        return application
+
+    async def _answer(self, _request: web.Request) -> web.Response:
+        body = self.content().encode()
+        return web.Response(body=body, headers={"Content-Type": "text/plain; version=0.0.4"})
+
+
+@dataclass(frozen=True)
+class Servers:
+    """What outlives a run."""
+
+    envtest: Envtest
+    cluster: EnvtestCluster
+    prometheus: RealPrometheus
+    page: Page
+    folder: Path
+
+    async def empty(self, scenario: Scenario) -> None:
+        """Nodes without marks, and no pods."""
+        await clear(self.cluster)
+        for number in range(scenario.nodes):
+            await self.cluster.create_node(_node(number, scenario))
+
+    async def owners(self, pods: list[Pod]) -> dict[str, Doc]:
+        """A ReplicaSet for each owner of the pods: the reference to it, by the owner's name.
+
+        kube-scheduler spreads the pods of a ReplicaSet, found by its selector. Nobody makes its
+        replicas: there is no controller manager.
+        """
+        found = {}
+        for owner in sorted({pod.owner for pod in pods}):
+            labels = {"app": f"app-{owner}"}
+            template = {
+                "metadata": {"labels": labels},
+                "spec": {"containers": [{"name": "app", "image": "app:1"}]},
+            }
+            spec = {"selector": {"matchLabels": labels}, "template": template}
+            body = {"metadata": {"name": f"app-{owner}"}, "spec": spec}
+            made = (await self.cluster.post(_REPLICA_SETS, body)).ok
+            found[owner] = {
+                "apiVersion": "apps/v1",
+                "kind": "ReplicaSet",
+                "name": f"app-{owner}",
+                "uid": made["metadata"]["uid"],
+                "controller": True,
+            }
+        return found
+
+    async def version(self, path: str) -> str:
+        """The resourceVersion of a collection now, to watch it from."""
+        listed = (await self.cluster.get(path, limit=1)).ok
+        return str(listed["metadata"]["resourceVersion"])
+
+    @asynccontextmanager
+    async def placing(self, mode: Mode, content: Doc | None) -> AsyncIterator[None]:
+        """With dynsched (and the rules ``content``), kube-scheduler: as the mode has them."""
+        if mode.placer is not None:
+            yield
+        elif content is None:
+            async with self._scheduler(None):
+                yield
+        else:
+            async with self._operator(content, *mode.flags) as operator:
+                config = extended(mode.overlay, operator.address) if mode.overlay else None
+                async with self._scheduler(config):
+                    yield
+
+    @asynccontextmanager
+    async def _operator(self, content: Doc, *flags: str) -> AsyncIterator[Operator]:
+        file = write_rules(self.folder, content)
+        # The one before was killed, and would hold the Lease for some seconds more.
+        more = ("--no-leader-elect", "--interval", format_duration(TICK), *flags)
+        where = ("--kubeconfig", str(self.cluster.kubeconfig), "--prom", self.prometheus.url)
+        async with Operator(self.folder, "run", *where, "-r", str(file), *more) as operator:
+            await operator.until_ready()
+            yield operator
+
+    @asynccontextmanager
+    async def _scheduler(self, config: Doc | None) -> AsyncIterator[None]:
+        # To start and to stop it blocks; it would end with its thread, which the keeper's does not.
+        loop, keeper = asyncio.get_running_loop(), self.envtest.keeper
+        stop = await loop.run_in_executor(keeper, self.envtest.start_scheduler, config)
+        try:
+            yield
+        finally:
+            await loop.run_in_executor(keeper, stop)
+
+
+@contextmanager
+def control_plane(assets: Path) -> Iterator[Envtest]:
+    """Etcd and kube-apiserver, started (which blocks), in a folder of their own."""
+    with tempfile.TemporaryDirectory(prefix="closed-loop-") as folder:
+        envtest = Envtest(assets, Path(folder))
+        try:
+            envtest.start()
+            yield envtest
+        finally:
+            envtest.stop()
+
+
+@asynccontextmanager
+async def servers(envtest: Envtest, folder: Path) -> AsyncIterator[Servers]:
+    """A control plane, with a Prometheus beside it. Both are for one run at a time."""
+    page = Page()
+    async with EnvtestCluster(envtest, folder) as cluster, serve(page.application()) as url:
+        job = {
+            "job_name": "nodes",
+            "honor_labels": True,
+            "static_configs": [{"targets": [url.removeprefix("http://")]}],
+        }
+        interval = format_duration(SCRAPE)
+        with RealPrometheus(folder / "prometheus", [job], interval=interval) as prometheus:
+            yield Servers(envtest, cluster, prometheus, page, folder)
+
+
+def pod_body(name: str, pod: Pod, owner: Doc, more: Doc) -> Doc:
+    """The Pod object; ``more`` of its spec."""
+    requests = {"cpu": f"{pod.cpu * 1000:.0f}m", "memory": f"{pod.memory / MIB:.0f}Mi"}
+    return {
+        "metadata": {
+            "name": name,
+            "labels": {"app": owner["name"]},
+            "ownerReferences": [owner],
+        },
+        "spec": {
+            "containers": [{"name": "app", "image": "app:1", "resources": {"requests": requests}}],
+            "terminationGracePeriodSeconds": 0,
+            **more,
+        },
+    }
+
+
+def _node(number: int, scenario: Scenario) -> Doc:
+    """A node of the simulator's world: all of it is allocatable, and it is in no zone."""
+    node = make_node(f"node-{number}", number)
+    size = {"cpu": f"{scenario.cores:g}", "memory": f"{scenario.memory / MIB:.0f}Mi", "pods": "110"}
+    node["status"] |= {"capacity": size, "allocatable": size, "images": []}
+    del node["metadata"]["labels"]["topology.kubernetes.io/zone"]
+    return node
+
+
+__all__ = ["NODES", "PODS", "Page", "Servers", "pod_body", "servers"]
