@@ -33,8 +33,9 @@ sys.path.append(str(Path(__file__).parent.parent / "tests" / "support"))
 
 from snapshots import NOON, Scene
 
-from dynsched.core.bound import BoundPod, BoundPods
 from dynsched.core.model import Node
+from dynsched.core.pods import BoundPod
+from dynsched.core.recent import RecentPods
 from dynsched.web.api import make_app
 from dynsched.web.extender.answers import Extender
 from dynsched.web.extender.scoring import ScoringSnapshot
@@ -81,7 +82,7 @@ async def serve(count: int, *, bursts: bool) -> None:
     loads = {
         name: rng.uniform(86, 99) if rng.random() < 0.1 else rng.uniform(5, 79) for name in names
     }
-    bound = BoundPods()
+    bound = RecentPods()
 
     class Bursting(Extender):
         def prioritize(self, body: bytes | bytearray) -> bytes:

@@ -52,9 +52,12 @@ def label_only() -> Doc:
     return {**shipped(), "mark": {"label": shipped()["mark"]["label"]}}
 
 
-def changed(**more: Any) -> Doc:
-    """The shipped rule with other keys."""
-    return {**shipped(), "rules": [{**shipped()["rules"][0], **more}]}
+def hot_only() -> Doc:
+    """The same without early marks, as it was shipped before there were any."""
+    rules = [
+        {key: value for key, value in rule.items() if key != "early"} for rule in shipped()["rules"]
+    ]
+    return {**shipped(), "rules": rules, "guard": {"max_marked": "50%", "max_releases": "25%"}}
 
 
 def scoring(method: str) -> Doc:
@@ -65,30 +68,24 @@ def scoring(method: str) -> Doc:
 
 def ways() -> dict[str, Callable[[World], Player]]:
     """Who may place the pods, by name."""
-    at_once: Doc = {"for": "0s", "keep_firing_for": "0s"}
-    lower = changed(threshold=70, clear_threshold=60, **at_once)
-    lowest = changed(threshold=60, clear_threshold=50, **at_once)
 
     def by(content: Doc, **how: bool) -> Callable[[World], Player]:
         return functools.partial(Dynsched, content=content, **how)
 
-    scored = {
-        f"{name}, {method}": by(scoring(method), marks=False, extender=True, by_requests=requests)
-        for name, requests in (("extender", True), ("second scheduler", False))
-        for method in ("linear", "relative", "least")
-    }
+    scored: Doc = {"marks": False, "extender": True}
     return {
         DEFAULT: Default,
         ORACLE: Oracle,
         "least loaded by the metric": Naive,
+        "hot nodes only, taint": by(hot_only()),
         "shipped rules, taint": by(shipped()),
         "shipped rules, label + affinity": by(label_only(), affinity=True),
-        "70/60 at once, taint": by(lower),
-        "60/50 at once, taint": by(lowest),
-        **scored,
-        "extender, relative, and taint 70/60": by(
-            {**lower, "extender": scoring("relative")["extender"]}, extender=True
-        ),
+        "shipped rules, taint, pods not watched": by(shipped(), watches_pods=False),
+        "extender": by(scoring("relative"), **scored),
+        "extender and taint": by(scoring("relative"), extender=True),
+        "second scheduler": by(scoring("relative"), by_requests=False, **scored),
+        "extender, linear": by(scoring("linear"), **scored),
+        "extender, least": by(scoring("least"), **scored),
     }
 
 

@@ -42,6 +42,7 @@ from dynsched.reporting import report_doubts
 from dynsched.rules_file import FixedRules, RulesFile, load_rules
 from dynsched.settings import Settings
 from dynsched.sources.metrics_server import MetricsServerSource
+from dynsched.sources.pod_use import PodUseSource
 from dynsched.sources.prometheus import PrometheusSource
 from dynsched.web.api import make_app
 from dynsched.web.extender.answers import Extender
@@ -131,7 +132,10 @@ async def _serve(settings: Settings) -> None:
             metrics=Metrics(CollectorRegistry()),
             leader=lambda: elector.leader if elector else None,
         )
-        extension = await stack.enter_async_context(_extension(settings, rules_file, cluster))
+        pod_use = PodUseSource(source, lambda: rules_file.rule_set)
+        extension = await stack.enter_async_context(
+            _extension(settings, rules_file, cluster, pod_use)
+        )
         server = await stack.enter_async_context(
             _web_server(settings, _web_app(settings, snapshots, extension), address)
         )
@@ -148,6 +152,7 @@ async def _serve(settings: Settings) -> None:
             events=events,
             leadership=leadership,
             publish=lambda snapshot: _publish(snapshot, snapshots, extension.extender),
+            pods=extension,
             dry_run=settings.dry_run,
         )
         parts = {
@@ -324,7 +329,7 @@ async def _metrics_server(
 
 @contextlib.asynccontextmanager
 async def _extension(
-    settings: Settings, rules_file: RulesFile, cluster: NodeCluster
+    settings: Settings, rules_file: RulesFile, cluster: NodeCluster, pod_use: PodUseSource
 ) -> AsyncIterator[Extension]:
     """With connections of its own: a watch lasts for minutes, and binding must not wait."""
     async with contextlib.AsyncExitStack() as stack:
@@ -338,7 +343,11 @@ async def _extension(
             # Until the first list is complete, no node is known to be gone.
             binder = Binder(config, lambda node: not cluster.synced or node in cluster.nodes())
             stack.push_async_callback(binder.close)
-        yield Extension(api, pending_api, lambda: rules_file.rule_set, cluster, binder=binder)
+        yield Extension(
+            *(api, pending_api, lambda: rules_file.rule_set, cluster),
+            binder=binder,
+            pod_use=pod_use,
+        )
 
 
 @contextlib.asynccontextmanager

@@ -208,8 +208,8 @@ def _print_reports(reports: Sequence[Checked]) -> None:
         for line in (*report.errors, *report.warnings):
             click.echo(line, err=True)
         if report.rule_set is not None:
-            names = ", ".join(rule.name for rule in report.rule_set.rules)
-            count = counted(len(report.rule_set.rules), "rule")
+            rules = [rule.name for rule in report.rule_set.rules if rule.early_of is None]
+            names, count = ", ".join(rules), counted(len(rules), "rule")
             click.echo(f"{report.name}: {count}: {names}; {report.rule_set.mark}")
 
 

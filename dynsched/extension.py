@@ -1,4 +1,4 @@
-"""The scheduler extender put together: who answers, who counts just-bound pods, who binds."""
+"""What follows pods, put together: the expected load, and the scheduler extender."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from dynsched.core.bound import BoundPods
+from dynsched.core.expected import NO_PODS, KnownPods, lag_of
+from dynsched.core.recent import WINDOW, RecentPods
 from dynsched.core.rules import RuleSet
 from dynsched.kube.binding import Binder
 from dynsched.kube.cluster import NodeCluster
@@ -16,16 +17,19 @@ from dynsched.kube.pods import PodWatch
 from dynsched.kube.stream import StreamingApi
 from dynsched.plumbing.stopping import pause
 from dynsched.sources.bound_pods import BoundPodsSource
+from dynsched.sources.pod_use import PodUseSource
 from dynsched.web.extender.answers import Extender
 from dynsched.web.extender.wire import Binding
 
+_TO_SPARE: Final = 60.0
+"""Seconds for which pods are remembered beyond the longest lag: a value may be some ticks old."""
 _POLL: Final = 5.0
 """Seconds between two looks whether a reloaded rules file wants pods to be counted."""
 
 
 class Extension:
-    """``extender`` answers; ``source`` is that of the rule ``bind-burst``; ``run`` counts pods.
-    ``binder`` None: `/bind` is off.
+    """``extender`` answers; ``source`` is that of the rule ``bind-burst``; ``run`` watches pods,
+    and asks what they use; ``known`` is what is known of them. ``binder`` None: `/bind` is off.
 
     Pods are watched only when the rules ask for it: it needs rights that marking does not.
     """
@@ -38,37 +42,67 @@ class Extension:
         cluster: NodeCluster,
         *,
         binder: Binder | None,
+        pod_use: PodUseSource,
     ) -> None:
         self._api = api
         self._binder = binder
         self._rule_set = rule_set
-        self._bound = BoundPods()
+        self._nodes = cluster.nodes
+        self._pods = RecentPods()
         self._watch: PodWatch | None = None
+        self._pod_use = pod_use
         self._pending = PendingPods(pending_api)
-        burst = rule_set().guard.bind_burst
-        self._burst = BoundPods() if burst is None else BoundPods(burst.window)
         self.extender = Extender(
             nodes=cluster.nodes,
             synced=lambda: cluster.synced,
             rules=lambda: rule_set().extender,
             clock=time.monotonic,
-            bound=self._bound,
+            bound=self._pods,
             waits=self._waits,
             bind=None if binder is None else self._bind,
             served=lambda: _has_extender(rule_set()),
         )
         self.source = BoundPodsSource(
-            self._burst, cluster.nodes, clock=time.monotonic, now=time.time
+            self._pods,
+            cluster.nodes,
+            window=lambda: _burst_window(rule_set()),
+            clock=time.monotonic,
+            now=time.time,
         )
 
     async def run(self, stop: asyncio.Event) -> None:
         """Count just-bound pods until ``stop`` is set, once the rules ask for it."""
         while not stop.is_set():
             if _wanted(self._rule_set()):
-                self._watch = PodWatch(self._api, [self._bound, self._burst])
-                await asyncio.gather(self._watch.run(stop), self._pending.run(stop))
+                self._watch = PodWatch(self._api, self._pods)
+                await asyncio.gather(
+                    self._watch.run(stop), self._pending.run(stop), self._pod_use.run(stop)
+                )
                 return
             await pause(stop, _POLL)
+
+    @property
+    def sequence(self) -> int:
+        """As of `dynsched.loop.PodsSource`."""
+        return self._pods.sequence
+
+    def known(self) -> KnownPods:
+        """As of `dynsched.loop.PodsSource`."""
+        if self._watch is None:
+            return NO_PODS
+        rule_set = self._rule_set()
+        self._pods.follow(self._nodes())  # the load of a new machine is without the old one's pods
+        scrapes = self._pod_use.scrape_intervals
+        lags = [lag_of(rule, scrapes.get(rule.name)).total for rule in rule_set.file_rules]
+        self._pods.window = max(WINDOW, *lags, _burst_window(rule_set)) + _TO_SPARE
+        return KnownPods(
+            recent=self._pods.pods(time.monotonic()),
+            running=self._watch.running,
+            use_of_workloads=self._pod_use.of_workloads,
+            scrape_intervals=scrapes,
+            sequence=self._pods.sequence,
+            error=self._watch.error,
+        )
 
     def _waits(self, uid: str) -> bool:
         """Whether a pod waits for a node, and the watch of pods works and will report its node."""
@@ -86,7 +120,12 @@ class Extension:
 
 
 def _wanted(rule_set: RuleSet) -> bool:
-    return _has_extender(rule_set) or rule_set.guard.bind_burst is not None
+    return _has_extender(rule_set) or rule_set.has_early or rule_set.guard.bind_burst is not None
+
+
+def _burst_window(rule_set: RuleSet) -> float:
+    burst = rule_set.guard.bind_burst
+    return 0.0 if burst is None else burst.window
 
 
 def _has_extender(rule_set: RuleSet) -> bool:

@@ -6,7 +6,7 @@ Made from its JSON (``web.report``). Nothing is left out in silence: what is not
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
@@ -14,8 +14,13 @@ from rich.table import Table
 from dynsched.core.defaults import MAX_ROWS
 from dynsched.core.formatting import format_threshold, format_value
 from dynsched.core.rule_fields import TRAITS
-from dynsched.core.wording import by_reason, counted, listed, named_rules, some
+from dynsched.core.wording import MAX_NAMED, by_reason, counted, listed, named_rules, some
+from dynsched.early_words import how_early, is_early
 from dynsched.tables import STYLES, ago, make_table, plain, sample_age, show
+
+WITHOUT_PODS: Final = (
+    "Early marks by {}: one pass watches no pods, so the expected load is the measured one"
+)
 
 
 class _Row(NamedTuple):
@@ -112,19 +117,37 @@ def _sentences(report: Mapping[str, Any], rows: Sequence[_Row]) -> Iterator[str]
     ]
     if pending:
         yield f"Pending: {some(pending)}"
+    yield from _early(report)
     for reason, names in _by_reason_on(report, "ineligible"):
         yield f"Not eligible: {some(names)} ({reason})"
     for reason, names in _by_reason_on(report, "conflict"):
         yield f"In conflict: {some(names)} ({reason})"
     yield from _unknown(report, rows)
     yield from _unmatched(report)
+    asked = _asked(report)
     for rule in report["rules"]:
-        if rule["warnings"]:
+        if rule["warnings"] and rule["name"] in asked:
             yield f"Rule {rule['name']} is answered in part: {'; '.join(rule['warnings'])}"
     answering = [rule for rule in report["rules"] if rule["health"] == "ok"]
     forgotten = {rule["name"]: rule["past_error"] for rule in answering if rule["past_error"]}
     for reason, names in by_reason(forgotten).items():
         yield f"No history of {named_rules(names)}, so durations count from now: {reason}"
+
+
+def _early(report: Mapping[str, Any]) -> Iterator[str]:
+    """Nodes that are not hot, and to be marked by their expected load."""
+    compared = [rule["name"] for rule in report["rules"] if rule["early"]]
+    if not compared:
+        return
+    early = [node for node in report["nodes"] if is_early(node)]
+    if early:
+        yield f"Early, and not hot: {counted(len(early), 'node')}"
+    for node in early[:MAX_NAMED]:
+        why = node["ineligible"] or node["conflict"] or node["withheld"]
+        yield f"- {node['name']}: {how_early(node)}{f'; {why}' if why else ''}"
+    if len(early) > MAX_NAMED:
+        yield f"- and {len(early) - MAX_NAMED} more"
+    yield WITHOUT_PODS.format(named_rules(compared))
 
 
 def _by_reason_on(report: Mapping[str, Any], key: str) -> Iterable[tuple[str, list[str]]]:

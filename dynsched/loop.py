@@ -8,22 +8,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 
-from dynsched.core.adoption import adopted_alerts
 from dynsched.core.decide import decide
 from dynsched.core.disputes import Disputes
-from dynsched.core.durations import format_duration
-from dynsched.core.errors import PastUnknownError
 from dynsched.core.evaluate import Alerts, shift
+from dynsched.core.expected import NO_PODS, KnownPods
 from dynsched.core.health import blindness, crowding, rule_health
-from dynsched.core.model import Node, QueryResult, Series, Snapshot
+from dynsched.core.model import Node, QueryResult, Snapshot
 from dynsched.core.rehearse import Rehearsal
-from dynsched.core.replay import finish_replay, replay, replay_times
 from dynsched.core.rule_fields import SourceName
 from dynsched.core.rules import Rule, RuleSet
+from dynsched.history import HistorySource, Past
 from dynsched.plumbing.stopping import pause
 from dynsched.reporting import EventSink, Reporter
 from dynsched.writer import NodeStorage, Written, write_all
@@ -31,9 +30,10 @@ from dynsched.writer import NodeStorage, Written, write_all
 logger = logging.getLogger(__name__)
 
 SYNC_POLL: Final = 0.1
-MAX_POINTS: Final = 30_000
-"""Points of the past that are held at a time, of all rules together: about as many as the samples
-of two ticks at 5,000 nodes, so that a start needs no more memory than what follows."""
+RESPONSE: Final = 2.0
+"""Seconds between two decisions on the same answers, while pods are bound and end."""
+RESPONSE_SHARE: Final = 10
+"""A decision may take one such part of the time; else the next one comes later."""
 CLOCK_STEP: Final = 5.0
 """Seconds; less is the clock's ordinary drift against the monotonic one."""
 
@@ -60,15 +60,6 @@ class Cluster(NodeStorage, Protocol):
         """All nodes by name; a view that does not change under the caller's hands."""
 
 
-class HistorySource(Protocol):
-    """Where a rule's past comes from."""
-
-    async def history(self, rule: Rule, start: float, end: float, step: float) -> Sequence[Series]:
-        """The rule's expression from ``start`` to ``end``, every ``step``. PastUnknownError when
-        it cannot be had.
-        """
-
-
 class Leadership(Protocol):
     """Who of several replicas writes."""
 
@@ -85,6 +76,17 @@ class Leadership(Protocol):
         """Why the election does not work; None while it does."""
 
 
+class PodsSource(Protocol):
+    """What is known of pods."""
+
+    @property
+    def sequence(self) -> int:
+        """The number of the last change."""
+
+    def known(self) -> KnownPods:
+        """What is known now; NO_PODS while pods are not watched."""
+
+
 class RulesFile(Protocol):
     """Rules that may change while we run."""
 
@@ -95,11 +97,26 @@ class RulesFile(Protocol):
         """Look again; whether there is a new ``rule_set``."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Answers:
+    """What is decided on: the rules and what their queries gave; whether the rules file was just
+    reloaded or refused; when (monotonic) the work on it began; whether it was decided on before.
+    """
+
+    rule_set: RuleSet
+    results: Mapping[str, QueryResult]
+    began: float
+    reloaded: bool = False
+    refused: bool = False
+    known: bool = False
+
+
 class Loop:
     """Ticks, and what is remembered from one to the next: the alerts.
 
     ``sources`` and ``histories`` by the rules' ``source``; ``publish`` is called with every tick's
-    Snapshot. ``dry_run``: decide, tell and publish as if all were written, and write nothing.
+    Snapshot; ``pods`` None: nothing is known of pods. ``dry_run``: decide, tell and publish as if
+    all were written, and write nothing.
     """
 
     def __init__(
@@ -112,17 +129,19 @@ class Loop:
         events: EventSink,
         leadership: Leadership,
         publish: Callable[[Snapshot], None],
+        pods: PodsSource | None = None,
         dry_run: bool = False,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._rules_file = rules_file
         self._sources = sources
-        self._histories = histories
+        self._past = Past(histories)
         self._cluster = cluster
         self._reporter = Reporter(events)
         self._leadership = leadership
         self._publish = publish
+        self._pods = pods
         self._dry_run = dry_run
         self._rehearsal = Rehearsal()
         self._clock = clock
@@ -131,8 +150,10 @@ class Loop:
         self._alerts: Alerts = {}
         self._disputes = Disputes()
         self._last_success: dict[str, float] = {}
-        self._no_past: dict[str, str] = {}
         self._ticks = 0
+        self._answers: _Answers | None = None
+        self._decided_in = 0.0
+        self._pod_changes = 0
 
     async def run(self, stop: asyncio.Event, interval: float) -> None:
         """Tick every ``interval`` seconds, from start to start, until ``stop`` is set.
@@ -150,7 +171,31 @@ class Loop:
             # starts a millisecond early would find `for` not yet over, and fire a tick too late.
             await self.tick(self._offset + due)
             due = max(due + interval, self._monotonic())
-            await pause(stop, due - self._monotonic())
+            await self._respond_until(stop, due)
+
+    async def _respond_until(self, stop: asyncio.Event, until: float) -> None:
+        """Until the next tick, decide again when pods were bound or ended: what they use is known
+        at once, and the next pods should not all go to the node that was the best before.
+        """
+        while (left := until - self._monotonic()) > 0 and not stop.is_set():
+            rest = max(RESPONSE, RESPONSE_SHARE * self._decided_in)
+            if left < 2 * rest:
+                await pause(stop, left)
+                return
+            await pause(stop, rest)
+            if not stop.is_set():
+                await self.respond(self._offset + self._monotonic())
+
+    async def respond(self, now: float) -> None:
+        """Decide again on the last answers, if they are to be decided on by the expected load, and
+        pods were bound or ended since.
+        """
+        answers = self._answers
+        if answers is None or not answers.rule_set.has_early:
+            return
+        if self._pods is not None and self._pods.sequence != self._pod_changes:
+            again = _Answers(answers.rule_set, answers.results, self._monotonic(), known=True)
+            await self._act(now, again)
 
     async def _until_synced(self, stop: asyncio.Event) -> None:
         while not self._cluster.synced and not stop.is_set():
@@ -158,72 +203,39 @@ class Loop:
 
     async def remember(self, interval: float) -> None:
         """Rebuild the alerts as if ticks had gone on all along, every ``interval`` seconds."""
-        rule_set = self._rules_file.rule_set
-        now = self._clock()
-        times = replay_times(rule_set, now, interval)
-        nodes = self._cluster.nodes()
-        if not times or not nodes:
-            return
-        step = now - times[-1]
-        alerts = adopted_alerts(rule_set, nodes, times[0])
-        self._no_past = {
-            rule.name: f"source {rule.source} keeps none"
-            for rule in rule_set.rules
-            if rule.source not in self._histories and (rule.hold_duration or rule.keep_firing_for)
-        }
-        # In parts: the whole past of 5,000 nodes would be hundreds of megabytes.
-        part = max(1, MAX_POINTS // (len(nodes) * len(rule_set.rules)))
-        for first in range(0, len(times), part):
-            moments = times[first : first + part]
-            past = await self._past(rule_set, moments, step)
-            alerts = await asyncio.to_thread(
-                partial(replay, rule_set, past, nodes, alerts, times=moments, step=step, until=now)
-            )
-        self._alerts = finish_replay(rule_set, nodes, alerts, now)
-        if self._with_past(rule_set):
-            logger.info(
-                "replayed the last %s from Prometheus's history",
-                format_duration(round(now - times[0])),
-            )
-
-    def _with_past(self, rule_set: RuleSet) -> list[Rule]:
-        """The rules whose past can be had, as far as is known."""
-        return [
-            rule
-            for rule in rule_set.rules
-            if rule.source in self._histories and rule.name not in self._no_past
-        ]
-
-    async def _past(
-        self, rule_set: RuleSet, moments: Sequence[float], step: float
-    ) -> dict[str, Sequence[Series] | None]:
-        # What failed for one part is not asked for the next: a source that hangs would cost its
-        # timeout for each of some hundred parts before the first tick.
-        rules = self._with_past(rule_set)
-        found = await asyncio.gather(*(self._past_of(rule, moments, step) for rule in rules))
-        return {rule.name: series for rule, series in zip(rules, found, strict=True)}
-
-    async def _past_of(
-        self, rule: Rule, moments: Sequence[float], step: float
-    ) -> Sequence[Series] | None:
-        try:
-            return await self._histories[rule.source].history(rule, moments[0], moments[-1], step)
-        except PastUnknownError as error:
-            self._no_past[rule.name] = str(error)
-            return None
+        found = await self._past.alerts(
+            self._rules_file.rule_set, self._cluster.nodes(), now=self._clock(), interval=interval
+        )
+        if found is not None:
+            self._alerts = found
 
     async def tick(self, now: float | None = None) -> Snapshot:
         """One pass, evaluated at ``now`` (Unix seconds); the Snapshot that was published."""
         now = self._clock() if now is None else now
+        self._answers = await self._ask()
+        return await self._act(now, self._answers)
+
+    async def _ask(self) -> _Answers:
+        """Look whether the rules changed, and ask the sources."""
         began = self._monotonic()
         reloaded, refused = await self._look_at_the_rules()
         rule_set = self._rules_file.rule_set
-        results = await self._fetch(rule_set)
+        return _Answers(rule_set, await self._fetch(rule_set), began, reloaded, refused)
+
+    async def _act(self, now: float, answers: _Answers) -> Snapshot:
+        """Decide on ``answers`` at ``now``, write, and publish."""
+        rule_set, results, began = answers.rule_set, answers.results, answers.began
+        asked = self._monotonic()
         nodes = self._cluster.nodes()
         if self._dry_run:
             nodes = self._rehearsal.nodes(nodes)
         # In a thread: at 5,000 nodes this is some 100 ms, for which HTTP should not wait.
-        decision = await asyncio.to_thread(decide, rule_set, results, nodes, self._alerts, now)
+        pods = NO_PODS if self._pods is None else self._pods.known()
+        decision = await asyncio.to_thread(
+            partial(decide, rule_set, results, nodes, self._alerts, now, pods=pods)
+        )
+        # Without the time that the queries took: a slow Prometheus is no load on this machine.
+        self._decided_in, self._pod_changes = self._monotonic() - asked, pods.sequence
         self._alerts = decision.evaluation.alerts
         leading = self._leadership.may_write
         writes = leading and not self._dry_run
@@ -234,7 +246,7 @@ class Loop:
             on_written=self._reporter.change,
         )
         # After the writes: no patch waits for log lines and Events.
-        no_past, self._no_past = self._no_past, {}
+        no_past = self._past.take_unknown()
         self._report_rules(rule_set, results, no_past)
         self._reporter.conflicts(decision, nodes, post_events=writes)
         self._reporter.cap(decision, post_events=writes)
@@ -245,7 +257,7 @@ class Loop:
             self._rehearsal.write(decision.patches)
         self._ticks += 1
         nodes = self._cluster.nodes()
-        if reloaded:
+        if answers.reloaded:
             self._disputes.forget()
         if writes:
             disputes = self._disputes.leading(written.applied, nodes, began)
@@ -261,8 +273,8 @@ class Loop:
             nodes=await asyncio.to_thread(decision.views, nodes.values()),
             rules=tuple(
                 rule_health(
-                    *(rule, results[rule.name], decision),
-                    self._last_success.get(rule.name),
+                    *(rule, results[rule.answered_by], decision),
+                    self._last_success.get(rule.answered_by),
                     no_past.get(rule.name),
                 )
                 for rule in rule_set.rules
@@ -278,8 +290,12 @@ class Loop:
             leading=leading,
             leader=self._leadership.leader,
             rules_error=self._rules_file.error,
-            reloaded=reloaded,
-            refused=refused,
+            reloaded=answers.reloaded,
+            refused=answers.refused,
+            uses={name: load.use for name, load in decision.expected.items()},
+            pod_changes=pods.sequence,
+            queried=not answers.known,
+            pods=None if pods is NO_PODS else pods.summary,
         )
         self._reporter.blind(blindness(snapshot))
         self._reporter.crowded(crowding(snapshot))
@@ -311,9 +327,10 @@ class Loop:
         self._last_success = {name: at + step for name, at in self._last_success.items()}
 
     async def _fetch(self, rule_set: RuleSet) -> dict[str, QueryResult]:
-        answers = await asyncio.gather(*(self._query(rule) for rule in rule_set.rules))
+        rules = [rule for rule in rule_set.rules if rule.early_of is None]
+        answers = await asyncio.gather(*map(self._query, rules))
         now = self._clock()
-        results = {rule.name: answer for rule, answer in zip(rule_set.rules, answers, strict=True)}
+        results = {rule.name: answer for rule, answer in zip(rules, answers, strict=True)}
         succeeded = {name: now for name, found in results.items() if found.error is None}
         before = self._last_success.items()
         self._last_success = {name: at for name, at in before if name in results} | succeeded

@@ -12,8 +12,8 @@ from rich.console import Console
 from dynsched import app
 from dynsched.core.health import why_incomplete
 from dynsched.core.model import AlertState, NodePatch
-from dynsched.core.wording import counted
-from dynsched.findings import render_findings
+from dynsched.core.wording import counted, named_rules
+from dynsched.findings import WITHOUT_PODS, render_findings
 from dynsched.settings import Settings
 from dynsched.terminal import render_patches
 from dynsched.web.report import pass_report
@@ -27,6 +27,9 @@ def once(settings: Settings) -> None:
         if pending:
             count = f"{counted(pending, 'node')} {'is' if pending == 1 else 'are'}"
             click.echo(f"rule {rule.rule.name}: {count} pending", err=True)
+    compared = [rule.name for rule in snapshot.rule_set.file_rules if rule.early is not None]
+    if compared:
+        click.echo(WITHOUT_PODS.format(named_rules(compared)), err=True)
     errors = why_incomplete(snapshot)
     _print_changes(snapshot.planned if settings.dry_run else snapshot.applied, errors)
     _fail_if(errors)
@@ -50,7 +53,11 @@ def prune(order: app.Prune, output: str) -> None:
     written = app.prune(order)
     errors = [str(failure) for failure in written.failures]
     if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(written.applied), indent=2))
+        told = [
+            {"node": patch.node, "action": patch.action, "body": patch.body, "reason": patch.reason}
+            for patch in written.applied
+        ]
+        click.echo(msgspec.json.format(msgspec.json.encode(told), indent=2))
     elif written.why_not is None:  # what it is otherwise stands in the log
         _print_changes(written.applied, errors)
     _fail_if(errors)

@@ -142,17 +142,25 @@ class Reporter:
         self._unwritten = LoggedKinds()
 
     def change(self, node: Node, patch: NodePatch) -> None:
-        """A mark was set, updated or released. A disputed mark changes at every tick, so these
-        changes are logged at level debug only: the log has one line about the dispute instead.
+        """A mark was set, updated or released. Of an early mark no person needs to be told, and
+        there are many: a log line at level debug, no Event. A disputed mark changes at every tick,
+        so these changes are logged at level debug too: the log has one line about the dispute
+        instead.
         """
         rules = _fired(patch)
         about = {"node": node.name} | (_field(rules) if rules else {})
-        level = logging.DEBUG if node.name in self._disputed else logging.INFO
+        quiet = patch.early or node.name in self._disputed
+        level = logging.DEBUG if quiet else logging.INFO
         logger.log(
             level, "%s node %s: %s", patch.action.value, node.name, patch.reason, extra=about
         )
+        if patch.early:  # the node is not hot: it concerns the scheduler alone
+            return
         if patch.action is Action.RELEASE:
             self._events.post(node, reason=keys.REASON_RELIEVED, message=patch.reason)
+        elif patch.restates and patch.action is Action.REPAIR:
+            message = f"hot no longer; the mark stays: {patch.reason}"
+            self._events.post(node, reason=keys.REASON_RELIEVED, message=message)
         elif patch.action is Action.MARK:
             self._events.post(
                 node, reason=keys.REASON_PRESSURED, message=patch.reason, warning=True

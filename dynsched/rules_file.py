@@ -12,8 +12,9 @@ from typing import Final
 from dynsched.core.doubts import doubts
 from dynsched.core.errors import ExpectedError
 from dynsched.core.formatting import one_line
+from dynsched.core.parsing import DYNAMIC_SCHEDULER_KEY, parse_rules
 from dynsched.core.rule_errors import MAX_ERRORS, RuleError, RulesInvalidError
-from dynsched.core.rules import DYNAMIC_SCHEDULER_KEY, RuleSet, parse_rules
+from dynsched.core.rules import RuleSet
 from dynsched.plumbing.files import (
     Aside,
     NotDoneError,

@@ -17,6 +17,13 @@ from dynsched.core.formatting import format_threshold, format_value
 from dynsched.core.model import NodePatch, Quality
 from dynsched.core.rules import BIND_BURST
 from dynsched.core.wording import UNKNOWN, changes, counted, listed
+from dynsched.early_words import (
+    expected_parts,
+    how_early,
+    is_changed_by_pods,
+    is_early,
+    is_early_rule,
+)
 from dynsched.tables import STYLES, ago, make_table, plain, sample_age, show
 
 _CLEAR_OP: Final[Mapping[str, str]] = {">": "<=", ">=": "<", "<": ">=", "<=": ">"}
@@ -31,6 +38,9 @@ def render_nodes(payload: Mapping[str, Any], console: Console) -> None:
     otherwise = sum(node["marked"] for node in payload["nodes"]) - marked
     if otherwise > 0:
         head += f", {otherwise} only in part or by an older configuration"
+    early = sum(node["marked"] and is_early(node) for node in payload["nodes"])
+    if early:
+        head += f", {early} of them early"
     head += f", at {payload['taken_at']}"
     show(console, plain(f"{head}, dry run" if payload["dry_run"] else head))
     if refused := payload.get("rules_error"):  # absent in the answers of an older dynsched
@@ -43,13 +53,16 @@ def nodes_table(payload: Mapping[str, Any]) -> Table:
     """The nodes of `/nodes`: marked ones first, then those under pressure, then by name."""
     nodes = sorted(
         payload["nodes"],
-        key=lambda node: (not node["marked"], not node["pressured"], node["name"]),
+        key=lambda node: (
+            *(not node["marked"], not node["pressured"], not is_early(node)),
+            node["name"],
+        ),
     )
     table = make_table("NODE", "MARKED", "SINCE", "RULES", "NOTE")
     for node in nodes:
         table.add_row(
             plain(node["name"]),
-            plain("yes", "bold red") if node["marked"] else plain("-"),
+            _marked(node),
             plain(ago(node["since"], payload["taken_at"])),
             _rules_in_short(node["rules"]),
             plain(_note(node, _named_mark(payload), dry_run=payload["dry_run"])),
@@ -62,7 +75,7 @@ def render_why(payload: Mapping[str, Any], console: Console) -> None:
     show(console, plain(_verdict(payload)))
     if payload["conflict"] and payload["marked"]:
         show(console, plain(f"In conflict: {payload['conflict']}."))
-    if payload["due"] and payload["marked"] and payload["pressured"]:
+    if payload["due"] and payload["marked"] and (payload["pressured"] or is_early(payload)):
         show(console, plain(_due(payload["due"])))
     table = make_table("RULE", "STATE", "VALUE", "THRESHOLD", "CLEARS AT", "SINCE", "SAMPLE")
     for rule in payload["rules"]:
@@ -77,6 +90,10 @@ def render_why(payload: Mapping[str, Any], console: Console) -> None:
         )
     if payload["rules"]:
         show(console, table)
+    if parts := expected_parts(payload):
+        show(console, plain("Expected load, in points (100 is full):"))
+        for sentence in parts:
+            show(console, plain(f"- {sentence}"))
     if payload["clears"]:
         show(console, plain("To clear:"))
         for sentence in payload["clears"]:
@@ -102,13 +119,23 @@ def render_patches(patches: Sequence[NodePatch], console: Console) -> None:
 def _rules_in_short(rules: Iterable[Mapping[str, Any]]) -> Text:
     parts = []
     for rule in rules:
+        if is_early_rule(rule) and rule["state"] == "inactive":
+            continue
         words = [rule["rule"], format_value(rule["value"])]
         if rule["state"] != "inactive":
             words.append(rule["state"])
         if rule["quality"] != "ok":
             words.append(f"({rule['quality']})")
+        if is_changed_by_pods(rule):
+            words.append(f"(expected {rule['expected']['load']:.1f} points)")
         parts.append(plain(" ".join(words), STYLES.get(rule["state"], "")))
     return Text(", ").join(parts)
+
+
+def _marked(node: Mapping[str, Any]) -> Text:
+    if not node["marked"]:
+        return plain("-")
+    return plain("early", "yellow") if is_early(node) else plain("yes", "bold red")
 
 
 def _state(rule: Mapping[str, Any]) -> str:
@@ -147,24 +174,37 @@ def _named_mark(payload: Mapping[str, Any]) -> str:
 
 def _verdict(node: Mapping[str, Any]) -> str:
     """The headline of ``why``, in one or two sentences."""
-    firing = [rule["rule"] for rule in node["rules"] if rule["state"] == "firing"]
+    firing = [
+        rule["rule"]
+        for rule in node["rules"]
+        if rule["state"] == "firing" and not is_early_rule(rule)
+    ]
     have = "has" if len(firing) == 1 else "have"
     fires = f"{listed(firing)} {have} been firing since {node['since']}"
     marked = f"{node['name']} is marked ({listed(node['carries'])})"
     if node["marked"] and node["pressured"]:
         return f"{marked}: {fires}."
+    if is_early(node):
+        if node["marked"]:
+            return f"{node['name']} is marked early ({listed(node['carries'])}): {how_early(node)}."
+        return f"{_not_marked(node)}. It is to be marked early: {how_early(node)}."
     if node["marked"]:
         return f"{marked}, but no rule fires any more: {_why_not_released(node)}."
     if node["pressured"]:
-        if node["withheld"]:
-            return f"{node['name']} is {node['withheld']}. {fires}."
-        return f"{node['name']} is not marked: {_why_not_marked(node)}. {fires}."
+        return f"{_not_marked(node)}. {fires}."
     ineligible = f"; it is not eligible: {node['ineligible']}" if node["ineligible"] else ""
     return f"{node['name']} is not marked: {_why_cool(node)}{ineligible}."
 
 
+def _not_marked(node: Mapping[str, Any]) -> str:
+    """That a node does not carry the mark that it is to carry, and why."""
+    if node["withheld"]:
+        return f"{node['name']} is {node['withheld']}"
+    return f"{node['name']} is not marked: {_why_not_marked(node)}"
+
+
 def _why_not_marked(node: Mapping[str, Any]) -> str:
-    """Why a node on which a rule fires does not carry the mark, where no guard withholds it."""
+    """Why a node that is to carry the mark does not, where no guard withholds it."""
     if node["ineligible"]:
         return f"it is not eligible: {node['ineligible']}"
     if node["conflict"]:
@@ -183,7 +223,7 @@ def _why_cool(node: Mapping[str, Any]) -> str:
     """What is known of a node on which no rule fires, and what is not."""
     unknown: dict[str, list[str]] = {}
     for rule in node["rules"]:
-        if rule["quality"] != Quality.OK:
+        if rule["quality"] != Quality.OK and not is_early_rule(rule):
             unknown.setdefault(UNKNOWN[Quality(rule["quality"])], []).append(rule["rule"])
     gaps = ", ".join(f"{listed(rules)} ({why})" for why, rules in unknown.items())
     if _is_unknown(node):
@@ -195,9 +235,14 @@ def _why_cool(node: Mapping[str, Any]) -> str:
 
 def _is_unknown(node: Mapping[str, Any]) -> bool:
     """Whether no rule has a good sample of the node. The rule of bound pods always has
-    one, which does not measure load. `/nodes` has no sources, so the rule is known by its name.
+    one, which does not measure load. `/nodes` has no sources, so the rule is known by its name. A
+    rule of early marks knows what the rule knows that it is worked out from.
     """
-    asked = [rule["quality"] for rule in node["rules"] if rule["rule"] != BIND_BURST]
+    asked = [
+        rule["quality"]
+        for rule in node["rules"]
+        if rule["rule"] != BIND_BURST and not is_early_rule(rule)
+    ]
     return bool(asked) and Quality.OK not in asked
 
 

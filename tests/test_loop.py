@@ -8,9 +8,12 @@ from functools import partial
 
 import pytest
 from fake_loop import RULES, Bench, FakeRulesFile
+from virtual_loop import VirtualLoop
 
 from dynsched.core.errors import ClusterError, NotFoundError
+from dynsched.core.expected import KnownPods
 from dynsched.core.model import Action, Node, QueryResult, Sample, WriteFailure
+from dynsched.core.pods import BoundPod, RecentPod
 from dynsched.loop import Loop
 from dynsched.writer import CONFLICT_RETRIES, FAILURES_BEFORE_GIVING_UP
 
@@ -740,7 +743,7 @@ async def test_a_past_that_cannot_be_had_is_told_of_rules_that_answer(caplog) ->
 
 async def test_a_past_that_cannot_be_had_is_asked_for_once(monkeypatch) -> None:
     """At 5,000 nodes it is asked for in some hundred parts, each of which may take a timeout."""
-    monkeypatch.setattr("dynsched.loop.MAX_POINTS", 10)
+    monkeypatch.setattr("dynsched.history.MAX_POINTS", 10)
     bench = Bench("a", rules=LOOKING_BACK)
     bench.history.points = {"cpu": "no answer in 10s", "mem": {}}
     await bench.loop.remember(10.0)
@@ -764,7 +767,7 @@ async def test_rules_that_do_not_look_back_ask_for_no_past() -> None:
 
 
 async def test_the_past_of_many_nodes_is_replayed_in_parts(monkeypatch) -> None:
-    monkeypatch.setattr("dynsched.loop.MAX_POINTS", 10)
+    monkeypatch.setattr("dynsched.history.MAX_POINTS", 10)
     bench = Bench("a", "b", rules=HOLDING)
     bench.history.points["cpu"] = {"a": [(t, 91.0) for t in range(0, 1000, 10)]}
 
@@ -821,3 +824,104 @@ async def test_a_clock_that_is_set_neither_fires_nor_clears_nor_ages(step) -> No
     assert snapshot.nodes["a"].alerts[0].active_since == pytest.approx(1_000_060 + step)
     assert bench.label("c") == "presure"  # not stale: nobody lived through that hour
     assert bench.label("a") == "presure"  # after 30 s, whatever the clock was set to
+
+
+# --- between two ticks ---
+
+
+EARLY = {
+    "guard": {"max_marked": "100%", "max_releases": "100%"},
+    "rules": [{"name": "cpu", "expr": "cpu", "threshold": 80, "resource": "cpu", "early": {}}],
+}
+
+
+class FakePods:
+    """Pods that are bound by hand; each of them to half of a node."""
+
+    def __init__(self):
+        self.sequence = 0
+        self.recent = []
+
+    def bind(self, node):
+        self.sequence += 1
+        bound = BoundPod(str(self.sequence), node, cpu=4.0)
+        self.recent.append(RecentPod(bound, 0.0, None))
+
+    def known(self):
+        return KnownPods(tuple(self.recent), sequence=self.sequence)
+
+
+def early_bench(rules=EARLY, **options):
+    bench = Bench("a", "b", rules=rules, pods=FakePods(), **options)
+    for name, node in bench.cluster.stored.items():
+        bench.cluster.stored[name] = replace(node, allocatable={"cpu": 8.0})
+    return bench, bench.loop._pods
+
+
+async def test_pods_that_are_bound_between_two_ticks_are_decided_on_at_once() -> None:
+    bench, pods = early_bench()
+    await bench.tick(cpu={"a": 30.0, "b": 30.0})
+    bench.source.query = None  # the sources are not asked
+
+    await bench.loop.respond(bench.now + 2)
+    assert len(bench.snapshots) == 1  # nothing happened
+
+    pods.bind("a")
+    await bench.loop.respond(bench.now + 2)
+    assert bench.label("a") == "presure"
+    snapshot = bench.snapshots[-1]
+    assert (snapshot.tick, snapshot.pod_changes) == (2, 1)
+    assert snapshot.nodes["a"].added["cpu"].bound == 50
+
+    await bench.loop.respond(bench.now + 4)
+    assert len(bench.snapshots) == 2  # decided on already
+
+
+async def test_without_early_nothing_is_decided_between_two_ticks() -> None:
+    bench, pods = early_bench(RULES)
+    await bench.tick(cpu={"a": 30.0, "b": 30.0}, mem={})
+    pods.bind("a")
+    await bench.loop.respond(bench.now + 2)
+    assert len(bench.snapshots) == 1
+
+
+async def test_before_the_first_tick_there_is_nothing_to_decide_on() -> None:
+    bench, pods = early_bench()
+    pods.bind("a")
+    await bench.loop.respond(bench.now)
+    assert bench.snapshots == []
+
+
+def test_ticks_stay_on_their_schedule_while_pods_are_bound() -> None:
+    """And it is decided every other second in between, as long as pods come."""
+    virtual = VirtualLoop()
+    clock = virtual.time
+    bench, pods = early_bench(clock=clock, monotonic=clock)
+    asked, decided = [], []
+    answer = bench.source.query
+
+    async def query(rule):
+        asked.append(clock())
+        bench.now = clock()
+        return await answer(rule)
+
+    def publish(snapshot):
+        decided.append(clock())
+        if clock() < 20:
+            pods.bind("a")
+
+    bench.source.query = query
+    bench.source.values = {"cpu": {"a": 30.0, "b": 30.0}}
+    bench.loop._publish = publish
+
+    async def run() -> None:
+        stop = asyncio.Event()
+        running = asyncio.create_task(bench.loop.run(stop, 10.0))
+        await asyncio.sleep(45)
+        stop.set()
+        await running
+
+    with asyncio.Runner(loop_factory=lambda: virtual) as runner:
+        runner.run(run())
+    assert asked == pytest.approx([0, 10, 20, 30, 40])
+    assert decided == pytest.approx([0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 30, 40])

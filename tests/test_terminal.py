@@ -10,8 +10,8 @@ from rich.console import Console
 from snapshots import EXAMPLE_RULES, NOON, Scene, example, many
 
 from dynsched.core.model import Action, Node, NodePatch, WriteFailure
+from dynsched.core.parsing import parse_rules
 from dynsched.core.plan import plan_prune
-from dynsched.core.rules import parse_rules
 from dynsched.terminal import render_nodes, render_patches, render_why
 from dynsched.web.nodes import encode_each, encode_nodes, node_detail
 

@@ -20,10 +20,13 @@ sys.path.append(str(Path(__file__).parent.parent.parent / "tests" / "support"))
 
 from snapshots import patched
 
-from dynsched.core.bound import BoundPod, BoundPods
+from dynsched.core.expected import NO_PODS, KnownPods, lag_of
 from dynsched.core.labels import SOFT_EFFECT, Mark
 from dynsched.core.model import Node, NodePatch, QueryResult, Sample, Snapshot
-from dynsched.core.rules import Rule, parse_rules
+from dynsched.core.parsing import parse_rules
+from dynsched.core.pods import BoundPod
+from dynsched.core.recent import WINDOW, RecentPods
+from dynsched.core.rules import Rule
 from dynsched.kube.leader import SoleWriter
 from dynsched.loop import Loop
 from dynsched.rules_file import FixedRules
@@ -111,20 +114,31 @@ class Operator:
     """`dynsched run` without its shells: `tick` decides and writes, `scores` is the extender."""
 
     def __init__(
-        self, content: Mapping[str, Any], cluster: SimulatedCluster, clock: Clock, *, marks: bool
+        self,
+        content: Mapping[str, Any],
+        cluster: SimulatedCluster,
+        clock: Clock,
+        *,
+        marks: bool,
+        watches_pods: bool = True,
+        scrape: float | None = None,
     ) -> None:
         rule_set = parse_rules(content)
         self._clock = clock
         self._cluster = cluster
         cluster.mark = rule_set.mark
-        self._bound = BoundPods()
+        self._watches_pods = watches_pods
+        lags = [lag_of(rule, scrape).total for rule in rule_set.file_rules]
+        self._pods = RecentPods(max(WINDOW, *lags) + 30)
+        self._running = 0
+        self._scrapes = {} if scrape is None else {rule.name: scrape for rule in rule_set.rules}
         self._source = _Prometheus(clock)
         self._extender = Extender(
             nodes=cluster.nodes,
             synced=lambda: True,
             rules=lambda: rule_set.extender,
             clock=clock,
-            bound=self._bound,
+            bound=self._pods,
         )
         self._loop = Loop(
             FixedRules(rule_set),
@@ -134,6 +148,7 @@ class Operator:
             events=_NoEvents(),
             leadership=SoleWriter(),
             publish=self._publish,
+            pods=self,
             dry_run=not marks,
             clock=clock,
             monotonic=clock,
@@ -148,13 +163,33 @@ class Operator:
         self._source.values = dict(zip(self._cluster.names, values.tolist(), strict=True))
         await self._loop.tick(self._clock())
 
+    async def respond(self) -> None:
+        """What `Loop.run` does between two ticks."""
+        await self._loop.respond(self._clock())
+
     def bound(self, pod: Pod, node: str) -> None:
         """A pod was bound."""
-        self._bound.add(BoundPod(pod.uid, node, cpu=pod.cpu, memory=pod.memory), self._clock())
+        self._running += self._pods.add(_as_bound(pod, node), self._clock())
 
-    def deleted(self, pod: Pod) -> None:
+    def deleted(self, pod: Pod, node: str) -> None:
         """A pod has gone."""
-        self._bound.remove(pod.uid)
+        self._running -= self._pods.end(_as_bound(pod, node), self._clock())
+
+    @property
+    def sequence(self) -> int:
+        """As of `dynsched.loop.PodsSource`."""
+        return self._pods.sequence
+
+    def known(self) -> KnownPods:
+        """As of `dynsched.loop.PodsSource`."""
+        if not self._watches_pods:
+            return NO_PODS
+        return KnownPods(
+            recent=self._pods.pods(self._clock()),
+            running=self._running,
+            scrape_intervals=self._scrapes,
+            sequence=self._pods.sequence,
+        )
 
     def scores(self, pod: Pod, found: Ints) -> Floats:
         """What `/prioritize` adds to the scores of the candidates."""
@@ -165,3 +200,7 @@ class Operator:
         )
         answer = json.loads(self._extender.prioritize(body))
         return np.array([entry["Score"] for entry in answer]) * float(EXTENDER_WEIGHT * _SCORE)
+
+
+def _as_bound(pod: Pod, node: str) -> BoundPod:
+    return BoundPod(pod.uid, node, cpu=pod.cpu, memory=pod.memory, workload=pod.owner)

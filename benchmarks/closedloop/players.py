@@ -32,8 +32,11 @@ class Default:
     def bound(self, pod: Pod, node: int) -> None:
         """Nobody counts."""
 
-    def gone(self, pod: Pod) -> None:
+    def gone(self, pod: Pod, node: int) -> None:
         """Nobody counts."""
+
+    async def respond(self) -> None:
+        """Nobody looks at pods."""
 
     def joined(self, node: int) -> None:
         """The ledger knows it already."""
@@ -82,7 +85,14 @@ class Dynsched(Default):
     ) -> None:
         super().__init__(world)
         self._cluster = SimulatedCluster(world)
-        self.operator = Operator(content, self._cluster, world.clock, marks=marks)
+        self.operator = Operator(
+            content,
+            self._cluster,
+            world.clock,
+            marks=marks,
+            watches_pods=watches_pods,
+            scrape=world.scenario.scrape,
+        )
         self._watches_pods = watches_pods
         self.scheduler = Scheduler(
             world.ledger,
@@ -101,15 +111,19 @@ class Dynsched(Default):
         """One tick on what Prometheus answers now."""
         await self.operator.tick(self.world.measured())
 
+    async def respond(self) -> None:
+        """What follows from the pods that were bound and ended since."""
+        await self.operator.respond()
+
     def bound(self, pod: Pod, node: int) -> None:
         """The watch of pods tells."""
         if self._watches_pods:
             self.operator.bound(pod, self.world.names[node])
 
-    def gone(self, pod: Pod) -> None:
+    def gone(self, pod: Pod, node: int) -> None:
         """The watch of pods tells."""
         if self._watches_pods:
-            self.operator.deleted(pod)
+            self.operator.deleted(pod, self.world.names[node])
 
     def joined(self, node: int) -> None:
         """The watch of nodes tells."""

@@ -20,6 +20,9 @@ sys.path.append(str(Path(__file__).parent.parent.parent / "tests" / "support"))
 
 from virtual_loop import VirtualLoop
 
+from dynsched import loop
+
+RESPONSE = round(loop.RESPONSE)
 HOT = 0.8
 """A node is hot while its pods demand more than this share of its capacity."""
 
@@ -82,10 +85,13 @@ class Player(Protocol):
     async def tick(self) -> None:
         """Called every ``scenario.tick`` seconds."""
 
+    async def respond(self) -> None:
+        """Called between two ticks, every RESPONSE seconds."""
+
     def bound(self, pod: Pod, node: int) -> None:
         """A pod was bound."""
 
-    def gone(self, pod: Pod) -> None:
+    def gone(self, pod: Pod, node: int) -> None:
         """A pod has ended."""
 
     def joined(self, node: int) -> None:
@@ -145,13 +151,13 @@ def simulate(
     number the same pods come a moment later, as they do on real servers, and the scheduler chooses
     others where it leaves the choice to chance. What follows from that may differ much.
     """
-    loop = VirtualLoop()
+    virtual = VirtualLoop()
     world = make_world(scenario, seed + 1_000_000 * chance)
     pods = late(draw(scenario, seed), chance) if chance else draw(scenario, seed)
     try:
-        return loop.run_until_complete(_Run(world, pods, player_of).play())
+        return virtual.run_until_complete(_Run(world, pods, player_of).play())
     finally:
-        loop.close()
+        virtual.close()
 
 
 class _Run:
@@ -185,6 +191,8 @@ class _Run:
                 self._judge(served)
             if now % scenario.tick == 0:
                 await self._player.tick()
+            elif now % scenario.tick % RESPONSE == 0:
+                await self._player.respond()
         seconds = scenario.seconds - warm
         outcome.hot /= seconds
         outcome.beyond /= seconds
@@ -207,7 +215,7 @@ class _Run:
                 continue
             self._world.demand[node] -= pod.uses
             self._world.ledger.count(pod, node, -1)
-            self._player.gone(pod)
+            self._player.gone(pod, node)
 
     def _arrive(self, now: int, *, judged: bool) -> None:
         """Pods that come by ``now``, each placed with what is known after the one before."""

@@ -10,7 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from dynsched.core.adoption import with_adopted
+from dynsched.core.early import above_mean
 from dynsched.core.evaluate import Alerts, Evaluation, RuleReadings, evaluate
+from dynsched.core.expected import NO_PODS, ExpectedLoad, KnownPods, expected_load
 from dynsched.core.guard import Selection, is_eligible, select, why_ineligible
 from dynsched.core.mark_state import MarkState, carried, mark_state, mark_states
 from dynsched.core.match import Matched, index_nodes, match_samples
@@ -18,12 +20,14 @@ from dynsched.core.model import (
     Node,
     NodePatch,
     NodeView,
+    Quality,
     QueryResult,
+    Reading,
     SeveralSeries,
     Unmatched,
 )
 from dynsched.core.plan import plan, plan_node
-from dynsched.core.rules import RuleSet
+from dynsched.core.rules import Rule, RuleSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,7 @@ class Decision:
     unmatched: tuple[Unmatched, ...]
     conflicts: Mapping[str, str]
     several: Mapping[str, SeveralSeries]
+    expected: Mapping[str, ExpectedLoad]
 
     def replan(self, node: Node) -> NodePatch | None:
         """The patch for one node that changed since; None when nothing is due any more.
@@ -81,6 +86,12 @@ class Decision:
             due=self._due(state),
             conflict=state.conflict,
             withheld=self.selection.withheld.get(node.name),
+            early=verdict.early,
+            added={
+                rule: load.added[node.name]
+                for rule, load in self.expected.items()
+                if node.name in load.added
+            },
         )
 
 
@@ -90,8 +101,11 @@ def decide(
     nodes: Mapping[str, Node],
     previous: Alerts,
     now: float,
+    *,
+    pods: KnownPods = NO_PODS,
 ) -> Decision:
-    """Decide over all nodes. ``results`` by rule name; ``previous`` the last evaluation's alerts.
+    """Decide over all nodes. ``results`` by rule name; ``previous`` the last evaluation's alerts;
+    ``pods``: what is known of them, for the expected load.
 
     A node that carries our mark and has no alert in ``previous`` is adopted as firing; so is one
     that has replaced another of its name.
@@ -99,10 +113,6 @@ def decide(
     matched = _match_rules(rule_set, results, nodes, now)
     readings = {name: RuleReadings(found.readings) for name, found in matched.items()}
     states = mark_states(nodes.values(), rule_set.mark)
-    marked = {name for name, state in states.items() if state.marked}
-    if marked:  # only a node that carries the mark can be adopted
-        previous = with_adopted(rule_set, nodes, states, previous, now)
-    evaluation = evaluate(rule_set, readings, nodes, previous, now)
     conflicts = {
         name: state.conflict for name, state in states.items() if state.conflict is not None
     }
@@ -111,6 +121,12 @@ def decide(
         for name, node in nodes.items()
         if name not in conflicts and is_eligible(node, rule_set.nodes)
     }
+    expected = _expected_loads(rule_set, readings, nodes, pods, now)
+    readings |= _early_readings(rule_set, readings, expected, nodes, eligible=eligible, now=now)
+    marked = {name for name, state in states.items() if state.marked}
+    if marked:  # only a node that carries the mark can be adopted
+        previous = with_adopted(rule_set, nodes, states, previous, now)
+    evaluation = evaluate(rule_set, readings, nodes, previous, now)
     selection = select(
         eligible.values(),
         evaluation.verdicts,
@@ -131,7 +147,60 @@ def decide(
         several={
             name: found.several for name, found in matched.items() if found.several is not None
         },
+        expected=expected,
     )
+
+
+def _expected_loads(
+    rule_set: RuleSet,
+    readings: Mapping[str, RuleReadings],
+    nodes: Mapping[str, Node],
+    pods: KnownPods,
+    now: float,
+) -> dict[str, ExpectedLoad]:
+    """By rule; none where nothing is known of pods."""
+    if pods is NO_PODS:
+        return {}
+    return {
+        rule.name: expected_load(
+            rule, _good(rule_set, rule, readings[rule.name], now), nodes, pods, now
+        )
+        for rule in rule_set.file_rules
+        if rule.name in readings
+    }
+
+
+def _early_readings(
+    rule_set: RuleSet,
+    readings: Mapping[str, RuleReadings],
+    expected: Mapping[str, ExpectedLoad],
+    nodes: Mapping[str, Node],
+    *,
+    eligible: Mapping[str, Node],
+    now: float,
+) -> dict[str, RuleReadings]:
+    """Of the rules that ``early`` of others stand for, by their names."""
+    found = {}
+    for rule in rule_set.file_rules:
+        made = rule.early_rule
+        if rule.early is None or made is None or rule.name not in readings:
+            continue
+        good = _good(rule_set, rule, readings[rule.name], now)
+        added = expected[rule.name].added if rule.name in expected else {}
+        found[made.name] = RuleReadings(
+            above_mean(rule, good, added, nodes, eligible=eligible, guard=rule_set.guard)
+        )
+    return found
+
+
+def _good(rule_set: RuleSet, rule: Rule, answer: RuleReadings, now: float) -> Mapping[str, Reading]:
+    """The readings that are finite numbers and not too old."""
+    fresh_since = now - rule_set.stale_after_of(rule)
+    return {
+        name: reading
+        for name, reading in answer.readings.items()
+        if reading.quality is Quality.OK and reading.timestamp >= fresh_since
+    }
 
 
 def _match_rules(
@@ -144,5 +213,7 @@ def _match_rules(
             rule, result.samples, index, fresh_since=now - rule_set.stale_after_of(rule)
         )
         for rule in rule_set.rules
-        if (result := results.get(rule.name)) is not None and result.error is None
+        if rule.early_of is None
+        and (result := results.get(rule.name)) is not None
+        and result.error is None
     }

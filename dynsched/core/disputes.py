@@ -70,7 +70,7 @@ class Disputes:
         self._undone.clear()
         for patch in applied:
             node = nodes.get(patch.node)
-            if node is not None:
+            if node is not None and not patch.restates:
                 self._wrote(node, puts=patch.action is not Action.RELEASE, now=now)
         self._written = {
             name: writes

@@ -129,9 +129,12 @@ def fold(node: str, alerts: tuple[Alert, ...], rule_set: RuleSet) -> Verdict:
     ]
     if not firing:
         return Verdict(node, pressured=False, since=None, severity=0.0, alerts=alerts)
+    hot = [(rule, alert) for rule, alert in firing if rule.early_of is None]
+    early, firing = not hot, hot or firing
     return Verdict(
         node,
-        pressured=True,
+        pressured=not early,
+        early=early,
         since=min(alert.since for _, alert in firing),
         severity=max(
             0.0,

@@ -1,4 +1,4 @@
-"""Which pressured nodes may be marked, and how many marks may go in one tick."""
+"""Which of the nodes to be marked may be, and how many marks may go in one tick."""
 
 from __future__ import annotations
 
@@ -14,6 +14,10 @@ from dynsched.core.rules import GuardRules, NodeRules
 INCUMBENT_BONUS: Final = 0.1
 """A marked node counts as this share of its threshold hotter than it is, so that two nodes of
 about the same load do not swap the last place under the cap at every tick."""
+
+
+EARLY_INCUMBENT_BONUS: Final = 0.04
+"""The same for early marks, as a share of full: four points."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +66,8 @@ def select(
     """
     pools: dict[str, list[str]] = defaultdict(list)
     for node in eligible:
-        pools[_pool(node, guard)].append(node.name)
-    taken = Counter(_pool(node, guard) for node in outgoing)
+        pools[pool_of(node, guard)].append(node.name)
+    taken = Counter(pool_of(node, guard) for node in outgoing)
     incumbents = frozenset(marked)
     caps = {pool: guard.max_marked.of(len(names)) for pool, names in pools.items()}
     granted = {
@@ -80,9 +84,9 @@ def select(
         result.update(staying, arriving[:free])
         for name in names:
             if name in result:
-                if not verdicts[name].pressured:
+                if not verdicts[name].wants_mark:
                     withheld[name] = f"release delayed: guard.max_releases is {guard.max_releases}"
-            elif verdicts[name].pressured:
+            elif verdicts[name].wants_mark:
                 withheld[name] = f"not marked: guard.max_marked is {guard.max_marked}"
     capped = frozenset(
         pool
@@ -92,7 +96,8 @@ def select(
     return Selection(frozenset(result), withheld, capped)
 
 
-def _pool(node: Node, guard: GuardRules) -> str:
+def pool_of(node: Node, guard: GuardRules) -> str:
+    """The pool of a node: the value of ``guard.pool_label``; "" where that is not set."""
     return node.labels.get(guard.pool_label, "") if guard.pool_label else ""
 
 
@@ -102,16 +107,17 @@ def _hottest(
     incumbents: Collection[str],
     cap: int,
 ) -> dict[str, None]:
-    """The pressured nodes that fit under the cap, hottest first (a dict: ordered, and a set)."""
-    pressured = (name for name in names if verdicts[name].pressured)
-    ranked = sorted(
-        pressured,
-        key=lambda name: (
-            -verdicts[name].severity - (INCUMBENT_BONUS if name in incumbents else 0.0),
-            name not in incumbents,
-            name,
-        ),
-    )
+    """The nodes to be marked that fit under the cap: the hot ones first, of each kind the hottest
+    first (a dict: ordered, and a set).
+    """
+
+    def rank(name: str) -> tuple[bool, float, bool, str]:
+        verdict = verdicts[name]
+        bonus = INCUMBENT_BONUS if verdict.pressured else EARLY_INCUMBENT_BONUS
+        is_new = name not in incumbents
+        return (not verdict.pressured, -verdict.severity - (0 if is_new else bonus), is_new, name)
+
+    ranked = sorted((name for name in names if verdicts[name].wants_mark), key=rank)
     return dict.fromkeys(ranked[:cap])
 
 
@@ -126,6 +132,6 @@ def _kept(
     present = [name for names in pools.values() for name in names if name in incumbents]
     leaving = [name for name in present if not any(name in chosen for chosen in granted.values())]
     allowed = max(1, guard.max_releases.of(len(present)))
-    # The coolest go first; those that are pressured but over the cap go last.
-    leaving.sort(key=lambda name: (verdicts[name].pressured, verdicts[name].severity, name))
+    # The coolest go first; those that should be marked but are over the cap go last.
+    leaving.sort(key=lambda name: (verdicts[name].wants_mark, verdicts[name].severity, name))
     return frozenset(leaving[allowed:])

@@ -83,7 +83,7 @@ def blindness(snapshot: Snapshot) -> dict[str, str | None]:
             _why_blind(first.get(health.rule.name)) if health.samples == health.unmatched else None
         )
         for health in snapshot.rules
-        if health.error is None and snapshot.nodes
+        if health.error is None and snapshot.nodes and health.rule.early_of is None
     }
 
 
@@ -94,7 +94,7 @@ def crowding(snapshot: Snapshot) -> dict[str, str | None]:
     return {
         health.rule.name: None if health.several is None else _why_crowded(health.several)
         for health in snapshot.rules
-        if health.error is None
+        if health.error is None and health.rule.early_of is None
     }
 
 

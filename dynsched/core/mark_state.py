@@ -12,13 +12,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, Final
 
 from dynsched.core import keys
 from dynsched.core.formatting import format_time
 from dynsched.core.labels import LabelMark, Mark, TaintMark, parse_label, parse_taint
 from dynsched.core.model import Node, Verdict
 from dynsched.core.rules import RuleSet
+
+_KEPT: Final = 16_384
+"""Texts that are remembered with what they say: each marked node's is read at every tick."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,8 @@ class Evidence:
     label: LabelMark | None
     taint: TaintMark | None
     rules: tuple[str, ...]
+    early: bool = False
+    """Whether the node was not hot, but marked by its expected load."""
 
 
 def write_evidence(mark: Mark, verdict: Verdict, rule_set: RuleSet) -> str:
@@ -43,12 +49,14 @@ def write_evidence(mark: Mark, verdict: Verdict, rule_set: RuleSet) -> str:
         for alert in verdict.alerts
         if alert.firing
     ]
-    record = {
+    record: dict[str, Any] = {
         "label": str(mark.label) if mark.label else None,
         "taint": str(mark.taint) if mark.taint else None,
         "since": format_time(verdict.since) if verdict.since is not None else None,
         "rules": fired,
     }
+    if verdict.early:
+        record["early"] = True
     return json.dumps(record, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -57,8 +65,14 @@ def read_evidence(node: Node) -> Evidence | None:
     text = node.annotations.get(keys.EVIDENCE_ANNOTATION)
     if text is None:
         return None
+    return _evidence(text)
+
+
+@lru_cache(maxsize=_KEPT)
+def _evidence(text: str) -> Evidence:
     record = _record(text)
-    return Evidence(_label(record), _taint(record), _rules(record))
+    early = record.get("early") is True
+    return Evidence(_label(record), _taint(record), _rules(record), early)
 
 
 def fired_rules(text: str) -> tuple[str, ...]:

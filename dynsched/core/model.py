@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from dynsched.core.formatting import canonical
+from dynsched.core.pods import Added, PodsKnown, PodUse
 from dynsched.core.rules import Rule, RuleSet
 
 
@@ -167,14 +168,21 @@ class Verdict:
     node: str
     """The node's name."""
     pressured: bool
-    """Whether at least one alert fires."""
+    """Whether the node is hot: at least one alert fires that is not of an early mark."""
     since: float | None
     """When the first of the firing alerts began to fire; None when none fires."""
     severity: float
-    """How far the worst firing alert is beyond its threshold, as a share of the threshold; 0 when
-    none fires or no value is known."""
+    """How far the worst firing alert is beyond its threshold, as a share of the threshold (of a
+    node that is not hot: of full); 0 when none fires or no value is known."""
     alerts: tuple[Alert, ...]
     """One per rule, in the order of the rules."""
+    early: bool = False
+    """Whether the node is not hot, and the alert of an early mark fires."""
+
+    @property
+    def wants_mark(self) -> bool:
+        """Whether the node is to carry the mark, as far as ``guard`` allows."""
+        return self.pressured or self.early
 
 
 class Action(StrEnum):
@@ -200,6 +208,11 @@ class NodePatch:
     the Node has changed since."""
     reason: str
     """One line for a person: the rules, values and thresholds behind the patch."""
+    early: bool = False
+    """Whether it sets or removes an early mark: of a node that is not hot no person is told."""
+    restates: bool = False
+    """Whether it changes only what the evidence says of a mark that stays: hot instead of early, or
+    early instead of hot."""
 
     @property
     def version(self) -> str:
@@ -219,7 +232,7 @@ class NodeView:
     """The labels and taints on the node that dynsched set, each as ``label status=presure``; those
     of an older configuration are included."""
     pressured: bool
-    """Whether a rule fires on the node."""
+    """Whether the node is hot: a rule fires on it."""
     since: float | None
     """When the first of the firing alerts began to fire; None when none fires."""
     alerts: tuple[Alert, ...]
@@ -232,6 +245,11 @@ class NodeView:
     withheld: str | None = None
     """Why the guard leaves a pressured node unmarked or delays the release of a cool one; else
     None."""
+    early: bool = False
+    """Whether the node is not hot, and is to be avoided by its expected load."""
+    added: Mapping[str, Added] = field(default_factory=dict)
+    """By rule: what pods that were just bound add to the node's load, and what those that just
+    ended take off; without rules to which nothing is added."""
 
     @property
     def eligible(self) -> bool:
@@ -360,3 +378,12 @@ class Snapshot:
     """Whether the rules file changed since the last tick and its content was accepted."""
     refused: bool = False
     """Whether the rules file changed since the last tick and its content was refused."""
+    uses: Mapping[str, PodUse] = field(default_factory=dict)
+    """By rule: what a pod is expected to use; empty when nothing is known of pods."""
+    pod_changes: int = 0
+    """The number of the last change of pods that the loads contain (`RecentPods.sequence`)."""
+    queried: bool = True
+    """Whether the rules were queried for it; False where it was decided again on the last answers,
+    because pods were bound or ended."""
+    pods: PodsKnown | None = None
+    """How much is known of pods; None where they are not watched."""

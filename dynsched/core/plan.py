@@ -12,6 +12,7 @@ from dynsched.core.labels import Mark, TaintMark
 from dynsched.core.mark_state import MarkState, mark_state, write_evidence
 from dynsched.core.model import Action, Alert, Node, NodePatch, Verdict
 from dynsched.core.rules import Rule, RuleSet
+from dynsched.core.wording import beside_the_mean
 
 
 def plan(
@@ -38,7 +39,7 @@ def plan_node(
 ) -> NodePatch | None:
     """As ``plan``, for one node; None when nothing is due on it."""
     node = state.node
-    stays = node.name in wanted and (state.marked or verdicts[node.name].pressured)
+    stays = node.name in wanted and (state.marked or verdicts[node.name].wants_mark)
     if stays and state.conflict is None:
         return _put(state, verdicts[node.name], rule_set)
     ineligible = why_ineligible(node, rule_set.nodes)
@@ -64,10 +65,20 @@ def _put(state: MarkState, verdict: Verdict, rule_set: RuleSet) -> NodePatch | N
     if mark.taint and not state.has_taint:
         edit.taints = [*edit.taints, _raw(mark.taint)]
     evidence = state.evidence
-    if evidence is None or edit.changed or Mark(evidence.label, evidence.taint) != mark:
+    is_new = edit.changed or evidence is None or Mark(evidence.label, evidence.taint) != mark
+    restates = (
+        not is_new
+        and evidence is not None
+        and verdict.wants_mark
+        and evidence.early is not verdict.early
+    )
+    if is_new or restates:
         edit.annotations[keys.EVIDENCE_ANNOTATION] = write_evidence(mark, verdict, rule_set)
-    action = Action.REPAIR if state.marked else Action.MARK
-    return edit.patch(action, _with_rest(describe(verdict, rule_set), state))
+    was_hot = state.marked and (evidence is None or not evidence.early)
+    # A node with an early mark that becomes hot is marked anew: now it is something for a person.
+    action = Action.REPAIR if was_hot or (state.marked and verdict.early) else Action.MARK
+    reason = _with_rest(describe(verdict, rule_set), state)
+    return edit.patch(action, reason, early=verdict.early and not was_hot, restates=restates)
 
 
 def _take_back(state: MarkState, mark: Mark, reason: str) -> NodePatch | None:
@@ -76,7 +87,8 @@ def _take_back(state: MarkState, mark: Mark, reason: str) -> NodePatch | None:
     edit.take_back(mark)
     if state.evidence is not None:
         edit.annotations[keys.EVIDENCE_ANNOTATION] = None
-    return edit.patch(Action.RELEASE, _with_rest(reason, state))
+    early = state.evidence is not None and state.evidence.early
+    return edit.patch(Action.RELEASE, _with_rest(reason, state), early=early)
 
 
 def _with_rest(reason: str, state: MarkState) -> str:
@@ -112,6 +124,10 @@ def describe(verdict: Verdict, rule_set: RuleSet) -> str:
 
 def _reason(rule: Rule, alert: Alert) -> str:
     over, value = f"{rule.op} {format_threshold(rule.threshold)}", format_value(alert.value)
+    if rule.early_of is not None:
+        if alert.value is None:
+            return f"{rule.early_of} has no expected load yet"
+        return f"{rule.early_of} is expected {beside_the_mean(alert.value)} ({over})"
     if alert.value is None or rule.breached(alert.value):
         return f"{rule.name} {value} {over}"
     return f"{rule.name} was {over}, is {value}"
@@ -124,7 +140,7 @@ def _relief(verdict: Verdict | None, state: MarkState, ineligible: str | None) -
         return f"the node is not eligible: {ineligible}"
     if verdict is None:
         return "nothing is known of the node"
-    if verdict.pressured:
+    if verdict.wants_mark:
         return "another node is hotter and the number of marks is limited"
     return "no rule fires any more"
 
@@ -157,7 +173,9 @@ class _Edit:
         if taint:
             self.taints = [raw for raw in self.taints if not taint.is_same(raw)]
 
-    def patch(self, action: Action, reason: str) -> NodePatch | None:
+    def patch(
+        self, action: Action, reason: str, *, early: bool, restates: bool = False
+    ) -> NodePatch | None:
         """The patch, or None when nothing differs."""
         if not self.changed and not self.annotations:
             return None
@@ -169,4 +187,4 @@ class _Edit:
         body: dict[str, Any] = {"metadata": metadata}
         if self.taints != list(self.node.taints):
             body["spec"] = {"taints": self.taints or None}
-        return NodePatch(self.node.name, action, body, reason)
+        return NodePatch(self.node.name, action, body, reason, early, restates)

@@ -1,4 +1,5 @@
-"""As much of PromQL as it takes to see which operators of an expression leave series out.
+"""As much of PromQL as it takes to see which operators of an expression leave series out, and over
+which time it looks back.
 
 No parser of the whole grammar: of what this one does not understand nothing is said, and Prometheus
 itself says what is wrong. (Of the packages for it, promql-parser is kept; an expression of 2,000
@@ -87,6 +88,14 @@ def parse(text: str) -> Expression:
     if parser.token.kind != "end":
         raise NotUnderstoodError(parser.token.text)
     return found
+
+
+def ranges(text: str) -> tuple[str, ...]:
+    """The ranges of an expression, as they are written: ``2m``; of a subquery the whole one.
+    NotUnderstoodError when it is not understood.
+    """
+    found = (token.text[1:-1] for token in _tokens(text) if token.kind == "range")
+    return tuple(written.partition(":")[0].strip() for written in found)
 
 
 def is_binary(operator: str) -> bool:

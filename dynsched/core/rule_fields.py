@@ -117,9 +117,10 @@ Key = Annotated[str, Field(strict=True, pattern=r"\S", max_length=MAX_KEY_LENGTH
 Name = Annotated[str, Field(strict=True, pattern=r"^\S(.{0,98}\S)?$"), AfterValidator(_printable)]
 NodeLimit = Annotated[Limit, BeforeValidator(_limit)]
 
-SourceName = Literal["prometheus", "metrics-server", "bound-pods"]
+SourceName = Literal["prometheus", "metrics-server", "bound-pods", "expected-load"]
 FileSource = Literal["prometheus", "metrics-server"]
-"""The sources that a rule in a file can name. ``bound-pods`` is that of ``guard.bind_burst``."""
+"""The sources that a rule in a file can name. ``bound-pods`` is that of ``guard.bind_burst``,
+``expected-load`` that of a rule's ``early``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,4 +146,6 @@ TRAITS: Final[Mapping[SourceName, SourceTraits]] = {
     "metrics-server": SourceTraits(needs="resource", in_percent=True),
     # Just-bound pods are added to every node's load: as a rule they would count twice.
     "bound-pods": SourceTraits(needs=None, asked=False, scored=False),
+    # Worked out from another rule's values (`core.early`), by which the extender scores already.
+    "expected-load": SourceTraits(needs=None, asked=False, scored=False),
 }

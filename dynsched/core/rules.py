@@ -1,16 +1,16 @@
-"""rules.yaml: the schema, and the way from a parsed mapping to rules or to all its errors.
+"""What rules.yaml holds: the schema, and what follows from each part of it.
 
-The file itself is read by ``dynsched.rules_file``, which turns an error's path into line:column.
+``core.parsing`` makes it of a parsed mapping, or says all that is wrong.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from dynsched.core import keys
 from dynsched.core.labels import (
@@ -22,13 +22,7 @@ from dynsched.core.labels import (
     parse_selector,
     parse_taint,
 )
-from dynsched.core.rule_errors import (
-    RuleError,
-    RulesInvalidError,
-    explain,
-    problem,
-    shown,
-)
+from dynsched.core.rule_errors import problem
 from dynsched.core.rule_fields import (
     MAX_PODS,
     MAX_PROFILES,
@@ -49,11 +43,12 @@ from dynsched.core.rule_fields import (
     read_by,
 )
 
-DYNAMIC_SCHEDULER_KEY: Final = "Rulename"
-"""The top-level key by which a file in the format of dynamicScheduler is recognised."""
 BIND_BURST: Final = "bind-burst"
 """Name of the rule that ``guard.bind_burst`` stands for. It fires on a node to which more pods than
 ``bind_burst.pods`` were bound within the window."""
+
+EARLY_SUFFIX: Final = "-early"
+"""What is added to the name of a rule for that of the rule that its ``early`` stands for."""
 
 _COMPARE: Final[Mapping[str, Callable[[float, float], bool]]] = {
     ">": operator.gt,
@@ -65,6 +60,30 @@ _COMPARE: Final[Mapping[str, Callable[[float, float], bool]]] = {
 
 class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+
+class EarlyMark(_Model):
+    """``early`` of a rule: marks a node before it is hot, by its expected load (`core.expected`)
+    compared with the mean of its pool. All are points: 0 is idle, 100 is full.
+    """
+
+    above_mean: Number = 0.0
+    """A node is marked whose expected load is more than this above the mean."""
+    clear_above_mean: Number = Field(default_factory=lambda data: data.get("above_mean", 0.0) - 8.0)
+    """A marked node is released that is not more than this above the mean (hysteresis)."""
+    mean_at_least: Annotated[Number, Field(ge=0, le=100)] = 20.0
+    """What the mean counts as at least: in a pool with little load nobody needs to be avoided."""
+
+    @field_validator("clear_above_mean")
+    @classmethod
+    def _below(cls, value: float, info: ValidationInfo) -> float:
+        above = info.data.get("above_mean")
+        if above is not None and value > above:
+            raise problem(
+                f"{value:g} is above above_mean {above:g}: a node would be released before it is "
+                "marked"
+            )
+        return value
 
 
 class Rule(_Model):
@@ -98,6 +117,18 @@ class Rule(_Model):
     """Overrides ``stale_after`` of the file for this rule, in seconds."""
     on_stale: Literal["release", "hold"] | None = None
     """Overrides ``on_stale`` of the file for this rule."""
+    lag: PositiveDuration | None = None
+    """How long it takes until the value shows all of what a new pod uses, in seconds; None: by the
+    ranges of the expression and the scrape interval."""
+    early: EarlyMark | None = None
+    """Marks nodes before they are hot; None: not."""
+
+    @field_validator("early")
+    @classmethod
+    def _rises_with_load(cls, value: EarlyMark | None, info: ValidationInfo) -> EarlyMark | None:
+        if value is not None and info.data.get("op") in ("<", "<="):
+            raise problem("needs a value that rises with load: op is > or >=")
+        return value
 
     @field_validator("expr", "resource")
     @classmethod
@@ -147,6 +178,21 @@ class Rule(_Model):
         """
         return _COMPARE[self.op](value, self.clear_threshold)
 
+    @property
+    def rises(self) -> bool:
+        """Whether its values rise with load."""
+        return self.op in (">", ">=")
+
+    @property
+    def early_of(self) -> str | None:
+        """The name of the rule whose ``early`` this one stands for; None: it stands for itself."""
+        return None
+
+    @property
+    def answered_by(self) -> str:
+        """The name of the rule whose query has the values for this one: most often its own."""
+        return self.early_of or self.name
+
     def excess(self, value: float) -> float:
         """How far a value is beyond the threshold, as a share of the threshold; below 0 when it
         does not breach the threshold.
@@ -155,10 +201,43 @@ class Rule(_Model):
         return (distance if self.op in (">", ">=") else -distance) / (abs(self.threshold) or 1.0)
 
 
+class EarlyRule(Rule):
+    """The rule that ``early`` of another one stands for. Its value is how far a node's expected
+    load is above the mean of its pool, in points.
+    """
+
+    measures: str
+    """The name of the other rule."""
+
+    @property
+    def early_of(self) -> str | None:
+        """As of `Rule`."""
+        return self.measures
+
+    def excess(self, value: float) -> float:
+        """As of `Rule`; as a share of full, for the threshold is no measure of load."""
+        return (value - self.threshold) / 100
+
+
 class FileRule(Rule):
     """A rule as a file can have it."""
 
     source: FileSource = "prometheus"
+
+    @property
+    def early_rule(self) -> EarlyRule | None:
+        """The rule that ``early`` stands for."""
+        if self.early is None:
+            return None
+        return EarlyRule.model_construct(
+            name=self.name + EARLY_SUFFIX,
+            measures=self.name,
+            source="expected-load",
+            threshold=self.early.above_mean,
+            clear_threshold=self.early.clear_above_mean,
+            stale_after=self.stale_after,
+            on_stale=self.on_stale,
+        )
 
 
 class MarkRules(_Model):
@@ -269,15 +348,28 @@ class RuleSet(_Model):
             raise problem("is empty: there must be at least one rule")
         guard = info.data.get("guard")
         burst = None if guard is None else guard.bind_burst
-        if burst is not None and any(rule.name == BIND_BURST for rule in rules):
+        names = {rule.name for rule in rules}
+        if burst is not None and BIND_BURST in names:
             raise problem(f"{BIND_BURST!r} is the name of the rule that guard.bind_burst makes")
+        for rule in rules:
+            early = rule.early_rule
+            if early is not None and early.name in names:
+                raise problem(f"{early.name!r} is the name of the rule that {rule.name!r} makes")
         return rules
 
     @cached_property
     def rules(self) -> tuple[Rule, ...]:
-        """All rules: those of the file, in its order, and that of ``guard.bind_burst``."""
+        """All rules: those of the file, in its order, those that their ``early`` stand for, and
+        that of ``guard.bind_burst``.
+        """
+        early = tuple(made for rule in self.file_rules if (made := rule.early_rule) is not None)
         burst = self.guard.bind_burst
-        return self.file_rules if burst is None else (*self.file_rules, burst.rule)
+        return (*self.file_rules, *early, *(() if burst is None else (burst.rule,)))
+
+    @property
+    def has_early(self) -> bool:
+        """Whether nodes are marked by their expected load."""
+        return any(rule.early is not None for rule in self.file_rules)
 
     @property
     def mark(self) -> Mark:
@@ -291,100 +383,3 @@ class RuleSet(_Model):
     def holds_stale(self, rule: Rule) -> bool:
         """Whether a firing alert of this rule goes on firing once it is unknown."""
         return (rule.on_stale or self.on_stale) == "hold"
-
-
-class _DynamicSchedulerRule(_Model):
-    model_config = ConfigDict(extra="ignore")
-
-    promsql: Expr = Field(alias="Promsql")
-    threshold: Annotated[float, Field(alias="Threshold", allow_inf_nan=False)]
-
-
-class _DynamicSchedulerFile(_Model):
-    """The rules file of dynamicScheduler; keys that it did not read are ignored here too."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    rules: Annotated[
-        Mapping[Name, _DynamicSchedulerRule],
-        Field(alias=DYNAMIC_SCHEDULER_KEY, min_length=1, max_length=MAX_RULES),
-    ]
-
-    def as_rule_set(self) -> RuleSet:
-        return RuleSet(
-            rules=tuple(
-                FileRule(name=name, expr=rule.promsql, threshold=rule.threshold)
-                for name, rule in self.rules.items()
-            )
-        )
-
-
-def parse_rules(data: object) -> RuleSet:
-    """A RuleSet from the parsed YAML of a rules file, in either format.
-
-    Raises RulesInvalidError with all errors at once (if there are very many, with the first ones).
-    """
-    if not isinstance(data, Mapping):
-        raise RulesInvalidError((RuleError((), "a rules file is a mapping with the key `rules`"),))
-    try:
-        if DYNAMIC_SCHEDULER_KEY in data:
-            return _DynamicSchedulerFile.model_validate(data).as_rule_set()
-        rule_set = RuleSet.model_validate(data)
-    except ValidationError as error:
-        told, more = explain(error, _known_keys())
-        raise RulesInvalidError((*told, *_cross_checks(data)), more) from None
-    if crossed := tuple(_cross_checks(data)):
-        raise RulesInvalidError(crossed)
-    return rule_set
-
-
-def _known_keys() -> frozenset[str]:
-    models = (
-        RuleSet,
-        MarkRules,
-        NodeRules,
-        GuardRules,
-        BindBurst,
-        FileRule,
-        ExtenderRules,
-        Profile,
-    )
-    return frozenset(
-        field.alias or name for model in models for name, field in model.model_fields.items()
-    )
-
-
-def _cross_checks(data: Mapping[Any, Any]) -> Iterable[RuleError]:
-    """Errors that concern several fields. They are looked for in the raw data, so that they are
-    found even if there are other errors.
-    """
-    rules = data.get("rules")
-    names: dict[object, int] = {}
-    for index, rule in enumerate(rules if isinstance(rules, list) else ()):
-        name = rule.get("name") if isinstance(rule, Mapping) else None
-        if not isinstance(name, str):
-            continue
-        if name in names:
-            yield RuleError(
-                ("rules", index, "name"),
-                f"{shown(name)} is the name of rules[{names[name]}] already",
-            )
-        names.setdefault(name, index)
-    extender = data.get("extender")
-    if isinstance(extender, Mapping):
-        for path, name in _rule_references(extender):
-            if isinstance(name, str) and name not in names:
-                yield RuleError(("extender", *path), f"{shown(name)} is not the name of a rule")
-
-
-def _rule_references(
-    extender: Mapping[Any, Any],
-) -> Iterable[tuple[tuple[str | int, ...], object]]:
-    reject = extender.get("reject")
-    for index, name in enumerate(reject if isinstance(reject, list) else ()):
-        yield ("reject", index), name
-    profiles = extender.get("profiles")
-    for profile, body in profiles.items() if isinstance(profiles, Mapping) else ():
-        score = body.get("score") if isinstance(body, Mapping) else None
-        for name in score if isinstance(score, Mapping) else ():
-            yield ("profiles", profile, "score", name), name

@@ -21,8 +21,10 @@ from itertools import compress, count, islice
 from statistics import median
 from typing import Final, Literal
 
-from dynsched.core.bound import Bound, points
+from dynsched.core.expected import Unseen
+from dynsched.core.loads import MAX_LOAD, rule_load
 from dynsched.core.model import Alert, NodeView, Quality
+from dynsched.core.pods import PodChange, PodUse
 from dynsched.core.rules import ExtenderRules, Profile, Rule, RuleSet
 
 BEST: Final = 10
@@ -55,14 +57,10 @@ set.
 
 FIRING: Final = 10_000
 """Tenths. Added to the load of a node on which a rule fires, to tell the two kinds apart. A load is
-below it: what a rule measures is at most ``_MAX_LOAD``, and just-bound pods add ``_MAX_ADDED``.
+below it: what a rule measures is at most ``loads.MAX_LOAD``, and pods add at most ``_MAX_ADDED``.
 """
 
-_FULL_PERCENT: Final = 100.0
 _FULL: Final = 100 * TENTHS
-_FALLING_SCALE: Final = 4.0
-_MAX_LOAD: Final = 500.0
-"""Points: the upper limit of a load, five times full. Higher loads count as equal."""
 _MAX_ADDED: Final = 2500
 """Tenths."""
 _MAX_KEPT: Final = 20_000
@@ -76,13 +74,6 @@ class WeightedProfile:
 
     rules: tuple[tuple[Rule, float], ...]
     method: Method
-
-    def added(self, bound: Bound, allocatable: Mapping[str, float]) -> int:
-        """The tenths that just-bound pods add to a node's load."""
-        added = sum(
-            weight * points(bound, allocatable, rule.resource) for rule, weight in self.rules
-        )
-        return round(min(TENTHS * added, _MAX_ADDED))
 
 
 def weighted_profile(rule_set: RuleSet, scheduler: str) -> WeightedProfile:
@@ -104,36 +95,35 @@ def profile_name(extender: ExtenderRules, scheduler: str) -> str:
     return scheduler if scheduler in extender.profiles else "default"
 
 
-def rule_load(rule: Rule, value: float) -> float | None:
-    """A value in points; None for a value that is not a finite number.
+class FreshPods:
+    """What changed on one node since its loads were worked out. Mutable."""
 
-    A value that rises with load counts as a share of ``full_at``. One that falls (``op`` ``<``:
-    memory.available) is 80 at its threshold, 100 at 0, and 50 at four times the threshold.
-    """
-    if not math.isfinite(value):
-        return None
-    if rule.op in (">", ">="):
-        return min(max(0.0, 100 * value / full_at(rule)), _MAX_LOAD)
-    zero = min(0.0, rule.threshold)
-    unit = (rule.threshold - zero) * _FALLING_SCALE or 1.0
-    return 100 / (1 + max(0.0, value - zero) / unit)
+    def __init__(self, weighed: WeightedProfile) -> None:
+        self._parts = [(rule, weight, Unseen()) for rule, weight in weighed.rules]
 
+    def count(
+        self, change: PodChange, uses: Mapping[str, PodUse], allocatable: Mapping[str, float]
+    ) -> None:
+        """Count one pod more or less. ``uses`` by rule."""
+        for rule, _, unseen in self._parts:
+            use = uses.get(rule.name)
+            points = None if use is None else use.points(change.pod, allocatable)
+            if change.is_recent:
+                unseen.bound(change.pod, points, change.sign)
+            else:
+                unseen.ended(points, -change.sign)
 
-def full_at(rule: Rule) -> float:
-    """The value at which a node is full: the rule's own ``full_at``, else by its threshold. Up to
-    1 it is a share, up to 100 a percentage, and beyond that no scale is known: a quarter more.
-    """
-    if rule.full_at is not None:
-        return rule.full_at
-    if rule.traits.in_percent or rule.threshold <= 0:
-        return _FULL_PERCENT
-    if rule.threshold <= 1:
-        return 1.0
-    return _FULL_PERCENT if rule.threshold <= _FULL_PERCENT else rule.threshold * 1.25
+    def add_to(self, load: int, allocatable: Mapping[str, float]) -> int:
+        """The load in tenths, with what changed; it stays on its side of FIRING."""
+        added = 0.0
+        for rule, weight, unseen in self._parts:
+            bound, ended = unseen.parts(allocatable, rule.resource)
+            added += weight * (bound - ended)
+        return load + max(-plain(load), round(min(TENTHS * added, _MAX_ADDED)))
 
 
 def node_loads(views: Mapping[str, NodeView], weighed: WeightedProfile) -> dict[str, int]:
-    """Every node's load in tenths, without just-bound pods; a node for which no rule has a
+    """Every node's expected load in tenths (`core.expected`); a node for which no rule has a
     value is omitted. When one rule of several has no value for a node, the median of that rule's
     values is used. FIRING is added for a node on which one of the rules fires, even if it has no
     value.
@@ -270,7 +260,8 @@ def _column(rule: Rule, views: Mapping[str, NodeView]) -> dict[str, float]:
             continue
         load = rule_load(rule, alert.value)
         if load is not None:
-            column[name] = load
+            added = view.added.get(rule.name)
+            column[name] = load if added is None else min(added.to(load), MAX_LOAD)
     return column
 
 

@@ -58,6 +58,12 @@ def by_reason(reasons: Mapping[str, str]) -> dict[str, list[str]]:
     return found
 
 
+def beside_the_mean(points: float) -> str:
+    """``6.2 points above the mean of its pool``, ``1.5 points below the mean of its pool``."""
+    distance, side = round(abs(points), 1), "below" if points < 0 else "above"
+    return f"{distance:g} point{'' if distance == 1 else 's'} {side} the mean of its pool"
+
+
 def changes(body: Mapping[str, Any]) -> Iterable[str]:
     """A merge patch in kubectl's words: ``label status=presure`` is put, ``label status-`` is
     removed.

@@ -142,7 +142,7 @@ def forbidden(call: Call, server: str, said: str) -> ForbiddenError:
     if call.namespace and call.namespace != _INSTALLED:  # from a terminal it is seldom that one
         role += f", which is in namespace {_INSTALLED}: use --lease-namespace {_INSTALLED}, or "
         role += f"copy it to namespace {call.namespace}"
-    folder = "overlays/extender" if call.resource.startswith("pods") else "base"
+    folder = "overlays/extender" if call.resource == "pods/binding" else "base"
     return ForbiddenError(
         f"may not {call.verb} {call.resource}: {server} answered 403"
         + (f": {said}" if said else "")

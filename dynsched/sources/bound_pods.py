@@ -4,33 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from dynsched.core.bound import NONE, BoundPods
 from dynsched.core.model import Node, QueryResult, Sample
+from dynsched.core.recent import RecentPods
 from dynsched.core.rules import Rule
 
 
 class BoundPodsSource:
-    """Counts from memory. ``clock`` is the one by which ``bound`` counts; ``now`` the wall's."""
+    """Counts from memory. ``window`` gives the seconds of ``guard.bind_burst``; ``clock`` is the
+    one by which ``pods`` counts; ``now`` the wall's.
+    """
 
     def __init__(
         self,
-        bound: BoundPods,
+        pods: RecentPods,
         nodes: Callable[[], Mapping[str, Node]],
         *,
+        window: Callable[[], float],
         clock: Callable[[], float],
         now: Callable[[], float],
     ) -> None:
-        self._bound = bound
+        self._pods = pods
         self._nodes = nodes
+        self._window = window
         self._clock = clock
         self._now = now
 
     async def query(self, rule: Rule) -> QueryResult:  # noqa: ARG002 (there is one such rule)
         """One sample a node, by its name; none took less than no pod, so every node has one."""
         nodes = self._nodes()
-        self._bound.follow(nodes)
-        sums = self._bound.sums(self._clock())
+        self._pods.follow(nodes)
+        counts = self._pods.counts(self._window(), self._clock())
         now = self._now()
         return QueryResult(
-            tuple(Sample({"node": name}, float(sums.get(name, NONE).pods), now) for name in nodes)
+            tuple(Sample({"node": name}, float(counts[name]), now) for name in nodes)
         )

@@ -9,7 +9,7 @@ from dynsched.core.durations import format_duration
 from dynsched.core.formatting import format_threshold, format_value
 from dynsched.core.model import Alert, Quality
 from dynsched.core.rules import Rule
-from dynsched.core.wording import UNKNOWN
+from dynsched.core.wording import UNKNOWN, beside_the_mean
 
 _MOVE: Final[Mapping[str, str]] = {
     ">": "fall to {0} or below",
@@ -39,6 +39,11 @@ def what_clears(
         return None
     if alert.quality is not Quality.OK:
         return _when_unknown(rule, alert, now, stale_after=stale_after, holds_stale=holds_stale)
+    if rule.early_of is not None:
+        return (
+            f"the expected load by {rule.early_of} must fall to {_limit(rule)} or less; it is "
+            f"{beside_the_mean(alert.value or 0.0)}"
+        )
     limit = format_threshold(rule.clear_threshold)
     value = format_value(alert.value)
     if alert.keep_firing_since is None:
@@ -55,6 +60,8 @@ def _when_unknown(
     rule: Rule, alert: Alert, now: float, *, stale_after: float, holds_stale: bool
 ) -> str:
     good = f"{rule.name} needs a good sample {_PLACE[rule.op].format(_limit(rule))}"
+    if rule.early_of is not None:
+        good = f"{rule.early_of} needs a good sample by which the expected load is {_limit(rule)}"
     why = f"no current value: {UNKNOWN[alert.quality]}"
     if holds_stale:
         return f"{good} ({why}; on_stale: hold)"
@@ -63,6 +70,8 @@ def _when_unknown(
 
 
 def _limit(rule: Rule) -> str:
+    if rule.early_of is not None:
+        return beside_the_mean(rule.clear_threshold)
     return format_threshold(rule.clear_threshold)
 
 

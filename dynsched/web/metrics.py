@@ -21,6 +21,7 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
 from dynsched import __version__
 from dynsched.core.model import Action, AlertState, Quality, RuleHealth, Snapshot
+from dynsched.core.pods import PodsKnown
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 """The one text format that every Prometheus reads."""
@@ -104,7 +105,7 @@ class Metrics:
         self._patch_failures.inc(len(snapshot.failures))
         self._reloads.labels("success").inc(snapshot.reloaded)
         self._reloads.labels("refused").inc(snapshot.refused)
-        for health in snapshot.rules:
+        for health in _asked_rules(snapshot) if snapshot.queried else ():
             self._query_duration.labels(health.rule.name).observe(health.duration)
             self._query_failures.labels(health.rule.name).inc(0 if health.ok else 1)
         self._forget_rules_that_are_gone(snapshot)
@@ -114,11 +115,16 @@ class Metrics:
         return generate_latest(_WithoutCreated(self._registry))
 
     def _forget_rules_that_are_gone(self, snapshot: Snapshot) -> None:
-        rules = frozenset(health.rule.name for health in snapshot.rules)
+        rules = frozenset(health.rule.name for health in _asked_rules(snapshot))
         for gone in self._rules - rules:
             self._query_duration.remove(gone)
             self._query_failures.remove(gone)
         self._rules = rules
+
+
+def _asked_rules(snapshot: Snapshot) -> Iterator[RuleHealth]:
+    """Those with a query of their own: what ``early`` stands for is worked out from another's."""
+    return (health for health in snapshot.rules if health.rule.early_of is None)
 
 
 class _WithoutCreated(CollectorRegistry):
@@ -153,7 +159,8 @@ class _SnapshotGauges:
         )
         if self.snapshot is not None:
             yield from _of_nodes(self.snapshot)
-            yield from _of_rules(self.snapshot.rules)
+            yield from _of_pods(self.snapshot.pods)
+            yield from _of_rules(self.snapshot.rules, tuple(_asked_rules(self.snapshot)))
 
 
 def _of_nodes(snapshot: Snapshot) -> Iterator[Metric]:
@@ -171,7 +178,16 @@ def _of_nodes(snapshot: Snapshot) -> Iterator[Metric]:
             "Nodes that carry the mark, a part of it, or that of an older configuration.",
             sum(view.marked for view in views),
         ),
-        ("pressured_nodes", "Nodes on which a rule fires.", sum(view.pressured for view in views)),
+        (
+            "pressured_nodes",
+            "Hot nodes: a rule fires on them.",
+            sum(view.pressured for view in views),
+        ),
+        (
+            "early_nodes",
+            "Nodes that are not hot, and are marked early or are to be, by their expected load.",
+            sum(view.early for view in views),
+        ),
         (
             "withheld_nodes",
             "Nodes that the guard keeps from being marked or released yet.",
@@ -204,7 +220,31 @@ def _of_nodes(snapshot: Snapshot) -> Iterator[Metric]:
         yield _gauge(f"dynsched_{name}", text, ({}, value))
 
 
-def _of_rules(rules: tuple[RuleHealth, ...]) -> Iterator[Metric]:
+def _of_pods(known: PodsKnown | None) -> Iterator[Metric]:
+    """None where pods are not watched."""
+    if known is None:
+        return
+    yield _gauge(
+        "dynsched_pods_watch_up",
+        "0 while the watch of pods does not work; absent where pods are not watched.",
+        ({}, int(known.error is None)),
+    )
+    yield _gauge(
+        "dynsched_pods_recent",
+        "Pods that were bound or ended a moment ago, and may count in the expected load.",
+        ({}, known.recent),
+    )
+    if known.running is not None:
+        yield _gauge("dynsched_pods_running", "Pods that run in the cluster.", ({}, known.running))
+    yield _gauge(
+        "dynsched_workloads_of_known_use",
+        "Workloads of which it is known what one of their pods uses.",
+        *(({"resource": name}, count) for name, count in known.workloads.items()),
+    )
+
+
+def _of_rules(rules: tuple[RuleHealth, ...], asked: tuple[RuleHealth, ...]) -> Iterator[Metric]:
+    """``asked``: those of ``rules`` that have a query of their own."""
     for state in (AlertState.FIRING, AlertState.PENDING):
         yield _gauge(
             f"dynsched_rule_{state.value}_nodes",
@@ -214,12 +254,12 @@ def _of_rules(rules: tuple[RuleHealth, ...]) -> Iterator[Metric]:
     yield _gauge(
         "dynsched_rule_samples",
         "Samples in the rule's last answer.",
-        *(({"rule": health.rule.name}, health.samples) for health in rules),
+        *(({"rule": health.rule.name}, health.samples) for health in asked),
     )
     yield _gauge(
         "dynsched_rule_unmatched_samples",
         "Samples in the rule's last answer that match no node.",
-        *(({"rule": health.rule.name}, health.unmatched) for health in rules),
+        *(({"rule": health.rule.name}, health.unmatched) for health in asked),
     )
     yield _gauge(
         "dynsched_rule_readings",
@@ -235,7 +275,7 @@ def _of_rules(rules: tuple[RuleHealth, ...]) -> Iterator[Metric]:
         "When the rule's query last succeeded; absent until it has.",
         *(
             ({"rule": health.rule.name}, health.last_success)
-            for health in rules
+            for health in asked
             if health.last_success is not None
         ),
     )

@@ -8,22 +8,40 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from typing import Final, NamedTuple
 
 import msgspec
 
 from dynsched.core.formatting import format_time
 from dynsched.core.labels import Mark
+from dynsched.core.loads import rule_load
 from dynsched.core.model import Action, Alert, AlertState, NodeView, Quality, Snapshot
-from dynsched.core.rules import Rule, RuleSet
+from dynsched.core.pods import Added
+from dynsched.core.rules import Rule
 from dynsched.core.wording import changes, why_unwritten
 from dynsched.web.explain import what_clears
 
 # Most alerts of a tick began at a few distinct times; formatting each anew is a third of the cost.
 _time = lru_cache(maxsize=4096)(format_time)
 
+_NOTHING: Final = Added(0.0, 0.0)
+
+
+class Expected(msgspec.Struct, frozen=True, gc=False):
+    """A node's expected load by one rule, in points: ``load`` is ``measured`` and ``bound``, less
+    ``ended``, and at least 0 (`core.expected`).
+    """
+
+    load: float
+    measured: float
+    bound: float
+    ended: float
+
 
 class RuleOnNode(msgspec.Struct, frozen=True, gc=False):
-    """One rule on one node. ``sample_age_seconds``: the last good sample's, when the tick ran."""
+    """One rule on one node. ``sample_age_seconds``: the last good sample's, when the tick ran.
+    ``early_of``: the name of the rule whose ``early`` this one stands for.
+    """
 
     rule: str
     state: AlertState
@@ -37,6 +55,8 @@ class RuleOnNode(msgspec.Struct, frozen=True, gc=False):
     active_since: str | None
     keep_firing_since: str | None
     adopted: bool
+    early_of: str | None
+    expected: Expected | None
 
 
 class Due(msgspec.Struct, frozen=True, gc=False):
@@ -62,6 +82,7 @@ class NodeAnswer(msgspec.Struct, frozen=True, gc=False):
     ineligible: str | None
     carries: tuple[str, ...]
     due: Due | None
+    early: bool
 
 
 _Fields = tuple[
@@ -76,6 +97,7 @@ _Fields = tuple[
     str | None,
     tuple[str, ...],
     Due | None,
+    bool,
 ]
 
 
@@ -114,7 +136,7 @@ def _main_part(mark: Mark) -> str:
 
 def encode_each(snapshot: Snapshot, views: Iterable[NodeView]) -> list[msgspec.Raw]:
     """Each node as it stands in `/nodes`."""
-    rules = _by_name(snapshot.rule_set)
+    rules = _shown_rules(snapshot)
     encode = msgspec.json.Encoder().encode
     return [msgspec.Raw(encode(NodeAnswer(*_fields(view, rules, snapshot)))) for view in views]
 
@@ -142,14 +164,14 @@ def node_detail(snapshot: Snapshot, name: str) -> NodeDetail | None:
     if view is None:
         return None
     rule_set = snapshot.rule_set
-    rules = _by_name(rule_set)
+    rules = _shown_rules(snapshot)
     sentences = (
         what_clears(
-            rules[alert.rule],
+            rules[alert.rule].rule,
             alert,
             snapshot.taken_at,
-            stale_after=rule_set.stale_after_of(rules[alert.rule]),
-            holds_stale=rule_set.holds_stale(rules[alert.rule]),
+            stale_after=rule_set.stale_after_of(rules[alert.rule].rule),
+            holds_stale=rule_set.holds_stale(rules[alert.rule].rule),
         )
         for alert in view.alerts
     )
@@ -162,11 +184,24 @@ def node_detail(snapshot: Snapshot, name: str) -> NodeDetail | None:
     )
 
 
-def _by_name(rule_set: RuleSet) -> Mapping[str, Rule]:
-    return {rule.name: rule for rule in rule_set.rules}
+class _Shown(NamedTuple):
+    """A rule, and whether an expected load is worked out by it: where pods are watched, and where
+    its ``early`` compares loads.
+    """
+
+    rule: Rule
+    has_expected: bool
 
 
-def _fields(view: NodeView, rules: Mapping[str, Rule], snapshot: Snapshot) -> _Fields:
+def _shown_rules(snapshot: Snapshot) -> Mapping[str, _Shown]:
+    """By name."""
+    return {
+        rule.name: _Shown(rule, rule.name in snapshot.uses or rule.early is not None)
+        for rule in snapshot.rule_set.rules
+    }
+
+
+def _fields(view: NodeView, rules: Mapping[str, _Shown], snapshot: Snapshot) -> _Fields:
     """The fields of NodeAnswer, in its order."""
     now = snapshot.taken_at
     return (
@@ -175,12 +210,16 @@ def _fields(view: NodeView, rules: Mapping[str, Rule], snapshot: Snapshot) -> _F
         view.pressured,
         view.eligible,
         _time_or_none(view.since),
-        [_rule_on_node(rules[alert.rule], alert, now) for alert in view.alerts],
+        [
+            _rule_on_node(rules[alert.rule], alert, now, view.added.get(alert.rule, _NOTHING))
+            for alert in view.alerts
+        ],
         view.conflict,
         view.withheld,
         view.ineligible,
         view.carries,
         _due(view, snapshot),
+        view.early,
     )
 
 
@@ -192,8 +231,9 @@ def _due(view: NodeView, snapshot: Snapshot) -> Due | None:
     return Due(patch.action, list(changes(patch.body)), patch.reason, waits)
 
 
-def _rule_on_node(rule: Rule, alert: Alert, now: float) -> RuleOnNode:
+def _rule_on_node(shown: _Shown, alert: Alert, now: float, added: Added) -> RuleOnNode:
     # By position: at 5,000 nodes and three rules this runs 15,000 times.
+    rule, has_expected = shown
     return RuleOnNode(
         alert.rule,
         alert.state,
@@ -207,7 +247,23 @@ def _rule_on_node(rule: Rule, alert: Alert, now: float) -> RuleOnNode:
         _time_or_none(alert.active_since),
         _time_or_none(alert.keep_firing_since),
         alert.adopted,
+        rule.early_of,
+        _expected(rule, alert, added) if has_expected else None,
     )
+
+
+def _expected(rule: Rule, alert: Alert, added: Added) -> Expected | None:
+    """None where there is no current value."""
+    if alert.value is None or alert.quality is not Quality.OK:
+        return None
+    measured = rule_load(rule, alert.value)
+    if measured is None:
+        return None
+    load = round(measured, 3)
+    if added is _NOTHING:
+        return Expected(load, load, 0.0, 0.0)
+    bound, ended = added
+    return Expected(round(added.to(measured), 3), load, round(bound, 3), round(ended, 3))
 
 
 def _time_or_none(seconds: float | None) -> str | None:

@@ -114,6 +114,8 @@ _BINDING: Final = _object(
     {"PodName": _NAME, "PodNamespace": _NAME, "Node": _NAME}, {"PodUID": _TEXT}
 )
 
+_POINTS: Final[_Schema] = {"type": "number"}
+_EXPECTED: Final = _object(dict.fromkeys(("load", "measured", "bound", "ended"), _POINTS))
 _RULE_ON_NODE: Final = _object(
     {
         "rule": _TEXT,
@@ -123,6 +125,8 @@ _RULE_ON_NODE: Final = _object(
         "clear_threshold": {"type": "number"},
         "sample_age_seconds": {"type": ["number", "null"]},
         "since": _TEXT,
+        "early_of": {"type": ["string", "null"]},
+        "expected": _or_null(_EXPECTED),
     }
 )
 _DUE: Final = _object(
@@ -146,6 +150,7 @@ _NODE_ANSWER: Final = _object(
         "ineligible": {"type": ["string", "null"]},
         "carries": _array(_TEXT),
         "due": _or_null(_DUE),
+        "early": _FLAG,
     }
 )
 _NODES_ANSWER: Final = _object(

@@ -14,7 +14,7 @@ from dynsched.core.model import Snapshot
 from dynsched.web.metrics import Metrics
 from dynsched.web.nodes import encode_each, encode_nodes
 
-_BATCH: Final = 100
+_BATCH: Final = 50
 """Nodes that are encoded in one go: about a millisecond in which no other request is answered."""
 
 

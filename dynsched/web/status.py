@@ -13,16 +13,19 @@ from dynsched import __version__
 from dynsched.core.durations import format_duration
 from dynsched.core.formatting import format_time
 from dynsched.core.health import blindness
+from dynsched.core.loads import full_at
 from dynsched.core.model import AlertState, Quality, RuleHealth, SeveralSeries, Snapshot
+from dynsched.core.pods import PodsKnown
 from dynsched.core.rule_fields import Limit
-from dynsched.core.rules import BindBurst, RuleSet
-from dynsched.core.score import full_at
+from dynsched.core.rules import BindBurst, EarlyMark, RuleSet
 
 MAX_LISTED: Final = 20
 """The most conflicts, unmatched samples and failures that `/status` lists; it counts all."""
 
 _LARGEST: Final = 2**63 - 1
 """The largest integer that every reader of JSON can hold, and msgspec writes."""
+
+_NO_PODS: Final = PodsKnown(None, None, 0, {}, {})
 
 _BEFORE_THE_FIRST_TICK: Final[dict[str, Any]] = dict.fromkeys(
     (
@@ -31,6 +34,7 @@ _BEFORE_THE_FIRST_TICK: Final[dict[str, Any]] = dict.fromkeys(
         "rules_error",
         "tick",
         "nodes",
+        "pods",
         "rules",
         "conflicts",
         "disputes",
@@ -121,7 +125,9 @@ def _of_a_tick(snapshot: Snapshot) -> dict[str, Any]:
             "eligible": sum(view.eligible for view in views),
             "marked": sum(view.marked for view in views),
             "pressured": sum(view.pressured for view in views),
+            "early": sum(view.early for view in views),
         },
+        "pods": _pods(snapshot.pods),
         "rules": [
             {
                 "rule": health.rule.name,
@@ -146,6 +152,24 @@ def _listed(items: Sequence[Any], count: int | None = None) -> dict[str, Any]:
         "count": len(items) if count is None else count,
         "first": list(items[:MAX_LISTED]),
     }
+
+
+def _pods(known: PodsKnown | None) -> dict[str, Any]:
+    """How much is known of pods: what the expected load is worked out from."""
+    is_watched = known is not None
+    known = known or _NO_PODS
+    return {
+        "watched": is_watched,
+        "error": known.error,
+        "running": known.running,
+        "recent": known.recent,
+        "workloads_of_known_use": dict(known.workloads),
+        "scrape_interval_seconds": dict(known.scrape_intervals),
+    }
+
+
+def _early(early: EarlyMark | None) -> dict[str, Any] | None:
+    return None if early is None else early.model_dump()
 
 
 def _limit(limit: Limit) -> str:
@@ -175,6 +199,9 @@ def _rule(health: RuleHealth, rule_set: RuleSet, blind: Mapping[str, str | None]
         "keep_firing_for": format_duration(rule.keep_firing_for),
         "node_label": rule.node_label,
         "full_at": full_at(rule) if rule.op in (">", ">=") else None,
+        "lag": None if rule.lag is None else format_duration(rule.lag),
+        "early": _early(rule.early),
+        "early_of": rule.early_of,
         "stale_after": format_duration(rule_set.stale_after_of(rule)),
         "on_stale": "hold" if rule_set.holds_stale(rule) else "release",
         "health": _health(health),

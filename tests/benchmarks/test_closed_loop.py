@@ -152,7 +152,7 @@ def test_in_a_large_cluster_a_share_of_the_nodes_is_looked_at_in_turn() -> None:
 
 
 def test_a_run_is_the_same_for_the_same_seed() -> None:
-    shipped = simulated_loop.ways()["extender, relative, and taint 70/60"]
+    shipped = simulated_loop.ways()["extender and taint"]
     assert simulate(SMALL, 1, shipped) == simulate(SMALL, 1, shipped)
     assert simulate(SMALL, 1, shipped) != simulate(SMALL, 2, shipped)
 
@@ -162,7 +162,7 @@ def test_the_oracle_is_best_and_dynsched_between() -> None:
     ways = simulated_loop.ways()
     hot = {
         name: simulate(scenario, 1, ways[name]).hot
-        for name in ("default scheduler", "70/60 at once, taint", "extender, relative", "oracle")
+        for name in ("default scheduler", "shipped rules, taint", "oracle")
     }
     assert sorted(hot, key=lambda name: hot[name], reverse=True) == list(hot)
 
@@ -171,12 +171,14 @@ def test_a_mark_is_in_force_for_the_scheduler_and_counted() -> None:
     seen: list[Dynsched] = []
 
     def player(world: World) -> Player:
-        seen.append(Dynsched(world, content=simulated_loop.changed(threshold=5, clear_threshold=1)))
+        content = simulated_loop.hot_only()
+        low = {**content["rules"][0], "threshold": 5, "clear_threshold": 1}
+        seen.append(Dynsched(world, content={**content, "rules": [low]}))
         return seen[0]
 
     outcome = simulate(SMALL, 1, player)
     taints = seen[0].world.ledger.taints
-    # All nodes are over 5 %; guard.max_marked of rules.yaml lets half of them be marked.
+    # All nodes are over 5 %; guard.max_marked lets half of them be marked.
     assert (taints.sum(), taints.max()) == (6, 1)
     assert seen[0].writes >= 6
     assert outcome.writes < seen[0].writes  # those of the first minutes are not counted

@@ -18,7 +18,7 @@ from closedloop.world import Outcome, make_world, simulate
 from envtest import Envtest
 from scheduling_support import clear
 
-from dynsched.core.rules import parse_rules
+from dynsched.core.parsing import parse_rules
 
 TWO = Scenario("two nodes", nodes=2, warm=100.0, hours=1.0)
 MODES = modes(read_rules(SHIPPED))
@@ -124,7 +124,7 @@ def test_rules_are_shortened_by_ten_and_ranges_replaced() -> None:
     (rule,) = content["rules"]
     assert (rule["for"], rule["keep_firing_for"]) == ("6s", "12s")
     assert re.findall(r"\[\w+\]", rule["expr"]) == ["[5s]", "[5s]"]
-    assert (rule["threshold"], content["guard"]["max_marked"]) == (80, "50%")
+    assert (rule["threshold"], content["guard"]["max_marked"]) == (80, "80%")
 
 
 def test_durations_are_known_by_their_spelling_alone() -> None:

@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 from builders import FAILED, NOON, Body, answer, node, rule, rule_set
 
-from dynsched.core.bound import BoundPod, BoundPods
 from dynsched.core.decide import decide
 from dynsched.core.evaluate import Alerts
 from dynsched.core.extender import Refusal, load_refusals, without_label
 from dynsched.core.model import QueryResult, Snapshot
-from dynsched.core.rules import BIND_BURST, RuleSet, RulesInvalidError
+from dynsched.core.pods import BoundPod
+from dynsched.core.recent import RecentPods
+from dynsched.core.rule_errors import RulesInvalidError
+from dynsched.core.rules import BIND_BURST, RuleSet
 from dynsched.core.score import weighted_profile
 
 
@@ -101,14 +103,14 @@ def test_a_burst_is_a_rule_of_its_own() -> None:
 
 
 def test_many_pods_at_once_put_a_node_under_pressure_until_the_window_has_passed() -> None:
-    bound = BoundPods(60)
+    bound = RecentPods(120)
     alerts: Alerts = {}
     pressured = []
     for seconds in (0, 10, 70):
         if seconds == 10:
             for number in range(3):
                 bound.add(BoundPod(str(number), "a"), seconds)
-        counts = {name: bound.sums(seconds)[name].pods for name in bound.sums(seconds)}
+        counts = bound.counts(60, seconds)
         results = {
             "cpu": answer({"a": 5, "b": 5, "c": 5}),
             BIND_BURST: answer({"a": 0, "b": 0, "c": 0} | counts),

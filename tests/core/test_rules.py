@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from properties import steady
 
 from dynsched.core.labels import LabelMark, Mark, Selector, TaintMark, parse_selector
+from dynsched.core.parsing import parse_rules
 from dynsched.core.rule_errors import RuleError, RulesInvalidError
-from dynsched.core.rules import Limit, Rule, RuleSet, parse_rules
+from dynsched.core.rules import Limit, Rule, RuleSet
 
 EVERY_KEY = """
 mark:

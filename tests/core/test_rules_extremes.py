@@ -16,8 +16,8 @@ from properties import steady
 from snapshots import NOON, Scene
 
 from dynsched.core.model import Node
+from dynsched.core.parsing import parse_rules
 from dynsched.core.rule_errors import RulesInvalidError
-from dynsched.core.rules import parse_rules
 from dynsched.web.extender.scoring import ScoringSnapshot
 from dynsched.web.metrics import Metrics
 from dynsched.web.nodes import node_detail

@@ -17,7 +17,7 @@ from properties import steady
 from dynsched.core.labels import LabelMark
 from dynsched.core.mark_state import write_evidence
 from dynsched.core.model import Alert, AlertState, Verdict
-from dynsched.core.rules import parse_rules
+from dynsched.core.parsing import parse_rules
 from dynsched.rules_file import RulesFile, RulesFileError, load_rules
 
 BAD = sorted((Path(__file__).parent.parent / "rules").glob("*.bad.yaml"))

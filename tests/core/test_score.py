@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -12,9 +12,11 @@ from builders import FAILED, NOON, answer, node, rule, rule_set
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynsched.core.bound import Bound, BoundPod, BoundPods
 from dynsched.core.decide import decide
-from dynsched.core.model import NodeView, QueryResult
+from dynsched.core.expected import KnownPods
+from dynsched.core.loads import full_at, rule_load
+from dynsched.core.model import Node, NodeView, QueryResult
+from dynsched.core.pods import BoundPod, PodChange, PodUse, RecentPod
 from dynsched.core.rules import RuleSet
 from dynsched.core.score import (
     BEST,
@@ -22,16 +24,16 @@ from dynsched.core.score import (
     MIN_COOL,
     NEUTRAL,
     TENTHS,
+    FreshPods,
     Method,
     Scorer,
     break_ties,
-    full_at,
     node_loads,
-    rule_load,
     weighted_profile,
 )
 
 METHODS: tuple[Method, ...] = ("linear", "relative", "least")
+ROOM = {"cpu": 8.0, "memory": 32 * 2.0**30}
 
 
 def views(rules: RuleSet, now: float = NOON, **answers: QueryResult) -> dict[str, NodeView]:
@@ -358,12 +360,18 @@ def test_profiles_go_by_the_pods_scheduler() -> None:
 def test_no_load_is_taken_for_that_of_a_node_on_which_a_rule_fires(
     op: str, threshold: float, value: float, pods: int
 ) -> None:
+    """Neither by what it measures, nor by the pods before the last tick, nor by those since."""
     rules = rule_set(rule(op=op, threshold=threshold))
-    weighed = weighted_profile(rules, "")
-    found = rule_load(rules.rules[0], value)
-    added = weighed.added(Bound(pods, 1e9 * pods, 1e18 * pods), {"cpu": 1.0, "memory": 1.0})
-    assert found is not None
-    assert 0 <= round(found * TENTHS) + added < FIRING
+    room = {"cpu": 1.0, "memory": 1.0}
+    many = BoundPod("u", "a", 1e9 * pods, 1e18 * pods)
+    nodes = {"a": Node("a", allocatable=room)}
+    known = KnownPods(recent=(RecentPod(many, 0.0, None),))
+    decision = decide(rules, {"cpu": answer({"a": value})}, nodes, {}, NOON, pods=known)
+    view = decision.views(nodes.values())["a"]
+    sign = FIRING * view.pressured
+    loads = node_loads({"a": view}, weighted_profile(rules, ""))
+    assert sign <= loads["a"] < sign + FIRING
+    assert sign <= with_fresh(rules, loads["a"], [many] * 3, room) < sign + FIRING
 
 
 def test_without_profiles_all_rules_count_the_same() -> None:
@@ -406,38 +414,71 @@ def test_s0_a_95_percent_node_that_fell_silent_stays_behind() -> None:
 # --- just-bound pods ---
 
 
-ROOM = {"cpu": 8.0, "memory": 32 * 2.0**30}
+def with_fresh(
+    rules: RuleSet,
+    load: int,
+    pods: Sequence[BoundPod],
+    room: Mapping[str, float] = ROOM,
+    *,
+    uses: Mapping[str, PodUse] | None = None,
+    sign: int = 1,
+    is_recent: bool = True,
+) -> int:
+    """A node's load after these pods were bound, or ended (``sign`` -1), since the last tick."""
+    fresh = FreshPods(weighted_profile(rules, ""))
+    for pod in pods:
+        fresh.count(PodChange(pod, sign, is_recent=is_recent), uses or {}, room)
+    return fresh.add_to(load, room)
+
+
+def small(count: int) -> list[BoundPod]:
+    return [BoundPod(str(number), "a", 0.1, 0.0) for number in range(count)]
 
 
 def test_pods_add_what_they_request_by_the_resource_of_the_rule() -> None:
     rules = rule_set(rule("cpu", resource="cpu"), rule("mem", resource="memory"), rule("any"))
-    bound = Bound(1, 4.0, 8 * 2.0**30)
+    pod = BoundPod("u", "a", 4.0, 8 * 2.0**30)
     added = {
-        found.name: weighted_profile(rule_set(rule(found.name, resource=found.resource)), "").added(
-            bound, ROOM
-        )
+        found.name: with_fresh(rule_set(rule(found.name, resource=found.resource)), 0, [pod])
         for found in rules.rules
     }
     assert added == {"cpu": 500, "mem": 250, "any": 500}
 
 
 def test_pods_without_requests_count_by_their_number() -> None:
-    weighed = weighted_profile(rule_set(rule()), "")
-    added = [weighed.added(Bound(n, 0.1 * n, 0.0), ROOM) for n in (0, 1, 2, 5, 10, 50)]
+    rules = rule_set(rule())
+    added = [with_fresh(rules, 0, small(n)) for n in (0, 1, 2, 5, 10, 50)]
     assert added[0] == 0
     assert added[1] == 40
     assert added == sorted(added)
-    assert weighed.added(Bound(5, 0.0, 0.0), {}) == 200
-    assert weighed.added(Bound(30, 0.0, 0.0), {}) == 800
+    assert with_fresh(rules, 0, small(5), {}) == 200
+    assert with_fresh(rules, 0, small(30), {}) == 800
 
 
-@given(st.integers(0, 10**6), st.floats(0, 1e9), st.floats(0, 1e19), st.floats(0, 1e6))
+def test_pods_of_known_use_add_it_and_take_it_off() -> None:
+    rules = rule_set(rule(resource="cpu"))
+    uses = {"cpu": PodUse("cpu", 0.4, {"d/web": 2.0})}
+    pods = [BoundPod("1", "a", workload="d/web"), BoundPod("2", "a")]
+    assert with_fresh(rules, 100, pods, uses=uses) == 100 + 250 + 50
+    for is_recent in (True, False):
+        ended = with_fresh(rules, 500, pods, uses=uses, sign=-1, is_recent=is_recent)
+        assert ended == 500 - 250 - 50
+        assert with_fresh(rules, 100, pods, uses=uses, sign=-1, is_recent=is_recent) == 0
+
+
+def test_pods_that_ended_do_not_make_a_firing_node_look_like_one_that_does_not_fire() -> None:
+    rules = rule_set(rule(resource="cpu"))
+    uses = {"cpu": PodUse("cpu", 8.0)}
+    assert with_fresh(rules, FIRING + 300, small(5), uses=uses, sign=-1) == FIRING
+
+
+@given(st.integers(0, 200), st.floats(0, 1e9), st.floats(0, 1e19), st.floats(0, 1e6))
 def test_pods_never_make_a_load_look_like_a_firing_one(
     pods: int, cpu: float, memory: float, room: float
 ) -> None:
-    weighed = weighted_profile(rule_set(rule()), "")
-    added = weighed.added(Bound(pods, cpu, memory), {"cpu": room, "memory": room})
-    assert 0 <= added + 5000 < FIRING
+    bound = [BoundPod(str(number), "a", cpu, memory) for number in range(pods)]
+    found = with_fresh(rule_set(rule()), 5000, bound, {"cpu": room, "memory": room})
+    assert 5000 <= found < FIRING
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -451,20 +492,17 @@ def test_a_burst_spreads_over_the_cool_nodes(
     """S3 put 30 of 30 pods onto the one coolest node of 10. Ties are broken at random, as the
     scheduler does, and the watch tells of a pod two pods late.
     """
-    weighed = weighted_profile(rule_set(rule(resource="cpu")), "")
+    rules = rule_set(rule(resource="cpu"))
     base = [*range(23, 30), *hot]
     placed: list[list[int]] = []
     for seed in range(100):
         rng = random.Random(seed)
-        bound = BoundPods()
+        fresh = [FreshPods(weighted_profile(rules, "")) for _ in base]
         late: list[BoundPod] = []
         counts = [0] * len(base)
         for number in range(30):
-            sums = bound.sums(0.0)
             loads = [
-                TENTHS * load
-                + FIRING * (load > 80)
-                + weighed.added(sums.get(str(index), Bound(0, 0, 0)), ROOM)
+                fresh[index].add_to(TENTHS * load + FIRING * (load > 80), ROOM)
                 for index, load in enumerate(base)
             ]
             found = scores(loads, method)
@@ -473,7 +511,8 @@ def test_a_burst_spreads_over_the_cool_nodes(
             counts[chosen] += 1
             late.append(BoundPod(str(number), str(chosen), cpu=requests))
             if len(late) > 2:
-                bound.add(late.pop(0), 0.0)
+                seen = late.pop(0)
+                fresh[int(seen.node)].count(PodChange(seen, 1), {}, ROOM)
         placed.append(counts)
     assert sum(sum(counts[7:]) for counts in placed) == 0
     herds = sum(max(counts[:7]) > 2 * 30 / 7 for counts in placed)

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from programs import ROOT, need, run
 
-from dynsched.core.rules import parse_rules
+from dynsched.core.parsing import parse_rules
 from dynsched.rules_file import load_rules
 
 FILES = [
@@ -51,7 +51,7 @@ def test_what_a_page_shows_loads(block: str) -> None:
 
 
 def test_the_rules_that_are_commented_out_load_too() -> None:
-    names = [rule.name for rule in parse_rules(yaml.safe_load(commented_out())).rules]
+    names = [rule.name for rule in parse_rules(yaml.safe_load(commented_out())).file_rules]
     assert names == ["node-cpu", "node-mem-usage", "node-mem-available", "node-mem-allocatable"]
 
 

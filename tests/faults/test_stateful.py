@@ -34,7 +34,8 @@ from stateful_model import CONTROL_PLANE, EVIDENCE, IGNORE
 from stateful_world import INTERVAL, NAMES, Fault, Replica, Tick, World
 from virtual_loop import VirtualLoop
 
-from dynsched.core.rules import RuleSet, parse_rules
+from dynsched.core.parsing import parse_rules
+from dynsched.core.rules import RuleSet
 
 RANDOM = int(os.environ.get("DYNSCHED_HISTORIES", "0"))
 HISTORIES = RANDOM or 400

@@ -7,15 +7,18 @@ import json
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
+from builders import NOON
 from cluster import Cluster, SimCluster
 from operator_support import until
 from pods_support import PODS, api_of, create, pod
 
-from dynsched.core.bound import MIN_CPU, MIN_MEMORY, Bound, BoundPods
 from dynsched.core.errors import ClusterError
+from dynsched.core.formatting import format_time
+from dynsched.core.pods import MIN_CPU, MIN_MEMORY
+from dynsched.core.recent import RecentPods
 from dynsched.kube.pods import PodWatch
 from dynsched.kube.stream import StreamingApi
 from dynsched.sim.nodes import make_node
@@ -23,11 +26,36 @@ from dynsched.sim.nodes import make_node
 MIB = 2.0**20
 
 
+class Bound(NamedTuple):
+    """All pods that were bound to one node and have not ended."""
+
+    pods: int
+    cpu: float
+    memory: float
+
+
+def sums(recent: RecentPods, now: float) -> dict[str, Bound]:
+    """By node."""
+    found: dict[str, Bound] = {}
+    for one, _, ended in recent.pods(now):
+        if ended is None:
+            before = found.get(one.node, Bound(0, 0.0, 0.0))
+            found[one.node] = Bound(
+                before.pods + 1, before.cpu + one.cpu, before.memory + one.memory
+            )
+    return found
+
+
+def ends(recent: RecentPods, now: float = 0.0) -> list[str]:
+    """The uids of the pods that ended."""
+    return [one.uid for one, _, ended in recent.pods(now) if ended is not None]
+
+
 @asynccontextmanager
-async def watching(cluster: Cluster) -> AsyncIterator[tuple[BoundPods, PodWatch]]:
-    bound, stop = BoundPods(), asyncio.Event()
+async def watching(cluster: Cluster) -> AsyncIterator[tuple[RecentPods, PodWatch]]:
+    bound, stop = RecentPods(), asyncio.Event()
     async with api_of(cluster) as api:
-        watch = PodWatch(api, [bound])
+        watch = PodWatch(api, bound)
         task = asyncio.create_task(watch.run(stop))
         try:
             yield bound, watch
@@ -37,28 +65,28 @@ async def watching(cluster: Cluster) -> AsyncIterator[tuple[BoundPods, PodWatch]
                 await task
 
 
-async def seen(bound: BoundPods, **expected: Bound) -> None:
+async def seen(bound: RecentPods, **expected: Bound) -> None:
     async def fits() -> bool:
-        return bound.sums(time.monotonic()) == expected
+        return sums(bound, time.monotonic()) == expected
 
     try:
         await until(fits, "the pods are seen", seconds=5)
     except AssertionError:
-        assert bound.sums(time.monotonic()) == expected
+        assert sums(bound, time.monotonic()) == expected
 
 
-async def started(cluster: Cluster, bound: BoundPods) -> None:
+async def started(cluster: Cluster, bound: RecentPods) -> None:
     """Wait until the watch sees what happens: a pod of its own, made again and again."""
     for number in range(100):
         name = f"probe-{number}"
         await create(cluster, pod(name, "probe"))
         await asyncio.sleep(0.05)
         await cluster.delete(f"{PODS}/{name}", {"gracePeriodSeconds": 0})
-        if "probe" in bound.sums(time.monotonic()):
+        if "probe" in sums(bound, time.monotonic()):
             break
 
     async def forgotten() -> bool:
-        return not bound.sums(time.monotonic())
+        return not sums(bound, time.monotonic())
 
     await until(forgotten, "the probes are gone", seconds=5)
 
@@ -74,6 +102,62 @@ async def test_a_pod_counts_from_its_binding_on_and_not_before(cluster: Cluster)
         await cluster.delete(f"{PODS}/placed", {"gracePeriodSeconds": 0})
         await seen(bound)
         assert watch.error is None
+
+
+async def test_a_pod_that_is_deleted_or_finishes_is_seen_to_end(cluster: Cluster) -> None:
+    await cluster.create_node(make_node("a", 0))
+    made = {name: await create(cluster, pod(name, "a")) for name in ("deleted", "finished")}
+    async with watching(cluster) as (bound, _):
+        await started(cluster, bound)
+        begun = set(ends(bound, time.monotonic()))
+        await cluster.delete(f"{PODS}/deleted", {"gracePeriodSeconds": 0})
+        finished = {"exitCode": 0, "finishedAt": format_time(time.time())}
+        status = {
+            "phase": "Succeeded",
+            "containerStatuses": [
+                {
+                    "name": "c",
+                    "image": "i",
+                    "imageID": "i",
+                    "ready": False,
+                    "restartCount": 0,
+                    "state": {"terminated": finished},
+                }
+            ],
+        }
+        await cluster.patch(f"{PODS}/finished/status", {"status": status})
+        expected = {body["metadata"]["uid"] for body in made.values()}
+
+        async def ended() -> bool:
+            return set(ends(bound, time.monotonic())) - begun == expected
+
+        await until(ended, "both have ended", seconds=5)
+
+
+async def test_running_pods_are_counted_by_pages_and_kept_up(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dynsched.kube.pods._PAGE", 3)
+    await cluster.create_node(make_node("a", 0))
+    for number in range(8):
+        name = f"p{number}"
+        await create(cluster, pod(name, "a" if number else None))
+        if number != 1:  # the one waits for a node, and the other is starting
+            await cluster.patch(f"{PODS}/{name}/status", {"status": {"phase": "Running"}})
+    async with watching(cluster) as (bound, watch):
+
+        async def counted() -> bool:
+            return watch.running is not None
+
+        await until(counted, "they are counted", seconds=5)
+        assert watch.running == 6
+        await started(cluster, bound)
+        await create(cluster, pod("more", "a"))
+
+        async def one_more() -> bool:
+            return watch.running == 7
+
+        await until(one_more, "one more runs", seconds=5)
 
 
 async def test_a_pod_that_is_bound_is_seen(cluster: Cluster) -> None:
@@ -117,8 +201,8 @@ async def test_without_rights_it_says_so_and_nothing_ends(sim: SimCluster) -> No
 
         await until(told, "the trouble is told")
         assert "may not list pods" in (watch.error or "")
-        assert "kubectl apply -k manifests/overlays/extender" in (watch.error or "")
-        assert bound.sums(0.0) == {}
+        assert "kubectl apply -k manifests/base" in (watch.error or "")
+        assert sums(bound, 0.0) == {}
 
 
 async def test_an_outage_is_waited_out(sim: SimCluster) -> None:
@@ -154,7 +238,7 @@ async def test_after_a_restore_it_sees_again_what_is_bound(cluster: Cluster) -> 
         for number in range(25):  # too few to reach the versions of before
             await create(cluster, pod(f"after-{number}", "b", cpu="1"))
             await asyncio.sleep(0.4)
-            if "b" in bound.sums(time.monotonic()):
+            if "b" in sums(bound, time.monotonic()):
                 break
         else:
             pytest.fail("what is bound is not seen any more")
@@ -174,7 +258,7 @@ async def test_an_answer_that_is_no_list_makes_no_pod_of_before_count(sim: SimCl
         await until(is_told, "the answer that is no list is told")
         assert fault.hits == 1
         await started(sim, bound)
-        assert "a" not in bound.sums(time.monotonic())
+        assert "a" not in sums(bound, time.monotonic())
 
 
 # --- what is looked at of a pod, without a server ---
@@ -187,9 +271,9 @@ class OneAnswer(StreamingApi):
         pass
 
 
-def observed(*events: Any) -> tuple[BoundPods, PodWatch]:
-    bound = BoundPods()
-    watch = PodWatch(OneAnswer(), [bound], clock=lambda: 0.0)
+def observed(*events: Any) -> tuple[RecentPods, PodWatch]:
+    bound = RecentPods()
+    watch = PodWatch(OneAnswer(), bound, clock=lambda: 0.0, wall_clock=lambda: NOON)
     for event in events:
         watch._observe(event if isinstance(event, bytes) else json.dumps(event).encode())
     return bound, watch
@@ -226,7 +310,7 @@ def container(**requests: Any) -> dict[str, Any]:
 )
 def test_what_a_pod_requests(spec: Mapping[str, Any], cpu: float, memory: float) -> None:
     bound, _ = observed(event("ADDED", spec))
-    assert bound.sums(0.0) == {"a": Bound(1, cpu, memory)}
+    assert sums(bound, 0.0) == {"a": Bound(1, cpu, memory)}
 
 
 @pytest.mark.parametrize(
@@ -244,13 +328,65 @@ def test_what_a_pod_requests(spec: Mapping[str, Any], cpu: float, memory: float)
     ],
 )
 def test_what_is_no_just_bound_pod(odd: Any) -> None:
-    assert observed(odd)[0].sums(0.0) == {}
+    assert sums(observed(odd)[0], 0.0) == {}
 
 
 def test_a_pod_that_has_ended_does_not_count() -> None:
     ended = event("ADDED")
     ended["object"]["status"] = {"phase": "Succeeded"}
-    assert observed(ended)[0].sums(0.0) == {}
+    assert sums(observed(ended)[0], 0.0) == {}
+
+
+def ended_pod(ago: float, phase: str = "Succeeded", kind: str = "MODIFIED") -> dict[str, Any]:
+    """A pod whose containers finished this many seconds ago, the last of them."""
+    found = event(kind)
+    states: list[Any] = [
+        {"state": {"terminated": {"finishedAt": format_time(NOON - seconds)}}}
+        for seconds in (ago, ago + 1000)
+    ]
+    found["object"]["status"] = {"phase": phase, "containerStatuses": [*states, {"state": {}}]}
+    return found
+
+
+def test_a_deleted_pod_ends() -> None:
+    assert ends(observed(event("ADDED"), event("DELETED"))[0]) == ["u"]
+    assert ends(observed(event("DELETED"))[0]) == ["u"]
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_finished_pod_ends_once_however_many_events_come(phase: str) -> None:
+    events = [ended_pod(2.0, phase)] * 3
+    bound, watch = observed()
+    watch.running = 10
+    for one in [*events, event("DELETED") | {"object": events[0]["object"]}]:
+        watch._observe(json.dumps(one).encode())
+    assert ends(bound) == ["u"]
+    assert bound.sequence == 1
+    assert watch.running == 9
+
+
+def test_a_pod_that_finished_long_ago_and_is_deleted_now_changes_nothing() -> None:
+    bound, watch = observed()
+    watch.running = 10
+    for kind in ("MODIFIED", "DELETED"):
+        watch._observe(json.dumps(ended_pod(7200.0, kind=kind)).encode())
+    assert (bound.sequence, watch.running) == (0, 10)
+
+
+def test_how_many_run_is_kept_up() -> None:
+    _, watch = observed()
+    watch._observe(json.dumps(event("ADDED")).encode())
+    assert watch.running is None
+    watch.running = 1
+    for kind, uid, expected in [
+        ("ADDED", "v", 2),
+        ("ADDED", "v", 2),
+        ("DELETED", "v", 1),
+        ("DELETED", "of before", 0),
+        ("DELETED", "not counted", 0),
+    ]:
+        watch._observe(json.dumps(event(kind, uid=uid)).encode())
+        assert watch.running == expected
 
 
 def test_the_place_is_kept() -> None:

@@ -77,6 +77,7 @@ def test_the_schemas_would_find_a_mistake() -> None:
 def test_the_cluster_role_grants_exactly_what_is_used() -> None:
     assert written("ClusterRole")["rules"] == [
         {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch", "patch"]},
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]},
         {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
         {"apiGroups": ["metrics.k8s.io"], "resources": ["nodes"], "verbs": ["list"]},
     ]

@@ -22,7 +22,8 @@ from prometheus_support import free_port
 from dynsched.core.decide import decide
 from dynsched.core.errors import ClusterError, ForbiddenError
 from dynsched.core.model import Node, Quality
-from dynsched.core.rules import Rule, parse_rules
+from dynsched.core.parsing import parse_rules
+from dynsched.core.rules import Rule
 from dynsched.core.usage import NodeUsage
 from dynsched.kube.config import load_config
 from dynsched.kube.metrics import PAGE, list_node_metrics

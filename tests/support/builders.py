@@ -7,7 +7,8 @@ from typing import Any
 
 from dynsched.core.keys import ANNOTATION_PREFIX, EVIDENCE_ANNOTATION
 from dynsched.core.model import Node, NodePatch, QueryResult, Sample
-from dynsched.core.rules import RuleSet, parse_rules
+from dynsched.core.parsing import parse_rules
+from dynsched.core.rules import RuleSet
 
 Body = dict[str, Any]
 

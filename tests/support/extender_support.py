@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 from snapshots import NOON, Scene
 
-from dynsched.core.bound import BoundPods
+from dynsched.core.expected import KnownPods
 from dynsched.core.model import Node
+from dynsched.core.recent import RecentPods
 from dynsched.web.extender.answers import Bind, Extender
 from dynsched.web.extender.scoring import ScoringSnapshot
 from dynsched.web.metrics import Metrics
@@ -49,7 +51,7 @@ class World:
         self.scene = Scene(rules, self.nodes.values())
         self.now = 1000.0
         self.synced = True
-        self.bound = BoundPods()
+        self.bound = RecentPods()
         self.extender = Extender(
             nodes=lambda: self.nodes,
             synced=lambda: self.synced,
@@ -61,9 +63,16 @@ class World:
         )
 
     def tick(self, at: float = NOON, cpu: Any = CPU, memory: Any = MEMORY) -> World:
-        snapshot = self.scene.tick(at, node_cpu=cpu, node_mem_usage=memory)
+        self.bound.follow(self.nodes)
+        pods = KnownPods(recent=self.bound.pods(self.now), sequence=self.bound.sequence)
+        snapshot = self.scene.tick(at, pods=pods, node_cpu=cpu, node_mem_usage=memory)
         self.extender.take(ScoringSnapshot(snapshot))
         return self
+
+    def counted(self) -> dict[str, int]:
+        """How many just-bound pods count on each node, assumed ones included."""
+        recent = self.bound.pods(self.now)
+        return dict(Counter(pod.node for pod, _, ended in recent if ended is None))
 
     def filter(self, body: Any) -> Any:
         parts = self.extender.filter(raw(body))

@@ -4,7 +4,7 @@ import asyncio
 
 from dynsched.core.errors import ConflictError, NotPermittedError, PastUnknownError
 from dynsched.core.model import Node, NodePatch, QueryResult, Sample, Series
-from dynsched.core.rules import parse_rules
+from dynsched.core.parsing import parse_rules
 from dynsched.loop import Loop
 
 RULES = {
@@ -82,6 +82,7 @@ class FakeCluster:
             resource_version=str(int(node.resource_version) + 1),
             labels=_merged(node.labels, metadata.get("labels", {})),
             annotations=_merged(node.annotations, metadata.get("annotations", {})),
+            allocatable=node.allocatable,
             taints=tuple(patch.body.get("spec", {"taints": node.taints})["taints"] or ()),
         )
         return self.stored[patch.node]
@@ -162,8 +163,7 @@ class Bench:
             cluster=self.cluster,
             events=self.events,
             publish=self.snapshots.append,
-            clock=lambda: self.now,
-            **options,
+            **{"clock": lambda: self.now, **options},
         )
 
     async def tick(self, **values):

@@ -9,10 +9,11 @@ from typing import Any
 
 from dynsched.core.decide import decide
 from dynsched.core.evaluate import Alerts
+from dynsched.core.expected import NO_PODS, KnownPods
 from dynsched.core.health import rule_health
 from dynsched.core.keys import CONTROL_PLANE_LABELS
 from dynsched.core.model import Node, NodePatch, QueryResult, Sample, Snapshot
-from dynsched.core.rules import parse_rules
+from dynsched.core.parsing import parse_rules
 
 NOON = datetime.fromisoformat("2026-11-20T12:00:00Z").timestamp()
 
@@ -45,13 +46,16 @@ class Scene:
         self._alerts: Alerts = {}
         self._last_success: dict[str, float] = {}
 
-    def tick(self, at: float, *, dry_run: bool = False, **answers: Answer) -> Snapshot:
-        """One tick; a rule's answer by its name with `_` for `-`."""
+    def tick(
+        self, at: float, *, pods: KnownPods = NO_PODS, dry_run: bool = False, **answers: Answer
+    ) -> Snapshot:
+        """One tick; a rule's answer by its name with `_` for `-`; ``pods`` as the loop is told."""
         results = {
             rule.name: _result(answers[rule.name.replace("-", "_")], at)
             for rule in self.rule_set.rules
+            if rule.early_of is None
         }
-        decision = decide(self.rule_set, results, self.nodes, self._alerts, at)
+        decision = decide(self.rule_set, results, self.nodes, self._alerts, at, pods=pods)
         self._alerts = decision.evaluation.alerts
         self.ticks += 1
         applied = () if dry_run else decision.patches
@@ -67,7 +71,10 @@ class Scene:
             rule_set=self.rule_set,
             nodes=decision.views(self.nodes.values()),
             rules=tuple(
-                rule_health(rule, results[rule.name], decision, self._last_success.get(rule.name))
+                rule_health(
+                    *(rule, results[rule.answered_by], decision),
+                    self._last_success.get(rule.answered_by),
+                )
                 for rule in self.rule_set.rules
             ),
             unmatched=decision.unmatched,
@@ -75,6 +82,9 @@ class Scene:
             planned=decision.patches,
             applied=applied,
             dry_run=dry_run,
+            uses={name: load.use for name, load in decision.expected.items()},
+            pod_changes=pods.sequence,
+            pods=None if pods is NO_PODS else pods.summary,
         )
 
 

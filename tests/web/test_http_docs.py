@@ -14,7 +14,9 @@ from programs import ROOT
 from prometheus_client import CollectorRegistry
 from snapshots import EXAMPLE_RULES, NOON, Scene
 
+from dynsched.core.expected import KnownPods
 from dynsched.core.model import Node
+from dynsched.core.pods import BoundPod, RecentPod
 from dynsched.web.api import ENDPOINTS, make_app
 from dynsched.web.metrics import Metrics
 from dynsched.web.snapshots import SnapshotStore
@@ -25,9 +27,19 @@ METRICS = re.compile(r"(<!-- metrics -->\n).*?(<!-- end of metrics -->)", re.DOT
 
 
 def docs_snapshots():
-    nodes = [Node("worker-1"), Node("worker-2")]
+    cores = {"cpu": 8.0, "memory": 2.0**35}
+    nodes = [Node("worker-1"), Node("worker-2", allocatable=cores)]
+    pod = BoundPod("1", "worker-2", workload="shop/web")
+    pods = KnownPods(
+        recent=(RecentPod(pod, 20.0, None),),
+        running=30,
+        use_of_workloads={"cpu": {"shop/web": 0.4}},
+        scrape_intervals={"node-cpu": 30.0},
+    )
     person = Node("worker-3", labels={"status": "maintenance"})
-    scene = Scene({**EXAMPLE_RULES, "guard": {}}, [*nodes, person])
+    of_cpu, of_memory = EXAMPLE_RULES["rules"]
+    rules = [{**of_cpu, "resource": "cpu"}, {**of_memory, "resource": "memory"}]
+    scene = Scene({"rules": rules}, [*nodes, person])
     cpu = {"worker-1": 31.5, "worker-2": 91.25, "worker-3": 12.0, "10.0.9.9:9100": 55.0}
     memory = {"worker-1": 40.0, "worker-2": 62.0, "worker-3": 20.0}
     snapshots = SnapshotStore(
@@ -38,7 +50,9 @@ def docs_snapshots():
         metrics=Metrics(CollectorRegistry()),
     )
     for seconds in (0, 30, 60, 90):
-        snapshots.publish(scene.tick(NOON + seconds, node_cpu=cpu, node_mem_usage=memory))
+        snapshots.publish(
+            scene.tick(NOON + seconds, node_cpu=cpu, node_mem_usage=memory, pods=pods)
+        )
     return snapshots
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 import pytest_asyncio
 from aiohttp.test_utils import TestClient, TestServer
+from early_scene import early_example, early_scene, known_pods
 from prometheus_client import CollectorRegistry
 from snapshots import EXAMPLE_RULES, NOON, Scene, example, many
 
@@ -91,7 +92,15 @@ async def test_status_as_json(client, snapshots) -> None:
         "rules_error": None,
         "dry_run": False,
         "tick": {"number": 5, "at": "2026-11-20T12:02:00Z", "duration_seconds": 0.25},
-        "nodes": {"total": 8, "eligible": 7, "marked": 2, "pressured": 4},
+        "nodes": {"total": 8, "eligible": 7, "marked": 2, "pressured": 4, "early": 0},
+        "pods": {
+            "watched": False,
+            "error": None,
+            "running": None,
+            "recent": 0,
+            "workloads_of_known_use": {},
+            "scrape_interval_seconds": {},
+        },
         "rules": [
             {"rule": "node-cpu", "health": "ok", "last_error": None, "blind": None},
             {"rule": "node-mem-usage", "health": "ok", "last_error": None, "blind": None},
@@ -133,6 +142,28 @@ async def test_status_as_json_has_the_same_keys_before_the_first_tick(client, sn
 async def test_status_names_the_leader_when_there_is_one(client, snapshots) -> None:
     snapshots.leader = lambda: "dynsched-0"
     assert (await get(client, "/status", 503, **JSON))["leader"] == "dynsched-0"
+
+
+async def test_status_counts_early_marks_and_says_what_is_known_of_pods(client, snapshots) -> None:
+    snapshots.publish(early_example())
+    status = await get(client, "/status", **JSON)
+    assert status["nodes"] == {"total": 4, "eligible": 4, "marked": 2, "pressured": 1, "early": 1}
+    assert status["pods"] == {
+        "watched": True,
+        "error": None,
+        "running": 100,
+        "recent": 2,
+        "workloads_of_known_use": {"cpu": 2},
+        "scrape_interval_seconds": {"node-cpu": 30.0},
+    }
+
+
+async def test_status_says_why_pods_are_not_known(client, snapshots) -> None:
+    pods = known_pods(error="cannot list pods: 403", running=None)
+    snapshots.publish(early_scene().tick(NOON, node_cpu={}, node_mem={}, pods=pods))
+    found = (await get(client, "/status", 503, **JSON))["pods"]
+    assert (found["watched"], found["error"]) == (True, "cannot list pods: 403")
+    assert found["running"] is None
 
 
 async def test_long_lists_in_status_are_counted_and_cut(client, snapshots) -> None:
@@ -197,6 +228,8 @@ async def test_nodes_tells_every_rule_on_every_node(client, snapshots) -> None:
                 "active_since": "2026-11-20T12:00:00Z",
                 "keep_firing_since": "2026-11-20T12:02:00Z",
                 "adopted": False,
+                "early_of": None,
+                "expected": None,
             },
             {
                 "rule": "node-mem-usage",
@@ -211,6 +244,8 @@ async def test_nodes_tells_every_rule_on_every_node(client, snapshots) -> None:
                 "active_since": None,
                 "keep_firing_since": None,
                 "adopted": False,
+                "early_of": None,
+                "expected": None,
             },
         ],
         "conflict": None,
@@ -218,6 +253,7 @@ async def test_nodes_tells_every_rule_on_every_node(client, snapshots) -> None:
         "ineligible": None,
         "carries": ["label status=presure"],
         "due": None,
+        "early": False,
     }
     assert nodes["worker-4"]["conflict"] == "label status=maintenance was set by somebody else"
     assert nodes["worker-5"]["withheld"] == "not marked: guard.max_marked is 2"
@@ -229,6 +265,38 @@ async def test_nodes_tells_every_rule_on_every_node(client, snapshots) -> None:
     )
     assert answer["taken_at"] == "2026-11-20T12:02:00Z"
     assert answer["dry_run"] is False
+
+
+async def test_nodes_tells_measured_and_expected_load_apart_with_their_parts(
+    client, snapshots
+) -> None:
+    snapshots.publish(early_example())
+    nodes = {node["name"]: node for node in (await get(client, "/nodes"))["nodes"]}
+    flags = {name: (each["pressured"], each["early"]) for name, each in nodes.items()}
+    assert flags == {
+        "worker-1": (False, True),
+        "worker-2": (False, False),
+        "worker-3": (False, False),
+        "worker-4": (True, False),
+    }
+    cpu, _, early = nodes["worker-1"]["rules"]
+    assert cpu["expected"] == {"load": 64.9, "measured": 61.0, "bound": 5.2, "ended": 1.3}
+    assert (cpu["early_of"], early["early_of"], early["expected"]) == (None, "node-cpu", None)
+    assert early["value"] == pytest.approx(5.675)
+    untouched = nodes["worker-2"]["rules"][0]["expected"]
+    assert untouched == {"load": 40.0, "measured": 40.0, "bound": 0.0, "ended": 0.0}
+
+
+async def test_without_a_watch_of_pods_the_expected_load_is_the_measured_one(
+    client, snapshots
+) -> None:
+    cpu = {"worker-1": 61.0, "worker-2": 40.0}
+    snapshots.publish(early_scene().tick(NOON, node_cpu=cpu, node_mem=cpu))
+    nodes = {node["name"]: node for node in (await get(client, "/nodes"))["nodes"]}
+    compared, other, _ = nodes["worker-1"]["rules"]
+    assert compared["expected"] == {"load": 61.0, "measured": 61.0, "bound": 0.0, "ended": 0.0}
+    assert other["expected"] is None
+    assert nodes["worker-3"]["rules"][0]["expected"] is None  # no sample
 
 
 @pytest.mark.parametrize(
@@ -295,10 +363,10 @@ async def test_nodes_is_encoded_once_a_snapshot_for_all_who_ask(
     snapshots.publish(many(250))
     answers = await asyncio.gather(*(get(client, "/nodes") for _ in range(5)))
     assert len(answers[0]["nodes"]) == 250
-    assert len(batches) == 3
+    assert len(batches) == 5
     snapshots.publish(many(150))
     assert len((await get(client, "/nodes"))["nodes"]) == 150
-    assert len(batches) == 5
+    assert len(batches) == 8
 
 
 async def test_one_who_hangs_up_does_not_take_the_answer_from_the_others(snapshots) -> None:
@@ -366,6 +434,9 @@ async def test_rules_tells_what_is_loaded_and_how_it_fares(client, snapshots) ->
         "keep_firing_for": "2m",
         "node_label": None,
         "full_at": 100.0,
+        "lag": None,
+        "early": None,
+        "early_of": None,
         "stale_after": "5m",
         "on_stale": "release",
         "health": "ok",
@@ -385,6 +456,18 @@ async def test_rules_tells_what_is_loaded_and_how_it_fares(client, snapshots) ->
     assert memory_rule["last_error"] == "503: no backend"
     assert memory_rule["last_success"] is None
     assert memory_rule["readings"]["failed"] == 2
+
+
+async def test_rules_tells_the_lag_and_early_and_which_rule_early_stands_for(
+    client, snapshots
+) -> None:
+    snapshots.publish(early_example())
+    cpu, memory, early = (await get(client, "/rules"))["rules"]
+    assert cpu["lag"] == "1m"
+    assert cpu["early"] == {"above_mean": 2.0, "clear_above_mean": -6.0, "mean_at_least": 20.0}
+    assert (memory["lag"], memory["early"], memory["early_of"]) == (None, None, None)
+    assert (early["name"], early["early_of"]) == ("node-cpu-early", "node-cpu")
+    assert (early["source"], early["threshold"]) == ("expected-load", 2.0)
 
 
 async def test_a_rule_that_answers_and_says_nothing_of_any_node_is_told(client, snapshots) -> None:

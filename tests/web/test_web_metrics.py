@@ -4,6 +4,7 @@ import subprocess
 from dataclasses import replace
 
 import pytest
+from early_scene import early_example, early_scene, known_pods
 from programs import need
 from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
@@ -55,6 +56,46 @@ def test_the_last_snapshot_as_gauges(metrics) -> None:
     assert {key: found[f"dynsched_{key[0]}", key[1]] for key in expected} == expected
     build = [labels for name, labels in found if name == "dynsched_build_info"]
     assert f"version={__version__}" in build[0]
+
+
+def test_early_marks_and_what_is_known_of_pods_as_gauges(metrics) -> None:
+    metrics.observe(early_example())
+    found = series(metrics)
+    expected = {
+        ("early_nodes", ""): 1,
+        ("pressured_nodes", ""): 1,
+        ("pods_watch_up", ""): 1,
+        ("pods_recent", ""): 2,
+        ("pods_running", ""): 100,
+        ("workloads_of_known_use", "resource=cpu"): 2,
+        ("rule_firing_nodes", "rule=node-cpu-early"): 2,
+    }
+    assert {key: found[f"dynsched_{key[0]}", key[1]] for key in expected} == expected
+
+
+def test_a_query_is_counted_once_though_two_rules_go_by_it(metrics) -> None:
+    metrics.observe(early_example())
+    names = ("query_failures_total", "query_duration_seconds_count", "samples", "unmatched_samples")
+    by_rule = {key for key in series(metrics) if key[0] in {f"dynsched_rule_{n}" for n in names}}
+    assert {labels for _, labels in by_rule} == {"rule=node-cpu", "rule=node-mem"}
+
+
+def test_a_decision_on_the_last_answers_counts_no_query(metrics) -> None:
+    snapshot = early_example()
+    metrics.observe(snapshot)
+    metrics.observe(replace(snapshot, queried=False))
+    found = series(metrics)
+    assert found["dynsched_ticks_total", "result=ok"] == 2
+    assert found["dynsched_rule_query_duration_seconds_count", "rule=node-cpu"] == 1
+
+
+def test_where_pods_are_not_watched_there_are_no_series_of_them(metrics) -> None:
+    metrics.observe(example())
+    assert not [name for name, _ in series(metrics) if name.startswith("dynsched_pods")]
+    broken = known_pods(error="403", running=None)
+    metrics.observe(early_scene().tick(NOON, node_cpu={}, node_mem={}, pods=broken))
+    assert series(metrics)["dynsched_pods_watch_up", ""] == 0
+    assert ("dynsched_pods_running", "") not in series(metrics)
 
 
 def test_ticks_patches_and_queries_are_counted(metrics) -> None:

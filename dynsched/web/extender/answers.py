@@ -12,10 +12,11 @@ from typing import Final
 
 from msgspec import Raw
 
-from dynsched.core.bound import BoundPod, BoundPods
 from dynsched.core.errors import ClusterError
 from dynsched.core.extender import Refusal, missing_label, without_label
 from dynsched.core.model import Node, Snapshot
+from dynsched.core.pods import BoundPod
+from dynsched.core.recent import RecentPods
 from dynsched.core.rules import ExtenderRules
 from dynsched.core.score import BEST, NEUTRAL, break_ties
 from dynsched.web.extender import wire
@@ -71,7 +72,7 @@ class Extender:
         synced: Callable[[], bool],
         rules: Callable[[], ExtenderRules],
         clock: Callable[[], float],
-        bound: BoundPods | None = None,
+        bound: RecentPods | None = None,
         waits: Callable[[str], bool] = lambda _: True,
         bind: Bind | None = None,
         served: Callable[[], bool] = lambda: True,
@@ -80,8 +81,8 @@ class Extender:
         self._synced = synced
         self._rules = rules
         self._clock = clock
-        self._bound = BoundPods() if bound is None else bound
-        self._bound_since = self._bound.reader()
+        self._bound = RecentPods() if bound is None else bound
+        self._counted = 0
         self._waits = waits
         self._bind = bind
         self.served = served
@@ -113,7 +114,9 @@ class Extender:
         """Answer by ``readings`` from now on."""
         nodes = self._nodes()
         self._bound.follow(nodes)
-        readings.add(self._bound_since.sums(self._clock()), nodes)
+        self._counted = readings.pod_changes
+        self._bound.forget_changes(self._counted)
+        self._count_pods(readings)
         self._readings = readings
         self._published_at = self._clock()
 
@@ -178,6 +181,13 @@ class Extender:
             logger.exception("/bind failed in an unexpected way")
             return wire.error_answer(f"unexpected {type(error).__name__}; dynsched's log has more")
         return wire.error_answer("")
+
+    def _count_pods(self, readings: ScoringSnapshot) -> None:
+        """Those that were bound or ended since the last time."""
+        changes = self._bound.changes_after(self._counted)
+        if changes:
+            self._counted = self._bound.sequence
+            readings.add(changes, self._nodes())
 
     def _most(self) -> int:
         """Candidates that a question may name: as many as there are nodes, with room."""
@@ -257,9 +267,7 @@ class Extender:
         if readings is None:
             return _same_score(candidates)
         now = self._clock()
-        changed = self._bound_since.changes(now)
-        if changed:
-            readings.add(changed, self._nodes())
+        self._count_pods(readings)
         profile = readings.profile(asked.scheduler)
         answer = candidates.answers.get(profile.name)
         if answer is None or answer.version != profile.version:

@@ -5,21 +5,29 @@ Prepared once per tick, outside of the event loop; a request then costs a few lo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from typing import Final
 
-from dynsched.core.bound import Bound
 from dynsched.core.extender import load_refusals
 from dynsched.core.model import Node, Snapshot
-from dynsched.core.score import Scorer, WeightedProfile, node_loads, profile_name, weighted_profile
+from dynsched.core.pods import PodChange
+from dynsched.core.score import (
+    FreshPods,
+    Scorer,
+    WeightedProfile,
+    node_loads,
+    profile_name,
+    weighted_profile,
+)
 
 _NOTHING: Final[Mapping[str, float]] = {}
 _versions: Final = count(1)
 
 
 class ProfileLoads:
-    """Every node's load for one profile; just-bound pods are added as they come.
+    """Every node's expected load for one profile; pods that are bound or end since are counted as
+    they come.
 
     ``version`` is another one, of all that ever were, whenever a load changed.
     """
@@ -27,21 +35,28 @@ class ProfileLoads:
     def __init__(self, name: str, snapshot: Snapshot, weighed: WeightedProfile) -> None:
         self.name = name
         self.scorer = Scorer(weighed.method)
-        self._weighing = weighed
-        self._measured = node_loads(snapshot.nodes, weighed)
-        self.loads: dict[str, int] = dict(self._measured)
+        self._weighed = weighed
+        self._uses = snapshot.uses
+        self._known = node_loads(snapshot.nodes, weighed)
+        self._fresh: dict[str, FreshPods] = {}
+        self.loads: dict[str, int] = dict(self._known)
         self.version = next(_versions)
 
-    def add(self, changed: Mapping[str, Bound], nodes: Mapping[str, Node]) -> None:
-        """Take over what is bound to these nodes now. A node of unknown load stays unknown."""
+    def add(self, changes: Iterable[PodChange], nodes: Mapping[str, Node]) -> None:
+        """Count these pods. A node of unknown load stays unknown."""
         self.version = next(_versions)
-        for name, bound in changed.items():
-            measured = self._measured.get(name)
-            if measured is None:
+        for change in changes:
+            name = change.pod.node
+            known = self._known.get(name)
+            if known is None:
                 continue
             node = nodes.get(name)
             allocatable = node.allocatable if node is not None else _NOTHING
-            self.loads[name] = measured + self._weighing.added(bound, allocatable)
+            fresh = self._fresh.get(name)
+            if fresh is None:
+                fresh = self._fresh[name] = FreshPods(self._weighed)
+            fresh.count(change, self._uses, allocatable)
+            self.loads[name] = fresh.add_to(known, allocatable)
 
 
 class ScoringSnapshot:
@@ -51,6 +66,7 @@ class ScoringSnapshot:
         self.version = next(_versions)
         self.rules = snapshot.rule_set.extender
         self.stale_after = snapshot.rule_set.stale_after
+        self.pod_changes = snapshot.pod_changes
         self.refused = load_refusals(snapshot)
         self._profiles = {
             name: ProfileLoads(name, snapshot, weighted_profile(snapshot.rule_set, name))
@@ -61,7 +77,7 @@ class ScoringSnapshot:
         """The loads by which pods of this schedulerName are scored."""
         return self._profiles[profile_name(self.rules, scheduler)]
 
-    def add(self, changed: Mapping[str, Bound], nodes: Mapping[str, Node]) -> None:
-        """Take over what is bound to these nodes now, for every profile."""
+    def add(self, changes: Sequence[PodChange], nodes: Mapping[str, Node]) -> None:
+        """Count these pods, for every profile."""
         for profile in self._profiles.values():
-            profile.add(changed, nodes)
+            profile.add(changes, nodes)

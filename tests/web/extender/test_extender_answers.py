@@ -14,9 +14,9 @@ import pytest
 from extender_support import NAMES, RULES, World, ask, ask_whole, raw, whole
 from snapshots import NOON, Scene
 
-from dynsched.core.bound import BoundPod
 from dynsched.core.errors import ConflictError
 from dynsched.core.model import Node
+from dynsched.core.pods import BoundPod
 from dynsched.web.extender.scoring import ScoringSnapshot
 from dynsched.web.extender.wire import Binding, WireError
 
@@ -218,7 +218,7 @@ def test_a_name_that_is_there_twice() -> None:
     assert body == [{"Host": "a", "Score": 9}] * 2
 
 
-def test_a_just_bound_pod_counts_at_once_and_for_one_window() -> None:
+def test_a_just_bound_pod_counts_at_once_and_until_the_metric_shows_it() -> None:
     world = World().tick()
     assert world.scores(ask())["a"] == 10
     world.bound.add(BoundPod("u", "a", cpu=4.0), world.now)
@@ -226,7 +226,7 @@ def test_a_just_bound_pod_counts_at_once_and_for_one_window() -> None:
     world.tick(NOON + 10)
     assert world.scores(ask())["a"] == 6
     world.now += 61
-    assert world.scores(ask())["a"] == 10
+    assert world.tick(NOON + 71).scores(ask())["a"] == 10
 
 
 def test_pods_of_a_node_that_was_replaced_do_not_count_on_its_successor() -> None:
@@ -263,25 +263,25 @@ def test_s3_a_burst_that_outruns_the_watch_does_not_herd(method: str) -> None:
 def test_what_is_assumed_of_a_pod_gives_way_to_what_the_watch_tells() -> None:
     world = World().tick()
     world.scores(of_pod("u"))
-    assert {name: found.pods for name, found in world.bound.sums(world.now).items()} == {"a": 1}
+    assert world.counted() == {"a": 1}
     world.bound.add(BoundPod("u", "d", cpu=4.0), world.now)
-    assert {name: found.pods for name, found in world.bound.sums(world.now).items()} == {"d": 1}
+    assert world.counted() == {"d": 1}
     world.scores(of_pod("v", ["b", "c"]))
     world.now += 61
-    assert not world.bound.sums(world.now)
+    assert not world.counted()
 
 
 @pytest.mark.parametrize("uid", ["", "u" * 65])
 def test_nothing_is_assumed_of_a_pod_without_a_proper_uid(uid: str) -> None:
     world = World().tick()
     world.scores(of_pod(uid))
-    assert not world.bound.sums(world.now)
+    assert not world.counted()
 
 
 def test_nothing_is_assumed_while_nobody_tells_of_pods() -> None:
     world = World(told=False).tick()
     world.scores(of_pod("u"))
-    assert not world.bound.sums(world.now)
+    assert not world.counted()
 
 
 def test_made_up_pods_do_not_take_a_nodes_score() -> None:
@@ -299,7 +299,7 @@ def test_nothing_is_assumed_on_a_node_of_unknown_load() -> None:
     world.scores(of_pod("u"))
     world.tick()
     world.scores(of_pod("v", ["x" * 1000]))
-    assert not world.bound.sums(world.now)
+    assert not world.counted()
 
 
 def test_nothing_is_assumed_where_many_are_as_good() -> None:
@@ -310,9 +310,9 @@ def test_nothing_is_assumed_where_many_are_as_good() -> None:
     cool = dict.fromkeys(many, 10.0)
     world.tick(cpu=cool, memory=cool)
     world.scores(of_pod("u", many))
-    assert not world.bound.sums(world.now)
+    assert not world.counted()
     world.scores(of_pod("u", many[:16]))
-    assert len(world.bound.sums(world.now)) == 1
+    assert len(world.counted()) == 1
 
 
 def test_pods_on_a_node_that_nobody_knows_change_nothing() -> None:

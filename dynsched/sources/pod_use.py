@@ -1,0 +1,124 @@
+"""What is asked of Prometheus beside the rules, every few minutes: what the pods of each workload
+use, and how often nodes are scraped. Both make the expected load more exact; neither is needed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+from dynsched.core.message_kind import LoggedKinds
+from dynsched.core.model import QueryResult, Sample
+from dynsched.core.rules import Rule, RuleSet
+from dynsched.core.workloads import POD_NAME
+from dynsched.plumbing.stopping import pause, unless_stopped
+
+logger = logging.getLogger(__name__)
+
+EVERY: Final = 300.0
+"""Seconds between two rounds of queries."""
+
+SCRAPES_OVER: Final = 600.0
+"""Seconds over which scrapes are counted."""
+
+_OF_POD: Final[Mapping[str, str]] = {
+    "cpu": (
+        "sum by (namespace, pod) "
+        '(clamp_min(deriv(container_cpu_usage_seconds_total{container!="",pod!=""}[5m]), 0))'
+    ),
+    "memory": (
+        'sum by (namespace, pod) (container_memory_working_set_bytes{container!="",pod!=""})'
+    ),
+}
+"""By resource: what each pod uses, from the kubelets' metrics (cAdvisor).
+
+Not ``rate``, which divides by the whole range: of a pod that is one minute old it gives a fifth of
+what the pod uses. ``deriv`` is the slope of the samples that there are. A container that was
+restarted has a series of its own; where it has not, its slope is below 0, and counts as 0.
+"""
+
+
+class Prometheus(Protocol):
+    """Who answers queries."""
+
+    async def query_expr(self, expr: str, label: str = "instance") -> QueryResult:
+        """The samples of an expression, or the reason why there are none."""
+
+
+class PodUseSource:
+    """``of_workloads``: by resource, then by workload, what one of its pods uses on average (cores,
+    bytes). ``scrape_intervals``: by rule, seconds. Both are empty until they were asked for, and
+    where Prometheus does not know.
+    """
+
+    def __init__(self, prometheus: Prometheus, rule_set: Callable[[], RuleSet]) -> None:
+        self._prometheus = prometheus
+        self._rule_set = rule_set
+        self._told = LoggedKinds()
+        self.of_workloads: Mapping[str, Mapping[str, float]] = {}
+        self.scrape_intervals: Mapping[str, float] = {}
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Ask every few minutes until ``stop`` is set."""
+        while not stop.is_set():
+            await unless_stopped(stop, self.ask())
+            await pause(stop, EVERY)
+
+    async def ask(self) -> None:
+        """One round, for the rules that Prometheus answers. What fails keeps its last values."""
+        rules = [rule for rule in self._rule_set().file_rules if rule.source == "prometheus"]
+        resources = {rule.resource for rule in rules if rule.resource}
+        for resource in sorted(resources):
+            uses = await self._use_of(resource)
+            if uses is not None:
+                self.of_workloads = {**self.of_workloads, resource: uses}
+        for rule in rules:
+            interval = await self._scrape_interval(rule)
+            if interval is not None:
+                self.scrape_intervals = {**self.scrape_intervals, rule.name: interval}
+
+    async def _use_of(self, resource: str) -> dict[str, float] | None:
+        samples = await self._samples(_by_workload(_OF_POD[resource]), "workload")
+        if samples is None:
+            return None
+        return {
+            f"{sample.labels.get('namespace', '')}/{sample.labels.get('workload', '')}": (
+                sample.value
+            )
+            for sample in samples
+            if math.isfinite(sample.value) and sample.value >= 0
+        }
+
+    async def _scrape_interval(self, rule: Rule) -> float | None:
+        """That of the target which has the label by which the rule's samples name their node."""
+        for sample in (await self._samples(rule.expr or "", rule.node_labels[-1]) or ())[:1]:
+            for label in rule.node_labels:
+                value = sample.labels.get(label)
+                if value is not None:
+                    return await self._interval_of(label, value)
+        return None
+
+    async def _interval_of(self, label: str, value: str) -> float | None:
+        quoted = value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+        expr = f'max(count_over_time(up{{{label}="{quoted}"}}[{SCRAPES_OVER:.0f}s]))'
+        samples = await self._samples(expr, label) or ()
+        counts = [sample.value for sample in samples if sample.value > 1]
+        return SCRAPES_OVER / counts[0] if counts else None
+
+    async def _samples(self, expr: str, label: str) -> tuple[Sample, ...] | None:
+        answer = await self._prometheus.query_expr(expr, label)
+        if answer.error is not None:
+            if self._told.is_new(expr, answer.error):
+                logger.info("the expected load is worked out without %s: %s", expr, answer.error)
+            return None
+        return answer.samples
+
+
+def _by_workload(of_pod: str) -> str:
+    """The mean of a workload's pods. A pod that no controller named is a workload of its own."""
+    named = f'label_replace({of_pod}, "workload", "$1", "pod", "(.*)")'
+    by_controller = f'label_replace({named}, "workload", "$1", "pod", "{POD_NAME}")'
+    return f"avg by (namespace, workload) ({by_controller})"

@@ -1,0 +1,294 @@
+"""Early marks: nodes are avoided before they are hot, by their expected load against the mean."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from builders import FAILED, NOON, answer, rule, rule_set, unlimited
+from fake_loop import Bench
+from hypothesis import given
+from hypothesis import strategies as st
+from snapshots import patched
+
+from dynsched.core.decide import Decision, decide
+from dynsched.core.disputes import TIMES, Disputes
+from dynsched.core.evaluate import Alerts
+from dynsched.core.expected import KnownPods
+from dynsched.core.keys import CONTROL_PLANE_LABELS
+from dynsched.core.mark_state import read_evidence
+from dynsched.core.model import Action, Node, QueryResult
+from dynsched.core.pods import BoundPod, RecentPod
+from dynsched.core.rule_errors import RulesInvalidError
+from dynsched.core.rules import RuleSet
+
+EARLY: Mapping[str, Any] = {"early": {}}
+
+
+class Cluster:
+    """Nodes that change by the patches."""
+
+    def __init__(self, rules: RuleSet, nodes: Iterable[Node]) -> None:
+        self.rules = rules
+        self.nodes = {node.name: node for node in nodes}
+        self.alerts: Alerts = {}
+        self.now = NOON
+        self.writes: list[tuple[str, Action, bool]] = []
+
+    def tick(self, result: QueryResult | Mapping[str, float], **options: Any) -> Decision:
+        if not isinstance(result, QueryResult):
+            result = answer(result, at=self.now)
+        decision = decide(self.rules, {"cpu": result}, self.nodes, self.alerts, self.now, **options)
+        self.alerts = decision.evaluation.alerts
+        for patch in decision.patches:
+            self.nodes[patch.node] = patched(self.nodes[patch.node], patch)
+            self.writes.append((patch.node, patch.action, patch.early))
+        self.now += 10
+        return decision
+
+    def marked(self) -> str:
+        return "".join(sorted(name for name, node in self.nodes.items() if "status" in node.labels))
+
+
+def cluster(*, names: str = "abcd", cores: Mapping[str, float] | None = None, **early: Any) -> Any:
+    rules = unlimited(rule(early=early, resource="cpu"))
+    nodes = [Node(name, allocatable={"cpu": (cores or {}).get(name, 8.0)}) for name in names]
+    return Cluster(rules, nodes)
+
+
+def loads(**values: float) -> Mapping[str, float]:
+    return values
+
+
+def excess(decision: Decision) -> dict[str, float]:
+    """How far each node is above the mean, as the rule `cpu-early` has it."""
+    found = decision.evaluation.alerts["cpu-early"]
+    return {name: alert.value for name, alert in found.items() if alert.value is not None}
+
+
+# --- the mean ---
+
+
+def test_a_node_is_compared_with_the_mean() -> None:
+    found = excess(cluster().tick(loads(a=60, b=50, c=40, d=30)))
+    assert found == {"a": 15, "b": 5, "c": -5, "d": -15}
+
+
+def test_a_large_node_counts_more_in_the_mean() -> None:
+    """30 % of 24 cores and 70 % of 8 are 40 % of 32."""
+    found = excess(cluster(names="ab", cores={"a": 24.0}).tick(loads(a=30, b=70)))
+    assert found == {"a": -10, "b": 30}
+
+
+def test_where_there_is_little_load_the_mean_counts_as_more() -> None:
+    assert excess(cluster().tick(loads(a=12, b=0, c=0, d=0)))["a"] == -8
+    assert excess(cluster(mean_at_least=0).tick(loads(a=12, b=0, c=0, d=0)))["a"] == 9
+
+
+def test_each_pool_has_its_own_mean() -> None:
+    guard = {"pool_label": "pool", "max_marked": "100%"}
+    nodes = [Node(name, labels={"pool": pool}) for name, pool in zip("abcd", "xxyy", strict=True)]
+    many = Cluster(rule_set(rule(**EARLY), guard=guard), nodes)
+    found = excess(many.tick(loads(a=60, b=40, c=90, d=70)))
+    assert found == {"a": 10, "b": -10, "c": 10, "d": -10}
+
+
+def test_nodes_that_may_not_be_marked_do_not_count_in_the_mean() -> None:
+    nodes = [Node("a"), Node("b"), Node("cp", labels={CONTROL_PLANE_LABELS[0]: ""})]
+    some = Cluster(unlimited(rule(**EARLY)), nodes)
+    found = excess(some.tick({"a": 60, "b": 40, "cp": 99}))
+    assert (found["a"], found["b"]) == (10, -10)
+    assert some.marked() == "a"
+
+
+def test_pods_that_the_metric_does_not_show_yet_count() -> None:
+    some = cluster(names="ab")
+    pods = KnownPods((RecentPod(BoundPod("u", "a", cpu=4.0), 0.0, None),))
+    decision = some.tick(loads(a=30, b=30), pods=pods)
+    assert excess(decision) == {"a": 25, "b": -25}
+    assert some.marked() == "a"
+
+
+# --- marks ---
+
+
+def test_it_is_marked_above_its_line_and_released_below_the_other() -> None:
+    # The mean counts as 50, whatever the others do.
+    some = cluster(above_mean=-4, clear_above_mean=-12, mean_at_least=50)
+    steps = [(45.9, ""), (46.1, "a"), (38.1, "a"), (37.9, ""), (45.9, "")]
+    for load, expected in steps:
+        some.tick(loads(a=load, b=0, c=0, d=0))
+        assert some.marked() == expected, load
+
+
+@given(
+    st.tuples(*[st.floats(0, 79)] * 4),
+    st.lists(st.permutations((-3.0, -1.0, 1.0, 3.0)), min_size=1, max_size=20),
+)
+def test_a_load_that_stands_still_makes_no_mark_come_and_go(
+    base: tuple[float, ...], noise: list[list[float]]
+) -> None:
+    """With noise of 3 points a node is written once at most, wherever it stands."""
+    some = cluster(mean_at_least=0)
+    some.rules = unlimited(rule(threshold=99, early={}, resource="cpu"))
+    some.tick(dict(zip("abcd", base, strict=True)))
+    before = len(some.writes)
+    for each in noise:
+        some.tick({n: b + e for n, b, e in zip("abcd", base, each, strict=True)})
+    written = [name for name, *_ in some.writes[before:]]
+    assert len(written) == len(set(written))
+
+
+def test_nothing_is_written_while_load_stands_still() -> None:
+    some = cluster()
+    base = {"a": 60.0, "b": 55.0, "c": 30.0, "d": 28.0}
+    some.tick(base)
+    some.tick(base)
+    before = list(some.writes)
+    for number in range(20):
+        some.tick(
+            {n: b + (-3, 3, 1, -1)[(number + i) % 4] for i, (n, b) in enumerate(base.items())}
+        )
+    assert some.marked() == "ab"
+    assert some.writes == before
+
+
+def test_a_node_with_an_early_mark_is_not_hot() -> None:
+    some = cluster()
+    decision = some.tick(loads(a=60, b=10, c=10, d=10))
+    view = decision.views(some.nodes.values())["a"]
+    assert (view.early, view.pressured) == (True, False)
+    evidence = read_evidence(some.nodes["a"])
+    assert evidence is not None
+    assert (evidence.early, evidence.rules) == (True, ("cpu-early",))
+    assert some.writes == [("a", Action.MARK, True)]
+
+
+def test_hot_nodes_come_before_early_ones() -> None:
+    rules = rule_set(rule(early={}), guard={"max_marked": 2})
+    some = Cluster(rules, map(Node, "abcdef"))
+    some.tick(loads(a=79, b=78, c=20, d=20, e=20, f=20))
+    assert some.marked() == "ab"
+    some.tick(loads(a=79, b=78, c=81, d=20, e=20, f=20))
+    some.tick(loads(a=79, b=78, c=81, d=20, e=20, f=20))
+    assert some.marked() == "ac"
+
+
+def test_from_early_to_hot_and_back_the_mark_stays_and_the_evidence_is_written_anew() -> None:
+    some = cluster()
+    seen = []
+    for load in (60, 90, 90, 60, 60, 5, 5):
+        some.tick(loads(a=load, b=10, c=10, d=10))
+        evidence = read_evidence(some.nodes["a"])
+        seen.append((some.marked(), evidence and evidence.early))
+    assert seen == [("a", True), *[("a", False)] * 2, *[("a", True)] * 2, *[("", None)] * 2]
+    assert some.writes == [
+        ("a", Action.MARK, True),
+        ("a", Action.MARK, False),
+        ("a", Action.REPAIR, False),
+        ("a", Action.RELEASE, True),
+    ]
+
+
+def test_after_a_restart_the_mark_is_adopted_by_its_evidence() -> None:
+    some = cluster(above_mean=-4, mean_at_least=50)
+    some.tick(loads(a=47, b=0, c=0, d=0))
+    some.alerts = {}
+    some.tick(loads(a=40, b=0, c=0, d=0))  # between the two lines: it stays
+    assert some.marked() == "a"
+    assert some.writes == [("a", Action.MARK, True)]
+    some.tick(loads(a=30, b=0, c=0, d=0))
+    assert some.marked() == ""
+
+
+@pytest.mark.parametrize("gone", ["failed", "old"])
+def test_it_stays_while_nothing_is_known_until_that_is_stale(gone: str) -> None:
+    some = cluster()
+    values = loads(a=60, b=10, c=10, d=10)
+    some.tick(values)
+    since = some.now
+    for passed in (10, 200, 400):
+        some.now = since + passed
+        some.tick(FAILED if gone == "failed" else answer(values, at=NOON))
+        assert some.marked() == ("" if passed == 400 else "a")
+
+
+def test_without_early_nothing_is_marked_early() -> None:
+    some = Cluster(unlimited(rule()), map(Node, "ab"))
+    pods = KnownPods((RecentPod(BoundPod("u", "a", cpu=4.0), 0.0, None),))
+    some.tick(loads(a=79, b=0), pods=pods)
+    assert some.writes == []
+
+
+# --- disputes ---
+
+
+def test_a_node_that_is_hot_now_and_then_is_in_no_dispute() -> None:
+    some, disputes = cluster(), Disputes()
+    for number in range(2 * TIMES + 4):
+        decision = some.tick(loads(a=60 + 30 * (number % 2), b=10, c=10, d=10))
+        assert disputes.leading(decision.patches, some.nodes, some.now) == {}
+
+
+def test_a_mark_whose_evidence_somebody_strips_is_in_dispute() -> None:
+    some, disputes = Cluster(unlimited(rule()), map(Node, "ab")), Disputes()
+    found: Mapping[str, str] = {}
+    for _ in range(TIMES):
+        decision = some.tick(loads(a=90, b=10))
+        found = disputes.leading(decision.patches, some.nodes, some.now)
+        some.nodes["a"] = replace(some.nodes["a"], annotations={})
+    assert set(found) == {"a"}
+
+
+# --- what is told ---
+
+
+async def test_of_early_marks_no_person_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    limits = {"max_marked": "100%", "max_releases": "100%"}
+    bench = Bench("a", "b", rules={"rules": [rule(early={})], "guard": limits})
+    with caplog.at_level(logging.DEBUG, logger="dynsched.reporting"):
+        await bench.tick(cpu={"a": 60, "b": 10})
+        await bench.tick(cpu={"a": 5, "b": 10})
+    assert [record.levelname for record in caplog.records] == ["DEBUG", "DEBUG"]
+    assert bench.events.posted == []
+    assert [patch.action for patch in bench.cluster.writes] == [Action.MARK, Action.RELEASE]
+
+
+async def test_of_a_node_that_becomes_hot_and_cools_a_person_is_told() -> None:
+    limits = {"max_marked": "100%", "max_releases": "100%"}
+    bench = Bench("a", "b", rules={"rules": [rule(early={})], "guard": limits})
+    for load in (60, 90, 60, 5):
+        await bench.tick(cpu={"a": load, "b": 10})
+    told = [(node, reason) for node, reason, *_ in bench.events.posted]
+    assert told == [("a", "Pressured"), ("a", "Relieved")]
+
+
+# --- the rules file ---
+
+
+@pytest.mark.parametrize(
+    ("rules", "place", "says"),
+    [
+        ([rule(op="<", early={})], ("rules", 0, "early"), "rises with load"),
+        ([rule(early={"above_mean": 1, "clear_above_mean": 2})], None, "released before"),
+        ([rule(early={"mean_at_least": 101})], ("rules", 0, "early", "mean_at_least"), ""),
+        ([rule(early={"above": 1})], ("rules", 0, "early", "above"), ""),
+        ([rule(early={}), rule("cpu-early")], None, "'cpu-early' is the name of the rule"),
+    ],
+)
+def test_a_bad_early(rules: list[Any], place: tuple[Any, ...] | None, says: str) -> None:
+    with pytest.raises(RulesInvalidError) as caught:
+        rule_set(*rules)
+    (error,) = caught.value.errors
+    assert says in str(error)
+    assert place is None or error.path == place
+
+
+def test_the_name_is_free_where_no_rule_makes_it() -> None:
+    assert [found.name for found in rule_set(rule(), rule("cpu-early")).rules] == [
+        "cpu",
+        "cpu-early",
+    ]

@@ -1,0 +1,62 @@
+"""A small cluster with an early mark, for the tests of what people are told of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from snapshots import NOON, Scene
+
+from dynsched.core.expected import KnownPods
+from dynsched.core.model import Node, Snapshot
+from dynsched.core.pods import BoundPod, RecentPod
+
+EARLY_RULES: Final[Mapping[str, Any]] = {
+    "rules": [
+        {
+            "name": "node-cpu",
+            "expr": "cpu",
+            "resource": "cpu",
+            "threshold": 80,
+            "lag": "1m",
+            "early": {"above_mean": 2, "clear_above_mean": -6},
+        },
+        {"name": "node-mem", "expr": "mem", "threshold": 85},
+    ]
+}
+"""Nodes have 10 cores, so that a tenth of a core is a point."""
+
+CPU: Final = {"worker-1": 61.0, "worker-2": 40.0, "worker-3": 50.0, "worker-4": 82.0}
+MEMORY: Final = dict.fromkeys(CPU, 30.0)
+CORES: Final = {"cpu": 10.0, "memory": 2.0**34}
+USES: Final = {"cpu": {"shop/web": 1.04, "shop/batch": 0.26}}
+
+
+def early_scene(*, rules: Mapping[str, Any] = EARLY_RULES, **labels: Mapping[str, str]) -> Scene:
+    """``labels`` of nodes, by their names with ``_`` for ``-``."""
+    return Scene(
+        rules,
+        [
+            Node(name, labels=labels.get(name.replace("-", "_"), {}), allocatable=CORES)
+            for name in CPU
+        ],
+    )
+
+
+def known_pods(**changed: Any) -> KnownPods:
+    """On worker-1 one pod was bound and one ended, both half a lag ago by what the metric shows."""
+    web = BoundPod("1", "worker-1", workload="shop/web")
+    batch = BoundPod("2", "worker-1", workload="shop/batch")
+    about: dict[str, Any] = {
+        "recent": (RecentPod(web, 34.0, None), RecentPod(batch, None, 34.0)),
+        "running": 100,
+        "use_of_workloads": USES,
+        "scrape_intervals": {"node-cpu": 30.0},
+    }
+    return KnownPods(**{**about, **changed})
+
+
+def early_example(*, dry_run: bool = False) -> Snapshot:
+    """worker-1 is marked by its expected load, worker-4 as it is hot."""
+    scene = early_scene()
+    return scene.tick(NOON, node_cpu=CPU, node_mem=MEMORY, pods=known_pods(), dry_run=dry_run)

@@ -1,0 +1,204 @@
+"""What people are told of early marks: `nodes`, `why`, `plan` and `run --once`."""
+
+import io
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+
+import msgspec
+from early_scene import CPU, EARLY_RULES, MEMORY, early_example, early_scene, known_pods
+from rich.console import Console
+from snapshots import NOON, example
+
+from dynsched import app, passes
+from dynsched.core.pods import RecentPod
+from dynsched.findings import render_findings
+from dynsched.terminal import render_nodes, render_why
+from dynsched.web.nodes import encode_each, encode_nodes, node_detail
+from dynsched.web.report import pass_report
+
+
+def lines(render, payload):
+    out = io.StringIO()
+    render(payload, Console(file=out))
+    return [line.rstrip() for line in out.getvalue().splitlines()]
+
+
+def why(snapshot, name):
+    return lines(render_why, json.loads(msgspec.json.encode(node_detail(snapshot, name))))
+
+
+def nodes(snapshot):
+    encoded = encode_nodes(snapshot, encode_each(snapshot, snapshot.nodes.values()))
+    return lines(render_nodes, json.loads(encoded))
+
+
+def plan(snapshot):
+    return lines(render_findings, json.loads(pass_report(snapshot)))
+
+
+def test_nodes_tells_early_marks_from_hot_nodes_and_expected_from_measured_load() -> None:
+    head, _, first, second, third, _ = nodes(early_example())
+    assert head == (
+        "2 of 4 nodes marked (label status=presure), 1 of them early, at 2026-11-20T12:00:00Z"
+    )
+    assert first.split(maxsplit=3)[:2] == ["worker-4", "yes"]
+    assert " ".join(second.split()) == (
+        "worker-1 early 0s node-cpu 61 (expected 64.9 points), node-mem 30, "
+        "node-cpu-early 5.675 firing"
+    )
+    assert " ".join(third.split()) == "worker-2 - - node-cpu 40, node-mem 30"
+
+
+def test_why_of_an_early_mark() -> None:
+    assert why(early_example(), "worker-1") == [
+        (
+            "worker-1 is marked early (label status=presure): its expected load is 5.7 points "
+            "above the mean of its pool (marked above 2, released at -6)."
+        ),
+        "RULE            STATE     VALUE  THRESHOLD  CLEARS AT  SINCE  SAMPLE",
+        "node-cpu        inactive  61     > 80       <= 80      0s     4s ago",
+        "node-mem        inactive  30     > 85       <= 85      0s     4s ago",
+        "node-cpu-early  firing    5.675  > 2        <= -6      0s     4s ago",
+        "Expected load, in points (100 is full):",
+        (
+            "- node-cpu: 61.0 measured, +5.2 by pods that were bound, -1.3 by pods that ended, "
+            "64.9 expected"
+        ),
+        "To clear:",
+        (
+            "- the expected load by node-cpu must fall to 6 points below the mean of its pool or "
+            "less; it is 5.7 points above the mean of its pool"
+        ),
+    ]
+
+
+def test_a_hot_node_is_marked_for_its_heat_whatever_its_expected_load_says() -> None:
+    head, *rest = why(early_example(), "worker-4")
+    assert head == (
+        "worker-4 is marked (label status=presure): "
+        "node-cpu has been firing since 2026-11-20T12:00:00Z."
+    )
+    assert "- node-cpu: 82.0 measured, 82.0 expected" in rest
+
+
+def test_an_early_mark_inside_of_its_dead_band_is_still_explained() -> None:
+    scene = early_scene()
+    scene.tick(NOON, node_cpu=CPU, node_mem=MEMORY, pods=known_pods())
+    cooler = CPU | {"worker-1": 56.0}
+    snapshot = scene.tick(NOON + 10, node_cpu=cooler, node_mem=MEMORY, pods=known_pods(recent=()))
+    assert why(snapshot, "worker-1")[0].endswith(
+        "its expected load is 1 point below the mean of its pool (marked above 2, released at -6)."
+    )
+
+
+def test_an_early_mark_of_which_nothing_is_known_now_says_so_and_what_it_waits_for() -> None:
+    scene = early_scene()
+    scene.tick(NOON, node_cpu=CPU, node_mem=MEMORY, pods=known_pods())
+    snapshot = scene.tick(NOON + 10, node_cpu="refused", node_mem="refused", pods=known_pods())
+    told = why(snapshot, "worker-1")
+    assert (
+        "its expected load is not known now, and was last 5.7 points above the mean of its pool"
+        in told[0]
+    )
+    assert told[-1] == (
+        "- node-cpu needs a good sample by which the expected load is 6 points below the mean of "
+        "its pool (no current value: the query failed), or no good sample for 4m50s more"
+    )
+
+
+def test_what_is_known_of_pods_fades_as_the_metric_shows_it() -> None:
+    web = known_pods().recent[0].pod
+    loads = []
+    for age in (4.0, 34.0, 64.0, 94.0):  # the sample is 4 s old, and the lag 60 s
+        pods = known_pods(recent=(RecentPod(web, age, None),), error="cannot watch pods: 500")
+        snapshot = early_scene().tick(NOON, node_cpu=CPU, node_mem=MEMORY, pods=pods)
+        told = json.loads(msgspec.json.encode(node_detail(snapshot, "worker-1")))
+        loads.append(told["rules"][0]["expected"]["load"])
+    assert loads == [71.4, 66.2, 61.0, 61.0]
+
+
+def test_an_early_mark_that_is_not_made_says_why() -> None:
+    rules = {**EARLY_RULES, "guard": {"max_marked": 1}}
+    snapshot = early_scene(rules=rules).tick(NOON, node_cpu=CPU, node_mem=MEMORY, pods=known_pods())
+    assert why(snapshot, "worker-1")[0] == (
+        "worker-1 is not marked: guard.max_marked is 1. It is to be marked early: its expected "
+        "load is 5.7 points above the mean of its pool (marked above 2, released at -6)."
+    )
+
+
+def test_after_a_restart_an_early_mark_that_was_found_is_not_yet_explained_by_a_value() -> None:
+    scene = early_scene()
+    scene.tick(NOON, node_cpu=CPU, node_mem=MEMORY, pods=known_pods())
+    again = early_scene()
+    again.nodes = scene.nodes
+    snapshot = again.tick(NOON + 10, node_cpu={}, node_mem={}, pods=known_pods())
+    assert "worker-1 is marked early" in why(snapshot, "worker-1")[0]
+    assert "its expected load is not known yet" in why(snapshot, "worker-1")[0]
+
+
+def test_by_several_rules_each_is_named() -> None:
+    mem = {"name": "node-mem", "expr": "mem", "threshold": 85, "early": {"above_mean": 2}}
+    rules = {"rules": [EARLY_RULES["rules"][0], mem]}
+    hot = MEMORY | {"worker-1": 60.0}
+    snapshot = early_scene(rules=rules).tick(NOON, node_cpu=CPU, node_mem=hot, pods=known_pods())
+    head = why(snapshot, "worker-1")[0]
+    assert "its expected load by node-cpu is 5.7 points above" in head
+    assert "; its expected load by node-mem is 22.5 points above" in head
+
+
+def test_a_rule_of_early_marks_is_no_knowledge_of_its_own() -> None:
+    snapshot = early_scene().tick(NOON, node_cpu={}, node_mem={}, pods=known_pods())
+    assert why(snapshot, "worker-1")[0] == (
+        "worker-1 is not marked: nothing is known of it by node-cpu and node-mem "
+        "(the query's answer does not name this node)."
+    )
+    assert nodes(snapshot)[2].endswith("nothing is known")
+
+
+def test_an_answer_of_an_older_dynsched_is_shown_as_it_was() -> None:
+    answer = json.loads(msgspec.json.encode(node_detail(example(), "worker-2")))
+    del answer["early"]
+    for rule in answer["rules"]:
+        del rule["early_of"], rule["expected"]
+    assert lines(render_why, answer) == why(example(), "worker-2")
+
+
+def test_plan_tells_early_marks_and_that_one_pass_watches_no_pods() -> None:
+    snapshot = early_scene().tick(
+        NOON, node_cpu=CPU | {"worker-1": 66.0}, node_mem=MEMORY, dry_run=True
+    )
+    told = plan(snapshot)
+    assert told[0].startswith("2 rules on 4 nodes, of which 0 are marked")
+    assert not any("node-cpu-early" in line for line in told)
+    assert told[-3:] == [
+        "Early, and not hot: 1 node",
+        (
+            "- worker-1: its expected load is 6.5 points above the mean of its pool "
+            "(marked above 2, released at -6)"
+        ),
+        (
+            "Early marks by rule node-cpu: one pass watches no pods, so the expected load is the "
+            "measured one"
+        ),
+    ]
+    reasons = {patch.node: patch.reason for patch in snapshot.planned}
+    assert reasons["worker-1"] == (
+        "node-cpu is expected 6.5 points above the mean of its pool (> 2)"
+    )
+
+
+def test_without_early_marks_plan_says_nothing_of_them() -> None:
+    assert "arly" not in "\n".join(plan(example(dry_run=True)))
+
+
+def test_one_pass_says_that_it_watches_no_pods(monkeypatch, capsys) -> None:
+    snapshot = replace(early_example(dry_run=True), planned=())
+    monkeypatch.setattr(app, "run_once", lambda _: snapshot)
+    passes.once(SimpleNamespace(dry_run=True))
+    output = capsys.readouterr()
+    assert output.err == (
+        "Early marks by rule node-cpu: one pass watches no pods, so the expected load is the "
+        "measured one\n"
+    )
+    assert "Nothing to change." in output.out
