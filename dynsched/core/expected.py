@@ -15,10 +15,10 @@ All loads are in points: 0 is idle, 100 is full (`core.loads.rule_load`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from dynsched.core.durations import parse_duration
 from dynsched.core.loads import rule_load
@@ -151,11 +151,19 @@ class ExpectedLoad:
     """By node; without those on which nothing happened."""
 
 
+class RecentOnes(Protocol):
+    """Pods, as many as ``len`` says, that can be iterated over more than once."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[RecentPod]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class KnownPods:
     """What is known of pods at one moment."""
 
-    recent: tuple[RecentPod, ...] = ()
+    recent: RecentOnes = ()
     """Those that were bound or ended a moment ago."""
     running: int | None = None
     """How many run in the cluster; None when that is not known."""
