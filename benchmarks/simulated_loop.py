@@ -1,6 +1,7 @@
 """How much overload each way of dynsched removes, in a simulated closed loop.
 
     python benchmarks/simulated_loop.py [--seeds 3] [--scenario NAME]... [--way NAME]... [--list]
+                                        [--plots FOLDER]
 
 Pods come and go, their true use makes the nodes' load, and metrics lag behind it. dynsched's own
 loop and extender decide; a model of kube-scheduler places the pods. *Avoidable overload* is the
@@ -24,6 +25,7 @@ from typing import Any
 
 import yaml
 from closedloop.players import Default, Dynsched, Naive, Oracle
+from closedloop.plots import plot_over_time, plot_removed
 from closedloop.scenarios import ALL
 from closedloop.world import Outcome, Player, World, simulate
 from rich import box
@@ -113,6 +115,15 @@ def removed(found: Outcomes, scenario: str, way: str, seed: int) -> float:
     return (before - found[scenario, way, seed].hot) / (before - best)
 
 
+def removed_of_all(found: Outcomes, scenario: str, way: str, seeds: int) -> float:
+    """The same of all seeds together: one with little to avoid counts little."""
+    before, best, after = (
+        sum(found[scenario, name, seed].hot for seed in range(1, seeds + 1))
+        for name in (DEFAULT, ORACLE, way)
+    )
+    return (before - after) / (before - best)
+
+
 def table(found: Outcomes, scenario: str, names: Iterable[str], seeds: int) -> Table:
     """One scenario: a line for each way."""
     shown = Table(
@@ -127,7 +138,7 @@ def table(found: Outcomes, scenario: str, names: Iterable[str], seeds: int) -> T
         shown.add_row(
             way,
             f"{mean(run.hot for run in runs):.1%}",
-            f"{mean(shares):.0%}",
+            f"{removed_of_all(found, scenario, way, seeds):.0%}",
             f"{min(shares):.0%} to {max(shares):.0%}",
             f"{mean(run.beyond for run in runs):.2%}",
             f"{sum(run.on_hot for run in runs)} of {sum(run.placed for run in runs)}",
@@ -137,7 +148,7 @@ def table(found: Outcomes, scenario: str, names: Iterable[str], seeds: int) -> T
 
 
 def summary(found: Outcomes, names: Iterable[str], seeds: int) -> Table:
-    """All scenarios: the share of the avoidable overload that each way removes, mean of seeds."""
+    """All scenarios: the share of the avoidable overload that each way removes, of all seeds."""
     scenarios = list(dict.fromkeys(scenario for scenario, _, _ in found))
     ways_shown = [name for name in names if name not in (DEFAULT, ORACLE)]
     shown = Table(
@@ -150,10 +161,7 @@ def summary(found: Outcomes, names: Iterable[str], seeds: int) -> Table:
             mean(found[scenario, name, seed].hot for seed in range(1, seeds + 1))
             for name in (DEFAULT, ORACLE)
         )
-        shares = (
-            mean(removed(found, scenario, name, seed) for seed in range(1, seeds + 1))
-            for name in ways_shown
-        )
+        shares = (removed_of_all(found, scenario, name, seeds) for name in ways_shown)
         shown.add_row(
             scenario,
             f"{default:.1%}",
@@ -163,12 +171,30 @@ def summary(found: Outcomes, names: Iterable[str], seeds: int) -> Table:
     return shown
 
 
+def plot(found: Outcomes, names: Iterable[str], seeds: int, folder: Path) -> None:
+    """The pictures of docs/effect.md."""
+    scenarios = list(dict.fromkeys(scenario for scenario, _, _ in found))
+    shown = [name for name in names if name not in (DEFAULT, ORACLE)]
+    folder.mkdir(parents=True, exist_ok=True)
+    plot_removed(
+        {
+            way: {name: removed_of_all(found, name, way, seeds) for name in scenarios}
+            for way in shown
+        },
+        folder / "removed.svg",
+    )
+    first = scenarios[0]
+    lines = {way: found[first, way, 1].by_minute for way in (DEFAULT, *shown, ORACLE)}
+    plot_over_time(lines, folder / "over-time.svg", f"{first}, one run")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--scenario", action="append", choices=sorted(ALL), default=None)
     parser.add_argument("--way", action="append", choices=sorted(ways()), default=None)
     parser.add_argument("--list", action="store_true", help="the names of scenarios and ways")
+    parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw pictures there")
     options = parser.parse_args()
     if options.list:
         sys.exit("\n".join(["scenarios:", *ALL, "", "ways:", *ways()]))
@@ -179,6 +205,8 @@ def main() -> None:
         found |= measure([scenario], names, options.seeds)
         console.print(table(found, scenario, names, options.seeds))
     console.print(summary(found, names, options.seeds))
+    if options.plots is not None:
+        plot(found, names, options.seeds, options.plots)
     print(f"Python {platform.python_version()}, {os.cpu_count()} cores, {options.seeds} seeds")
 
 

@@ -105,7 +105,8 @@ class Outcome:
     ``hot``: the share of node-time over the hot line. ``beyond``: demand beyond capacity, as a
     share of all capacity. ``on_hot``: pods placed on a node that was over the line at that moment,
     of ``placed``; ``unplaced`` found no room. ``writes``: to nodes, an hour and node. ``used``: the
-    mean share of the capacity that was used.
+    mean share of the capacity that was used. ``by_minute``: the share of nodes over the
+    line in each minute.
     """
 
     hot: float = 0.0
@@ -115,6 +116,7 @@ class Outcome:
     unplaced: int = 0
     writes: float = 0.0
     used: float = 0.0
+    by_minute: list[float] = field(default_factory=list)
 
 
 class _Change(NamedTuple):
@@ -188,7 +190,7 @@ class _Run:
             if now == warm:
                 writes_before = self._player.writes
             if now >= warm:
-                self._judge(served)
+                self._judge(served, now - warm)
             if now % scenario.tick == 0:
                 await self._player.tick()
             elif now % scenario.tick % RESPONSE == 0:
@@ -238,9 +240,13 @@ class _Run:
     def _later(self, at: float, pod: Pod, node: int, more: float) -> None:
         heapq.heappush(self._changes, _Change(at, next(self._order), pod, node, more))
 
-    def _judge(self, served: Floats) -> None:
+    def _judge(self, served: Floats, second: int) -> None:
         world, outcome = self._world, self._outcome
         capacity = world.capacity[world.ledger.present].sum()
-        outcome.hot += float(world.hot[world.ledger.present].mean())
+        hot = float(world.hot[world.ledger.present].mean())
+        outcome.hot += hot
+        if second % 60 == 0:
+            outcome.by_minute.append(0.0)
+        outcome.by_minute[-1] += hot / 60
         outcome.beyond += float((world.demand - served).sum() / capacity)
         outcome.used += float(served.sum() / capacity)
