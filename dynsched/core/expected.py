@@ -222,12 +222,12 @@ def expected_load(
     """One rule's expected load. ``readings``: the good ones, by node; ``now`` in Unix seconds, as
     their times.
     """
+    lag = lag_of(rule, pods.scrape_intervals.get(rule.name))
     use = PodUse(
         rule.resource,
-        _mean_use(rule, readings, nodes, pods.running),
+        _mean_use(rule, readings, nodes, _shown(pods, lag)),
         pods.use_of_workloads.get(rule.resource or "", {}),
     )
-    lag = lag_of(rule, pods.scrape_intervals.get(rule.name))
     unseen: dict[str, Unseen] = {}
     for pod, bound, ended in pods.recent:
         reading = readings.get(pod.node)
@@ -255,11 +255,27 @@ def expected_load(
     return ExpectedLoad(use, added)
 
 
+def _shown(pods: KnownPods, lag: Lag) -> float | None:
+    """How many pods the values show: those that run, less what is not seen yet of those that were
+    just bound, and with what is still seen of those that ended. None when it is not known.
+    """
+    if pods.running is None:
+        return None
+    shown = float(pods.running)
+    for _, bound, ended in pods.recent:
+        shown -= 0.0 if bound is None else lag.unseen(bound)
+        shown += 0.0 if ended is None else lag.unseen(ended)
+    return shown
+
+
 def _mean_use(
-    rule: Rule, readings: Mapping[str, Reading], nodes: Mapping[str, Node], running: int | None
+    rule: Rule, readings: Mapping[str, Reading], nodes: Mapping[str, Node], shown: float | None
 ) -> float | None:
-    """What a running pod uses on average: all that is measured, by the number of pods."""
-    if not running or not rule.rises:
+    """What a running pod uses on average: all that is measured, by the number of pods that it is
+    the use of. None where fewer pods run than nodes have a value: then most of the load is not that
+    of pods.
+    """
+    if shown is None or shown < len(readings) or not rule.rises:
         return None
     total = 0.0
     for name, reading in readings.items():
@@ -267,4 +283,4 @@ def _mean_use(
         if load is None or node is None:
             continue
         total += load * node.allocatable.get(rule.resource, 0) / 100 if rule.resource else load
-    return total / running
+    return total / shown if shown else None

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+import aiohttp
+
 from dynsched.core.formatting import one_line
 
 _UNTRUSTED: Final = {18, 19, 20, 21, 24, 27}  # OpenSSL's verify codes: no chain to a trusted CA
@@ -96,6 +98,8 @@ def _known(link: BaseException) -> ConnectionFailure | None:
     match link:
         case socket.gaierror():
             found = ConnectionFailure(Cause.HOST, one_line(link.strerror or "no such name"))
+        case aiohttp.ClientConnectorCertificateError():  # an SSL error by its type, without a code
+            return None
         case ssl.SSLCertVerificationError():
             found = _of_certificate(link)
         case ssl.SSLEOFError() | ssl.SSLZeroReturnError() | http.client.IncompleteRead():

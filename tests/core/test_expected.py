@@ -119,16 +119,28 @@ def test_a_bound_pod_adds_and_one_that_ended_takes_off_what_its_workload_uses() 
 
 
 def test_without_its_workload_the_mean_of_the_running_pods_counts() -> None:
-    """Two nodes of 8 cores, half used: 8 cores, of 16 pods."""
-    assert added([bound()], running=16) == {"a": Added(6.25, 0)}
-    assert added([bound(workload="d/web")], running=16, workloads={"d/api": 8.0}) == {
+    """Two nodes of 8 cores, half used: 8 cores, of the 16 pods that the value shows. It shows those
+    that ended too, and none that was just bound.
+    """
+    assert added([bound()], running=17) == {"a": Added(6.25, 0)}
+    assert added([bound(workload="d/web")], running=17, workloads={"d/api": 8.0}) == {
         "a": Added(6.25, 0)
     }
-    assert added([ended()], running=16) == {"a": Added(0, 6.25)}
+    assert added([ended()], running=15) == {"a": Added(0, 6.25)}
+
+
+def test_load_that_is_not_of_pods_makes_no_mean_use() -> None:
+    """Two nodes are half used by something else: the first pod that is bound, and the second, used
+    all that by the mean, so that their nodes looked full.
+    """
+    for running in (1, 2):
+        pods = [bound(uid=str(number)) for number in range(running)]
+        assert added(pods, running=running) == {"a": Added(4.0 * running, 0)}
+    assert added([bound()], running=2) == {"a": Added(4, 0)}  # one pod on two nodes
 
 
 def test_the_mean_of_a_rule_that_measures_no_resource_is_in_points() -> None:
-    assert added([bound()], running=20, resource=None) == {"a": Added(5, 0)}
+    assert added([bound()], running=21, resource=None) == {"a": Added(5, 0)}
 
 
 def test_without_a_mean_the_requests_count_and_four_points_each_at_least() -> None:
@@ -193,7 +205,7 @@ def test_on_a_smaller_node_the_same_pod_is_more() -> None:
         "b": Added(50, 0),
     }
     # 10 cores of 20 are used.
-    assert added(pods, cores=cores, running=10) == {"a": Added(6.25, 0), "b": Added(25, 0)}
+    assert added(pods, cores=cores, running=12) == {"a": Added(6.25, 0), "b": Added(25, 0)}
 
 
 def test_a_node_of_unknown_size_gets_points_by_number() -> None:

@@ -53,6 +53,7 @@ async def test_the_account_may_do_what_is_listed_and_no_more(applied: EnvtestClu
     here = ("-n", "dynsched")
     yes = [
         *(("-A", verb, "nodes") for verb in ("get", "list", "watch", "patch")),
+        *(("-A", verb, "pods") for verb in ("list", "watch")),
         *(("-A", verb, "events") for verb in ("create", "patch")),
         (*here, "create", "leases"),
         *((*here, verb, "leases/dynsched") for verb in ("get", "update")),
@@ -61,7 +62,7 @@ async def test_the_account_may_do_what_is_listed_and_no_more(applied: EnvtestClu
         *(("-A", verb, "nodes") for verb in ("create", "update", "delete")),
         ("-A", "patch", "nodes", "--subresource=status"),
         ("-A", "get", "events"),
-        ("-A", "list", "pods"),
+        ("-A", "get", "pods"),
         (*here, "get", "secrets"),
         (*here, "get", "leases/another"),
         ("-n", "kube-system", "create", "leases"),
