@@ -152,7 +152,11 @@ async def measure(options: argparse.Namespace, folder: Path) -> list[tuple[str, 
             yaml.safe_dump(
                 {
                     "guard": {"max_marked": "50%", "max_releases": "100%"},
-                    "rules": [{"name": f"rule-{n}", **one} for n in range(options.rules)],
+                    "rules": [
+                        # The first one marks early too, and so the pods are watched.
+                        {"name": f"rule-{n}", **one, **({"early": {}} if n == 0 else {})}
+                        for n in range(options.rules)
+                    ],
                 }
             ),
             encoding="utf-8",

@@ -60,7 +60,7 @@ class Extension:
             bound=self._pods,
             waits=self._waits,
             bind=None if binder is None else self._bind,
-            served=lambda: _has_extender(rule_set()),
+            served=lambda: rule_set().has_extender,
         )
         self.source = BoundPodsSource(
             self._pods,
@@ -120,13 +120,9 @@ class Extension:
 
 
 def _wanted(rule_set: RuleSet) -> bool:
-    return _has_extender(rule_set) or rule_set.has_early or rule_set.guard.bind_burst is not None
+    return rule_set.has_extender or rule_set.has_early or rule_set.guard.bind_burst is not None
 
 
 def _burst_window(rule_set: RuleSet) -> float:
     burst = rule_set.guard.bind_burst
     return 0.0 if burst is None else burst.window
-
-
-def _has_extender(rule_set: RuleSet) -> bool:
-    return "extender" in rule_set.model_fields_set

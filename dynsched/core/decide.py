@@ -27,6 +27,7 @@ from dynsched.core.model import (
     Unmatched,
 )
 from dynsched.core.plan import plan, plan_node
+from dynsched.core.pods import Added
 from dynsched.core.rules import Rule, RuleSet
 
 
@@ -68,6 +69,12 @@ class Decision:
         """What `/nodes` tells, of nodes as they are now (after the writes)."""
         return {node.name: self._view(node) for node in nodes if self._is_of(node)}
 
+    def _added_to(self, node: str) -> Mapping[str, Added]:
+        """By rule: what is added to the node's load; most often nothing."""
+        return {
+            rule: load.added[node] for rule, load in self.expected.items() if node in load.added
+        }
+
     def _is_of(self, node: Node) -> bool:
         """Whether this node, and not a former one of its name, was decided on."""
         decided = self.nodes.get(node.name)
@@ -87,11 +94,7 @@ class Decision:
             conflict=state.conflict,
             withheld=self.selection.withheld.get(node.name),
             early=verdict.early,
-            added={
-                rule: load.added[node.name]
-                for rule, load in self.expected.items()
-                if node.name in load.added
-            },
+            added=self._added_to(node.name),
         )
 
 
@@ -121,8 +124,13 @@ def decide(
         for name, node in nodes.items()
         if name not in conflicts and is_eligible(node, rule_set.nodes)
     }
-    expected = _expected_loads(rule_set, readings, nodes, pods, now)
-    readings |= _early_readings(rule_set, readings, expected, nodes, eligible=eligible, now=now)
+    good = {
+        rule.name: _good(rule_set, rule, readings[rule.name], now)
+        for rule in rule_set.file_rules
+        if rule.name in readings and (rule.early is not None or rule_set.has_extender)
+    }
+    expected = {} if pods is NO_PODS else _expected_loads(rule_set, good, nodes, pods, now)
+    readings |= _early_readings(rule_set, good, expected, nodes, eligible)
     marked = {name for name, state in states.items() if state.marked}
     if marked:  # only a node that carries the mark can be adopted
         previous = with_adopted(rule_set, nodes, states, previous, now)
@@ -153,18 +161,14 @@ def decide(
 
 def _expected_loads(
     rule_set: RuleSet,
-    readings: Mapping[str, RuleReadings],
+    readings: Mapping[str, Mapping[str, Reading]],
     nodes: Mapping[str, Node],
     pods: KnownPods,
     now: float,
 ) -> dict[str, ExpectedLoad]:
-    """By rule; none where nothing is known of pods."""
-    if pods is NO_PODS:
-        return {}
+    """By rule; ``readings``: the good ones, by rule and node."""
     return {
-        rule.name: expected_load(
-            rule, _good(rule_set, rule, readings[rule.name], now), nodes, pods, now
-        )
+        rule.name: expected_load(rule, readings[rule.name], nodes, pods, now)
         for rule in rule_set.file_rules
         if rule.name in readings
     }
@@ -172,23 +176,24 @@ def _expected_loads(
 
 def _early_readings(
     rule_set: RuleSet,
-    readings: Mapping[str, RuleReadings],
+    readings: Mapping[str, Mapping[str, Reading]],
     expected: Mapping[str, ExpectedLoad],
     nodes: Mapping[str, Node],
-    *,
     eligible: Mapping[str, Node],
-    now: float,
 ) -> dict[str, RuleReadings]:
     """Of the rules that ``early`` of others stand for, by their names."""
     found = {}
     for rule in rule_set.file_rules:
         made = rule.early_rule
-        if rule.early is None or made is None or rule.name not in readings:
+        if made is None or rule.name not in readings:
             continue
-        good = _good(rule_set, rule, readings[rule.name], now)
         added = expected[rule.name].added if rule.name in expected else {}
         found[made.name] = RuleReadings(
-            above_mean(rule, good, added, nodes, eligible=eligible, guard=rule_set.guard)
+            above_mean(
+                *(rule, readings[rule.name], added, nodes),
+                eligible=eligible,
+                guard=rule_set.guard,
+            )
         )
     return found
 

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import replace
 
 from dynsched.core.guard import pool_of
-from dynsched.core.loads import rule_load
-from dynsched.core.model import Node, Quality, Reading
+from dynsched.core.loads import rule_loads
+from dynsched.core.model import Node, Reading
 from dynsched.core.pods import Added
 from dynsched.core.rules import FileRule, GuardRules
-
-_NOTHING = Added(0.0, 0.0)
 
 
 def above_mean(
@@ -34,27 +31,28 @@ def above_mean(
     resource: the share of the pool that is used.
     """
     at_least = rule.early.mean_at_least if rule.early else 0.0
-    loads: dict[str, float] = {}
+    loads = rule_loads(
+        rule, {name: reading.value for name, reading in readings.items() if name in nodes}
+    )
+    for name, more in added.items():
+        loads[name] = more.to(loads[name])
     totals: dict[str, float] = defaultdict(float)
     weights: dict[str, float] = defaultdict(float)
-    for name, reading in readings.items():
-        load = rule_load(rule, reading.value)
-        if load is None or name not in nodes:
-            continue
-        loads[name] = added.get(name, _NOTHING).to(load)
-        if name in eligible:
-            pool = pool_of(eligible[name], guard)
-            weight = eligible[name].allocatable.get(rule.resource, 1.0) if rule.resource else 1.0
-            totals[pool] += weight * loads[name]
+    for name, load in loads.items():
+        node = eligible.get(name)
+        if node is not None:
+            pool = pool_of(node, guard)
+            weight = node.allocatable.get(rule.resource, 1.0) if rule.resource else 1.0
+            totals[pool] += weight * load
             weights[pool] += weight
     means = {
         pool: max(at_least, totals[pool] / weight) for pool, weight in weights.items() if weight
     }
     return {
-        name: replace(
-            readings[name],
-            value=load - means.get(pool_of(nodes[name], guard), at_least),
-            quality=Quality.OK,
+        name: Reading(
+            name,
+            load - means.get(pool_of(nodes[name], guard), at_least),
+            readings[name].timestamp,
         )
         for name, load in loads.items()
     }

@@ -10,18 +10,18 @@ What a pod uses is not measured for each pod; the best that is known counts: wha
 workload use on average; else the mean of all running pods (the measured load of all nodes by the
 number of pods that run on them); else what it requests, and a few points at least.
 
-All loads are in points: 0 is idle, 100 is full (`core.loads.rule_load`).
+All loads are in points: 0 is idle, 100 is full (`core.loads`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
 
 from dynsched.core.durations import parse_duration
-from dynsched.core.loads import rule_load
+from dynsched.core.loads import rule_loads
 from dynsched.core.model import Node, Reading
 from dynsched.core.pods import Added, Allocatable, BoundPod, PodsKnown, PodUse, RecentPod
 from dynsched.core.promql import ranges
@@ -223,49 +223,58 @@ def expected_load(
     their times.
     """
     lag = lag_of(rule, pods.scrape_intervals.get(rule.name))
+    unseen = list(_unseen(pods.recent, lag, readings, now))
     use = PodUse(
         rule.resource,
-        _mean_use(rule, readings, nodes, _shown(pods, lag)),
+        _mean_use(rule, readings, nodes, _shown(pods.running, unseen)),
         pods.use_of_workloads.get(rule.resource or "", {}),
     )
-    unseen: dict[str, Unseen] = {}
-    for pod, bound, ended in pods.recent:
-        reading = readings.get(pod.node)
-        if reading is None or pod.node not in nodes:
+    counted: dict[str, Unseen] = {}
+    for pod, more, less in unseen:
+        if not (more or less) or pod.node not in nodes:
             continue
-        ago = max(0.0, now - reading.timestamp)
         points = use.points(pod, nodes[pod.node].allocatable)
-        if points is None and ended is not None:
+        if points is None and less:
             continue
-        more = 0.0 if bound is None else lag.unseen(bound - ago)
-        less = 0.0 if ended is None else lag.unseen(ended - ago)
-        if not (more or less):
-            continue
-        node = unseen.get(pod.node)
+        node = counted.get(pod.node)
         if node is None:
-            node = unseen[pod.node] = Unseen()
+            node = counted[pod.node] = Unseen()
         if more:
             node.bound(pod, points, more)
         if less:
             node.ended(points, less)
     added = {
         name: Added(*node.parts(nodes[name].allocatable, rule.resource))
-        for name, node in unseen.items()
+        for name, node in counted.items()
     }
     return ExpectedLoad(use, added)
 
 
-def _shown(pods: KnownPods, lag: Lag) -> float | None:
+def _unseen(
+    recent: RecentOnes, lag: Lag, readings: Mapping[str, Reading], now: float
+) -> Iterator[tuple[BoundPod, float, float]]:
+    """Of each pod on a node with a reading: the shares of its beginning and of its end that the
+    reading does not show.
+    """
+    taken_ago = {name: max(0.0, now - reading.timestamp) for name, reading in readings.items()}
+    unseen = lag.unseen
+    for pod, bound, ended in recent:
+        ago = taken_ago.get(pod.node)
+        if ago is not None:
+            yield (
+                pod,
+                0.0 if bound is None else unseen(bound - ago),
+                0.0 if ended is None else unseen(ended - ago),
+            )
+
+
+def _shown(running: int | None, unseen: Iterable[tuple[BoundPod, float, float]]) -> float | None:
     """How many pods the values show: those that run, less what is not seen yet of those that were
     just bound, and with what is still seen of those that ended. None when it is not known.
     """
-    if pods.running is None:
+    if running is None:
         return None
-    shown = float(pods.running)
-    for _, bound, ended in pods.recent:
-        shown -= 0.0 if bound is None else lag.unseen(bound)
-        shown += 0.0 if ended is None else lag.unseen(ended)
-    return shown
+    return running - sum(more - less for _, more, less in unseen)
 
 
 def _mean_use(
@@ -275,12 +284,15 @@ def _mean_use(
     the use of. None where fewer pods run than nodes have a value: then most of the load is not that
     of pods.
     """
-    if shown is None or shown < len(readings) or not rule.rises:
+    if not shown or shown < len(readings) or not rule.rises:
         return None
-    total = 0.0
-    for name, reading in readings.items():
-        load, node = rule_load(rule, reading.value), nodes.get(name)
-        if load is None or node is None:
-            continue
-        total += load * node.allocatable.get(rule.resource, 0) / 100 if rule.resource else load
-    return total / shown if shown else None
+    loads = rule_loads(rule, {name: reading.value for name, reading in readings.items()})
+    if rule.resource is None:
+        return sum(loads.values()) / shown
+    resource = rule.resource
+    total = sum(
+        load * nodes[name].allocatable.get(resource, 0.0)
+        for name, load in loads.items()
+        if name in nodes
+    )
+    return total / 100 / shown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Final
 
 from dynsched.core.rules import Rule
@@ -21,11 +22,24 @@ def rule_load(rule: Rule, value: float) -> float | None:
     """
     if not math.isfinite(value):
         return None
-    if rule.op in (">", ">="):
+    if rule.rises:
         return min(max(0.0, 100 * value / full_at(rule)), MAX_LOAD)
     zero = min(0.0, rule.threshold)
     unit = (rule.threshold - zero) * _FALLING_SCALE or 1.0
     return 100 / (1 + max(0.0, value - zero) / unit)
+
+
+def rule_loads(rule: Rule, values: Mapping[str, float]) -> dict[str, float]:
+    """`rule_load` of many values, by their names; without those that have none."""
+    if rule.rises:
+        scale = 100 / full_at(rule)
+        return {
+            name: min(max(0.0, scale * value), MAX_LOAD)
+            for name, value in values.items()
+            if math.isfinite(value)
+        }
+    loads = ((name, rule_load(rule, value)) for name, value in values.items())
+    return {name: load for name, load in loads if load is not None}
 
 
 def full_at(rule: Rule) -> float:

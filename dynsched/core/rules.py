@@ -372,6 +372,11 @@ class RuleSet(_Model):
         return any(rule.early is not None for rule in self.file_rules)
 
     @property
+    def has_extender(self) -> bool:
+        """Whether there is a section ``extender``, so that its paths answer."""
+        return "extender" in self.model_fields_set
+
+    @property
     def mark(self) -> Mark:
         """The label and the taint that mark a hot node."""
         return Mark(self.mark_rules.label, self.mark_rules.taint)
