@@ -86,7 +86,7 @@ class Dynsched(Default):
         super().__init__(world)
         self._cluster = SimulatedCluster(world)
         self.operator = Operator(
-            content,
+            _with_range(content, world.scenario.window),
             self._cluster,
             world.clock,
             marks=marks,
@@ -128,3 +128,9 @@ class Dynsched(Default):
     def joined(self, node: int) -> None:
         """The watch of nodes tells."""
         self._cluster.add(node)
+
+
+def _with_range(content: Mapping[str, Any], window: float) -> Mapping[str, Any]:
+    """The rules with the range of the scenario's metric: the lag follows from the expression."""
+    expr = f"rate(cpu[{window:.0f}s])" if window else "memory"
+    return {**content, "rules": [{**rule, "expr": expr} for rule in content["rules"]]}
