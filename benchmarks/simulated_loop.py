@@ -83,6 +83,7 @@ def ways() -> dict[str, Callable[[World], Player]]:
         "shipped rules, taint": by(shipped()),
         "shipped rules, label + affinity": by(label_only(), affinity=True),
         "shipped rules, taint, pods not watched": by(shipped(), watches_pods=False),
+        "shipped rules, taint, use of workloads known": by(shipped(), knows_uses=True),
         "extender": by(scoring("relative"), **scored),
         "extender and taint": by(scoring("relative"), extender=True),
         "second scheduler": by(scoring("relative"), by_requests=False, **scored),

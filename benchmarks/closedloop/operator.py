@@ -7,6 +7,7 @@ import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from dynsched.core.rules import Rule
 from dynsched.kube.leader import SoleWriter
 from dynsched.loop import Loop
 from dynsched.rules_file import FixedRules
+from dynsched.sources.pod_use import EVERY
 from dynsched.web.extender.answers import Extender
 from dynsched.web.extender.scoring import ScoringSnapshot
 
@@ -111,7 +113,9 @@ class _Prometheus:
 
 
 class Operator:
-    """`dynsched run` without its shells: `tick` decides and writes, `scores` is the extender."""
+    """`dynsched run` without its shells: `tick` decides and writes, `scores` is the extender.
+    ``knows_uses``: Prometheus scrapes the kubelets, and tells what the pods of a workload use.
+    """
 
     def __init__(
         self,
@@ -121,6 +125,7 @@ class Operator:
         *,
         marks: bool,
         watches_pods: bool = True,
+        knows_uses: bool = False,
         scrape: float | None = None,
     ) -> None:
         rule_set = parse_rules(content)
@@ -131,6 +136,10 @@ class Operator:
         lags = [lag_of(rule, scrape).total for rule in rule_set.file_rules]
         self._pods = RecentPods(max(WINDOW, *lags) + 30)
         self._running = 0
+        self._knows_uses = knows_uses
+        self._pods_of: dict[str, list[float]] = {}
+        self._uses: dict[str, float] = {}
+        self._asked_at = -math.inf
         self._scrapes = {} if scrape is None else {rule.name: scrape for rule in rule_set.rules}
         self._source = _Prometheus(clock)
         self._extender = Extender(
@@ -170,10 +179,12 @@ class Operator:
     def bound(self, pod: Pod, node: str) -> None:
         """A pod was bound."""
         self._running += self._pods.add(_as_bound(pod, node), self._clock())
+        self._pods_of.setdefault(pod.owner, []).append(pod.uses)
 
     def deleted(self, pod: Pod, node: str) -> None:
         """A pod has gone."""
         self._running -= self._pods.end(_as_bound(pod, node), self._clock())
+        self._pods_of[pod.owner].remove(pod.uses)
 
     @property
     def sequence(self) -> int:
@@ -184,7 +195,11 @@ class Operator:
         """As of `dynsched.loop.PodsSource`."""
         if not self._watches_pods:
             return NO_PODS
+        if self._knows_uses and self._clock() - self._asked_at >= EVERY:
+            self._asked_at = self._clock()
+            self._uses |= {owner: mean(uses) for owner, uses in self._pods_of.items() if uses}
         return KnownPods(
+            use_of_workloads={"cpu": self._uses},
             recent=self._pods.pods(self._clock()),
             running=self._running,
             scrape_intervals=self._scrapes,

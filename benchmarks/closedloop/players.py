@@ -69,7 +69,7 @@ class Naive(Default):
 class Dynsched(Default):
     """dynsched beside kube-scheduler: by marks (taint, or label and affinity), as its extender, or
     both. ``by_requests`` False: the profile of the second scheduler. ``watches_pods`` False:
-    without the right to watch pods.
+    without the right to watch pods. ``knows_uses``: Prometheus scrapes the kubelets.
     """
 
     def __init__(
@@ -82,6 +82,7 @@ class Dynsched(Default):
         extender: bool = False,
         by_requests: bool = True,
         watches_pods: bool = True,
+        knows_uses: bool = False,
     ) -> None:
         super().__init__(world)
         self._cluster = SimulatedCluster(world)
@@ -91,6 +92,7 @@ class Dynsched(Default):
             world.clock,
             marks=marks,
             watches_pods=watches_pods,
+            knows_uses=knows_uses,
             scrape=world.scenario.scrape,
         )
         self._watches_pods = watches_pods
