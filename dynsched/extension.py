@@ -74,7 +74,7 @@ class Extension:
         """Count just-bound pods until ``stop`` is set, once the rules ask for it."""
         while not stop.is_set():
             if _wanted(self._rule_set()):
-                self._watch = PodWatch(self._api, self._pods)
+                self._watch = PodWatch(self._api, self._pods, counts=self._is_expected_load_used)
                 await asyncio.gather(
                     self._watch.run(stop), self._pending.run(stop), self._pod_use.run(stop)
                 )
@@ -86,7 +86,11 @@ class Extension:
         """As of `dynsched.loop.PodsSource`."""
         return self._pods.sequence
 
-    def known(self) -> KnownPods:
+    def _is_expected_load_used(self) -> bool:
+        rule_set = self._rule_set()
+        return rule_set.has_early or rule_set.has_extender
+
+    def known(self, ago: float = 0.0) -> KnownPods:
         """As of `dynsched.loop.PodsSource`."""
         if self._watch is None:
             return NO_PODS
@@ -96,7 +100,7 @@ class Extension:
         lags = [lag_of(rule, scrapes.get(rule.name)).total for rule in rule_set.file_rules]
         self._pods.window = max(WINDOW, *lags, _burst_window(rule_set)) + _TO_SPARE
         return KnownPods(
-            recent=self._pods.pods(time.monotonic()),
+            recent=self._pods.pods(time.monotonic(), ago=ago),
             running=self._watch.running,
             use_of_workloads=self._pod_use.of_workloads,
             scrape_intervals=scrapes,

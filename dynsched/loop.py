@@ -9,16 +9,17 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Protocol
 
+from dynsched.core.adoption import with_early_as_marked
 from dynsched.core.decide import decide
 from dynsched.core.disputes import Disputes
 from dynsched.core.evaluate import Alerts, shift
 from dynsched.core.expected import NO_PODS, KnownPods
 from dynsched.core.health import blindness, crowding, rule_health
-from dynsched.core.model import Node, QueryResult, Snapshot
+from dynsched.core.model import Action, Node, QueryResult, Snapshot
 from dynsched.core.rehearse import Rehearsal
 from dynsched.core.rule_fields import SourceName
 from dynsched.core.rules import Rule, RuleSet
@@ -83,8 +84,8 @@ class PodsSource(Protocol):
     def sequence(self) -> int:
         """The number of the last change."""
 
-    def known(self) -> KnownPods:
-        """What is known now; NO_PODS while pods are not watched."""
+    def known(self, ago: float = 0.0) -> KnownPods:
+        """What is known; ages are as of ``ago`` seconds ago. NO_PODS while pods are not watched."""
 
 
 class RulesFile(Protocol):
@@ -99,12 +100,14 @@ class RulesFile(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Answers:
-    """What is decided on: the rules and what their queries gave; whether the rules file was just
-    reloaded or refused; when (monotonic) the work on it began; whether it was decided on before.
+    """What is decided on: the rules and what their queries gave, ``at`` which time (Unix seconds);
+    when (monotonic) the work on it began; whether the rules file was just reloaded or refused;
+    whether it was decided on before.
     """
 
     rule_set: RuleSet
     results: Mapping[str, QueryResult]
+    at: float
     began: float
     reloaded: bool = False
     refused: bool = False
@@ -153,6 +156,7 @@ class Loop:
         self._ticks = 0
         self._answers: _Answers | None = None
         self._decided_in = 0.0
+        self._released = 0
         self._pod_changes = 0
 
     async def run(self, stop: asyncio.Event, interval: float) -> None:
@@ -184,18 +188,18 @@ class Loop:
                 return
             await pause(stop, rest)
             if not stop.is_set():
-                await self.respond(self._offset + self._monotonic())
+                await self.respond()
 
-    async def respond(self, now: float) -> None:
+    async def respond(self) -> None:
         """Decide again on the last answers, if they are to be decided on by the expected load, and
-        pods were bound or ended since.
+        pods were bound or ended since. It is evaluated at the time of the tick: values that are not
+        new must not let `for` run out.
         """
         answers = self._answers
         if answers is None or not answers.rule_set.has_early:
             return
         if self._pods is not None and self._pods.sequence != self._pod_changes:
-            again = _Answers(answers.rule_set, answers.results, self._monotonic(), known=True)
-            await self._act(now, again)
+            await self._act(replace(answers, began=self._monotonic(), known=True, reloaded=False))
 
     async def _until_synced(self, stop: asyncio.Event) -> None:
         while not self._cluster.synced and not stop.is_set():
@@ -211,34 +215,39 @@ class Loop:
 
     async def tick(self, now: float | None = None) -> Snapshot:
         """One pass, evaluated at ``now`` (Unix seconds); the Snapshot that was published."""
-        now = self._clock() if now is None else now
-        self._answers = await self._ask()
-        return await self._act(now, self._answers)
+        self._answers = await self._ask(self._clock() if now is None else now)
+        self._released = 0
+        return await self._act(self._answers)
 
-    async def _ask(self) -> _Answers:
-        """Look whether the rules changed, and ask the sources."""
+    async def _ask(self, now: float) -> _Answers:
+        """Look whether the rules changed, and ask the sources, to decide on it at ``now``."""
         began = self._monotonic()
         reloaded, refused = await self._look_at_the_rules()
         rule_set = self._rules_file.rule_set
-        return _Answers(rule_set, await self._fetch(rule_set), began, reloaded, refused)
+        results = await self._fetch(rule_set)
+        return _Answers(rule_set, results, now, began, reloaded, refused)
 
-    async def _act(self, now: float, answers: _Answers) -> Snapshot:
-        """Decide on ``answers`` at ``now``, write, and publish."""
+    async def _act(self, answers: _Answers) -> Snapshot:
+        """Decide on ``answers``, write, and publish."""
         rule_set, results, began = answers.rule_set, answers.results, answers.began
         asked = self._monotonic()
         nodes = self._cluster.nodes()
         if self._dry_run:
             nodes = self._rehearsal.nodes(nodes)
         # In a thread: at 5,000 nodes this is some 100 ms, for which HTTP should not wait.
-        pods = NO_PODS if self._pods is None else self._pods.known()
+        pods = NO_PODS if self._pods is None else self._pods.known(self._clock() - answers.at)
         decision = await asyncio.to_thread(
-            partial(decide, rule_set, results, nodes, self._alerts, now, pods=pods)
+            partial(decide, pods=pods, released=self._released),
+            *(rule_set, results, nodes, self._alerts, answers.at),
         )
         # Without the time that the queries took: a slow Prometheus is no load on this machine.
         self._decided_in, self._pod_changes = self._monotonic() - asked, pods.sequence
         self._alerts = decision.evaluation.alerts
+        self._released += sum(patch.action is Action.RELEASE for patch in decision.patches)
         leading = self._leadership.may_write
         writes = leading and not self._dry_run
+        if not leading:
+            self._alerts = with_early_as_marked(rule_set, self._alerts, decision.states)
         written = await write_all(
             self._cluster,
             decision.patches if writes else (),
@@ -263,7 +272,9 @@ class Loop:
             disputes = self._disputes.leading(written.applied, nodes, began)
         else:
             leader = None if self._dry_run else self._leadership.leader
-            disputes = self._disputes.following(decision.patches, leader, began)
+            # Of early marks two replicas may rightly think otherwise: they saw other moments.
+            differ = [patch for patch in decision.patches if not patch.early]
+            disputes = self._disputes.following(differ, leader, began)
         self._reporter.disputed(disputes, nodes, post_events=writes)
         snapshot = Snapshot(
             taken_at=self._clock(),

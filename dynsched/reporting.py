@@ -172,7 +172,8 @@ class Reporter:
     def rehearsed(self, patches: Sequence[NodePatch]) -> None:
         """What a dry run would write now, and would not have written before."""
         for patch in patches:
-            logger.info("would %s node %s: %s", patch.action.value, patch.node, patch.reason)
+            level = logging.DEBUG if patch.early else logging.INFO
+            logger.log(level, "would %s node %s: %s", patch.action.value, patch.node, patch.reason)
 
     def conflicts(
         self, decision: Decision, nodes: Mapping[str, Node], *, post_events: bool

@@ -174,7 +174,7 @@ class Operator:
 
     async def respond(self) -> None:
         """What `Loop.run` does between two ticks."""
-        await self._loop.respond(self._clock())
+        await self._loop.respond()
 
     def bound(self, pod: Pod, node: str) -> None:
         """A pod was bound."""
@@ -191,7 +191,7 @@ class Operator:
         """As of `dynsched.loop.PodsSource`."""
         return self._pods.sequence
 
-    def known(self) -> KnownPods:
+    def known(self, ago: float = 0.0) -> KnownPods:
         """As of `dynsched.loop.PodsSource`."""
         if not self._watches_pods:
             return NO_PODS
@@ -200,7 +200,7 @@ class Operator:
             self._uses |= {owner: mean(uses) for owner, uses in self._pods_of.items() if uses}
         return KnownPods(
             use_of_workloads={"cpu": self._uses},
-            recent=self._pods.pods(self._clock()),
+            recent=self._pods.pods(self._clock(), ago=ago),
             running=self._running,
             scrape_intervals=self._scrapes,
             sequence=self._pods.sequence,

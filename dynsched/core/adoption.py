@@ -7,6 +7,7 @@ firing until something is known: the rules that the mark's evidence names, else 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from dynsched.core.evaluate import Alerts
 from dynsched.core.mark_state import MarkState, mark_states
@@ -90,3 +91,24 @@ def adopt(rule_set: RuleSet, node: Node, fired: Iterable[str], now: float) -> di
         )
         for name in names
     }
+
+
+def with_early_as_marked(
+    rule_set: RuleSet, alerts: Alerts, states: Mapping[str, MarkState]
+) -> Alerts:
+    """``alerts`` of a replica that does not write, with those of early marks as the leader has
+    them: firing where the node carries the mark, and nowhere else. Between their two lines they
+    depend on what was before, and after a change of the leader no mark should change for that.
+    """
+    found = dict(alerts)
+    for rule in rule_set.rules:
+        if rule.early_of is not None and rule.name in alerts:
+            found[rule.name] = {
+                name: alert
+                if name not in states or states[name].marked is alert.firing
+                else replace(
+                    alert, state=AlertState.FIRING if states[name].marked else AlertState.INACTIVE
+                )
+                for name, alert in alerts[rule.name].items()
+            }
+    return found

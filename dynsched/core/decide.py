@@ -106,9 +106,11 @@ def decide(
     now: float,
     *,
     pods: KnownPods = NO_PODS,
+    released: int = 0,
 ) -> Decision:
     """Decide over all nodes. ``results`` by rule name; ``previous`` the last evaluation's alerts;
-    ``pods``: what is known of them, for the expected load.
+    ``pods``: what is known of them, for the expected load. ``released``: how many marks went in
+    this tick before, of those that ``guard.max_releases`` allows in one.
 
     A node that carries our mark and has no alert in ``previous`` is adopted as firing; so is one
     that has replaced another of its name.
@@ -141,6 +143,7 @@ def decide(
         marked,
         rule_set.guard,
         outgoing=[nodes[name] for name in marked - eligible.keys()],
+        released=released,
     )
     patches = plan(states.values(), selection.marked, evaluation.verdicts, rule_set)
     return Decision(

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from typing import Final
 
 from dynsched.core.guard import pool_of
-from dynsched.core.loads import rule_loads
+from dynsched.core.loads import MAX_LOAD, rule_loads
 from dynsched.core.model import Node, Reading
 from dynsched.core.pods import Added
 from dynsched.core.rules import FileRule, GuardRules
+
+_UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"
 
 
 def above_mean(
@@ -27,20 +30,20 @@ def above_mean(
 ) -> dict[str, Reading]:
     """A reading in points for each node that has a good one for ``rule``, which has ``early``.
 
-    The mean is that of the ``eligible`` nodes of a pool, weighted by what they have of the rule's
-    resource: the share of the pool that is used.
+    The mean is that of the ``eligible`` nodes of a pool, without cordoned ones, weighted by what
+    they have of the rule's resource: the share of the pool that is used.
     """
     at_least = rule.early.mean_at_least if rule.early else 0.0
     loads = rule_loads(
         rule, {name: reading.value for name, reading in readings.items() if name in nodes}
     )
     for name, more in added.items():
-        loads[name] = more.to(loads[name])
+        loads[name] = min(more.to(loads[name]), MAX_LOAD)
     totals: dict[str, float] = defaultdict(float)
     weights: dict[str, float] = defaultdict(float)
     for name, load in loads.items():
         node = eligible.get(name)
-        if node is not None:
+        if node is not None and not _is_cordoned(node):
             pool = pool_of(node, guard)
             weight = node.allocatable.get(rule.resource, 1.0) if rule.resource else 1.0
             totals[pool] += weight * load
@@ -56,3 +59,8 @@ def above_mean(
         )
         for name, load in loads.items()
     }
+
+
+def _is_cordoned(node: Node) -> bool:
+    """Whether no pod is placed there: a drained node would pull the mean down."""
+    return any(taint.get("key") == _UNSCHEDULABLE for taint in node.taints)

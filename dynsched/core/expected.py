@@ -226,7 +226,7 @@ def expected_load(
     unseen = list(_unseen(pods.recent, lag, readings, now))
     use = PodUse(
         rule.resource,
-        _mean_use(rule, readings, nodes, _shown(pods.running, unseen)),
+        _mean_use(rule, readings, nodes, _shown(pods.running, unseen, len(readings), len(nodes))),
         pods.use_of_workloads.get(rule.resource or "", {}),
     )
     counted: dict[str, Unseen] = {}
@@ -268,13 +268,20 @@ def _unseen(
             )
 
 
-def _shown(running: int | None, unseen: Iterable[tuple[BoundPod, float, float]]) -> float | None:
+def _shown(
+    running: int | None,
+    unseen: Iterable[tuple[BoundPod, float, float]],
+    with_value: int,
+    nodes: int,
+) -> float | None:
     """How many pods the values show: those that run, less what is not seen yet of those that were
-    just bound, and with what is still seen of those that ended. None when it is not known.
+    just bound, and with what is still seen of those that ended. Where only some of the nodes have a
+    value, that share of the pods that run. None when it is not known.
     """
-    if running is None:
+    if running is None or not nodes:
         return None
-    return running - sum(more - less for _, more, less in unseen)
+    share = min(1.0, with_value / nodes)
+    return running * share - sum(more - less for _, more, less in unseen)
 
 
 def _mean_use(

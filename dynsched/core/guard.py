@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -55,14 +55,16 @@ def select(
     marked: Collection[str],
     guard: GuardRules,
     outgoing: Iterable[Node] = (),
+    *,
+    released: int = 0,
 ) -> Selection:
     """Apply ``max_releases`` over all, then ``max_marked`` in every pool, hottest first.
 
     ``eligible``: the nodes that may be marked (no conflict stands on them). ``marked``: the names
-    that carry the mark now. ``outgoing``: the nodes that carry it and are not eligible (any more).
-    Each mark counts under the cap, those too that are to go: a place is free when its mark is seen
-    to be gone, for a write may fail, and the writes of a tick are made in no order. What the cap
-    is a share of, are the eligible nodes alone.
+    that carry the mark now; ``released`` others did when this tick began. ``outgoing``: the nodes
+    that carry it and are not eligible (any more). Each mark counts under the cap, those too that
+    are to go: a place is free when its mark is seen to be gone, for a write may fail, and the
+    writes of a tick are made in no order. What the cap is a share of, are the eligible nodes alone.
     """
     pools: dict[str, list[str]] = defaultdict(list)
     for node in eligible:
@@ -73,7 +75,11 @@ def select(
     granted = {
         pool: _hottest(names, verdicts, incumbents, caps[pool]) for pool, names in pools.items()
     }
-    kept = _kept(granted, pools, verdicts, incumbents, guard)
+
+    def allowed(present: int) -> int:
+        return max(0, max(1, guard.max_releases.of(present + released)) - released)
+
+    kept = _kept(granted, pools, verdicts, incumbents, allowed)
     result: set[str] = set()
     withheld: dict[str, str] = {}
     for pool, names in pools.items():
@@ -126,12 +132,11 @@ def _kept(
     pools: Mapping[str, Iterable[str]],
     verdicts: Mapping[str, Verdict],
     incumbents: frozenset[str],
-    guard: GuardRules,
+    allowed: Callable[[int], int],
 ) -> frozenset[str]:
     """Marked nodes that should be released but must wait for a later tick."""
     present = [name for names in pools.values() for name in names if name in incumbents]
     leaving = [name for name in present if not any(name in chosen for chosen in granted.values())]
-    allowed = max(1, guard.max_releases.of(len(present)))
     # The coolest go first; those that should be marked but are over the cap go last.
     leaving.sort(key=lambda name: (verdicts[name].wants_mark, verdicts[name].severity, name))
-    return frozenset(leaving[allowed:])
+    return frozenset(leaving[allowed(len(present)) :])

@@ -12,6 +12,8 @@ from typing import Final, NamedTuple
 Allocatable = Mapping[str, float]
 """By resource: what a node can give to pods."""
 
+MAX_POINTS: Final = 100.0
+"""What one pod may count: it cannot use more than its node has."""
 MIN_CPU: Final = 0.1
 MIN_MEMORY: Final = 200 * 2.0**20
 """What a container without a request counts (cores, bytes); the scheduler's own defaults."""
@@ -72,9 +74,9 @@ class PodUse:
         if use is None:
             return None
         if self.resource is None:
-            return use
+            return min(use, MAX_POINTS)
         capacity = allocatable.get(self.resource, 0.0)
-        return 100 * use / capacity if capacity > 0 else None
+        return min(100 * use / capacity, MAX_POINTS) if capacity > 0 else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from dynsched.core.model import Node
 from dynsched.core.pods import BoundPod, PodChange, RecentPod
@@ -24,8 +23,9 @@ MAX_PODS: Final = 50_000
 """Pods that are remembered at most; beyond it the oldest are forgotten first."""
 
 
-@dataclass(slots=True)
-class _Entry:
+class _Entry(NamedTuple):
+    """Never changed: a thread may be reading it. A new one takes its place."""
+
     pod: BoundPod
     bound: float | None
     ended: float | None = None
@@ -89,10 +89,9 @@ class RecentPods:
             return False
         self._tell(PodChange(known.pod, -1), PodChange(pod, 1))
         is_new = known.pod.assumed and not pod.assumed
+        self._entries[pod.uid] = _Entry(pod, now if is_new else known.bound)
         if is_new:
-            known.bound = now
             self._remember(pod.uid, now)
-        known.pod = pod
         return is_new
 
     def end(self, pod: BoundPod, now: float) -> bool:
@@ -111,10 +110,15 @@ class RecentPods:
         if known.pod.assumed:  # its binding was missed, so its use is not to be taken off
             self.remove(pod.uid)
             return True
-        known.ended = now
+        self._entries[pod.uid] = known._replace(ended=now)
         self._remember(pod.uid, now)
         self._tell(PodChange(known.pod, -1))
         return True
+
+    def is_bound(self, uid: str) -> bool:
+        """Whether the binding of this pod is remembered, and no end of it."""
+        known = self._entries.get(uid)
+        return known is not None and known.bound is not None and known.ended is None
 
     def remove(self, uid: str) -> None:
         """Forget this pod, as if it had never been on its node."""
@@ -136,8 +140,9 @@ class RecentPods:
             for uid in [uid for uid, entry in self._entries.items() if entry.pod.node in gone]:
                 self.remove(uid)
 
-    def pods(self, now: float) -> Remembered:
-        """All that is remembered, without assumed pods whose binding should have come by now: they
+    def pods(self, now: float, *, ago: float = 0.0) -> Remembered:
+        """All that is remembered, its ages as of ``ago`` seconds before ``now`` (negative for what
+        happened since), without assumed pods whose binding should have come by now: they
         are removed.
         """
         self._forget(now)
@@ -149,7 +154,7 @@ class RecentPods:
         # With a change: who counted such a pod must not take it off again when it is bound later.
         for uid in late:
             self.remove(uid)
-        return Remembered(tuple(self._entries.values()), now)
+        return Remembered(tuple(self._entries.values()), now - ago)
 
     def counts(self, window: float, now: float) -> Counter[str]:
         """How many pods were bound to each node within ``window`` and have not ended; assumed ones

@@ -97,7 +97,7 @@ class Rule(_Model):
     """The PromQL expression, for source prometheus."""
     resource: Literal["cpu", "memory"] | None = Field(default=None, validate_default=True)
     """The resource that the rule measures. Required for source metrics-server; beside ``expr`` it
-    says which requests of just-bound pods are added to the value."""
+    says in which unit the use of pods is added to the value."""
     op: Literal[">", ">=", "<", "<="] = ">"
     """The comparison ``value op threshold`` that must be true to breach the threshold."""
     threshold: Number
@@ -139,7 +139,7 @@ class Rule(_Model):
         needed = TRAITS[source].needs
         if value is None and info.field_name == needed:
             raise problem(f"is missing: a rule of source {source} needs it")
-        # `resource` beside `expr` says which requests of just-bound pods add to the value.
+        # `resource` beside `expr` says in which unit the use of pods is added to the value.
         if value is not None and needed not in (info.field_name, "expr"):
             raise problem(f"has no meaning for source {source}; use {needed}")
         return value

@@ -2,8 +2,8 @@
 
 Not kopf's: it would list and keep 150,000 pods at 0.6 ms each. Only what happens from now on
 counts, and nothing is kept but a few numbers a pod, until the metrics show it. What the watch
-misses is wrong for no longer than that. How many pods run is counted once, by a list of their
-metadata, and kept up by the watch.
+misses is wrong for no longer than that. How many pods run is counted by a list of their metadata,
+once an hour, and kept up by the watch.
 """
 
 from __future__ import annotations
@@ -40,6 +40,11 @@ _WITH_NODE: Final = {"fieldSelector": "spec.nodeName!="}
 _RUNNING: Final = {"fieldSelector": "spec.nodeName!=,status.phase=Running"}
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 _PAGE: Final = 500
+_ODD: Final = "an event about a pod could not be read and is ignored"
+"""An odd object must not end the watch; it counts as no pod."""
+_COUNT_AGAIN: Final = 3600.0
+"""Seconds. Not every end of a pod is seen; a new watch, which begins every half hour or so, then
+counts anew."""
 _METADATA_ONLY: Final = {
     "Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1, application/json"
 }
@@ -80,7 +85,7 @@ class _Metadata(msgspec.Struct, gc=False):
 
 
 class _Terminated(msgspec.Struct, gc=False):
-    finished: str = msgspec.field(name="finishedAt", default="")
+    finished: str | None = msgspec.field(name="finishedAt", default=None)
 
 
 class _State(msgspec.Struct, gc=False):
@@ -141,7 +146,8 @@ class _ExpiredError(ClusterError):
 class PodWatch:
     """Tells ``pods`` of every pod that is bound, and of every one that ends, from now on.
 
-    ``running`` is how many pods run; None until they are counted. ``error`` is why the watch does
+    ``running`` is how many pods run; None until they are counted, which is done where ``counts``
+    says that the number is used. ``error`` is why the watch does
     not work at the moment; None while all is well. Nothing depends on it: without it, load is known
     when the metrics show it.
     """
@@ -153,12 +159,15 @@ class PodWatch:
         *,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
+        counts: Callable[[], bool] = lambda: True,
     ) -> None:
         self._api = api
         self._pods = pods
         self._clock = clock
         self._wall_clock = wall_clock
         self._version = ""
+        self._counts = counts
+        self._counted_at = -math.inf
         self.running: int | None = None
         self.error: str | None = None
 
@@ -176,8 +185,10 @@ class PodWatch:
         # After a restore of etcd our version lies in the future, and a watch from there reports
         # nothing until it is reached. An event that is reported twice counts once.
         if not self._version or is_older(listed, self._version):
-            self.running = await self._count()
+            self.running = None
             self._version = listed
+        if self.running is None or self._clock() - self._counted_at > _COUNT_AGAIN:
+            await self._count_running()
         query = {
             **_WITH_NODE,
             "resourceVersion": self._version,
@@ -191,6 +202,16 @@ class PodWatch:
                         self._well()
         except _ExpiredError:
             self._version = ""
+
+    async def _count_running(self) -> None:
+        """Without the number the watch goes on: what a pod uses on average is then not known."""
+        if not self._counts():
+            return
+        try:
+            self.running = await self._count()
+            self._counted_at = self._clock()
+        except ClusterError as error:
+            logger.info("the running pods are not counted, until the watch starts again: %s", error)
 
     async def _count(self) -> int:
         """How many pods run. What happens while they are counted is counted too, or not: that is
@@ -209,8 +230,7 @@ class PodWatch:
             event = _event.decode(line)
             pod = _pod.decode(event.object)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            # An odd object must not end the watch; it counts as no pod.
-            logger.debug("an event about a pod could not be read and is ignored")
+            logger.debug(_ODD)
             return
         if event.type == "ERROR":
             if pod.code == _GONE:
@@ -221,25 +241,36 @@ class PodWatch:
         self._version = pod.metadata.version or self._version
         if event.type == "BOOKMARK" or not pod.metadata.uid or not pod.spec.node:
             return
-        status = _status.decode(event.object).status
+        try:
+            status = _status.decode(event.object).status
+        except msgspec.DecodeError:
+            logger.debug(_ODD)
+            return
         finished = status.phase in _FINISHED
         change = 0
         if event.type == "ADDED" and not finished and not pod.metadata.deleted:
             change = self._pods.add(_bound(pod), self._clock())
         # The object of a finished pod may change, and be deleted, days later.
-        elif self._has_just_finished(status) if finished else event.type == "DELETED":
+        elif (
+            self._has_just_ended(pod.metadata.uid, event.type, status)
+            if finished
+            else event.type == "DELETED"
+        ):
             change = -self._pods.end(_bound(pod), self._clock())
         if self.running is not None:
             self.running = max(0, self.running + change)
 
-    def _has_just_finished(self, status: _Status) -> bool:
-        ends = [
-            parse_time(container.state.terminated.finished)
-            for container in status.containers or ()
-            if container.state.terminated is not None
-        ]
-        known = [end for end in ends if end is not None]
-        return bool(known) and self._wall_clock() - max(known) < WINDOW
+    def _has_just_ended(self, uid: str, event: str, status: _Status) -> bool:
+        """Whether a finished pod ended a moment ago, and not days before this event."""
+        containers = status.containers or ()
+        terminated = [found.state.terminated for found in containers if found.state.terminated]
+        if len(terminated) < len(containers):
+            # Its node is gone, and nobody can say when its containers ended.
+            return event == "DELETED"
+        ends = [end for found in terminated if (end := parse_time(found.finished)) is not None]
+        if not ends:  # the kubelet refused it, or does not know when it ended
+            return self._pods.is_bound(uid)
+        return self._wall_clock() - max(ends) < WINDOW
 
     def _trouble(self, error: ClusterError) -> None:
         if self.error != str(error):

@@ -58,13 +58,20 @@ class PodUseSource:
         self._prometheus = prometheus
         self._rule_set = rule_set
         self._told = LoggedKinds()
+        self._intervals: dict[str, float] = {}
         self.of_workloads: Mapping[str, Mapping[str, float]] = {}
         self.scrape_intervals: Mapping[str, float] = {}
 
     async def run(self, stop: asyncio.Event) -> None:
         """Ask every few minutes until ``stop`` is set."""
         while not stop.is_set():
-            await unless_stopped(stop, self.ask())
+            rule_set = self._rule_set()
+            try:
+                if rule_set.has_early or rule_set.has_extender:  # else no expected load is used
+                    await unless_stopped(stop, self.ask())
+            except Exception:
+                # Nothing depends on it, so that a defect here must not end the process.
+                logger.exception("what pods use could not be asked for")
             await pause(stop, EVERY)
 
     async def ask(self) -> None:
@@ -78,7 +85,13 @@ class PodUseSource:
         for rule in rules:
             interval = await self._scrape_interval(rule)
             if interval is not None:
-                self.scrape_intervals = {**self.scrape_intervals, rule.name: interval}
+                self._intervals[rule.expr or ""] = interval
+        # By the expression: after a reload a rule of the same name may ask for another thing.
+        self.scrape_intervals = {
+            rule.name: self._intervals[expr]
+            for rule in rules
+            if (expr := rule.expr or "") in self._intervals
+        }
 
     async def _use_of(self, resource: str) -> dict[str, float] | None:
         samples = await self._samples(_by_workload(_OF_POD[resource]), "workload")
@@ -103,7 +116,9 @@ class PodUseSource:
 
     async def _interval_of(self, label: str, value: str) -> float | None:
         quoted = value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-        expr = f'max(count_over_time(up{{{label}="{quoted}"}}[{SCRAPES_OVER:.0f}s]))'
+        target, over = f'up{{{label}="{quoted}"}}', f"{SCRAPES_OVER:.0f}s"
+        # A target that is younger was scraped seldom within the time, and not at a long interval.
+        expr = f"max(count_over_time({target}[{over}]) and {target} offset {over})"
         samples = await self._samples(expr, label) or ()
         counts = [sample.value for sample in samples if sample.value > 1]
         return SCRAPES_OVER / counts[0] if counts else None

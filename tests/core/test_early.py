@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from snapshots import patched
 
+from dynsched.core.adoption import with_early_as_marked
 from dynsched.core.decide import Decision, decide
 from dynsched.core.disputes import TIMES, Disputes
 from dynsched.core.evaluate import Alerts
@@ -86,6 +87,56 @@ def test_a_large_node_counts_more_in_the_mean() -> None:
 def test_where_there_is_little_load_the_mean_counts_as_more() -> None:
     assert excess(cluster().tick(loads(a=12, b=0, c=0, d=0)))["a"] == -8
     assert excess(cluster(mean_at_least=0).tick(loads(a=12, b=0, c=0, d=0)))["a"] == 9
+
+
+def test_a_cordoned_node_is_not_in_the_mean() -> None:
+    """While nodes are drained one after the other, all that are left would be above it."""
+    some = cluster(names="abc")
+    taint = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+    some.nodes["c"] = replace(some.nodes["c"], taints=(taint,))
+    assert excess(some.tick(loads(a=60, b=60, c=0))) == {"a": 0, "b": 0, "c": -60}
+
+
+def test_one_wrong_load_does_not_lift_the_mean_beyond_all_others() -> None:
+    some = cluster()
+    pods = KnownPods((RecentPod(BoundPod("u", "a", cpu=1e6), 0.0, None),))
+    assert excess(some.tick(loads(a=60, b=60, c=60, d=60), pods=pods))["b"] == 60 - 170
+
+
+def test_what_was_released_in_this_tick_before_counts_under_max_releases() -> None:
+    rules = rule_set(rule(**EARLY), guard={"max_marked": "100%", "max_releases": "50%"})
+    some = Cluster(rules, [Node(name) for name in "abcdef"])
+    some.tick(loads(a=60, b=60, c=60, d=60, e=0, f=0))
+    assert some.marked() == "abcd"
+    some.tick(loads(a=30, b=30, c=30, d=30, e=99, f=99))
+    assert len(some.marked()) == 4  # two of four were released, and two are new
+    some.tick(loads(a=30, b=30, c=30, d=30, e=99, f=99), released=2)
+    assert len(some.marked()) == 3  # half of six may go, and two went
+    some.tick(loads(a=30, b=30, c=30, d=30, e=99, f=99), released=3)
+    assert len(some.marked()) == 3
+
+
+def test_a_replica_that_does_not_write_takes_early_alerts_from_the_marks() -> None:
+    """Between the two lines they depend on what was before: after a change of the leader, all marks
+    there would change.
+    """
+    some = cluster()
+    decision = some.tick(loads(a=60, b=50, c=40, d=30))
+    assert some.marked() == "ab"
+    states = decide(some.rules, {}, some.nodes, {}, NOON).states
+    never_saw = decide(
+        some.rules,
+        {"cpu": answer(loads(a=48, b=48, c=50, d=52))},
+        some.nodes,
+        {
+            "cpu": decision.evaluation.alerts["cpu"],
+            "cpu-early": {},
+        },
+        NOON,
+    )
+    taken_over = with_early_as_marked(some.rules, never_saw.evaluation.alerts, states)
+    firing = [name for name, alert in taken_over["cpu-early"].items() if alert.firing]
+    assert firing == ["a", "b"]
 
 
 def test_each_pool_has_its_own_mean() -> None:

@@ -139,6 +139,15 @@ def test_load_that_is_not_of_pods_makes_no_mean_use() -> None:
     assert added([bound()], running=2) == {"a": Added(4, 0)}  # one pod on two nodes
 
 
+def test_where_half_of_the_nodes_have_a_value_it_is_the_use_of_half_of_the_pods() -> None:
+    found = added([bound()], measured={"a": 50.0}, running=2 * 8 + 2)
+    assert found == {"a": Added(6.25, 0)}
+
+
+def test_no_pod_uses_more_than_its_node_has() -> None:
+    assert added([bound(workload="d/web")], workloads={"d/web": 1e9}) == {"a": Added(100, 0)}
+
+
 def test_the_mean_of_a_rule_that_measures_no_resource_is_in_points() -> None:
     assert added([bound()], running=21, resource=None) == {"a": Added(5, 0)}
 

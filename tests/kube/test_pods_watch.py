@@ -344,8 +344,45 @@ def ended_pod(ago: float, phase: str = "Succeeded", kind: str = "MODIFIED") -> d
         {"state": {"terminated": {"finishedAt": format_time(NOON - seconds)}}}
         for seconds in (ago, ago + 1000)
     ]
-    found["object"]["status"] = {"phase": phase, "containerStatuses": [*states, {"state": {}}]}
+    found["object"]["status"] = {"phase": phase, "containerStatuses": states}
     return found
+
+
+def failed_pod(*states: Any, kind: str = "MODIFIED") -> bytes:
+    """A pod that failed, whose containers are in these states."""
+    found = event(kind)
+    found["object"]["status"] = {
+        "phase": "Failed",
+        "containerStatuses": [{"state": state} for state in states],
+    }
+    return json.dumps(found).encode()
+
+
+def test_a_container_of_unknown_end_does_not_end_the_watch() -> None:
+    """``finishedAt`` is null after an eviction or the loss of a node; it ended the process."""
+    unknown = {"terminated": {"reason": "ContainerStatusUnknown", "finishedAt": None}}
+    bound, watch = observed(event("ADDED"))
+    watch.running = 10
+    for _ in range(2):
+        watch._observe(failed_pod(unknown))
+    assert (ends(bound), watch.running) == (["u"], 9)
+
+
+def test_a_pod_that_the_kubelet_refused_ends_once() -> None:
+    bound, watch = observed(event("ADDED"))
+    watch.running = 10
+    for kind in ("MODIFIED", "MODIFIED", "DELETED"):
+        watch._observe(failed_pod(kind=kind))
+    assert (ends(bound), watch.running) == (["u"], 9)
+
+
+def test_a_pod_whose_node_was_lost_ends_when_it_is_deleted() -> None:
+    """Nobody can say any more when its containers ended: they still stand as running."""
+    bound, watch = observed()
+    watch.running = 10
+    for kind in ("MODIFIED", "DELETED"):
+        watch._observe(failed_pod({"running": {}}, kind=kind))
+    assert (ends(bound), watch.running) == (["u"], 9)
 
 
 def test_a_deleted_pod_ends() -> None:

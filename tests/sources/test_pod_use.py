@@ -17,11 +17,12 @@ from prometheus_support import Exporter, Process, RealPrometheus
 
 from dynsched.core.model import QueryResult, Sample
 from dynsched.core.workloads import workload_of
-from dynsched.sources.pod_use import SCRAPES_OVER, PodUseSource
+from dynsched.sources import pod_use
+from dynsched.sources.pod_use import PodUseSource
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
 
 RULES = rule_set(
-    rule("node-cpu", expr="load", resource="cpu"),
+    rule("node-cpu", expr="load", resource="cpu", early={}),
     rule("node-mem", expr="load", resource="memory"),
     {"name": "allocatable", "source": "metrics-server", "resource": "cpu", "threshold": 90},
 )
@@ -62,7 +63,7 @@ async def test_uses_by_workload_and_scrape_intervals_by_rule() -> None:
         "memory": {"shop/web": 2.0**30},
     }
     assert source.scrape_intervals == {"node-cpu": 15.0, "node-mem": 15.0}
-    assert f'up{{node="worker-1"}}[{SCRAPES_OVER:.0f}s]' in prometheus.asked[-1]
+    assert f'up{{node="worker-1"}}[{pod_use.SCRAPES_OVER:.0f}s]' in prometheus.asked[-1]
 
 
 async def test_only_what_the_rules_measure_is_asked_for() -> None:
@@ -83,7 +84,7 @@ async def test_a_label_is_quoted_whatever_is_in_it(label: str) -> None:
     prometheus = Fake(load=vector(({"node": label}, 1.0)))
     await PodUseSource(prometheus, lambda: rule_set(rule("load", expr="load"))).ask()
     assert "\n" not in prometheus.asked[-1]
-    assert prometheus.asked[-1].count('"') - prometheus.asked[-1].count('\\"') == 2
+    assert prometheus.asked[-1].count('"') - prometheus.asked[-1].count('\\"') == 4
 
 
 @pytest.mark.parametrize(
@@ -201,10 +202,13 @@ async def test_a_pods_use_is_the_sum_of_its_containers_each_once(source: PodUseS
 
 @pytest.mark.slow
 async def test_the_scrape_interval_is_that_of_the_nodes_target(
-    source: PodUseSource, prometheus: Process
+    source: PodUseSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await source.ask()
-    # It runs for less than the time over which scrapes are counted, so that there are fewer.
-    (counted,) = prometheus.result(f'count_over_time(up{{node="worker-1"}}[{SCRAPES_OVER:.0f}s])')
-    expected = SCRAPES_OVER / float(counted["value"][1])
-    assert source.scrape_intervals["node-cpu"] == pytest.approx(expected, rel=0.3)
+    assert source.scrape_intervals == {}  # it is younger than the time in which scrapes are counted
+    monkeypatch.setattr(pod_use, "SCRAPES_OVER", 4.0)
+    async with asyncio.timeout(20):
+        while "node-cpu" not in source.scrape_intervals:
+            await source.ask()
+            await asyncio.sleep(0.2)
+    assert source.scrape_intervals["node-cpu"] == pytest.approx(INTERVAL, rel=0.5)
