@@ -12,7 +12,7 @@ mpl.use("svg")
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-_COLOURS = ("#9aa0a6", "#c5221f", "#1a73e8", "#8ab4f8", "#188038", "#f9ab00")
+_COLOURS = ("#9aa0a6", "#c5221f", "#1a73e8", "#8ab4f8", "#188038", "#f9ab00", "#202124", "#a142f4")
 
 
 def plot_removed(shares: Mapping[str, Mapping[str, float]], path: Path) -> None:
@@ -44,8 +44,8 @@ def plot_over_time(shares: Mapping[str, Sequence[float]], path: Path, title: str
     axes.set_xlabel("minutes")
     axes.set_ylabel("nodes over 80 %, in per cent")
     axes.set_ylim(bottom=0)
-    axes.set_title(title, fontsize=10)
-    axes.legend(frameon=False, ncols=len(shares))
+    axes.text(0.01, 0.93, title, transform=axes.transAxes)
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, frameon=False)
     _save(figure, path)
 
 
