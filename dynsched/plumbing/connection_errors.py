@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-import aiohttp
-
 from dynsched.core.formatting import one_line
 
 _UNTRUSTED: Final = {18, 19, 20, 21, 24, 27}  # OpenSSL's verify codes: no chain to a trusted CA
@@ -98,7 +96,8 @@ def _known(link: BaseException) -> ConnectionFailure | None:
     match link:
         case socket.gaierror():
             found = ConnectionFailure(Cause.HOST, one_line(link.strerror or "no such name"))
-        case aiohttp.ClientConnectorCertificateError():  # an SSL error by its type, without a code
+        # aiohttp's wrapper is one of these by its type, and has no code; what it wraps has.
+        case ssl.SSLCertVerificationError() if not hasattr(link, "verify_code"):
             return None
         case ssl.SSLCertVerificationError():
             found = _of_certificate(link)
