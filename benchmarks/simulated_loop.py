@@ -21,9 +21,8 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from statistics import mean
-from typing import Any
 
-import yaml
+from closedloop.modes import SHIPPED, TAINT, Doc, read_rules, scored
 from closedloop.players import Default, Dynsched, Naive, Oracle
 from closedloop.plots import plot_over_time, plot_removed
 from closedloop.scenarios import ALL
@@ -32,21 +31,17 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-Doc = dict[str, Any]
 Outcomes = Mapping[tuple[str, str, int], Outcome]
 """Scenario, way, seed -> what came of it."""
 
 DEFAULT, ORACLE = "default scheduler", "oracle"
-TAINT = "dynsched.io/pressure=true:PreferNoSchedule"
-_SHIPPED = Path(__file__).parent.parent / "rules.yaml"
 
 
 @functools.cache
 def shipped() -> Doc:
     """The shipped rule of CPU, with the soft taint beside the label."""
-    content: Doc = yaml.safe_load(_SHIPPED.read_text())
-    rules = [rule for rule in content["rules"] if rule["name"] == "node-cpu"]
-    return {**content, "mark": {**content.get("mark", {}), "taint": TAINT}, "rules": rules}
+    content = read_rules(SHIPPED)
+    return {**content, "mark": {**content["mark"], "taint": TAINT}}
 
 
 def label_only() -> Doc:
@@ -64,8 +59,7 @@ def hot_only() -> Doc:
 
 def scoring(method: str) -> Doc:
     """The shipped rule, and a profile of the extender."""
-    profile = {"score": {"node-cpu": 1}, "method": method}
-    return {**shipped(), "extender": {"profiles": {"default": profile}}}
+    return scored(shipped(), method)
 
 
 def ways() -> dict[str, Callable[[World], Player]]:

@@ -74,7 +74,9 @@ class Extension:
         """Count just-bound pods until ``stop`` is set, once the rules ask for it."""
         while not stop.is_set():
             if _wanted(self._rule_set()):
-                self._watch = PodWatch(self._api, self._pods, counts=self._is_expected_load_used)
+                self._watch = PodWatch(
+                    self._api, self._pods, counts=lambda: self._rule_set().uses_expected_load
+                )
                 await asyncio.gather(
                     self._watch.run(stop), self._pending.run(stop), self._pod_use.run(stop)
                 )
@@ -85,10 +87,6 @@ class Extension:
     def sequence(self) -> int:
         """As of `dynsched.loop.PodsSource`."""
         return self._pods.sequence
-
-    def _is_expected_load_used(self) -> bool:
-        rule_set = self._rule_set()
-        return rule_set.has_early or rule_set.has_extender
 
     def known(self, ago: float = 0.0) -> KnownPods:
         """As of `dynsched.loop.PodsSource`."""
@@ -124,7 +122,7 @@ class Extension:
 
 
 def _wanted(rule_set: RuleSet) -> bool:
-    return rule_set.has_extender or rule_set.has_early or rule_set.guard.bind_burst is not None
+    return rule_set.uses_expected_load or rule_set.guard.bind_burst is not None
 
 
 def _burst_window(rule_set: RuleSet) -> float:

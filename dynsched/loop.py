@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 
@@ -199,7 +199,10 @@ class Loop:
         if answers is None or not answers.rule_set.has_early:
             return
         if self._pods is not None and self._pods.sequence != self._pod_changes:
-            await self._act(replace(answers, began=self._monotonic(), known=True, reloaded=False))
+            began = self._monotonic()
+            await self._act(
+                _Answers(answers.rule_set, answers.results, answers.at, began, known=True)
+            )
 
     async def _until_synced(self, stop: asyncio.Event) -> None:
         while not self._cluster.synced and not stop.is_set():

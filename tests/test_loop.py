@@ -878,6 +878,15 @@ async def test_pods_that_are_bound_between_two_ticks_are_decided_on_at_once() ->
     assert len(bench.snapshots) == 2  # decided on already
 
 
+async def test_what_happened_to_the_rules_file_belongs_to_the_tick_alone() -> None:
+    bench, pods = early_bench()
+    bench.rules_file.next_content = "rules.yaml:3:5: rules[0].for: wrong"
+    await bench.tick(cpu={"a": 30.0, "b": 30.0})
+    pods.bind("a")
+    await bench.loop.respond()
+    assert [snapshot.refused for snapshot in bench.snapshots] == [True, False]
+
+
 async def test_between_two_ticks_for_does_not_run_out() -> None:
     """The next sample may take the value back."""
     rules = {**EARLY, "rules": [{**EARLY["rules"][0], "for": "5s", "early": {"above_mean": 50}}]}

@@ -104,11 +104,14 @@ def with_early_as_marked(
     for rule in rule_set.rules:
         if rule.early_of is not None and rule.name in alerts:
             found[rule.name] = {
-                name: alert
-                if name not in states or states[name].marked is alert.firing
-                else replace(
-                    alert, state=AlertState.FIRING if states[name].marked else AlertState.INACTIVE
-                )
+                name: _as_marked(alert, is_marked=states[name].marked) if name in states else alert
                 for name, alert in alerts[rule.name].items()
             }
     return found
+
+
+def _as_marked(alert: Alert, *, is_marked: bool) -> Alert:
+    if is_marked is alert.firing:
+        return alert
+    state = AlertState.FIRING if is_marked else AlertState.INACTIVE
+    return replace(alert, state=state, since=alert.updated_at)

@@ -131,7 +131,11 @@ def decide(
         for rule in rule_set.file_rules
         if rule.name in readings and (rule.early is not None or rule_set.has_extender)
     }
-    expected = {} if pods is NO_PODS else _expected_loads(rule_set, good, nodes, pods, now)
+    expected = {
+        rule.name: expected_load(rule, good[rule.name], nodes, pods, now)
+        for rule in rule_set.file_rules
+        if rule.name in good and pods is not NO_PODS
+    }
     readings |= _early_readings(rule_set, good, expected, nodes, eligible)
     marked = {name for name, state in states.items() if state.marked}
     if marked:  # only a node that carries the mark can be adopted
@@ -160,21 +164,6 @@ def decide(
         },
         expected=expected,
     )
-
-
-def _expected_loads(
-    rule_set: RuleSet,
-    readings: Mapping[str, Mapping[str, Reading]],
-    nodes: Mapping[str, Node],
-    pods: KnownPods,
-    now: float,
-) -> dict[str, ExpectedLoad]:
-    """By rule; ``readings``: the good ones, by rule and node."""
-    return {
-        rule.name: expected_load(rule, readings[rule.name], nodes, pods, now)
-        for rule in rule_set.file_rules
-        if rule.name in readings
-    }
 
 
 def _early_readings(

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from dynsched.core.guard import pool_of
-from dynsched.core.loads import MAX_LOAD, rule_loads
+from dynsched.core.loads import rule_loads
 from dynsched.core.model import Node, Reading
 from dynsched.core.pods import Added
 from dynsched.core.rules import FileRule, GuardRules
@@ -38,7 +38,7 @@ def above_mean(
         rule, {name: reading.value for name, reading in readings.items() if name in nodes}
     )
     for name, more in added.items():
-        loads[name] = min(more.to(loads[name]), MAX_LOAD)
+        loads[name] = more.to(loads[name])
     totals: dict[str, float] = defaultdict(float)
     weights: dict[str, float] = defaultdict(float)
     for name, load in loads.items():

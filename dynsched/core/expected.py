@@ -23,7 +23,7 @@ from typing import Final, NamedTuple, Protocol
 from dynsched.core.durations import parse_duration
 from dynsched.core.loads import rule_loads
 from dynsched.core.model import Node, Reading
-from dynsched.core.pods import Added, Allocatable, BoundPod, PodsKnown, PodUse, RecentPod
+from dynsched.core.pods import Added, Allocatable, BoundPod, PodsSummary, PodUse, RecentPod
 from dynsched.core.promql import ranges
 from dynsched.core.rules import Rule
 
@@ -177,9 +177,9 @@ class KnownPods:
     """Why the watch of pods does not work at the moment; None while it does."""
 
     @property
-    def summary(self) -> PodsKnown:
+    def summary(self) -> PodsSummary:
         """How much is known."""
-        return PodsKnown(
+        return PodsSummary(
             error=self.error,
             running=self.running,
             recent=len(self.recent),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -75,17 +75,15 @@ def select(
     granted = {
         pool: _hottest(names, verdicts, incumbents, caps[pool]) for pool, names in pools.items()
     }
-
-    def allowed(present: int) -> int:
-        return max(0, max(1, guard.max_releases.of(present + released)) - released)
-
-    kept = _kept(granted, pools, verdicts, incumbents, allowed)
+    present = [name for names in pools.values() for name in names if name in incumbents]
+    allowed = max(0, max(1, guard.max_releases.of(len(present) + released)) - released)
+    kept = _kept(granted, present, verdicts, allowed)
     result: set[str] = set()
     withheld: dict[str, str] = {}
     for pool, names in pools.items():
-        present = [name for name in names if name in incumbents]
-        staying = [name for name in present if name in granted[pool] or name in kept]
-        free = max(0, caps[pool] - len(present) - taken[pool])
+        here = [name for name in names if name in incumbents]
+        staying = [name for name in here if name in granted[pool] or name in kept]
+        free = max(0, caps[pool] - len(here) - taken[pool])
         arriving = [name for name in granted[pool] if name not in incumbents]
         result.update(staying, arriving[:free])
         for name in names:
@@ -129,14 +127,14 @@ def _hottest(
 
 def _kept(
     granted: Mapping[str, Mapping[str, None]],
-    pools: Mapping[str, Iterable[str]],
+    present: Iterable[str],
     verdicts: Mapping[str, Verdict],
-    incumbents: frozenset[str],
-    allowed: Callable[[int], int],
+    allowed: int,
 ) -> frozenset[str]:
-    """Marked nodes that should be released but must wait for a later tick."""
-    present = [name for names in pools.values() for name in names if name in incumbents]
+    """Of the marked nodes that are ``present``, those that should be released but must wait for a
+    later tick: ``allowed`` may go.
+    """
     leaving = [name for name in present if not any(name in chosen for chosen in granted.values())]
     # The coolest go first; those that should be marked but are over the cap go last.
     leaving.sort(key=lambda name: (verdicts[name].wants_mark, verdicts[name].severity, name))
-    return frozenset(leaving[allowed(len(present)) :])
+    return frozenset(leaving[allowed:])

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from dynsched.core.formatting import canonical
-from dynsched.core.pods import Added, PodsKnown, PodUse
+from dynsched.core.pods import Added, PodsSummary, PodUse
 from dynsched.core.rules import Rule, RuleSet
 
 
@@ -385,5 +385,5 @@ class Snapshot:
     queried: bool = True
     """Whether the rules were queried for it; False where it was decided again on the last answers,
     because pods were bound or ended."""
-    pods: PodsKnown | None = None
+    pods: PodsSummary | None = None
     """How much is known of pods; None where they are not watched."""

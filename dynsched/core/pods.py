@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from dynsched.core.loads import MAX_LOAD
+
 Allocatable = Mapping[str, float]
 """By resource: what a node can give to pods."""
 
@@ -80,7 +82,7 @@ class PodUse:
 
 
 @dataclass(frozen=True, slots=True)
-class PodsKnown:
+class PodsSummary:
     """How much is known of pods, for a person who wonders what the expected load is made of."""
 
     error: str | None
@@ -102,5 +104,5 @@ class Added(NamedTuple):
     ended: float
 
     def to(self, measured: float) -> float:
-        """The expected load. No load is below nothing."""
-        return max(0.0, measured + self.bound - self.ended)
+        """The expected load, within the limits of a load."""
+        return min(max(0.0, measured + self.bound - self.ended), MAX_LOAD)

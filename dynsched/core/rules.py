@@ -372,6 +372,11 @@ class RuleSet(_Model):
         return any(rule.early is not None for rule in self.file_rules)
 
     @property
+    def uses_expected_load(self) -> bool:
+        """Whether marks or scores go by what pods are expected to use."""
+        return self.has_early or self.has_extender
+
+    @property
     def has_extender(self) -> bool:
         """Whether there is a section ``extender``, so that its paths answer."""
         return "extender" in self.model_fields_set

@@ -22,7 +22,7 @@ from statistics import median
 from typing import Final, Literal
 
 from dynsched.core.expected import Unseen
-from dynsched.core.loads import MAX_LOAD, rule_load
+from dynsched.core.loads import rule_load
 from dynsched.core.model import Alert, NodeView, Quality
 from dynsched.core.pods import PodChange, PodUse
 from dynsched.core.rules import ExtenderRules, Profile, Rule, RuleSet
@@ -261,7 +261,7 @@ def _column(rule: Rule, views: Mapping[str, NodeView]) -> dict[str, float]:
         load = rule_load(rule, alert.value)
         if load is not None:
             added = view.added.get(rule.name)
-            column[name] = load if added is None else min(added.to(load), MAX_LOAD)
+            column[name] = load if added is None else added.to(load)
     return column
 
 

@@ -104,10 +104,13 @@ class _Status(msgspec.Struct, gc=False):
 
 
 class _Pod(msgspec.Struct, gc=False):
-    """What is looked at of a Pod. In an event ERROR this is a Status: ``code`` tells."""
+    """What is looked at of a Pod. In an event ERROR this is a Status: ``code`` tells, and
+    ``status`` is a text.
+    """
 
     metadata: _Metadata = msgspec.field(default_factory=_Metadata)
     spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b"{}"))
     code: int = 0
 
 
@@ -130,13 +133,9 @@ class _List(msgspec.Struct, gc=False):
     items: list[_Item] | None = None
 
 
-class _WithStatus(msgspec.Struct, gc=False):
-    status: _Status = msgspec.field(default_factory=_Status)
-
-
 _event = msgspec.json.Decoder(_Event)
 _pod = msgspec.json.Decoder(_Pod)
-_status = msgspec.json.Decoder(_WithStatus)
+_status = msgspec.json.Decoder(_Status)
 
 
 class _ExpiredError(ClusterError):
@@ -242,7 +241,7 @@ class PodWatch:
         if event.type == "BOOKMARK" or not pod.metadata.uid or not pod.spec.node:
             return
         try:
-            status = _status.decode(event.object).status
+            status = _status.decode(pod.status)
         except msgspec.DecodeError:
             logger.debug(_ODD)
             return

@@ -65,9 +65,8 @@ class PodUseSource:
     async def run(self, stop: asyncio.Event) -> None:
         """Ask every few minutes until ``stop`` is set."""
         while not stop.is_set():
-            rule_set = self._rule_set()
             try:
-                if rule_set.has_early or rule_set.has_extender:  # else no expected load is used
+                if self._rule_set().uses_expected_load:
                     await unless_stopped(stop, self.ask())
             except Exception:
                 # Nothing depends on it, so that a defect here must not end the process.

@@ -21,7 +21,7 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
 from dynsched import __version__
 from dynsched.core.model import Action, AlertState, Quality, RuleHealth, Snapshot
-from dynsched.core.pods import PodsKnown
+from dynsched.core.pods import PodsSummary
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 """The one text format that every Prometheus reads."""
@@ -94,10 +94,13 @@ class Metrics:
         GCCollector(registry=registry)
 
     def observe(self, snapshot: Snapshot) -> None:
-        """Count one finished tick. Called once for every Snapshot."""
+        """Called once for every Snapshot. One that was decided again on the last answers is no
+        tick, and no query.
+        """
         self._gauges.snapshot = snapshot
-        self._ticks.labels("ok" if snapshot.error is None else "failed").inc()
-        self._tick_duration.observe(snapshot.duration)
+        if snapshot.queried:
+            self._ticks.labels("ok" if snapshot.error is None else "failed").inc()
+            self._tick_duration.observe(snapshot.duration)
         for patch in snapshot.applied:
             self._patches.labels(patch.action.value).inc()
         for patch in snapshot.planned if snapshot.dry_run else ():
@@ -220,7 +223,7 @@ def _of_nodes(snapshot: Snapshot) -> Iterator[Metric]:
         yield _gauge(f"dynsched_{name}", text, ({}, value))
 
 
-def _of_pods(known: PodsKnown | None) -> Iterator[Metric]:
+def _of_pods(known: PodsSummary | None) -> Iterator[Metric]:
     """None where pods are not watched."""
     if known is None:
         return

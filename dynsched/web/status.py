@@ -15,7 +15,7 @@ from dynsched.core.formatting import format_time
 from dynsched.core.health import blindness
 from dynsched.core.loads import full_at
 from dynsched.core.model import AlertState, Quality, RuleHealth, SeveralSeries, Snapshot
-from dynsched.core.pods import PodsKnown
+from dynsched.core.pods import PodsSummary
 from dynsched.core.rule_fields import Limit
 from dynsched.core.rules import BindBurst, EarlyMark, RuleSet
 
@@ -25,7 +25,7 @@ MAX_LISTED: Final = 20
 _LARGEST: Final = 2**63 - 1
 """The largest integer that every reader of JSON can hold, and msgspec writes."""
 
-_NO_PODS: Final = PodsKnown(None, None, 0, {}, {})
+_NO_PODS: Final = PodsSummary(None, None, 0, {}, {})
 
 _BEFORE_THE_FIRST_TICK: Final[dict[str, Any]] = dict.fromkeys(
     (
@@ -154,7 +154,7 @@ def _listed(items: Sequence[Any], count: int | None = None) -> dict[str, Any]:
     }
 
 
-def _pods(known: PodsKnown | None) -> dict[str, Any]:
+def _pods(known: PodsSummary | None) -> dict[str, Any]:
     """How much is known of pods: what the expected load is worked out from."""
     is_watched = known is not None
     known = known or _NO_PODS

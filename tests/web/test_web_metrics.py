@@ -80,12 +80,13 @@ def test_a_query_is_counted_once_though_two_rules_go_by_it(metrics) -> None:
     assert {labels for _, labels in by_rule} == {"rule=node-cpu", "rule=node-mem"}
 
 
-def test_a_decision_on_the_last_answers_counts_no_query(metrics) -> None:
+def test_a_decision_on_the_last_answers_counts_no_tick_and_no_query(metrics) -> None:
     snapshot = early_example()
     metrics.observe(snapshot)
     metrics.observe(replace(snapshot, queried=False))
     found = series(metrics)
-    assert found["dynsched_ticks_total", "result=ok"] == 2
+    assert found["dynsched_ticks_total", "result=ok"] == 1
+    assert found["dynsched_tick_duration_seconds_count", ""] == 1
     assert found["dynsched_rule_query_duration_seconds_count", "rule=node-cpu"] == 1
 
 
