@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from dynsched.rules_check import Checked
+
+_IN_MODULES: Final[Mapping[str, str]] = {
+    "collect": "dynsched.collect.command",
+}
+"""Commands that have a module of their own, in which the command has the same name."""
 
 _EXPECTED: Final = (ExpectedError, click.ClickException)
 """Errors whose message is enough for the user: they are printed without a traceback."""
@@ -50,13 +56,12 @@ class _Cli(click.Group):
             raise click.ClickException(str(error)) from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted([*super().list_commands(ctx), "collect"])
+        return sorted([*super().list_commands(ctx), *_IN_MODULES])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name == "collect":
-            from dynsched.collect.command import collect
-
-            return collect
+        if cmd_name in _IN_MODULES:
+            command: click.Command = getattr(import_module(_IN_MODULES[cmd_name]), cmd_name)
+            return command
         return super().get_command(ctx, cmd_name)
 
 
