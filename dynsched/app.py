@@ -130,6 +130,7 @@ async def _serve(settings: Settings) -> None:
             source=settings.prometheus.url,
             synced=lambda: cluster.synced,
             metrics=Metrics(CollectorRegistry()),
+            node_series=settings.node_metrics,
             leader=lambda: elector.leader if elector else None,
         )
         pod_use = PodUseSource(source, lambda: rules_file.rule_set)

@@ -108,6 +108,13 @@ def cli() -> None:
     "it.",
 )
 @flags.lease_namespace
+@flags.option(
+    "--node-metrics/--no-node-metrics",
+    default=True,
+    show_default=True,
+    help="Whether /metrics has series for each node: its verdict, and its measured and expected "
+    "load by each rule.",
+)
 @flags.tls
 @flags.extender
 @click.option(
