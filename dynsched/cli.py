@@ -109,6 +109,14 @@ def cli() -> None:
 )
 @flags.lease_namespace
 @flags.option(
+    "--pod-uid",
+    callback=lambda _context, _option, uid: uid or None,
+    metavar="UID",
+    help="The uid of the pod that this runs in (in a manifest, by the downward API). After a "
+    "crash, the pod's new container then goes on at once, and does not wait for its own old Lease "
+    "to expire. Only one dynsched may run in the pod.",
+)
+@flags.option(
     "--node-metrics/--no-node-metrics",
     default=True,
     show_default=True,
