@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from dynsched.backtest.gathering import Gathered, Order, gather
+from dynsched.backtest.placements import (
+    about,
+    first_mark,
+    lanes_by_node,
+    metric_of_placements,
+    placements_of,
+)
+from dynsched.backtest.regret import regret, room_of
 from dynsched.backtest.replaying import replay
 from dynsched.backtest.report import difference, heading, side, whole
 from dynsched.backtest.tallies import Record
@@ -30,12 +38,42 @@ async def run(
             side(rule_set, record)
             for rule_set, record in zip(order.rule_sets, records, strict=True)
         ]
+        await _add_regret(source, order, gathered, list(zip(records, sides, strict=True)), told)
     finally:
         await source.close()
     changed = difference(*records) if len(records) > 1 else None
     report = whole(heading(gathered, order.from_series), sides, changed)
     report["incomplete"] = any(past.missing for past in gathered.pasts.values())
     return report
+
+
+async def _add_regret(
+    source: PrometheusSource,
+    order: Order,
+    gathered: Gathered,
+    played: Sequence[tuple[Record, dict[str, Any]]],
+    told: Told,
+) -> None:
+    """``regret`` of each side, where kube-state-metrics is in Prometheus."""
+    window = gathered.window
+    metric = await metric_of_placements(source, window)
+    if metric is None or not gathered.nodes:
+        return
+    world = played[0][0].world
+    find = await lanes_by_node(source, window, gathered.scene.index, world)
+    placed = await placements_of(
+        source,
+        window,
+        metric,
+        order.folder,
+        order.address,
+        nodes=len(world.nodes),
+        told=partial(told, "placements"),
+    )
+    room = room_of(placed, find, len(world.nodes))
+    marked = await first_mark(source, window)
+    for record, one in played:
+        one["regret"] = regret(placed, record, find, room, first_mark=marked, limits=about(placed))
 
 
 def _record(rule_set: RuleSet, gathered: Gathered, told: Told) -> Record:

@@ -99,6 +99,8 @@ def _of_side(report: Json, side: Json, prefix: str) -> list[Section]:
     lacking = _lacking(side)
     if lacking:
         found.insert(1, Section(f"{prefix}Not enough data", lacking))
+    if side["regret"] is not None:
+        found += _regret(side["regret"], prefix)
     return found
 
 
@@ -294,6 +296,45 @@ def _compared(report: Json) -> list[Section]:
                 for one in shown
             ],
         ),
+    ]
+
+
+def _regret(regret: Json, prefix: str) -> list[Section]:
+    placed, hot = regret["pods_placed"], regret["pods_on_hot"]
+    head = (
+        f"{counted(placed, 'pod')} placed, {hot:,} ({percent(regret['share_on_hot'], 0)}) onto a "
+        "node that was over its threshold at that moment; for "
+        f"{regret['pods_with_room']:,} of them an unmarked node had room."
+    )
+    if regret["first_mark_day"] is not None:
+        head += f" The first mark of dynsched was on {regret['first_mark_day']}."
+    data = {"days": regret["days"], "first_mark_day": regret["first_mark_day"]}
+    found = [
+        Section(
+            f"{prefix}Regret",
+            [head, *regret["limits"]],
+            *_placed(regret["days"], "day"),
+            kind="regret",
+            data=data,
+        )
+    ]
+    for kind in ("namespace", "workload"):
+        worst = [one for one in regret[f"{kind}s"] if one["pods_on_hot"]][:MAX_ROWS]
+        if worst:
+            found.append(Section(f"{prefix}Regret by {kind}", (), *_placed(worst, kind)))
+    return found
+
+
+def _placed(entries: Sequence[Json], kind: str) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+    return (kind.upper(), "PODS PLACED", "ON HOT", "SHARE", "ROOM ELSEWHERE"), [
+        [
+            one[kind],
+            _number(one["pods_placed"]),
+            _number(one["pods_on_hot"]),
+            percent(one["share_on_hot"]),
+            _number(one["pods_with_room"]),
+        ]
+        for one in entries
     ]
 
 
