@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from dynsched.rules_check import Checked
 
 _IN_MODULES: Final[Mapping[str, str]] = {
+    "backtest": "dynsched.backtest.command",
     "collect": "dynsched.collect.command",
 }
 """Commands that have a module of their own, in which the command has the same name."""

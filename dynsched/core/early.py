@@ -44,7 +44,7 @@ def above_mean(
     weights: dict[str, float] = defaultdict(float)
     for name, load in loads.items():
         node = eligible.get(name)
-        if node is not None and not _is_cordoned(node):
+        if node is not None and not is_cordoned(node):
             pool = pool_of(node, guard)
             weight = node.allocatable.get(rule.resource, 1.0) if rule.resource else 1.0
             totals[pool] += weight * load
@@ -62,6 +62,6 @@ def above_mean(
     }
 
 
-def _is_cordoned(node: Node) -> bool:
+def is_cordoned(node: Node) -> bool:
     """Whether no pod is placed there: a drained node would pull the mean down."""
     return any(taint.get("key") == _UNSCHEDULABLE for taint in node.taints)

@@ -20,6 +20,12 @@ docs/decisions/0009 says why.
 
 from dynsched.sources.prometheus.config import PrometheusConfig
 from dynsched.sources.prometheus.source import PrometheusSource
-from dynsched.sources.prometheus.wire import RangeResult
+from dynsched.sources.prometheus.wire import LongResult, LongSeries, RangeResult
 
-__all__ = ["PrometheusConfig", "PrometheusSource", "RangeResult"]
+__all__ = [
+    "LongResult",
+    "LongSeries",
+    "PrometheusConfig",
+    "PrometheusSource",
+    "RangeResult",
+]

@@ -24,7 +24,15 @@ from dynsched.core.rules import Rule
 from dynsched.sources.prometheus.config import PrometheusConfig
 from dynsched.sources.prometheus.failures import QueryFailedError, timed_out
 from dynsched.sources.prometheus.transport import Answer, Attempt, Client, Question
-from dynsched.sources.prometheus.wire import Allowance, RangeResult, parse_matrix, parse_vector
+from dynsched.sources.prometheus.wire import (
+    Allowance,
+    Clocks,
+    LongResult,
+    RangeResult,
+    parse_long_matrix,
+    parse_matrix,
+    parse_vector,
+)
 
 _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -50,6 +58,7 @@ class PrometheusSource:
         max_concurrency: int = MAX_CONCURRENCY,
     ) -> None:
         self._client = Client(config, clock)
+        self._clock = clock
         self._limit = limit
         self._slots = asyncio.Semaphore(max_concurrency)
         self._under_way: set[Attempt] = set()
@@ -58,6 +67,10 @@ class PrometheusSource:
             _LOG.warning("the TLS certificate of %s is not verified, as configured", config.url)
             # Said once, above; urllib3 would say it on stderr from time to time.
             urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+
+    def now(self) -> float:
+        """Unix seconds by our clock."""
+        return self._clock()
 
     async def query(self, rule: Rule) -> QueryResult:
         """The samples of the rule's expression now, or the reason why there are none."""
@@ -79,15 +92,43 @@ class PrometheusSource:
         Both ends are included and are times by the server's clock, as are the points' times.
         Never raises, as ``query_expr``.
         """
+        moments, most = (start, end, step), Allowance(self._limit(), label)
+        question = self._range(expr, moments, parse_matrix, most)
+        return RangeResult(*await self._result(question))
+
+    async def query_long(
+        self,
+        expr: str,
+        start: float,
+        end: float,
+        step: float,
+        *,
+        label: str = "instance",
+        limit: AnswerLimit | None = None,
+    ) -> LongResult:
+        """As ``query_range``, for many points: arrays instead of pairs. ``limit``: how large this
+        answer may be; default: as of all others.
+        """
+        most = Allowance(limit or self._limit(), label)
+        question = self._range(expr, (start, end, step), parse_long_matrix, most)
+        return LongResult(*await self._result(question))
+
+    def _range(
+        self,
+        expr: str,
+        moments: tuple[float, float, float],
+        parse: Callable[[bytearray, Clocks], Answer[_T]],
+        most: Allowance,
+    ) -> Question[_T]:
+        start, end, step = moments
         ends = [datetime.fromtimestamp(moment, UTC) for moment in (start, end)]
         # PrometheusConnect rounds both to whole seconds; its parameters give way to these.
         exact = {"start": f"{start:.3f}", "end": f"{end:.3f}"}
-        question = Question(
+        return Question(
             lambda api, more: api.custom_query_range(expr, *ends, f"{step:.3f}", exact | more),
-            parse_matrix,
-            Allowance(self._limit(), label),
+            parse,
+            most,
         )
-        return RangeResult(*await self._result(question))
 
     async def history(
         self, rule: Rule, start: float, end: float, step: float
