@@ -19,7 +19,7 @@ docs/decisions/0009 says why.
 """
 
 from dynsched.sources.prometheus.config import PrometheusConfig
-from dynsched.sources.prometheus.source import PrometheusSource
+from dynsched.sources.prometheus.source import PageResult, PrometheusSource
 from dynsched.sources.prometheus.wire import RangeResult
 
-__all__ = ["PrometheusConfig", "PrometheusSource", "RangeResult"]
+__all__ = ["PageResult", "PrometheusConfig", "PrometheusSource", "RangeResult"]
