@@ -37,6 +37,7 @@ def _codes(_context: click.Context, _option: click.Parameter, given: tuple[str, 
     metavar="DURATION",
     help="The interval of `dynsched run`, which the time of the queries is compared with.",
 )
+@flags.lease_namespace
 @click.option(
     "--fail-on",
     type=click.Choice(["info", "warning", "error"]),

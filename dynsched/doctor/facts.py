@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from dynsched.core.model import QueryResult
+from dynsched.core.model import Node, QueryResult
+from dynsched.core.reach import Reach
 from dynsched.core.rules import FileRule
 from dynsched.doctor.expressions import Expression, Matcher, Selector
+from dynsched.kube.looks import Program, Right
 
 
 class Missing(NamedTuple):
@@ -98,5 +100,29 @@ class PrometheusFacts:
     """By how many seconds the worst node's clock differs from Prometheus's."""
     throttled: int | None = None
     """How many series of containers were throttled within the last minutes."""
+    errors: Mapping[str, str] = field(default_factory=dict)
+    """By code: why what its check needs could not be asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """One cluster. What could not be asked is in ``errors``."""
+
+    nodes: Mapping[str, Node]
+    reach: Reach | None = None
+    refused: tuple[Right, ...] = ()
+    """The rights that we lack."""
+    holders: tuple[str, ...] | None = None
+    """Who holds a Lease `dynsched` and renews it, a line each; None: not asked."""
+    guardrail: Mapping[str, Any] | None = None
+    """The ValidatingAdmissionPolicy of manifests/components/guardrail."""
+    injection: Mapping[str, Any] | None = None
+    """The MutatingAdmissionPolicy that gives pods their affinity."""
+    programs: tuple[Program, ...] = ()
+    """Autoscalers and deschedulers."""
+    policies: Mapping[str, Any] = field(default_factory=dict)
+    """The descheduler's policies, read, by where they stand."""
+    cilium: Mapping[str, str] | None = None
+    """The data of Cilium's ConfigMap."""
     errors: Mapping[str, str] = field(default_factory=dict)
     """By code: why what its check needs could not be asked."""
