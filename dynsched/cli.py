@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _IN_MODULES: Final[Mapping[str, str]] = {
     "backtest": "dynsched.backtest.command",
     "collect": "dynsched.collect.command",
+    "doctor": "dynsched.doctor.command",
+    "reach": "dynsched.doctor.reach_command",
 }
 """Commands that have a module of their own, in which the command has the same name."""
 
