@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _IN_MODULES: Final[Mapping[str, str]] = {
     "collect": "dynsched.collect.command",
+    "inject": "dynsched.inject.command",
 }
 """Commands that have a module of their own, in which the command has the same name."""
 
