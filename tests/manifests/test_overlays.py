@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import re
 from pathlib import Path
 
@@ -16,9 +15,14 @@ from manifest_support import (
     COMPONENTS,
     NEWEST,
     OLDEST,
+    OPERATOR_KINDS,
     OVERLAYS,
+    SINCE_1_30,
+    SINCE_1_36,
     Doc,
+    beside,
     kustomize,
+    overlay,
     the,
 )
 from programs import ROOT
@@ -39,11 +43,20 @@ ADDED = {
     ],
     "monitoring": ["ConfigMap", "PodMonitor", "PrometheusRule"],
     "inject": ["MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"],
+    "descheduler": [
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "ConfigMap",
+        "CronJob",
+        "Namespace",
+        "NetworkPolicy",
+        "Role",
+        "RoleBinding",
+        "Secret",
+        "ServiceAccount",
+    ],
 }
-BY_REQUEST = {"inject"}  # they change pods: not in the overlay `full`
-OPERATOR_KINDS = {"PodMonitor", "PrometheusRule"}  # custom: in no schema of Kubernetes
-SINCE_1_30 = {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
-SINCE_1_36 = {"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"}
+BY_REQUEST = {"inject", "descheduler"}  # they change or move pods: not in the overlay `full`
 
 
 def kinds(docs: list[Doc]) -> list[str]:
@@ -80,20 +93,6 @@ def test_the_full_one_is_all_of_them_that_touch_no_pod() -> None:
     }
     alone["Deployment", "dynsched"] = the(kustomize(OVERLAYS / "ha"), "Deployment")
     assert {(doc["kind"], doc["metadata"]["name"]): doc for doc in docs} == alone
-
-
-def overlay(folder: Path, **content: object) -> Path:
-    folder.mkdir()
-    (folder / "kustomization.yaml").write_text(
-        yaml.safe_dump(
-            {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", **content}
-        )
-    )
-    return folder
-
-
-def beside(folder: Path, *targets: Path) -> list[str]:
-    return [os.path.relpath(target, folder) for target in targets]
 
 
 @pytest.mark.parametrize("names", list(itertools.combinations(reversed(ADDED), 2)), ids="+".join)
