@@ -30,6 +30,7 @@ _IN_MODULES: Final[Mapping[str, str]] = {
     "collect": "dynsched.collect.command",
     "doctor": "dynsched.doctor.command",
     "reach": "dynsched.doctor.reach_command",
+    "inject": "dynsched.inject.command",
 }
 """Commands that have a module of their own, in which the command has the same name."""
 
