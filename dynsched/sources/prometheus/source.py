@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+import requests
 import urllib3
 import urllib3.exceptions
 from prometheus_api_client import PrometheusConnect
@@ -96,7 +97,7 @@ class PrometheusSource:
     async def query_expr(self, expr: str, label: str = "instance") -> QueryResult:
         """As ``query``, for an expression that belongs to no rule. ``label`` names the node."""
         most = Allowance(self._limit(), label)
-        question = Question(lambda api, more: api.custom_query(expr, more), parse_vector, most)
+        question = Question(lambda api, _, more: api.custom_query(expr, more), parse_vector, most)
         return QueryResult(*await self._result(question))
 
     async def query_range(
@@ -140,7 +141,7 @@ class PrometheusSource:
         # PrometheusConnect rounds both to whole seconds; its parameters give way to these.
         exact = {"start": f"{start:.3f}", "end": f"{end:.3f}"}
         return Question(
-            lambda api, more: api.custom_query_range(expr, *ends, f"{step:.3f}", exact | more),
+            lambda api, _, more: api.custom_query_range(expr, *ends, f"{step:.3f}", exact | more),
             parse,
             most,
         )
@@ -148,7 +149,9 @@ class PrometheusSource:
     async def raw(self, selector: str, label: str = "instance") -> RangeResult:
         """The samples as they were scraped, of a range selector (``up[10m]``). Never raises."""
         most = Allowance(self._limit(), label)
-        question = Question(lambda api, more: api.custom_query(selector, more), parse_matrix, most)
+        question = Question(
+            lambda api, _, more: api.custom_query(selector, more), parse_matrix, most
+        )
         return RangeResult(*await self._result(question))
 
     async def read(self, path: str, parameters: Mapping[str, str] | None = None) -> PageResult:
@@ -156,11 +159,10 @@ class PrometheusSource:
         raises; a server that has no such page gives an error as any other does.
         """
 
-        def call(api: PrometheusConnect, _: dict[str, str]) -> Any:
-            # It has no call of its own for other pages.
-            send = api._session.get  # noqa: SLF001
-            asked = dict(parameters or {})
-            answered = send(f"{api.url}/api/v1/{path}", params=asked, headers=api.headers)
+        def call(api: PrometheusConnect, session: requests.Session, _: dict[str, str]) -> Any:
+            # PrometheusConnect has no call of its own for other pages.
+            url, asked = f"{api.url}/api/v1/{path}", dict(parameters or {})
+            answered = session.get(url, params=asked, headers=api.headers)
             return answered.json()["data"]["result"]
 
         most = Allowance(_PAGE_LIMIT, "instance")
