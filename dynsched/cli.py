@@ -34,6 +34,8 @@ _IN_MODULES: Final[Mapping[str, str]] = {
 }
 """Commands that have a module of their own, in which the command has the same name."""
 
+_NOT_PARSED: Final = "note: PromQL was not checked: no server is named (--prom URL)"
+
 _EXPECTED: Final = (ExpectedError, click.ClickException)
 """Errors whose message is enough for the user: they are printed without a traceback."""
 
@@ -198,31 +200,48 @@ def plan(*, output: str, every: bool, log_format: str, log_level: str, **given: 
 
 @cli.command()
 @flags.rules
+@flags.prometheus_if_given
 @flags.output
 @click.argument("files", nargs=-1, metavar="[FILE|-]...", type=flags.FILE)
-def check(*, rules: Path, files: tuple[Path, ...], output: str) -> None:
+def check(*, rules: Path, files: tuple[Path, ...], output: str, **given: Any) -> None:
     """Check rules files: every error with its line and column, all in one go.
 
     A FILE may also be a manifest: the rules in its ConfigMaps are checked. `-` is standard input.
     A warning means that a rule is valid but probably does not do what was intended; it does not
-    change the exit code.
+    change the exit code. With --prom, that server also parses the expressions; without it they are
+    not parsed, and a note says so.
 
     \b
     Example:
-      dynsched check rules.yaml
+      dynsched check rules.yaml --prom http://localhost:9090
       kubectl -n dynsched get configmap -o yaml | dynsched check -
     """
     from dynsched.rules_check import check as check_file
 
     remedy = "name a rules file" if files else "name the file with --rules"
     reports = [report for file in files or (rules,) for report in check_file(file, remedy)]
+    trouble = None
+    if given["prom"] is not None:
+        from dynsched.doctor.syntax import parse_by_server
+        from dynsched.settings import settings_of
+
+        parsed, trouble = parse_by_server(reports, settings_of(given).prometheus)
+        reports = list(parsed)
     if output == "json":
         told = {each.name: {"errors": each.errors, "warnings": each.warnings} for each in reports}
         click.echo(json.dumps(told, indent=2))
     else:
         _print_reports(reports)
-    if any(report.errors for report in reports):
+    if trouble is not None:
+        click.echo(f"Error: the expressions were not parsed: {trouble}", err=True)
+    if trouble is not None or any(report.errors for report in reports):
         sys.exit(1)
+    if given["prom"] is None and any(_has_promql(report) for report in reports):
+        click.echo(_NOT_PARSED, err=True)
+
+
+def _has_promql(report: Checked) -> bool:
+    return report.rule_set is not None and any(rule.expr for rule in report.rule_set.rules)
 
 
 def _print_reports(reports: Sequence[Checked]) -> None:

@@ -97,14 +97,7 @@ rules = option(
     show_default=True,
     help="Rules file; dynamicScheduler's rule.yaml is read as well.",
 )
-prometheus = options(
-    option(
-        "--prom",
-        default="http://localhost:9090",
-        show_default=True,
-        metavar="URL",
-        help="Prometheus, Thanos, VictoriaMetrics or Mimir; a path prefix is kept.",
-    ),
+_prometheus_access = options(
     option(
         "--prom-timeout",
         type=click.FloatRange(min=0, min_open=True),
@@ -136,6 +129,21 @@ prometheus = options(
         help="Extra header, such as X-Scope-OrgID: team-a; can be repeated (in the environment: "
         "one per line).",
     ),
+)
+_PROM_HELP: Final = "Prometheus, Thanos, VictoriaMetrics or Mimir; a path prefix is kept."
+prometheus = options(
+    option(
+        "--prom",
+        default="http://localhost:9090",
+        show_default=True,
+        metavar="URL",
+        help=_PROM_HELP,
+    ),
+    _prometheus_access,
+)
+prometheus_if_given = options(
+    option("--prom", metavar="URL", help=f"{_PROM_HELP} Default: none is asked."),
+    _prometheus_access,
 )
 tls = options(
     option("--tls-cert", type=FILE, help="Serve HTTPS with this certificate (PEM chain)."),

@@ -15,8 +15,15 @@ import yaml
 
 from dynsched.core.rules import RuleSet
 from dynsched.plumbing.files import read_stream
-from dynsched.rules_file import MAX_BYTES, Reading, Remark, placed, read_rules, unreadable
-from dynsched.rules_yaml import YamlError, read_documents
+from dynsched.rules_file import (
+    MAX_BYTES,
+    Remark,
+    path_of_expr,
+    placed,
+    read_rules,
+    unreadable,
+)
+from dynsched.rules_yaml import YamlError, locate, locate_in_scalar, read_documents
 
 STANDARD_INPUT: Final = Path("-")
 _STANDARD_INPUT_NAME: Final = "standard input"
@@ -31,12 +38,15 @@ _RULES_KEY: Final = re.compile(r"""^\s*\{?\s*["']?(?:rules|Rulename)["']?\s*:"""
 class Checked:
     """One rules file, or one key of a ConfigMap: its name; its rules where they can be used;
     every error and every doubt as a line that begins with the file and, where known, the place.
+    ``place_in_expr`` makes such a line of a message about the expression of a rule: the rule's
+    place in the file, and line and column in the expression (from 1) where they are known.
     """
 
     name: str
     rule_set: RuleSet | None
     errors: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    place_in_expr: Callable[[int, tuple[int, int] | None, str], str] = lambda *_: ""
 
 
 def check(path: Path, remedy: str) -> tuple[Checked, ...]:
@@ -52,7 +62,7 @@ def check(path: Path, remedy: str) -> tuple[Checked, ...]:
         return (Checked(name, None, unreadable(name, error, remedy).lines),)
     objects = _objects(raw)
     if objects is None:
-        return (_checked(name, read_rules(raw), partial(placed, name)),)
+        return (_checked(name, raw, partial(placed, name)),)
     found = tuple(_in_config_maps(name, raw.decode(), objects))
     problem = f"{name}: there are Kubernetes objects in it, but no ConfigMap with rules"
     return found or (Checked(name, None, (problem,)),)
@@ -93,7 +103,7 @@ def _in_config_maps(file: str, text: str, objects: Iterable[yaml.Node]) -> Itera
             if isinstance(value, yaml.ScalarNode) and _holds_rules(str(key.value), value.value):
                 name = f"{file}: ConfigMap {full_name or 'without a name'}, {key.value}"
                 place = partial(_place_in_object, file, key, value, lines)
-                yield _checked(name, read_rules(value.value.encode()), place)
+                yield _checked(name, value.value.encode(), place)
 
 
 def _holds_rules(key: str, text: str) -> bool:
@@ -122,7 +132,8 @@ def _place_in_object(
     return placed(file, replace(remark, line=first + remark.line, column=column))
 
 
-def _checked(name: str, reading: Reading, place: Callable[[Remark], str]) -> Checked:
+def _checked(name: str, raw: bytes, place: Callable[[Remark], str]) -> Checked:
+    reading = read_rules(raw)
     return Checked(
         name,
         reading.rule_set,
@@ -131,7 +142,26 @@ def _checked(name: str, reading: Reading, place: Callable[[Remark], str]) -> Che
             place(replace(remark, message=f"warning: {remark.message}"))
             for remark in reading.doubts
         ),
+        partial(_place_in_expr, raw, place),
     )
+
+
+def _place_in_expr(
+    raw: bytes,
+    place: Callable[[Remark], str],
+    index: int,
+    at: tuple[int, int] | None,
+    message: str,
+) -> str:
+    document = read_documents(raw.decode())[0]
+    path = path_of_expr(document.data, index)
+    line, column = locate(document.root, path)
+    if at is not None:
+        found = locate_in_scalar(document.root, path, raw.decode(), at)
+        if found is None:
+            message = f"line {at[0]}, column {at[1]} of the expression: {message}"
+        line, column = found or (line, column)
+    return place(Remark(line, column, message))
 
 
 def _value(node: yaml.Node | None, key: str) -> yaml.Node | None:

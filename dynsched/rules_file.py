@@ -210,13 +210,16 @@ def rules_of(document: Document) -> Reading:
     return Reading(None, (*_located(document, errors[:MAX_ERRORS]), *last))
 
 
+def path_of_expr(data: object, index: int) -> tuple[str | int, ...]:
+    """Where the expression of the rule at ``index`` stands in a document, in either format."""
+    if isinstance(data, Mapping) and DYNAMIC_SCHEDULER_KEY in data:
+        return (DYNAMIC_SCHEDULER_KEY, list(data[DYNAMIC_SCHEDULER_KEY])[index], "Promsql")
+    return ("rules", index, "expr")
+
+
 def _doubts(data: object, rule_set: RuleSet) -> Iterable[RuleError]:
-    is_dynamic_schedulers = isinstance(data, Mapping) and DYNAMIC_SCHEDULER_KEY in data
     for doubt in doubts(rule_set):
-        path: tuple[str | int, ...] = ("rules", doubt.index, "expr")
-        if is_dynamic_schedulers:
-            path = (DYNAMIC_SCHEDULER_KEY, doubt.rule, "Promsql")
-        yield RuleError(path, doubt.message)
+        yield RuleError(path_of_expr(data, doubt.index), doubt.message)
 
 
 def _located(document: Document, found: Iterable[RuleError]) -> tuple[Remark, ...]:

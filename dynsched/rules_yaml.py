@@ -233,3 +233,48 @@ def locate(root: yaml.Node | None, path: tuple[str | int, ...]) -> tuple[int, in
             break
         mark = key.start_mark
     return (mark.line + 1, mark.column + 1) if mark else (1, 1)
+
+
+def locate_in_scalar(
+    root: yaml.Node | None, path: tuple[str | int, ...], text: str, at: tuple[int, int]
+) -> tuple[int, int] | None:
+    """Line and column (from 1) in ``text``, from which ``root`` was read, of a line and a column in
+    the scalar at ``path``; None where it is written in a way (with escapes, folded paragraphs) that
+    they cannot be told.
+    """
+    node = root
+    for part in path:
+        if isinstance(node, yaml.MappingNode):
+            values = [value for key, value in node.value if key.value == str(part)]
+            node = values[-1] if values else None
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int):
+            node = node.value[part] if part < len(node.value) else None
+    if not isinstance(node, yaml.ScalarNode):
+        return None
+    pieces = _pieces(node, text.splitlines())
+    glue = "\n" if node.style == "|" else " "
+    if not pieces or glue.join(piece for _, _, piece in pieces) != node.value.rstrip("\n"):
+        return None
+    offset = sum(len(each) + 1 for each in node.value.split("\n")[: at[0] - 1]) + at[1] - 1
+    for line, column, piece in pieces:
+        if offset <= len(piece):
+            return line + 1, column + offset + 1
+        offset -= len(piece) + 1
+    line, column, piece = pieces[-1]
+    return line + 1, column + len(piece) + 1  # it ends too early, after its last line break
+
+
+def _pieces(node: yaml.ScalarNode, lines: list[str]) -> list[tuple[int, int, str]]:
+    """The lines of a scalar as they are written: line, column (both from 0) and text."""
+    first, last = node.start_mark, node.end_mark
+    is_block = node.style in ("|", ">")
+    quote = 1 if node.style in ("'", '"') else 0
+    pieces = []
+    for number in range(first.line + is_block, min(last.line + 1, len(lines))):
+        begins = first.column + quote if number == first.line and not is_block else 0
+        ends = last.column - quote if number == last.line else len(lines[number])
+        written = lines[number][begins:ends]
+        bare = written if first.line == last.line else written.strip()
+        if bare:
+            pieces.append((number, begins + written.index(bare), bare))
+    return pieces

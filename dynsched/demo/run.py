@@ -9,7 +9,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import resources
@@ -21,6 +21,8 @@ import msgspec
 from rich.console import Console
 from rich.live import Live
 
+from dynsched.core.keys import DEFAULT_LABEL
+from dynsched.core.labels import parse_label
 from dynsched.demo.show import Lines, Picture, Show, Tally, tell
 from dynsched.rules_file import load_rules
 from dynsched.sim.apiserver.resources import NODES
@@ -28,6 +30,7 @@ from dynsched.sim.apiserver.server import ApiServer
 from dynsched.sim.apiserver.store import Change, ChangeType
 from dynsched.sim.exporter import Exporter, Machine, serve
 from dynsched.sim.nodes import make_node
+from dynsched.sim.pods import WORKLOADS, make_pods
 from dynsched.sim.processes import Child, Household, free_port
 from dynsched.sim.prometheus import PrometheusFailedError, find_prometheus, start_prometheus
 
@@ -118,7 +121,9 @@ async def _perform(
 ) -> None:
     """Set up, show, and clear away."""
     async with ApiServer() as api:
-        machines = [_create_node(api, name, index) for index, name in enumerate(_names(nodes))]
+        names = list(_names(nodes))
+        machines = [_create_node(api, name, index) for index, name in enumerate(names)]
+        _create_pods(api, names)
         api.store.subscribe(NODES, outcome.count)
         binary = find_prometheus()
         with _rules_file() as packaged:
@@ -208,6 +213,8 @@ async def _pause(operator: Child) -> None:
 
 def _introduce(console: Console, stage: _Stage, hot: str) -> None:
     kubeconfig = shlex.quote(str(stage.kubeconfig))
+    rules = shlex.quote(str(stage.rules))
+    asked = f"--prom {stage.prometheus} --rules {rules}"
     simulated = " (simulated: it answers the demo's rules only)" if stage.is_simulated else ""
     tell(
         console,
@@ -221,6 +228,8 @@ Try in another terminal:
   kubectl --kubeconfig {kubeconfig} get nodes -L status -w
   kubectl --kubeconfig {kubeconfig} describe node {hot}
   {program()} why {hot} --server {stage.url}
+  {program()} doctor --kubeconfig {kubeconfig} {asked} --server {stage.url}
+  {program()} reach --kubeconfig {kubeconfig} --rules {rules}
 
 Ctrl-C stops the demo and removes everything.
 """,
@@ -286,6 +295,14 @@ def _create_node(api: ApiServer, name: str, index: int) -> Machine:
     api.objects.create("nodes", body)
     addresses = {entry["type"]: entry["address"] for entry in body["status"]["addresses"]}
     return Machine(name, addresses["InternalIP"])
+
+
+def _create_pods(api: ApiServer, nodes: Sequence[str]) -> None:
+    """The pods that `dynsched reach` tells of."""
+    for namespace in dict.fromkeys(workload.namespace for workload in WORKLOADS):
+        api.objects.create("namespaces", {"metadata": {"name": namespace}})
+    for namespace, body in make_pods(nodes, parse_label(DEFAULT_LABEL)):
+        api.objects.create("pods", body, namespace)
 
 
 def _measured_by(binary: str | None) -> str:

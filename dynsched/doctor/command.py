@@ -38,6 +38,11 @@ def _codes(_context: click.Context, _option: click.Parameter, given: tuple[str, 
     help="The interval of `dynsched run`, which the time of the queries is compared with.",
 )
 @flags.lease_namespace
+@flags.option(
+    "--server",
+    metavar="URL",
+    help="A running dynsched, which is asked whether its extender is called. Default: not asked.",
+)
 @click.option(
     "--fail-on",
     type=click.Choice(["info", "warning", "error"]),
@@ -68,6 +73,7 @@ def doctor(
     output: str,
     log_format: str,
     log_level: str,
+    server: str | None,
     **given: Any,
 ) -> None:
     """Check the rules against the live Prometheus and the cluster. It writes nothing.
@@ -83,7 +89,7 @@ def doctor(
     configure_logging(log_format, log_level)
     severity = Severity[fail_on.upper()]
     try:
-        report = _examined(given).without(ignore)
+        report = _examined(given, server).without(ignore)
     except ExpectedError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(COULD_NOT_CHECK)
@@ -93,13 +99,13 @@ def doctor(
     sys.exit(report.exit_code(severity))
 
 
-def _examined(given: dict[str, Any]) -> Report:
+def _examined(given: dict[str, Any], server: str | None) -> Report:
     from dynsched.doctor.examine import examine
     from dynsched.rules_file import load_rules
     from dynsched.settings import settings_of
 
     settings = settings_of(given)
-    return examine(settings, load_rules(settings.rules))
+    return examine(settings, load_rules(settings.rules), server)
 
 
 def _print(report: Report, output: str, fail_on: Severity) -> None:

@@ -13,6 +13,7 @@ from dynsched.core.rules import RuleSet
 from dynsched.doctor.ask_cluster import ask_cluster, open_client
 from dynsched.doctor.ask_prometheus import NotReachedError, ask_prometheus
 from dynsched.doctor.checks_cluster import check_admission, check_neighbours, check_rights
+from dynsched.doctor.checks_extender import ask_extender, check_extender
 from dynsched.doctor.checks_nodes import check_clocks, check_coverage, check_marks
 from dynsched.doctor.checks_reach import check_reach
 from dynsched.doctor.checks_rules import check_rules
@@ -25,9 +26,17 @@ _AT_ONCE: Final = 4
 """Queries at a time: fewer than Prometheus evaluates, so that others are not kept waiting."""
 
 
-def examine(settings: Settings, rule_set: RuleSet) -> Report:
-    """All that is wrong. Raises nothing for what the servers do."""
-    return asyncio.run(_examine(settings, rule_set))
+def examine(settings: Settings, rule_set: RuleSet, server: str | None = None) -> Report:
+    """All that is wrong. ``server``: the URL of a running dynsched, where one is to be asked.
+    Raises nothing for what the servers do.
+    """
+    report = asyncio.run(_examine(settings, rule_set))
+    metrics = ask_extender(server, rule_set)
+    if isinstance(metrics, NotChecked):
+        report.add([metrics])
+    elif metrics is not None:
+        report.add(check_extender(metrics))
+    return report
 
 
 async def _examine(settings: Settings, rule_set: RuleSet) -> Report:

@@ -40,7 +40,7 @@ def make_app(
     for path, (handler, _) in ENDPOINTS.items():
         app.router.add_get(path, handler)
     if extender is not None:
-        add_extender(app, extender, BodyReader(most=memory))
+        add_extender(app, extender, BodyReader(most=memory), snapshots.metrics.extender_asked)
     return app
 
 

@@ -30,6 +30,18 @@ class ServerError(ExpectedError):
 
 def fetch(server: str, path: str, *, timeout: float = TIMEOUT) -> dict[str, Any]:
     """What the dynsched at ``server`` answers at `/nodes` or `/nodes/NAME` (given unquoted)."""
+    body, shown = _get(server, path, timeout)
+    return _mapping(body, shown)
+
+
+def fetch_metrics(server: str, *, timeout: float = TIMEOUT) -> str:
+    """What the dynsched at ``server`` answers at `/metrics`."""
+    body, _ = _get(server, "/metrics", timeout)
+    return body.decode(errors="replace")
+
+
+def _get(server: str, path: str, timeout: float) -> tuple[bytes, str]:
+    """The body, and the server's URL as it may be shown."""
     base = _split(server)
     url = f"{base.geturl().rstrip('/')}{quote(path, safe='/?=&')}"
     request = urllib.request.Request(url, headers={"Accept": "application/json"})  # noqa: S310 (http or https: _split)
@@ -37,7 +49,7 @@ def fetch(server: str, path: str, *, timeout: float = TIMEOUT) -> dict[str, Any]
     try:
         proxy = proxy_for(url)
         with opener().open(request, timeout=timeout) as response:
-            body = response.read()
+            return response.read(), shown
     except ProxyError as error:
         raise ServerError(f"cannot ask {shown}: {error}") from None
     except urllib.error.HTTPError as error:
@@ -45,7 +57,6 @@ def fetch(server: str, path: str, *, timeout: float = TIMEOUT) -> dict[str, Any]
             raise ServerError(_refusal(shown, error) + through(proxy)) from None
     except (OSError, http.client.HTTPException) as error:
         raise ServerError(_no_answer(shown, error, timeout) + through(proxy)) from None
-    return _mapping(body, shown)
 
 
 def _split(server: str) -> SplitResult:

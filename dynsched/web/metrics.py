@@ -28,6 +28,8 @@ CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 
 _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
+EXTENDER_VERBS: Final = ("filter", "prioritize", "preempt", "bind")
+
 
 class Metrics:
     """All series, in a registry of the caller's own; process metrics included."""
@@ -74,6 +76,12 @@ class Metrics:
             "Patches that the API server refused or did not answer.",
             registry=registry,
         )
+        self._extender = Counter(
+            "dynsched_extender_requests",
+            "Requests of schedulers to the extender, by verb.",
+            ["verb"],
+            registry=registry,
+        )
         self._reloads = Counter(
             "dynsched_rules_reloads",
             "Changes of the rules file, by whether the new content was accepted.",
@@ -88,6 +96,8 @@ class Metrics:
             self._rehearsed.labels(action.value)
         for result in ("success", "refused"):
             self._reloads.labels(result)
+        for verb in EXTENDER_VERBS:
+            self._extender.labels(verb)
         self._gauges = _SnapshotGauges()
         registry.register(self._gauges)
         ProcessCollector(registry=registry)
@@ -112,6 +122,10 @@ class Metrics:
             self._query_duration.labels(health.rule.name).observe(health.duration)
             self._query_failures.labels(health.rule.name).inc(0 if health.ok else 1)
         self._forget_rules_that_are_gone(snapshot)
+
+    def extender_asked(self, verb: str) -> None:
+        """Called for every request of a scheduler to the extender."""
+        self._extender.labels(verb).inc()
 
     def exposition(self) -> bytes:
         """The body of `/metrics`, in the text format."""

@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -19,9 +20,10 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
 from pathlib import Path
 from queue import Empty, Queue
+from typing import Any
 
 import pytest
-from programs import need
+from programs import ROOT, need
 from rich.console import Console
 
 from dynsched.demo.run import program
@@ -169,6 +171,38 @@ def watch(measured_by: str, show: Demo) -> None:
     assert "Everything was stopped and removed." in printed
     assert "Traceback" not in printed
     assert left_behind(show.folder) == []
+
+
+@pytest.mark.parametrize("path", [None, ""], ids=["prometheus", "simulated"])
+def test_doctor_and_reach_work_as_printed_and_the_healthy_demo_has_no_finding(
+    demo, folder, path
+) -> None:
+    if path is None:
+        need("prometheus", "Debian's prometheus")
+    show = start(demo, folder, path=path)
+    doctor = show.until(r"^  (.* -m dynsched doctor .*)$")[1]
+    reach = show.until(r"^  (.* -m dynsched reach .*)$")[1]
+    if path is None:
+        show.until("s  worker-")  # a mark is there: a hot node is nothing that is wrong
+    shipped = re.sub(r"--rules \S+", f"--rules {ROOT / 'rules.yaml'}", doctor)
+    commands = [doctor, shipped, reach] if path is None else [doctor, reach]
+    with ThreadPoolExecutor() as pool:  # most of each is its start
+        *examined, reached = list(pool.map(printed_by, [f"{each} -o json" for each in commands]))
+    for report in examined:
+        assert report["findings"] == []
+        assert report["unreachable"] == []
+    checked = {each["code"] for each in examined[0]["not_checked"]}
+    assert checked == {"K2"} if path is None else checked > {"K2", "P1"}
+    assert (reached["pods"], reached["reacting"]) == (36, 28)
+    assert reached["workloads"][0]["workload"] == "report"
+
+
+def printed_by(command: str) -> Any:
+    done = subprocess.run(
+        shlex.split(command), capture_output=True, text=True, timeout=LIMIT, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout)
 
 
 def test_the_command_to_try_is_a_name_only_where_path_leads_to_this_program(

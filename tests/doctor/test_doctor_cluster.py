@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 import yaml
+from aiohttp.test_utils import TestClient, TestServer
 from builders import node as make_node
 from canned_cluster import (
     ADMISSION,
@@ -19,6 +21,7 @@ from canned_cluster import (
     PODS,
     CannedCluster,
 )
+from extender_support import World, snapshots
 from programs import ROOT
 
 from dynsched.core.formatting import format_time
@@ -27,11 +30,13 @@ from dynsched.core.model import QueryResult, Sample
 from dynsched.core.parsing import parse_rules
 from dynsched.core.rules import RuleSet
 from dynsched.doctor.ask_cluster import ask_cluster, open_client
+from dynsched.doctor.checks_extender import ask_extender, check_extender
 from dynsched.doctor.checks_nodes import check_clocks, check_coverage
 from dynsched.doctor.examine import _check_cluster
 from dynsched.doctor.expressions import Selector
 from dynsched.doctor.facts import PrometheusFacts, RuleFacts, SelectorFacts
-from dynsched.doctor.findings import Finding, Report, Severity
+from dynsched.doctor.findings import Finding, NotChecked, Report, Severity
+from dynsched.web.api import make_app
 
 RULE = {"name": "cpu", "expr": "load", "threshold": 80}
 TAINT = "dynsched.io/pressure=true:PreferNoSchedule"
@@ -312,3 +317,30 @@ def test_clocks_that_differ_are_told() -> None:
         "Prometheus's is 1m30s behind ours",
         "node_time_seconds: by up to 45s",
     ]
+
+
+# --- K3: what a running dynsched says ---
+
+EXTENDER = {"extender": {"profiles": {"default": {"score": {"cpu": 1}}}}}
+
+
+async def test_an_extender_that_nobody_asks_is_told_and_one_that_is_asked_is_not() -> None:
+    app = make_app(snapshots(), World().tick().extender)
+    async with TestClient(TestServer(app)) as client:
+        url = str(client.make_url("/"))
+        metrics = await asyncio.to_thread(ask_extender, url, rules(**EXTENDER))
+        (found,) = check_extender(metrics)
+        assert (found.code, found.severity) == ("K3", Severity.WARNING)
+
+        async with client.post("/filter", json={"Pod": {}, "NodeNames": ["a"]}) as answer:
+            assert answer.status == 200, await answer.text()
+        metrics = await asyncio.to_thread(ask_extender, url, rules(**EXTENDER))
+        assert list(check_extender(metrics)) == []
+
+
+def test_where_no_dynsched_is_named_or_answers_it_is_not_checked() -> None:
+    assert ask_extender(None, rules()) is None
+    for server in (None, "http://127.0.0.1:1"):
+        assert isinstance(ask_extender(server, rules(**EXTENDER)), NotChecked)
+    (found,) = check_extender("# TYPE up gauge\nup 1\n")
+    assert isinstance(found, NotChecked)

@@ -11,6 +11,9 @@ import pytest
 from pods_support import create
 
 from dynsched import cli
+from dynsched.core.errors import ConflictError
+from dynsched.core.reach import PodShape
+from dynsched.doctor import ask_cluster
 from dynsched.kube import pods_listed
 
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -122,3 +125,20 @@ async def test_a_cluster_that_refuses_is_one_line(sim, tmp_path, capsys) -> None
     assert ended.value.code == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert "may not list pods" in line
+
+
+async def test_a_list_that_expires_is_begun_once_more(
+    with_pods, tmp_path, capsys, monkeypatch
+) -> None:
+    whole, times = ask_cluster.fold_pods, []
+
+    async def expires(api, take) -> int:
+        times.append(1)
+        if len(times) == 1:
+            take([PodShape("default", "seen-twice")])
+            raise ConflictError("the list's snapshot expired between two pages")
+        return await whole(api, take)
+
+    monkeypatch.setattr(ask_cluster, "fold_pods", expires)
+    told = json.loads(await reach(with_pods, tmp_path, capsys, "-o", "json"))
+    assert (told["pods"], len(times)) == (5, 2)

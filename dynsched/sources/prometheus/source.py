@@ -154,9 +154,12 @@ class PrometheusSource:
         )
         return RangeResult(*await self._result(question))
 
-    async def read(self, path: str, parameters: Mapping[str, str] | None = None) -> PageResult:
+    async def read(
+        self, path: str, parameters: Mapping[str, str] | None = None, *, only_get: bool = True
+    ) -> PageResult:
         """``data`` of another page of the API: ``metadata``, ``rules``, ``status/flags``. Never
-        raises; a server that has no such page gives an error as any other does.
+        raises; a server that has no such page gives an error as any other does. ``only_get``: the
+        page takes no POST; for one that does, the parameters may be longer than a URL.
         """
 
         def call(api: PrometheusConnect, session: requests.Session, _: dict[str, str]) -> Any:
@@ -166,7 +169,7 @@ class PrometheusSource:
             return answered.json()["data"]["result"]
 
         most = Allowance(_PAGE_LIMIT, "instance")
-        question: Question[tuple[Any, ...]] = Question(call, parse_data, most, only_get=True)
+        question: Question[tuple[Any, ...]] = Question(call, parse_data, most, only_get)
         items, error, _, duration = await self._result(question)
         return PageResult(items[0] if items else None, error, duration)
 

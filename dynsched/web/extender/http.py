@@ -31,15 +31,22 @@ _PREEMPT_SHARE: Final = 4
 because it is parsed completely, which takes up to about ten times its size.
 """
 _EXTENDER: Final = web.AppKey("extender", Extender)
+_ASKED: Final[web.AppKey[Callable[[str], None]]] = web.AppKey("extender_asked")
 _READER: Final = web.AppKey("extender_bodies", BodyReader)
 _Answer = Callable[[web.Request, Body], Awaitable[web.StreamResponse]]
 
 
 def add_extender(
-    app: web.Application, extender: Extender, reader: BodyReader | None = None
+    app: web.Application,
+    extender: Extender,
+    reader: BodyReader | None = None,
+    asked: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Serve the extender's endpoints on ``app``."""
+    """Serve the extender's endpoints on ``app``. ``asked`` is called with the verb (``filter``) of
+    each request while they are served.
+    """
     app[_EXTENDER] = extender
+    app[_ASKED] = asked
     app[_READER] = reader or BodyReader()
     for path, (handler, _) in EXTENDER_ENDPOINTS.items():
         app.router.add_post(path, handler)
@@ -80,7 +87,7 @@ async def _sent(request: web.Request, body: Body, answer: bytes) -> web.StreamRe
         return await send(request, _json(answer), _AT_ONCE)
 
 
-def _answering(answer: _Answer, most: Callable[[int], int]) -> Handler:
+def _answering(verb: str, answer: _Answer, most: Callable[[int], int]) -> Handler:
     """A handler that reads the body and reports errors in it. ``most``: from the bytes for all
     requests, the bytes that one request of this kind may have.
     """
@@ -88,6 +95,7 @@ def _answering(answer: _Answer, most: Callable[[int], int]) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
         if not request.app[_EXTENDER].served():
             return _refused(HTTPStatus.NOT_FOUND, _OFF)
+        request.app[_ASKED](verb)
         reader = request.app[_READER]
         try:
             with await reader.read(request, most(reader.room.size)) as body:
@@ -155,7 +163,7 @@ _VERBS: Final[Mapping[str, tuple[_Answer, Callable[[int], int], str]]] = {
 _PATHS: Final = {f"{prefix}/{verb}": verb for prefix in ("", "/scheduler") for verb in _VERBS}
 
 EXTENDER_ENDPOINTS: Final[Mapping[str, tuple[Handler, str]]] = {
-    path: (_answering(answer, most), text)
+    path: (_answering(verb, answer, most), text)
     for path, verb in {**_PATHS, "/scheduler/preemption": "preempt"}.items()
     for answer, most, text in [_VERBS[verb]]
 }

@@ -1,0 +1,127 @@
+"""`dynsched check --prom`: a real Prometheus parses expressions, and errors have their place."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from dynsched import cli
+from dynsched.doctor.syntax import parse_by_server
+from dynsched.rules_check import check
+from dynsched.sources.prometheus import PrometheusConfig
+
+RULES = """\
+rules:
+  - name: plain
+    expr: sum by (instance) (rate(up[2m]) + )
+    threshold: 1
+  - name: folded
+    expr: >-
+      sum by (instance)
+      (rate(up[2m]))
+      + sum by (
+    threshold: 1
+  - name: quoted
+    expr: 'up + ) '
+    threshold: 1
+  - name: literal
+    expr: |
+      up
+      + up[
+    threshold: 1
+  - name: types
+    expr: up[5m] + 1
+    threshold: 1
+  - {name: good, expr: 'max by (instance) (up)', threshold: 1}
+"""
+
+
+@pytest.fixture
+def call(capsys):
+    def run(*arguments: object) -> tuple[object, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["check", *map(str, arguments)])
+        output = capsys.readouterr()
+        return ended.value.code, output.out, output.err
+
+    return run
+
+
+def test_a_syntax_error_has_its_line_and_column_in_the_rules_file(call, tmp_path, history) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text(RULES)
+    code, _, errors = call(file, "--prom", history.url)
+    assert code == 1
+    lines = errors.splitlines()
+    places = [line.removeprefix(f"{file}:").partition(": ")[0] for line in lines]
+    assert places == ["3:45", "9:17", "12:18", "17:12", "20:11"]
+    assert all("Prometheus cannot parse the expression: parse error: " in line for line in lines)
+    assert "rule plain" in lines[0]
+
+
+def test_good_rules_pass_and_there_is_no_note(call, tmp_path, history) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text("rules: [{name: good, expr: max by (instance) (up), threshold: 1}]")
+    assert call(file, "--prom", history.url) == (
+        0,
+        f"{file}: 1 rule: good; label status=presure\n",
+        "",
+    )
+
+
+def test_a_config_map_and_the_first_projects_format_have_their_place_too(
+    call, tmp_path, history
+) -> None:
+    file = tmp_path / "cm.yaml"
+    file.write_text(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: rules}\ndata:\n"
+        "  rules.yaml: |\n    rules:\n      - name: cpu\n        expr: up +\n"
+        "        threshold: 1\n"
+    )
+    code, output, _ = call(file, "--prom", history.url, "-o", "json")
+    (told,) = json.loads(output).values()
+    assert code == 1
+    assert told["errors"][0].startswith(f"{file}:8:19: rule cpu: Prometheus cannot parse")
+    old = tmp_path / "rule.yaml"
+    old.write_text("Rulename:\n  cpu:\n    Promsql: up +\n    Threshold: 1\n")
+    assert call(old, "--prom", history.url)[2].startswith(f"{old}:3:18: rule cpu: ")
+
+
+def test_a_server_that_cannot_be_asked_is_one_line_and_no_error_of_the_rules(
+    call, tmp_path
+) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text("rules: [{name: good, expr: up, threshold: 1}]")
+    code, output, errors = call(file, "--prom", "http://127.0.0.1:1")
+    assert (code, output) == (1, f"{file}: 1 rule: good; label status=presure\n")
+    (line,) = errors.splitlines()
+    assert line.startswith("Error: the expressions were not parsed: Prometheus at http://127.0.0.1")
+
+
+async def test_a_server_without_format_query_evaluates_the_expression(tmp_path) -> None:
+    async def query(request: web.Request) -> web.Response:
+        if "bad" in (await request.post())["query"]:
+            body = {"status": "error", "errorType": "422", "error": "unable to parse: unexpected"}
+            return web.json_response(body, status=422)
+        return web.json_response(
+            {"status": "success", "data": {"resultType": "vector", "result": []}}
+        )
+
+    app = web.Application()
+    app.router.add_post("/api/v1/query", query)
+    file = tmp_path / "rules.yaml"
+    file.write_text(
+        "rules:\n  - {name: good, expr: up, threshold: 1}\n"
+        "  - {name: bad, expr: bad, threshold: 1}\n"
+    )
+    async with TestServer(app) as server:
+        config = PrometheusConfig(str(server.make_url("")))
+        reports = check(file, "")
+        (report,), trouble = await asyncio.to_thread(parse_by_server, reports, config)
+    assert trouble is None
+    (error,) = report.errors
+    assert error.startswith(f"{file}:3:17: rule bad: Prometheus cannot parse the expression")

@@ -1,0 +1,54 @@
+"""What is read of an expression: selectors, ranges, labels that are dropped; and within bounds."""
+
+from __future__ import annotations
+
+import pytest
+
+from dynsched.doctor.expressions import UnreadError, read
+
+LABELS = ("node", "instance")
+
+
+@pytest.mark.parametrize(
+    ("expr", "culprit"),
+    [
+        ("up", None),
+        ("sum(up)", "sum(up)"),
+        ("sum by (job) (up) * 2", "sum by (job)(up)"),
+        ("sum by (instance) (sum by (instance, job) (up))", None),
+        ("max without (instance, node) (up)", "max without (instance, node)(up)"),
+        ("topk(3, up)", None),
+        ("a / on (job) b", "a / on (job) b"),
+        ("a / on (job) group_left b", None),
+        ("a / on (job) group_right (instance) sum by (job) (b)", None),
+        ("label_replace(sum by (x) (up), 'instance', '$1', 'x', '(.*)')", None),
+        ("up and on () vector(1)", None),
+        ("scalar(up) * a", None),
+        ("vector(1)", "vector(1)"),
+        ("count_values('instance', up)", None),
+    ],
+)
+def test_the_part_that_drops_the_node_is_found(expr, culprit) -> None:
+    assert read(expr).drops(LABELS) == culprit
+
+
+def test_how_far_an_expression_looks_back_is_added_up() -> None:
+    assert read("max_over_time(rate(a[5m] offset 1h)[1d:1m] offset 2h)").reach == (
+        300 + 3600 + 86400 + 7200
+    )
+
+
+def test_selectors_know_what_stands_around_them() -> None:
+    rated, condition = read("sum by (i) (rate({__name__='a', m=~\"x|y\"}[5m])) and b").selectors
+    assert (rated.metric, rated.text, rated.rate) == ("a", 'a{m=~"x|y"}', "rate")
+    assert rated.is_combined
+    assert condition.is_condition
+    assert not rated.is_condition
+
+
+@pytest.mark.parametrize(
+    "expr", ["(" * 2000 + "up" + ")" * 2000, " + ".join(["up"] * 1000), "up" + " " * 5000, "up{"]
+)
+def test_what_would_take_the_parser_too_long_is_not_given_to_it(expr) -> None:
+    with pytest.raises(UnreadError):
+        read(expr)
