@@ -132,7 +132,7 @@ PREFERENCE = "affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecut
 SETTINGS = "ConfigMap/dynsched-settings/data"
 JANITOR = "CronJob/dynsched-janitor/spec.jobTemplate.spec.template.spec"
 COLLECTOR = "DaemonSet/dynsched-collector/spec.template.spec"
-DESCHEDULER = "CronJob/dynsched-descheduler/spec"
+DESCHEDULER = "Deployment/dynsched-descheduler/spec.template.spec.containers.0"
 SECRET = "/etc/dynsched/prometheus/"
 
 SET: dict[str, tuple[str, str, Any]] = {
@@ -185,11 +185,9 @@ SET: dict[str, tuple[str, str, Any]] = {
     "extender.cidrs": ("extender.cidrs={10.0.0.1/32}",
                        "NetworkPolicy/dynsched-extender/spec.ingress.0.from",
                        [{"ipBlock": {"cidr": "10.0.0.1/32"}}]),
-    "descheduler.image": ("descheduler.image=d:1",
-                          f"{DESCHEDULER}.jobTemplate.spec.template.spec.containers.0.image",
-                          "d:1"),
-    "descheduler.schedule": ("descheduler.schedule=0 * * * *", f"{DESCHEDULER}.schedule",
-                             "0 * * * *"),
+    "descheduler.image": ("descheduler.image=d:1", f"{DESCHEDULER}.image", "d:1"),
+    "descheduler.interval": ("descheduler.interval=10m", f"{DESCHEDULER}.args.1",
+                             "--descheduling-interval=10m"),
     "collector.pushgateway": ("collector.pushgateway=http://g",
                               "ConfigMap/dynsched-collector-settings/data.DYNSCHED_PUSHGATEWAY",
                               "http://g"),
@@ -395,7 +393,7 @@ def test_the_notes_say_how_to_look_and_how_to_take_it_back() -> None:
             assert words in text
         assert "\n\n\n" not in text
     assert "kubectl get nodes -L status" in notes()
-    assert '"suspend":true' in notes(everything())
+    assert "scale deployment dynsched-descheduler --replicas 0" in notes(everything())
 
 
 def test_the_version_is_that_of_the_package() -> None:

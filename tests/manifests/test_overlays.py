@@ -47,7 +47,7 @@ ADDED = {
         "ClusterRole",
         "ClusterRoleBinding",
         "ConfigMap",
-        "CronJob",
+        "Deployment",
         "Namespace",
         "NetworkPolicy",
         "Role",

@@ -77,5 +77,5 @@ def by_identity(docs: list[Doc]) -> dict[tuple[str, str, str], Doc]:
 
 def _drop_checksum(doc: Doc) -> None:
     meta = doc.get("spec", {}).get("template", {}).get("metadata", {})
-    if set(meta.get("annotations", {})) == {"checksum/settings"}:
+    if meta.get("annotations", {}).keys() & {"checksum/settings", "checksum/policy"}:
         del meta["annotations"]
