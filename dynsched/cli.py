@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _IN_MODULES: Final[Mapping[str, str]] = {
     "backtest": "dynsched.backtest.command",
     "collect": "dynsched.collect.command",
+    "demo": "dynsched.demo.command",
     "doctor": "dynsched.doctor.command",
     "reach": "dynsched.doctor.reach_command",
     "inject": "dynsched.inject.command",
@@ -372,43 +373,3 @@ def _print(payload: Any, output: str, render: Callable[[Any, Console], None]) ->
         click.echo(json.dumps(payload, indent=2, ensure_ascii=False))
     else:
         render(payload, Console())
-
-
-@cli.command()
-@click.option(
-    "--nodes",
-    type=click.IntRange(3, 5_000),
-    default=12,
-    show_default=True,
-    help="How many nodes the cluster has.",
-)
-@click.option(
-    "--seconds",
-    type=click.FloatRange(min=0, min_open=True),
-    help="Stop after this many seconds, counted from when everything is up. Default: run until "
-    "Ctrl-C.",
-)
-@click.option(
-    "--seed",
-    type=int,
-    default=0,
-    show_default=True,
-    help="Seed of the random load; another seed gives another load.",
-)
-def demo(*, nodes: int, seconds: float | None, seed: int) -> None:
-    """Run dynsched on this machine against a simulated cluster whose load rises and falls.
-
-    If there is a `prometheus` binary on PATH, it measures the load; otherwise Prometheus is
-    simulated too.
-
-    \b
-    Example:
-      dynsched demo --nodes 12 --seconds 60
-    """
-    import asyncio
-
-    from rich.console import Console
-
-    from dynsched.demo import run_demo
-
-    sys.exit(asyncio.run(run_demo(nodes=nodes, seconds=seconds, seed=seed, console=Console())))

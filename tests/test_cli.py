@@ -11,7 +11,7 @@ from snapshots import example, many
 from dynsched import app, cli
 from dynsched.core.errors import ClusterError
 from dynsched.core.model import Action, NodePatch, WriteFailure
-from dynsched.inject import command as inject_command
+from dynsched.inject import check as inject_check
 from dynsched.web.tls import TlsConfig
 from dynsched.writer import Written
 from tools.cli_docs import render
@@ -397,7 +397,7 @@ def test_every_command_that_takes_a_kubeconfig_takes_a_context(call, monkeypatch
         asked.append((kubeconfig, context))
         raise ClusterError("stop here")
 
-    monkeypatch.setattr(inject_command, "load_config", load)
+    monkeypatch.setattr(inject_check, "load_config", load)
     rules = str(ROOT / "rules.yaml")
     call("inject", "--check", "--kubeconfig", "/k", "--context", "staging", "-r", rules)
     assert asked[-1] == ("/k", "staging")

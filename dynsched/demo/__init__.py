@@ -2,7 +2,3 @@
 
 ``run`` sets the stage and clears it away; ``show`` is what the audience sees.
 """
-
-from dynsched.demo.run import run_demo
-
-__all__ = ["run_demo"]

@@ -9,13 +9,10 @@ from typing import Any, Final
 import yaml
 
 from dynsched.core import keys
+from dynsched.core.defaults import AVOIDANCE_WEIGHT
 from dynsched.core.errors import ExpectedError
 from dynsched.core.labels import LabelMark
 from dynsched.core.rules import RuleSet
-
-DEFAULT_WEIGHT: Final = 100
-"""The weight of the preference, of 1 to 100. NodeAffinity scales the sums of the weights of all
-nodes to 100, so beside a pod's own preferences the ratio counts."""
 
 _PLACES: Final = re.compile(r"'status'|'presure'|dyn\(100\)")
 """Where policy.yaml has the key, the value and the weight; these forms stand for nothing else."""
@@ -36,7 +33,7 @@ def label_of(rule_set: RuleSet) -> LabelMark:
     return label
 
 
-def policy_text(label: LabelMark, weight: int = DEFAULT_WEIGHT) -> str:
+def policy_text(label: LabelMark, weight: int = AVOIDANCE_WEIGHT) -> str:
     """The policy and its binding: YAML with comments, two documents."""
     text = resources.files("dynsched.inject").joinpath("policy.yaml").read_text(encoding="utf-8")
     # Label keys and values have no quotes in them, so they need no escaping in CEL.
@@ -48,7 +45,7 @@ def policy_text(label: LabelMark, weight: int = DEFAULT_WEIGHT) -> str:
     return _PLACES.sub(lambda place: ours[place[0]], text)
 
 
-def policy_objects(label: LabelMark, weight: int = DEFAULT_WEIGHT) -> list[dict[str, Any]]:
+def policy_objects(label: LabelMark, weight: int = AVOIDANCE_WEIGHT) -> list[dict[str, Any]]:
     """The policy and its binding as objects."""
     return list(yaml.safe_load_all(policy_text(label, weight)))
 
