@@ -6,7 +6,6 @@ import sys
 from typing import Any, Final
 
 import click
-from rich.console import Console
 
 from dynsched import flags
 from dynsched.core.errors import ExpectedError
@@ -109,6 +108,8 @@ def _examined(given: dict[str, Any], server: str | None) -> Report:
 
 
 def _print(report: Report, output: str, fail_on: Severity) -> None:
+    from rich.console import Console
+
     from dynsched.doctor.report import as_json, as_junit, render
 
     if output == "json":

@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from dynsched import flags
 from dynsched.logs import configure_logging, last_words
@@ -39,6 +38,8 @@ def reach(
     Example:
       dynsched reach --rules rules.yaml
     """
+    from rich.console import Console
+
     from dynsched.core.errors import ClusterError
     from dynsched.core.reach import reach_of
     from dynsched.doctor.ask_cluster import count_pods, open_client
