@@ -88,8 +88,9 @@ format: setup ## put the code in shape
 	$(BIN)/ruff format .
 
 .PHONY: docs
-docs: setup ## write docs/cli.md anew from the commands' own help
+docs: setup ## write docs/cli.md and the chart's README anew from help and comments
 	$(BIN)/python -m tools.cli_docs docs/cli.md
+	$(BIN)/python -m tools.chart_docs charts/dynsched
 
 # A venv of its own, so that nothing installed by hand gets into the file.
 .PHONY: lock

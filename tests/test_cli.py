@@ -11,6 +11,7 @@ from snapshots import example, many
 from dynsched import app, cli
 from dynsched.core.errors import ClusterError
 from dynsched.core.model import Action, NodePatch, WriteFailure
+from dynsched.inject import command as inject_command
 from dynsched.web.tls import TlsConfig
 from dynsched.writer import Written
 from tools.cli_docs import render
@@ -390,10 +391,19 @@ def test_every_command_that_takes_a_kubeconfig_takes_a_context(call, monkeypatch
     monkeypatch.setattr(app, "prune", lambda order: asked.append(order) or Written())
     for command in ("run", "plan", "prune"):
         call(command, "--kubeconfig", "/k", "--context", "staging")
-
     assert [(each.kubeconfig, each.context) for each in asked] == [(Path("/k"), "staging")] * 3
+
+    async def load(kubeconfig, context):
+        asked.append((kubeconfig, context))
+        raise ClusterError("stop here")
+
+    monkeypatch.setattr(inject_command, "load_config", load)
+    rules = str(ROOT / "rules.yaml")
+    call("inject", "--check", "--kubeconfig", "/k", "--context", "staging", "-r", rules)
+    assert asked[-1] == ("/k", "staging")
+
     takes = [command.name for command in _commands() if takes_kubeconfig(command)]
-    assert takes == ["doctor", "plan", "prune", "reach", "run"]
+    assert takes == ["backtest", "doctor", "inject", "plan", "prune", "reach", "run"]
 
 
 def takes_kubeconfig(command):

@@ -14,7 +14,8 @@ from dynsched.core.guard import pool_of
 from dynsched.core.loads import rule_loads
 from dynsched.core.model import Node, Reading
 from dynsched.core.pods import Added
-from dynsched.core.rules import FileRule, GuardRules
+from dynsched.core.rules import FileRule
+from dynsched.core.sections import GuardRules
 
 _UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"
 
@@ -43,7 +44,7 @@ def above_mean(
     weights: dict[str, float] = defaultdict(float)
     for name, load in loads.items():
         node = eligible.get(name)
-        if node is not None and not _is_cordoned(node):
+        if node is not None and not is_cordoned(node):
             pool = pool_of(node, guard)
             weight = node.allocatable.get(rule.resource, 1.0) if rule.resource else 1.0
             totals[pool] += weight * load
@@ -61,6 +62,6 @@ def above_mean(
     }
 
 
-def _is_cordoned(node: Node) -> bool:
+def is_cordoned(node: Node) -> bool:
     """Whether no pod is placed there: a drained node would pull the mean down."""
     return any(taint.get("key") == _UNSCHEDULABLE for taint in node.taints)

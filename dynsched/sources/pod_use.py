@@ -15,14 +15,12 @@ from dynsched.core.model import QueryResult, Sample
 from dynsched.core.rules import Rule, RuleSet
 from dynsched.core.workloads import POD_NAME
 from dynsched.plumbing.stopping import pause, unless_stopped
+from dynsched.sources.scrapes import scrape_interval
 
 logger = logging.getLogger(__name__)
 
 EVERY: Final = 300.0
 """Seconds between two rounds of queries."""
-
-SCRAPES_OVER: Final = 600.0
-"""Seconds over which scrapes are counted."""
 
 _OF_POD: Final[Mapping[str, str]] = {
     "cpu": (
@@ -105,22 +103,7 @@ class PodUseSource:
         }
 
     async def _scrape_interval(self, rule: Rule) -> float | None:
-        """That of the target which has the label by which the rule's samples name their node."""
-        for sample in (await self._samples(rule.expr or "", rule.node_labels[-1]) or ())[:1]:
-            for label in rule.node_labels:
-                value = sample.labels.get(label)
-                if value is not None:
-                    return await self._interval_of(label, value)
-        return None
-
-    async def _interval_of(self, label: str, value: str) -> float | None:
-        quoted = value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-        target, over = f'up{{{label}="{quoted}"}}', f"{SCRAPES_OVER:.0f}s"
-        # A target that is younger was scraped seldom within the time, and not at a long interval.
-        expr = f"max(count_over_time({target}[{over}]) and {target} offset {over})"
-        samples = await self._samples(expr, label) or ()
-        counts = [sample.value for sample in samples if sample.value > 1]
-        return SCRAPES_OVER / counts[0] if counts else None
+        return await scrape_interval(self._samples, rule)
 
     async def _samples(self, expr: str, label: str) -> tuple[Sample, ...] | None:
         answer = await self._prometheus.query_expr(expr, label)

@@ -16,7 +16,7 @@ FILES = [
     ROOT / "rules.yaml",
     ROOT / "manifests/overlays/example/rules.yaml",
     *sorted((ROOT / "docs/examples").glob("*.yaml")),
-    *sorted((ROOT / "dynsched").rglob("*.yaml")),
+    *sorted((ROOT / "dynsched").rglob("*rules.yaml")),
 ]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 

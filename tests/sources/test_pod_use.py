@@ -17,7 +17,7 @@ from prometheus_support import Exporter, Process, RealPrometheus
 
 from dynsched.core.model import QueryResult, Sample
 from dynsched.core.workloads import workload_of
-from dynsched.sources import pod_use
+from dynsched.sources import scrapes
 from dynsched.sources.pod_use import PodUseSource
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
 
@@ -63,7 +63,7 @@ async def test_uses_by_workload_and_scrape_intervals_by_rule() -> None:
         "memory": {"shop/web": 2.0**30},
     }
     assert source.scrape_intervals == {"node-cpu": 15.0, "node-mem": 15.0}
-    assert f'up{{node="worker-1"}}[{pod_use.SCRAPES_OVER:.0f}s]' in prometheus.asked[-1]
+    assert f'up{{node="worker-1"}}[{scrapes.SCRAPES_OVER:.0f}s]' in prometheus.asked[-1]
 
 
 async def test_only_what_the_rules_measure_is_asked_for() -> None:
@@ -206,7 +206,7 @@ async def test_the_scrape_interval_is_that_of_the_nodes_target(
 ) -> None:
     await source.ask()
     assert source.scrape_intervals == {}  # it is younger than the time in which scrapes are counted
-    monkeypatch.setattr(pod_use, "SCRAPES_OVER", 4.0)
+    monkeypatch.setattr(scrapes, "SCRAPES_OVER", 4.0)
     async with asyncio.timeout(20):
         while "node-cpu" not in source.scrape_intervals:
             await source.ask()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,10 @@ BASE_KINDS = [
 ]
 """What manifests/base renders to."""
 
+OPERATOR_KINDS = {"PodMonitor", "PrometheusRule"}  # custom: in no schema of Kubernetes
+SINCE_1_30 = {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
+SINCE_1_36 = {"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"}
+
 
 def load_all(path: Path) -> list[Doc]:
     return list(yaml.safe_load_all(path.read_text()))
@@ -55,6 +60,20 @@ def kustomize(folder: Path) -> list[Doc]:
     assert done.returncode == 0, done.stderr
     assert "deprecated" not in done.stderr
     return list(yaml.safe_load_all(done.stdout))
+
+
+def overlay(folder: Path, **content: object) -> Path:
+    folder.mkdir()
+    (folder / "kustomization.yaml").write_text(
+        yaml.safe_dump(
+            {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", **content}
+        )
+    )
+    return folder
+
+
+def beside(folder: Path, *targets: Path) -> list[str]:
+    return [os.path.relpath(target, folder) for target in targets]
 
 
 def the(docs: list[Doc], kind: str, name: str = "dynsched") -> Doc:

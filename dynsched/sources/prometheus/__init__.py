@@ -20,6 +20,13 @@ docs/decisions/0009 says why.
 
 from dynsched.sources.prometheus.config import PrometheusConfig
 from dynsched.sources.prometheus.source import PageResult, PrometheusSource
-from dynsched.sources.prometheus.wire import RangeResult
+from dynsched.sources.prometheus.wire import LongResult, LongSeries, RangeResult
 
-__all__ = ["PageResult", "PrometheusConfig", "PrometheusSource", "RangeResult"]
+__all__ = [
+    "LongResult",
+    "LongSeries",
+    "PageResult",
+    "PrometheusConfig",
+    "PrometheusSource",
+    "RangeResult",
+]

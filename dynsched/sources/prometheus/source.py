@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+import requests
 import urllib3
 import urllib3.exceptions
 from prometheus_api_client import PrometheusConnect
@@ -28,8 +29,11 @@ from dynsched.sources.prometheus.failures import QueryFailedError, timed_out
 from dynsched.sources.prometheus.transport import Answer, Attempt, Client, Question
 from dynsched.sources.prometheus.wire import (
     Allowance,
+    Clocks,
+    LongResult,
     RangeResult,
     parse_data,
+    parse_long_matrix,
     parse_matrix,
     parse_vector,
 )
@@ -70,6 +74,7 @@ class PrometheusSource:
         max_concurrency: int = MAX_CONCURRENCY,
     ) -> None:
         self._client = Client(config, clock)
+        self._clock = clock
         self._limit = limit
         self._slots = asyncio.Semaphore(max_concurrency)
         self._under_way: set[Attempt] = set()
@@ -78,6 +83,10 @@ class PrometheusSource:
             _LOG.warning("the TLS certificate of %s is not verified, as configured", config.url)
             # Said once, above; urllib3 would say it on stderr from time to time.
             urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+
+    def now(self) -> float:
+        """Unix seconds by our clock."""
+        return self._clock()
 
     async def query(self, rule: Rule) -> QueryResult:
         """The samples of the rule's expression now, or the reason why there are none."""
@@ -88,7 +97,7 @@ class PrometheusSource:
     async def query_expr(self, expr: str, label: str = "instance") -> QueryResult:
         """As ``query``, for an expression that belongs to no rule. ``label`` names the node."""
         most = Allowance(self._limit(), label)
-        question = Question(lambda api, more: api.custom_query(expr, more), parse_vector, most)
+        question = Question(lambda api, _, more: api.custom_query(expr, more), parse_vector, most)
         return QueryResult(*await self._result(question))
 
     async def query_range(
@@ -99,20 +108,50 @@ class PrometheusSource:
         Both ends are included and are times by the server's clock, as are the points' times.
         Never raises, as ``query_expr``.
         """
+        moments, most = (start, end, step), Allowance(self._limit(), label)
+        question = self._range(expr, moments, parse_matrix, most)
+        return RangeResult(*await self._result(question))
+
+    async def query_long(
+        self,
+        expr: str,
+        start: float,
+        end: float,
+        step: float,
+        *,
+        label: str = "instance",
+        limit: AnswerLimit | None = None,
+    ) -> LongResult:
+        """As ``query_range``, for many points: arrays instead of pairs. ``limit``: how large this
+        answer may be; default: as of all others.
+        """
+        most = Allowance(limit or self._limit(), label)
+        question = self._range(expr, (start, end, step), parse_long_matrix, most)
+        return LongResult(*await self._result(question))
+
+    def _range(
+        self,
+        expr: str,
+        moments: tuple[float, float, float],
+        parse: Callable[[bytearray, Clocks], Answer[_T]],
+        most: Allowance,
+    ) -> Question[_T]:
+        start, end, step = moments
         ends = [datetime.fromtimestamp(moment, UTC) for moment in (start, end)]
         # PrometheusConnect rounds both to whole seconds; its parameters give way to these.
         exact = {"start": f"{start:.3f}", "end": f"{end:.3f}"}
-        question = Question(
-            lambda api, more: api.custom_query_range(expr, *ends, f"{step:.3f}", exact | more),
-            parse_matrix,
-            Allowance(self._limit(), label),
+        return Question(
+            lambda api, _, more: api.custom_query_range(expr, *ends, f"{step:.3f}", exact | more),
+            parse,
+            most,
         )
-        return RangeResult(*await self._result(question))
 
     async def raw(self, selector: str, label: str = "instance") -> RangeResult:
         """The samples as they were scraped, of a range selector (``up[10m]``). Never raises."""
         most = Allowance(self._limit(), label)
-        question = Question(lambda api, more: api.custom_query(selector, more), parse_matrix, most)
+        question = Question(
+            lambda api, _, more: api.custom_query(selector, more), parse_matrix, most
+        )
         return RangeResult(*await self._result(question))
 
     async def read(
@@ -123,11 +162,10 @@ class PrometheusSource:
         page takes no POST; for one that does, the parameters may be longer than a URL.
         """
 
-        def call(api: PrometheusConnect, _: dict[str, str]) -> Any:
-            # It has no call of its own for other pages.
-            send = api._session.get  # noqa: SLF001
-            asked = dict(parameters or {})
-            answered = send(f"{api.url}/api/v1/{path}", params=asked, headers=api.headers)
+        def call(api: PrometheusConnect, session: requests.Session, _: dict[str, str]) -> Any:
+            # PrometheusConnect has no call of its own for other pages.
+            url, asked = f"{api.url}/api/v1/{path}", dict(parameters or {})
+            answered = session.get(url, params=asked, headers=api.headers)
             return answered.json()["data"]["result"]
 
         most = Allowance(_PAGE_LIMIT, "instance")

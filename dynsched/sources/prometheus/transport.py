@@ -104,11 +104,12 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Question(Generic[_T]):
-    """``call`` asks it with some further parameters, ``parse`` reads what comes, ``most`` is how
-    much may come. ``only_get``: the path takes no POST.
+    """``call`` asks it with some further parameters, by PrometheusConnect or by the session under
+    it; ``parse`` reads what comes, ``most`` is how much may come. ``only_get``: the path takes no
+    POST.
     """
 
-    call: Callable[[PrometheusConnect, dict[str, str]], _T]
+    call: Callable[[PrometheusConnect, requests.Session, dict[str, str]], _T]
     parse: Callable[[bytearray, Clocks], Answer[_T]]
     most: Allowance
     only_get: bool = False
@@ -142,7 +143,7 @@ class Client:
                 # ask for samples that it does not have yet, or for old ones. Its `timeout` is a
                 # little shorter than ours, so that its own explanation still reaches us.
                 limit = f"{max(1, round(attempt.remaining() * 900))}ms"
-                items = question.call(api, {"timeout": limit})
+                items = question.call(api, session, {"timeout": limit})
         except (QueryFailedError, ProxyError) as error:
             raise QueryFailedError(credentials.redact(str(error))) from None
         return items, tuple(credentials.redact(warning) for warning in adapter.warnings)

@@ -1,0 +1,109 @@
+"""Which nodes are marked under the guard: `core.guard.select` on arrays.
+
+The lanes of one *group* are the nodes of one cluster; ``suggest`` replays several settings, each in
+a group of its own. Where no limit binds, the marks are the wanted ones, for all groups at once.
+Where one binds, the group is decided as the core does it: ranked, cut, and released in turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from dynsched.backtest.world import Bools, Floats, Ints, World
+from dynsched.core.guard import EARLY_INCUMBENT_BONUS, INCUMBENT_BONUS
+from dynsched.core.sections import GuardRules
+
+
+class Marks:
+    """The marks on all lanes. Mutable. ``groups``: how many times the nodes of ``world``."""
+
+    def __init__(self, world: World, guard: GuardRules, groups: int = 1) -> None:
+        nodes, pools = len(world.nodes), len(world.pools)
+        self._guard = guard
+        self._nodes = nodes
+        self._groups = groups
+        self._pools = pools
+        self._eligible = np.tile(world.eligible, groups)
+        offsets = np.repeat(np.arange(groups), nodes)
+        self.pool: Ints = np.tile(world.pool, groups) + offsets * max(1, pools)
+        self._allowed: Ints = np.array(
+            [max(1, guard.max_releases.of(number)) for number in range(nodes + 1)], np.int64
+        )
+        self.marked: Bools = np.zeros(nodes * groups, np.bool_)
+        self.caps: Ints = np.zeros(groups * pools, np.int64)
+        self._may: Bools = self._eligible
+        self._caps_changed = True
+
+    def set_present(self, present: Bools) -> None:
+        """Which lanes' nodes are there from now on; the marks of the others are gone."""
+        self._may = self._eligible & present
+        self.marked &= present
+        count = np.bincount(self.pool[self._may], minlength=len(self.caps))
+        self.caps = np.array([self._guard.max_marked.of(int(number)) for number in count], np.int64)
+        self._caps_changed = True
+
+    def choose(
+        self, wants: Bools, hot: Bools, severity: Callable[[], Floats]
+    ) -> tuple[Bools, Bools]:
+        """Decide which lanes carry the mark from now on. Returns those, and the lanes that should
+        carry it and do not. ``hot``: the wanted ones that are not early; ``severity``: asked for
+        where the nodes are ranked, as in `core.model.Verdict`.
+        """
+        wanted = wants & self._may
+        changed = wanted ^ self.marked
+        if not self._caps_changed and not changed.any():
+            return self.marked, changed  # nothing is withheld
+        bound = self._bound(wanted, changed)
+        new = wanted
+        if bound.any():
+            new, excess = wanted.copy(), severity()
+            for group in np.flatnonzero(bound):
+                part = slice(group * self._nodes, (group + 1) * self._nodes)
+                new[part] = self._ranked(part, wanted, hot, excess)
+        self._caps_changed = False
+        self.marked = new
+        return new, wanted & ~new
+
+    def _bound(self, wanted: Bools, changed: Bools) -> Bools:
+        """In which groups the marks cannot simply be the wanted ones."""
+        size = len(self.caps)
+        arriving = np.bincount(self.pool[changed & wanted], minlength=size)
+        leaving = np.bincount(self.pool[changed & self.marked], minlength=size)
+        here = np.bincount(self.pool[self.marked], minlength=size)
+        over_cap = (here + arriving > self.caps) | (here + arriving - leaving > self.caps)
+        shape = (self._groups, self._pools)
+        allowed = self._allowed[here.reshape(shape).sum(axis=1)]
+        too_many = leaving.reshape(shape).sum(axis=1) > allowed
+        # A mark that leaves holds its place until the next step, but that only matters to a pool
+        # in which something arrives.
+        over = (over_cap & ((arriving > 0) | (here + arriving - leaving > self.caps))).reshape(
+            shape
+        )
+        found: Bools = over.any(axis=1) | too_many
+        return found
+
+    def _ranked(self, part: slice, wanted: Bools, hot: Bools, severity: Floats) -> Bools:
+        """The marks of one group, as `core.guard.select` chooses them."""
+        wants, is_hot, excess = wanted[part], hot[part], severity[part]
+        marked, pool = self.marked[part], self.pool[part]
+        granted = np.zeros(len(wants), np.bool_)
+        order: dict[int, Ints] = {}
+        for number in np.unique(pool[wants]).tolist():
+            names = np.flatnonzero(wants & (pool == number))
+            bonus = np.where(is_hot[names], INCUMBENT_BONUS, EARLY_INCUMBENT_BONUS)
+            is_new = ~marked[names]
+            rank = -excess[names] - np.where(is_new, 0.0, bonus)
+            sorted_names = names[np.lexsort((names, is_new, rank, ~is_hot[names]))]
+            order[number] = sorted_names[: self.caps[number]]
+            granted[order[number]] = True
+        leaving = np.flatnonzero(marked & ~granted)
+        leaving = leaving[np.lexsort((leaving, excess[leaving], wants[leaving]))]
+        result: Bools = marked & granted
+        result[leaving[self._allowed[int(marked.sum())] :]] = True
+        here = np.bincount(pool[marked], minlength=len(self.caps))
+        for number, names in order.items():
+            arriving = names[~marked[names]]
+            result[arriving[: max(0, int(self.caps[number] - here[number]))]] = True
+        return result

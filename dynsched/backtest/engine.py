@@ -1,0 +1,181 @@
+"""A whole replay: columns of values in, alerts and marks at every step out.
+
+It does for arrays what `core.decide` does for objects: readings, early readings, alerts, verdicts,
+guard. Of a write it is taken that it succeeds, as in a dry run (`core.rehearse`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dynsched.backtest.alerts import Alerts, Setting
+from dynsched.backtest.choice import Marks
+from dynsched.backtest.world import Bools, Floats, Ints, World, weights
+from dynsched.core.loads import MAX_LOAD, full_at
+from dynsched.core.rules import FileRule, Rule, RuleSet
+
+Columns = Mapping[str, Floats]
+"""By rule name, shape (steps, nodes): NaN where there is no good value. Rules whose past cannot be
+had are not in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What a replay came to; shapes are (steps, lanes) unless said otherwise."""
+
+    firing: Mapping[str, Bools]
+    """By rule: on which nodes it fires."""
+    marked: Bools
+    """Which nodes carry the mark after the step."""
+    early: Bools
+    """Which of these carry it only because of their expected load."""
+    withheld: Bools
+    """Shape (steps, pools): a node of the pool should be marked, and is not because of the cap."""
+    writes: Ints
+    """Shape (steps,): how many nodes are written to."""
+    caps: Ints
+    """Shape (steps, pools): how many nodes of the pool may be marked."""
+
+
+class Engine:
+    """Replays one rule set, or several settings of it side by side. Mutable: `play` takes chunk
+    after chunk, in the order of time.
+
+    ``settings``: by rule name, for the lanes of ``groups`` times the nodes; default: those of the
+    rules. A rule that is not among ``counting`` is evaluated, but marks nothing.
+    """
+
+    def __init__(
+        self,
+        rule_set: RuleSet,
+        world: World,
+        *,
+        rules: Sequence[Rule] | None = None,
+        settings: Mapping[str, Setting] | None = None,
+        groups: int = 1,
+    ) -> None:
+        self._rule_set = rule_set
+        self._world = world
+        self._groups = groups
+        self._lanes = len(world.nodes) * groups
+        self.rules = tuple(rule_set.rules if rules is None else rules)
+        settings = settings or {}
+        self._alerts = {
+            rule.name: Alerts(settings.get(rule.name) or Setting.of(rule, rule_set), self._lanes)
+            for rule in self.rules
+        }
+        self._hot = [self._alerts[rule.name] for rule in self.rules if rule.early_of is None]
+        self._early = [self._alerts[rule.name] for rule in self.rules if rule.early_of is not None]
+        self._marks = Marks(world, rule_set.guard, groups)
+        self._early_mark: Bools = np.zeros(self._lanes, np.bool_)
+        self._present: Bools = np.zeros(self._lanes, np.bool_)
+
+    def play(self, times: Floats, columns: Columns) -> Played:
+        """One chunk: ``times`` rise; ``columns`` have a row for each."""
+        present = self._world.present(times)
+        self._begin(columns, present)
+        shape = (len(times), self._lanes)
+        firing = {rule.name: np.zeros(shape, np.bool_) for rule in self.rules}
+        marked, early = np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
+        pools = len(self._marks.caps)
+        withheld = np.zeros((len(times), pools), np.bool_)
+        caps = np.zeros((len(times), pools), np.int64)
+        writes = np.zeros(len(times), np.int64)
+        changes = np.any(present[1:] != present[:-1], axis=1)
+        for row, now in enumerate(times.tolist()):
+            if row == 0 or changes[row - 1]:
+                self._appear(np.tile(present[row], self._groups), now)
+            short, writes[row] = self._step(row, now)
+            for name, alerts in self._alerts.items():
+                firing[name][row] = alerts.firing
+            marked[row], early[row] = self._marks.marked, self._early_mark
+            caps[row] = self._marks.caps
+            if short.any():
+                withheld[row, np.unique(self._marks.pool[short])] = True
+        return Played(firing, marked, early, withheld, writes, caps)
+
+    def _begin(self, columns: Columns, present: Bools) -> None:
+        missing = np.full(present.shape, np.nan)
+        values = {
+            rule.name: np.where(present, columns[rule.name], np.nan)
+            for rule in self.rules
+            if rule.early_of is None and rule.name in columns
+        }
+        for rule in self._rule_set.file_rules:
+            made = rule.early_rule
+            if made is not None and made.name in self._alerts and rule.name in values:
+                values[made.name] = above_mean(rule, values[rule.name], self._world)
+        for name, alerts in self._alerts.items():
+            alerts.begin(np.tile(values.get(name, missing), self._groups))
+
+    def _appear(self, present: Bools, now: float) -> None:
+        """Nodes that came or went have no past."""
+        changed = present ^ self._present
+        if not changed.any():
+            return
+        for alerts in self._alerts.values():
+            alerts.reset(changed, now)
+        self._early_mark &= present
+        self._marks.set_present(present)
+        self._present = present
+
+    def _step(self, row: int, now: float) -> tuple[Bools, int]:
+        """Which lanes should be marked and are not; how many nodes are written to."""
+        for alerts in self._alerts.values():
+            alerts.step(row, now)
+        hot = _any([alerts.firing for alerts in self._hot], self._lanes)
+        early = _any([alerts.firing for alerts in self._early], self._lanes) & ~hot
+        wants = hot | early
+        before = self._marks.marked
+        marked, short = self._marks.choose(wants, hot, lambda: self._severity(hot, early))
+        arrived, stays = marked & ~before, marked & before
+        # The evidence of a mark that stays says whether the node is hot; it is written anew when
+        # that changes.
+        restated = stays & wants & (early ^ self._early_mark)
+        writes = int((marked ^ before).sum()) + int(restated.sum())
+        if writes:
+            renewed = arrived | restated
+            self._early_mark = np.where(renewed, early, self._early_mark & marked)
+        return short, writes
+
+    def _severity(self, hot: Bools, early: Bools) -> Floats:
+        """As `core.evaluate.fold`: of the worst firing rule; of the early ones where none is."""
+        worst = np.zeros(self._lanes)
+        for alerts, which in (
+            *((alerts, hot) for alerts in self._hot),
+            *((alerts, early) for alerts in self._early),
+        ):
+            excess = alerts.setting.excess(alerts.value)
+            counts = alerts.firing & which & ~np.isnan(excess)
+            worst = np.where(counts, np.fmax(worst, excess), worst)
+        return worst
+
+
+def _any(arrays: Sequence[Bools], lanes: int) -> Bools:
+    found = arrays[0] if arrays else np.zeros(lanes, np.bool_)
+    for array in arrays[1:]:
+        found = found | array
+    return found
+
+
+def above_mean(rule: FileRule, values: Floats, world: World) -> Floats:
+    """`core.early.above_mean` of many steps, for a rule that has ``early`` (so it rises with load).
+    No pods are known of the past, so that the expected load is the measured one.
+    """
+    at_least = rule.early.mean_at_least if rule.early else 0.0
+    loads = np.clip(100 / full_at(rule) * values, 0.0, MAX_LOAD)
+    weight = weights(world.nodes, rule.resource)
+    found = np.full(values.shape, np.nan)
+    for number in range(len(world.pools)):
+        here = world.pool == number
+        counted = here & world.counts_for_mean
+        known = ~np.isnan(loads[:, counted])
+        total = np.where(known, loads[:, counted], 0.0) @ weight[counted]
+        weights_known = known @ weight[counted]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            mean = np.where(weights_known != 0, total / weights_known, at_least)
+        found[:, here] = loads[:, here] - np.maximum(at_least, mean)[:, None]
+    return found

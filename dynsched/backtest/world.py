@@ -1,0 +1,104 @@
+"""The nodes of a replay as arrays: which may be marked, in which pool, and from when to when."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dynsched.core.early import is_cordoned
+from dynsched.core.guard import is_eligible, pool_of
+from dynsched.core.mark_state import mark_state
+from dynsched.core.model import Node
+from dynsched.core.plan import plan_prune
+from dynsched.core.rehearse import Rehearsal
+from dynsched.core.rules import RuleSet
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """When a node was there, in Unix seconds, both ends included."""
+
+    first: float = -math.inf
+    last: float = math.inf
+
+
+ALWAYS = Span()
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Nodes in the order of their names; every array has one element for each."""
+
+    nodes: tuple[Node, ...]
+    eligible: Bools
+    """Whether it may be marked: by the rules, and because nobody else uses the mark's key."""
+    counts_for_mean: Bools
+    """Whether it is part of its pool's mean load: eligible, and not cordoned."""
+    pool: Ints
+    """Index into ``pools``."""
+    pools: tuple[str, ...]
+    first: Floats
+    last: Floats
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the nodes."""
+        return tuple(node.name for node in self.nodes)
+
+    def present(self, times: Floats) -> Bools:
+        """Shape (times, nodes): whether the node was there."""
+        moments = times[:, None]
+        found: Bools = (moments >= self.first) & (moments <= self.last)
+        return found
+
+
+def make_world(
+    nodes: Mapping[str, Node], rule_set: RuleSet, spans: Mapping[str, Span] | None = None
+) -> World:
+    """``nodes`` without the marks that they carry now: a replay begins without any. Without an
+    entry in ``spans`` a node is there from its creation on.
+    """
+    bare = without_marks(nodes, rule_set)
+    ordered = tuple(bare[name] for name in sorted(bare))
+    eligible = np.array(
+        [
+            is_eligible(node, rule_set.nodes) and mark_state(node, rule_set.mark).conflict is None
+            for node in ordered
+        ],
+        dtype=np.bool_,
+    )
+    pool_names = [pool_of(node, rule_set.guard) for node in ordered]
+    pools = tuple(sorted(set(pool_names)))
+    spans = spans or {}
+    kept = [spans.get(node.name, Span(node.created or -math.inf)) for node in ordered]
+    return World(
+        nodes=ordered,
+        eligible=eligible,
+        counts_for_mean=eligible & ~np.array([is_cordoned(node) for node in ordered], np.bool_),
+        pool=np.array([pools.index(name) for name in pool_names], np.int64),
+        pools=pools,
+        first=np.array([span.first for span in kept], np.float64),
+        last=np.array([span.last for span in kept], np.float64),
+    )
+
+
+def without_marks(nodes: Mapping[str, Node], rule_set: RuleSet) -> dict[str, Node]:
+    """The nodes as `dynsched prune` would leave them."""
+    rehearsal = Rehearsal()
+    rehearsal.nodes(nodes)
+    rehearsal.write(plan_prune(nodes.values(), rule_set.mark))
+    return rehearsal.nodes(nodes)
+
+
+def weights(nodes: Sequence[Node], resource: str | None) -> Floats:
+    """What each node has of a rule's resource, as the mean of a pool weighs it."""
+    found = [node.allocatable.get(resource, 1.0) if resource else 1.0 for node in nodes]
+    return np.array(found, np.float64)

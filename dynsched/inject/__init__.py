@@ -1,0 +1,1 @@
+"""The soft affinity for pods that do not carry it: the admission policy, and who lacks it."""

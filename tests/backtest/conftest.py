@@ -1,0 +1,41 @@
+"""What the tests of the backtest share."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from backtest_support import Call, Ended
+from fake_prometheus import FakePrometheus
+
+from dynsched import cli
+
+
+@pytest.fixture
+async def prometheus() -> AsyncIterator[FakePrometheus]:
+    async with FakePrometheus() as running:
+        yield running
+
+
+@pytest.fixture
+def call(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Call:
+    """Run `dynsched backtest` in a thread: (exit code, stdout, stderr)."""
+
+    def run(words: list[str]) -> int:
+        with pytest.raises(SystemExit) as ended:
+            cli.main(words)
+        return int(ended.value.code or 0)
+
+    async def called(url: str, rules: Mapping[str, Any], *more: str) -> Ended:
+        path = tmp_path / "rules.yaml"
+        path.write_text(json.dumps(rules))  # JSON is YAML
+        words = ["backtest", "--prom", url, "-r", str(path), *more]
+        code = await asyncio.to_thread(run, words)
+        output = capsys.readouterr()
+        return code, output.out, output.err
+
+    return called

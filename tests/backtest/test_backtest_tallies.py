@@ -1,0 +1,55 @@
+"""A replay in numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dynsched.backtest.tallies import cells, runs_of, tally
+
+STEP = 60.0
+
+
+def lanes(*rows: str) -> np.ndarray:
+    """A row for each lane, ``#`` where it is active -> shape (steps, lanes)."""
+    return np.array([[mark == "#" for mark in row] for row in rows]).T
+
+
+def test_runs_are_found_by_lane_and_time() -> None:
+    found = runs_of(lanes("##..#", "....."[:5], "..###"))
+    assert found.lane.tolist() == [0, 0, 2]
+    assert found.begun.tolist() == [0, 4, 2]
+    assert found.ended.tolist() == [2, 5, 5]
+
+
+def test_a_flap_is_a_mark_within_ten_minutes_of_the_one_before_on_the_same_node() -> None:
+    after = "#" + "." * 10 + "#"
+    later = "#" + "." * 11 + "#"
+    short = after.ljust(13, ".")
+    assert tally(lanes(short), np.ones((13, 1), bool), STEP).flaps == 1
+    assert tally(lanes(later), np.ones((13, 1), bool), STEP).flaps == 0
+    assert tally(lanes("#............", "..#.........."), np.ones((13, 2), bool), STEP).flaps == 0
+
+
+def test_a_tally_of_nothing() -> None:
+    found = tally(lanes("....."), np.zeros((5, 1), bool), STEP)
+    assert (found.marks, found.median_seconds, found.node_time) == (0, None, 0.0)
+
+
+def test_durations_and_shares() -> None:
+    found = tally(lanes("##...###..", ".........."), np.ones((10, 2), bool), STEP)
+    assert found.marks == 2
+    assert found.median_seconds == 150
+    assert found.longest_seconds == 180
+    assert found.node_time == pytest.approx(0.25)
+    assert found.marks_per_node_day == pytest.approx(2 / (20 / 1440))
+
+
+@pytest.mark.parametrize("steps", [1, 3, 7, 56, 100])
+def test_cells_cover_the_whole_time(steps: int) -> None:
+    active = np.ones((steps, 2), bool)
+    active[:, 1] = False
+    found = cells(active, 7)
+    assert found.shape == (min(7, steps), 2)
+    assert found[:, 0].tolist() == [1.0] * min(7, steps)
+    assert not found[:, 1].any()

@@ -1,0 +1,411 @@
+"""charts/dynsched: the same objects as the kustomize tree, and what each value changes."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import helm_python as sdk
+import kubernetes_validate
+import pytest
+import yaml
+from helm_python.chart import Chart, lint
+from helm_python.errors import HelmError
+from helm_support import CHART, PARTS, TAINT, by_identity, everything, helm, notes
+from manifest_support import (
+    BASE,
+    BASE_KINDS,
+    COMPONENTS,
+    NEWEST,
+    OLDEST,
+    OPERATOR_KINDS,
+    OVERLAYS,
+    SINCE_1_30,
+    SINCE_1_36,
+    Doc,
+    beside,
+    kustomize,
+    overlay,
+    the,
+)
+from programs import ROOT
+
+from dynsched.core.parsing import parse_rules
+from dynsched.inject.policy import policy_objects
+from dynsched.rules_file import load_rules
+from tools.chart_docs import leaves, render
+
+SCHEMA = json.loads((CHART / "values.schema.json").read_text())
+
+
+def composed(folder: Path, parts: tuple[str, ...], *, taint: bool = False) -> list[Doc]:
+    """What kustomize makes of the base and these parts."""
+    components = [COMPONENTS / part for part in parts if part != "collector"]
+    content: Doc = {"resources": beside(folder, BASE), "components": beside(folder, *components)}
+    if "collector" in parts:
+        content["resources"] += beside(folder, OVERLAYS / "collector")
+    docs = kustomize(overlay(folder, **content))
+    if taint:
+        (rules,) = (doc for doc in docs if doc["metadata"]["name"] == "dynsched-rules")
+        with_taint = yaml.safe_load(rules["data"]["rules.yaml"])
+        with_taint["mark"]["taint"] = TAINT
+        rules["data"]["rules.yaml"] = yaml.safe_dump(with_taint)
+    return docs
+
+
+def test_the_chart_by_default_is_the_base(tmp_path: Path) -> None:
+    ours = by_identity(helm())
+    assert ours == by_identity(composed(tmp_path / "k", ()))
+    assert len(ours) == len(BASE_KINDS) - 1  # Helm makes no Namespace
+
+
+def test_a_difference_would_be_found(tmp_path: Path) -> None:
+    docs = composed(tmp_path / "k", ())
+    the(docs, "Deployment")["spec"]["template"]["spec"]["containers"][0]["args"].append("--bind")
+    assert by_identity(helm()) != by_identity(docs)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_each_part_is_the_component_of_this_name(part: str, tmp_path: Path) -> None:
+    marked_twice = part == "descheduler"  # it needs the taint
+    values: Doc = {part: {"enabled": True}}
+    if marked_twice:
+        values["mark"] = {"taint": TAINT}
+    ours = composed(tmp_path / "k", (part,), taint=marked_twice)
+    assert by_identity(helm(values)) == by_identity(ours)
+
+
+def test_all_together_are_the_same_too(tmp_path: Path) -> None:
+    ours = composed(tmp_path / "k", PARTS, taint=True)
+    assert by_identity(helm(everything())) == by_identity(ours)
+
+
+def test_the_shipped_rules_are_there_with_their_comments() -> None:
+    data = the(helm(), "ConfigMap", "dynsched-rules")["data"]
+    assert data["rules.yaml"].rstrip() == (ROOT / "rules.yaml").read_text().rstrip()
+
+
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+def test_what_helm_renders_fits_the_schemas(version: str) -> None:
+    newer = SINCE_1_30 | SINCE_1_36 if version == OLDEST else set()
+    docs = [doc for doc in helm(everything()) if doc["kind"] not in OPERATOR_KINDS | newer]
+    assert len(docs) > 30
+    for doc in docs:
+        kubernetes_validate.validate(doc, version, strict=True)
+
+
+@pytest.mark.parametrize("values", [{}, everything()], ids=["default", "everything"])
+def test_helm_lints_it(values: Doc) -> None:
+    report = lint(CHART, values, strict=True, kube_version="v1.36.0")
+    found = [each["error"] for each in report["messages"] if each["error"] != "icon is recommended"]
+    assert (found, report["errors"]) == ([], [])
+
+
+def test_another_namespace_is_everywhere() -> None:
+    own = {"dynsched-collector", "dynsched-descheduler"}
+    text = ""
+    for doc in helm(everything(), namespace="scheduling"):
+        assert doc["metadata"].get("namespace", "scheduling") in {"scheduling", *own}
+        if doc["metadata"]["name"] != "dynsched-dashboard":
+            text += yaml.safe_dump(doc)
+    assert not re.search(r"namespace: dynsched$", text, re.MULTILINE)
+    assert "serviceaccount:dynsched:" not in text
+    assert "system:serviceaccount:scheduling:dynsched-janitor" in text
+
+
+# --- what each value changes ---
+
+
+def at(docs: list[Doc], where: str) -> Any:
+    """`Kind/name/path.to.a.part`: the part of the object."""
+    kind, name, path = where.split("/", 2)
+    found: Any = the(docs, kind, name)
+    for key in filter(None, path.split(".")):
+        found = found[int(key)] if isinstance(found, list) else found[key.replace("~", ".")]
+    return found
+
+
+POD = "Deployment/dynsched/spec.template.spec"
+PREFERENCE = "affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution.0.preference"
+SETTINGS = "ConfigMap/dynsched-settings/data"
+JANITOR = "CronJob/dynsched-janitor/spec.jobTemplate.spec.template.spec"
+COLLECTOR = "DaemonSet/dynsched-collector/spec.template.spec"
+DESCHEDULER = "Deployment/dynsched-descheduler/spec.template.spec.containers.0"
+SECRET = "/etc/dynsched/prometheus/"
+
+SET: dict[str, tuple[str, str, Any]] = {
+    # value: how it is set, where it is seen, what is there then
+    "image.repository": ("image.repository=example.com/d", f"{POD}.containers.0.image",
+                         "example.com/d:0.1.0"),
+    "image.tag": ("image.tag=7", f"{JANITOR}.containers.0.image", "dynsched:7"),
+    "image.pullPolicy": ("image.pullPolicy=Always", f"{COLLECTOR}.containers.0.imagePullPolicy",
+                         "Always"),
+    "image.pullSecrets": ("image.pullSecrets={a,b}", f"{POD}.imagePullSecrets",
+                          [{"name": "a"}, {"name": "b"}]),
+    "prometheus.url": ("prometheus.url=http://p:1/x", f"{SETTINGS}.DYNSCHED_PROM", "http://p:1/x"),
+    "prometheus.secret": ("prometheus.secret=mine", f"{POD}.volumes.1.secret.secretName", "mine"),
+    "prometheus.tokenKey": ("prometheus.tokenKey=token",
+                            f"{SETTINGS}.DYNSCHED_PROM_BEARER_TOKEN_FILE", SECRET + "token"),
+    "prometheus.serviceAccountToken": (
+        "prometheus.serviceAccountToken=true", f"{SETTINGS}.DYNSCHED_PROM_BEARER_TOKEN_FILE",
+        "/var/run/secrets/kubernetes.io/serviceaccount/token"),
+    "prometheus.username": ("prometheus.username=ann", f"{SETTINGS}.DYNSCHED_PROM_USERNAME", "ann"),
+    "prometheus.passwordKey": ("prometheus.passwordKey=p",
+                               f"{SETTINGS}.DYNSCHED_PROM_PASSWORD_FILE", SECRET + "p"),
+    "prometheus.caKey": ("prometheus.caKey=ca", f"{SETTINGS}.DYNSCHED_PROM_CA_FILE", SECRET + "ca"),
+    "prometheus.certKey": ("prometheus.certKey=c", f"{SETTINGS}.DYNSCHED_PROM_CERT_FILE",
+                           SECRET + "c"),
+    "prometheus.keyKey": ("prometheus.keyKey=k", f"{SETTINGS}.DYNSCHED_PROM_KEY_FILE",
+                          SECRET + "k"),
+    "prometheus.insecureSkipVerify": (
+        "prometheus.insecureSkipVerify=true", f"{SETTINGS}.DYNSCHED_PROM_INSECURE_SKIP_VERIFY",
+        "true"),
+    "prometheus.headers": ("prometheus.headers.X-Scope-OrgID=a", f"{SETTINGS}.DYNSCHED_PROM_HEADER",
+                           "X-Scope-OrgID: a"),
+    "mark.label": ("mark.label=example.com/heat=high",
+                   f"{POD}.{PREFERENCE}.matchExpressions.0",
+                   {"key": "example.com/heat", "operator": "NotIn", "values": ["high"]}),
+    "interval": ("interval=30s", f"{SETTINGS}.DYNSCHED_INTERVAL", "30s"),
+    "logFormat": ("logFormat=text", f"{SETTINGS}.DYNSCHED_LOG_FORMAT", "text"),
+    "settings": ("settings.DYNSCHED_LOG_LEVEL=debug", f"{SETTINGS}.DYNSCHED_LOG_LEVEL", "debug"),
+    "resources": ("resources.limits.memory=1Gi", f"{POD}.containers.0.resources",
+                  {"limits": {"memory": "1Gi"}}),
+    "nodeSelector": ("nodeSelector.pool=infra", f"{POD}.nodeSelector", {"pool": "infra"}),
+    "tolerations": ("tolerations[0].key=a,tolerations[0].operator=Exists", f"{POD}.tolerations",
+                    [{"key": "a", "operator": "Exists"}]),
+    "priorityClassName": ("priorityClassName=p", f"{POD}.priorityClassName", "p"),
+    "monitoring.labels": ("monitoring.labels.release=kps",
+                          "PrometheusRule/dynsched/metadata.labels.release", "kps"),
+    "inject.weight": ("inject.weight=7",
+                      "MutatingAdmissionPolicy/dynsched-avoid-pressure/spec.variables",
+                      policy_objects(load_rules(ROOT / "rules.yaml").mark.label, 7)[0]["spec"]
+                      ["variables"]),
+    "extender.cidrs": ("extender.cidrs={10.0.0.1/32}",
+                       "NetworkPolicy/dynsched-extender/spec.ingress.0.from",
+                       [{"ipBlock": {"cidr": "10.0.0.1/32"}}]),
+    "descheduler.image": ("descheduler.image=d:1", f"{DESCHEDULER}.image", "d:1"),
+    "descheduler.interval": ("descheduler.interval=10m", f"{DESCHEDULER}.args.1",
+                             "--descheduling-interval=10m"),
+    "collector.pushgateway": ("collector.pushgateway=http://g",
+                              "ConfigMap/dynsched-collector-settings/data.DYNSCHED_PUSHGATEWAY",
+                              "http://g"),
+    "networkPolicy.from": (
+        "networkPolicy.from=observability",
+        "NetworkPolicy/dynsched/spec.ingress.0.from.0.namespaceSelector.matchLabels",
+        {"kubernetes.io/metadata.name": "observability"}),
+    "networkPolicy.prometheusPorts": (
+        "networkPolicy.prometheusPorts={9091,8080}",
+        "NetworkPolicy/dynsched-descheduler/spec.egress.2.ports",
+        [{"port": 9091, "protocol": "TCP"}, {"port": 8080, "protocol": "TCP"}]),
+}  # fmt: skip
+
+POLICY: dict[str, tuple[str, str, Any]] = {
+    "descheduler.prometheusUrl": ("http://q", "metricsProviders.0.prometheus.url", "http://q"),
+    "descheduler.secret": (
+        "mine", "metricsProviders.0.prometheus.authToken.secretReference.name", "mine"),
+    "descheduler.maxPerNode": ("2", "maxNoOfPodsToEvictPerNode", 2),
+    "descheduler.maxTotal": ("9", "maxNoOfPodsToEvictTotal", 9),
+    "descheduler.minPodAge": ("1h", "profiles.0.pluginConfig.0.args.minPodAge", "1h"),
+    "descheduler.minReplicas": ("3", "profiles.0.pluginConfig.0.args.minReplicas", 3),
+    "descheduler.priorityThreshold": (
+        "2000000000", "profiles.0.pluginConfig.0.args.priorityThreshold", {"value": 2_000_000_000}),
+    "descheduler.excludeNamespaces": (
+        "{a,b}", "profiles.0.pluginConfig.1.args.evictableNamespaces", {"exclude": ["a", "b"]}),
+}  # fmt: skip
+ELSEWHERE = {f"{part}.enabled" for part in PARTS} | {"mark.taint", "rules", "networkPolicy.enabled"}
+"""Values with tests of their own."""
+
+
+def set_values(text: str) -> Doc:
+    """As `--set` reads it."""
+    found: Doc = sdk.parse_set_string(text)
+    return found
+
+
+@pytest.mark.parametrize("value", SET)
+def test_each_value_is_seen_where_it_should_be(value: str) -> None:
+    text, where, expected = SET[value]
+    assert at(helm(merged(everything(), text)), where) == expected
+
+
+@pytest.mark.parametrize("value", POLICY)
+def test_each_value_of_the_policy_is_in_it(value: str) -> None:
+    text, where, expected = POLICY[value]
+    docs = helm(merged(everything(), f"{value}={text}"))
+    policy = yaml.safe_load(
+        the(docs, "ConfigMap", "dynsched-descheduler-policy")["data"]["policy.yaml"]
+    )
+    found: Any = policy
+    for key in where.split("."):
+        found = found[int(key)] if isinstance(found, list) else found[key]
+    assert found == expected
+
+
+def merged(values: Doc, text: str) -> Doc:
+    def deep(a: Doc, b: Doc) -> Doc:
+        for key, value in b.items():
+            both = isinstance(value, dict) and isinstance(a.get(key), dict)
+            a[key] = deep(a[key], value) if both else value
+        return a
+
+    return deep(json.loads(json.dumps(values)), set_values(text))
+
+
+def test_every_value_is_tried_and_described() -> None:
+    paths = {leaf.path for leaf in leaves((CHART / "values.yaml").read_text())}
+    assert {*SET, *POLICY, *ELSEWHERE} == paths
+    assert all(leaf.comment for leaf in leaves((CHART / "values.yaml").read_text()))
+
+
+def test_the_readme_has_the_values() -> None:
+    assert (CHART / "README.md").read_text() == render(CHART)
+
+
+def test_the_schema_knows_each_value_and_no_other() -> None:
+    def paths(schema: Doc, above: str = "") -> set[str]:
+        found = set()
+        for name, each in schema["properties"].items():
+            if "properties" in each:
+                assert each["additionalProperties"] is False
+                found |= paths(each, f"{above}{name}.")
+            else:
+                found.add(above + name)
+        return found
+
+    assert paths(SCHEMA) - {"global"} == {
+        leaf.path for leaf in leaves((CHART / "values.yaml").read_text())
+    }
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "mark.lable=a=b",
+        "mark.label=presure",
+        "mark.taint=a=b:NoSchedule",
+        "nodeselector.a=b",
+        "inject.weight=101",
+        "inject.weight=0",
+        "ha.enabled=maybe",
+        "descheduler.maxTotal=-1",
+        "networkPolicy.prometheusPorts={http}",
+        "prometheus.url=prometheus:9090",
+        "rules.mark.label=a=b",
+        "rules.rules=none",
+        "logFormat=xml",
+    ],
+)
+def test_a_wrong_value_is_refused_before_anything_is_installed(wrong: str) -> None:
+    with Chart.load(CHART) as chart, pytest.raises(HelmError, match=re.split("[.=]", wrong)[0]):
+        chart.render(set_values(wrong), name="d", namespace="d")
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"inject": {"enabled": True}, "mark": {"label": "", "taint": TAINT}}, "inject.enabled"),
+        ({"descheduler": {"enabled": True}}, "descheduler.enabled"),
+        (
+            {"descheduler": {"enabled": True}, "mark": {"label": "", "taint": TAINT}},
+            "descheduler.enabled",
+        ),
+        ({"mark": {"label": "", "taint": ""}}, "mark.label and mark.taint are both empty"),
+    ],
+)
+def test_what_cannot_work_is_told(values: Doc, told: str) -> None:
+    with pytest.raises(HelmError, match=told):
+        helm(values)
+
+
+# --- the mark and the rules ---
+
+
+def rules_of(values: Doc) -> Any:
+    text = the(helm(values), "ConfigMap", "dynsched-rules")["data"]["rules.yaml"]
+    return parse_rules(yaml.safe_load(text))
+
+
+def test_the_mark_of_the_values_is_that_of_the_rules() -> None:
+    rules = rules_of({"mark": {"label": "a=b", "taint": TAINT}})
+    assert str(rules.mark) == f"label a=b and taint {TAINT}"
+    shipped = load_rules(ROOT / "rules.yaml")
+    assert rules.model_copy(update={"mark": shipped.mark}).rules == shipped.rules
+    alone = rules_of({"mark": {"label": "", "taint": TAINT}})
+    assert str(alone.mark) == f"taint {TAINT}"
+
+
+def test_rules_of_ones_own_replace_the_shipped_ones() -> None:
+    mine = {"stale_after": "7m", "rules": [{"name": "a", "expr": "up", "threshold": 1}]}
+    rules = rules_of({"rules": mine})
+    assert [rule.name for rule in rules.rules] == ["a"]
+    assert str(rules.mark) == "label status=presure"
+
+
+def test_another_label_reaches_all_that_name_it() -> None:
+    docs = helm(everything(mark={"label": "example.com/heat=high", "taint": TAINT}))
+    assert [
+        the(docs, "MutatingAdmissionPolicy", "dynsched-avoid-pressure")["spec"],
+        the(docs, "MutatingAdmissionPolicyBinding", "dynsched-avoid-pressure")["spec"],
+    ] == [each["spec"] for each in policy_objects(rules_of(
+        {"mark": {"label": "example.com/heat=high"}}).mark.label)]  # fmt: skip
+    guardrail = the(docs, "ValidatingAdmissionPolicy", "dynsched-guardrail")["spec"]["variables"]
+    assert guardrail[0]["expression"] == "['example.com/heat=high']"
+    policy = the(docs, "ConfigMap", "dynsched-descheduler-policy")["data"]["policy.yaml"]
+    assert "nodeSelector: example.com/heat!=high" in policy
+    assert "status=presure" not in yaml.safe_dump_all(
+        doc for doc in docs if doc["metadata"]["name"] != "dynsched-rules"
+    )
+
+
+def test_a_taint_alone_needs_no_affinity() -> None:
+    docs = helm({"mark": {"label": "", "taint": TAINT}, "guardrail": {"enabled": True}})
+    assert "affinity" not in the(docs, "Deployment")["spec"]["template"]["spec"]
+    policy = the(docs, "ValidatingAdmissionPolicy", "dynsched-guardrail")["spec"]["variables"]
+    assert policy[0]["expression"] == "[]"
+
+
+def test_a_change_of_the_settings_restarts_the_pods_and_one_of_the_rules_does_not() -> None:
+    def annotations(values: Doc) -> Any:
+        return the(helm(values), "Deployment")["spec"]["template"]["metadata"]["annotations"]
+
+    assert annotations({}) != annotations({"interval": 20})
+    mine = {"rules": [{"name": "a", "expr": "up", "threshold": 1}]}
+    assert annotations({}) == annotations({"rules": mine})
+    assert annotations({}) == annotations({"mark": {"taint": TAINT}})
+
+
+def test_without_network_policies_there_is_none() -> None:
+    docs = helm(everything(networkPolicy={"enabled": False}))
+    assert [doc for doc in docs if doc["kind"] == "NetworkPolicy"] == []
+
+
+def test_a_secret_of_ones_own_replaces_the_charts() -> None:
+    docs = helm(merged(everything(), "descheduler.secret=mine"))
+    assert [doc for doc in docs if doc["kind"] == "Secret"] == []
+
+
+def test_the_notes_say_how_to_look_and_how_to_take_it_back() -> None:
+    for values in ({}, everything(), {"mark": {"label": "", "taint": TAINT}}):
+        text = notes(values)
+        for words in ("dynsched nodes", "dynsched prune", "helm -n dynsched uninstall dynsched"):
+            assert words in text
+        assert "\n\n\n" not in text
+    assert "kubectl get nodes -L status" in notes()
+    assert "scale deployment dynsched-descheduler --replicas 0" in notes(everything())
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    kustomization = yaml.safe_load((BASE / "kustomization.yaml").read_text())
+    assert chart["appVersion"] == kustomization["images"][0]["newTag"]
+
+
+def test_a_package_holds_all_that_the_templates_read(tmp_path: Path) -> None:
+    """The chart's folders are links into the kustomize tree; an archive has the files."""
+    with Chart.load(CHART) as chart:
+        archive = chart.save(tmp_path)
+        here = chart.render(everything(), name="d", namespace="d")
+    with Chart.load(archive) as packed:
+        assert packed.render(everything(), name="d", namespace="d") == here

@@ -1,0 +1,143 @@
+"""charts/dynsched on a real API server: installed, upgraded and uninstalled by Helm's library."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from cluster import EnvtestCluster
+from envtest import Envtest
+from helm_python.config import Config
+from helm_support import CHART, PARTS, everything, helm
+from manifest_support import (
+    BASE,
+    COMPONENTS,
+    OPERATOR_KINDS,
+    OVERLAYS,
+    Doc,
+    Kubectl,
+    beside,
+    kustomize,
+    overlay,
+)
+
+pytestmark = pytest.mark.slow
+
+NAMESPACE = "helm-test"
+
+
+def custom_resource(kind: str, plural: str) -> Doc:
+    """Enough of a definition of the Prometheus Operator for the object to be taken."""
+    group = "monitoring.coreos.com"
+    open_schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {
+        "name": "v1",
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": open_schema},
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"kind": kind, "plural": plural, "singular": kind.lower()},
+            "versions": [version],
+        },
+    }
+
+
+@pytest.fixture(scope="module")
+def kubectl(envtest: Envtest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
+    folder = tmp_path_factory.mktemp("helm")
+    found = Kubectl(envtest.kubeconfig(folder / "kubeconfig"))
+    path = folder / "crds.yaml"
+    kinds = {"PodMonitor": "podmonitors", "PrometheusRule": "prometheusrules"}
+    assert set(kinds) == OPERATOR_KINDS
+    path.write_text(yaml.safe_dump_all(custom_resource(*each) for each in kinds.items()))
+    found("apply", "-f", path)
+    found("wait", "--for=condition=Established", "-f", path)
+    yield found
+    found("delete", "-f", path)
+
+
+@pytest.fixture
+def release(envtest: Envtest, kubectl: Kubectl, tmp_path: Path) -> Iterator[Config]:
+    path = envtest.kubeconfig(tmp_path / "kubeconfig-helm")
+    with Config(kubeconfig_path=path, namespace=NAMESPACE) as config:
+        yield config
+
+
+@pytest.fixture
+async def cluster(envtest: Envtest, tmp_path: Path) -> AsyncIterator[EnvtestCluster]:
+    async with EnvtestCluster(envtest, tmp_path) as form:
+        yield form
+
+
+async def finish(cluster: EnvtestCluster) -> None:
+    """What the controller of namespaces does, which does not run here: let deleted ones go."""
+    for each in (await cluster.get("/api/v1/namespaces")).ok["items"]:
+        if each["status"]["phase"] == "Terminating":
+            each["spec"]["finalizers"] = []
+            path = f"/api/v1/namespaces/{each['metadata']['name']}/finalize"
+            _ = (await cluster.put(path, each)).ok
+
+
+def names(docs: list[Doc]) -> set[str]:
+    return {f"{doc['kind']}/{doc['metadata']['name']}" for doc in docs}
+
+
+def existing(kubectl: Kubectl, docs: list[Doc]) -> set[str]:
+    """Which of these objects are there."""
+    found = set()
+    places: dict[str, set[str]] = {}
+    for doc in docs:
+        places.setdefault(doc["metadata"].get("namespace", ""), set()).add(doc["kind"])
+    for place, kinds in places.items():
+        where = ("-n", place) if place else ()
+        text = kubectl("get", ",".join(sorted(kinds)), *where, "-o", "json")
+        found |= names(json.loads(text)["items"])
+    return found & names(docs)
+
+
+async def test_installed_upgraded_to_everything_back_and_uninstalled(
+    release: Config, kubectl: Kubectl, cluster: EnvtestCluster
+) -> None:
+    base, full = helm(namespace=NAMESPACE), helm(everything(), namespace=NAMESPACE)
+    steps: list[tuple[Callable[[], object], set[str]]] = [
+        (lambda: release.install(CHART, "dynsched", {}, create_namespace=True), names(base)),
+        (lambda: release.upgrade(CHART, "dynsched", everything()), names(full)),
+        (lambda: release.upgrade(CHART, "dynsched", {}, reset_values=True), names(base)),
+        (lambda: release.uninstall("dynsched"), set()),
+    ]
+    try:
+        for step, expected in steps:
+            await asyncio.to_thread(step)
+            await finish(cluster)
+            assert await asyncio.to_thread(existing, kubectl, full) == expected
+    finally:
+        for each in release.list():
+            release.uninstall(each["name"])
+
+
+async def test_the_whole_tree_is_applied_and_taken_back(
+    kubectl: Kubectl, cluster: EnvtestCluster, tmp_path: Path
+) -> None:
+    parts = [part for part in PARTS if part != "collector"]
+    folder = tmp_path / "all"
+    components = beside(folder, *(COMPONENTS / part for part in parts))
+    resources = beside(folder, BASE, OVERLAYS / "collector")
+    docs = kustomize(overlay(folder, resources=resources, components=components))
+    try:
+        await asyncio.to_thread(kubectl, "apply", "-k", folder)
+        assert await asyncio.to_thread(existing, kubectl, docs) == names(docs)
+    finally:
+        await asyncio.to_thread(kubectl, "delete", "--wait=false", "-k", folder)
+        await finish(cluster)
+    assert await asyncio.to_thread(existing, kubectl, docs) == set()

@@ -1,0 +1,119 @@
+"""`dynsched inject` without a cluster, and the files that are made with it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from cluster import SimCluster
+from manifest_support import COMPONENTS
+from programs import ROOT
+
+from dynsched.cli import cli
+from dynsched.core.avoidance import PodFacts, Standing, Term, standing
+from dynsched.core.labels import parse_label
+from dynsched.inject.policy import differences, policy_objects, policy_text
+
+SHIPPED = parse_label("status=presure")
+
+
+def invoke(*arguments: str) -> tuple[int, str, str]:
+    done = CliRunner().invoke(cli, ["inject", *arguments])
+    return done.exit_code, done.stdout, done.stderr
+
+
+def test_the_component_is_what_the_command_prints_for_the_shipped_rules() -> None:
+    code, out, _ = invoke("-o", "yaml", "-r", str(ROOT / "rules.yaml"))
+    assert code == 0
+    assert out == (COMPONENTS / "inject/policy.yaml").read_text()
+
+
+def test_json_has_the_same_objects() -> None:
+    code, out, _ = invoke("-o", "json", "-r", str(ROOT / "rules.yaml"))
+    assert code == 0
+    assert json.loads(out)["items"] == policy_objects(SHIPPED)
+
+
+def test_every_place_follows_the_label_and_the_weight() -> None:
+    text = policy_text(parse_label("example.com/heat=high"), 7)
+    assert "status" not in text
+    assert "presure" not in text.replace("avoid-pressure", "")
+    assert text.count("'example.com/heat'") == 2
+    assert "dyn(7)" in text
+
+
+def test_a_taint_alone_leaves_nothing_to_inject() -> None:
+    code, _, err = invoke("-r", str(ROOT / "docs/examples/taint-only.yaml"))
+    assert code == 1
+    assert err.startswith("Error: mark.label is null: nodes are marked by the taint ")
+
+
+@pytest.mark.parametrize(
+    "flags", [("--weight", "0"), ("--weight", "101"), ("--check", "-o", "yaml"), ("-o", "table")]
+)
+def test_wrong_usage_is_told(flags: tuple[str, ...]) -> None:
+    code, _, err = invoke(*flags, "-r", str(ROOT / "rules.yaml"))
+    assert code == 2
+    assert err
+
+
+async def test_a_cluster_without_the_kind_has_no_policy_installed(
+    sim: SimCluster, tmp_path: Path
+) -> None:
+
+    flags = ("--check", "--kubeconfig", str(sim.kubeconfig), "-r", str(ROOT / "rules.yaml"))
+    code, _, err = await asyncio.to_thread(invoke, *flags)
+    assert code == 1
+    assert "the policy dynsched-avoid-pressure is not installed" in err
+
+
+def test_a_policy_without_a_binding_applies_to_nothing() -> None:
+    policy, binding = policy_objects(SHIPPED)
+    assert differences(SHIPPED, policy, binding) == []
+    assert differences(SHIPPED, policy, None) == [
+        "the policy dynsched-avoid-pressure has no binding, so it applies to nothing"
+    ]
+
+
+@pytest.mark.parametrize("part", ["matchConditions", "variables", "mutations"])
+def test_a_policy_that_differs_in_a_part_is_told(part: str) -> None:
+    policy, binding = policy_objects(SHIPPED)
+    policy["spec"][part] = []
+    (told,) = differences(SHIPPED, policy, binding)
+    assert f"differs from the one for status=presure in {part}" in told
+
+
+@pytest.mark.parametrize(
+    ("pod", "expected"),
+    [
+        (PodFacts(), Standing.LACKS),
+        (PodFacts(preferred=(Term("status", "NotIn", ("a", "presure")),)), Standing.AVOIDS),
+        (PodFacts(preferred=(Term("status", "NotIn", ("a",)),)), Standing.EXEMPT),
+        (PodFacts(preferred=(Term("zone", "NotIn", ("presure",)),)), Standing.LACKS),
+        (PodFacts(owners=("ReplicaSet",)), Standing.LACKS),
+        (PodFacts(owners=("DaemonSet",)), Standing.EXEMPT),
+        (PodFacts(labels={"dynsched.io/avoid-pressure": "false"}), Standing.EXEMPT),
+        (PodFacts(annotations={"dynsched.io/avoid-pressure": "false"}), Standing.EXEMPT),
+        (PodFacts(labels={"dynsched.io/avoid-pressure": "true"}), Standing.LACKS),
+    ],
+)
+def test_how_a_pod_stands_towards_marked_nodes(pod: PodFacts, expected: Standing) -> None:
+    assert standing(pod, SHIPPED) is expected
+
+
+def test_the_example_for_kyverno_adds_the_same_preference() -> None:
+    path = ROOT / "manifests/examples/kyverno-avoid-pressure.yaml"
+    policy = yaml.safe_load(path.read_text())
+    (rule,) = policy["spec"]["rules"]
+    (patch,) = yaml.safe_load(rule["mutate"]["patchesJson6902"])
+    (expression,) = patch["value"]["preference"]["matchExpressions"]
+    assert patch["value"]["weight"] == 100
+    assert expression == {"key": "status", "operator": "NotIn", "values": ["presure"]}
+    asked = rule["match"]["any"][0]["resources"]["namespaceSelector"]["matchLabels"]
+    ours = policy_objects(SHIPPED)[0]["spec"]
+    assert asked == ours["matchConstraints"]["namespaceSelector"]["matchLabels"]
+    assert policy["spec"]["failurePolicy"] == ours["failurePolicy"] == "Ignore"

@@ -1,0 +1,368 @@
+"""manifests/components/descheduler with the real descheduler: what it evicts, and what it leaves.
+
+Beside a real API server, with the rights of its own service account. Nobody makes pods anew here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from aiohttp import web
+from builders import merge
+from cluster import EnvtestCluster
+from descheduler_support import (
+    COMPONENT,
+    NAMESPACE,
+    POLICY,
+    QUERY,
+    Descheduler,
+    Verdicts,
+    install,
+    need_descheduler,
+    until_cycle,
+)
+from envtest import Envtest
+from manifest_support import Doc, Kubectl
+from prometheus_support import RealPrometheus
+from scheduling_support import PODS, clear, make_pod, replicas
+
+from dynsched.sim.exporter import serve
+from dynsched.sim.nodes import make_node
+
+pytestmark = pytest.mark.slow
+
+TAINT = {"key": "dynsched.io/pressure", "value": "true", "effect": "PreferNoSchedule"}
+MARK = {"metadata": {"labels": {"status": "presure"}}, "spec": {"taints": [TAINT]}}
+LONG_AGO = {
+    "status": {
+        "phase": "Running",
+        "startTime": "2026-01-01T00:00:00Z",
+        "conditions": [{"type": "Ready", "status": "True"}],
+    }
+}
+BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+HOT, UNSURE, COOL = 1.0, 0.5, 0.0
+
+
+@pytest.fixture(scope="module")
+def token(envtest: Envtest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    need_descheduler()
+    folder = tmp_path_factory.mktemp("descheduler")
+    return install(Kubectl(envtest.kubeconfig(folder / "kubeconfig")))
+
+
+@pytest.fixture
+async def cluster(token: str, envtest: Envtest, tmp_path: Path) -> AsyncIterator[EnvtestCluster]:
+    async with EnvtestCluster(envtest, tmp_path) as form:
+        yield form
+        await clear(form)
+
+
+@pytest.fixture
+def descheduler(token: str, envtest: Envtest, tmp_path: Path) -> Descheduler:
+    return Descheduler(need_descheduler(), envtest, token, tmp_path)
+
+
+@pytest.fixture
+async def prometheus() -> AsyncIterator[Verdicts]:
+    async with Verdicts() as fake:
+        yield fake
+
+
+@dataclass
+class Scene:
+    """Nodes n0, n1, ... with these verdicts, the hot ones marked, and two pods on each."""
+
+    cluster: EnvtestCluster
+    prometheus: Verdicts
+    descheduler: Descheduler
+
+    async def set(self, *verdicts: float, pods: int = 2, **details: Any) -> None:
+        self.prometheus.show({f"n{number}": value for number, value in enumerate(verdicts)})
+        for number, value in enumerate(verdicts):
+            body = make_node(f"n{number}", number)
+            await self.cluster.create_node(merge(body, MARK) if value == HOT else body)
+        names = await replicas(self.cluster, pods * len(verdicts), **details) if pods else []
+        for number, name in enumerate(names):
+            await self.run_on(name, f"n{number % len(verdicts)}")
+
+    async def run_on(self, pod: str, node: str, path: str = PODS) -> None:
+        """As the scheduler and the kubelet would, a long time ago."""
+        binding = {"metadata": {"name": pod}, "target": {"kind": "Node", "name": node}}
+        _ = (await self.cluster.post(f"{path}/{pod}/binding", binding)).ok
+        _ = (await self.cluster.patch(f"{path}/{pod}/status", LONG_AGO)).ok
+
+    async def pods(self) -> dict[str, str]:
+        """The node of each pod that is not being deleted."""
+        return {
+            pod["metadata"]["name"]: pod["spec"]["nodeName"]
+            for pod in (await self.cluster.get(PODS)).ok["items"]
+            if "deletionTimestamp" not in pod["metadata"]
+        }
+
+    async def cycle(self, **how: Any) -> Counter[str]:
+        """One cycle: how many pods each node has lost by it."""
+        before = await self.pods()
+        run = await asyncio.to_thread(self.descheduler.cycle, self.prometheus.url, **how)
+        gone = before.keys() - (await self.pods()).keys()
+        assert sorted(gone) == sorted(run.evicted)
+        self.log = run.log
+        return Counter(before[name] for name in gone)
+
+
+@pytest.fixture
+def scene(cluster: EnvtestCluster, prometheus: Verdicts, descheduler: Descheduler) -> Scene:
+    return Scene(cluster, prometheus, descheduler)
+
+
+async def test_one_pod_leaves_each_marked_node_and_none_another(scene: Scene) -> None:
+    await scene.set(HOT, HOT, COOL, COOL, COOL, COOL)
+    assert await scene.cycle() == {"n0": 1, "n1": 1}
+
+
+async def test_a_node_that_is_not_sure_neither_loses_pods_nor_stops_others(scene: Scene) -> None:
+    await scene.set(HOT, UNSURE, UNSURE, COOL, COOL)
+    assert await scene.cycle() == {"n0": 1}
+
+
+@pytest.mark.parametrize(
+    "verdicts",
+    [
+        pytest.param([COOL] * 6, id="none is hot"),
+        pytest.param([HOT] * 6, id="all are hot and marked"),
+        pytest.param([HOT] * 3 + [UNSURE] * 3, id="all are hot and half may be marked"),
+        pytest.param([UNSURE] * 6, id="nothing is sure"),
+        pytest.param([HOT] * 5 + [COOL], id="all but one are hot"),
+    ],
+)
+async def test_without_two_cool_nodes_or_a_hot_one_nothing_moves(
+    scene: Scene, verdicts: list[float]
+) -> None:
+    await scene.set(*verdicts)
+    assert await scene.cycle() == {}
+
+
+async def test_a_series_that_is_missing_stops_it(scene: Scene) -> None:
+    await scene.set(HOT, HOT, COOL, COOL, COOL, COOL)
+    scene.prometheus.show({"n0": HOT, "n1": HOT, "n2": COOL, "n3": COOL, "n4": COOL})
+    assert await scene.cycle() == {}
+    assert "unable to find metric entry for n5" in scene.log
+
+
+@pytest.mark.parametrize("fault", ["away", "refuses", "knows nothing"])
+async def test_without_an_answer_nothing_moves(scene: Scene, fault: str) -> None:
+    await scene.set(HOT, HOT, COOL, COOL, COOL, COOL)
+    if fault == "away":
+        await scene.prometheus.down()
+    elif fault == "refuses":
+        scene.prometheus.failing["*"] = 503
+    else:
+        scene.prometheus.show({})
+    assert await scene.cycle() == {}
+
+
+async def test_one_cycle_moves_three_pods_at_the_most(scene: Scene) -> None:
+    await scene.set(*[HOT] * 5, COOL, COOL)
+    assert sum((await scene.cycle()).values()) == 3
+
+
+async def test_a_restart_in_the_middle_moves_no_more(scene: Scene) -> None:
+    """Each process has a first cycle without a client: what it did before it does not repeat."""
+    await scene.set(HOT, HOT, COOL, COOL, COOL, COOL, pods=5)
+    assert await scene.cycle() == {"n0": 1, "n1": 1}
+    assert await scene.cycle(cycles=2) == {"n0": 2, "n1": 2}
+
+
+async def test_a_dry_run_moves_nothing(scene: Scene) -> None:
+    await scene.set(HOT, COOL, COOL)
+    run = await asyncio.to_thread(scene.descheduler.cycle, scene.prometheus.url, "--dry-run")
+    assert "Evicted pod in dry run mode" in run.log
+    assert len(await scene.pods()) == 6
+
+
+# --- which pods stay ---
+
+
+def owned(kind: str = "ReplicaSet", uid: str = "u") -> Doc:
+    reference = {"apiVersion": "apps/v1", "kind": kind, "name": uid, "uid": uid, "controller": True}
+    return {"metadata": {"ownerReferences": [reference]}}
+
+
+CLAIM = {"name": "c", "persistentVolumeClaim": {"claimName": "c"}}
+YOUNG = {"status": {"startTime": "2999-01-01T00:00:00Z"}}
+STAY: dict[str, Doc] = {
+    "bare": {},
+    "alone": owned(uid="alone"),
+    "volume": merge(owned(uid="pair"), {"spec": {"volumes": [CLAIM]}}),
+    "urgent": merge(owned(uid="pair"), {"spec": {"priority": 1_000_000}}),
+    "young": owned(uid="pair"),
+    "daemon": owned("DaemonSet", "daemon"),
+}
+
+
+@pytest.mark.parametrize("name", STAY)
+async def test_pods_that_stay(scene: Scene, name: str) -> None:
+    await scene.set(HOT, COOL, COOL, pods=0)
+    bodies = {name: STAY[name], "second": owned(uid="pair"), "third": owned(uid="daemon")}
+    for each, change in bodies.items():
+        body = merge(make_pod(each), change)
+        if body["spec"].get("priority"):
+            await scene.cluster.post(
+                "/apis/scheduling.k8s.io/v1/priorityclasses",
+                {"metadata": {"name": "urgent"}, "value": 1_000_000},
+            )
+            body["spec"] |= {"priorityClassName": "urgent"}
+        _ = (await scene.cluster.post(PODS, body)).ok
+        await scene.run_on(each, "n0" if each == name else "n1")
+    if name == "young":
+        _ = (await scene.cluster.patch(f"{PODS}/{name}/status", YOUNG)).ok
+    assert await scene.cycle() == {}
+    assert "removablePods=0" in scene.log
+
+
+async def test_the_annotation_overrides_that_a_bare_pod_stays(scene: Scene) -> None:
+    await scene.set(HOT, COOL, COOL, pods=0)
+    note = {"metadata": {"annotations": {"descheduler.alpha.kubernetes.io/evict": "true"}}}
+    _ = (await scene.cluster.post(PODS, merge(make_pod("bare"), note))).ok
+    await scene.run_on("bare", "n0")
+    assert await scene.cycle() == {"n0": 1}
+
+
+async def test_pods_of_kube_system_stay(scene: Scene) -> None:
+    await scene.set(HOT, COOL, COOL, pods=0)
+    path = "/api/v1/namespaces/kube-system/pods"
+    for name, node in (("a", "n0"), ("b", "n1")):
+        _ = (await scene.cluster.post(path, merge(make_pod(name), owned()))).ok
+        await scene.run_on(name, node, path)
+    assert await scene.cycle() == {}
+    assert len((await scene.cluster.get(path)).ok["items"]) == 2
+    _ = (await scene.cluster.delete(path, gracePeriodSeconds=0)).ok
+
+
+async def test_a_disruption_budget_holds(scene: Scene) -> None:
+    await scene.set(HOT, COOL, COOL)
+    spec = {"minAvailable": "100%", "selector": {"matchLabels": {"app": "app"}}}
+    _ = (await scene.cluster.post(BUDGETS, {"metadata": {"name": "all"}, "spec": spec})).ok
+    # As its controller would: until then the API server asks for patience.
+    counted = {"observedGeneration": 1, "currentHealthy": 6, "desiredHealthy": 6}
+    counted |= {"expectedPods": 6, "disruptionsAllowed": 0}
+    _ = (await scene.cluster.patch(f"{BUDGETS}/all/status", {"status": counted})).ok
+    try:
+        assert await scene.cycle() == {}
+        assert "Error evicting pod" in scene.log
+    finally:
+        await scene.cluster.delete(f"{BUDGETS}/all")
+
+
+async def test_without_room_elsewhere_nothing_moves(scene: Scene) -> None:
+    await scene.set(HOT, COOL, COOL, cpu="1500m")  # two of them on a node of four CPUs
+    await scene.cluster.patch("/api/v1/nodes/n1/status", {"status": {"allocatable": {"cpu": "3"}}})
+    await scene.cluster.patch("/api/v1/nodes/n2/status", {"status": {"allocatable": {"cpu": "3"}}})
+    assert await scene.cycle() == {}
+
+
+async def test_a_soft_taint_of_others_counts_as_no_room(scene: Scene) -> None:
+    """One of the traps in docs/descheduler.md."""
+    await scene.set(HOT, COOL, COOL)
+    mild = {"spec": {"taints": [{"key": "example.com/mild", "effect": "PreferNoSchedule"}]}}
+    for node in ("n1", "n2"):
+        await scene.cluster.patch_node(node, mild)
+    assert await scene.cycle() == {}
+
+
+# --- what it sends to Prometheus, and how it runs ---
+
+
+async def test_its_own_token_is_not_sent(scene: Scene) -> None:
+    await scene.set(HOT, COOL, COOL)
+    await scene.cycle()
+    sent = {headers.get("Authorization") for headers in scene.prometheus.headers}
+    assert sent == {"Bearer none"}
+
+
+async def test_without_auth_token_it_would_be(scene: Scene) -> None:
+    await scene.set(HOT, COOL, COOL)
+    policy = copy.deepcopy(POLICY)
+    del policy["metricsProviders"][0]["prometheus"]["authToken"]
+    await scene.cycle(policy=policy)
+    sent = {headers.get("Authorization") for headers in scene.prometheus.headers}
+    assert sent == {f"Bearer {scene.descheduler.token}"}
+
+
+async def test_run_once_it_would_never_evict(scene: Scene) -> None:
+    """Why the component is a Deployment."""
+    await scene.set(HOT, COOL, COOL)
+
+    def first_cycle() -> str:
+        with scene.descheduler.running(scene.prometheus.url) as process:
+            return "".join(until_cycle(process, 1))
+
+    assert "prometheus client not initialized" in await asyncio.to_thread(first_cycle)
+    (container,) = yaml.safe_load((COMPONENT / "deployment.yaml").read_text())["spec"]["template"][
+        "spec"
+    ]["containers"]
+    assert "--descheduling-interval=5m" in container["args"]
+
+
+async def test_it_may_do_what_is_listed_and_no_more(
+    cluster: EnvtestCluster, tmp_path: Path
+) -> None:
+    kubectl = Kubectl(cluster.kubeconfig)
+    account = f"system:serviceaccount:{NAMESPACE}:dynsched-descheduler"
+    yes = [
+        ("-A", "create", "pods", "--subresource=eviction"),
+        *(("-A", "list", each) for each in ("nodes", "pods", "namespaces")),
+        ("-n", NAMESPACE, "list", "secrets"),
+    ]
+    no = [
+        ("-A", "delete", "pods"),
+        ("-A", "patch", "nodes"),
+        ("-A", "list", "secrets"),
+        ("-n", "dynsched", "list", "secrets"),
+    ]
+    asked = await asyncio.gather(
+        *(asyncio.to_thread(kubectl.may, account, *question) for question in [*yes, *no])
+    )
+    assert asked == [True] * len(yes) + [False] * len(no)
+
+
+VERDICT = 'dynsched_node_verdict{{node="{node}"}} {value}\n'
+
+
+async def test_the_query_on_a_real_prometheus(scene: Scene, tmp_path: Path) -> None:
+    """Two replicas; one of them sees a node as hot before the other does."""
+    await scene.set(HOT, HOT, COOL, COOL, COOL, COOL)
+    values = [[1, 1, 0, 0, 0, 0], [0.5, 1, 0, 0, 0, 0]]
+
+    def page(verdicts: list[float]) -> web.Application:
+        text = "# TYPE dynsched_node_verdict gauge\n"
+        text += "".join(
+            VERDICT.format(node=f"n{number}", value=value) for number, value in enumerate(verdicts)
+        )
+
+        async def answer(_: web.Request) -> web.Response:
+            return web.Response(text=text)
+
+        application = web.Application()
+        application.router.add_get("/metrics", answer)
+        return application
+
+    async with serve(page(values[0])) as one, serve(page(values[1])) as two:
+        targets = [url.removeprefix("http://") for url in (one, two)]
+        job = {"job_name": "dynsched", "static_configs": [{"targets": targets}]}
+        with RealPrometheus(tmp_path / "prometheus", [job]) as prometheus:
+            await asyncio.to_thread(prometheus.wait_for, "dynsched_node_verdict", 12)
+            found = prometheus.result(QUERY)
+            assert {each["metric"]["instance"]: each["value"][1] for each in found} == {
+                "n0": "1", "n1": "1", "n2": "0", "n3": "0", "n4": "0", "n5": "0"
+            }  # fmt: skip
+            run = await asyncio.to_thread(scene.descheduler.cycle, prometheus.url)
+    assert len(run.evicted) == 2

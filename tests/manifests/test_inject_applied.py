@@ -1,0 +1,365 @@
+"""manifests/components/inject on a real API server: what a pod gets, and what stays as it was."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+from builders import merge
+from cluster import Answer, EnvtestCluster
+from envtest import Envtest
+from manifest_support import COMPONENTS, Doc, Kubectl
+from operator_support import until
+from programs import ROOT, run
+
+from dynsched.core.avoidance import PodFacts, Standing, Term, standing
+from dynsched.core.labels import parse_label
+from dynsched.inject.policy import policy_text
+
+pytestmark = pytest.mark.slow
+
+KIND = "mutatingadmissionpolicies"
+POLICIES = f"/apis/admissionregistration.k8s.io/v1/{KIND}"
+ASKING, OTHER, OWN_LABEL = "inject-asking", "inject-other", "inject-own-label"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+KEY = "dynsched.io/avoid-pressure"
+
+
+def term(key: str, operator: str, *values: str, weight: int = 100) -> Doc:
+    expression = {"key": key, "operator": operator} | ({"values": list(values)} if values else {})
+    return {"weight": weight, "preference": {"matchExpressions": [expression]}}
+
+
+OURS = term("status", "NotIn", "presure")
+SSD = term("disk", "In", "ssd", weight=7)
+FIELDS = {
+    "weight": 3,
+    "preference": {
+        "matchFields": [{"key": "metadata.name", "operator": "In", "values": ["status"]}]
+    },
+}
+NEEDED = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "status", "operator": "Exists"}]}]}
+APART = {
+    PREFERRED: [{
+        "weight": 50,
+        "podAffinityTerm": {
+            "topologyKey": "kubernetes.io/hostname",
+            "labelSelector": {"matchLabels": {"app": "x"}},
+        },
+    }]
+}  # fmt: skip
+POD: Doc = {
+    "metadata": {
+        "name": "probe",
+        "labels": {"app": "x", "status": "presure"},
+        "annotations": {"example.com/note": "a 'quoted' text"},
+    },
+    "spec": {
+        "containers": [
+            {
+                "name": "c",
+                "image": "example.com/image:1",
+                "env": [{"name": "A", "value": "$(B)"}],
+                "resources": {"requests": {"cpu": "0.5", "memory": "64Mi"}},
+                "volumeMounts": [{"name": "v", "mountPath": "/v"}],
+            }
+        ],
+        "initContainers": [{"name": "i", "image": "example.com/image:1"}],
+        "volumes": [{"name": "v", "emptyDir": {}}],
+        "tolerations": [{"key": "a", "operator": "Exists", "effect": "NoSchedule"}],
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": 1,
+                "topologyKey": "topology.kubernetes.io/zone",
+                "whenUnsatisfiable": "ScheduleAnyway",
+                "labelSelector": {"matchLabels": {"app": "x"}},
+            }
+        ],
+    },
+}
+
+
+def owner(kind: str) -> Doc:
+    reference = {"apiVersion": "apps/v1", "kind": kind, "name": "o", "uid": "u", "controller": True}
+    return {"metadata": {"ownerReferences": [reference]}}
+
+
+def affinity(**parts: Any) -> Doc:
+    return {"spec": {"affinity": parts}}
+
+
+def preferring(*terms: Doc) -> Doc:
+    return affinity(nodeAffinity={PREFERRED: list(terms)})
+
+
+class Case(NamedTuple):
+    name: str
+    pod: Doc
+    """A merge patch on the usual pod."""
+    want: Doc | None
+    """The affinity that it gets; None: the pod stays as it is."""
+
+
+GIVEN = [
+    Case("no affinity", {}, {"nodeAffinity": {PREFERRED: [OURS]}}),
+    Case("an empty affinity", affinity(), {"nodeAffinity": {PREFERRED: [OURS]}}),
+    Case("no node affinity", affinity(podAntiAffinity=APART),
+         {"podAntiAffinity": APART, "nodeAffinity": {PREFERRED: [OURS]}}),
+    Case("an empty node affinity", affinity(nodeAffinity={}),
+         {"nodeAffinity": {PREFERRED: [OURS]}}),
+    Case("a required part alone", affinity(nodeAffinity={REQUIRED: NEEDED}),
+         {"nodeAffinity": {REQUIRED: NEEDED, PREFERRED: [OURS]}}),
+    Case("an empty list", preferring(), {"nodeAffinity": {PREFERRED: [OURS]}}),
+    Case("a list of one", preferring(SSD), {"nodeAffinity": {PREFERRED: [SSD, OURS]}}),
+    Case("a list of several", preferring(SSD, FIELDS, term("zone", "Exists")),
+         {"nodeAffinity": {PREFERRED: [SSD, FIELDS, term("zone", "Exists"), OURS]}}),
+    Case("all kinds", affinity(podAntiAffinity=APART, podAffinity=APART,
+                               nodeAffinity={REQUIRED: NEEDED, PREFERRED: [SSD]}),
+         {"podAntiAffinity": APART, "podAffinity": APART,
+          "nodeAffinity": {REQUIRED: NEEDED, PREFERRED: [SSD, OURS]}}),
+    Case("a pod of a ReplicaSet", owner("ReplicaSet"), {"nodeAffinity": {PREFERRED: [OURS]}}),
+    Case("a pod of a Job", owner("Job"), {"nodeAffinity": {PREFERRED: [OURS]}}),
+    Case("the label says true", {"metadata": {"labels": {KEY: "true"}}},
+         {"nodeAffinity": {PREFERRED: [OURS]}}),
+    Case("no labels or annotations", {"metadata": {"labels": None, "annotations": None}},
+         {"nodeAffinity": {PREFERRED: [OURS]}}),
+    Case("the value of the mark at another key", preferring(term("state", "NotIn", "presure")),
+         {"nodeAffinity": {PREFERRED: [term("state", "NotIn", "presure"), OURS]}}),
+]  # fmt: skip
+LEFT_ALONE = [
+    Case("opted out by the label", {"metadata": {"labels": {KEY: "false"}}}, None),
+    Case("opted out by the annotation", {"metadata": {"annotations": {KEY: "false"}}}, None),
+    Case("the annotation, and other preferences",
+         merge(preferring(SSD), {"metadata": {"annotations": {KEY: "false"}}}), None),
+    Case("a pod of a DaemonSet", owner("DaemonSet"), None),
+    Case("the preference itself", preferring(OURS), None),
+    Case("with another weight", preferring(SSD, OURS | {"weight": 1}), None),
+    Case("another preference about the key", preferring(term("status", "In", "presure")), None),
+    Case("a preference that needs the key absent", preferring(term("status", "DoesNotExist")),
+         None),
+    Case("the key in the second expression of a term", preferring({
+        "weight": 1,
+        "preference": {"matchExpressions": [
+            {"key": "zone", "operator": "Exists"},
+            {"key": "status", "operator": "NotIn", "values": ["a", "presure"]},
+        ]},
+    }), None),
+    Case("a pod that has a node", {"spec": {"nodeName": "n"}}, None),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def policy(envtest: Envtest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
+    folder = tmp_path_factory.mktemp("inject")
+    kubectl = Kubectl(envtest.kubeconfig(folder / "kubeconfig"))
+    if not run(
+        "kubectl", f"--kubeconfig={folder / 'kubeconfig'}", "explain", "--api-version",
+        "admissionregistration.k8s.io/v1", "mutatingadmissionpolicy",
+    ).stdout:  # fmt: skip
+        pytest.skip("the API server has no MutatingAdmissionPolicy in v1: it is older than 1.36")
+    spaces = [
+        {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": name, "labels": {KEY: value}},
+        }
+        for name, value in ((ASKING, "true"), (OTHER, "false"), (OWN_LABEL, "true"))
+    ]
+    path = folder / "namespaces.yaml"
+    path.write_text(yaml.safe_dump_all(spaces))
+    kubectl("apply", "-f", path)
+    kubectl("apply", "-k", COMPONENTS / "inject")
+    yield kubectl
+    kubectl("delete", "--ignore-not-found", "-f", COMPONENTS / "inject/policy.yaml")
+    kubectl("delete", "--wait=false", "-f", path)
+
+
+@pytest.fixture
+async def cluster(
+    policy: Kubectl, envtest: Envtest, tmp_path: Path
+) -> AsyncIterator[EnvtestCluster]:
+    async with EnvtestCluster(envtest, tmp_path) as form:
+        await until(lambda: _applies(form), "the policy is in force")
+        yield form
+
+
+async def _applies(cluster: EnvtestCluster) -> bool:
+    """The API server needs a moment to take up a new policy, and the label of a namespace."""
+    return "affinity" in (await create(cluster, POD)).ok["spec"]
+
+
+async def create(
+    cluster: EnvtestCluster, pod: Doc, namespace: str = ASKING, **params: str
+) -> Answer:
+    params = {"dryRun": "All", "fieldValidation": "Strict"} | params
+    return await cluster.post(f"/api/v1/namespaces/{namespace}/pods", pod, **params)
+
+
+def comparable(pod: Doc) -> str:
+    """The whole pod as text, less its identity and who wrote what."""
+    rest = copy.deepcopy(pod)
+    for key in ("uid", "creationTimestamp", "namespace", "managedFields", "resourceVersion"):
+        rest["metadata"].pop(key, None)
+    return json.dumps(rest, sort_keys=True)
+
+
+@pytest.mark.parametrize("case", [*GIVEN, *LEFT_ALONE], ids=lambda case: case.name)
+async def test_a_pod_gets_the_preference_and_all_else_stays(
+    cluster: EnvtestCluster, case: Case
+) -> None:
+    pod = merge(POD, case.pod)
+    untouched = (await create(cluster, pod, OTHER)).ok  # in a namespace that does not ask for it
+    got = (await create(cluster, pod)).ok
+    want = copy.deepcopy(untouched)
+    if case.want is not None:
+        want["spec"]["affinity"] = case.want
+    assert comparable(got) == comparable(want)
+
+
+RUNNING = [case for case in (*GIVEN, *LEFT_ALONE) if "nodeName" not in case.pod.get("spec", {})]
+
+
+@pytest.mark.parametrize("case", RUNNING, ids=lambda case: case.name)
+def test_the_check_judges_a_running_pod_as_the_policy_does_a_new_one(case: Case) -> None:
+    pod = merge(POD, case.pod)
+    meta, nodes = pod["metadata"], pod["spec"].get("affinity", {}).get("nodeAffinity", {})
+    facts = PodFacts(
+        meta.get("labels", {}),
+        meta.get("annotations", {}),
+        tuple(each["kind"] for each in meta.get("ownerReferences", ())),
+        tuple(
+            Term(each["key"], each["operator"], tuple(each.get("values", ())))
+            for one in nodes.get(PREFERRED, ())
+            for each in one["preference"].get("matchExpressions", ())
+        ),
+    )
+    said = standing(facts, parse_label("status=presure"))
+    assert (said is Standing.LACKS) is (case.want is not None)
+
+
+async def test_a_change_of_a_pod_is_not_touched(cluster: EnvtestCluster) -> None:
+    pod = merge(POD, {"metadata": {"annotations": {KEY: "false"}}})
+    path = f"/api/v1/namespaces/{ASKING}/pods"
+    before = (await cluster.post(path, pod)).ok
+    patch = {"metadata": {"annotations": {KEY: None}}}
+    after = (await cluster.patch(f"{path}/probe", patch)).ok
+    assert after["spec"] == before["spec"]
+    await cluster.delete(f"{path}/probe", gracePeriodSeconds=0)
+
+
+async def test_a_label_and_weight_of_ones_own(cluster: EnvtestCluster, tmp_path: Path) -> None:
+    """The key and the value are each other's defaults: neither replaces the other."""
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("mark: {label: example.com/presure=status}\nrules:\n"
+                     "  - {name: a, expr: up, threshold: 1}\n")  # fmt: skip
+    command = (sys.executable, "-m", "dynsched", "inject", "-r", rules, "--weight", "42")
+    text = (await asyncio.to_thread(run, *command)).stdout
+    policy, binding = yaml.safe_load_all(text.replace("avoid-pressure", "avoid-other"))
+    policy["spec"]["matchConstraints"]["namespaceSelector"] = {
+        "matchLabels": {"kubernetes.io/metadata.name": OWN_LABEL}
+    }
+    for kind, body in ((KIND, policy), ("mutatingadmissionpolicybindings", binding)):
+        _ = (await cluster.post(f"/apis/admissionregistration.k8s.io/v1/{kind}", body)).ok
+    want = term("example.com/presure", "NotIn", "status", weight=42)
+    try:
+
+        async def both() -> bool:
+            found = (await create(cluster, POD, OWN_LABEL)).ok["spec"]
+            return found["affinity"]["nodeAffinity"][PREFERRED] in ([OURS, want], [want, OURS])
+
+        await until(both, "the policy for one's own label is in force")
+    finally:
+        for kind in (KIND, "mutatingadmissionpolicybindings"):
+            path = f"/apis/admissionregistration.k8s.io/v1/{kind}/dynsched-avoid-other"
+            await cluster.delete(path)
+
+
+async def inject_check(cluster: EnvtestCluster, *flags: str) -> tuple[int, str, str]:
+    command = (sys.executable, "-m", "dynsched", "inject", "--check", *flags)
+    where = ("--kubeconfig", cluster.kubeconfig, "-r", ROOT / "rules.yaml")
+    done = await asyncio.to_thread(run, *command, *where)
+    return done.returncode, done.stdout, done.stderr
+
+
+async def test_the_check_counts_running_pods_that_lack_it(cluster: EnvtestCluster) -> None:
+    pods: dict[str, Doc] = {
+        "has-it": {},
+        "lacks-it": {"metadata": {"annotations": {KEY: "false"}}},
+        "exempt": {"metadata": {"labels": {KEY: "false"}}},
+        "not-bound": {"metadata": {"annotations": {KEY: "false"}}},
+        "ended": {"metadata": {"annotations": {KEY: "false"}}},
+    }
+    path = f"/api/v1/namespaces/{ASKING}/pods"
+    for name, patch in pods.items():
+        body = merge(merge(POD, patch), {"metadata": {"name": name}})
+        _ = (await cluster.post(path, body)).ok
+        if name != "not-bound":
+            binding = {"metadata": {"name": name}, "target": {"kind": "Node", "name": "n"}}
+            _ = (await cluster.post(f"{path}/{name}/binding", binding)).ok
+    # As if they had been created before their namespace asked for it.
+    for name in ("lacks-it", "not-bound", "ended"):
+        _ = (await cluster.patch(f"{path}/{name}", {"metadata": {"annotations": {KEY: None}}})).ok
+    ended = {"status": {"phase": "Succeeded"}}
+    _ = (await cluster.patch(f"{path}/ended/status", ended)).ok
+    try:
+        code, out, err = await inject_check(cluster, "-o", "json")
+        assert (code, err) == (0, "")
+        told = json.loads(out)
+        assert told["policy"] == {"ok": True, "problems": []}
+        count = {"name": ASKING, "avoids": 1, "exempt": 1, "lacks": 1}
+        assert count in told["namespaces"]
+        assert OTHER not in [each["name"] for each in told["namespaces"]]
+        code, out, _ = await inject_check(cluster)
+        assert code == 0
+        lines = [" ".join(line.split()) for line in out.splitlines()]
+        assert "NAMESPACE AVOID status=presure EXEMPT LACK IT" in lines
+        assert f"{ASKING} 1 1 1" in lines
+        assert any(line.startswith("1 running pod lacks it") for line in lines)
+    finally:
+        for name in pods:
+            await cluster.delete(f"{path}/{name}", gracePeriodSeconds=0)
+
+
+async def test_the_check_says_when_the_policy_is_for_another_label_or_gone(
+    cluster: EnvtestCluster, policy: Kubectl, tmp_path: Path
+) -> None:
+    path = tmp_path / "other.yaml"
+    path.write_text(policy_text(parse_label("status=hot"), 50))
+    try:
+        await asyncio.to_thread(policy, "apply", "-f", path)
+        code, _, err = await inject_check(cluster)
+        assert code == 1
+        assert "differs from the one for status=presure in variables" in err
+        await asyncio.to_thread(policy, "delete", "-f", path)
+        code, _, err = await inject_check(cluster)
+        assert code == 1
+        assert "is not installed" in err
+        path.write_text(policy_text(parse_label("status=presure"), 50))
+        await asyncio.to_thread(policy, "apply", "-f", path)
+        code, _, err = await inject_check(cluster)
+        assert (code, err) == (0, "")  # the weight is the operator's own choice
+    finally:
+        await asyncio.to_thread(policy, "apply", "-k", COMPONENTS / "inject")
+
+
+async def test_taken_back_pods_stay_and_new_ones_get_nothing(
+    cluster: EnvtestCluster, policy: Kubectl
+) -> None:
+    await asyncio.to_thread(policy, "delete", "-f", COMPONENTS / "inject/policy.yaml")
+    try:
+
+        async def gone() -> bool:
+            return "affinity" not in (await create(cluster, POD)).ok["spec"]
+
+        await until(gone, "the policy is out of force")
+        assert (await cluster.get(POLICIES)).ok["items"] == []
+    finally:
+        await asyncio.to_thread(policy, "apply", "-k", COMPONENTS / "inject")

@@ -1,0 +1,156 @@
+"""The real descheduler, with the policy that is shipped, on a real API server.
+
+The program is named by DESCHEDULER, or is in the folder of KUBEBUILDER_ASSETS. It takes its own
+service account's files from a fixed place, so it runs in a mount namespace in which they are there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from envtest import Envtest
+from fake_prometheus import FakePrometheus
+from manifest_support import COMPONENTS, Doc, Kubectl
+
+COMPONENT = COMPONENTS / "descheduler"
+NAMESPACE = "dynsched-descheduler"
+POLICY: Doc = yaml.safe_load((COMPONENT / "policy.yaml").read_text())
+QUERY: str = POLICY["profiles"][0]["pluginConfig"][1]["args"]["metricsUtilization"]["prometheus"][
+    "query"
+]
+INTERVAL = "1s"
+"""Of the cycles, in place of the shipped five minutes."""
+_PATIENCE = 40.0
+END_OF_CYCLE = '"Number of evictions/requests"'
+EVICTED = re.compile(r'"Evicted pod".*? pod="[^/"]+/([^"]+)"')
+_FILES = "/run/secrets/kubernetes.io/serviceaccount"
+_ENTER = f"""\
+mount -t tmpfs tmpfs /run && mkdir -p {_FILES} && cp "$1" {_FILES}/ca.crt && cp "$2" {_FILES}/token
+shift 2
+exec "$@"
+"""
+_UNSHARE = ("unshare", "--user", "--map-root-user", "--mount")
+
+
+def find_descheduler() -> str | None:
+    """The program, where there is one."""
+    named = os.environ.get("DESCHEDULER")
+    if named:
+        return named
+    folder = os.environ.get("KUBEBUILDER_ASSETS")
+    beside = Path(folder) / "descheduler" if folder else None
+    return str(beside) if beside and os.access(beside, os.X_OK) else shutil.which("descheduler")
+
+
+def need_descheduler() -> str:
+    """The program's path; without it, or without mount namespaces, the test is skipped."""
+    found = find_descheduler()
+    if found is None:
+        pytest.skip("no descheduler: set DESCHEDULER, or put it into KUBEBUILDER_ASSETS")
+    if subprocess.run([*_UNSHARE, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("the descheduler needs a mount namespace, and this machine gives none")
+    return found
+
+
+class Verdicts(FakePrometheus):
+    """A Prometheus that answers the policy's query alone."""
+
+    def show(self, verdicts: Mapping[str, float]) -> None:
+        """What it answers from now on."""
+        self.set(**{QUERY: verdicts})
+
+    def _instant(self, expr: str, now: float) -> Iterator[dict[str, Any]]:
+        for sample in super()._instant(expr, now):
+            yield {**sample, "metric": {"instance": sample["metric"]["node"]}}
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one cycle of the descheduler did."""
+
+    evicted: list[str]
+    """The names of the pods."""
+    log: str
+
+
+class Descheduler:
+    """Runs it with the rights of its own account, by the shipped policy and flags."""
+
+    def __init__(self, program: str, envtest: Envtest, token: str, folder: Path) -> None:
+        self._program = program
+        self._ca = envtest.ca_file
+        self.token = token
+        self._token = folder / "token"
+        self._token.write_text(token)
+        self._kubeconfig = envtest.kubeconfig(folder / "kubeconfig-descheduler", token)
+        self._folder = folder
+
+    def cycle(self, url: str, *flags: str, policy: Doc | None = None, cycles: int = 1) -> Run:
+        """The cycles after the first, in which it has no client for Prometheus yet; then it is
+        ended. ``url`` is that of Prometheus.
+        """
+        with self.running(url, *flags, policy=policy) as process:
+            lines = list(until_cycle(process, cycles + 1))
+        log = "".join(lines)
+        return Run(EVICTED.findall(log), log)
+
+    @contextmanager
+    def running(
+        self, url: str, *flags: str, policy: Doc | None = None
+    ) -> Iterator[subprocess.Popen[str]]:
+        """The process, with what it logs as its stdout."""
+        content = yaml.safe_load(yaml.safe_dump(policy or POLICY))
+        content["metricsProviders"][0]["prometheus"]["url"] = url
+        path = self._folder / "policy.yaml"
+        path.write_text(yaml.safe_dump(content))
+        command = [self._program, f"--kubeconfig={self._kubeconfig}", "--v=3", "--secure-port=0"]
+        command += [f"--policy-config-file={path}", f"--descheduling-interval={INTERVAL}", *flags]
+        process = subprocess.Popen(
+            [*_UNSHARE, "sh", "-c", _ENTER, "sh", str(self._ca), str(self._token), *command],
+            # By these it believes that it runs in a pod.
+            env=os.environ
+            | {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=self._folder,
+        )
+        watchdog = threading.Timer(_PATIENCE, process.kill)  # nobody who reads its log waits longer
+        watchdog.start()
+        try:
+            yield process
+        finally:
+            watchdog.cancel()
+            process.kill()
+            process.communicate()
+
+
+def until_cycle(process: subprocess.Popen[str], number: int) -> Iterator[str]:
+    """The lines of the log up to the end of this cycle, counted from 1."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        yield line
+        number -= END_OF_CYCLE in line
+        if not number:
+            return
+    raise AssertionError("the descheduler ended before the end of the cycle")
+
+
+def install(kubectl: Kubectl) -> str:
+    """The component's account and rights; a token of the account."""
+    for name in ("namespace", "serviceaccount", "rbac", "secret"):
+        kubectl("apply", "-f", COMPONENT / f"{name}.yaml")
+    account = ("-n", NAMESPACE, "create", "token", "dynsched-descheduler", "--duration=8h")
+    return kubectl(*account).strip()

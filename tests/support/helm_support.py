@@ -1,0 +1,81 @@
+"""charts/dynsched as Helm's own library renders it, beside what kustomize renders."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import yaml
+from helm_python.chart import Chart
+from manifest_support import Doc
+from programs import ROOT
+
+CHART = ROOT / "charts/dynsched"
+RELEASE, NAMESPACE = "dynsched", "dynsched"
+TAINT = "dynsched.io/pressure=true:PreferNoSchedule"
+PARTS = (
+    "ha",
+    "guardrail",
+    "janitor",
+    "monitoring",
+    "inject",
+    "extender",
+    "descheduler",
+    "collector",
+)
+"""What the chart can switch on beside the base."""
+
+
+def everything(**more: Any) -> Doc:
+    """Values that switch everything on."""
+    mark = {"label": "status=presure", "taint": TAINT}
+    return {part: {"enabled": True} for part in PARTS} | {"mark": mark} | more
+
+
+def helm(values: Doc | None = None, *, namespace: str = NAMESPACE) -> list[Doc]:
+    """The objects of the chart, and of its notes nothing."""
+    with Chart.load(CHART) as chart:
+        found = chart.render(values or {}, name=RELEASE, namespace=namespace)
+    return [
+        doc
+        for name, text in sorted(found.items())
+        if not name.endswith("NOTES.txt")
+        for doc in yaml.safe_load_all(text)
+        if doc
+    ]
+
+
+def notes(values: Doc | None = None) -> str:
+    """What is printed after an installation."""
+    with Chart.load(CHART) as chart:
+        found = chart.render(values or {}, name=RELEASE, namespace=NAMESPACE)
+    return found["dynsched/templates/NOTES.txt"]
+
+
+def by_identity(docs: list[Doc]) -> dict[tuple[str, str, str], Doc]:
+    """Each object by kind, namespace and name, in the form in which both are the same.
+
+    Different by the nature of the two: kustomize has the hash of a ConfigMap in its name, Helm in
+    an annotation of the pods; Helm makes no Namespace of the release; files in a ConfigMap are
+    compared by what they say.
+    """
+    text = yaml.safe_dump_all(docs)
+    text = re.sub(r"(name: dynsched-[a-z]+-?[a-z]+)-[0-9a-z]{10}$", r"\1", text, flags=re.MULTILINE)
+    found = {}
+    for doc in yaml.safe_load_all(text):
+        meta = doc["metadata"]
+        if (doc["kind"], meta["name"]) == ("Namespace", NAMESPACE):
+            continue
+        _drop_checksum(doc)
+        if doc["kind"] == "ConfigMap":
+            doc["data"] = {key: yaml.safe_load(value) for key, value in doc["data"].items()}
+        key = (doc["kind"], meta.get("namespace", ""), meta["name"])
+        assert key not in found, f"{key} twice"
+        found[key] = doc
+    return found
+
+
+def _drop_checksum(doc: Doc) -> None:
+    meta = doc.get("spec", {}).get("template", {}).get("metadata", {})
+    if meta.get("annotations", {}).keys() & {"checksum/settings", "checksum/policy"}:
+        del meta["annotations"]
