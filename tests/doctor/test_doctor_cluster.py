@@ -28,7 +28,7 @@ from dynsched.core.formatting import format_time
 from dynsched.core.match import index_nodes
 from dynsched.core.model import QueryResult, Sample
 from dynsched.core.parsing import parse_rules
-from dynsched.core.rules import RuleSet
+from dynsched.core.rules import FileRule, RuleSet
 from dynsched.doctor.ask_cluster import ask_cluster, open_client
 from dynsched.doctor.checks_extender import ask_extender, check_extender
 from dynsched.doctor.checks_nodes import check_clocks, check_coverage
@@ -290,6 +290,12 @@ def test_nodes_without_a_sample_are_told_by_pool() -> None:
     (found,) = covered(asked(("c", 1)), rules(guard={"pool_label": "pool"}))
     assert (found.code, found.severity) == ("N1", Severity.WARNING)
     assert found.evidence == "pool x: 2 of 2 nodes: a and b"
+
+
+def test_a_node_that_the_rule_does_not_apply_to_needs_no_sample() -> None:
+    rule = FileRule.model_validate({**RULE, "selector": "pool=y"})
+    answer = QueryResult((Sample({"node": "c"}, 1.0, 0.0),))
+    assert covered(PrometheusFacts((RuleFacts(rule, answer),))) == []
 
 
 def test_samples_without_a_node_are_told_and_are_worse_where_nodes_have_none() -> None:
