@@ -1,6 +1,6 @@
 """Asks Prometheus what the checks of rules need: a bounded number of queries for each rule.
 
-What is asked of each rule: its expression twice, 4 numbers at up to 169 moments of a week (fewer
+What is asked of each rule: its expression twice, 3 numbers at up to 169 moments of a week (fewer
 where its query is slow), and for each selector some ten counts. No answer has more than a series
 for each node.
 """
@@ -35,7 +35,7 @@ from dynsched.sources.prometheus import PageResult, RangeResult
 WEEK: Final = 7 * 86400.0
 HOUR: Final = 3600.0
 _BUDGET: Final = 5.0
-"""Seconds of evaluation that each of the four looks at a rule's last week may take; a query has ten
+"""Seconds of evaluation that each of the three looks at a rule's last week may take; a query has ten
 (--prom-timeout)."""
 _POINTS: Final = 168
 _LEAST_POINTS: Final = 8
@@ -270,10 +270,9 @@ class _World:
         """The values of the last week, at as many moments as the budget allows."""
         points = int(min(_POINTS, max(_LEAST_POINTS, _BUDGET / max(seconds, 1e-3))))
         asked = {
-            "count": f"count({expr})",
             "least": f"min({expr})",
             "most": f"max({expr})",
-            "odd": f"count(abs({expr}) == Inf or (({expr}) != ({expr})))",
+            "odd": f"count(({expr}) * 0 != 0)",  # of NaN and infinity that is NaN
         }
         by = {}
         for what, query in asked.items():
@@ -284,13 +283,13 @@ class _World:
                 self._failed("P6" if what == "odd" else "P9", found.error)
                 return None
             by[what] = [point for series in found.series for point in series.points]
-        if not by.get("count"):
+        if not by["least"]:
             return None
         return Seen(
             min((v for _, v in by.get("least", ()) if not math.isnan(v)), default=math.nan),
             max((v for _, v in by.get("most", ()) if not math.isnan(v)), default=math.nan),
-            len(by["count"]),
-            self.now - by["count"][0][0],
+            len(by["least"]),
+            self.now - by["least"][0][0],
             int(max((v for _, v in by.get("odd", ())), default=0)),
         )
 
