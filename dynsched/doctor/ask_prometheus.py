@@ -35,8 +35,8 @@ from dynsched.sources.prometheus import PageResult, RangeResult
 WEEK: Final = 7 * 86400.0
 HOUR: Final = 3600.0
 _BUDGET: Final = 5.0
-"""Seconds of evaluation that each of the three looks at a rule's last week may take; a query has ten
-(--prom-timeout)."""
+"""Seconds of evaluation that each of the three looks at a rule's last week may take; a query has
+ten (--prom-timeout)."""
 _POINTS: Final = 168
 _LEAST_POINTS: Final = 8
 _JOBS: Final = 5
@@ -269,28 +269,30 @@ class _World:
     async def past(self, expr: str, seconds: float) -> Seen | None:
         """The values of the last week, at as many moments as the budget allows."""
         points = int(min(_POINTS, max(_LEAST_POINTS, _BUDGET / max(seconds, 1e-3))))
+        whole = f"(\n{expr}\n)"  # it may end in a comment
         asked = {
-            "least": f"min({expr})",
-            "most": f"max({expr})",
-            "odd": f"count(({expr}) * 0 != 0)",  # of NaN and infinity that is NaN
+            "least": f"min{whole}",
+            "most": f"max{whole}",
+            "odd": f"count({whole} * 0 != 0)",  # of NaN and infinity that is NaN
         }
-        by = {}
+        by: dict[str, list[tuple[float, float]]] = {}
         for what, query in asked.items():
             found = await self.prometheus.query_range(
                 query, self.now - WEEK, self.now, WEEK / points
             )
             if found.error is not None:
                 self._failed("P6" if what == "odd" else "P9", found.error)
-                return None
+                if what != "odd":
+                    return None
             by[what] = [point for series in found.series for point in series.points]
         if not by["least"]:
             return None
         return Seen(
-            min((v for _, v in by.get("least", ()) if not math.isnan(v)), default=math.nan),
-            max((v for _, v in by.get("most", ()) if not math.isnan(v)), default=math.nan),
+            min((v for _, v in by["least"] if not math.isnan(v)), default=math.nan),
+            max((v for _, v in by["most"] if not math.isnan(v)), default=math.nan),
             len(by["least"]),
             self.now - by["least"][0][0],
-            int(max((v for _, v in by.get("odd", ())), default=0)),
+            int(max((v for _, v in by["odd"]), default=0)),
         )
 
     async def touched(self, expr: str) -> int | None:
