@@ -5,13 +5,14 @@ reviews of rights, which store nothing.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import yaml
 
 from dynsched.core.errors import ClusterError, ConflictError
+from dynsched.core.model import Node
 from dynsched.core.reach import Reach, reach_of
 from dynsched.core.rules import RuleSet
 from dynsched.doctor.facts import ClusterFacts
@@ -58,11 +59,12 @@ async def count_pods(client: KubeClient, reach: Reach) -> None:
             return
 
 
-async def ask_cluster(client: KubeClient, rule_set: RuleSet, namespace: str | None) -> ClusterFacts:
-    """All facts about the cluster. ClusterError where not even its nodes can be listed; whatever
-    else fails is told in the facts, and the rest goes on.
+async def ask_cluster(
+    client: KubeClient, nodes: Mapping[str, Node], rule_set: RuleSet, namespace: str | None
+) -> ClusterFacts:
+    """All facts about the cluster. Raises nothing for what the server does: what fails is told in
+    the facts, and the rest goes on.
     """
-    nodes = await client.list_nodes()
     errors: dict[str, str] = {}
     home = namespace or client.config.namespace
     reach = reach_of(rule_set)

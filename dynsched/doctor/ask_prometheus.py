@@ -1,6 +1,6 @@
 """Asks Prometheus what the checks of rules need: a bounded number of queries for each rule.
 
-What is asked of each rule: its expression twice, 4 numbers at up to 169 moments of a week (fewer
+What is asked of each rule: its expression twice, 3 numbers at up to 169 moments of a week (fewer
 where its query is slow), and for each selector some ten counts. No answer has more than a series
 for each node.
 """
@@ -34,8 +34,9 @@ from dynsched.sources.prometheus import PageResult, RangeResult
 
 WEEK: Final = 7 * 86400.0
 HOUR: Final = 3600.0
-_BUDGET: Final = 20.0
-"""Seconds of evaluation that the look at a rule's last week may take."""
+_BUDGET: Final = 5.0
+"""Seconds of evaluation that each of the three looks at a rule's last week may take; a query has
+ten (--prom-timeout)."""
 _POINTS: Final = 168
 _LEAST_POINTS: Final = 8
 _JOBS: Final = 5
@@ -52,7 +53,6 @@ CLUSTER_LABELS: Final = (
     "prometheus_replica",
     "replica",
 )
-_WHAT: Final = "dynsched_doctor"
 _THROTTLED: Final = "container_cpu_cfs_throttled_periods_total"
 PRESSURE: Final = "node_pressure_cpu_waiting_seconds_total"
 
@@ -268,31 +268,31 @@ class _World:
 
     async def past(self, expr: str, seconds: float) -> Seen | None:
         """The values of the last week, at as many moments as the budget allows."""
-        share = _BUDGET / (4 * max(seconds, 1e-3))
-        points = int(min(_POINTS, max(_LEAST_POINTS, share)))
+        points = int(min(_POINTS, max(_LEAST_POINTS, _BUDGET / max(seconds, 1e-3))))
+        whole = f"(\n{expr}\n)"  # it may end in a comment
         asked = {
-            "least": f"min({expr})",
-            "most": f"max({expr})",
-            "count": f"count({expr})",
-            "odd": f"count(abs({expr}) == Inf or (({expr}) != ({expr})))",
+            "least": f"min{whole}",
+            "most": f"max{whole}",
+            "odd": f"count({whole} * 0 != 0)",  # of NaN and infinity that is NaN
         }
-        whole = " or ".join(
-            f'label_replace({each}, "{_WHAT}", "{what}", "", "")' for what, each in asked.items()
-        )
-        found = await self.prometheus.query_range(whole, self.now - WEEK, self.now, WEEK / points)
-        if found.error is not None:
-            self._failed("P9", found.error)
-            self._failed("P6", found.error)
-            return None
-        by = {series.labels.get(_WHAT, ""): series.points for series in found.series}
-        if not by.get("count"):
+        by: dict[str, list[tuple[float, float]]] = {}
+        for what, query in asked.items():
+            found = await self.prometheus.query_range(
+                query, self.now - WEEK, self.now, WEEK / points
+            )
+            if found.error is not None:
+                self._failed("P6" if what == "odd" else "P9", found.error)
+                if what != "odd":
+                    return None
+            by[what] = [point for series in found.series for point in series.points]
+        if not by["least"]:
             return None
         return Seen(
-            min((v for _, v in by.get("least", ()) if not math.isnan(v)), default=math.nan),
-            max((v for _, v in by.get("most", ()) if not math.isnan(v)), default=math.nan),
-            len(by["count"]),
-            self.now - by["count"][0][0],
-            int(max((v for _, v in by.get("odd", ())), default=0)),
+            min((v for _, v in by["least"] if not math.isnan(v)), default=math.nan),
+            max((v for _, v in by["most"] if not math.isnan(v)), default=math.nan),
+            len(by["least"]),
+            self.now - by["least"][0][0],
+            int(max((v for _, v in by["odd"]), default=0)),
         )
 
     async def touched(self, expr: str) -> int | None:

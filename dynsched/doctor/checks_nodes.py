@@ -31,7 +31,8 @@ def check_coverage(
     eligible = [node for node in nodes.values() if is_eligible(node, rule_set.nodes)]
     for rule in facts.rules:
         if rule.answer.error is None and rule.answer.samples:
-            yield from _uncovered(rule, eligible, rule_set, index)
+            asked = [node for node in eligible if rule.rule.applies_to(node.labels)]
+            yield from _uncovered(rule, asked, rule_set, index)
 
 
 def check_clocks(facts: PrometheusFacts, rule_set: RuleSet) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""The checks of rules against what Prometheus knows: P0 to P11. Pure."""
+"""The checks of rules against what Prometheus knows: P0 to P6 here, all of them called. Pure."""
 
 from __future__ import annotations
 
@@ -13,6 +13,12 @@ from dynsched.core.formatting import format_value, one_line
 from dynsched.core.match import NodeIndex, match_samples
 from dynsched.core.rules import RuleSet
 from dynsched.core.wording import counted, some
+from dynsched.doctor.checks_server import (
+    costs,
+    looks_back_too_far,
+    several_clusters,
+    throttling,
+)
 from dynsched.doctor.checks_values import values_against_thresholds
 from dynsched.doctor.facts import Missing, PrometheusFacts, RuleFacts, SelectorFacts
 from dynsched.doctor.findings import Finding, NotChecked, Severity
@@ -23,9 +29,6 @@ ENOUGH_SCRAPES: Final = 4.0
 NEEDED_SCRAPES: Final = 2.0
 _JITTER: Final = 0.05
 """Scrapes by which a range may be short of them: distances between samples vary a little."""
-MUCH_OF_INTERVAL: Final = 0.1
-MANY_SAMPLES: Final = 10_000_000
-"""Of one evaluation; Prometheus ends a query at 50 million (--query.max-samples)."""
 _COUNTED: Final = frozenset(
     {
         *("count", "group", "absent", "absent_over_time", "present_over_time", "timestamp"),
@@ -54,9 +57,9 @@ def check_rules(
         for check in _CHECKS:
             yield from check(rule)
         yield from _one_series_a_node(rule, index)
-        yield from _costs(rule, interval)
-        yield from _looks_back_too_far(rule, facts.retention)
-        yield from _throttling(rule, facts.throttled)
+        yield from costs(rule, interval)
+        yield from looks_back_too_far(rule, facts.retention)
+        yield from throttling(rule, facts.throttled)
     yield from _doubtful(rule_set)
 
 
@@ -297,109 +300,6 @@ def _no_number(rule: RuleFacts) -> Found:
     )
 
 
-# --- P7, P8 ---
-
-
-def _costs(rule: RuleFacts, interval: float) -> Found:
-    seconds = rule.seconds
-    if seconds is not None and seconds > MUCH_OF_INTERVAL * interval:
-        yield Finding(
-            "P7",
-            Severity.ERROR if seconds > interval else Severity.WARNING,
-            f"the query takes {seconds / interval:.0%} of the interval",
-            f"{seconds:.2f} s, with a tick every {format_duration(interval)}"
-            + (f"; {rule.samples:,} samples" if rule.samples else ""),
-            "compute it by a recording rule (manifests/prometheus), or raise --interval",
-            rule.rule.name,
-        )
-    elif rule.samples is not None and rule.samples > MANY_SAMPLES:
-        yield Finding(
-            "P7",
-            Severity.WARNING,
-            "one query touches so many samples that Prometheus may refuse it as the cluster grows",
-            f"{rule.samples:,} samples; the server's default limit is 50,000,000",
-            "compute it by a recording rule (manifests/prometheus)",
-            rule.rule.name,
-        )
-    for name, text in rule.recorded[:1]:
-        yield Finding(
-            "P7",
-            Severity.INFO,
-            "a recording rule computes this already",
-            f"{name} records {one_line(text, _SHOWN)}",
-            f"write {name} in place of it",
-            rule.rule.name,
-        )
-
-
-def _looks_back_too_far(rule: RuleFacts, retention: float | None) -> Found:
-    if retention is None:
-        return
-    kept = f"Prometheus keeps {format_duration(retention)}"
-    back = rule.expression.reach if rule.expression else 0.0
-    if back > retention:
-        yield Finding(
-            "P8",
-            Severity.ERROR,
-            "the expression looks back further than Prometheus keeps samples",
-            f"it looks back {format_duration(back)}; {kept}",
-            "write a shorter range, or keep samples for longer (--storage.tsdb.retention.time)",
-            rule.rule.name,
-        )
-    window = max(rule.rule.hold_duration, rule.rule.keep_firing_for)
-    if window > retention:
-        yield Finding(
-            "P8",
-            Severity.WARNING,
-            "a restart cannot rebuild the state of this rule: what it looks back on is not kept",
-            f"for and keep_firing_for: up to {format_duration(window)}; {kept}",
-            "write shorter durations, or keep samples for longer",
-            rule.rule.name,
-        )
-
-
-# --- P10, P11 ---
-
-
-def _several_clusters(rule: RuleFacts) -> Found:
-    told = set()
-    for facts in rule.selectors:
-        for copies in facts.copies:
-            if copies.label in told:
-                continue
-            told.add(copies.label)
-            values = [repr(value) if value else "(none)" for value in copies.values]
-            yield Finding(
-                "P10",
-                Severity.ERROR if copies.shared else Severity.WARNING,
-                f"the series come with several values of the label {copies.label}"
-                + (": nodes of different clusters have the same address" if copies.shared else ""),
-                f"{facts.selector.text}: {some(values, 4)}"
-                + (f"; {copies.shared} of `instance` under more than one" if copies.shared else ""),
-                f'select one of them: {{{copies.label}="..."}}',
-                rule.rule.name,
-            )
-
-
-def _throttling(rule: RuleFacts, throttled: int | None) -> Found:
-    if not throttled:
-        return
-    for facts in rule.selectors:
-        selector = facts.selector
-        if not selector.metric.startswith("node_pressure_cpu_") or selector.is_combined:
-            continue
-        yield Finding(
-            "P11",
-            Severity.WARNING,
-            "the CPU pressure of a node counts containers that are throttled by their own limit, "
-            "so that a node that is idle looks hot",
-            f"{selector.text}; {counted(throttled, 'container')} throttled within 10 minutes",
-            "let it count with real use only: PRESSURE and on (instance) (CPU_IN_PERCENT > 50)",
-            rule.rule.name,
-        )
-        return
-
-
 _CHECKS: Final[tuple[Callable[[RuleFacts], Found], ...]] = (
     _absent,
     _short_range,
@@ -407,5 +307,5 @@ _CHECKS: Final[tuple[Callable[[RuleFacts], Found], ...]] = (
     _no_patience,
     _no_number,
     values_against_thresholds,
-    _several_clusters,
+    several_clusters,
 )

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Mapping
 from typing import Final
 
 from dynsched.core.answers import answer_limit
 from dynsched.core.errors import ExpectedError
 from dynsched.core.guard import is_eligible
 from dynsched.core.match import index_nodes
+from dynsched.core.model import Node
 from dynsched.core.rules import RuleSet
 from dynsched.doctor.ask_cluster import ask_cluster, open_client
 from dynsched.doctor.ask_prometheus import NotReachedError, ask_prometheus
@@ -19,6 +22,7 @@ from dynsched.doctor.checks_reach import check_reach
 from dynsched.doctor.checks_rules import check_rules
 from dynsched.doctor.facts import ClusterFacts, PrometheusFacts
 from dynsched.doctor.findings import NotChecked, Report
+from dynsched.kube.client import KubeClient
 from dynsched.settings import Settings
 from dynsched.sources.prometheus import PrometheusSource
 
@@ -41,17 +45,44 @@ def examine(settings: Settings, rule_set: RuleSet, server: str | None = None) ->
 
 async def _examine(settings: Settings, rule_set: RuleSet) -> Report:
     report = Report()
-    cluster = await _ask_cluster(settings, rule_set, report)
-    prometheus = await _ask_prometheus(settings, rule_set, cluster, report)
+    async with contextlib.AsyncExitStack() as stack:
+        client, nodes = await _nodes(settings, stack, report)
+        # Side by side: each waits for its own server, most of the time.
+        prometheus, cluster = await asyncio.gather(
+            _ask_prometheus(settings, rule_set, len(nodes), report),
+            _ask_cluster(client, nodes, rule_set, settings.lease_namespace),
+        )
     if prometheus is not None:
-        index = None if cluster is None else index_nodes(cluster.nodes.values())
+        index = None if cluster is None else index_nodes(nodes.values())
         report.add(check_rules(prometheus, rule_set, settings.interval, index))
         report.add(check_clocks(prometheus, rule_set))
-        if cluster is not None and index is not None:
-            report.add(check_coverage(prometheus, cluster.nodes, rule_set, index))
+        if index is not None:
+            report.add(check_coverage(prometheus, nodes, rule_set, index))
     if cluster is not None:
         _check_cluster(cluster, rule_set, report)
     return report
+
+
+async def _nodes(
+    settings: Settings, stack: contextlib.AsyncExitStack, report: Report
+) -> tuple[KubeClient | None, Mapping[str, Node]]:
+    """The client, and all nodes; none where they cannot be listed."""
+    try:
+        opened = open_client(settings.kubeconfig, settings.context)
+        client = await stack.enter_async_context(opened)
+        return client, await client.list_nodes()
+    except ExpectedError as error:
+        report.unreachable.append(str(error))
+        return None, {}
+
+
+async def _ask_cluster(
+    client: KubeClient | None,
+    nodes: Mapping[str, Node],
+    rule_set: RuleSet,
+    namespace: str | None,
+) -> ClusterFacts | None:
+    return None if client is None else await ask_cluster(client, nodes, rule_set, namespace)
 
 
 def _check_cluster(cluster: ClusterFacts, rule_set: RuleSet, report: Report) -> None:
@@ -66,11 +97,11 @@ def _check_cluster(cluster: ClusterFacts, rule_set: RuleSet, report: Report) -> 
 
 
 async def _ask_prometheus(
-    settings: Settings, rule_set: RuleSet, cluster: ClusterFacts | None, report: Report
+    settings: Settings, rule_set: RuleSet, nodes: int, report: Report
 ) -> PrometheusFacts | None:
-    count, rules = len(cluster.nodes) if cluster else 0, len(rule_set.rules)
+    rules = len(rule_set.rules)
     source = PrometheusSource(
-        settings.prometheus, limit=lambda: answer_limit(count, rules), max_concurrency=_AT_ONCE
+        settings.prometheus, limit=lambda: answer_limit(nodes, rules), max_concurrency=_AT_ONCE
     )
     try:
         return await ask_prometheus(source, rule_set)
@@ -79,14 +110,3 @@ async def _ask_prometheus(
         return None
     finally:
         await source.close()
-
-
-async def _ask_cluster(
-    settings: Settings, rule_set: RuleSet, report: Report
-) -> ClusterFacts | None:
-    try:
-        async with open_client(settings.kubeconfig, settings.context) as client:
-            return await ask_cluster(client, rule_set, settings.lease_namespace)
-    except ExpectedError as error:
-        report.unreachable.append(str(error))
-        return None

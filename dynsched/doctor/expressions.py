@@ -20,6 +20,7 @@ from dynsched.core.promql import parse as parse_form
 MAX_LENGTH: Final = 4_000
 _MAX_OPERATORS: Final = 300
 _OPERATOR: Final = re.compile(r"[-+*/%^(]|\b(?:and|or|unless)\b", re.IGNORECASE)
+_LEGACY: Final = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
 _RATES: Final = frozenset(
     {"rate", "irate", "increase", "xrate", "xincrease", "rate_prometheus", "increase_prometheus"}
 )
@@ -152,7 +153,9 @@ def quoted(value: str) -> str:
 
 
 def selector_text(metric: str, matchers: tuple[Matcher, ...]) -> str:
-    """``metric{label="value"}``."""
+    """``metric{label="value"}``; a name with dots or the like is written as a matcher."""
+    if metric and _LEGACY.fullmatch(metric) is None:
+        metric, matchers = "", (Matcher("__name__", "=", metric), *matchers)
     inner = ",".join(map(str, matchers))
     return f"{metric}{{{inner}}}" if inner or not metric else metric
 

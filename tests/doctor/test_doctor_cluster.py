@@ -28,7 +28,7 @@ from dynsched.core.formatting import format_time
 from dynsched.core.match import index_nodes
 from dynsched.core.model import QueryResult, Sample
 from dynsched.core.parsing import parse_rules
-from dynsched.core.rules import RuleSet
+from dynsched.core.rules import FileRule, RuleSet
 from dynsched.doctor.ask_cluster import ask_cluster, open_client
 from dynsched.doctor.checks_extender import ask_extender, check_extender
 from dynsched.doctor.checks_nodes import check_clocks, check_coverage
@@ -116,7 +116,7 @@ async def found_in(
     async with CannedCluster(folder, {**HEALTHY, **objects}) as cluster:
         cluster.refused.update(refused)
         async with open_client(cluster.kubeconfig, None) as client:
-            facts = await ask_cluster(client, rule_set, None)
+            facts = await ask_cluster(client, await client.list_nodes(), rule_set, None)
     report = Report()
     _check_cluster(facts, rule_set, report)
     assert report.not_checked == []
@@ -249,7 +249,7 @@ async def test_each_right_that_is_lacking_is_told_with_the_line_of_its_role(tmp_
 
 async def test_rights_are_reviewed_on_each_form_of_cluster(cluster) -> None:
     async with open_client(cluster.kubeconfig, None) as client:
-        facts = await ask_cluster(client, rules(), None)
+        facts = await ask_cluster(client, await client.list_nodes(), rules(), None)
     assert facts.refused == ()
     assert "K1" not in facts.errors
 
@@ -257,7 +257,7 @@ async def test_rights_are_reviewed_on_each_form_of_cluster(cluster) -> None:
 async def test_what_a_server_does_not_know_is_not_checked_and_the_rest_goes_on(sim) -> None:
     sim.server.forbidden = {("patch", "nodes"), ("list", "pods")}
     async with open_client(sim.kubeconfig, None) as client:
-        facts = await ask_cluster(client, rules(), None)
+        facts = await ask_cluster(client, await client.list_nodes(), rules(), None)
     assert [right.verb for right in facts.refused] == ["patch"]
     assert set(facts.errors) == {"W1", "W2", "K2"}
     assert "may not list pods" in facts.errors["W1"]
@@ -290,6 +290,12 @@ def test_nodes_without_a_sample_are_told_by_pool() -> None:
     (found,) = covered(asked(("c", 1)), rules(guard={"pool_label": "pool"}))
     assert (found.code, found.severity) == ("N1", Severity.WARNING)
     assert found.evidence == "pool x: 2 of 2 nodes: a and b"
+
+
+def test_a_node_that_the_rule_does_not_apply_to_needs_no_sample() -> None:
+    rule = FileRule.model_validate({**RULE, "selector": "pool=y"})
+    answer = QueryResult((Sample({"node": "c"}, 1.0, 0.0),))
+    assert covered(PrometheusFacts((RuleFacts(rule, answer),))) == []
 
 
 def test_samples_without_a_node_are_told_and_are_worse_where_nodes_have_none() -> None:

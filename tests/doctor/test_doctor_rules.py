@@ -101,7 +101,7 @@ DEFECTIVE: Mapping[str, tuple[dict[str, object], str, Severity, str]] = {
         *("P9", Severity.ERROR, "share of 1"),
     ),
     "never": (
-        {"expr": "memory_used_ratio * 100", "threshold": 99},
+        {"expr": "memory_used_ratio * 100  # in percent", "threshold": 99},
         *("P9", Severity.INFO, "18 to 85.5"),
     ),
     "bytes": (
