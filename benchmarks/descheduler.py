@@ -50,7 +50,8 @@ RULES = {
     "guard": {"max_marked": "50%", "max_releases": "100%"},
     "rules": [{"name": "load", "expr": "load", "threshold": THRESHOLD, "clear_threshold": CLEAR}],
 }
-BOTH = {"label": "status=presure", "taint": TAINT}
+LABEL = {"label": "status=presure"}
+BOTH = {**LABEL, "taint": TAINT}
 HALF_AGAIN = 1.5
 
 
@@ -67,6 +68,8 @@ class Scene:
     """The node without a verdict."""
     roomy: int | None = None
     """A node with eight times the room by requests."""
+    affinity: bool = False
+    """Whether the pods have the soft affinity."""
     needed: int | None = None
     """How many evictions it takes; None: there is no end to reach."""
 
@@ -84,8 +87,9 @@ SCENES = [
     Scene("all but one are hot", [[0.9] * 4] * 5 + [[0.5] * 2], needed=0),
     Scene("two are hot, one has no verdict", rises(1.85), missing=5, needed=0),
     Scene("eight times the room, label and taint", rises(1.85), roomy=0, needed=4),
-    Scene("eight times the room, label alone", rises(1.85), roomy=0,
-          mark={"label": "status=presure"}),
+    Scene("eight times the room, label alone, pods with the affinity", rises(1.85), roomy=0,
+          mark=LABEL, affinity=True, needed=4),
+    Scene("eight times the room, label alone, pods without it", rises(1.85), roomy=0, mark=LABEL),
     Scene("one flaps between 68 and 85 %", [[0.68] * 4] + [[0.4] * 3] * 5, later={0: 1.25}),
     Scene("the mean is at the threshold", [[1.1] * 3] * 3 + [[1.0] * 3] * 3),
 ]  # fmt: skip
@@ -105,7 +109,7 @@ class Result:
     def misses(self) -> str | None:
         """The target that is missed."""
         needed = self.scene.needed
-        if self.returned and "taint" in self.scene.mark:
+        if self.returned and needed is not None:
             return f"{self.returned} went to marked nodes"
         if needed == 0 and self.evictions:
             return f"{self.evictions} evictions where none helps"
@@ -194,7 +198,7 @@ class Trial:
     ) -> str:
         """A pod with a new name; ``placed``: without the scheduler."""
         self.made += 1
-        if "taint" not in self.scene.mark:
+        if self.scene.affinity:
             placed["affinity"] = AVOID
         name = f"app-{self.made}"
         body = make_pod(name, cpu="200m", memory="128Mi", terminationGracePeriodSeconds=0, **placed)
