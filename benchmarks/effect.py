@@ -36,6 +36,8 @@ sys.path.append(str(Path(__file__).parent.parent / "tests" / "support"))
 from cluster import EnvtestCluster
 from envtest import Envtest, assets
 from fake_prometheus import FakePrometheus
+from manifest_support import COMPONENTS, Kubectl
+from operator_support import until
 from programs import run
 from scheduling_support import (
     AVOID,
@@ -64,13 +66,16 @@ Doc = dict[str, Any]
 
 @dataclass(frozen=True)
 class Way:
-    """One way to use dynsched; ``content`` None: without it. ``overlay``: whose scheduler asks."""
+    """One way to use dynsched; ``content`` None: without it. ``overlay``: whose scheduler asks.
+    ``inject``: the API server gives pods the affinity.
+    """
 
     name: str
     content: Doc | None = None
     overlay: str | None = None
     pod: Doc = field(default_factory=dict)
     helps: bool = True
+    inject: bool = False
 
 
 def ways() -> list[Way]:
@@ -78,6 +83,7 @@ def ways() -> list[Way]:
         Way("without dynsched", helps=False),
         Way("label, pods unchanged", rules(), helps=False),
         Way("label + soft affinity", rules(), pod={"affinity": AVOID}),
+        Way("label + injected affinity, pods unchanged", rules(), inject=True),
         Way("soft taint, pods unchanged", rules(mark={"taint": TAINT})),
     ]
     for overlay, name in (("extender", "default"), ("real-usage-scheduler", SECOND)):
@@ -201,12 +207,32 @@ async def at_work(
                 yield None
 
 
+@asynccontextmanager
+async def injected(cluster: EnvtestCluster) -> AsyncIterator[None]:
+    """manifests/components/inject, for the namespace of the pods."""
+    kubectl = Kubectl(cluster.kubeconfig)
+    label = ("label", "namespace", "default")
+    await asyncio.to_thread(kubectl, "apply", "-k", COMPONENTS / "inject")
+    await asyncio.to_thread(kubectl, *label, "dynsched.io/avoid-pressure=true")
+
+    async def in_force() -> bool:
+        return "affinity" in (await cluster.post(PODS, make_pod("probe"), dryRun="All")).ok["spec"]
+
+    try:
+        await until(in_force, "the policy is in force")
+        yield
+    finally:
+        await asyncio.to_thread(kubectl, *label, "dynsched.io/avoid-pressure-")
+        await asyncio.to_thread(kubectl, "delete", "-k", COMPONENTS / "inject")
+
+
 async def trial(
     way: Way, scenario: Scenario, envtest: Envtest, cluster: EnvtestCluster, *, owned: bool
 ) -> Placement:
     await clear(cluster)
     folder = envtest.folder
-    async with at_work(way, scenario, cluster, folder) as config:
+    giving = injected(cluster) if way.inject else nullcontext()
+    async with at_work(way, scenario, cluster, folder) as config, giving:
         with beside(envtest, config, also_default=way.overlay == "real-usage-scheduler"):
             began = time.monotonic()
             names = await replicas(

@@ -75,9 +75,27 @@ def release(envtest: Envtest, kubectl: Kubectl, tmp_path: Path) -> Iterator[Conf
 
 
 @pytest.fixture
-async def cluster(envtest: Envtest, tmp_path: Path) -> AsyncIterator[EnvtestCluster]:
+def tree(tmp_path: Path) -> Path:
+    """The base and everything beside it, as one kustomization."""
+    folder = tmp_path / "all"
+    components = beside(folder, *(COMPONENTS / part for part in PARTS if part != "collector"))
+    resources = beside(folder, BASE, OVERLAYS / "collector")
+    return overlay(folder, resources=resources, components=components)
+
+
+@pytest.fixture
+async def cluster(
+    envtest: Envtest, kubectl: Kubectl, tree: Path, tmp_path: Path
+) -> AsyncIterator[EnvtestCluster]:
     async with EnvtestCluster(envtest, tmp_path) as form:
+        await remove(kubectl, tree, form)  # what tests of other modules have left
         yield form
+
+
+async def remove(kubectl: Kubectl, tree: Path, cluster: EnvtestCluster) -> None:
+    flags = ("--ignore-not-found", "--wait=false")
+    await asyncio.to_thread(kubectl, "delete", *flags, "-k", tree)
+    await finish(cluster)
 
 
 async def finish(cluster: EnvtestCluster) -> None:
@@ -127,17 +145,12 @@ async def test_installed_upgraded_to_everything_back_and_uninstalled(
 
 
 async def test_the_whole_tree_is_applied_and_taken_back(
-    kubectl: Kubectl, cluster: EnvtestCluster, tmp_path: Path
+    kubectl: Kubectl, cluster: EnvtestCluster, tree: Path
 ) -> None:
-    parts = [part for part in PARTS if part != "collector"]
-    folder = tmp_path / "all"
-    components = beside(folder, *(COMPONENTS / part for part in parts))
-    resources = beside(folder, BASE, OVERLAYS / "collector")
-    docs = kustomize(overlay(folder, resources=resources, components=components))
+    docs = kustomize(tree)
     try:
-        await asyncio.to_thread(kubectl, "apply", "-k", folder)
+        await asyncio.to_thread(kubectl, "apply", "-k", tree)
         assert await asyncio.to_thread(existing, kubectl, docs) == names(docs)
     finally:
-        await asyncio.to_thread(kubectl, "delete", "--wait=false", "-k", folder)
-        await finish(cluster)
+        await remove(kubectl, tree, cluster)
     assert await asyncio.to_thread(existing, kubectl, docs) == set()

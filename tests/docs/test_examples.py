@@ -14,7 +14,7 @@ from dynsched.rules_file import load_rules
 
 FILES = [
     ROOT / "rules.yaml",
-    ROOT / "manifests/overlays/example/rules.yaml",
+    *sorted((ROOT / "manifests/overlays").rglob("rules.yaml")),
     *sorted((ROOT / "docs/examples").glob("*.yaml")),
     *sorted((ROOT / "dynsched").rglob("*rules.yaml")),
 ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from descheduler_support import (
     Verdicts,
     install,
     need_descheduler,
+    uninstall,
     until_cycle,
 )
 from envtest import Envtest
@@ -53,10 +54,12 @@ HOT, UNSURE, COOL = 1.0, 0.5, 0.0
 
 
 @pytest.fixture(scope="module")
-def token(envtest: Envtest, tmp_path_factory: pytest.TempPathFactory) -> str:
+def token(envtest: Envtest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     need_descheduler()
     folder = tmp_path_factory.mktemp("descheduler")
-    return install(Kubectl(envtest.kubeconfig(folder / "kubeconfig")))
+    kubectl = Kubectl(envtest.kubeconfig(folder / "kubeconfig"))
+    yield install(kubectl)
+    uninstall(kubectl, folder)
 
 
 @pytest.fixture

@@ -27,6 +27,8 @@ from manifest_support import (
 )
 from programs import ROOT
 
+from dynsched.core.parsing import parse_rules
+
 PAGE = ROOT / "docs/guardrail.md"
 
 ADDED = {
@@ -274,3 +276,13 @@ def test_everything_can_be_found_by_its_label() -> None:
         name = doc["metadata"].get("labels", {}).get("app.kubernetes.io/name")
         generated = doc["metadata"]["name"].startswith(("dynsched-settings", "dynsched-rules"))
         assert generated or name in ("dynsched", "dynsched-janitor"), doc["metadata"]
+
+
+def test_the_descheduler_comes_with_the_taint_and_the_shipped_rules() -> None:
+    docs = kustomize(OVERLAYS / "descheduler")
+    rules = parse_rules(
+        yaml.safe_load(the(docs, "ConfigMap", "dynsched-rules")["data"]["rules.yaml"])
+    )
+    shipped = parse_rules(yaml.safe_load((BASE / "rules.yaml").read_text()))
+    assert str(rules.mark) == f"{shipped.mark} and taint dynsched.io/pressure=true:PreferNoSchedule"
+    assert (rules.file_rules, rules.guard) == (shipped.file_rules, shipped.guard)

@@ -6,6 +6,7 @@ service account's files from a fixed place, so it runs in a mount namespace in w
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -148,9 +149,24 @@ def until_cycle(process: subprocess.Popen[str], number: int) -> Iterator[str]:
     raise AssertionError("the descheduler ended before the end of the cycle")
 
 
+_INSTALLED = ("namespace", "serviceaccount", "rbac", "secret")
+
+
 def install(kubectl: Kubectl) -> str:
     """The component's account and rights; a token of the account."""
-    for name in ("namespace", "serviceaccount", "rbac", "secret"):
+    for name in _INSTALLED:
         kubectl("apply", "-f", COMPONENT / f"{name}.yaml")
     account = ("-n", NAMESPACE, "create", "token", "dynsched-descheduler", "--duration=8h")
     return kubectl(*account).strip()
+
+
+def uninstall(kubectl: Kubectl, folder: Path) -> None:
+    """Remove what `install` made. Nobody else uses the servers of a test session meanwhile."""
+    for name in reversed(_INSTALLED):
+        kubectl("delete", "--wait=false", "-f", COMPONENT / f"{name}.yaml")
+    # The controller that lets a deleted namespace go does not run here.
+    body = json.loads(kubectl("get", "namespace", NAMESPACE, "-o", "json"))
+    body["spec"]["finalizers"] = []
+    path = folder / "namespace.json"
+    path.write_text(json.dumps(body))
+    kubectl("replace", "--raw", f"/api/v1/namespaces/{NAMESPACE}/finalize", "-f", path)
