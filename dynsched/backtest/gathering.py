@@ -54,6 +54,8 @@ class Order:
     context: str | None
     folder: Path
     """Where what comes is kept."""
+    suggest: bool = False
+    """Whether other settings are tried."""
 
 
 @dataclass(frozen=True, slots=True)
