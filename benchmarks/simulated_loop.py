@@ -78,6 +78,8 @@ def ways() -> dict[str, Callable[[World], Player]]:
         "shipped rules, label + affinity": by(label_only(), affinity=True),
         "shipped rules, taint, pods not watched": by(shipped(), watches_pods=False),
         "shipped rules, taint, use of workloads known": by(shipped(), knows_uses=True),
+        "hot nodes only, taint, and descheduler": by(hot_only(), descheduler=True),
+        "shipped rules, taint, and descheduler": by(shipped(), descheduler=True),
         "extender": by(scoring("relative"), **scored),
         "extender and taint": by(scoring("relative"), extender=True),
         "second scheduler": by(scoring("relative"), by_requests=False, **scored),

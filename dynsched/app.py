@@ -33,7 +33,7 @@ from dynsched.kube.leader import Elector, SoleWriter
 from dynsched.kube.leases import why_at_work
 from dynsched.kube.metrics import list_node_metrics
 from dynsched.kube.stream import StreamingApi
-from dynsched.kube.transport import IDENTITY, KubeApi
+from dynsched.kube.transport import HOST, IDENTITY, KubeApi
 from dynsched.kube.watch import NodeWatch
 from dynsched.logs import LoopErrors
 from dynsched.loop import Loop
@@ -130,6 +130,7 @@ async def _serve(settings: Settings) -> None:
             source=settings.prometheus.url,
             synced=lambda: cluster.synced,
             metrics=Metrics(CollectorRegistry()),
+            node_series=settings.node_metrics,
             leader=lambda: elector.leader if elector else None,
         )
         pod_use = PodUseSource(source, lambda: rules_file.rule_set)
@@ -359,7 +360,8 @@ async def _elector(settings: Settings) -> AsyncIterator[Elector]:
         yield Elector(
             api,
             namespace=settings.lease_namespace or config.namespace,
-            identity=IDENTITY,
+            identity=f"{HOST}_{settings.pod_uid}" if settings.pod_uid else IDENTITY,
+            of_pod=settings.pod_uid is not None,
         )
     finally:
         await api.close()

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _IN_MODULES: Final[Mapping[str, str]] = {
     "backtest": "dynsched.backtest.command",
     "collect": "dynsched.collect.command",
+    "doctor": "dynsched.doctor.command",
+    "reach": "dynsched.doctor.reach_command",
 }
 """Commands that have a module of their own, in which the command has the same name."""
 
@@ -109,6 +111,21 @@ def cli() -> None:
     "it.",
 )
 @flags.lease_namespace
+@flags.option(
+    "--pod-uid",
+    callback=lambda _context, _option, uid: uid or None,
+    metavar="UID",
+    help="The uid of the pod that this runs in (in a manifest, by the downward API). After a "
+    "crash, the pod's new container then goes on at once, and does not wait for its own old Lease "
+    "to expire. Only one dynsched may run in the pod.",
+)
+@flags.option(
+    "--node-metrics/--no-node-metrics",
+    default=True,
+    show_default=True,
+    help="Whether /metrics has series for each node: its verdict, and its measured and expected "
+    "load by each rule.",
+)
 @flags.tls
 @flags.extender
 @click.option(

@@ -5,6 +5,7 @@ Made from its JSON (``web.report``). Nothing is left out in silence: what is not
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -16,7 +17,7 @@ from dynsched.core.formatting import format_threshold, format_value
 from dynsched.core.rule_fields import TRAITS
 from dynsched.core.wording import MAX_NAMED, by_reason, counted, listed, named_rules, some
 from dynsched.early_words import how_early, is_early
-from dynsched.tables import STYLES, ago, make_table, plain, sample_age, show
+from dynsched.tables import STYLES, ago, is_shadow, make_table, named, plain, sample_age, show
 
 WITHOUT_PODS: Final = (
     "Early marks by {}: one pass watches no pods, so the expected load is the measured one"
@@ -81,7 +82,7 @@ def _values(report: Mapping[str, Any], rows: Iterable[_Row]) -> Table:
         rule = row.rule
         table.add_row(
             plain(row.node["name"]),
-            plain(rule["rule"]),
+            plain(named(rule)),
             plain(format_value(rule["value"])),
             plain(f"{rule['op']} {format_threshold(rule['threshold'])}"),
             plain(_state(report, rule), STYLES.get(rule["state"], "")),
@@ -103,6 +104,8 @@ def _note(row: _Row) -> str:
     node = row.node
     if row.rule["state"] == "inactive":
         return ""
+    if is_shadow(row.rule):
+        return "a shadow rule marks no node"
     if node["ineligible"]:
         return f"not eligible: {node['ineligible']}"
     return str(node["conflict"] or node["withheld"] or "")
@@ -113,7 +116,9 @@ def _sentences(report: Mapping[str, Any], rows: Sequence[_Row]) -> Iterator[str]
     for warning in report["warnings"]:
         yield f"Warning: {warning}"
     pending = [
-        f"{row.node['name']} ({row.rule['rule']})" for row in rows if row.rule["state"] == "pending"
+        f"{row.node['name']} ({row.rule['rule']})"
+        for row in rows
+        if row.rule["state"] == "pending" and not is_shadow(row.rule)
     ]
     if pending:
         yield f"Pending: {some(pending)}"
@@ -166,11 +171,11 @@ def _unknown(report: Mapping[str, Any], rows: Sequence[_Row]) -> Iterator[str]:
         name, quality = row.rule["rule"], row.rule["quality"]
         if quality != "ok":
             gaps.setdefault(row.node["name"], []).append(f"{name} ({quality})")
-    seen = len({row.rule["rule"] for row in seeing})
-    dark = [name for name, found in gaps.items() if len(found) == seen]
+    seen = Counter(row.node["name"] for row in seeing)
+    dark = [name for name, found in gaps.items() if len(found) == seen[name]]
     if dark:
         yield f"No current value for {counted(len(dark), 'node')}: {some(dark)}"
-    partly = {name: listed(found) for name, found in gaps.items() if len(found) < seen}
+    partly = {name: listed(found) for name, found in gaps.items() if len(found) < seen[name]}
     for found, names in by_reason(partly).items():
         yield f"No current value of {found} for {counted(len(names), 'node')}: {some(names)}"
 

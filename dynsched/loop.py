@@ -390,7 +390,7 @@ class Loop:
         planned: int,
     ) -> str | None:
         """Why a tick did not succeed. One rule of several that fails is that rule's health only."""
-        asked = [results[rule.name] for rule in rule_set.rules if rule.traits.asked]
+        asked = [results[rule.name] for rule in rule_set.asked_rules]
         errors = [result.error for result in asked if result.error is not None]
         if errors and len(errors) == len(asked):
             return f"no rule could be queried: {errors[0]}"

@@ -40,6 +40,10 @@ class Settings:
     """The namespace of the Lease; None: the pod's namespace, else that of the context."""
     bind: bool = False
     """Whether the extender answers `/bind`."""
+    pod_uid: str | None = None
+    """The uid of the pod that the process runs in; None where it is not known."""
+    node_metrics: bool = True
+    """Whether `/metrics` has series for each node."""
     extender_memory: int = EXTENDER_MEMORY
     """MiB of memory for all scheduler requests that are processed at the same time."""
     tls: TlsConfig | None = None

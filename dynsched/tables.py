@@ -48,6 +48,16 @@ def plain(text: str, style: str = "") -> Text:
     return Text("".join(c if c.isprintable() else "?" for c in text), style=style)
 
 
+def is_shadow(rule: Mapping[str, Any]) -> bool:
+    """Whether a rule on a node is on trial only. An older dynsched's answers do not say."""
+    return bool(rule.get("shadow"))
+
+
+def named(rule: Mapping[str, Any]) -> str:
+    """A rule's name, and whether it is on trial only."""
+    return f"{rule['rule']} (shadow)" if is_shadow(rule) else str(rule["rule"])
+
+
 def ago(since: str | None, now: str) -> str:
     """How long before ``now``, both RFC 3339; ``-`` for no time."""
     if since is None:

@@ -24,7 +24,7 @@ from dynsched.early_words import (
     is_early,
     is_early_rule,
 )
-from dynsched.tables import STYLES, ago, make_table, plain, sample_age, show
+from dynsched.tables import STYLES, ago, is_shadow, make_table, named, plain, sample_age, show
 
 _CLEAR_OP: Final[Mapping[str, str]] = {">": "<=", ">=": "<", "<": ">=", "<=": ">"}
 
@@ -80,7 +80,7 @@ def render_why(payload: Mapping[str, Any], console: Console) -> None:
     table = make_table("RULE", "STATE", "VALUE", "THRESHOLD", "CLEARS AT", "SINCE", "SAMPLE")
     for rule in payload["rules"]:
         table.add_row(
-            plain(rule["rule"]),
+            plain(named(rule)),
             plain(_state(rule), STYLES.get(rule["state"], "")),
             plain(format_value(rule["value"])),
             plain(f"{rule['op']} {format_threshold(rule['threshold'])}"),
@@ -121,7 +121,7 @@ def _rules_in_short(rules: Iterable[Mapping[str, Any]]) -> Text:
     for rule in rules:
         if is_early_rule(rule) and rule["state"] == "inactive":
             continue
-        words = [rule["rule"], format_value(rule["value"])]
+        words = [named(rule), format_value(rule["value"])]
         if rule["state"] != "inactive":
             words.append(rule["state"])
         if rule["quality"] != "ok":
@@ -177,7 +177,7 @@ def _verdict(node: Mapping[str, Any]) -> str:
     firing = [
         rule["rule"]
         for rule in node["rules"]
-        if rule["state"] == "firing" and not is_early_rule(rule)
+        if rule["state"] == "firing" and not is_early_rule(rule) and not is_shadow(rule)
     ]
     have = "has" if len(firing) == 1 else "have"
     fires = f"{listed(firing)} {have} been firing since {node['since']}"
@@ -228,7 +228,9 @@ def _why_cool(node: Mapping[str, Any]) -> str:
     gaps = ", ".join(f"{listed(rules)} ({why})" for why, rules in unknown.items())
     if _is_unknown(node):
         return f"nothing is known of it by {gaps}"
-    pending = [rule["rule"] for rule in node["rules"] if rule["state"] == "pending"]
+    pending = [
+        rule["rule"] for rule in node["rules"] if rule["state"] == "pending" and not is_shadow(rule)
+    ]
     also = f", pending: {listed(pending)}" if pending else ""
     return f"no rule fires{also}" + (f"; nothing is known of it by {gaps}" if gaps else "")
 

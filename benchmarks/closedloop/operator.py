@@ -28,6 +28,7 @@ from dynsched.core.parsing import parse_rules
 from dynsched.core.pods import BoundPod
 from dynsched.core.recent import WINDOW, RecentPods
 from dynsched.core.rules import Rule
+from dynsched.core.verdict_value import verdict_value
 from dynsched.kube.leader import SoleWriter
 from dynsched.loop import Loop
 from dynsched.rules_file import FixedRules
@@ -162,10 +163,23 @@ class Operator:
             clock=clock,
             monotonic=clock,
         )
+        self._snapshot: Snapshot | None = None
         self._names = [f'"{name}"'.encode() for name in cluster.names]
 
     def _publish(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
         self._extender.take(ScoringSnapshot(snapshot))
+
+    def verdicts(self) -> dict[int, float]:
+        """What `/metrics` says of each node, by its place in the ledger."""
+        if self._snapshot is None:
+            return {}
+        views, rule_set = self._snapshot.nodes, self._snapshot.rule_set
+        return {
+            place: verdict_value(views[name], rule_set)
+            for place, name in enumerate(self._cluster.names)
+            if name in views
+        }
 
     async def tick(self, values: Floats) -> None:
         """One tick on what Prometheus answers, in per cent by node; NaN: no sample."""

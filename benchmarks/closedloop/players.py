@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from closedloop.descheduler import EVERY, Running, evictions
 from closedloop.operator import Operator, SimulatedCluster
 from closedloop.scheduler import Scheduler
 from closedloop.workload import Pod
@@ -41,6 +42,10 @@ class Default:
     def joined(self, node: int) -> None:
         """The ledger knows it already."""
 
+    def evicts(self, _running: Mapping[str, Running]) -> list[Running]:
+        """Nobody moves pods."""
+        return []
+
 
 class Oracle(Default):
     """Sees the true load at every instant, and places on the least loaded node."""
@@ -70,6 +75,7 @@ class Dynsched(Default):
     """dynsched beside kube-scheduler: by marks (taint, or label and affinity), as its extender, or
     both. ``by_requests`` False: the profile of the second scheduler. ``watches_pods`` False:
     without the right to watch pods. ``knows_uses``: Prometheus scrapes the kubelets.
+    ``descheduler``: the descheduler runs beside it.
     """
 
     def __init__(
@@ -83,6 +89,7 @@ class Dynsched(Default):
         by_requests: bool = True,
         watches_pods: bool = True,
         knows_uses: bool = False,
+        descheduler: bool = False,
     ) -> None:
         super().__init__(world)
         self._cluster = SimulatedCluster(world)
@@ -96,6 +103,7 @@ class Dynsched(Default):
             scrape=world.scenario.scrape,
         )
         self._watches_pods = watches_pods
+        self._has_descheduler = descheduler
         self.scheduler = Scheduler(
             world.ledger,
             world.seed,
@@ -130,6 +138,13 @@ class Dynsched(Default):
     def joined(self, node: int) -> None:
         """The watch of nodes tells."""
         self._cluster.add(node)
+
+    def evicts(self, running: Mapping[str, Running]) -> list[Running]:
+        """As the descheduler does by the verdicts of the last tick."""
+        now = self.world.clock()
+        if not self._has_descheduler or now % EVERY:
+            return []
+        return evictions(self.operator.verdicts(), running, now)
 
 
 def _with_range(content: Mapping[str, Any], window: float) -> Mapping[str, Any]:

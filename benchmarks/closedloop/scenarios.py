@@ -48,6 +48,14 @@ REPORTED = (
     replace(_LIFE, name="100 nodes", nodes=100),
     replace(_LIFE, name="1,000 nodes", nodes=1000, hours=0.1, warm=1200.0),
     replace(_LIFE, name="use rises after placement", kinds=(replace(_TYPICAL, starts_with=0.3),)),
+    replace(
+        _LIFE,
+        name="use rises after hours",
+        used=0.85,
+        kinds=(replace(_TYPICAL, lives=14400.0, starts_with=0.3),),
+        hours=4.0,
+        warm=7200.0,
+    ),
 )
 
 ALL = {scenario.name: scenario for scenario in (*CHOSEN_ON, *REPORTED)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from closedloop.descheduler import Running
 from closedloop.meters import Floats, Meters
 from closedloop.scheduler import Ledger
 from closedloop.workload import Pod, Scenario, draw, late, node_cores
@@ -97,6 +98,9 @@ class Player(Protocol):
     def joined(self, node: int) -> None:
         """A node has joined."""
 
+    def evicts(self, running: Mapping[str, Running], /) -> list[Running]:
+        """The pods that are to be placed anew now; called before every tick."""
+
 
 @dataclass(slots=True)
 class Outcome:
@@ -105,8 +109,8 @@ class Outcome:
     ``hot``: the share of node-time over the hot line. ``beyond``: demand beyond capacity, as a
     share of all capacity. ``on_hot``: pods placed on a node that was over the line at that moment,
     of ``placed``; ``unplaced`` found no room. ``writes``: to nodes, an hour and node. ``used``: the
-    mean share of the capacity that was used. ``by_minute``: the share of nodes over the
-    line in each minute.
+    mean share of the capacity that was used. ``evicted``: pods that were moved. ``by_minute``: the
+    share of nodes over the line in each minute.
     """
 
     hot: float = 0.0
@@ -116,6 +120,7 @@ class Outcome:
     unplaced: int = 0
     writes: float = 0.0
     used: float = 0.0
+    evicted: int = 0
     by_minute: list[float] = field(default_factory=list)
 
 
@@ -125,7 +130,6 @@ class _Change(NamedTuple):
     at: float
     order: int
     pod: Pod
-    node: int
     more: float
 
 
@@ -171,6 +175,7 @@ class _Run:
         self._pods = iter(pods)
         self._next = next(self._pods, None)
         self._changes: list[_Change] = []
+        self._running: dict[str, Running] = {}
         self._order = count()
         self._outcome = Outcome()
 
@@ -192,6 +197,7 @@ class _Run:
             if now >= warm:
                 self._judge(served, now - warm)
             if now % scenario.tick == 0:
+                self._evict(now, judged=now >= warm)
                 await self._player.tick()
             elif now % scenario.tick % RESPONSE == 0:
                 await self._player.respond()
@@ -211,13 +217,40 @@ class _Run:
     def _change(self, now: int) -> None:
         """Bound pods that grow or end by ``now``."""
         while self._changes and self._changes[0].at <= now:
-            _, _, pod, node, more = heapq.heappop(self._changes)
+            _, _, pod, more = heapq.heappop(self._changes)
+            found = self._running.get(pod.uid)
+            if found is None:
+                continue  # it was evicted, and found no other node
             if more:
-                self._world.demand[node] += more
-                continue
-            self._world.demand[node] -= pod.uses
-            self._world.ledger.count(pod, node, -1)
-            self._player.gone(pod, node)
+                self._world.demand[found.node] += more
+                self._running[pod.uid] = found._replace(uses=found.uses + more)
+            else:
+                self._take(found)
+
+    def _take(self, found: Running) -> None:
+        """The pod does not run any more where it ran."""
+        del self._running[found.pod.uid]
+        self._world.demand[found.node] -= found.uses
+        self._world.ledger.count(found.pod, found.node, -1)
+        self._player.gone(found.pod, found.node)
+
+    def _put(self, found: Running) -> None:
+        """The pod runs where it was placed."""
+        self._running[found.pod.uid] = found
+        self._world.ledger.count(found.pod, found.node, 1)
+        self._world.demand[found.node] += found.uses
+        self._player.bound(found.pod, found.node)
+
+    def _evict(self, now: int, *, judged: bool) -> None:
+        """Pods that are evicted. Each is replaced at once by one that uses as much."""
+        for found in self._player.evicts(self._running):
+            self._take(found)
+            self._outcome.evicted += judged
+            node = self._player.choose(found.pod)
+            if node is None:
+                self._outcome.unplaced += judged
+            else:
+                self._put(found._replace(node=node, since=now))
 
     def _arrive(self, now: int, *, judged: bool) -> None:
         """Pods that come by ``now``, each placed with what is known after the one before."""
@@ -230,15 +263,13 @@ class _Run:
                 continue
             outcome.placed += judged
             outcome.on_hot += judged and bool(world.hot[node])
-            world.ledger.count(pod, node, 1)
-            world.demand[node] += pod.uses * pod.starts_with
-            self._player.bound(pod, node)
+            self._put(Running(pod, node, now, pod.uses * pod.starts_with))
             if pod.starts_with < 1:
-                self._later(now + pod.lives / 2, pod, node, pod.uses * (1 - pod.starts_with))
-            self._later(now + pod.lives, pod, node, 0.0)
+                self._later(now + pod.lives / 2, pod, pod.uses * (1 - pod.starts_with))
+            self._later(now + pod.lives, pod, 0.0)
 
-    def _later(self, at: float, pod: Pod, node: int, more: float) -> None:
-        heapq.heappush(self._changes, _Change(at, next(self._order), pod, node, more))
+    def _later(self, at: float, pod: Pod, more: float) -> None:
+        heapq.heappush(self._changes, _Change(at, next(self._order), pod, more))
 
     def _judge(self, served: Floats, second: int) -> None:
         world, outcome = self._world, self._outcome

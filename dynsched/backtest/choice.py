@@ -13,7 +13,7 @@ import numpy as np
 
 from dynsched.backtest.world import Bools, Floats, Ints, World
 from dynsched.core.guard import EARLY_INCUMBENT_BONUS, INCUMBENT_BONUS
-from dynsched.core.rules import GuardRules
+from dynsched.core.sections import GuardRules
 
 
 class Marks:

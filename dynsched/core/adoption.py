@@ -72,9 +72,12 @@ def adopt(rule_set: RuleSet, node: Node, fired: Iterable[str], now: float) -> di
 
     ``fired`` are the rules that the mark's evidence names. Where none of them exists any more (or
     there is no evidence: dynamicScheduler left none), every rule is taken to have fired: the
-    mark then stays until each rule has a good reading that clears it, or is stale.
+    mark then stays until each rule has a good reading that clears it, or is stale. Shadow rules
+    mark no node, and a rule that does not apply to the node did not mark it.
     """
-    known = {rule.name for rule in rule_set.rules}
+    known = {
+        rule.name for rule in rule_set.rules if not rule.shadow and rule.applies_to(node.labels)
+    }
     names = known.intersection(fired) or known
     return {
         name: Alert(
@@ -102,7 +105,7 @@ def with_early_as_marked(
     """
     found = dict(alerts)
     for rule in rule_set.rules:
-        if rule.early_of is not None and rule.name in alerts:
+        if rule.early_of is not None and not rule.shadow and rule.name in alerts:
             found[rule.name] = {
                 name: _as_marked(alert, is_marked=states[name].marked) if name in states else alert
                 for name, alert in alerts[rule.name].items()

@@ -116,7 +116,10 @@ def decide(
     that has replaced another of its name.
     """
     matched = _match_rules(rule_set, results, nodes, now)
-    readings = {name: RuleReadings(found.readings) for name, found in matched.items()}
+    readings = {
+        name: RuleReadings(_selected(rule_set.by_name[name], found.readings, nodes))
+        for name, found in matched.items()
+    }
     states = mark_states(nodes.values(), rule_set.mark)
     conflicts = {
         name: state.conflict for name, state in states.items() if state.conflict is not None
@@ -197,6 +200,17 @@ def _good(rule_set: RuleSet, rule: Rule, answer: RuleReadings, now: float) -> Ma
         name: reading
         for name, reading in answer.readings.items()
         if reading.quality is Quality.OK and reading.timestamp >= fresh_since
+    }
+
+
+def _selected(
+    rule: Rule, readings: Mapping[str, Reading], nodes: Mapping[str, Node]
+) -> Mapping[str, Reading]:
+    """The readings of the nodes that the rule applies to."""
+    if not rule.selector.requirements:
+        return readings
+    return {
+        name: reading for name, reading in readings.items() if rule.applies_to(nodes[name].labels)
     }
 
 

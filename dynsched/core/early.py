@@ -14,7 +14,8 @@ from dynsched.core.guard import pool_of
 from dynsched.core.loads import rule_loads
 from dynsched.core.model import Node, Reading
 from dynsched.core.pods import Added
-from dynsched.core.rules import FileRule, GuardRules
+from dynsched.core.rules import FileRule
+from dynsched.core.sections import GuardRules
 
 _UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"
 

@@ -64,15 +64,19 @@ def evaluate(
     previous: Alerts,
     now: float,
 ) -> Evaluation:
-    """One evaluation of every rule on every node; ``nodes`` by name.
+    """One evaluation of every rule on every node that its ``selector`` selects; ``nodes`` by name.
 
     A rule without an entry in ``readings`` counts as failed. Alerts of rules and nodes that no
-    longer exist are dropped. A node with another uid is another node and gets new alerts. ``now``
-    may be earlier than in the previous evaluation; the times of an alert never go back.
+    longer exist are dropped, and so are those of nodes that the rule does not select. A node with
+    another uid is another node and gets new alerts. ``now`` may be earlier than in the previous
+    evaluation; the times of an alert never go back.
     """
-    uids = [(name, node.uid) for name, node in nodes.items()]
+    all_uids = [(name, node.uid) for name, node in nodes.items()]
     alerts: dict[str, dict[str, Alert]] = {}
     for rule in rule_set.rules:
+        uids = all_uids
+        if rule.selector.requirements:
+            uids = [(name, uid) for name, uid in all_uids if rule.applies_to(nodes[name].labels)]
         answer = readings.get(rule.name, RuleReadings(failed=True))
         before = previous.get(rule.name, {})
         stale_after = rule_set.stale_after_of(rule)
@@ -90,8 +94,9 @@ def evaluate(
             )
             for name, uid in uids
         }
+    by_rule = [alerts[rule.name] for rule in rule_set.rules]
     verdicts = {
-        name: fold(name, tuple(alerts[rule.name][name] for rule in rule_set.rules), rule_set)
+        name: fold(name, tuple([found[name] for found in by_rule if name in found]), rule_set)
         for name in nodes
     }
     return Evaluation(alerts, verdicts)
@@ -121,11 +126,13 @@ def shift(alerts: Alerts, seconds: float) -> Alerts:
 
 
 def fold(node: str, alerts: tuple[Alert, ...], rule_set: RuleSet) -> Verdict:
-    """Combine the alerts of one node (in the order of the rules) into one verdict."""
+    """Combine the alerts of one node (in the order of the rules) into one verdict. Those of shadow
+    rules are in it, and count for nothing.
+    """
     firing = [
         (rule, alert)
-        for rule, alert in zip(rule_set.rules, alerts, strict=True)
-        if alert.state is AlertState.FIRING
+        for alert in alerts
+        if alert.state is AlertState.FIRING and not (rule := rule_set.by_name[alert.rule]).shadow
     ]
     if not firing:
         return Verdict(node, pressured=False, since=None, severity=0.0, alerts=alerts)

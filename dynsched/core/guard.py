@@ -9,7 +9,7 @@ from typing import Final
 
 from dynsched.core import keys
 from dynsched.core.model import Node, Verdict
-from dynsched.core.rules import GuardRules, NodeRules
+from dynsched.core.sections import GuardRules, NodeRules
 
 INCUMBENT_BONUS: Final = 0.1
 """A marked node counts as this share of its threshold hotter than it is, so that two nodes of

@@ -25,16 +25,22 @@ def why_unhealthy(snapshot: Snapshot | None, age: float, interval: float) -> str
     """
     if snapshot is None:
         return "no tick has finished yet"
-    if age > max(OVERDUE_AT_LEAST, OVERDUE_INTERVALS * interval):
+    if is_overdue(age, interval):
         return f"the last tick finished {format_duration(round(age))} ago"
     return snapshot.error or _why_blind_to_all(snapshot)
+
+
+def is_overdue(age: float, interval: float) -> bool:
+    """Whether the loop counts as stuck, by the age of its last Snapshot; both in seconds."""
+    return age > max(OVERDUE_AT_LEAST, OVERDUE_INTERVALS * interval)
 
 
 def _why_blind_to_all(snapshot: Snapshot) -> str | None:
     """Queries that succeed without a usable sample for any node (no series, only old or invalid
     samples, names that match no node) are reported like queries that fail.
     """
-    asked = [health for health in snapshot.rules if health.rule.traits.asked]
+    names = {rule.name for rule in snapshot.rule_set.asked_rules}
+    asked = [health for health in snapshot.rules if health.rule.name in names]
     if not asked or not snapshot.nodes or any(health.quality.get(Quality.OK) for health in asked):
         return None
     blind = blindness(snapshot)
@@ -79,9 +85,7 @@ def blindness(snapshot: Snapshot) -> dict[str, str | None]:
     """
     first = {found.rule: found for found in reversed(snapshot.unmatched)}
     return {
-        health.rule.name: (
-            _why_blind(first.get(health.rule.name)) if health.samples == health.unmatched else None
-        )
+        health.rule.name: (_why_blind(health, first.get(health.rule.name)))
         for health in snapshot.rules
         if health.error is None and snapshot.nodes and health.rule.early_of is None
     }
@@ -108,7 +112,11 @@ def _why_crowded(several: SeveralSeries) -> str:
     )
 
 
-def _why_blind(unmatched: Unmatched | None) -> str:
+def _why_blind(health: RuleHealth, unmatched: Unmatched | None) -> str | None:
+    if health.rule.selector.requirements and not health.states:
+        return f"its selector {health.rule.selector} matches no node"
+    if health.samples != health.unmatched:
+        return None
     if unmatched is None:
         return "the query's result is empty; does the metric exist?"
     if not unmatched.value:

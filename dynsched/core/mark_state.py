@@ -38,16 +38,15 @@ class Evidence:
 
 def write_evidence(mark: Mark, verdict: Verdict, rule_set: RuleSet) -> str:
     """The annotation's text for a node that is being marked."""
-    thresholds = {rule.name: rule for rule in rule_set.rules}
     fired = [
         {
             "rule": alert.rule,
             "value": None if alert.value is None else round(alert.value, 2),
-            "threshold": thresholds[alert.rule].threshold,
+            "threshold": rule.threshold,
             "since": format_time(alert.since),
         }
         for alert in verdict.alerts
-        if alert.firing
+        if alert.firing and not (rule := rule_set.by_name[alert.rule]).shadow
     ]
     record: dict[str, Any] = {
         "label": str(mark.label) if mark.label else None,

@@ -175,7 +175,7 @@ class Verdict:
     """How far the worst firing alert is beyond its threshold, as a share of the threshold (of a
     node that is not hot: of full); 0 when none fires or no value is known."""
     alerts: tuple[Alert, ...]
-    """One per rule, in the order of the rules."""
+    """One per rule that applies to the node, in the order of the rules."""
     early: bool = False
     """Whether the node is not hot, and the alert of an early mark fires."""
 
@@ -236,7 +236,7 @@ class NodeView:
     since: float | None
     """When the first of the firing alerts began to fire; None when none fires."""
     alerts: tuple[Alert, ...]
-    """One per rule, in the order of the rules."""
+    """One per rule that applies to the node, in the order of the rules."""
     due: NodePatch | None = None
     """The patch that the node needs and that has not been written; None when it needs none."""
     conflict: str | None = None

@@ -13,16 +13,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dynsched.core.rule_errors import RuleError, RulesInvalidError, explain, shown
 from dynsched.core.rule_fields import MAX_RULES, Expr, Name
-from dynsched.core.rules import (
+from dynsched.core.rules import EarlyMark, FileRule, RuleSet
+from dynsched.core.sections import (
     BindBurst,
-    EarlyMark,
     ExtenderRules,
-    FileRule,
     GuardRules,
     MarkRules,
     NodeRules,
     Profile,
-    RuleSet,
 )
 
 DYNAMIC_SCHEDULER_KEY: Final = "Rulename"
@@ -97,6 +95,7 @@ def _cross_checks(data: Mapping[Any, Any]) -> Iterable[RuleError]:
     """
     rules = data.get("rules")
     names: dict[object, int] = {}
+    shadows = set()
     for index, rule in enumerate(rules if isinstance(rules, list) else ()):
         name = rule.get("name") if isinstance(rule, Mapping) else None
         if not isinstance(name, str):
@@ -107,11 +106,18 @@ def _cross_checks(data: Mapping[Any, Any]) -> Iterable[RuleError]:
                 f"{shown(name)} is the name of rules[{names[name]}] already",
             )
         names.setdefault(name, index)
+        if rule.get("shadow") is True:
+            shadows.add(name)
     extender = data.get("extender")
     if isinstance(extender, Mapping):
         for path, name in _rule_references(extender):
             if isinstance(name, str) and name not in names:
                 yield RuleError(("extender", *path), f"{shown(name)} is not the name of a rule")
+            elif name in shadows:
+                text = (
+                    f"{shown(name)} is a shadow rule: it is on trial, and pods are not placed by it"
+                )
+                yield RuleError(("extender", *path), text)
 
 
 def _rule_references(

@@ -116,8 +116,8 @@ def describe(verdict: Verdict, rule_set: RuleSet) -> str:
     """The firing rules in one line: ``node-cpu 91.2 > 80``, or ``node-cpu was > 80, is 75``."""
     parts = [
         _reason(rule, alert)
-        for rule, alert in zip(rule_set.rules, verdict.alerts, strict=True)
-        if alert.firing
+        for alert in verdict.alerts
+        if alert.firing and not (rule := rule_set.by_name[alert.rule]).shadow
     ]
     return ", ".join(parts) or "no rule fires"
 

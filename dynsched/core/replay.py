@@ -89,19 +89,19 @@ def finish_replay(
 
     Marks on nodes that are younger than the last moment are adopted now. Alerts are dropped that
     fire on an unmarked node whose value is not over the threshold any more: ``keep_firing_for``
-    and a dead band keep a mark, and there is none to keep.
+    and a dead band keep a mark, and there is none to keep. Those of shadow rules never have one.
     """
     states = mark_states(nodes.values(), rule_set.mark)
     alerts = with_adopted(rule_set, nodes, states, alerts, now)
     marked = {name for name, state in states.items() if state.marked}
-    rules = {rule.name: rule for rule in rule_set.rules}
     return {
-        name: {
+        rule.name: {
             node: alert
-            for node, alert in by_node.items()
-            if not alert.firing or node in marked or rules[name].breached(alert.value)
+            for node, alert in alerts[rule.name].items()
+            if not alert.firing or node in marked or rule.shadow or rule.breached(alert.value)
         }
-        for name, by_node in alerts.items()
+        for rule in rule_set.rules
+        if rule.name in alerts
     }
 
 

@@ -1,4 +1,4 @@
-"""What rules.yaml holds: the schema, and what follows from each part of it.
+"""What rules.yaml holds: the rules, and what follows from them and the other sections together.
 
 ``core.parsing`` makes it of a parsed mapping, or says all that is wrong.
 """
@@ -10,38 +10,25 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
-from dynsched.core import keys
-from dynsched.core.labels import (
-    LabelMark,
-    Mark,
-    Selector,
-    TaintMark,
-    parse_label,
-    parse_selector,
-    parse_taint,
-)
+from dynsched.core.labels import Mark, Selector, parse_selector
 from dynsched.core.rule_errors import problem
 from dynsched.core.rule_fields import (
-    MAX_PODS,
-    MAX_PROFILES,
     MAX_RULES,
     TRAITS,
     Duration,
     Expr,
     FileSource,
     Key,
-    Limit,
     Name,
-    NodeLimit,
     Number,
     PositiveDuration,
     SourceName,
     SourceTraits,
-    Weight,
     read_by,
 )
+from dynsched.core.sections import BindBurst, ExtenderRules, GuardRules, MarkRules, Model, NodeRules
 
 BIND_BURST: Final = "bind-burst"
 """Name of the rule that ``guard.bind_burst`` stands for. It fires on a node to which more pods than
@@ -58,11 +45,7 @@ _COMPARE: Final[Mapping[str, Callable[[float, float], bool]]] = {
 }
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
-
-
-class EarlyMark(_Model):
+class EarlyMark(Model):
     """``early`` of a rule: marks a node before it is hot, by its expected load (`core.expected`)
     compared with the mean of its pool. All are points: 0 is idle, 100 is full.
     """
@@ -86,7 +69,7 @@ class EarlyMark(_Model):
         return value
 
 
-class Rule(_Model):
+class Rule(Model):
     """One threshold rule."""
 
     name: Name
@@ -122,6 +105,10 @@ class Rule(_Model):
     ranges of the expression and the scrape interval."""
     early: EarlyMark | None = None
     """Marks nodes before they are hot; None: not."""
+    selector: Annotated[Selector, read_by(parse_selector)] = Selector()
+    """A label selector, as `kubectl -l` takes it: the rule applies to the nodes that match."""
+    shadow: Annotated[bool, Field(strict=True)] = False
+    """Whether the rule is only on trial: it is evaluated and shown, and marks no node."""
 
     @field_validator("early")
     @classmethod
@@ -188,6 +175,10 @@ class Rule(_Model):
         """The name of the rule whose ``early`` this one stands for; None: it stands for itself."""
         return None
 
+    def applies_to(self, labels: Mapping[str, str]) -> bool:
+        """Whether the rule is evaluated on a node that has these labels."""
+        return self.selector.unmet(labels) is None
+
     @property
     def answered_by(self) -> str:
         """The name of the rule whose query has the values for this one: most often its own."""
@@ -237,91 +228,12 @@ class FileRule(Rule):
             clear_threshold=self.early.clear_above_mean,
             stale_after=self.stale_after,
             on_stale=self.on_stale,
+            selector=self.selector,
+            shadow=self.shadow,
         )
 
 
-class MarkRules(_Model):
-    """The ``mark`` section."""
-
-    label: Annotated[LabelMark | None, read_by(parse_label)] = Field(
-        default_factory=lambda: parse_label(keys.DEFAULT_LABEL)
-    )
-    """The label to set on hot nodes; None for none."""
-    taint: Annotated[TaintMark | None, read_by(parse_taint)] = Field(
-        default=None, validate_default=True
-    )
-    """The taint to set on hot nodes; None for none. There must be a label or a taint."""
-
-    @field_validator("taint")
-    @classmethod
-    def _marks_somehow(cls, taint: TaintMark | None, info: ValidationInfo) -> TaintMark | None:
-        if taint is None and info.data.get("label", "") is None:
-            raise problem("is missing: without a label there must be a taint to mark nodes with")
-        return taint
-
-
-class NodeRules(_Model):
-    """The ``nodes`` section: which nodes are eligible."""
-
-    selector: Annotated[Selector, read_by(parse_selector)] = Selector()
-    """A label selector, as `kubectl -l` takes it; the empty one selects all nodes."""
-    include_control_plane: Annotated[bool, Field(strict=True)] = False
-    """Whether control-plane nodes may be marked too."""
-
-
-class BindBurst(_Model):
-    """``guard.bind_burst``: a node to which many pods were just bound counts as under pressure."""
-
-    pods: Annotated[int, Field(strict=True, gt=0, le=MAX_PODS)]
-    """The threshold: a node to which more pods than this were bound within ``window`` is under
-    pressure."""
-    window: PositiveDuration = 60.0
-    """The period in which bindings are counted, in seconds."""
-
-    @property
-    def rule(self) -> Rule:
-        """The rule that it stands for."""
-        return Rule(name=BIND_BURST, source="bound-pods", threshold=float(self.pods))
-
-
-class GuardRules(_Model):
-    """The ``guard`` section."""
-
-    max_marked: NodeLimit = Limit(0.5, is_share=True)
-    """How many nodes of a pool may be marked at the same time: a number, or a share of the eligible
-    ones."""
-    pool_label: Key | None = None
-    """The node label whose value names the node's pool; None when all nodes are one pool."""
-    max_releases: NodeLimit = Limit(0.25, is_share=True)
-    """How many nodes may be released in one tick: a number, or a share of the marked ones; one node
-    may always be released."""
-    bind_burst: BindBurst | None = None
-    """Marks nodes early to which many pods are bound within a short time; None turns it off."""
-
-
-class Profile(_Model):
-    """How the extender scores nodes for the pods of one schedulerName."""
-
-    score: Mapping[str, Weight]
-    """Rule name -> weight of the rule's value in the score."""
-    method: Literal["linear", "relative", "least"] = "linear"
-    """How a value becomes a score (docs/extender.md)."""
-
-
-class ExtenderRules(_Model):
-    """The ``extender`` section."""
-
-    require_label: Key | None = None
-    """Only nodes with this label pass the filter; None accepts all nodes."""
-    reject: Annotated[tuple[str, ...], Field(max_length=MAX_RULES)] = ()
-    """Names of rules: the filter refuses a node on which one of them fires."""
-    profiles: Annotated[Mapping[str, Profile], Field(max_length=MAX_PROFILES)] = Field(
-        default_factory=dict
-    )
-    """schedulerName -> how nodes are scored for its pods."""
-
-
-class RuleSet(_Model):
+class RuleSet(Model):
     """A whole rules file."""
 
     mark_rules: MarkRules = Field(default_factory=MarkRules, alias="mark")
@@ -364,7 +276,20 @@ class RuleSet(_Model):
         """
         early = tuple(made for rule in self.file_rules if (made := rule.early_rule) is not None)
         burst = self.guard.bind_burst
-        return (*self.file_rules, *early, *(() if burst is None else (burst.rule,)))
+        return (*self.file_rules, *early, *(() if burst is None else (_of_burst(burst),)))
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Rule]:
+        """All rules by their names."""
+        return {rule.name: rule for rule in self.rules}
+
+    @cached_property
+    def asked_rules(self) -> tuple[Rule, ...]:
+        """The rules whose source is asked for values, and that may mark nodes: where none of them
+        has a value, nothing is known. If all are shadow rules, those.
+        """
+        asked = tuple(rule for rule in self.rules if rule.traits.asked)
+        return tuple(rule for rule in asked if not rule.shadow) or asked
 
     @property
     def has_early(self) -> bool:
@@ -393,3 +318,8 @@ class RuleSet(_Model):
     def holds_stale(self, rule: Rule) -> bool:
         """Whether a firing alert of this rule goes on firing once it is unknown."""
         return (rule.on_stale or self.on_stale) == "hold"
+
+
+def _of_burst(burst: BindBurst) -> Rule:
+    """The rule that ``guard.bind_burst`` stands for."""
+    return Rule(name=BIND_BURST, source="bound-pods", threshold=float(burst.pods))

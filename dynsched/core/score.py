@@ -25,7 +25,8 @@ from dynsched.core.expected import Unseen
 from dynsched.core.loads import rule_load
 from dynsched.core.model import Alert, NodeView, Quality
 from dynsched.core.pods import PodChange, PodUse
-from dynsched.core.rules import ExtenderRules, Profile, Rule, RuleSet
+from dynsched.core.rules import Rule, RuleSet
+from dynsched.core.sections import ExtenderRules, Profile
 
 BEST: Final = 10
 """``extenderv1.MaxExtenderPriority``. A score beyond it would outweigh every plugin."""
@@ -83,9 +84,12 @@ def weighted_profile(rule_set: RuleSet, scheduler: str) -> WeightedProfile:
     profiles = rule_set.extender.profiles
     profile = profiles.get(scheduler) or profiles.get("default") or _every_rule(rule_set)
     total = sum(profile.score.values())
-    rules = {rule.name: rule for rule in rule_set.rules}
     return WeightedProfile(
-        tuple((rules[name], weight / total) for name, weight in profile.score.items() if weight),
+        tuple(
+            (rule_set.by_name[name], weight / total)
+            for name, weight in profile.score.items()
+            if weight
+        ),
         profile.method,
     )
 
@@ -125,16 +129,23 @@ class FreshPods:
 def node_loads(views: Mapping[str, NodeView], weighed: WeightedProfile) -> dict[str, int]:
     """Every node's expected load in tenths (`core.expected`); a node for which no rule has a
     value is omitted. When one rule of several has no value for a node, the median of that rule's
-    values is used. FIRING is added for a node on which one of the rules fires, even if it has no
-    value.
+    values is used; a rule that does not apply to the node does not count. FIRING is added for a
+    node on which one of the rules fires, even if it has no value.
     """
     columns = [_column(rule, views) for rule, _ in weighed.rules]
     medians = [median(column.values()) if column else None for column in columns]
+    skipped = [_skipped(rule, views) for rule, _ in weighed.rules]
     loads: dict[str, int] = {}
     names = {rule.name for rule, _ in weighed.rules}
     for name, view in views.items():
         firing = any(alert.firing and alert.rule in names for alert in view.alerts)
-        load = _weighed(name, weighed, columns, medians)
+        assumed = medians
+        if any(skipped):
+            assumed = [
+                None if name in unselected else middle
+                for unselected, middle in zip(skipped, medians, strict=True)
+            ]
+        load = _weighed(name, weighed, columns, assumed)
         if load is None and firing:
             load = _FULL
         if load is not None:
@@ -248,7 +259,8 @@ def _median(scores: Mapping[int | None, int], counts: Mapping[int | None, int]) 
 
 
 def _every_rule(rule_set: RuleSet) -> Profile:
-    return Profile(score={rule.name: 1.0 for rule in rule_set.rules if rule.traits.scored})
+    scored = (rule for rule in rule_set.rules if rule.traits.scored and not rule.shadow)
+    return Profile(score={rule.name: 1.0 for rule in scored})
 
 
 def _column(rule: Rule, views: Mapping[str, NodeView]) -> dict[str, float]:
@@ -263,6 +275,13 @@ def _column(rule: Rule, views: Mapping[str, NodeView]) -> dict[str, float]:
             added = view.added.get(rule.name)
             column[name] = load if added is None else added.to(load)
     return column
+
+
+def _skipped(rule: Rule, views: Mapping[str, NodeView]) -> frozenset[str]:
+    """The nodes that the rule does not apply to."""
+    if not rule.selector.requirements:
+        return frozenset()
+    return frozenset(name for name, view in views.items() if _alert_of(rule, view) is None)
 
 
 def _alert_of(rule: Rule, view: NodeView) -> Alert | None:
@@ -281,7 +300,7 @@ def _weighed(
     total = weight_sum = 0.0
     for (_, weight), column, middle in zip(weighed.rules, columns, medians, strict=True):
         load = column.get(name, middle)
-        if load is not None:  # None: no node has a value for this rule
+        if load is not None:  # None: the rule has no value of any node, or not for this node
             total += weight * load
             weight_sum += weight
     return round(TENTHS * total / weight_sum)

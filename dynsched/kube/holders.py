@@ -42,18 +42,23 @@ async def find_holder(api: KubeApi, namespace: str | None, own: str) -> Holder |
     The time in a Lease is by its holder's clock. One that looks older than a Lease lasts is looked
     at again, LOOK_AGAIN later: a running holder has renewed it. Raises ClusterError.
     """
+    return next(iter(await find_holders(api, namespace, own)), None)
+
+
+async def find_holders(api: KubeApi, namespace: str | None, own: str) -> list[Holder]:
+    """As ``find_holder``, for all of them: there is one where all is well. Those whose Lease looks
+    old are looked for only where there is no other.
+    """
     seen = await _held(api, namespace, own)
-    for lease in seen.values():
-        age = _age(lease)
-        if age is not None:
-            return _holder(lease, age)
-    if not seen:
-        return None
+    found = [_holder(lease, age) for lease in seen.values() if (age := _age(lease)) is not None]
+    if found or not seen:
+        return found
     await asyncio.sleep(LOOK_AGAIN)
-    for uid, lease in (await _held(api, namespace, own)).items():
-        if uid in seen and renewed_at(lease) != renewed_at(seen[uid]):
-            return _holder(lease, _age(lease))
-    return None
+    return [
+        _holder(lease, _age(lease))
+        for uid, lease in (await _held(api, namespace, own)).items()
+        if uid in seen and renewed_at(lease) != renewed_at(seen[uid])
+    ]
 
 
 async def _held(api: KubeApi, namespace: str | None, own: str) -> dict[str, Mapping[str, Any]]:

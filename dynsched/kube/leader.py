@@ -51,8 +51,10 @@ class Elector:
     """Takes part in the election while `run` runs. Satisfies ``loop.Leadership``.
 
     ``api`` is an instance of its own, so that a renewal never waits behind patches. ``identity``
-    is unique to this process. ``clock`` gives seconds and never stops or steps; ``wall`` Unix
-    seconds, for people who read the Lease.
+    is unique to this process; or, with ``of_pod``, to its pod, in which one process runs at a time.
+    The Lease that such a process finds at its start under its own identity was held by the one
+    before it, which has ended (it crashed), so that it is taken over without a wait. ``clock``
+    gives seconds and never stops or steps; ``wall`` Unix seconds, for people who read the Lease.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class Elector:
         *,
         namespace: str,
         identity: str,
+        of_pod: bool = False,
         times: LeaseTimes | None = None,
         clock: Callable[[], float] = boot_time,
         wall: Callable[[], float] = time.time,
@@ -68,6 +71,7 @@ class Elector:
         self._leases = Leases(api, namespace)
         self._namespace = namespace
         self._identity = identity
+        self._may_succeed = of_pod
         self._times = times or LeaseTimes()
         self._clock = clock
         self._wall = wall
@@ -175,8 +179,11 @@ class Elector:
         if not self._is_ours(self._lease):
             self._renewed_at = None
             self._lease = await self._look()
+            succeeds, self._may_succeed = self._may_succeed, False  # at the start only
             if self._lease is not None and not (
-                self._is_ours(self._lease) or self._lease.is_free(self._clock())
+                self._is_ours(self._lease)
+                or self._lease.is_free(self._clock())
+                or (succeeds and self._lease.holder == self._identity)
             ):
                 return
         # The time before it is sent: others may see this renewal any time from now on.

@@ -14,19 +14,18 @@ import logging
 import math
 import time
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Final
 
 import msgspec
 
 from dynsched.core.errors import ClusterError
 from dynsched.core.formatting import parse_time
-from dynsched.core.pods import MIN_CPU, MIN_MEMORY, BoundPod
+from dynsched.core.pods import BoundPod
 from dynsched.core.recent import WINDOW, RecentPods
 from dynsched.core.workloads import workload_of
 from dynsched.kube.failures import Call
 from dynsched.kube.following import keep_following
-from dynsched.kube.projection import quantity
+from dynsched.kube.pod_requests import PodSpec, requests_of
 from dynsched.kube.stream import StreamingApi
 from dynsched.kube.versions import is_older
 
@@ -49,31 +48,11 @@ _METADATA_ONLY: Final = {
     "Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1, application/json"
 }
 
-_MAX_CPU: Final = 1e6
-_MAX_MEMORY: Final = 1e18
 _GONE: Final = 410
 
-Amount = str | int | float | None
 
-
-class _Requests(msgspec.Struct, gc=False):
-    cpu: Amount = None
-    memory: Amount = None
-
-
-class _Resources(msgspec.Struct, gc=False):
-    requests: _Requests | None = None
-
-
-class _Container(msgspec.Struct, gc=False):
-    resources: _Resources | None = None
-
-
-class _Spec(msgspec.Struct, gc=False):
+class _Spec(PodSpec, gc=False):
     node: str = msgspec.field(name="nodeName", default="")
-    containers: list[_Container] | None = None
-    init: list[_Container] | None = msgspec.field(name="initContainers", default=None)
-    resources: _Resources | None = None
 
 
 class _Metadata(msgspec.Struct, gc=False):
@@ -283,43 +262,12 @@ class PodWatch:
 
 
 def _bound(pod: _Pod) -> BoundPod:
-    """The pod with what it requests, as the scheduler counts it: a container without a request
-    counts a little; init containers run before the others, so the larger need of the two.
-    """
-    spec = pod.spec
-    of_pod = spec.resources.requests if spec.resources and spec.resources.requests else _Requests()
-    cpu, memory = (
-        max(sum(main), *starting, 0.0)
-        for main, starting in (
-            (_amounts(spec.containers, cpu=True), _amounts(spec.init, cpu=True)),
-            (_amounts(spec.containers, cpu=False), _amounts(spec.init, cpu=False)),
-        )
-    )
+    """The pod with what it requests."""
+    cpu, memory = requests_of(pod.spec)
     return BoundPod(
         uid=pod.metadata.uid,
-        node=spec.node,
-        cpu=_amount(of_pod.cpu, cpu, _MAX_CPU),
-        memory=_amount(of_pod.memory, memory, _MAX_MEMORY),
+        node=pod.spec.node,
+        cpu=cpu,
+        memory=memory,
         workload=workload_of(pod.metadata.namespace, pod.metadata.name),
     )
-
-
-def _amounts(containers: list[_Container] | None, *, cpu: bool) -> list[float]:
-    least, most = (MIN_CPU, _MAX_CPU) if cpu else (MIN_MEMORY, _MAX_MEMORY)
-    found = []
-    for container in containers or ():
-        requests = container.resources and container.resources.requests
-        value = None if not requests else requests.cpu if cpu else requests.memory
-        found.append(_amount(value, least, most))
-    return found
-
-
-def _amount(value: Amount, default: float, most: float) -> float:
-    number = None if value is None else _quantity(value)
-    return default if number is None else min(number, most)
-
-
-@lru_cache(maxsize=4096)
-def _quantity(value: str | float) -> float | None:
-    number = quantity(value)
-    return number if number is not None and math.isfinite(number) else None

@@ -36,7 +36,10 @@ from dynsched.plumbing.backoff import jittered
 
 logger = logging.getLogger(__name__)
 
-IDENTITY: Final = f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"
+HOST: Final = socket.gethostname()
+"""In a pod, its name."""
+
+IDENTITY: Final = f"{HOST}_{uuid.uuid4().hex[:8]}"
 """This process, as the holder of the Lease and in the API server's audit log; unique even when a
 pod's container starts again under the same name."""
 

@@ -81,7 +81,7 @@ async def _rules(request: web.Request) -> web.Response:
 
 
 async def _metrics(request: web.Request) -> web.Response:
-    body = request.app[_SNAPSHOTS].metrics.exposition()
+    body = await request.app[_SNAPSHOTS].exposition()
     return web.Response(body=body, headers={hdrs.CONTENT_TYPE: CONTENT_TYPE})
 
 

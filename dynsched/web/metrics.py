@@ -255,6 +255,11 @@ def _of_rules(rules: tuple[RuleHealth, ...], asked: tuple[RuleHealth, ...]) -> I
             *(({"rule": health.rule.name}, health.states.get(state, 0)) for health in rules),
         )
     yield _gauge(
+        "dynsched_rule_shadow",
+        "1 for a rule on trial, which marks no node.",
+        *(({"rule": health.rule.name}, int(health.rule.shadow)) for health in rules),
+    )
+    yield _gauge(
         "dynsched_rule_samples",
         "Samples in the rule's last answer.",
         *(({"rule": health.rule.name}, health.samples) for health in asked),

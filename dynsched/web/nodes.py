@@ -40,7 +40,8 @@ class Expected(msgspec.Struct, frozen=True, gc=False):
 
 class RuleOnNode(msgspec.Struct, frozen=True, gc=False):
     """One rule on one node. ``sample_age_seconds``: the last good sample's, when the tick ran.
-    ``early_of``: the name of the rule whose ``early`` this one stands for.
+    ``early_of``: the name of the rule whose ``early`` this one stands for. ``shadow``: it is on
+    trial, and marks no node.
     """
 
     rule: str
@@ -57,6 +58,7 @@ class RuleOnNode(msgspec.Struct, frozen=True, gc=False):
     adopted: bool
     early_of: str | None
     expected: Expected | None
+    shadow: bool
 
 
 class Due(msgspec.Struct, frozen=True, gc=False):
@@ -174,6 +176,7 @@ def node_detail(snapshot: Snapshot, name: str) -> NodeDetail | None:
             holds_stale=rule_set.holds_stale(rules[alert.rule].rule),
         )
         for alert in view.alerts
+        if not rules[alert.rule].rule.shadow
     )
     return NodeDetail(
         *_fields(view, rules, snapshot),
@@ -249,6 +252,7 @@ def _rule_on_node(shown: _Shown, alert: Alert, now: float, added: Added) -> Rule
         alert.adopted,
         rule.early_of,
         _expected(rule, alert, added) if has_expected else None,
+        rule.shadow,
     )
 
 

@@ -127,6 +127,7 @@ _RULE_ON_NODE: Final = _object(
         "since": _TEXT,
         "early_of": {"type": ["string", "null"]},
         "expected": _or_null(_EXPECTED),
+        "shadow": {"type": "boolean"},
     }
 )
 _DUE: Final = _object(

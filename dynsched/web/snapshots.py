@@ -9,9 +9,10 @@ from typing import Final
 
 import msgspec
 
-from dynsched.core.health import why_unhealthy
+from dynsched.core.health import is_overdue, why_unhealthy
 from dynsched.core.model import Snapshot
 from dynsched.web.metrics import Metrics
+from dynsched.web.node_series import NodeSeries
 from dynsched.web.nodes import encode_each, encode_nodes
 
 _BATCH: Final = 50
@@ -28,6 +29,7 @@ class SnapshotStore:
 
     ``clock`` gives seconds and is never set. ``source`` is shown to every client: a URL
     without user, password or token. ``synced``: whether the first list of nodes is complete.
+    ``node_series``: whether `/metrics` has series for each node.
     ``leader``: which replica writes; None where that is not known, or there is no election.
     """
 
@@ -36,10 +38,12 @@ class SnapshotStore:
     source: str
     synced: Callable[[], bool]
     metrics: Metrics
+    node_series: bool = True
     leader: Callable[[], str | None] = _no_leader
     _snapshot: Snapshot | None = field(default=None, init=False)
     _published_at: float = field(default=0.0, init=False)
     _encoded: dict[bool | None, asyncio.Task[bytes]] = field(default_factory=dict, init=False)
+    _series: asyncio.Task[bytes] | None = field(default=None, init=False)
 
     @property
     def snapshot(self) -> Snapshot | None:
@@ -51,11 +55,16 @@ class SnapshotStore:
         self._snapshot = snapshot
         self._published_at = self.clock()
         self._encoded = {}
+        self._series = None
         self.metrics.observe(snapshot)
 
     def why_unhealthy(self) -> str | None:
         """One line with the reason why `/status` is not ok; None when it is."""
-        return why_unhealthy(self._snapshot, self.clock() - self._published_at, self.interval)
+        return why_unhealthy(self._snapshot, self._age(), self.interval)
+
+    def _age(self) -> float:
+        """Seconds since the last Snapshot."""
+        return self.clock() - self._published_at
 
     def why_not_ready(self) -> str | None:
         """What is missing before readings can be answered, in one line; None when nothing is."""
@@ -76,6 +85,27 @@ class SnapshotStore:
             self._encoded[marked] = task
         # Shielded: one caller that hangs up must not take the answer from the others.
         return await asyncio.shield(task)
+
+    async def exposition(self) -> bytes:
+        """The body of `/metrics`. While ticks are overdue, there are no series of nodes: a program
+        that acts on them must not go by a state that nobody looks after.
+        """
+        common = self.metrics.exposition()
+        if not self.node_series or self._snapshot is None or is_overdue(self._age(), self.interval):
+            return common
+        if self._series is None:
+            self._series = asyncio.create_task(_series_of(self._snapshot))
+        return common + await asyncio.shield(self._series)
+
+
+async def _series_of(snapshot: Snapshot) -> bytes:
+    # On the loop, by batches, as `_encode` does.
+    views = sorted(snapshot.nodes.values(), key=lambda view: view.name)
+    series = NodeSeries(snapshot)
+    for start in range(0, len(views), _BATCH):
+        series.add(views[start : start + _BATCH])
+        await asyncio.sleep(0)
+    return series.text()
 
 
 async def _encode(snapshot: Snapshot, *, marked: bool | None) -> bytes:

@@ -17,7 +17,8 @@ from dynsched.core.loads import full_at
 from dynsched.core.model import AlertState, Quality, RuleHealth, SeveralSeries, Snapshot
 from dynsched.core.pods import PodsSummary
 from dynsched.core.rule_fields import Limit
-from dynsched.core.rules import BindBurst, EarlyMark, RuleSet
+from dynsched.core.rules import EarlyMark, RuleSet
+from dynsched.core.sections import BindBurst
 
 MAX_LISTED: Final = 20
 """The most conflicts, unmatched samples and failures that `/status` lists; it counts all."""
@@ -202,6 +203,8 @@ def _rule(health: RuleHealth, rule_set: RuleSet, blind: Mapping[str, str | None]
         "lag": None if rule.lag is None else format_duration(rule.lag),
         "early": _early(rule.early),
         "early_of": rule.early_of,
+        "shadow": rule.shadow,
+        "selector": str(rule.selector),
         "stale_after": format_duration(rule_set.stale_after_of(rule)),
         "on_stale": "hold" if rule_set.holds_stale(rule) else "release",
         "health": _health(health),

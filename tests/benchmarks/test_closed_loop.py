@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import simulated_loop
+from closedloop.descheduler import Running, evictions
 from closedloop.meters import Meters
 from closedloop.players import Default, Dynsched, Oracle
 from closedloop.scenarios import ALL, CHOSEN_ON, REPORTED
 from closedloop.scheduler import Ledger, Scheduler
 from closedloop.workload import MIB, Kind, Pod, Scenario, draw, node_cores
 from closedloop.world import Player, World, make_world, simulate
+
+from dynsched.core.verdict_value import COOL, HOT, UNDECIDED
 
 GIB = 1024 * MIB
 SMALL = Scenario("small", nodes=12, warm=600.0, hours=0.25)
@@ -218,3 +222,63 @@ def test_overload_is_a_share_of_what_can_be_avoided() -> None:
     )
     assert share == pytest.approx((default - way) / (default - oracle))
     assert simulated_loop.removed(found, "20 nodes", "oracle", 1) == 1
+
+
+# --- the descheduler ---
+
+
+def running(*placed: tuple[str, int], since: float = 0.0) -> dict[str, Running]:
+    return {name: Running(pod(name), node, since, 0.5) for name, node in placed}
+
+
+def test_each_hot_node_gives_one_pod_a_cycle_and_only_three_go() -> None:
+    here = running(("a", 0), ("b", 0), ("c", 1), ("d", 2), ("e", 3))
+    verdicts = {0: HOT, 1: HOT, 2: UNDECIDED, 3: COOL, 4: COOL}
+    assert [each.pod.uid for each in evictions(verdicts, here, 1e6)] == ["a", "c"]
+    all_hot = dict.fromkeys(range(5), HOT) | {5: COOL, 6: COOL}
+    many = running(*((f"p{node}", node) for node in range(5)))
+    assert len(evictions(all_hot, many, 1e6)) == 3
+
+
+@pytest.mark.parametrize(
+    "verdicts", [{0: HOT, 1: UNDECIDED, 2: UNDECIDED}, {0: HOT, 1: HOT}, {0: HOT, 1: COOL}, {}]
+)
+def test_nothing_is_evicted_unless_two_nodes_are_clean(verdicts: dict[int, float]) -> None:
+    assert evictions(verdicts, running(("a", 0)), 1e6) == []
+
+
+def test_a_young_pod_stays() -> None:
+    verdicts = {0: HOT, 1: COOL, 2: COOL}
+    assert evictions(verdicts, running(("a", 0), since=100.0), 1899.0) == []
+    assert evictions(verdicts, running(("a", 0), since=100.0), 1900.0)
+
+
+def test_an_evicted_pod_goes_on_elsewhere_and_ends_when_it_would_have() -> None:
+    seen: list[tuple[float, str, int, int]] = []
+
+    class Moving(Default):
+        def choose(self, pod: Pod) -> int | None:
+            return 1 if any(uid == pod.uid for _, uid, _, _ in seen) else 0
+
+        def bound(self, pod: Pod, node: int) -> None:
+            seen.append((self.world.clock.now, pod.uid, node, 1))
+
+        def gone(self, pod: Pod, node: int) -> None:
+            seen.append((self.world.clock.now, pod.uid, node, -1))
+
+        def evicts(self, running: Mapping[str, Running]) -> list[Running]:
+            return list(running.values())[:1] if self.world.clock.now == 100 else []
+
+    scenario = replace(SMALL, nodes=2, warm=50.0, kinds=(Kind(lives=300.0, mean=0.2),))
+    outcome = simulate(scenario, 1, Moving)
+    assert outcome.evicted == 1
+    moved = next(uid for at, uid, node, _ in seen if node == 1 and at == 100)
+    assert [(node, sign) for _, uid, node, sign in seen if uid == moved] == [
+        (0, 1),
+        (0, -1),
+        (1, 1),
+        (1, -1),
+    ]
+    lived = next(each for each in draw(scenario, 1) if each.uid == moved)
+    ended = max(at for at, uid, _, _ in seen if uid == moved)
+    assert ended == pytest.approx(lived.arrives + lived.lives, abs=2)

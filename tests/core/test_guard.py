@@ -12,7 +12,7 @@ from properties import steady
 
 from dynsched.core.guard import Selection, is_eligible, select
 from dynsched.core.model import Node, Verdict
-from dynsched.core.rules import GuardRules
+from dynsched.core.sections import GuardRules
 
 Heat = Mapping[str, float | None]
 """Node name -> how far over its threshold; None for a cool one."""

@@ -15,7 +15,8 @@ from properties import steady
 from dynsched.core.labels import LabelMark, Mark, Selector, TaintMark, parse_selector
 from dynsched.core.parsing import parse_rules
 from dynsched.core.rule_errors import RuleError, RulesInvalidError
-from dynsched.core.rules import Limit, Rule, RuleSet
+from dynsched.core.rule_fields import Limit
+from dynsched.core.rules import Rule, RuleSet
 
 EVERY_KEY = """
 mark:

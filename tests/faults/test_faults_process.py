@@ -24,6 +24,7 @@ from fake_prometheus import FakePrometheus
 from operator_support import Operator, until
 
 from dynsched import app
+from dynsched.core.lease import LeaseTimes
 from dynsched.loop import Loop
 from dynsched.settings import Settings
 from dynsched.sim.nodes import make_node
@@ -169,6 +170,23 @@ async def test_killed_in_the_middle_of_for_and_started_again(sim, prometheus, ru
         assert again == since  # the past of a node goes back to when it was made
         assert again < killed
         assert await run.marked() == "marked"
+
+
+async def test_after_a_crash_the_same_pod_goes_on_at_once(sim, prometheus, run) -> None:
+    await make_nodes(sim, "a", "b")
+    prometheus.set(load={"a": HOT, "b": COOL})
+    pod = ("--pod-uid", "0e5f")
+    async with run(rules(), *pod) as operator:
+        await run.until_marked("a")
+        os.kill(operator.process.pid, signal.SIGKILL)
+        await operator.process.wait()
+    killed = time.monotonic()
+    prometheus.set(load={"a": HOT, "b": HOT})
+    async with run(None, *pod) as operator:
+        await run.until_marked("a b")
+        assert time.monotonic() - killed < LeaseTimes().duration
+        leader = json.loads((await operator.get("/status", "application/json"))[1])["leader"]
+        assert leader.endswith("_0e5f")
 
 
 # --- the rules file changes ---

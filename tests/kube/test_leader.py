@@ -201,6 +201,37 @@ async def _knows(candidate: Candidate, leader: str) -> bool:
     return candidate.elector.leader == leader
 
 
+async def test_a_pods_next_process_takes_its_own_lease_over_at_once(
+    cluster: Cluster, race: Race
+) -> None:
+    """And another pod that looks on goes on waiting."""
+    first = await race.leader("pod_uid", of_pod=True)
+    other = await race.start("other_uid", of_pod=True)
+    await asyncio.sleep(LOOK)
+    await first.die()
+    before = await spec_of(cluster)
+
+    again = await race.leader("pod_uid", of_pod=True)  # the clock was not moved
+    await race.clock.skip(TIMES.duration - 1)
+    await again.until()
+    assert not other.leads
+    after = await spec_of(cluster)
+    assert after["renewTime"] > before["renewTime"]
+    assert after == {**before, "renewTime": after["renewTime"]}
+
+
+async def test_only_at_its_start_a_process_takes_over_what_is_held_under_its_name(
+    cluster: Cluster, race: Race
+) -> None:
+    """Later it may be what it held itself before others did: a restore of etcd brings it back."""
+    other = await race.leader("other")
+    again = await race.start("pod_uid", of_pod=True)
+    await asyncio.sleep(LOOK)
+    await other.die()
+    _ = (await cluster.patch(LEASE, {"spec": {"holderIdentity": "pod_uid"}})).ok
+    await all_the_while(3 * LOOK, lambda: not again.leads)
+
+
 async def test_after_a_crash_the_second_leads_when_the_duration_is_over(
     cluster: Cluster, race: Race
 ) -> None:

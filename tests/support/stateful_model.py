@@ -15,7 +15,8 @@ from typing import Any, Protocol
 from dynsched.core.evaluate import Alerts
 from dynsched.core.labels import Mark
 from dynsched.core.model import Snapshot
-from dynsched.core.rules import GuardRules, Rule, RuleSet
+from dynsched.core.rules import Rule, RuleSet
+from dynsched.core.sections import GuardRules
 
 EVIDENCE = "dynsched.io/pressure"
 CONTROL_PLANE = "node-role.kubernetes.io/control-plane"

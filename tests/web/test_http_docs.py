@@ -19,6 +19,7 @@ from dynsched.core.model import Node
 from dynsched.core.pods import BoundPod, RecentPod
 from dynsched.web.api import ENDPOINTS, make_app
 from dynsched.web.metrics import Metrics
+from dynsched.web.node_series import NodeSeries
 from dynsched.web.snapshots import SnapshotStore
 
 PAGE = ROOT / "docs/http.md"
@@ -71,7 +72,9 @@ async def answer(client, command):
 
 
 def metrics_table(snapshots):
-    text = snapshots.metrics.exposition().decode()
+    series = NodeSeries(snapshots.snapshot)
+    series.add(snapshots.snapshot.nodes.values())
+    text = snapshots.metrics.exposition().decode() + series.text().decode()
     kinds = dict(re.findall(r"^# TYPE (dynsched_\w+) (\w+)$", text, re.MULTILINE))
     rows = ["| metric | type | meaning |", "| --- | --- | --- |"]
     for name, meaning in re.findall(r"^# HELP (dynsched_\w+) (.+)$", text, re.MULTILINE):

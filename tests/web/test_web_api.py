@@ -16,7 +16,8 @@ from snapshots import EXAMPLE_RULES, NOON, Scene, example, many
 import dynsched.web.snapshots
 from dynsched import __version__
 from dynsched.core.model import Node, Quality, Unmatched, WriteFailure
-from dynsched.core.rules import BindBurst, Limit
+from dynsched.core.rule_fields import Limit
+from dynsched.core.sections import BindBurst
 from dynsched.web.api import ENDPOINTS, make_app
 from dynsched.web.metrics import Metrics
 from dynsched.web.snapshots import SnapshotStore
@@ -230,6 +231,7 @@ async def test_nodes_tells_every_rule_on_every_node(client, snapshots) -> None:
                 "adopted": False,
                 "early_of": None,
                 "expected": None,
+                "shadow": False,
             },
             {
                 "rule": "node-mem-usage",
@@ -246,6 +248,7 @@ async def test_nodes_tells_every_rule_on_every_node(client, snapshots) -> None:
                 "adopted": False,
                 "early_of": None,
                 "expected": None,
+                "shadow": False,
             },
         ],
         "conflict": None,
@@ -437,6 +440,8 @@ async def test_rules_tells_what_is_loaded_and_how_it_fares(client, snapshots) ->
         "lag": None,
         "early": None,
         "early_of": None,
+        "shadow": False,
+        "selector": "",
         "stale_after": "5m",
         "on_stale": "release",
         "health": "ok",

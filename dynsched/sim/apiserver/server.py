@@ -30,7 +30,7 @@ from typing import Final, Self
 import msgspec
 from aiohttp import web
 
-from dynsched.sim.apiserver import discovery, rest, routes, status
+from dynsched.sim.apiserver import discovery, rest, reviews, routes, status
 from dynsched.sim.apiserver.faults import Fault, Faults, Kind
 from dynsched.sim.apiserver.metrics import ROOT, NodeMetrics
 from dynsched.sim.apiserver.objects import Objects
@@ -261,6 +261,8 @@ class ApiServer:
         body: bytes,
     ) -> web.StreamResponse:
         self._authenticate(request)
+        if request.path == reviews.PATH and request.method == "POST":
+            return rest.respond(encode(reviews.answer(body, self.forbidden)), 201)
         if target is None:
             return self._about(request, record)
         resource = target.resource

@@ -9,13 +9,15 @@ import logging
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import urllib3
 import urllib3.exceptions
+from prometheus_api_client import PrometheusConnect
 
 from dynsched.core.answers import AnswerLimit, answer_limit
 from dynsched.core.errors import PastUnknownError
@@ -29,6 +31,7 @@ from dynsched.sources.prometheus.wire import (
     Clocks,
     LongResult,
     RangeResult,
+    parse_data,
     parse_long_matrix,
     parse_matrix,
     parse_vector,
@@ -39,6 +42,18 @@ _T = TypeVar("_T")
 # What Prometheus itself evaluates at a time (--query.max-concurrency); more would wait there.
 MAX_CONCURRENCY: Final = 20
 _STOPPING: Final = "the query was cancelled because dynsched is stopping"
+
+
+_PAGE_LIMIT: Final = AnswerLimit(0, 50_000, 32 << 20)
+
+
+@dataclass(frozen=True, slots=True)
+class PageResult:
+    """What a page of the API came to: its ``data``, or ``error``, one line for a person."""
+
+    data: Any = None
+    error: str | None = None
+    duration: float = 0.0
 
 
 class PrometheusSource:
@@ -129,6 +144,29 @@ class PrometheusSource:
             parse,
             most,
         )
+
+    async def raw(self, selector: str, label: str = "instance") -> RangeResult:
+        """The samples as they were scraped, of a range selector (``up[10m]``). Never raises."""
+        most = Allowance(self._limit(), label)
+        question = Question(lambda api, more: api.custom_query(selector, more), parse_matrix, most)
+        return RangeResult(*await self._result(question))
+
+    async def read(self, path: str, parameters: Mapping[str, str] | None = None) -> PageResult:
+        """``data`` of another page of the API: ``metadata``, ``rules``, ``status/flags``. Never
+        raises; a server that has no such page gives an error as any other does.
+        """
+
+        def call(api: PrometheusConnect, _: dict[str, str]) -> Any:
+            # It has no call of its own for other pages.
+            send = api._session.get  # noqa: SLF001
+            asked = dict(parameters or {})
+            answered = send(f"{api.url}/api/v1/{path}", params=asked, headers=api.headers)
+            return answered.json()["data"]["result"]
+
+        most = Allowance(_PAGE_LIMIT, "instance")
+        question: Question[tuple[Any, ...]] = Question(call, parse_data, most, only_get=True)
+        items, error, _, duration = await self._result(question)
+        return PageResult(items[0] if items else None, error, duration)
 
     async def history(
         self, rule: Rule, start: float, end: float, step: float

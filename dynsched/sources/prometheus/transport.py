@@ -105,12 +105,13 @@ class Attempt:
 @dataclass(frozen=True, slots=True)
 class Question(Generic[_T]):
     """``call`` asks it with some further parameters, ``parse`` reads what comes, ``most`` is how
-    much may come.
+    much may come. ``only_get``: the path takes no POST.
     """
 
     call: Callable[[PrometheusConnect, dict[str, str]], _T]
     parse: Callable[[bytearray, Clocks], Answer[_T]]
     most: Allowance
+    only_get: bool = False
 
 
 class Client:
@@ -203,7 +204,8 @@ class _Adapter(requests.adapters.BaseAdapter):
         url, _, form = str(request.url).partition("?")
         pool: Any = pools.connection_from_url(url)
         pool.ConnectionCls = _watched(pool.ConnectionCls, self._attempt)
-        for method in self._client.methods:
+        only_get = self._question.only_get
+        for method in ("GET",) if only_get else self._client.methods:
             self._attempt.phase = CONNECTING
             left = self._attempt.remaining()
             posts = method == "POST"
@@ -224,7 +226,7 @@ class _Adapter(requests.adapters.BaseAdapter):
                 if posts and response.status in _NO_SUCH_METHOD:
                     continue
                 body = self._read(response, authenticated="Authorization" in request.headers)
-            if not posts:
+            if not posts and not only_get:
                 self._client.methods = (method,)
             items, self.warnings = self._question.parse(body, _clocks(response.headers, received))
             self._question.most.check(len(items), len(body))

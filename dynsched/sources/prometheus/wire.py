@@ -66,6 +66,7 @@ class _Span(msgspec.Struct, gc=False):
 
 _ENVELOPE: Final = msgspec.json.Decoder(_Envelope)
 _DATA: Final = msgspec.json.Decoder(_Data)
+_ANYTHING: Final = msgspec.json.Decoder()
 _PIECES: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _VECTOR: Final = msgspec.json.Decoder(list[_Series])
 _SERIES: Final = msgspec.json.Decoder(_Series)
@@ -238,6 +239,12 @@ def parse_long_matrix(body: _Bytes, _: Clocks) -> tuple[tuple[LongSeries, ...], 
     return tuple(kept), _warnings(warnings, odd, kept=bool(kept))
 
 
+def parse_data(body: _Bytes, _: Clocks) -> tuple[tuple[Any, ...], tuple[str, ...]]:
+    """Whatever stands in ``data`` of a good answer, as the only item, and its warnings."""
+    envelope, warnings = _envelope(body)
+    return (_fit(_ANYTHING, envelope.data, body),), tuple(warnings)
+
+
 def server_error(body: _Bytes) -> str | None:
     """``errorType: error`` of a body that is Prometheus's own error answer, else None."""
     try:
@@ -262,8 +269,8 @@ def _words(said: msgspec.Raw) -> Any:
         return "a text that is damaged"
 
 
-def _open(body: _Bytes, wanted: str) -> tuple[msgspec.Raw, list[str]]:
-    """The result of a good answer of type ``wanted``, undecoded, and the server's warnings."""
+def _envelope(body: _Bytes) -> tuple[_Envelope, list[str]]:
+    """A good answer, and the server's warnings."""
     if not body or body.isspace():
         raise QueryFailedError("the answer is empty; is this Prometheus's query API?")
     if error := server_error(body):
@@ -271,16 +278,22 @@ def _open(body: _Bytes, wanted: str) -> tuple[msgspec.Raw, list[str]]:
     envelope = _fit(_ENVELOPE, body, body)
     if envelope.status != "success":
         raise QueryFailedError(f"the answer's status is {one_line(envelope.status)!r}")
-    data = _fit(_DATA, envelope.data, body)
-    if data.result_type != wanted:
-        kind = f"the result has the unknown type {one_line(data.result_type, 40)!r}"
-        raise QueryFailedError(_WRONG_TYPE.get(data.result_type, kind))
     warnings = _words(envelope.warnings) or []
     if not isinstance(warnings, list):
         warnings = [warnings]
     if envelope.is_partial is True:
         warnings = [*warnings, "the server says that its answer is partial (isPartial)"]
-    return data.result, [one_line(str(each)) for each in warnings]
+    return envelope, [one_line(str(each)) for each in warnings]
+
+
+def _open(body: _Bytes, wanted: str) -> tuple[msgspec.Raw, list[str]]:
+    """The result of a good answer of type ``wanted``, undecoded, and the server's warnings."""
+    envelope, warnings = _envelope(body)
+    data = _fit(_DATA, envelope.data, body)
+    if data.result_type != wanted:
+        kind = f"the result has the unknown type {one_line(data.result_type, 40)!r}"
+        raise QueryFailedError(_WRONG_TYPE.get(data.result_type, kind))
+    return data.result, warnings
 
 
 def _fit(decoder: msgspec.json.Decoder[_T], part: _Bytes | msgspec.Raw, body: _Bytes) -> _T:

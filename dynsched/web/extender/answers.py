@@ -17,8 +17,8 @@ from dynsched.core.extender import Refusal, missing_label, without_label
 from dynsched.core.model import Node, Snapshot
 from dynsched.core.pods import BoundPod
 from dynsched.core.recent import RecentPods
-from dynsched.core.rules import ExtenderRules
 from dynsched.core.score import BEST, NEUTRAL, break_ties
+from dynsched.core.sections import ExtenderRules
 from dynsched.web.extender import wire
 from dynsched.web.extender.candidates import Answer, CandidateLists, Candidates
 from dynsched.web.extender.scoring import ProfileLoads, ScoringSnapshot

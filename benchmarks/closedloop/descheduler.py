@@ -1,0 +1,45 @@
+"""A model of the descheduler as manifests/components/descheduler configures it: its plugin
+LowNodeUtilization on the verdict of every node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from closedloop.workload import Pod
+from dynsched.core.verdict_value import COOL, HOT
+
+EVERY: Final = 300
+"""Seconds between two cycles: the range of the rate, a scrape, and a pod's stop and start."""
+PER_NODE: Final = 1
+TOTAL: Final = 3
+"""Evictions in one cycle."""
+MIN_AGE: Final = 1800.0
+"""Seconds; younger pods stay (``minPodAge``)."""
+NUMBER_OF_NODES: Final = 1
+"""Nothing is evicted unless more nodes than this are clean."""
+
+
+class Running(NamedTuple):
+    """A pod where it runs, since when (seconds), and what it uses now (cores)."""
+
+    pod: Pod
+    node: int
+    since: float
+    uses: float
+
+
+def evictions(
+    verdicts: Mapping[int, float], running: Mapping[str, Running], now: float
+) -> list[Running]:
+    """The pods that one cycle evicts. ``verdicts`` by node; ``running`` by the pods' uids."""
+    clean = sum(verdict == COOL for verdict in verdicts.values())
+    if clean <= NUMBER_OF_NODES:
+        return []
+    per_node: dict[int, list[Running]] = {node: [] for node, it in verdicts.items() if it == HOT}
+    for each in running.values():
+        if each.node in per_node and now - each.since >= MIN_AGE:
+            per_node[each.node].append(each)
+    chosen = [each for found in per_node.values() for each in found[:PER_NODE]]
+    return chosen[:TOTAL]

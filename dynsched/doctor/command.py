@@ -1,0 +1,113 @@
+"""The command `dynsched doctor`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Final
+
+import click
+from rich.console import Console
+
+from dynsched import flags
+from dynsched.core.errors import ExpectedError
+from dynsched.doctor.findings import CODES, Report, Severity
+from dynsched.logs import configure_logging
+
+COULD_NOT_CHECK: Final = 2
+
+
+def _codes(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> list[str]:
+    codes = [code.strip().upper() for text in given for code in text.split(",") if code.strip()]
+    for code in codes:
+        if code not in CODES:
+            raise click.BadParameter(f"there is no code {code}; there are {', '.join(CODES)}")
+    return codes
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@flags.kubeconfig
+@flags.prometheus
+@flags.rules
+@flags.option(
+    "--interval",
+    "-s",
+    callback=flags.interval,
+    default="10s",
+    show_default=True,
+    metavar="DURATION",
+    help="The interval of `dynsched run`, which the time of the queries is compared with.",
+)
+@flags.lease_namespace
+@click.option(
+    "--fail-on",
+    type=click.Choice(["info", "warning", "error"]),
+    default="error",
+    show_default=True,
+    help="The exit code is 1 when there is a finding as bad as this, or worse.",
+)
+@click.option(
+    "--ignore",
+    multiple=True,
+    metavar="CODE",
+    callback=_codes,
+    help="A code to leave out, such as P9; can be repeated.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json", "junit"]),
+    default="table",
+    show_default=True,
+    help="A table for people, JSON for programs, or JUnit's XML for CI servers.",
+)
+@flags.quiet_logging
+def doctor(
+    *,
+    fail_on: str,
+    ignore: list[str],
+    output: str,
+    log_format: str,
+    log_level: str,
+    **given: Any,
+) -> None:
+    """Check the rules against the live Prometheus and the cluster. It writes nothing.
+
+    Each finding has a code, what shows it, and what to do; docs/doctor.md explains the codes. The
+    exit codes are 0: no finding as bad as --fail-on; 1: there is one; 2: Prometheus or the API
+    server could not be asked at all, or there are no rules.
+
+    \b
+    Example:
+      dynsched doctor --prom http://localhost:9090 -r rules.yaml
+    """
+    configure_logging(log_format, log_level)
+    severity = Severity[fail_on.upper()]
+    try:
+        report = _examined(given).without(ignore)
+    except ExpectedError as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(COULD_NOT_CHECK)
+    _print(report, output, severity)
+    for line in report.unreachable:
+        click.echo(f"Error: {line}", err=True)
+    sys.exit(report.exit_code(severity))
+
+
+def _examined(given: dict[str, Any]) -> Report:
+    from dynsched.doctor.examine import examine
+    from dynsched.rules_file import load_rules
+    from dynsched.settings import settings_of
+
+    settings = settings_of(given)
+    return examine(settings, load_rules(settings.rules))
+
+
+def _print(report: Report, output: str, fail_on: Severity) -> None:
+    from dynsched.doctor.report import as_json, as_junit, render
+
+    if output == "json":
+        click.echo(as_json(report))
+    elif output == "junit":
+        click.echo(as_junit(report, fail_on))
+    else:
+        render(report, Console())

@@ -1,0 +1,170 @@
+"""Which pods react to the mark, and by what they are mended."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from dynsched.core.labels import LabelMark, Mark, TaintMark
+from dynsched.core.parsing import parse_rules
+from dynsched.core.reach import Cause, Owner, PodShape, Reach, Way, Workload, patch_of, reach_of
+
+LABEL = LabelMark("status", "presure")
+TAINT = TaintMark("dynsched.io/pressure", "true")
+AVOIDS = {"key": "status", "operator": "NotIn", "values": ["presure", "broken"]}
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def preferring(*expressions: dict[str, Any]) -> bytes:
+    term = {"weight": 1, "preference": {"matchExpressions": list(expressions)}}
+    return json.dumps({"nodeAffinity": {PREFERRED: [term]}}).encode()
+
+
+def requiring(*terms: list[dict[str, Any]]) -> bytes:
+    found = [{"matchExpressions": term} for term in terms]
+    return json.dumps({"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": found}}}).encode()
+
+
+def counted(pod: PodShape, mark: Mark, schedulers: frozenset[str] | None = frozenset()) -> Workload:
+    reach = Reach(mark, schedulers)
+    reach.add([pod])
+    (workload,) = reach.workloads.values()
+    assert (reach.pods, reach.reacting) == (workload.pods, workload.reacting)
+    return workload
+
+
+def shape(**more: Any) -> PodShape:
+    owner = Owner("ReplicaSet", "web-5d9c7b9d4f")
+    return PodShape("shop", "web-5d9c7b9d4f-x2x4p", owner, "5d9c7b9d4f", **more)
+
+
+@pytest.mark.parametrize(
+    ("affinity", "way"),
+    [
+        (preferring(AVOIDS), Way.PREFERENCE),
+        (preferring({"key": "status", "operator": "DoesNotExist"}), Way.PREFERENCE),
+        (preferring({"key": "zone", "operator": "In", "values": ["a"]}, AVOIDS), Way.PREFERENCE),
+        (requiring([AVOIDS]), Way.REQUIREMENT),
+        (requiring([AVOIDS], [{"key": "zone", "operator": "In", "values": ["a"]}]), None),
+        (preferring({"key": "status", "operator": "In", "values": ["presure"]}), None),
+        (preferring({"key": "status", "operator": "NotIn", "values": ["broken"]}), None),
+        (preferring({"key": "other", "operator": "DoesNotExist"}), None),
+        (b"", None),
+        (b'{"nodeAffinity": null, "podAffinity": {}}', None),
+        (b'{"nodeAffinity": {"' + PREFERRED.encode() + b'": [{"weight": 1}, 3]}}', None),
+    ],
+)
+def test_a_pod_reacts_to_the_label_if_its_affinity_avoids_it(affinity, way) -> None:
+    workload = counted(shape(affinity=affinity), Mark(LABEL))
+    assert list(workload.ways) == ([way] if way else [])
+
+
+@pytest.mark.parametrize(
+    ("toleration", "reacts", "causes"),
+    [
+        (None, True, []),
+        ({"key": "node.kubernetes.io/not-ready", "operator": "Exists"}, True, []),
+        ({"operator": "Exists", "effect": "NoExecute"}, True, []),
+        ({"operator": "Exists"}, False, [Cause.TOLERATES]),
+        ({"key": TAINT.key, "operator": "Exists"}, False, []),
+        ({"key": TAINT.key, "value": "true", "effect": "PreferNoSchedule"}, False, []),
+        ({"key": TAINT.key, "value": "other"}, True, []),
+    ],
+)
+def test_a_pod_reacts_to_the_taint_unless_it_tolerates_it(toleration, reacts, causes) -> None:
+    tolerations = json.dumps([toleration]).encode() if toleration else b""
+    workload = counted(shape(tolerations=tolerations), Mark(None, TAINT))
+    assert bool(workload.reacting) is reacts
+    assert list(workload.causes) == causes
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"selector": b'{"kubernetes.io/hostname": "worker-1"}'},
+        {
+            "affinity": requiring(
+                [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["a"]}]
+            )
+        },
+    ],
+)
+def test_a_pod_that_is_pinned_to_a_node_does_not_react(more) -> None:
+    workload = counted(shape(**more), Mark(None, TAINT))
+    assert workload.reacting == 0
+    assert list(workload.causes) == [Cause.PINNED]
+
+
+def test_the_extender_reaches_the_pods_whose_scheduler_has_a_profile() -> None:
+    pods = [shape(scheduler="real-usage"), shape(scheduler="volcano"), shape()]
+    rules = {"rules": [{"name": "cpu", "expr": "x", "threshold": 1}]}
+    profiles = {"real-usage": {"score": {"cpu": 1}}}
+    expected = {None: 0, "real-usage": 1, "default": 3}
+    for name, reacting in expected.items():
+        more = (
+            {}
+            if name is None
+            else {"extender": {"profiles": dict.fromkeys([name], profiles["real-usage"])}}
+        )
+        reach = reach_of(parse_rules({**rules, **more}))
+        reach.add(pods)
+        assert reach.reacting == reacting
+        (workload,) = reach.workloads.values()
+        assert workload.causes[Cause.SCHEDULER] == (2 if name is None else 2 - min(reacting, 2))
+
+
+@pytest.mark.parametrize(
+    ("owner", "template_hash", "workload"),
+    [
+        (Owner("ReplicaSet", "web-5d9c7b9d4f"), "5d9c7b9d4f", ("Deployment", "web")),
+        (Owner("ReplicaSet", "alone"), "", ("ReplicaSet", "alone")),
+        (Owner("StatefulSet", "db"), "", ("StatefulSet", "db")),
+        (Owner("Job", "report-28912345"), "", ("CronJob", "report")),
+        (Owner("Job", "migrate"), "", ("Job", "migrate")),
+        (None, "", ("Pod", "p")),
+    ],
+)
+def test_pods_are_counted_by_what_a_person_calls_their_workload(
+    owner, template_hash, workload
+) -> None:
+    found = counted(PodShape("shop", "p", owner, template_hash), Mark(LABEL))
+    assert (found.kind, found.name) == workload
+
+
+def test_pods_of_daemonsets_and_static_pods_are_not_counted() -> None:
+    reach = Reach(Mark(LABEL), frozenset())
+    reach.add([PodShape("a", "x", Owner(kind, "y")) for kind in ("DaemonSet", "Node", "Node")])
+    assert reach.pods == 0
+    assert reach.left_out == {"pods of DaemonSets": 1, "static pods": 2}
+
+
+def test_the_worst_workload_comes_first_and_requests_are_added_up() -> None:
+    reach = Reach(Mark(LABEL), frozenset())
+    good = shape(affinity=preferring(AVOIDS), cpu=2.0, memory=10.0)
+    reach.add([good, good, PodShape("b", "p", Owner("StatefulSet", "db"), cpu=1.0, memory=5.0)])
+    assert [each.name for each in reach.worst_first()] == ["db", "web"]
+    assert (reach.requests.cpu, reach.requests_reacting.cpu) == (5.0, 4.0)
+    assert (reach.requests.memory, reach.requests_reacting.memory) == (25.0, 20.0)
+
+
+def test_a_patch_keeps_the_preferences_that_are_there() -> None:
+    zone = {"key": "zone", "operator": "In", "values": ["it's"]}
+    workload = counted(shape(affinity=preferring(zone)), Mark(LABEL))
+    command = patch_of(workload, LABEL)
+    assert command is not None
+    assert command.startswith("kubectl -n shop patch deployment web --type merge -p '")
+    body = json.loads(command.partition("-p '")[2][:-1].replace("'\\''", "'"))
+    terms = body["spec"]["template"]["spec"]["affinity"]["nodeAffinity"][PREFERRED]
+    assert terms[0]["preference"]["matchExpressions"] == [zone]
+    assert terms[1]["weight"] == 100
+    pod = shape(affinity=json.dumps({"nodeAffinity": {PREFERRED: terms}}).encode())
+    assert counted(pod, Mark(LABEL)).reacting == 1
+
+
+def test_a_patch_goes_to_the_template_of_a_cronjob_and_a_bare_pod_has_none() -> None:
+    job = counted(PodShape("a", "x", Owner("Job", "report-28912345")), Mark(LABEL))
+    assert '{"spec":{"jobTemplate":{"spec":{"template":' in (patch_of(job, LABEL) or "")
+    assert patch_of(counted(PodShape("a", "x"), Mark(LABEL)), LABEL) is None

@@ -1,0 +1,160 @@
+"""Rules on trial (``shadow``), and rules for some nodes only (``selector``)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from builders import NOON, Body, answer, apply, body, project, rule, rule_set, unlimited
+from snapshots import Scene
+
+from dynsched.core.adoption import adopt
+from dynsched.core.decide import Decision, decide
+from dynsched.core.health import blindness, why_unhealthy
+from dynsched.core.keys import EVIDENCE_ANNOTATION
+from dynsched.core.model import Alert, AlertState, NodeView, Quality
+from dynsched.core.replay import finish_replay
+from dynsched.core.rule_errors import RulesInvalidError
+from dynsched.core.rules import RuleSet
+from dynsched.core.score import node_loads, weighted_profile
+
+
+def decided(rules: RuleSet, raws: list[Body], **values: dict[str, float]) -> Decision:
+    """One tick. ``values``: rule -> node -> value."""
+    nodes = {raw["metadata"]["name"]: project(raw) for raw in raws}
+    return decide(rules, {name: answer(found) for name, found in values.items()}, nodes, {}, NOON)
+
+
+def states(decision: Decision, rule_name: str) -> dict[str, AlertState]:
+    return {name: alert.state for name, alert in decision.evaluation.alerts[rule_name].items()}
+
+
+def test_a_shadow_rule_fires_and_marks_nothing() -> None:
+    rules = unlimited(rule("cpu"), rule("trial", shadow=True, threshold=50))
+    decision = decided(
+        rules, [body("a"), body("b")], cpu={"a": 60, "b": 90}, trial={"a": 60, "b": 90}
+    )
+
+    assert states(decision, "trial") == {"a": AlertState.FIRING, "b": AlertState.FIRING}
+    assert [patch.node for patch in decision.patches] == ["b"]
+    [patch] = decision.patches
+    assert patch.reason == "cpu 90 > 80"
+    evidence = json.loads(patch.body["metadata"]["annotations"][EVIDENCE_ANNOTATION])
+    assert [fired["rule"] for fired in evidence["rules"]] == ["cpu"]
+
+
+def test_a_shadow_rule_keeps_no_mark() -> None:
+    """Neither one that was found on the node, nor one whose other rule has cleared."""
+    rules = unlimited(rule("cpu"), rule("trial", shadow=True, threshold=50))
+    raw = body("a", labels={"status": "presure"})
+    decision = decided(rules, [raw], cpu={"a": 60}, trial={"a": 60})
+    assert [patch.action.value for patch in decision.patches] == ["release"]
+    assert adopt(rules, project(raw), (), NOON).keys() == {"cpu"}
+    assert adopt(rules, project(raw), ("trial",), NOON).keys() == {"cpu"}
+
+
+def test_the_early_mark_of_a_shadow_rule_is_on_trial_too() -> None:
+    early = {"above_mean": 0, "mean_at_least": 20}
+    rules = unlimited(rule("cpu", shadow=True, early=early))
+    decision = decided(rules, [body("a"), body("b")], cpu={"a": 70, "b": 30})
+    assert states(decision, "cpu-early")["a"] is AlertState.FIRING
+    assert decision.patches == ()
+
+
+def test_a_shadow_rule_goes_on_firing_after_a_restart_though_no_node_is_marked() -> None:
+    rules = unlimited(
+        rule("trial", shadow=True, clear_threshold=60), rule("cpu", clear_threshold=60)
+    )
+    node = project(body("a"))
+    firing = {
+        name: {
+            "a": Alert(
+                *(name, "a", AlertState.FIRING, NOON, NOON, NOON),
+                quality=Quality.OK,
+                value=70.0,
+                uid=node.uid,
+            )
+        }
+        for name in ("trial", "cpu")
+    }
+    kept = finish_replay(rules, {"a": node}, firing, NOON)
+    assert {name: list(by_node) for name, by_node in kept.items()} == {"trial": ["a"], "cpu": []}
+
+
+@pytest.mark.parametrize(
+    ("extender", "path"),
+    [
+        ({"reject": ["trial"]}, ("extender", "reject", 0)),
+        (
+            {"profiles": {"default": {"score": {"trial": 1}}}},
+            ("extender", "profiles", "default", "score", "trial"),
+        ),
+    ],
+)
+def test_no_pod_is_placed_by_a_shadow_rule(extender: Any, path: tuple[str | int, ...]) -> None:
+    with pytest.raises(RulesInvalidError) as failed:
+        rule_set(rule("trial", shadow=True), rule("cpu"), extender=extender)
+    assert [error.path for error in failed.value.errors] == [path]
+    rules = rule_set(rule("trial", shadow=True), rule("cpu"), extender={})
+    assert [weighed.name for weighed, _ in weighted_profile(rules, "x").rules] == ["cpu"]
+
+
+BATCH, WEB = {"pool": "batch"}, {"pool": "web"}
+
+
+def test_a_rule_is_evaluated_on_the_nodes_that_its_selector_selects() -> None:
+    rules = unlimited(
+        rule("batch", selector="pool=batch", threshold=95), rule("web", selector="pool=web")
+    )
+    raws = [body("a", labels=BATCH), body("b", labels=WEB)]
+    decision = decided(rules, raws, batch={"a": 90, "b": 90}, web={"a": 90, "b": 90})
+
+    assert states(decision, "batch").keys() == {"a"}
+    assert states(decision, "web").keys() == {"b"}
+    assert [patch.node for patch in decision.patches] == ["b"]
+    assert decision.unmatched == ()
+    assert [alert.rule for alert in decision.evaluation.verdicts["a"].alerts] == ["batch"]
+
+
+def test_a_node_that_a_rule_selects_no_more_is_released() -> None:
+    rules = unlimited(rule("batch", selector="pool=batch"))
+    first = decided(rules, [body("a", labels=BATCH)], batch={"a": 90})
+    marked = apply(body("a", labels=BATCH), first.patches[0])
+    marked["metadata"]["labels"]["pool"] = "web"
+    nodes = {"a": project(marked)}
+    then = decide(rules, {"batch": answer({"a": 90})}, nodes, first.evaluation.alerts, NOON + 10)
+    assert [patch.action.value for patch in then.patches] == ["release"]
+
+
+def test_the_mean_of_early_marks_is_that_of_the_selected_nodes() -> None:
+    early = {"above_mean": 5, "mean_at_least": 20}
+    rules = unlimited(rule("batch", selector="pool=batch", early=early))
+    raws = [body("a", labels=BATCH), body("b", labels=BATCH), body("c", labels=WEB)]
+    decision = decided(rules, raws, batch={"a": 60, "b": 62, "c": 0})
+    assert decision.evaluation.alerts["batch-early"]["a"].value == -1
+    assert decision.patches == ()
+
+
+def test_a_selector_without_a_node_is_told() -> None:
+    scene = Scene({"rules": [rule("cpu", selector="pool=bacth")]}, [project(body("a"))])
+    snapshot = scene.tick(NOON, cpu={"a": 90.0})
+    reason = "its selector pool=bacth matches no node"
+    assert blindness(snapshot) == {"cpu": reason}
+    assert reason in str(why_unhealthy(snapshot, 0, 10))
+
+
+def test_the_extender_scores_by_the_rules_that_apply() -> None:
+    """And does not assume the median of another pool's values."""
+    rules = rule_set(rule("batch", selector="pool=batch"), rule("web", selector="pool=web"))
+
+    def view(name: str, rule_name: str, value: float) -> NodeView:
+        alert = Alert(
+            *(rule_name, name, AlertState.INACTIVE, NOON, NOON, NOON),
+            quality=Quality.OK,
+            value=value,
+        )
+        return NodeView(name, None, (), pressured=False, since=None, alerts=(alert,))
+
+    views = {"a": view("a", "batch", 10), "b": view("b", "web", 70)}
+    assert node_loads(views, weighted_profile(rules, "x")) == {"a": 100, "b": 700}

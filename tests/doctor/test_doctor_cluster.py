@@ -1,0 +1,314 @@
+"""Each check of nodes, pods and rights, on a cluster with the defect and on one without."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import yaml
+from builders import node as make_node
+from canned_cluster import (
+    ADMISSION,
+    CONFIG_MAPS,
+    CRONJOBS,
+    DEPLOYMENTS,
+    LEASES,
+    NODES,
+    PODS,
+    CannedCluster,
+)
+from programs import ROOT
+
+from dynsched.core.formatting import format_time
+from dynsched.core.match import index_nodes
+from dynsched.core.model import QueryResult, Sample
+from dynsched.core.parsing import parse_rules
+from dynsched.core.rules import RuleSet
+from dynsched.doctor.ask_cluster import ask_cluster, open_client
+from dynsched.doctor.checks_nodes import check_clocks, check_coverage
+from dynsched.doctor.examine import _check_cluster
+from dynsched.doctor.expressions import Selector
+from dynsched.doctor.facts import PrometheusFacts, RuleFacts, SelectorFacts
+from dynsched.doctor.findings import Finding, Report, Severity
+
+RULE = {"name": "cpu", "expr": "load", "threshold": 80}
+TAINT = "dynsched.io/pressure=true:PreferNoSchedule"
+AVOIDS = yaml.safe_load("""
+nodeAffinity:
+  preferredDuringSchedulingIgnoredDuringExecution:
+    - weight: 100
+      preference: {matchExpressions: [{key: status, operator: NotIn, values: [presure]}]}
+""")
+
+
+def rules(**more: Any) -> RuleSet:
+    return parse_rules({"rules": [RULE], **more})
+
+
+def a_node(name: str, **labels: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "uid": name, "resourceVersion": "1", "labels": labels}}
+
+
+def a_pod(number: int, **spec: Any) -> dict[str, Any]:
+    owner = {"kind": "StatefulSet", "name": "web", "controller": True}
+    metadata = {"name": f"web-{number}", "namespace": "shop", "ownerReferences": [owner]}
+    return {"metadata": metadata, "spec": {"nodeName": "a", **spec}}
+
+
+def a_program(name: str, image: str, *arguments: str, **spec: Any) -> dict[str, Any]:
+    container = {"name": "main", "image": image, "args": list(arguments)}
+    template = {"spec": {"containers": [container], **spec}}
+    return {"metadata": {"name": name, "namespace": "kube-system"}, "spec": {"template": template}}
+
+
+def a_lease(namespace: str, *, ago: float = 1.0) -> dict[str, Any]:
+    renewed = format_time(time.time() - ago)
+    metadata = {"name": "dynsched", "namespace": namespace, "uid": namespace}
+    spec = {"holderIdentity": f"pod-in-{namespace}", "renewTime": renewed}
+    return {"metadata": metadata, "spec": spec}
+
+
+HEALTHY = {
+    NODES: [a_node(name) for name in "abcdef"],
+    PODS: [a_pod(number, affinity=AVOIDS) for number in range(3)],
+    LEASES: [a_lease("dynsched")],
+    DEPLOYMENTS: [
+        a_program("ca", "registry.k8s.io/cluster-autoscaler:v1", "--balancing-ignore-label=status"),
+        a_program("karpenter", "karpenter:v1", "--preference-policy=Ignore"),
+        a_program("web", "registry.example.com/web"),
+    ],
+    f"{CONFIG_MAPS}/cilium-config": {"data": {"labels": "k8s:app k8s:io\\.kubernetes"}},
+    f"{ADMISSION}/validatingadmissionpolicies/dynsched-guardrail": yaml.safe_load(
+        (ROOT / "manifests/components/guardrail/policy.yaml").read_text()
+    ),
+}
+
+
+def descheduler(*, args: Mapping[str, Any], plugin: str) -> dict[str, Any]:
+    profile = {
+        "pluginConfig": [{"name": plugin, "args": args}],
+        "plugins": {"deschedule": {"enabled": [plugin]}},
+    }
+    policy = {"apiVersion": "descheduler/v1alpha2", "profiles": [profile]}
+    job = a_program("descheduler", "descheduler:v0.34", volumes=[{"configMap": {"name": "policy"}}])
+    return {
+        CRONJOBS: [{**job, "spec": {"jobTemplate": {"spec": job["spec"]}}}],
+        f"{CONFIG_MAPS}/policy": {"data": {"policy.yaml": yaml.safe_dump(policy)}},
+    }
+
+
+def injection(key: str) -> dict[str, Any]:
+    term = f"{{'key': dyn('{key}'), 'operator': dyn('NotIn'), 'values': dyn(['presure'])}}"
+    spec = {"variables": [{"name": "term", "expression": term}]}
+    return {f"{ADMISSION}/mutatingadmissionpolicies/dynsched-avoid-pressure": {"spec": spec}}
+
+
+async def found_in(
+    folder: Any, objects: Mapping[str, Any], rule_set: RuleSet, *refused: tuple[str, str]
+) -> list[Finding]:
+    async with CannedCluster(folder, {**HEALTHY, **objects}) as cluster:
+        cluster.refused.update(refused)
+        async with open_client(cluster.kubeconfig, None) as client:
+            facts = await ask_cluster(client, rule_set, None)
+    report = Report()
+    _check_cluster(facts, rule_set, report)
+    assert report.not_checked == []
+    return report.findings
+
+
+@pytest.mark.parametrize("more", [{}, injection("status")])
+async def test_a_healthy_cluster_has_no_finding(tmp_path, more) -> None:
+    assert await found_in(tmp_path, more, rules()) == []
+
+
+DEFECTS: Mapping[str, tuple[Mapping[str, Any], RuleSet, str, Severity, str]] = {
+    "somebody else's label": (
+        {NODES: [a_node("z", status="maintenance"), *HEALTHY[NODES]]},
+        *(rules(), "N2", Severity.WARNING, "status=maintenance"),
+    ),
+    "marks that nobody releases": (
+        {NODES: [a_node("a", status="presure"), a_node("b"), a_node("c")], LEASES: []},
+        *(rules(), "N2", Severity.WARNING, "no dynsched is running"),
+    ),
+    "a limit of no marks": (
+        {NODES: [a_node("a")]},
+        *(rules(), "N2", Severity.WARNING, "max_marked: 50%"),
+    ),
+    "a selector of no nodes": (
+        {},
+        *(rules(nodes={"selector": "pool=x"}), "N2", Severity.ERROR, "no node may be marked"),
+    ),
+    "no pod reacts": (
+        {PODS: [a_pod(number) for number in range(3)]},
+        *(rules(), "W1", Severity.ERROR, "0 of 3 running pods"),
+    ),
+    "few pods react": (
+        {PODS: [a_pod(0, affinity=AVOIDS), a_pod(1), a_pod(2)]},
+        *(rules(), "W1", Severity.WARNING, "shop/web"),
+    ),
+    "pods are pinned": (
+        {PODS: [a_pod(0, affinity=AVOIDS, nodeSelector={"kubernetes.io/hostname": "a"})]},
+        *(rules(), "W2", Severity.WARNING, "pinned"),
+    ),
+    "another scheduler": (
+        {PODS: [a_pod(0, affinity=AVOIDS, schedulerName="volcano")]},
+        *(rules(), "W2", Severity.WARNING, "another schedulerName"),
+    ),
+    "blanket tolerations": (
+        {PODS: [a_pod(0, affinity=AVOIDS, tolerations=[{"operator": "Exists"}])]},
+        *(rules(mark={"taint": TAINT}), "W2", Severity.WARNING, "every taint"),
+    ),
+    "three nodes": (
+        {NODES: [a_node(name) for name in "abc"]},
+        *(rules(), "W2", Severity.INFO, "3 nodes may be marked"),
+    ),
+    "two writers": (
+        {LEASES: [a_lease("dynsched"), a_lease("other")]},
+        *(rules(), "K1", Severity.ERROR, "pod-in-other"),
+    ),
+    "a guardrail for another label": (
+        {},
+        *(rules(mark={"label": "load=high"}), "K1", Severity.ERROR, "refuses the mark"),
+    ),
+    "an injection for another label": (
+        injection("stat"),
+        *(rules(), "K1", Severity.ERROR, "another label"),
+    ),
+    "an autoscaler that balances": (
+        {
+            DEPLOYMENTS: [
+                a_program("ca", "cluster-autoscaler:v1", "--balance-similar-node-groups=true")
+            ]
+        },
+        *(rules(), "K2", Severity.WARNING, "--balancing-ignore-label=status"),
+    ),
+    "a Karpenter that respects preferences": (
+        {DEPLOYMENTS: [a_program("karpenter", "karpenter/controller:v1")]},
+        *(rules(), "K2", Severity.WARNING, "PREFERENCE_POLICY=Ignore"),
+    ),
+    "a descheduler that drains": (
+        descheduler(plugin="RemovePodsViolatingNodeTaints", args={"includePreferNoSchedule": True}),
+        *(rules(mark={"taint": TAINT}), "K2", Severity.ERROR, "kube-system/policy, policy.yaml"),
+    ),
+    "a descheduler that loops": (
+        descheduler(
+            plugin="RemovePodsViolatingNodeAffinity",
+            args={"nodeAffinityType": ["preferredDuringSchedulingIgnoredDuringExecution"]},
+        ),
+        *(rules(), "K2", Severity.WARNING, "again and again"),
+    ),
+    "Cilium's identities": (
+        {f"{CONFIG_MAPS}/cilium-config": {"data": {"labels": "k8s:app k8s:stat.*"}}},
+        *(rules(), "K2", Severity.WARNING, "k8s:stat.*"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DEFECTS)
+async def test_a_defect_of_a_cluster_is_found(tmp_path, name) -> None:
+    objects, rule_set, code, severity, words = DEFECTS[name]
+    found = await found_in(tmp_path, objects, rule_set)
+    told = [
+        each
+        for each in found
+        if (each.code, each.severity) == (code, severity)
+        and words in f"{each.summary} {each.evidence} {each.fix}"
+    ]
+    assert len(told) == 1, found
+
+
+async def test_a_descheduler_that_leaves_the_mark_alone_is_no_finding(tmp_path) -> None:
+    args = {"includePreferNoSchedule": True, "excludedTaints": ["dynsched.io/pressure"]}
+    objects = descheduler(plugin="RemovePodsViolatingNodeTaints", args=args)
+    found = await found_in(tmp_path, objects, rules(mark={"taint": TAINT}))
+    assert [each for each in found if each.code == "K2"] == []
+
+
+async def test_each_right_that_is_lacking_is_told_with_the_line_of_its_role(tmp_path) -> None:
+    refused = [("patch", "nodes"), ("watch", "nodes"), ("update", "leases"), ("watch", "pods")]
+    found = await found_in(tmp_path, {}, rules(), *refused)
+    nodes, lease = (each.fix for each in found)
+    assert nodes == (
+        'add to the ClusterRole dynsched: {apiGroups: [""], resources: [nodes], '
+        "verbs: [watch, patch]}"
+    )
+    assert lease == (
+        'add to the Role dynsched: {apiGroups: ["coordination.k8s.io"], resources: [leases], '
+        "resourceNames: [dynsched], verbs: [update]}"
+    )
+    burst = rules(guard={"bind_burst": {"pods": 3}})
+    assert len(await found_in(tmp_path, {}, burst, *refused)) == 3
+
+
+async def test_rights_are_reviewed_on_each_form_of_cluster(cluster) -> None:
+    async with open_client(cluster.kubeconfig, None) as client:
+        facts = await ask_cluster(client, rules(), None)
+    assert facts.refused == ()
+    assert "K1" not in facts.errors
+
+
+async def test_what_a_server_does_not_know_is_not_checked_and_the_rest_goes_on(sim) -> None:
+    sim.server.forbidden = {("patch", "nodes"), ("list", "pods")}
+    async with open_client(sim.kubeconfig, None) as client:
+        facts = await ask_cluster(client, rules(), None)
+    assert [right.verb for right in facts.refused] == ["patch"]
+    assert set(facts.errors) == {"W1", "W2", "K2"}
+    assert "may not list pods" in facts.errors["W1"]
+
+
+# --- N1: what Prometheus says of these nodes ---
+
+
+def asked(*samples: tuple[str, float], selector: SelectorFacts | None = None) -> PrometheusFacts:
+    rule = rules().file_rules[0]
+    answer = QueryResult(tuple(Sample({"node": name}, value, 0.0) for name, value in samples))
+    told = RuleFacts(rule, answer, selectors=() if selector is None else (selector,))
+    return PrometheusFacts((told,))
+
+
+def covered(facts: PrometheusFacts, rule_set: RuleSet | None = None) -> list[Finding]:
+    nodes = {
+        name: make_node(name, labels={"pool": pool})
+        for name, pool in zip("abc", "xxy", strict=True)
+    }
+    index = index_nodes(nodes.values())
+    return list(check_coverage(facts, nodes, rule_set or rules(), index))
+
+
+def test_every_node_with_a_sample_is_no_finding() -> None:
+    assert covered(asked(("a", 1), ("b", 2), ("c", 3))) == []
+
+
+def test_nodes_without_a_sample_are_told_by_pool() -> None:
+    (found,) = covered(asked(("c", 1)), rules(guard={"pool_label": "pool"}))
+    assert (found.code, found.severity) == ("N1", Severity.WARNING)
+    assert found.evidence == "pool x: 2 of 2 nodes: a and b"
+
+
+def test_samples_without_a_node_are_told_and_are_worse_where_nodes_have_none() -> None:
+    (found,) = covered(asked(("a", 1), ("b", 2), ("c", 3), ("z", 4)))
+    assert (found.severity, "as z:" in found.evidence) == (Severity.INFO, True)
+    assert [each.severity for each in covered(asked(("z", 4)))] == [
+        Severity.ERROR,
+        Severity.WARNING,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lag", "severity"), [(50.0, None), (130.0, Severity.WARNING), (400.0, Severity.ERROR)]
+)
+def test_samples_that_come_late_are_told(lag, severity) -> None:
+    selector = SelectorFacts(Selector("load", ()), 3, interval=30.0, lag=lag)
+    found = list(check_clocks(asked(selector=selector), rules()))
+    assert [each.severity for each in found] == ([severity] if severity else [])
+
+
+def test_clocks_that_differ_are_told() -> None:
+    assert list(check_clocks(PrometheusFacts(skew=5.0, node_skew=5.0), rules())) == []
+    found = list(check_clocks(PrometheusFacts(skew=-90.0, node_skew=45.0), rules()))
+    assert [each.evidence for each in found] == [
+        "Prometheus's is 1m30s behind ours",
+        "node_time_seconds: by up to 45s",
+    ]

@@ -1,0 +1,123 @@
+"""The report's forms, its order, what is left out of it, and the exit code."""
+
+from __future__ import annotations
+
+import json
+from xml.etree import ElementTree as ET
+
+import pytest
+from rich.console import Console
+
+from dynsched import cli
+from dynsched.doctor.findings import CODES, Finding, NotChecked, Report, Severity
+from dynsched.doctor.report import as_json, as_junit, render
+
+
+def report() -> Report:
+    found = Report()
+    found.add(
+        [
+            Finding("P9", Severity.INFO, "never passed", "0 to 1", "lower it", "cpu"),
+            Finding("P1", Severity.ERROR, "no metric \x00", "none [red]", "correct it", "mem"),
+            NotChecked("P8", "404"),
+            Finding("N2", Severity.WARNING, "foreign label", "status=a", "remove it"),
+        ]
+    )
+    return found
+
+
+def test_findings_come_worst_first_and_codes_can_be_left_out() -> None:
+    assert [each.code for each in report().without([]).findings] == ["P1", "N2", "P9"]
+    kept = report().without(["P1", "P8"])
+    assert [each.code for each in kept.findings] == ["N2", "P9"]
+    assert kept.not_checked == []
+
+
+@pytest.mark.parametrize(
+    ("ignored", "fail_on", "code"),
+    [
+        ([], Severity.ERROR, 1),
+        (["P1"], Severity.ERROR, 0),
+        (["P1"], Severity.WARNING, 1),
+        (["P1", "N2"], Severity.WARNING, 0),
+        (["P1", "N2"], Severity.INFO, 1),
+    ],
+)
+def test_the_exit_code_is_by_the_worst_finding(ignored, fail_on, code) -> None:
+    assert report().without(ignored).exit_code(fail_on) == code
+
+
+def test_a_server_that_could_not_be_asked_is_2() -> None:
+    found = Report(unreachable=["the API server is away"])
+    assert found.exit_code(Severity.ERROR) == 2
+
+
+def test_json_has_the_documented_names() -> None:
+    told = json.loads(as_json(report().without([])))
+    assert told["findings"][0] == {
+        "code": "P1",
+        "severity": "error",
+        "rule": "mem",
+        "summary": "no metric \x00",
+        "evidence": "none [red]",
+        "fix": "correct it",
+    }
+    assert told["findings"][1]["rule"] is None
+    assert told["not_checked"] == [{"code": "P8", "rule": None, "reason": "404"}]
+    assert told["unreachable"] == []
+
+
+def test_junit_has_a_case_for_every_code_and_is_xml_whatever_is_in_it() -> None:
+    suite = ET.fromstring(as_junit(report().without([]), Severity.WARNING))
+    assert {case.get("classname") for case in suite} == {f"dynsched.{code}" for code in CODES}
+    assert [case.get("name") for case in suite if case.find("failure") is not None] == [
+        "P1 mem",
+        f"N2 {CODES['N2']}",
+    ]
+    assert (suite.get("failures"), suite.get("skipped")) == ("2", "1")
+    told = suite.find("testcase[@classname='dynsched.P9']/system-out")
+    assert told is not None
+    assert "fix: lower it" in told.text
+
+
+def test_the_table_has_evidence_and_fix_and_says_what_was_not_checked(
+    capsys,
+) -> None:
+    render(report().without([]), Console(width=120, color_system=None))
+    text = capsys.readouterr().out
+    assert "evidence: none [red]" in text
+    assert "fix: correct it" in text
+    assert "\x00" not in text
+    assert "Not checked: P8: 404" in text
+    assert "1 error, 1 warning and 1 hint" in text
+
+
+def test_nobody_to_ask_is_exit_code_2_with_a_line_for_each(tmp_path, capsys, monkeypatch) -> None:
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("rules: [{name: cpu, expr: up, threshold: 1}]")
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    arguments = ["doctor", "--prom", "http://127.0.0.1:1", "-r", str(rules)]
+
+    with pytest.raises(SystemExit) as ended:
+        cli.main([*arguments, "-o", "json"])
+
+    printed, errors = capsys.readouterr()
+    assert ended.value.code == 2
+    assert len(json.loads(printed)["unreachable"]) == len(errors.splitlines()) == 2
+    assert "Prometheus at http://127.0.0.1:1: connection refused" in errors
+
+
+def test_a_rules_file_that_cannot_be_used_is_exit_code_2(tmp_path, capsys) -> None:
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("rules: [{name: cpu, expr: up}]")
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["doctor", "-r", str(rules)])
+    assert ended.value.code == 2
+    assert "threshold" in capsys.readouterr().err
+
+
+def test_an_unknown_code_to_ignore_is_wrong_usage(capsys) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["doctor", "--ignore", "p9,X1"])
+    assert ended.value.code == 2
+    assert "there is no code X1" in capsys.readouterr().err

@@ -1,0 +1,124 @@
+"""`dynsched reach` on a cluster: pods in pages, and what is printed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from pods_support import create
+
+from dynsched import cli
+from dynsched.kube import pods_listed
+
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+AVOIDING = {
+    "nodeAffinity": {
+        PREFERRED: [
+            {
+                "weight": 50,
+                "preference": {
+                    "matchExpressions": [
+                        {"key": "status", "operator": "NotIn", "values": ["presure"]}
+                    ]
+                },
+            }
+        ]
+    }
+}
+
+
+def pod(name: str, owner: tuple[str, str], **spec: Any) -> dict[str, Any]:
+    kind, of = owner
+    reference = {
+        "apiVersion": "apps/v1",
+        "kind": kind,
+        "name": of,
+        "uid": "3b7a0e6e-0000-4000-8000-000000000000",
+        "controller": True,
+    }
+    container = {
+        "name": "main",
+        "image": "registry.example.com/x",
+        "resources": {"requests": {"cpu": "250m", "memory": "1Gi"}},
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "ownerReferences": [reference]},
+        "spec": {
+            "nodeName": "worker-1",
+            "containers": [container],
+            "automountServiceAccountToken": False,
+            **spec,
+        },
+    }
+
+
+async def call(*arguments: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        await asyncio.to_thread(cli.main, list(arguments))
+    assert not ended.value.code, arguments
+
+
+async def reach(cluster, tmp_path, capsys, *more: str) -> str:
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("rules: [{name: cpu, expr: up, threshold: 1}]")
+    await call("reach", "--kubeconfig", str(cluster.kubeconfig), "-r", str(rules), *more)
+    return str(capsys.readouterr().out)
+
+
+@pytest.fixture
+async def with_pods(cluster, monkeypatch) -> Any:
+    monkeypatch.setattr(pods_listed, "PAGE", 2)
+    monkeypatch.setitem(pods_listed._QUERY, "limit", "2")
+    bodies: Sequence[dict[str, Any]] = [
+        *(pod(f"db-{number}", ("StatefulSet", "db")) for number in range(2)),
+        *(pod(f"api-{number}", ("StatefulSet", "api"), affinity=AVOIDING) for number in range(3)),
+        pod("agent-1", ("DaemonSet", "agent")),
+    ]
+    for body in bodies:
+        await create(cluster, body)
+    waiting = pod("waits", ("StatefulSet", "db"))
+    del waiting["spec"]["nodeName"]
+    await create(cluster, waiting)
+    return cluster
+
+
+async def test_pods_come_in_pages_and_are_counted_by_workload(with_pods, tmp_path, capsys) -> None:
+    told = json.loads(await reach(with_pods, tmp_path, capsys, "-o", "json"))
+
+    assert (told["pods"], told["reacting"]) == (5, 3)
+    assert told["requests"] == {"cpu": 1.25, "memory": 5 * 2**30}
+    assert told["left_out"] == {"pods of DaemonSets": 1}
+    worst, best = told["workloads"]
+    assert (worst["namespace"], worst["workload"], worst["pods"], worst["reacting"]) == (
+        *("default", "db"),
+        *(2, 0),
+    )
+    assert worst["patch"].startswith("kubectl -n default patch statefulset db --type merge")
+    assert best["patch"] is None
+    assert best["by"] == {"soft affinity": 3}
+
+
+async def test_the_table_says_the_share_and_how_to_mend_it(with_pods, tmp_path, capsys) -> None:
+    text = await reach(with_pods, tmp_path, capsys)
+
+    assert "3 of 5 running pods react to the mark (label status=presure): 60 %" in text
+    assert "statefulset/db" in text
+    assert "kubectl -n default patch statefulset db" in text
+
+
+async def test_a_cluster_that_refuses_is_one_line(sim, tmp_path, capsys) -> None:
+    sim.server.forbidden = {("list", "pods")}
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("rules: [{name: cpu, expr: up, threshold: 1}]")
+    with pytest.raises(SystemExit) as ended:
+        await asyncio.to_thread(
+            cli.main, ["reach", "--kubeconfig", str(sim.kubeconfig), "-r", str(rules)]
+        )
+    assert ended.value.code == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "may not list pods" in line

@@ -1,0 +1,66 @@
+"""An API server that has the objects that a test gives it, by path, for resources that the
+simulator does not serve. Read-only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from aiohttp import web
+
+NODES = "/api/v1/nodes"
+PODS = "/api/v1/pods"
+LEASES = "/apis/coordination.k8s.io/v1/leases"
+DEPLOYMENTS = "/apis/apps/v1/deployments"
+CRONJOBS = "/apis/batch/v1/cronjobs"
+CONFIG_MAPS = "/api/v1/namespaces/kube-system/configmaps"
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+
+class CannedCluster:
+    """``objects``: what GET answers, by path; a list is the items of a list. ``refused``: pairs
+    (verb, resource) that a review of rights denies.
+    """
+
+    def __init__(self, folder: Path, objects: Mapping[str, Any]) -> None:
+        lists = (NODES, PODS, LEASES, DEPLOYMENTS, CRONJOBS)
+        self.objects = {**{path: [] for path in lists}, **objects}
+        self.refused: set[tuple[str, str]] = set()
+        self.asked: list[str] = []
+        self.kubeconfig = folder / "canned-kubeconfig"
+        self._runner = web.ServerRunner(web.Server(self._answer, access_log=None))
+
+    async def __aenter__(self) -> Self:
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "c", "cluster": {"server": url}}],
+            "users": [{"name": "u", "user": {"token": "t"}}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+            "current-context": "x",
+        }
+        self.kubeconfig.write_text(json.dumps(config))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._runner.cleanup()
+
+    async def _answer(self, request: web.BaseRequest) -> web.Response:
+        self.asked.append(f"{request.method} {request.path}")
+        if request.path == _REVIEWS:
+            asked = (await request.json())["spec"]["resourceAttributes"]
+            allowed = (asked["verb"], asked["resource"]) not in self.refused
+            return web.json_response({"status": {"allowed": allowed}}, status=201)
+        found = self.objects.get(request.path)
+        if found is None:
+            return web.json_response({"kind": "Status", "code": 404}, status=404)
+        if isinstance(found, list):
+            found = {"metadata": {"resourceVersion": "1"}, "items": found}
+        return web.json_response(found)

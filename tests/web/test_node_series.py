@@ -1,0 +1,96 @@
+"""The series of `/metrics` that there are for each node."""
+
+from __future__ import annotations
+
+from builders import body, project
+from early_scene import early_example
+from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
+from snapshots import NOON, Scene, example
+
+from dynsched.web.metrics import Metrics
+from dynsched.web.node_series import FAMILIES, NodeSeries
+from dynsched.web.snapshots import SnapshotStore
+
+
+def series(text: bytes) -> dict[str, dict[tuple[str, ...], float]]:
+    """Name -> values of the labels -> value, of the metrics for each node."""
+    ours = {name for name, _ in FAMILIES}
+    return {
+        family.name: {tuple(one.labels.values()): one.value for one in family.samples}
+        for family in text_string_to_metric_families(text.decode())
+        if family.name in ours
+    }
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def store(clock: Clock, *, node_series: bool = True) -> SnapshotStore:
+    return SnapshotStore(
+        clock=clock,
+        interval=10.0,
+        source="http://prometheus",
+        synced=lambda: True,
+        metrics=Metrics(CollectorRegistry()),
+        node_series=node_series,
+    )
+
+
+async def test_one_verdict_for_every_node() -> None:
+    snapshots = store(Clock())
+    snapshot = example()
+    snapshots.publish(snapshot)
+    found = series(await snapshots.exposition())
+    assert {labels[0] for labels in found["dynsched_node_verdict"]} == set(snapshot.nodes)
+    assert set(found["dynsched_node_verdict"].values()) == {0.0, 0.5, 1.0}
+
+
+def test_measured_and_expected_load_by_rule() -> None:
+    snapshot = early_example()
+    made = NodeSeries(snapshot)
+    made.add(snapshot.nodes.values())
+    found = series(made.text())
+    name, view = next((name, view) for name, view in snapshot.nodes.items() if view.added)
+    [rule] = view.added
+    measured = found["dynsched_node_measured_load"][name, rule]
+    bound, ended = view.added[rule]
+    assert bound > ended
+    assert found["dynsched_node_expected_load"][name, rule] == measured + bound - ended
+    assert not {rule for _, rule in found["dynsched_node_measured_load"]} & {"node-cpu-early"}
+
+
+async def test_while_ticks_are_overdue_the_series_are_gone() -> None:
+    clock = Clock()
+    snapshots = store(clock)
+    assert series(await snapshots.exposition()) == {}
+    snapshots.publish(example())
+    clock.now = 30.0
+    assert series(await snapshots.exposition())
+    clock.now = 30.1
+    assert series(await snapshots.exposition()) == {}
+    snapshots.publish(example())
+    assert series(await snapshots.exposition())
+
+
+async def test_they_can_be_turned_off() -> None:
+    snapshots = store(Clock(), node_series=False)
+    snapshots.publish(example())
+    text = await snapshots.exposition()
+    assert b"dynsched_nodes" in text
+    assert series(text) == {}
+
+
+def test_a_rules_name_may_have_quotes_in_it() -> None:
+    name = 'a "quoted" \\ name'
+    scene = Scene(
+        {"rules": [{"name": name, "expr": "load", "threshold": 80}]}, [project(body("n1"))]
+    )
+    snapshot = scene.tick(NOON, **{name: {"n1": 40.0}})
+    made = NodeSeries(snapshot)
+    made.add(snapshot.nodes.values())
+    assert series(made.text())["dynsched_node_measured_load"] == {("n1", name): 40.0}
