@@ -45,7 +45,7 @@ class Engine:
     after chunk, in the order of time.
 
     ``settings``: by rule name, for the lanes of ``groups`` times the nodes; default: those of the
-    rules. A rule that is not among ``counting`` is evaluated, but marks nothing.
+    rules.
     """
 
     def __init__(
@@ -67,8 +67,13 @@ class Engine:
             rule.name: Alerts(settings.get(rule.name) or Setting.of(rule, rule_set), self._lanes)
             for rule in self.rules
         }
-        self._hot = [self._alerts[rule.name] for rule in self.rules if rule.early_of is None]
-        self._early = [self._alerts[rule.name] for rule in self.rules if rule.early_of is not None]
+        # Shadow rules are evaluated, and mark nothing.
+        marking = [rule for rule in self.rules if not rule.shadow]
+        self._hot = [self._alerts[rule.name] for rule in marking if rule.early_of is None]
+        self._early = [self._alerts[rule.name] for rule in marking if rule.early_of is not None]
+        self._selected = {
+            rule.name: world.selected(rule) for rule in self.rules if rule.selector.requirements
+        }
         self._marks = Marks(world, rule_set.guard, groups)
         self._early_mark: Bools = np.zeros(self._lanes, np.bool_)
         self._present: Bools = np.zeros(self._lanes, np.bool_)
@@ -100,7 +105,9 @@ class Engine:
     def _begin(self, columns: Columns, present: Bools) -> None:
         missing = np.full(present.shape, np.nan)
         values = {
-            rule.name: np.where(present, columns[rule.name], np.nan)
+            rule.name: np.where(
+                present & self._selected.get(rule.name, True), columns[rule.name], np.nan
+            )
             for rule in self.rules
             if rule.early_of is None and rule.name in columns
         }

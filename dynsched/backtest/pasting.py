@@ -31,6 +31,8 @@ def as_yaml(rule: FileRule, threshold: float, clear_threshold: float, hold: floa
         "on_stale": rule.on_stale,
         "lag": _duration(rule.lag),
         "early": early,
+        "selector": str(rule.selector) or None,
+        "shadow": rule.shadow or None,
     }
     told = {name: value for name, value in told.items() if value is not None}
     text = yaml.safe_dump([told], sort_keys=False, allow_unicode=True, width=1000)

@@ -110,7 +110,7 @@ def _rules(side: Json, prefix: str) -> Section:
     total = side["total"]
     rows = [
         [
-            rule["rule"],
+            f"{rule['rule']} (shadow)" if rule["shadow"] else rule["rule"],
             _setting(rule),
             _number(rule["marks_per_node_day"]),
             _number(rule["marks"]),

@@ -164,6 +164,7 @@ class _Sweep:
         world: World,
         incidents: Sequence[Incident],
     ) -> None:
+        rule = rule.model_copy(update={"shadow": False})
         self._rule = rule
         self._rule_set = rule_set.model_copy(update={"file_rules": (rule,)})
         self._scene = scene
