@@ -46,25 +46,26 @@ class Marks:
 
     def choose(
         self, wants: Bools, hot: Bools, severity: Callable[[], Floats]
-    ) -> tuple[Bools, Bools]:
+    ) -> tuple[Bools, Bools | None]:
         """Decide which lanes carry the mark from now on. Returns those, and the lanes that should
-        carry it and do not. ``hot``: the wanted ones that are not early; ``severity``: asked for
-        where the nodes are ranked, as in `core.model.Verdict`.
+        carry it and do not, None where there are none. ``hot``: the wanted ones that are not
+        early; ``severity``: asked for where nodes are ranked, as in `core.model.Verdict`.
         """
         wanted = wants & self._may
         changed = wanted ^ self.marked
         if not self._caps_changed and not changed.any():
-            return self.marked, changed  # nothing is withheld
+            return self.marked, None
         bound = self._bound(wanted, changed)
-        new = wanted
+        new, short = wanted, None
         if bound.any():
             new, excess = wanted.copy(), severity()
             for group in np.flatnonzero(bound):
                 part = slice(group * self._nodes, (group + 1) * self._nodes)
                 new[part] = self._ranked(part, wanted, hot, excess)
+            short = wanted & ~new
         self._caps_changed = False
         self.marked = new
-        return new, wanted & ~new
+        return new, short
 
     def _bound(self, wanted: Bools, changed: Bools) -> Bools:
         """In which groups the marks cannot simply be the wanted ones."""
