@@ -393,7 +393,7 @@ def test_every_command_that_takes_a_kubeconfig_takes_a_context(call, monkeypatch
 
     assert [(each.kubeconfig, each.context) for each in asked] == [(Path("/k"), "staging")] * 3
     takes = [command.name for command in _commands() if takes_kubeconfig(command)]
-    assert takes == ["doctor", "plan", "prune", "reach", "run"]
+    assert takes == ["backtest", "doctor", "plan", "prune", "reach", "run"]
 
 
 def takes_kubeconfig(command):

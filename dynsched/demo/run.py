@@ -207,7 +207,8 @@ async def _pause(operator: Child) -> None:
 
 
 def _introduce(console: Console, stage: _Stage, hot: str) -> None:
-    kubeconfig = shlex.quote(str(stage.kubeconfig))
+    kubeconfig, rules = (shlex.quote(str(path)) for path in (stage.kubeconfig, stage.rules))
+    asking = f"--prom {stage.prometheus} --rules {rules}"
     simulated = " (simulated: it answers the demo's rules only)" if stage.is_simulated else ""
     tell(
         console,
@@ -221,6 +222,7 @@ Try in another terminal:
   kubectl --kubeconfig {kubeconfig} get nodes -L status -w
   kubectl --kubeconfig {kubeconfig} describe node {hot}
   {program()} why {hot} --server {stage.url}
+  {program()} backtest --kubeconfig {kubeconfig} {asking} --since 10m --step 5s
 
 Ctrl-C stops the demo and removes everything.
 """,
