@@ -58,8 +58,13 @@ class Marks:
         bound = self._bound(wanted, changed)
         new, short = wanted, None
         if bound.any():
-            new, excess = wanted.copy(), severity()
-            for group in np.flatnonzero(bound):
+            excess = severity()
+            new = wanted.copy()
+            settled = bound & self._settled(wanted, hot, excess)
+            if settled.any():
+                stays = np.repeat(settled, self._nodes)
+                new[stays] = self.marked[stays]
+            for group in np.flatnonzero(bound & ~settled):
                 part = slice(group * self._nodes, (group + 1) * self._nodes)
                 new[part] = self._ranked(part, wanted, hot, excess)
             short = wanted & ~new
@@ -83,6 +88,24 @@ class Marks:
             shape
         )
         found: Bools = over.any(axis=1) | too_many
+        return found
+
+    def _settled(self, wanted: Bools, hot: Bools, severity: Floats) -> Bools:
+        """In which groups no mark changes hands: all places under the cap are taken, by hot nodes,
+        and no other node is hotter than one of these. Most often so while the cap binds. Where
+        there are pools, that is not looked for.
+        """
+        if self._pools != 1:
+            return np.zeros(self._groups, np.bool_)
+        shape = (self._groups, self._nodes)
+        marked, rank = self.marked, -severity
+        waiting = wanted & hot & ~marked
+        # As in `_ranked`: the lowest comes first, and of two alike the one that has the mark.
+        last = np.where(marked, rank - INCUMBENT_BONUS, -np.inf).reshape(shape).max(axis=1)
+        first = np.where(waiting, rank, np.inf).reshape(shape).min(axis=1)
+        leaves = (marked & ~(wanted & hot)).reshape(shape).any(axis=1)
+        full = marked.reshape(shape).sum(axis=1) == self.caps
+        found: Bools = full & ~leaves & (first >= last)
         return found
 
     def _ranked(self, part: slice, wanted: Bools, hot: Bools, severity: Floats) -> Bools:

@@ -20,8 +20,8 @@ from dynsched.backtest.fetching import chunks
 from dynsched.backtest.incidents import Incident
 from dynsched.backtest.pasting import as_yaml
 from dynsched.backtest.replaying import Scene, columns_of
-from dynsched.backtest.tallies import DAY, Runs, runs_of
-from dynsched.backtest.world import Bools, Floats, Ints, World
+from dynsched.backtest.tallies import DAY, Runs, RunsInParts, runs_of
+from dynsched.backtest.world import Floats, Ints, World
 from dynsched.core.durations import format_duration
 from dynsched.core.formatting import format_threshold
 from dynsched.core.loads import full_at
@@ -39,8 +39,8 @@ _LOWEST, _HIGHEST = 40.0, 92.0
 _LOWEST_AT_MOST: Final = 75.0
 _BAND: Final = 5.0
 """Points between threshold and clear_threshold, where the rule has no dead band of its own."""
-_BYTES: Final = 40_000_000
-"""Steps times lanes that are held at a time."""
+_LANES: Final = 40_000
+"""Nodes times settings that are replayed at a time."""
 _LEAD_COUNTED: Final = 900.0
 """Seconds: to be warned earlier than this is worth no more."""
 _AT_CAP: Final = 0.05
@@ -200,8 +200,7 @@ class _Sweep:
 
     def play(self, settings: Sequence[Candidate]) -> list[Outcome]:
         """What each does, in the order given."""
-        size = self._scene.window.count * len(self._world.nodes)
-        batch = max(1, _BYTES // max(1, size))
+        batch = max(1, _LANES // len(self._world.nodes))
         found: list[Outcome] = []
         for first in range(0, len(settings), batch):
             found += self._batch(settings[first : first + batch])
@@ -226,7 +225,7 @@ class _Sweep:
             settings={self._rule.name: setting},
             groups=len(settings),
         )
-        marked = np.zeros((window.count, nodes * len(settings)), np.bool_)
+        marks = RunsInParts(nodes * len(settings), window.count)
         pools = len(self._world.pools)
         at_cap = np.zeros(len(settings))
         counted = 0
@@ -234,20 +233,18 @@ class _Sweep:
             columns = self._columns(first, last)
             times = window.times(first, last)
             played = engine.play(times, {} if columns is None else {self._rule.name: columns})
-            marked[first:last] = played.marked
+            marks.add(played.marked)
             short = played.withheld.reshape(last - first, len(settings), pools)
             at_cap += short.any(axis=2).sum(axis=0)
             counted += int((self._world.present(times) & self._world.eligible).sum())
+        runs = marks.runs()
         return [
-            self._outcome(
-                one, marked[:, number * nodes : (number + 1) * nodes], at_cap[number], counted
-            )
-            for number, one in enumerate(settings)
+            self._outcome(one, runs.between(nodes * n, nodes * (n + 1)), at_cap[n], counted)
+            for n, one in enumerate(settings)
         ]
 
-    def _outcome(self, setting: Candidate, marked: Bools, at_cap: float, counted: int) -> Outcome:
+    def _outcome(self, setting: Candidate, found: Runs, at_cap: float, counted: int) -> Outcome:
         window = self._scene.window
-        found = runs_of(marked)
         days = window.count * window.step / DAY
         events = (
             np.array([one.lane for one in self._incidents], np.int64),
@@ -257,9 +254,9 @@ class _Sweep:
             setting=setting,
             marks=len(found),
             flaps=int(found.flaps(window.step).sum()),
-            node_time=float(marked.sum() / counted) if counted else 0.0,
+            node_time=float((found.ended - found.begun).sum() / counted) if counted else 0.0,
             # A mark that is there at the end was not released.
-            writes_per_day=(2 * len(found) - int(marked[-1].sum())) / days,
+            writes_per_day=(2 * len(found) - int((found.ended == window.count).sum())) / days,
             time_at_cap=float(at_cap / window.count),
             leads=leads(found, *self._full_runs, window.count) * window.step,
             event_leads=leads(found, *events, window.count) * window.step,
