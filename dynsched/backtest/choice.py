@@ -114,7 +114,8 @@ class Marks:
         marked, pool = self.marked[part], self.pool[part]
         granted = np.zeros(len(wants), np.bool_)
         order: dict[int, Ints] = {}
-        for number in np.unique(pool[wants]).tolist():
+        numbers = np.unique(pool[wants]).tolist() if self._pools > 1 else [int(pool[0])]
+        for number in numbers:
             names = np.flatnonzero(wants & (pool == number))
             bonus = np.where(is_hot[names], INCUMBENT_BONUS, EARLY_INCUMBENT_BONUS)
             is_new = ~marked[names]

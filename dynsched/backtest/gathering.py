@@ -31,6 +31,8 @@ _LOOKS: Final = 24
 _UNKNOWN_SERIES: Final = 100
 """How many series a query is taken to have of which nothing could be counted."""
 _MAX_NAMED: Final = 5
+_SECONDS_EACH: Final = 3e-6
+"""What a sample takes to be read and replayed (docs/backtest.md)."""
 _NOT_UNDERSTOOD: Final = re.compile(r"HTTP (400|422)")
 
 
@@ -143,7 +145,10 @@ async def gather(
         )
     _note_short_durations(rules, step, notes)
     samples = sum(series.values()) * window.count
-    say(f"{window.count:,} steps of {format_duration(step)}, about {samples:,} samples")
+    say(
+        f"{window.count:,} steps of {format_duration(step)}, about {samples:,} samples: some "
+        f"{format_duration(max(1, round(samples * _SECONDS_EACH)))} beside Prometheus's own time"
+    )
     pasts = await Fetcher(source, window, order.folder, order.address, told=told).fetch(series)
     _require_something(pasts)
     spans = None
