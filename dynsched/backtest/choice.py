@@ -46,25 +46,31 @@ class Marks:
 
     def choose(
         self, wants: Bools, hot: Bools, severity: Callable[[], Floats]
-    ) -> tuple[Bools, Bools]:
+    ) -> tuple[Bools, Bools | None]:
         """Decide which lanes carry the mark from now on. Returns those, and the lanes that should
-        carry it and do not. ``hot``: the wanted ones that are not early; ``severity``: asked for
-        where the nodes are ranked, as in `core.model.Verdict`.
+        carry it and do not, None where there are none. ``hot``: the wanted ones that are not
+        early; ``severity``: asked for where nodes are ranked, as in `core.model.Verdict`.
         """
         wanted = wants & self._may
         changed = wanted ^ self.marked
         if not self._caps_changed and not changed.any():
-            return self.marked, changed  # nothing is withheld
+            return self.marked, None
         bound = self._bound(wanted, changed)
-        new = wanted
+        new, short = wanted, None
         if bound.any():
-            new, excess = wanted.copy(), severity()
-            for group in np.flatnonzero(bound):
+            excess = severity()
+            new = wanted.copy()
+            settled = bound & self._settled(wanted, hot, excess)
+            if settled.any():
+                stays = np.repeat(settled, self._nodes)
+                new[stays] = self.marked[stays]
+            for group in np.flatnonzero(bound & ~settled):
                 part = slice(group * self._nodes, (group + 1) * self._nodes)
                 new[part] = self._ranked(part, wanted, hot, excess)
+            short = wanted & ~new
         self._caps_changed = False
         self.marked = new
-        return new, wanted & ~new
+        return new, short
 
     def _bound(self, wanted: Bools, changed: Bools) -> Bools:
         """In which groups the marks cannot simply be the wanted ones."""
@@ -84,13 +90,32 @@ class Marks:
         found: Bools = over.any(axis=1) | too_many
         return found
 
+    def _settled(self, wanted: Bools, hot: Bools, severity: Floats) -> Bools:
+        """In which groups no mark changes hands: all places under the cap are taken, by hot nodes,
+        and no other node is hotter than one of these. Most often so while the cap binds. Where
+        there are pools, that is not looked for.
+        """
+        if self._pools != 1:
+            return np.zeros(self._groups, np.bool_)
+        shape = (self._groups, self._nodes)
+        marked, rank = self.marked, -severity
+        waiting = wanted & hot & ~marked
+        # As in `_ranked`: the lowest comes first, and of two alike the one that has the mark.
+        last = np.where(marked, rank - INCUMBENT_BONUS, -np.inf).reshape(shape).max(axis=1)
+        first = np.where(waiting, rank, np.inf).reshape(shape).min(axis=1)
+        leaves = (marked & ~(wanted & hot)).reshape(shape).any(axis=1)
+        full = marked.reshape(shape).sum(axis=1) == self.caps
+        found: Bools = full & ~leaves & (first >= last)
+        return found
+
     def _ranked(self, part: slice, wanted: Bools, hot: Bools, severity: Floats) -> Bools:
         """The marks of one group, as `core.guard.select` chooses them."""
         wants, is_hot, excess = wanted[part], hot[part], severity[part]
         marked, pool = self.marked[part], self.pool[part]
         granted = np.zeros(len(wants), np.bool_)
         order: dict[int, Ints] = {}
-        for number in np.unique(pool[wants]).tolist():
+        numbers = np.unique(pool[wants]).tolist() if self._pools > 1 else [int(pool[0])]
+        for number in numbers:
             names = np.flatnonzero(wants & (pool == number))
             bonus = np.where(is_hot[names], INCUMBENT_BONUS, EARLY_INCUMBENT_BONUS)
             is_new = ~marked[names]

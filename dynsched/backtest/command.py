@@ -98,6 +98,12 @@ def _moment(_context: click.Context, _option: click.Parameter, text: str | None)
     help="Another rules file: replay both, and show the difference by node.",
 )
 @click.option(
+    "--suggest",
+    is_flag=True,
+    help="Try some 36 settings of each rule, alone: thresholds and `for`, then dead bands. "
+    "Recommend one, and print it as YAML.",
+)
+@click.option(
     "--cache",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIRECTORY",
@@ -123,6 +129,7 @@ def backtest(
     step: float | None,
     budget: int,
     compare: Path | None,
+    suggest: bool,
     cache: Path | None,
     output: str,
     log_format: str,
@@ -164,6 +171,7 @@ def backtest(
             kubeconfig=str(kubeconfig) if kubeconfig else None,
             context=context,
             folder=folder,
+            suggest=suggest,
         )
         with _progress() as told:
             report = asyncio.run(run(order, settings.prometheus, told, _say))

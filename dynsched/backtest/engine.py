@@ -45,7 +45,7 @@ class Engine:
     after chunk, in the order of time.
 
     ``settings``: by rule name, for the lanes of ``groups`` times the nodes; default: those of the
-    rules. A rule that is not among ``counting`` is evaluated, but marks nothing.
+    rules.
     """
 
     def __init__(
@@ -63,12 +63,17 @@ class Engine:
         self._lanes = len(world.nodes) * groups
         self.rules = tuple(rule_set.rules if rules is None else rules)
         settings = settings or {}
-        self._alerts = {
-            rule.name: Alerts(settings.get(rule.name) or Setting.of(rule, rule_set), self._lanes)
-            for rule in self.rules
+        self._alerts = Alerts(
+            [settings.get(rule.name) or Setting.of(rule, rule_set) for rule in self.rules],
+            self._lanes,
+        )
+        # Shadow rules are evaluated, and mark nothing.
+        marking = [place for place, rule in enumerate(self.rules) if not rule.shadow]
+        self._hot = [place for place in marking if self.rules[place].early_of is None]
+        self._early = [place for place in marking if self.rules[place].early_of is not None]
+        self._selected = {
+            rule.name: world.selected(rule) for rule in self.rules if rule.selector.requirements
         }
-        self._hot = [self._alerts[rule.name] for rule in self.rules if rule.early_of is None]
-        self._early = [self._alerts[rule.name] for rule in self.rules if rule.early_of is not None]
         self._marks = Marks(world, rule_set.guard, groups)
         self._early_mark: Bools = np.zeros(self._lanes, np.bool_)
         self._present: Bools = np.zeros(self._lanes, np.bool_)
@@ -78,59 +83,61 @@ class Engine:
         present = self._world.present(times)
         self._begin(columns, present)
         shape = (len(times), self._lanes)
-        firing = {rule.name: np.zeros(shape, np.bool_) for rule in self.rules}
+        firing = np.zeros((len(self.rules), *shape), np.bool_)
         marked, early = np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
         pools = len(self._marks.caps)
         withheld = np.zeros((len(times), pools), np.bool_)
         caps = np.zeros((len(times), pools), np.int64)
         writes = np.zeros(len(times), np.int64)
-        changes = np.any(present[1:] != present[:-1], axis=1)
+        changes = np.any(present[1:] != present[:-1], axis=1).tolist()
         for row, now in enumerate(times.tolist()):
             if row == 0 or changes[row - 1]:
                 self._appear(np.tile(present[row], self._groups), now)
             short, writes[row] = self._step(row, now)
-            for name, alerts in self._alerts.items():
-                firing[name][row] = alerts.firing
+            firing[:, row] = self._alerts.firing
             marked[row], early[row] = self._marks.marked, self._early_mark
             caps[row] = self._marks.caps
-            if short.any():
+            if short is not None:
                 withheld[row, np.unique(self._marks.pool[short])] = True
-        return Played(firing, marked, early, withheld, writes, caps)
+        by_rule = {rule.name: firing[place] for place, rule in enumerate(self.rules)}
+        return Played(by_rule, marked, early, withheld, writes, caps)
 
     def _begin(self, columns: Columns, present: Bools) -> None:
         missing = np.full(present.shape, np.nan)
         values = {
-            rule.name: np.where(present, columns[rule.name], np.nan)
+            rule.name: np.where(
+                present & self._selected.get(rule.name, True), columns[rule.name], np.nan
+            )
             for rule in self.rules
             if rule.early_of is None and rule.name in columns
         }
         for rule in self._rule_set.file_rules:
             made = rule.early_rule
-            if made is not None and made.name in self._alerts and rule.name in values:
+            if made is not None and made in self.rules and rule.name in values:
                 values[made.name] = above_mean(rule, values[rule.name], self._world)
-        for name, alerts in self._alerts.items():
-            alerts.begin(np.tile(values.get(name, missing), self._groups))
+        self._alerts.begin(
+            [np.tile(values.get(rule.name, missing), self._groups) for rule in self.rules]
+        )
 
     def _appear(self, present: Bools, now: float) -> None:
         """Nodes that came or went have no past."""
         changed = present ^ self._present
         if not changed.any():
             return
-        for alerts in self._alerts.values():
-            alerts.reset(changed, now)
+        self._alerts.reset(changed, now)
         self._early_mark &= present
         self._marks.set_present(present)
         self._present = present
 
-    def _step(self, row: int, now: float) -> tuple[Bools, int]:
+    def _step(self, row: int, now: float) -> tuple[Bools | None, int]:
         """Which lanes should be marked and are not; how many nodes are written to."""
-        for alerts in self._alerts.values():
-            alerts.step(row, now)
-        hot = _any([alerts.firing for alerts in self._hot], self._lanes)
-        early = _any([alerts.firing for alerts in self._early], self._lanes) & ~hot
+        alerts = self._alerts
+        alerts.step(row, now)
+        hot: Bools = np.logical_or.reduce(alerts.firing[self._hot], axis=0)
+        early: Bools = np.logical_or.reduce(alerts.firing[self._early], axis=0) & ~hot
         wants = hot | early
         before = self._marks.marked
-        marked, short = self._marks.choose(wants, hot, lambda: self._severity(hot, early))
+        marked, short = self._marks.choose(wants, hot, lambda: self._severity(hot))
         arrived, stays = marked & ~before, marked & before
         # The evidence of a mark that stays says whether the node is hot; it is written anew when
         # that changes.
@@ -141,24 +148,12 @@ class Engine:
             self._early_mark = np.where(renewed, early, self._early_mark & marked)
         return short, writes
 
-    def _severity(self, hot: Bools, early: Bools) -> Floats:
+    def _severity(self, hot: Bools) -> Floats:
         """As `core.evaluate.fold`: of the worst firing rule; of the early ones where none is."""
-        worst = np.zeros(self._lanes)
-        for alerts, which in (
-            *((alerts, hot) for alerts in self._hot),
-            *((alerts, early) for alerts in self._early),
-        ):
-            excess = alerts.setting.excess(alerts.value)
-            counts = alerts.firing & which & ~np.isnan(excess)
-            worst = np.where(counts, np.fmax(worst, excess), worst)
-        return worst
-
-
-def _any(arrays: Sequence[Bools], lanes: int) -> Bools:
-    found = arrays[0] if arrays else np.zeros(lanes, np.bool_)
-    for array in arrays[1:]:
-        found = found | array
-    return found
+        worst = self._alerts.severity(self._hot)
+        if not self._early:
+            return worst
+        return np.where(hot, worst, self._alerts.severity(self._early))
 
 
 def above_mean(rule: FileRule, values: Floats, world: World) -> Floats:

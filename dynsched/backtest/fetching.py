@@ -31,15 +31,19 @@ PAUSES: Final = (0.5, 2.0)
 """Seconds before a part is asked for again."""
 SPLITS: Final = 6
 """How often a part is halved that the server finds too large."""
+_SLOW_COUNTS: Final = 3
+"""As how many of these a split counts that is made because the server took too long."""
 GIVE_UP: Final = 4
 """Parts of a query that failed one after another for the same reason: the others are not tried."""
 
 _TOO_LARGE: Final = re.compile(
     r"too many samples|maximum resolution|too many points|is larger than|more than [\d,]+ parts"
-    r"|no answer|timed out|timeout|HTTP 413",
+    r"|HTTP 413",
     re.IGNORECASE,
 )
 """In an error: half of the part may be answered."""
+_TOO_SLOW: Final = re.compile(r"no answer|timed out|timeout", re.IGNORECASE)
+"""The same; but each that is not answered takes the whole timeout, so that few are tried."""
 _FINAL: Final = re.compile(r"HTTP 4(?!29|08)\d\d")
 """In an error: to ask again gives the same."""
 _POINT_BYTES: Final = 64
@@ -208,13 +212,15 @@ class Fetcher:
             save(path, block)
             past.take(part, path, block)
             return []
-        if splits and part.count > 1 and _TOO_LARGE.search(answer.error):
+        slow = _TOO_SLOW.search(answer.error) is not None
+        left = splits - (_SLOW_COUNTS if slow else 1)
+        if left >= 0 and part.count > 1 and (slow or _TOO_LARGE.search(answer.error)):
             half = part.count // 2
             halves = Part(part.first, half), Part(part.first + half, part.count - half)
             return [
                 error
                 for piece in halves
-                for error in await self._part(query, past, piece, series, splits - 1)
+                for error in await self._part(query, past, piece, series, left)
             ]
         past.missing.append(Missing(part, answer.error))
         return [answer.error]
@@ -229,7 +235,11 @@ class Fetcher:
                 query.expr, start, end, self._window.step, label=query.labels[-1], limit=limit
             )
             error = answer.error
-            if error is None or pause is None or _FINAL.search(error) or _TOO_LARGE.search(error):
+            if (
+                error is None
+                or pause is None
+                or any(kind.search(error) for kind in (_FINAL, _TOO_LARGE, _TOO_SLOW))
+            ):
                 return answer
             await asyncio.sleep(pause)
         raise AssertionError("the last attempt returns")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +31,9 @@ _LOOKS: Final = 24
 _UNKNOWN_SERIES: Final = 100
 """How many series a query is taken to have of which nothing could be counted."""
 _MAX_NAMED: Final = 5
+_SECONDS_EACH: Final = 3e-6
+"""What a sample takes to be read and replayed (docs/backtest.md)."""
+_NOT_UNDERSTOOD: Final = re.compile(r"HTTP (400|422)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,8 @@ class Order:
     context: str | None
     folder: Path
     """Where what comes is kept."""
+    suggest: bool = False
+    """Whether other settings are tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +145,10 @@ async def gather(
         )
     _note_short_durations(rules, step, notes)
     samples = sum(series.values()) * window.count
-    say(f"{window.count:,} steps of {format_duration(step)}, about {samples:,} samples")
+    say(
+        f"{window.count:,} steps of {format_duration(step)}, about {samples:,} samples: some "
+        f"{format_duration(max(1, round(samples * _SECONDS_EACH)))} beside Prometheus's own time"
+    )
     pasts = await Fetcher(source, window, order.folder, order.address, told=told).fetch(series)
     _require_something(pasts)
     spans = None
@@ -175,7 +184,8 @@ async def list_nodes(kubeconfig: str | None, context: str | None) -> dict[str, N
 async def _server_time(source: PrometheusSource) -> float:
     """Prometheus's own clock, by which its history goes. ExpectedError when it cannot be asked."""
     answer = await source.query_expr("vector(time())")
-    if answer.error is not None:
+    # What answers some expressions only may still answer those of the rules.
+    if answer.error is not None and not _NOT_UNDERSTOOD.search(answer.error):
         raise ExpectedError(answer.error)
     if answer.samples and math.isfinite(answer.samples[0].value):
         return answer.samples[0].value

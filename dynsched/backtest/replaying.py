@@ -62,7 +62,9 @@ def spans_of(pasts: Pasts, window: Window, stale_after: float) -> dict[str, Span
 def columns_of(
     rule_set: RuleSet, scene: Scene, world: World, first: int, last: int
 ) -> dict[str, Floats]:
-    """The values of every rule whose past is there, for steps ``first`` to before ``last``."""
+    """The values of every rule whose past is there, for steps ``first`` to before ``last``; only of
+    nodes that the rule applies to.
+    """
     found = {}
     for rule in rule_set.file_rules:
         query = Query.of(rule)
@@ -70,6 +72,7 @@ def columns_of(
         if past is not None:
             lanes = lanes_of(past.seen, scene.index, world)
             values = past.values(first, last, lanes, len(world.nodes), rises=rule.rises)
+            values[:, ~world.selected(rule)] = np.nan
             found[rule.name] = values
     return found
 
@@ -89,7 +92,7 @@ def replay(
         played = engine.play(window.times(first, last), columns)
         over = np.zeros(played.marked.shape, np.bool_)
         for rule in rule_set.file_rules:
-            if rule.name in columns:
+            if rule.name in columns and not rule.shadow:
                 over |= Setting.of(rule, rule_set).breached(columns[rule.name])
         known = {name: ~np.isnan(column) for name, column in columns.items()}
         recorder.add(first, played, known, over)

@@ -83,12 +83,16 @@ def difference(before: Record, after: Record) -> list[Json]:
 
 def _rule(rule: Rule, record: Record, counted: Bools) -> Json:
     known = record.known[rule.answered_by]
+    counted = counted & record.world.selected(rule)
     coverage = share(known, counted)
-    active = record.marked & record.firing[rule.name]
+    firing = record.firing[rule.name]
+    # A shadow rule marks nothing: what is told is when it would.
+    active = firing & counted if rule.shadow else firing & record.marked
     told = tally(active, counted, record.window.step) if coverage else None
     return {
         "rule": rule.name,
         "early": rule.early_of is not None,
+        "shadow": rule.shadow,
         "op": rule.op,
         "threshold": rule.threshold,
         "clear_threshold": rule.clear_threshold,
@@ -100,7 +104,7 @@ def _rule(rule: Rule, record: Record, counted: Bools) -> Json:
         "pools_without_enough_data": [
             _pool_name(record, number)
             for number in range(len(record.world.pools))
-            if share(known, _in_pool(record, counted, number)) < ENOUGH
+            if (there := _in_pool(record, counted, number)).any() and share(known, there) < ENOUGH
         ],
     }
 

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from dynsched.backtest.gathering import Gathered, Order, gather
+from dynsched.backtest.incidents import incidents_of
 from dynsched.backtest.placements import (
     about,
     first_mark,
@@ -17,6 +18,7 @@ from dynsched.backtest.placements import (
 from dynsched.backtest.regret import regret, room_of
 from dynsched.backtest.replaying import replay
 from dynsched.backtest.report import difference, heading, side, whole
+from dynsched.backtest.suggest import suggest
 from dynsched.backtest.tallies import Record
 from dynsched.backtest.world import make_world
 from dynsched.core.rules import RuleSet
@@ -38,7 +40,21 @@ async def run(
             side(rule_set, record)
             for rule_set, record in zip(order.rule_sets, records, strict=True)
         ]
-        await _add_regret(source, order, gathered, list(zip(records, sides, strict=True)), told)
+        find = await lanes_by_node(source, gathered.window, gathered.scene.index, records[0].world)
+        await _add_regret(
+            source,
+            order,
+            gathered,
+            find=find,
+            played=list(zip(records, sides, strict=True)),
+            told=told,
+        )
+        if order.suggest:
+            incidents = await incidents_of(source, gathered.window, find)
+            for rule_set, record, one in zip(order.rule_sets, records, sides, strict=True):
+                one["suggested"] = suggest(
+                    rule_set, gathered.scene, record.world, incidents, partial(told, "settings")
+                )
     finally:
         await source.close()
     changed = difference(*records) if len(records) > 1 else None
@@ -51,6 +67,8 @@ async def _add_regret(
     source: PrometheusSource,
     order: Order,
     gathered: Gathered,
+    *,
+    find: Callable[[str], int | None],
     played: Sequence[tuple[Record, dict[str, Any]]],
     told: Told,
 ) -> None:
@@ -60,7 +78,6 @@ async def _add_regret(
     if metric is None or not gathered.nodes:
         return
     world = played[0][0].world
-    find = await lanes_by_node(source, window, gathered.scene.index, world)
     placed = await placements_of(
         source,
         window,

@@ -101,6 +101,8 @@ def _of_side(report: Json, side: Json, prefix: str) -> list[Section]:
         found.insert(1, Section(f"{prefix}Not enough data", lacking))
     if side["regret"] is not None:
         found += _regret(side["regret"], prefix)
+    if side["suggested"] is not None:
+        found += _suggested(side["suggested"], prefix)
     return found
 
 
@@ -108,7 +110,7 @@ def _rules(side: Json, prefix: str) -> Section:
     total = side["total"]
     rows = [
         [
-            rule["rule"],
+            f"{rule['rule']} (shadow)" if rule["shadow"] else rule["rule"],
             _setting(rule),
             _number(rule["marks_per_node_day"]),
             _number(rule["marks"]),
@@ -323,6 +325,59 @@ def _regret(regret: Json, prefix: str) -> list[Section]:
         if worst:
             found.append(Section(f"{prefix}Regret by {kind}", (), *_placed(worst, kind)))
     return found
+
+
+def _suggested(suggested: Json, prefix: str) -> list[Section]:
+    found = []
+    for rule in suggested["rules"]:
+        sentences = [rule["reason"]]
+        if rule["points"]:
+            sentences.append(
+                f"{len(rule['points'])} settings were tried on this rule alone; full is "
+                f"{format_threshold(rule['full_at_value'])}. Those on the frontier:"
+            )
+        sentences += [_event(event) for event in rule["events"]]
+        points = [one for one in rule["points"] if one["on_frontier"] or one["recommended"]]
+        found.append(
+            Section(
+                f"{prefix}Suggested for {rule['rule']}",
+                sentences,
+                [
+                    *("THRESHOLD", "CLEAR", "FOR", "EPISODES", "FLAPS", "TIME MARKED"),
+                    *("WRITES/DAY", "AT CAP", "WARNED", "EARLY BY", ""),
+                ]
+                if points
+                else (),
+                [_tried(one) for one in points],
+                code=rule["yaml"] or "",
+                kind="frontier",
+                data=rule,
+            )
+        )
+    return found
+
+
+def _tried(one: Json) -> list[str]:
+    return [
+        format_threshold(one["threshold"]),
+        format_threshold(one["clear_threshold"]),
+        format_duration(one["for_seconds"]),
+        _number(one["episodes"]),
+        _number(one["flaps"]),
+        percent(one["node_time_marked"]),
+        _number(one["writes_per_day"]),
+        percent(one["time_at_cap"]),
+        percent(one["warned"], 0),
+        duration(one["early_warning_seconds"]),
+        "recommended" if one["recommended"] else "",
+    ]
+
+
+def _event(event: Json) -> str:
+    text = f"{event['event']}: {event['marked_before']} of {event['count']} came on a marked node"
+    if event["median_lead_seconds"] is None:
+        return f"{text}."
+    return f"{text}, {duration(event['median_lead_seconds'])} after the mark (median)."
 
 
 def _placed(entries: Sequence[Json], kind: str) -> tuple[Sequence[str], Sequence[Sequence[str]]]:

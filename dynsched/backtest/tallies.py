@@ -94,6 +94,12 @@ class Runs:
     def __len__(self) -> int:
         return len(self.lane)
 
+    def between(self, first: int, last: int) -> Runs:
+        """Of the lanes from ``first`` to before ``last``, which are counted from 0 on."""
+        begun, ended = np.searchsorted(self.lane, [first, last])
+        part = slice(int(begun), int(ended))
+        return Runs(self.lane[part] - first, self.begun[part], self.ended[part])
+
     def seconds(self, step: float) -> Floats:
         """How long each lasted."""
         return np.asarray((self.ended - self.begun) * step, np.float64)
@@ -115,6 +121,34 @@ def runs_of(active: Bools) -> Runs:
     lane, begun = np.nonzero(edges == 1)
     _, ended = np.nonzero(edges == -1)
     return Runs(lane, begun, ended)
+
+
+class RunsInParts:
+    """The runs of an array that comes in parts, and is never held as a whole. Mutable."""
+
+    def __init__(self, lanes: int, count: int) -> None:
+        self._before: Bools = np.zeros(lanes, np.bool_)
+        self._first = 0
+        self._count = count
+        self._begun: list[Ints] = []
+        self._ended: list[Ints] = []
+
+    def add(self, active: Bools) -> None:
+        """The next steps, shape (steps, lanes)."""
+        before = np.vstack([self._before[None], active[:-1]])
+        for found, changed in ((self._begun, active & ~before), (self._ended, before & ~active)):
+            row, lane = np.nonzero(changed)
+            found.append(lane * (self._count + 1) + row + self._first)
+        self._before = active[-1]
+        self._first += len(active)
+
+    def runs(self) -> Runs:
+        """By lane and then by time; what is active at the end ends there."""
+        still = np.flatnonzero(self._before) * (self._count + 1) + self._count
+        begun = np.sort(np.concatenate([*self._begun, np.empty(0, np.int64)])).astype(np.int64)
+        ended = np.sort(np.concatenate([*self._ended, still])).astype(np.int64)
+        lane, first = np.divmod(begun, self._count + 1)
+        return Runs(lane, first, ended - lane * (self._count + 1))
 
 
 @dataclass(frozen=True, slots=True)

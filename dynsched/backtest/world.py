@@ -15,7 +15,7 @@ from dynsched.core.mark_state import mark_state
 from dynsched.core.model import Node
 from dynsched.core.plan import plan_prune
 from dynsched.core.rehearse import Rehearsal
-from dynsched.core.rules import RuleSet
+from dynsched.core.rules import Rule, RuleSet
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -52,6 +52,10 @@ class World:
     def names(self) -> tuple[str, ...]:
         """Of the nodes."""
         return tuple(node.name for node in self.nodes)
+
+    def selected(self, rule: Rule) -> Bools:
+        """The nodes that the rule applies to."""
+        return np.array([rule.applies_to(node.labels) for node in self.nodes], np.bool_)
 
     def present(self, times: Floats) -> Bools:
         """Shape (times, nodes): whether the node was there."""

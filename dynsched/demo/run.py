@@ -212,8 +212,7 @@ async def _pause(operator: Child) -> None:
 
 
 def _introduce(console: Console, stage: _Stage, hot: str) -> None:
-    kubeconfig = shlex.quote(str(stage.kubeconfig))
-    rules = shlex.quote(str(stage.rules))
+    kubeconfig, rules = (shlex.quote(str(path)) for path in (stage.kubeconfig, stage.rules))
     asked = f"--prom {stage.prometheus} --rules {rules}"
     simulated = " (simulated: it answers the demo's rules only)" if stage.is_simulated else ""
     tell(
@@ -230,6 +229,7 @@ Try in another terminal:
   {program()} why {hot} --server {stage.url}
   {program()} doctor --kubeconfig {kubeconfig} {asked} --server {stage.url}
   {program()} reach --kubeconfig {kubeconfig} --rules {rules}
+  {program()} backtest --kubeconfig {kubeconfig} {asked} --since 10m --step 5s
 
 Ctrl-C stops the demo and removes everything.
 """,

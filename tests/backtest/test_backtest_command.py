@@ -278,3 +278,40 @@ async def test_bad_options_are_usage_errors(
     code, _, err = await call(prometheus.url, rules(CPU), "--nodes-from-series", *bad)
     assert code == 2
     assert bad[0] in err
+
+
+async def test_a_shadow_rule_marks_nothing_and_is_told_apart(
+    call: Call, prometheus: FakePrometheus
+) -> None:
+    one_hot_node(prometheus)
+    trial = rule("trial", expr="cpu", threshold=15, shadow=True)
+    code, out, _ = await call(prometheus.url, rules(CPU, trial), *SERIES, "-o", "json")
+    report = json.loads(out)
+    assert code == 0
+    found = {one["rule"]: one for one in report["rules"]}
+    assert (found["cpu"]["shadow"], found["trial"]["shadow"]) == (False, True)
+    assert found["trial"]["node_time_marked"] > 0.5  # b all the time: when it would have marked
+    assert {node["node"]: node["marks"] for node in report["nodes"]} == {"a": 2, "b": 0}
+    _, table, _ = await call(prometheus.url, rules(CPU, trial), *SERIES)
+    assert "trial (shadow)" in table
+
+
+async def test_a_rule_with_a_selector_is_measured_by_the_nodes_that_it_selects(
+    call: Call, prometheus: FakePrometheus, sim: SimCluster
+) -> None:
+    for number, name in enumerate("ab"):
+        node = make_node(name, number)
+        node["metadata"]["labels"]["kind"] = name
+        await sim.create_node(node)
+    prometheus.set(7200, cpu={"a": 90, "b": 90})
+    only = rules(rule("cpu", expr="cpu", selector="kind=a"))
+    ahead = str(time.time() + 30)  # the nodes have just been made
+    code, out, err = await call(
+        *(prometheus.url, only, "--kubeconfig", str(sim.kubeconfig), "--until", ahead),
+        *("--since", "60s", "--step", "10s", "-o", "json"),
+    )
+    assert code == 0, err
+    report = json.loads(out)
+    (cpu,) = report["rules"]
+    assert cpu["coverage"] == 1.0
+    assert {node["node"]: node["marks"] for node in report["nodes"]} == {"a": 1, "b": 0}

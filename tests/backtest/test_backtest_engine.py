@@ -43,6 +43,8 @@ def rules(draw: st.DrawFn, name: str) -> dict[str, Any]:
         keep_firing_for=draw(DURATIONS),
         stale_after=draw(st.sampled_from(["1m", "2m"])),
         on_stale=draw(st.sampled_from(["release", "hold"])),
+        selector=draw(st.sampled_from(["", "", "", "pool=a"])),
+        shadow=draw(st.sampled_from([False, False, False, True])),
     )
     if op in (">", ">=") and draw(st.booleans()):
         raw["early"] = {"above_mean": 0, "clear_above_mean": -8, "mean_at_least": 16}

@@ -60,6 +60,7 @@ def window(count: int) -> Window:
 
 
 async def fetch(server: Server, folder: Path, count: int, expected: int) -> Past:
+    folder.mkdir(exist_ok=True)  # noqa: ASYNC240 (a directory of the test)
     found = await Fetcher(server, window(count), folder, "x", pauses=(0.0, 0.0)).fetch(
         {CPU: expected}
     )
@@ -233,3 +234,14 @@ def test_rules_with_the_same_query_share_it() -> None:
     one, two, down = (Query.of(each) for each in made.file_rules)
     assert one == two
     assert one != down  # of several series of a node another is the worst
+
+
+async def test_a_part_that_takes_too_long_is_halved_twice_at_most(tmp_path: Path) -> None:
+    words = "no answer within 120 s (while waiting for the answer)"
+    hanging = Server(lambda *_: words)
+    past = await fetch(hanging, tmp_path / "a", 5000, 2000)
+    assert len(hanging.asked) == 1 + 2 + 4
+    assert sum(missing.part.count for missing in past.missing) == 5000
+    slow = Server(lambda start, end: words if end - start > 40 * STEP else None)
+    past = await fetch(slow, tmp_path / "b", 200, 2000)
+    assert not past.missing

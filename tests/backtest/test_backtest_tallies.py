@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dynsched.backtest.tallies import cells, runs_of, tally
+from dynsched.backtest.tallies import RunsInParts, cells, runs_of, tally
 
 STEP = 60.0
 
@@ -53,3 +53,19 @@ def test_cells_cover_the_whole_time(steps: int) -> None:
     assert found.shape == (min(7, steps), 2)
     assert found[:, 0].tolist() == [1.0] * min(7, steps)
     assert not found[:, 1].any()
+
+
+@pytest.mark.parametrize("part", [1, 2, 5, 9, 100])
+def test_runs_that_come_in_parts_are_those_of_the_whole(part: int) -> None:
+    active = np.random.default_rng(5).random((30, 4)) < 0.5
+    parts = RunsInParts(4, 30)
+    for first in range(0, 30, part):
+        parts.add(active[first : first + part])
+    found, whole = parts.runs(), runs_of(active)
+    assert found.lane.tolist() == whole.lane.tolist()
+    assert found.begun.tolist() == whole.begun.tolist()
+    assert found.ended.tolist() == whole.ended.tolist()
+    second = found.between(1, 3)
+    mine = runs_of(active[:, 1:3])
+    assert second.lane.tolist() == mine.lane.tolist()
+    assert second.ended.tolist() == mine.ended.tolist()

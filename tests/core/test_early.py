@@ -12,6 +12,7 @@ from builders import FAILED, NOON, answer, rule, rule_set, unlimited
 from fake_loop import Bench
 from hypothesis import given
 from hypothesis import strategies as st
+from properties import steady
 from snapshots import patched
 
 from dynsched.core.adoption import with_early_as_marked
@@ -175,6 +176,7 @@ def test_it_is_marked_above_its_line_and_released_below_the_other() -> None:
         assert some.marked() == expected, load
 
 
+@steady(100)
 @given(
     st.tuples(*[st.floats(0, 79)] * 4),
     st.lists(st.permutations((-3.0, -1.0, 1.0, 3.0)), min_size=1, max_size=20),

@@ -158,12 +158,14 @@ def watch(measured_by: str, show: Demo) -> None:
     )
     assert is_simulated is (measured_by == "a simulator")
     show.until(rf"{re.escape(sys.executable)} -m dynsched why worker-\d+ --server {url}")
+    shown = show.until(r" -m dynsched (backtest .*)")[1]
     first = show.until(r"s  (worker-\d+) marked: node-\S+ [89]\d(\.\d+)? > 8\d")[1]
     with urllib.request.urlopen(f"{url}/nodes", timeout=5) as answer:
         payload = json.load(answer)
     assert first in payload["node_names"]
     assert len(payload["nodes"]) == 12
     show.until(r"s  worker-\d+ released")
+    replayed(shlex.split(shown))
     show.process.send_signal(signal.SIGINT)
     code, printed = show.end()
     assert code == 0, printed
@@ -203,6 +205,14 @@ def printed_by(command: str) -> Any:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout)
+
+
+def replayed(words: list[str]) -> None:
+    """The backtest that the demo shows finds marks of this demo."""
+    command = [sys.executable, "-m", "dynsched", *words, "-o", "json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
+    assert done.returncode == 0, done.stderr
+    assert sum(node["marks"] for node in json.loads(done.stdout)["nodes"]) >= 1, done.stdout
 
 
 def test_the_command_to_try_is_a_name_only_where_path_leads_to_this_program(

@@ -20,7 +20,7 @@ def openmetrics(past: Past) -> Iterable[str]:
         yield f"# TYPE {metric} unknown"
         for labels, points in series:
             for at, value in points:
-                yield f"{metric}{{{labels}}} {value:g} {at:.3f}"
+                yield f"{metric}{{{labels}}} {value!r} {at:.3f}"
     yield "# EOF"
 
 
