@@ -19,20 +19,9 @@ from dynsched.backtest.fetching import Past, Query
 from dynsched.backtest.incidents import Incident
 from dynsched.backtest.replaying import Scene
 from dynsched.backtest.steps import Part, Window
-from dynsched.backtest.suggest import (
-    FORS,
-    LEVELS,
-    Candidate,
-    Outcome,
-    candidates,
-    frontier,
-    leads,
-    load_of,
-    recommend,
-    suggest,
-    value_at,
-)
+from dynsched.backtest.suggest import FORS, LEVELS, candidates, load_of, suggest, value_at
 from dynsched.backtest.tallies import runs_of
+from dynsched.backtest.weighing import Candidate, Outcome, frontier, leads, recommend
 from dynsched.backtest.world import make_world
 from dynsched.core.loads import rule_load
 from dynsched.core.match import index_nodes
