@@ -9,11 +9,13 @@ from typing import Final
 
 import msgspec
 
-from dynsched.core.health import is_overdue, why_unhealthy
+from dynsched.core.health import is_overdue, overdue_after, why_unhealthy
 from dynsched.core.model import Snapshot
 from dynsched.web.metrics import Metrics
 from dynsched.web.node_series import NodeSeries
 from dynsched.web.nodes import encode_each, encode_nodes
+from dynsched.web.page.columns import About
+from dynsched.web.page.feed import Feed, Shown
 
 _BATCH: Final = 50
 """Nodes that are encoded in one go: about a millisecond in which no other request is answered."""
@@ -40,10 +42,16 @@ class SnapshotStore:
     metrics: Metrics
     node_series: bool = True
     leader: Callable[[], str | None] = _no_leader
+    feed: Feed = field(init=False)
+    """What the page at `/` is answered from."""
     _snapshot: Snapshot | None = field(default=None, init=False)
     _published_at: float = field(default=0.0, init=False)
     _encoded: dict[bool | None, asyncio.Task[bytes]] = field(default_factory=dict, init=False)
     _series: asyncio.Task[bytes] | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        """The page's step in time follows the interval."""
+        self.feed = Feed(self.interval)
 
     @property
     def snapshot(self) -> Snapshot | None:
@@ -57,6 +65,7 @@ class SnapshotStore:
         self._encoded = {}
         self._series = None
         self.metrics.observe(snapshot)
+        self.feed.publish(snapshot)
 
     def why_unhealthy(self) -> str | None:
         """One line with the reason why `/status` is not ok; None when it is."""
@@ -65,6 +74,20 @@ class SnapshotStore:
     def _age(self) -> float:
         """Seconds since the last Snapshot."""
         return self.clock() - self._published_at
+
+    def shown(self) -> Shown | None:
+        """What the page shows; None before the first tick is done."""
+        if self._snapshot is None:
+            return None
+        about = About(
+            interval=self.interval,
+            overdue_after=overdue_after(self.interval),
+            source=self.source,
+            # Of the Snapshot itself: how old it is, the page sees for itself.
+            error=why_unhealthy(self._snapshot, 0.0, self.interval),
+            leader=self.leader(),
+        )
+        return Shown(self._snapshot, about, self._age())
 
     def why_not_ready(self) -> str | None:
         """What is missing before readings can be answered, in one line; None when nothing is."""
