@@ -117,7 +117,7 @@ export class Detail {
         make("td", {}, change.rule || make("span", { text: change.text, lang: "en" })),
         make("td", { text: change.value === null ? "" : number(change.value) })));
     const heads = [t("time"), t("what"), t("rule"), t("value")];
-    return make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": t("changes") },
+    return make("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": t("changes") },
       make("table", {},
         make("thead", {}, make("tr", {}, ...heads.map((text) => make("th", { scope: "col", text })))),
         make("tbody", {}, ...rows)));
