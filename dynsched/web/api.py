@@ -47,7 +47,7 @@ def make_app(
     app[_SNAPSHOTS] = snapshots
     app[TURNS] = Turns()
     app.on_response_prepare.append(_never_store)
-    app[PAGE] = Page(snapshots.feed, snapshots.shown)
+    app[PAGE] = Page(snapshots.feed, snapshots.age)
     for path, (handler, _) in ENDPOINTS.items():
         app.router.add_get(path, handler)
     app.router.add_get("/page/{file}", page_file)

@@ -46,10 +46,8 @@ class Changes:
     def add(self, views: Iterable[NodeView]) -> None:
         """Take in the alerts of some nodes that changed their state in this tick."""
         for view in views:
-            for alert in view.alerts:
-                # A change of state is the only thing that sets both times to the same moment.
-                if alert.since != alert.updated_at:
-                    continue
+            # A change of state is the only thing that sets both times to the same moment.
+            for alert in [alert for alert in view.alerts if alert.since == alert.updated_at]:
                 if alert.state is AlertState.INACTIVE and view.name not in self._known:
                     continue  # of a new node, this is no change
                 self._kept.append(

@@ -7,7 +7,7 @@ browser reads it in a few milliseconds. Times are Unix seconds.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -31,18 +31,18 @@ UNKNOWN: Final = 128
 """The bits of a node in the column ``flags``. UNKNOWN: a rule has no current value for it."""
 
 _STATES: Final[Mapping[AlertState, str]] = {
-    AlertState.INACTIVE: "i",
     AlertState.PENDING: "p",
     AlertState.FIRING: "f",
 }
+_INACTIVE: Final = "i"
 _HELD: Final = "h"
 _QUALITIES: Final[Mapping[Quality, str]] = {
-    Quality.OK: "o",
     Quality.MISSING: "m",
     Quality.STALE: "s",
     Quality.INVALID: "i",
     Quality.FAILED: "f",
 }
+_GOOD: Final = "o"
 _NO_ALERT: Final = "-"
 """In both columns: the rule's selector does not select the node."""
 
@@ -73,27 +73,50 @@ class _Column:
         self.since: tuple[list[int], list[int]] = ([], [])
         self.expected: tuple[list[int], list[float]] = ([], [])
 
-    def add(self, index: int, alert: Alert | None, added: Added | None) -> None:
-        if alert is None:
-            self.value.append(None)
-            self.state.append(_NO_ALERT)
-            self.quality.append(_NO_ALERT)
-            return
-        value = alert.value
-        self.value.append(None if value is None else round(value, self.digits))
-        self.quality.append(_QUALITIES[alert.quality])
-        state = alert.state
-        self.state.append(_STATES[state] if alert.keep_firing_since is None else _HELD)
-        if state is not AlertState.INACTIVE:
+    def add(self, first: int, alerts: Sequence[Alert | None]) -> None:
+        """Take in some more nodes, of which the first has the index ``first``; None: the rule is
+        not for that node. By comprehensions: at 5,000 nodes this is most of an answer's cost.
+        """
+        digits = self.digits
+        self.value += [
+            None if alert is None or alert.value is None else round(alert.value, digits)
+            for alert in alerts
+        ]
+        # The hash of an enum's member is computed in Python: most are not looked up.
+        self.quality += [
+            _NO_ALERT
+            if alert is None
+            else _GOOD
+            if alert.quality is Quality.OK
+            else _QUALITIES[alert.quality]
+            for alert in alerts
+        ]
+        self.state += [
+            _NO_ALERT
+            if alert is None
+            else _INACTIVE
+            if alert.state is AlertState.INACTIVE
+            else _STATES[alert.state]
+            if alert.keep_firing_since is None
+            else _HELD
+            for alert in alerts
+        ]
+        active = [
+            (index, int(alert.since))
+            for index, alert in enumerate(alerts, first)
+            if alert is not None and alert.state is not AlertState.INACTIVE
+        ]
+        for index, since in active:
             self.since[0].append(index)
-            self.since[1].append(int(alert.since))
-        if added is not None and value is not None and self.rule.rises:
-            # In the unit of the rule's value, so that both are drawn on one bar.
-            full = full_at(self.rule)
-            measured = 100 * value / full
-            if math.isfinite(measured):
-                self.expected[0].append(index)
-                self.expected[1].append(round(added.to(measured) * full / 100, self.digits))
+            self.since[1].append(since)
+
+    def expect(self, index: int, value: float, added: Added) -> None:
+        """The node's expected value, in the unit of the rule: both are drawn on one bar."""
+        full = full_at(self.rule)
+        measured = 100 * value / full
+        if self.rule.rises and math.isfinite(measured):
+            self.expected[0].append(index)
+            self.expected[1].append(round(added.to(measured) * full / 100, self.digits))
 
     def body(self) -> dict[str, Any]:
         return {
@@ -120,30 +143,46 @@ class Columns:
         self._failed = {failure.node: failure.cause for failure in snapshot.failures}
         self._asked = {rule.name for rule in snapshot.rule_set.asked_rules}
 
-    def add(self, views: Iterable[NodeView]) -> None:
+    def add(self, views: Sequence[NodeView]) -> None:
         """Take in some more nodes."""
-        columns = list(self._columns.values())
-        for view in views:
-            index = len(self._names)
-            self._names.append(view.name)
-            self._pool.append(self._pools.setdefault(view.pool, len(self._pools)))
-            alerts: Mapping[str, Alert] | None = None
-            is_unknown = False
-            of_node = view.alerts
-            if len(of_node) != len(columns):  # a rule's selector leaves the node out
-                alerts = {alert.rule: alert for alert in of_node}
-            for number, column in enumerate(columns):
-                name = column.rule.name
-                alert = of_node[number] if alerts is None else alerts.get(name)
-                added = view.added.get(name) if view.added else None
-                column.add(index, alert, added)
-                if alert is not None and alert.quality is not Quality.OK and name in self._asked:
-                    is_unknown = True
-            self._flags.append(_flags(view) | (UNKNOWN if is_unknown else 0))
+        first, count = len(self._names), len(self._columns)
+        self._names += [view.name for view in views]
+        self._pool += [self._pools.setdefault(view.pool, len(self._pools)) for view in views]
+        # A rule's selector leaves nodes out: then an alert's place is not that of its rule.
+        alerts = [
+            view.alerts if len(view.alerts) == count else self._in_place(view) for view in views
+        ]
+        unknown: set[int] = set()
+        for number, (name, column) in enumerate(self._columns.items()):
+            of_rule = [of_node[number] for of_node in alerts]
+            column.add(first, of_rule)
+            if name in self._asked:
+                unknown.update(
+                    index
+                    for index, alert in enumerate(of_rule, first)
+                    if alert is not None and alert.quality is not Quality.OK
+                )
+        self._flags += [
+            _flags(view) | (UNKNOWN if index in unknown else 0)
+            for index, view in enumerate(views, first)
+        ]
+        for index, view in enumerate(views, first):
             if view.since is not None:
                 self._since[0].append(index)
                 self._since[1].append(int(view.since))
+            if view.added:
+                self._expect(index, view)
             self._note(index, view)
+
+    def _in_place(self, view: NodeView) -> Sequence[Alert | None]:
+        found = {alert.rule: alert for alert in view.alerts}
+        return [found.get(name) for name in self._columns]
+
+    def _expect(self, index: int, view: NodeView) -> None:
+        for alert in view.alerts:
+            added = view.added.get(alert.rule)
+            if added is not None and alert.value is not None:
+                self._columns[alert.rule].expect(index, alert.value, added)
 
     def _note(self, index: int, view: NodeView) -> None:
         """Why the node is not as its verdict wants it: the first reason of these."""

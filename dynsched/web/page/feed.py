@@ -30,49 +30,52 @@ class Encoded(NamedTuple):
     gzipped: bytes
 
 
-class Shown(NamedTuple):
-    """What the page shows now. ``age``: seconds since the Snapshot."""
-
-    snapshot: Snapshot
-    about: About
-    age: float
-
-
 class Feed:
-    """Remembers, and encodes each Snapshot once, at the first request. All in batches on the event
-    loop, as `SnapshotStore` does.
+    """Remembers, and encodes each Snapshot once: at the first request, or right away while there
+    are viewers. All in batches on the event loop, as `SnapshotStore` does.
     """
 
     def __init__(self, interval: float) -> None:
         """``interval``: seconds from one tick to the next."""
         self.history = History(interval)
         self.changes = Changes()
+        self._last: tuple[Snapshot, About] | None = None
         self._encoded: asyncio.Task[Encoded] | None = None
+        self._has_viewers = False
         self._remembering: asyncio.Task[None] | None = None
         self._snapshots = 0
         # Another process counts from 1 as well: its bytes must not pass for this one's.
         self._process = os.urandom(4).hex()
 
-    def publish(self, snapshot: Snapshot) -> None:
+    def publish(self, snapshot: Snapshot, about: About) -> None:
         """Another Snapshot counts from now on."""
+        self._last = snapshot, about
         self._encoded = None
         self._snapshots += 1
         self._remembering = asyncio.get_running_loop().create_task(
             self._remember(snapshot, self._remembering)
         )
+        if self._has_viewers:  # somebody asked for the one before
+            self._has_viewers = False
+            self._encode()
 
     async def remembered(self) -> None:
         """Wait until the last Snapshot is in the history."""
         if self._remembering is not None:
             await asyncio.shield(self._remembering)
 
-    async def encoded(self, snapshot: Snapshot, about: About) -> Encoded:
-        """The last Snapshot published. ``about`` counts at the first call alone."""
-        if self._encoded is None:
-            etag = f'"{self._process}-{self._snapshots}"'
-            self._encoded = asyncio.create_task(_encode(snapshot, about, etag))
+    async def encoded(self) -> Encoded | None:
+        """The last Snapshot published; None before the first."""
+        self._has_viewers = True
+        task = self._encoded or self._encode()
         # Shielded: one viewer who leaves must not take the answer from the others.
-        return await asyncio.shield(self._encoded)
+        return None if task is None else await asyncio.shield(task)
+
+    def _encode(self) -> asyncio.Task[Encoded] | None:
+        if self._last is not None:
+            etag = f'"{self._process}-{self._snapshots}"'
+            self._encoded = asyncio.create_task(_encode(*self._last, etag))
+        return self._encoded
 
     def past(self, nodes: Sequence[str]) -> Mapping[str, Any]:
         """The points of these nodes; those that are not known are left out."""

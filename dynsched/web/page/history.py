@@ -15,6 +15,7 @@ STEP: Final = 60.0
 """Seconds from one point to the next, once the process has run for an hour."""
 
 _UNKNOWN: Final = math.nan
+_LARGEST: Final = 3.4e38
 _FINEST: Final = STEP / 2**5
 
 
@@ -65,6 +66,7 @@ class History:
         """Take in the values of some nodes."""
         column = {rule: index * POINTS for index, rule in enumerate(self._rules)}
         slot = self._next
+        nothing = array("f", [_UNKNOWN]) * len(self._rules)
         for view in views:
             name = view.name
             self._seen.add(name)
@@ -74,11 +76,14 @@ class History:
                 values = self._values[name] = array("f", [_UNKNOWN]) * (POINTS * len(self._rules))
                 self._marked[name] = bytearray(POINTS)
                 self._uids[name] = uid
-            for start in column.values():
-                values[start + slot] = _UNKNOWN
+            values[slot::POINTS] = nothing  # what was there before, an hour ago
             for alert in view.alerts:
-                if alert.quality is Quality.OK and alert.value is not None:
-                    values[column[alert.rule] + slot] = _as_float32(alert.value)
+                value = alert.value
+                if alert.quality is Quality.OK and value is not None:
+                    # Beyond the range of 32 bits, `array` raises.
+                    values[column[alert.rule] + slot] = (
+                        value if -_LARGEST < value < _LARGEST else math.copysign(_LARGEST, value)
+                    )
             self._marked[name][slot] = view.marked
 
     def finish(self) -> None:
@@ -147,8 +152,3 @@ class History:
 def _known(value: float) -> float | None:
     # Back from 32 bits: 31.5 and not 31.49999809265137.
     return None if math.isnan(value) else float(f"{value:.6g}")
-
-
-def _as_float32(value: float) -> float:
-    """Beyond the range of 32 bits ``array`` raises."""
-    return min(max(value, -3.4e38), 3.4e38)

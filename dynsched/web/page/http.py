@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 from aiohttp import hdrs, web
 
-from dynsched.web.page.feed import Feed, Shown
+from dynsched.web.page.feed import Feed
 
 MOST_NODES: Final = 60
 """Nodes whose past one request may ask for."""
@@ -48,13 +48,11 @@ class _File(NamedTuple):
 
 
 class Page:
-    """What the handlers answer from. ``shown`` gives what is to be shown now, None before the first
-    tick.
-    """
+    """What the handlers answer from. ``age``: seconds since the last Snapshot."""
 
-    def __init__(self, feed: Feed, shown: Callable[[], Shown | None]) -> None:
+    def __init__(self, feed: Feed, age: Callable[[], float]) -> None:
         self.feed = feed
-        self.shown = shown
+        self.age = age
         self.files = _read_files()
 
 
@@ -77,14 +75,13 @@ async def page_file(request: web.Request) -> web.Response:
 async def page_data(request: web.Request) -> web.Response:
     """All nodes and rules of the last Snapshot, as columns."""
     page = request.app[PAGE]
-    shown = page.shown()
-    if shown is None:
+    encoded = await page.feed.encoded()
+    if encoded is None:
         raise web.HTTPServiceUnavailable(reason="no tick has finished yet; try again soon")
-    encoded = await page.feed.encoded(shown.snapshot, shown.about)
     headers = {
         hdrs.ETAG: encoded.etag,
         # The bytes stay as they are while they get older.
-        hdrs.AGE: str(round(shown.age)),
+        hdrs.AGE: str(round(page.age())),
         hdrs.VARY: hdrs.ACCEPT_ENCODING,
     }
     if encoded.etag in request.headers.get(hdrs.IF_NONE_MATCH, ""):

@@ -51,33 +51,43 @@ const WIDE = 110;
 const HIGH = 16;
 
 /**
- * A value as a bar, with lines at threshold (solid) and clear_threshold (dashed), and the expected
- * value as an outline.
- * @param {import("./model.js").Rule} rule
- * @param {number | null} value
- * @param {number | undefined} expected
+ * A value as text and as a bar, with lines at threshold (solid) and clear_threshold (dashed), and the
+ * expected value as an outline. It is made once and changed at each update.
  */
-export function bar(rule, value, expected) {
-  const full = fullScale(rule);
-  const x = (/** @type {number} */ of) => Math.round(Math.max(0, Math.min(1, of / full)) * WIDE * 10) / 10;
-  const over = value !== null && (rises(rule) ? value > rule.threshold : value < rule.threshold);
-  const near = value !== null && (rises(rule) ? value > rule.clear_threshold : value < rule.clear_threshold);
-  const parts = [svg("rect", { class: "bar-back", width: WIDE, height: HIGH, rx: 2 })];
-  if (value !== null) {
-    const kind = over ? "bar over" : near ? "bar near" : "bar";
-    parts.push(svg("rect", { class: kind, y: 3, width: x(value), height: HIGH - 6 }));
+export class Bar {
+  /** @param {import("./model.js").Rule} rule */
+  constructor(rule) {
+    this.rule = rule;
+    this.full = fullScale(rule);
+    this.text = make("span", { class: "value" });
+    this.filled = svg("rect", { class: "bar", y: 3, height: HIGH - 6, width: 0 });
+    this.outline = svg("rect", { class: "bar-expected", x: 0.75, y: 1.5, height: HIGH - 3, width: 0, visibility: "hidden" });
+    const parts = [svg("rect", { class: "bar-back", width: WIDE, height: HIGH, rx: 2 }), this.filled, this.outline];
+    for (const [kind, at] of /** @type {[string, number][]} */ ([["line-clear", rule.clear_threshold], ["line-threshold", rule.threshold]])) {
+      if (kind === "line-clear" && rule.clear_threshold === rule.threshold) continue;
+      parts.push(svg("line", { class: kind, x1: this.x(at), x2: this.x(at), y1: 0, y2: HIGH }));
+    }
+    this.picture = svg("svg", { width: WIDE, height: HIGH, viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img" }, ...parts);
   }
-  if (expected !== undefined) {
-    parts.push(svg("rect", { class: "bar-expected", x: 0.75, y: 1.5, width: Math.max(0, x(expected) - 1.5), height: HIGH - 3 }));
+
+  /** @param {number} of */
+  x(of) {
+    return Math.round(Math.max(0, Math.min(1, of / this.full)) * WIDE * 10) / 10;
   }
-  for (const [kind, at] of /** @type {[string, number][]} */ ([["line-clear", rule.clear_threshold], ["line-threshold", rule.threshold]])) {
-    if (kind === "line-clear" && rule.clear_threshold === rule.threshold) continue;
-    parts.push(svg("line", { class: kind, x1: x(at), x2: x(at), y1: 0, y2: HIGH }));
+
+  /** @param {number | null} value null: not known @param {number | undefined} expected @param {string} text */
+  show(value, expected, text) {
+    const { rule } = this;
+    const beyond = (/** @type {number} */ limit) => value !== null && (rises(rule) ? value > limit : value < limit);
+    say(this.text, text);
+    this.text.className = value === null ? "value dim" : "value";
+    this.filled.setAttribute("class", beyond(rule.threshold) ? "bar over" : beyond(rule.clear_threshold) ? "bar near" : "bar");
+    this.filled.setAttribute("width", String(value === null ? 0 : this.x(value)));
+    this.outline.setAttribute("visibility", expected === undefined ? "hidden" : "visible");
+    if (expected !== undefined) this.outline.setAttribute("width", String(Math.max(0, this.x(expected) - 1.5)));
+    const label = t("bar_label", text, number(rule.threshold), number(rule.clear_threshold));
+    this.picture.setAttribute("aria-label", expected === undefined ? label : label + t("bar_expected", number(expected)));
   }
-  const label =
-    t("bar_label", number(value), number(rule.threshold), number(rule.clear_threshold)) +
-    (expected === undefined ? "" : t("bar_expected", number(expected)));
-  return svg("svg", { width: WIDE, height: HIGH, viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", "aria-label": label }, ...parts);
 }
 
 /**

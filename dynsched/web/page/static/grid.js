@@ -123,10 +123,29 @@ export class Grid {
     context.clearRect(0, 0, width, height);
     context.textAlign = "center";
     context.textBaseline = "middle";
+    const x = (/** @type {number} */ at) => (at % pool.columns) * (size + GAP);
+    const y = (/** @type {number} */ at) => Math.floor(at / pool.columns) * (size + GAP);
+    // All cells of a colour together: to set the colour takes longer than to draw a cell.
+    /** @type {Map<string, number[]>} */
+    const cells = new Map();
     nodes.forEach((node, at) => {
-      const x = (at % pool.columns) * (size + GAP);
-      const y = Math.floor(at / pool.columns) * (size + GAP);
-      drawCell(context, node, x, y, size, colours);
+      const colour = colourOf(node);
+      const places = cells.get(colour);
+      if (places) places.push(at);
+      else cells.set(colour, [at]);
+    });
+    for (const [colour, places] of cells) {
+      context.fillStyle = colours[colour];
+      for (const at of places) {
+        context.globalAlpha = nodes[at].flags & INELIGIBLE ? 0.4 : 1;
+        context.fillRect(x(at), y(at), size, size);
+      }
+    }
+    context.globalAlpha = 1;
+    nodes.forEach((node, at) => {
+      if (size >= 40 || node.flags || node.worst < 0 || node.state === "pending") {
+        drawShape(context, node, x(at), y(at), size, colours);
+      }
     });
   }
 
@@ -164,13 +183,8 @@ export function colourOf(node) {
  * @param {CanvasRenderingContext2D} context @param {Node} node
  * @param {number} x @param {number} y @param {number} size @param {Record<string, string>} colours
  */
-function drawCell(context, node, x, y, size, colours) {
-  const colour = colourOf(node);
-  context.fillStyle = colours[colour];
-  context.globalAlpha = node.flags & INELIGIBLE ? 0.4 : 1;
-  context.fillRect(x, y, size, size);
-  context.globalAlpha = 1;
-  const ink = node.flags & INELIGIBLE ? colours["--text"] : inkOn(colours[colour]);
+function drawShape(context, node, x, y, size, colours) {
+  const ink = node.flags & INELIGIBLE ? colours["--text"] : inkOn(colours[colourOf(node)]);
   const [middle, centre] = [x + size / 2, y + size / 2];
   context.fillStyle = ink;
   context.strokeStyle = ink;

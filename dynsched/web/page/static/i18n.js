@@ -335,13 +335,24 @@ export const percent = (value) => share.format(Math.max(-9.99, Math.min(9.99, va
 /** A moment of today, in the browser's time zone. @param {number} seconds Unix */
 export const moment = (seconds) => clock.format(seconds * 1000);
 
+/** @type {Map<string, Intl.NumberFormat>} */
+const units = new Map();
+
+/** @param {string} unit @param {number} value */
+function inUnit(unit, value) {
+  let format = units.get(unit);
+  if (!format) {
+    format = new Intl.NumberFormat(language, { style: "unit", unit, unitDisplay: "short" });
+    units.set(unit, format); // making one takes longer than a row of the table
+  }
+  return format.format(value);
+}
+
 /** How long, in its largest unit or two: 4 s, 3 min, 2 h. @param {number} seconds */
 export function span(seconds) {
-  const of = (/** @type {number} */ value, /** @type {string} */ unit) =>
-    new Intl.NumberFormat(language, { style: "unit", unit, unitDisplay: "short" }).format(value);
   const rounded = Math.max(0, Math.round(seconds));
-  if (rounded < 120) return of(rounded, "second");
-  if (rounded < 7200) return of(Math.floor(rounded / 60), "minute");
-  if (rounded < 172800) return of(Math.floor(rounded / 3600), "hour");
-  return of(Math.floor(rounded / 86400), "day");
+  if (rounded < 120) return inUnit("second", rounded);
+  if (rounded < 7200) return inUnit("minute", Math.floor(rounded / 60));
+  if (rounded < 172800) return inUnit("hour", Math.floor(rounded / 3600));
+  return inUnit("day", Math.floor(rounded / 86400));
 }

@@ -1,8 +1,8 @@
 // The table of nodes: the rows that are shown are kept and changed where they differ.
 
-import { bar, curve, get, make, say } from "./draw.js";
+import { Bar, curve, get, make, say } from "./draw.js";
 import { counted, number, percent, span, t } from "./i18n.js";
-import { EARLY, MARKED, PRESSURED, isUnmarked, select, sinceOf } from "./model.js";
+import { EARLY, MARKED, PRESSURED, fullScale, isUnmarked, select, sinceOf } from "./model.js";
 
 /** @typedef {import("./model.js").Node} Node */
 /** @typedef {import("./model.js").Model} Model */
@@ -12,7 +12,7 @@ import { EARLY, MARKED, PRESSURED, isUnmarked, select, sinceOf } from "./model.j
 /** Rows that are shown at first, and that the button adds. */
 const PAGE = 50;
 
-/** @typedef {{row: HTMLElement, cells: Map<string, HTMLElement>, drawn: Map<string, string>}} Row */
+/** @typedef {{row: HTMLElement, cells: Map<string, HTMLElement>, drawn: Map<string, string>, bars: Map<number, Bar>}} Row */
 
 export class Table {
   /**
@@ -139,7 +139,7 @@ export class Table {
     cell("since", "wide number-cell");
     cell("mark", "why");
     cell("past", "wide");
-    const made = { row, cells, drawn: new Map() };
+    const made = { row, cells, drawn: new Map(), bars: new Map() };
     this.rows.set(node.name, made);
     return made;
   }
@@ -166,7 +166,10 @@ export class Table {
       const value = column.value[node.index];
       const quality = column.quality[node.index];
       const expected = model.expected[at].get(node.index);
-      put(`rule:${at}`, `${value} ${quality} ${expected}`, () => ruleCell(model.data.rules[at], value, quality, expected));
+      const shows = `${value} ${quality} ${expected}`;
+      if (row.drawn.get(`rule:${at}`) === shows) continue;
+      row.drawn.set(`rule:${at}`, shows);
+      this.fillRule(row, at, model.data.rules[at], value, quality, expected);
     }
     put("state", node.state, () => {
       const button = make("button", { type: "button", class: `plain tag ${node.state}`, text: t(`s_${node.state}`) });
@@ -187,6 +190,28 @@ export class Table {
         : []);
   }
 
+  /**
+   * @param {Row} row @param {number} at @param {import("./model.js").Rule} rule
+   * @param {number | null} value @param {string} quality @param {number | undefined} expected
+   */
+  fillRule(row, at, rule, value, quality, expected) {
+    const cell = row.cells.get(`rule:${at}`);
+    if (quality === "-") {
+      row.bars.delete(at);
+      cell?.replaceChildren("–");
+      return;
+    }
+    let bar = row.bars.get(at);
+    // Rows are made anew when a rule's threshold changes; its other values must be followed too.
+    if (!bar || bar.rule.clear_threshold !== rule.clear_threshold || bar.full !== fullScale(rule)) {
+      bar = new Bar(rule);
+      row.bars.set(at, bar);
+      cell?.replaceChildren(bar.text, bar.picture);
+    }
+    if (quality === "o") bar.show(value, expected, number(value));
+    else bar.show(null, undefined, t(`q_${quality}`));
+  }
+
   /** Arrow keys move from node to node. @param {KeyboardEvent} event */
   move(event) {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
@@ -199,17 +224,6 @@ export class Table {
       link.focus();
     }
   }
-}
-
-/**
- * @param {import("./model.js").Rule} rule @param {number | null} value
- * @param {string} quality @param {number | undefined} expected
- */
-function ruleCell(rule, value, quality, expected) {
-  if (quality === "-") return ["–"];
-  const current = quality === "o";
-  const text = make("span", { class: current ? "value" : "value dim", text: current ? number(value) : t(`q_${quality}`) });
-  return [text, bar(rule, current ? value : null, expected)];
 }
 
 /** The mark, or why it is not what the rules say. @param {Node} node */
