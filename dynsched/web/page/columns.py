@@ -73,9 +73,10 @@ class _Column:
         self.since: tuple[list[int], list[int]] = ([], [])
         self.expected: tuple[list[int], list[float]] = ([], [])
 
-    def add(self, first: int, alerts: Sequence[Alert | None]) -> None:
+    def add(self, first: int, alerts: Sequence[Alert | None]) -> Sequence[int]:
         """Take in some more nodes, of which the first has the index ``first``; None: the rule is
-        not for that node. By comprehensions: at 5,000 nodes this is most of an answer's cost.
+        not for that node. The indices of those without a current value. By comprehensions: at
+        5,000 nodes this is most of an answer's cost.
         """
         digits = self.digits
         self.value += [
@@ -83,7 +84,7 @@ class _Column:
             for alert in alerts
         ]
         # The hash of an enum's member is computed in Python: most are not looked up.
-        self.quality += [
+        qualities = [
             _NO_ALERT
             if alert is None
             else _GOOD
@@ -91,7 +92,7 @@ class _Column:
             else _QUALITIES[alert.quality]
             for alert in alerts
         ]
-        self.state += [
+        states = [
             _NO_ALERT
             if alert is None
             else _INACTIVE
@@ -101,14 +102,23 @@ class _Column:
             else _HELD
             for alert in alerts
         ]
-        active = [
-            (index, int(alert.since))
-            for index, alert in enumerate(alerts, first)
-            if alert is not None and alert.state is not AlertState.INACTIVE
+        self.quality += qualities
+        self.state += states
+        if states.count(_INACTIVE) != len(states):
+            self._add_since(first, alerts)
+        if qualities.count(_GOOD) == len(qualities):
+            return ()
+        return [
+            index
+            for index, quality in enumerate(qualities, first)
+            if quality not in (_GOOD, _NO_ALERT)
         ]
-        for index, since in active:
-            self.since[0].append(index)
-            self.since[1].append(since)
+
+    def _add_since(self, first: int, alerts: Sequence[Alert | None]) -> None:
+        for index, alert in enumerate(alerts, first):
+            if alert is not None and alert.state is not AlertState.INACTIVE:
+                self.since[0].append(index)
+                self.since[1].append(int(alert.since))
 
     def expect(self, index: int, value: float, added: Added) -> None:
         """The node's expected value, in the unit of the rule: both are drawn on one bar."""
@@ -154,14 +164,9 @@ class Columns:
         ]
         unknown: set[int] = set()
         for number, (name, column) in enumerate(self._columns.items()):
-            of_rule = [of_node[number] for of_node in alerts]
-            column.add(first, of_rule)
+            found = column.add(first, [of_node[number] for of_node in alerts])
             if name in self._asked:
-                unknown.update(
-                    index
-                    for index, alert in enumerate(of_rule, first)
-                    if alert is not None and alert.quality is not Quality.OK
-                )
+                unknown.update(found)
         self._flags += [
             _flags(view) | (UNKNOWN if index in unknown else 0)
             for index, view in enumerate(views, first)

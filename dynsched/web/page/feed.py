@@ -17,7 +17,7 @@ _BATCH: Final = 100
 """Nodes that are worked on in one go: about a millisecond in which no other request is answered."""
 _PIECE: Final = 32 << 10
 """Bytes that are compressed in one go: about a millisecond too."""
-_LEVEL: Final = 5
+_LEVEL: Final = 3
 _GZIP: Final = 31
 """zlib's number for gzip's format, with the largest window."""
 

@@ -72,7 +72,7 @@ export class Detail {
       make("div", { class: "numbers" },
         tile(t("margin"), node.worst < 0 ? "–" : percent(node.margin), rule),
         tile(t("state"), t(`s_${node.state}`), since === null ? "" : span(now - since)),
-        tile(t("mark"), node.flags & 1 ? t("yes") : t("no"), [answer.carries.join(", "), describeMark(node)].filter(Boolean).join(" · "))),
+        tile(t("mark"), node.flags & 1 ? t("yes") : t("no"), [answer.carries.join(", "), node.note ? describeMark(node) : ""].filter(Boolean).join(" · "))),
       make("h3", { text: t("what_clears") }),
     ];
     if (answer.clears.length === 0) parts.push(make("p", { text: t("nothing_fires") }));
