@@ -81,6 +81,17 @@ lint: setup ## code style, format, types, import contracts, Dockerfile
 	$(BIN)/mypy --strict
 	$(BIN)/lint-imports
 	$(BIN)/hadolint Dockerfile
+	@$(MAKE) --no-print-directory types
+
+.PHONY: types
+types: ## types of the page's JavaScript; needs npx, and is left out where there is none
+	@if command -v npx >/dev/null 2>&1; then \
+	  npx --yes --package=typescript@5.9.3 -- tsc -p dynsched/web/page/jsconfig.json; \
+	elif [ -n "$${DYNSCHED_REQUIRE_REAL:-}" ]; then \
+	  echo 'types: npx is not on PATH (npm brings it)' >&2; exit 1; \
+	else \
+	  echo 'types: left out, because npx is not on PATH (npm brings it)'; \
+	fi
 
 .PHONY: format
 format: setup ## put the code in shape

@@ -5,5 +5,5 @@ parts from Prometheus, kept on disk; ``columns`` from series to one value for ea
 ``world`` the nodes; ``alerts`` and ``choice`` the core's ``evaluate`` and ``select`` for all nodes
 at once (numpy), which a property test holds equal to the core; ``engine`` a whole replay;
 ``tallies`` what it came to; ``regret`` where pods were placed; ``suggest`` and ``weighing`` other
-thresholds; ``report`` the result as JSON; ``show``, ``markdown`` and ``html`` the result for people.
+thresholds; ``report`` the result as JSON; ``show``, ``markdown`` and ``html`` that for people.
 """

@@ -13,7 +13,7 @@ from dynsched.core.adoption import with_adopted
 from dynsched.core.early import above_mean
 from dynsched.core.evaluate import Alerts, Evaluation, RuleReadings, evaluate
 from dynsched.core.expected import NO_PODS, ExpectedLoad, KnownPods, expected_load
-from dynsched.core.guard import Selection, is_eligible, select, why_ineligible
+from dynsched.core.guard import Selection, is_eligible, pool_of, select, why_ineligible
 from dynsched.core.mark_state import MarkState, carried, mark_state, mark_states
 from dynsched.core.match import Matched, index_nodes, match_samples
 from dynsched.core.model import (
@@ -94,6 +94,7 @@ class Decision:
             conflict=state.conflict,
             withheld=self.selection.withheld.get(node.name),
             early=verdict.early,
+            pool=pool_of(node, self.rule_set.guard),
             added=self._added_to(node.name),
         )
 

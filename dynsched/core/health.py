@@ -32,7 +32,12 @@ def why_unhealthy(snapshot: Snapshot | None, age: float, interval: float) -> str
 
 def is_overdue(age: float, interval: float) -> bool:
     """Whether the loop counts as stuck, by the age of its last Snapshot; both in seconds."""
-    return age > max(OVERDUE_AT_LEAST, OVERDUE_INTERVALS * interval)
+    return age > overdue_after(interval)
+
+
+def overdue_after(interval: float) -> float:
+    """The age of a Snapshot beyond which the loop counts as stuck; both in seconds."""
+    return max(OVERDUE_AT_LEAST, OVERDUE_INTERVALS * interval)
 
 
 def _why_blind_to_all(snapshot: Snapshot) -> str | None:

@@ -247,6 +247,9 @@ class NodeView:
     None."""
     early: bool = False
     """Whether the node is not hot, and is to be avoided by its expected load."""
+    pool: str = ""
+    """The value of ``guard.pool_label``; empty where that is not set, or the node has no such
+    label."""
     added: Mapping[str, Added] = field(default_factory=dict)
     """By rule: what pods that were just bound add to the node's load, and what those that just
     ended take off; without rules to which nothing is added."""

@@ -218,6 +218,8 @@ def _introduce(console: Console, stage: _Stage, hot: str) -> None:
     tell(
         console,
         f"""
+  Open this   {stage.url}/
+
   kubeconfig  {stage.kubeconfig}
   rules       {stage.rules}
   dynsched    {stage.url}  {stage.url}/nodes

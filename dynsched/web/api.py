@@ -16,6 +16,15 @@ from dynsched.web.extender.http import add_extender
 from dynsched.web.metrics import CONTENT_TYPE
 from dynsched.web.nodes import node_detail
 from dynsched.web.openapi import DOCUMENT
+from dynsched.web.page.http import (
+    PAGE,
+    Page,
+    page_changes,
+    page_data,
+    page_file,
+    page_history,
+    page_index,
+)
 from dynsched.web.snapshots import SnapshotStore
 from dynsched.web.status import rules_answer, status_answer
 from dynsched.web.transport.answering import TURNS, Handler, Turns, one_at_a_time
@@ -25,6 +34,7 @@ from dynsched.web.transport.quiet import quiet_logger
 _logger = quiet_logger(__name__)
 _SNAPSHOTS: Final = web.AppKey("snapshots", SnapshotStore)
 _JSON: Final = "application/json"
+_HTML: Final = "text/html"
 
 
 def make_app(
@@ -37,8 +47,10 @@ def make_app(
     app[_SNAPSHOTS] = snapshots
     app[TURNS] = Turns()
     app.on_response_prepare.append(_never_store)
+    app[PAGE] = Page(snapshots.feed, snapshots.age)
     for path, (handler, _) in ENDPOINTS.items():
         app.router.add_get(path, handler)
+    app.router.add_get("/page/{file}", page_file)
     if extender is not None:
         add_extender(app, extender, BodyReader(most=memory), snapshots.metrics.extender_asked)
     return app
@@ -98,7 +110,12 @@ async def _openapi(_request: web.Request) -> web.Response:
     return web.Response(body=DOCUMENT, content_type=_JSON)
 
 
-async def _index(_request: web.Request) -> web.Response:
+async def _index(request: web.Request) -> web.Response:
+    """The page for a browser, which names HTML among what it accepts; else a list of what there is,
+    as a program has always got it.
+    """
+    if _HTML in request.headers.get(hdrs.ACCEPT, ""):
+        return await page_index(request)
     rows = "".join(
         f"<li><a href='{escape(path)}'><code>{escape(path)}</code></a> {escape(text)}</li>"
         if "{" not in path
@@ -109,16 +126,19 @@ async def _index(_request: web.Request) -> web.Response:
         "<!doctype html><html lang='en'><meta charset='utf-8'><title>dynsched</title>"
         f"<h1>dynsched</h1><p>Which nodes are under pressure, and why.</p><ul>{rows}</ul></html>\n"
     )
-    return web.Response(text=page, content_type="text/html")
+    return web.Response(text=page, content_type=_HTML, headers={hdrs.VARY: hdrs.ACCEPT})
 
 
 ENDPOINTS: Final[Mapping[str, tuple[Handler, str]]] = {
-    "/": (_index, "this list"),
+    "/": (_index, "the page, for a browser; this list for all else"),
     "/status": (_status, "ok, or why not; JSON with Accept: application/json"),
     "/nodes": (_nodes, "which nodes are marked, and why; ?marked=true for those alone"),
     "/nodes/{name}": (_node, "one node, and what would clear it"),
     "/rules": (_rules, "the loaded rules and their health"),
     "/metrics": (_metrics, "metrics of dynsched itself, for Prometheus"),
+    "/page/data": (page_data, "what the page shows, as columns"),
+    "/page/history": (page_history, "values of the last hour; ?node=NAME, once or more"),
+    "/page/changes": (page_changes, "what changed of late; ?node=NAME for one node"),
     "/healthz": (_healthz, "the process answers"),
     "/readyz": (_readyz, "the nodes are listed and one tick is done"),
     "/openapi.json": (_openapi, "all of these, and the scheduler extender's, as OpenAPI"),
@@ -170,7 +190,7 @@ def _refused(request: web.Request, refusal: web.HTTPException) -> web.Response:
 
 async def _never_store(_request: web.Request, response: web.StreamResponse) -> None:
     # An answer is out of date after one tick, also in a proxy.
-    response.headers[hdrs.CACHE_CONTROL] = "no-store"
+    response.headers.setdefault(hdrs.CACHE_CONTROL, "no-store")
     response.headers["X-Content-Type-Options"] = "nosniff"
 
 

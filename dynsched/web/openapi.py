@@ -232,8 +232,13 @@ def _get_paths() -> dict[str, Any]:
     detail = _answers(_NODE_ANSWER, (404, "no such node"), _NOTHING_YET)
     nodes = _answers(_NODES_ANSWER, (400, "marked is neither true nor false"), _NOTHING_YET)
     rules = _object({"mark": _object({}), "guard": _object({}), "rules": _array(_object({}))})
+    node_query = {"name": "node", "in": "query", "schema": _NAME}
+    nodes_query = {**node_query, "required": True, "schema": _array(_NAME)}
+    columns = _object({"taken_at": _POINTS, "nodes": _object({}), "columns": _array(_object({}))})
+    past = _object({"step": _POINTS, "times": _array(_POINTS), "nodes": _object({})})
+    change = _object({"at": _POINTS, "node": _TEXT, "kind": _TEXT, "text": _TEXT})
     return {
-        "/": _get("this list", _answers(_TEXT, kind="text/html")),
+        "/": _get("the page, for a browser; else this list", _answers(_TEXT, kind="text/html")),
         "/status": _get("ok, or why not", status),
         "/nodes": _get("which nodes are marked, and why", nodes, marked),
         "/nodes/{name}": _get("one node, and what would clear it", detail, name),
@@ -241,6 +246,13 @@ def _get_paths() -> dict[str, Any]:
         "/metrics": _get("metrics of dynsched itself", _answers(_TEXT, kind=_PLAIN)),
         "/healthz": _get("the process answers", _answers(_TEXT, kind=_PLAIN)),
         "/readyz": _get("the nodes are listed and one tick is done", ready),
+        "/page/data": _get("what the page shows", _answers(columns, _NOTHING_YET)),
+        "/page/history": _get(
+            "values of the last hour",
+            _answers(past, (400, "no node is named, or too many are")),
+            nodes_query,
+        ),
+        "/page/changes": _get("the last changes", _answers(_array(change)), node_query),
         "/openapi.json": _get("this document", _answers(_object({"openapi": _TEXT}))),
     }
 

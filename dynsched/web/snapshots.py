@@ -9,11 +9,13 @@ from typing import Final
 
 import msgspec
 
-from dynsched.core.health import is_overdue, why_unhealthy
+from dynsched.core.health import is_overdue, overdue_after, why_unhealthy
 from dynsched.core.model import Snapshot
 from dynsched.web.metrics import Metrics
 from dynsched.web.node_series import NodeSeries
 from dynsched.web.nodes import encode_each, encode_nodes
+from dynsched.web.page.columns import About
+from dynsched.web.page.feed import Feed
 
 _BATCH: Final = 50
 """Nodes that are encoded in one go: about a millisecond in which no other request is answered."""
@@ -40,10 +42,16 @@ class SnapshotStore:
     metrics: Metrics
     node_series: bool = True
     leader: Callable[[], str | None] = _no_leader
+    feed: Feed = field(init=False)
+    """What the page at `/` is answered from."""
     _snapshot: Snapshot | None = field(default=None, init=False)
     _published_at: float = field(default=0.0, init=False)
     _encoded: dict[bool | None, asyncio.Task[bytes]] = field(default_factory=dict, init=False)
     _series: asyncio.Task[bytes] | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        """The page's step in time follows the interval."""
+        self.feed = Feed(self.interval)
 
     @property
     def snapshot(self) -> Snapshot | None:
@@ -57,14 +65,25 @@ class SnapshotStore:
         self._encoded = {}
         self._series = None
         self.metrics.observe(snapshot)
+        self.feed.publish(snapshot, self._about(snapshot))
 
     def why_unhealthy(self) -> str | None:
         """One line with the reason why `/status` is not ok; None when it is."""
-        return why_unhealthy(self._snapshot, self._age(), self.interval)
+        return why_unhealthy(self._snapshot, self.age(), self.interval)
 
-    def _age(self) -> float:
+    def age(self) -> float:
         """Seconds since the last Snapshot."""
         return self.clock() - self._published_at
+
+    def _about(self, snapshot: Snapshot) -> About:
+        return About(
+            interval=self.interval,
+            overdue_after=overdue_after(self.interval),
+            source=self.source,
+            # Of the Snapshot itself: how old it is, the page sees for itself.
+            error=why_unhealthy(snapshot, 0.0, self.interval),
+            leader=self.leader(),
+        )
 
     def why_not_ready(self) -> str | None:
         """What is missing before readings can be answered, in one line; None when nothing is."""
@@ -91,7 +110,7 @@ class SnapshotStore:
         that acts on them must not go by a state that nobody looks after.
         """
         common = self.metrics.exposition()
-        if not self.node_series or self._snapshot is None or is_overdue(self._age(), self.interval):
+        if not self.node_series or self._snapshot is None or is_overdue(self.age(), self.interval):
             return common
         if self._series is None:
             self._series = asyncio.create_task(_series_of(self._snapshot))

@@ -150,9 +150,11 @@ def test_nodes_are_marked_and_released_as_prometheus_or_the_simulator_measures(
 def watch(measured_by: str, show: Demo) -> None:
     """See one demo from its beginning to its end."""
     show.until(f"measured by {measured_by}")
+    page = show.until(r"Open this +(http://127\.0\.0\.1:\d+)/$")[1]
     kubeconfig = Path(show.until(r"kubeconfig +(\S+)")[1])
     assert json.loads(kubeconfig.read_text())["kind"] == "Config"
     url = show.until(r"dynsched +(http://127\.0\.0\.1:\d+)")[1]
+    assert url == page
     is_simulated = (
         "(simulated: it answers the demo's rules only)" in show.until("Prometheus +h").string
     )

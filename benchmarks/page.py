@@ -1,0 +1,243 @@
+"""The page of a large cluster: what it costs the process, and what it costs a browser.
+
+    python benchmarks/page.py [--nodes 5000] [--rules 3] [--viewers 50] [--no-browser]
+
+The process's part runs here, on Snapshots that the real core makes; the browser is the Chromium on
+this machine, and loads the page from a server in this process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import statistics
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests/support"))
+
+import aiohttp
+from aiohttp.test_utils import TestServer
+from prometheus_client import CollectorRegistry
+from rich.console import Console
+from rich.table import Table
+from snapshots import Scene
+
+from dynsched.core.model import Node, Snapshot
+from dynsched.web.api import make_app
+from dynsched.web.metrics import Metrics
+from dynsched.web.page.columns import About
+from dynsched.web.page.feed import Feed
+from dynsched.web.page.history import POINTS
+from dynsched.web.snapshots import SnapshotStore
+
+Row = tuple[str, str, str]
+TICKS = 8
+ABOUT = About(2.0, 30.0, "http://prometheus:9090", None, None)
+
+
+class Cluster:
+    """Nodes whose load moves from tick to tick."""
+
+    def __init__(self, nodes: int, rules: int) -> None:
+        names = [f"ip-10-0-{n // 250}-{n % 250}.eu-west-1.compute.internal" for n in range(nodes)]
+        self.rules = [f"rule-{number}" for number in range(rules)]
+        made = [{"name": name, "expr": "x", "threshold": 80} for name in self.rules]
+        guard = {"pool_label": "pool"}
+        self.scene = Scene(
+            {"rules": made, "guard": guard},
+            [Node(name, labels={"pool": f"pool-{at % 8}"}) for at, name in enumerate(names)],
+        )
+        self.at = time.time()
+
+    def tick(self) -> Snapshot:
+        """A minute later."""
+        self.at += 60
+        shift = self.scene.ticks * 3.7
+        answers = {
+            rule.replace("-", "_"): {
+                name: (at * 7.31 + shift + 11 * number) % 97
+                for at, name in enumerate(self.scene.nodes)
+            }
+            for number, rule in enumerate(self.rules)
+        }
+        return self.scene.tick(self.at, **answers)
+
+
+def store() -> SnapshotStore:
+    return SnapshotStore(
+        clock=time.monotonic,
+        interval=2.0,
+        source="http://prometheus:9090",
+        synced=lambda: True,
+        metrics=Metrics(CollectorRegistry()),
+    )
+
+
+def resident() -> int:
+    """Bytes."""
+    text = Path("/proc/self/statm").read_text(encoding="ascii")
+    return int(text.split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def ms(values: list[float]) -> str:
+    return f"{statistics.median(values):.1f} / {max(values):.1f} ms"
+
+
+async def the_process(cluster: Cluster, ticks: list[Snapshot], viewers: int) -> list[Row]:
+    snapshots = store()
+    rows: list[Row] = []
+    first, again, remember, encode = [], [], [], []
+    async with (
+        TestServer(make_app(snapshots)) as server,
+        aiohttp.ClientSession(server.make_url("/"), auto_decompress=False) as session,
+    ):
+
+        async def ask(headers: dict[str, str] | None = None) -> tuple[float, int, str]:
+            began = time.perf_counter()
+            async with session.get("/page/data", headers=headers or {}) as answer:
+                body = await answer.read()
+            return (time.perf_counter() - began) * 1000, len(body), answer.headers["ETag"]
+
+        size = 0
+        for snapshot in ticks:
+            feed = Feed(2.0)
+            feed.publish(snapshot, ABOUT)
+            began = time.process_time()
+            await feed.remembered()
+            remember.append((time.process_time() - began) * 1000)
+            began = time.process_time()
+            await feed.encoded()
+            encode.append((time.process_time() - began) * 1000)
+            snapshots.publish(snapshot)
+            await snapshots.feed.remembered()
+            took, size, etag = await ask()
+            first.append(took)
+            again += [(await ask())[0] for _ in range(5)]
+        unchanged = [(await ask({"If-None-Match": etag}))[0] for _ in range(20)]
+        rows += [
+            ("CPU to take a tick into the history, in batches", ms(remember), ""),
+            ("CPU to encode and compress a tick, in batches", ms(encode), ""),
+            ("page/data, the first request after a tick", ms(first[1:]), "20 ms"),
+            ("page/data, each further request", ms(again), "20 ms"),
+            ("page/data, unchanged (304)", ms(unchanged), ""),
+            ("page/data, compressed", f"{size / 1000:.0f} kB", "300 kB"),
+        ]
+        names = list(cluster.scene.nodes)[:50]
+        began = time.perf_counter()
+        async with session.get(
+            "/page/history", params=[("node", name) for name in names]
+        ) as answer:
+            body = await answer.read()
+        took = (time.perf_counter() - began) * 1000
+        rows.append(("page/history of 50 nodes", f"{took:.1f} ms, {len(body) / 1000:.0f} kB", ""))
+        rows.append(await the_viewers(cluster, snapshots, session, viewers))
+    return rows
+
+
+async def the_viewers(
+    cluster: Cluster, snapshots: SnapshotStore, session: aiohttp.ClientSession, viewers: int
+) -> Row:
+    """CPU time that so many viewers take from one interval of 10 s: each asks twice, and gets the
+    bytes once.
+    """
+    snapshots.publish(cluster.tick())
+    await snapshots.feed.remembered()
+    etags: list[str] = []
+
+    async def view() -> None:
+        async with session.get("/page/data") as answer:
+            await answer.read()
+            etags.append(answer.headers["ETag"])
+        async with session.get("/page/data", headers={"If-None-Match": etags[0]}) as answer:
+            await answer.read()
+
+    began = time.process_time()
+    await asyncio.gather(*(view() for _ in range(viewers)))
+    took = time.process_time() - began
+    share = took / 10 * 100
+    return (
+        f"{viewers} viewers: CPU in an interval of 10 s, client included",
+        f"{took * 1000:.0f} ms ({share:.1f} % of one core)",
+        "5 %",
+    )
+
+
+async def the_memory(ticks: list[Snapshot]) -> list[Row]:
+    """Of an hour of history: resident memory, and what the points themselves are."""
+    snapshots = store()
+    before = resident()
+    for minute in range(POINTS + 30):
+        snapshot = ticks[minute % len(ticks)]
+        snapshots.publish(replace(snapshot, taken_at=ticks[0].taken_at + 60 * minute))
+        await snapshots.feed.remembered()
+    grown = (resident() - before) / 1e6
+    size = snapshots.feed.history.size / 1e6
+    return [
+        ("history of an hour: its points", f"{size:.1f} MB", ""),
+        ("history of an hour and 10,000 changes: resident memory", f"{grown:.1f} MB", ""),
+    ]
+
+
+async def the_browser(ticks: list[Snapshot]) -> list[Row]:
+    from browser import chromium, tab  # noqa: PLC0415 (without it there are the other figures)
+
+    snapshots = store()
+    async with TestServer(make_app(snapshots)) as server, chromium() as browser:
+        snapshots.publish(ticks[0])
+        await snapshots.feed.remembered()
+        url = str(server.make_url("/"))
+        painted, filled, scripting = [], [], []
+        for _ in range(3):
+            async with tab(browser, url) as opened:
+                await opened.until("document.querySelectorAll('#nodes tbody tr').length > 9")
+                painted.append(await opened.page.evaluate(PAINT))
+                filled.append(await opened.page.evaluate(FILLED))
+        async with tab(browser, url) as opened:
+            await opened.until("document.querySelectorAll('#nodes tbody tr').length > 9")
+            for snapshot in ticks[1:]:
+                snapshots.publish(snapshot)
+                await opened.look_again()
+                await opened.until(
+                    "document.documentElement.dataset.tick === given", str(snapshot.tick)
+                )
+            scripting = (await opened.page.evaluate(UPDATES))[1:]
+    return [
+        ("browser: first contentful paint", ms(painted), "1000 ms"),
+        ("browser: all nodes drawn, since navigation", ms(filled), "1000 ms"),
+        ("browser: scripting of one update", ms(scripting), "50 ms"),
+    ]
+
+
+PAINT = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
+FILLED = (
+    "(({startTime, duration}) => startTime + duration)(performance.getEntriesByName('update')[0])"
+)
+UPDATES = "performance.getEntriesByName('update').map((each) => each.duration)"
+
+
+async def main(options: argparse.Namespace) -> None:
+    cluster = Cluster(options.nodes, options.rules)
+    ticks = [cluster.tick() for _ in range(TICKS)]
+    rows = await the_memory(ticks)
+    rows += await the_process(cluster, ticks, options.viewers)
+    if not options.no_browser:
+        rows += await the_browser(ticks)
+    table = Table(title=f"{options.nodes} nodes, {options.rules} rules (median / worst)")
+    for name in ("what", "measured", "at most"):
+        table.add_column(name)
+    for row in rows:
+        table.add_row(*row)
+    Console(width=110).print(table)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nodes", type=int, default=5000)
+    parser.add_argument("--rules", type=int, default=3)
+    parser.add_argument("--viewers", type=int, default=50)
+    parser.add_argument("--no-browser", action="store_true")
+    asyncio.run(main(parser.parse_args()))

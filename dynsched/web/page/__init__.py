@@ -1,0 +1,1 @@
+"""The page for people at `/`: its data, the last hour, and the files that a browser loads."""

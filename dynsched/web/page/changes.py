@@ -1,0 +1,67 @@
+"""What changed of late: alerts that began and ended, marks that were set and released. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from itertools import islice
+from typing import Final
+
+import msgspec
+
+from dynsched.core.model import AlertState, NodeView, Snapshot
+
+MOST: Final = 10_000
+"""Changes that are kept, of all nodes: about 2 MB."""
+
+
+class Change(msgspec.Struct, frozen=True, gc=False):
+    """One change of one node. ``at``: Unix seconds. ``kind``: the alert's new state, or ``mark``,
+    ``release`` or ``repair`` for what was written. ``rule``: empty for what was written.
+    ``text``: what was written, and why, in a line.
+    """
+
+    at: float
+    node: str
+    kind: str
+    rule: str
+    value: float | None
+    text: str
+
+
+class Changes:
+    """The last ``MOST`` changes."""
+
+    def __init__(self) -> None:
+        self._kept: deque[Change] = deque(maxlen=MOST)
+        self._known: set[str] = set()
+
+    def written(self, snapshot: Snapshot) -> None:
+        """What this tick wrote. Only the replica that leads writes."""
+        for patch in snapshot.applied:
+            self._kept.append(
+                Change(snapshot.taken_at, patch.node, patch.action.value, "", None, patch.reason)
+            )
+
+    def add(self, views: Iterable[NodeView]) -> None:
+        """Take in the alerts of some nodes that changed their state in this tick."""
+        for view in views:
+            # A change of state is the only thing that sets both times to the same moment.
+            for alert in [alert for alert in view.alerts if alert.since == alert.updated_at]:
+                if alert.state is AlertState.INACTIVE and view.name not in self._known:
+                    continue  # of a new node, this is no change
+                self._kept.append(
+                    Change(
+                        *(alert.since, view.name, alert.state.value, alert.rule),
+                        *(alert.value, ""),
+                    )
+                )
+
+    def finish(self, snapshot: Snapshot) -> None:
+        """All nodes of the tick were added."""
+        self._known = set(snapshot.nodes)
+
+    def latest(self, most: int, node: str | None = None) -> list[Change]:
+        """The latest first: of one node, or of all."""
+        found = (change for change in reversed(self._kept) if node in (None, change.node))
+        return list(islice(found, most))

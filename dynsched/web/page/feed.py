@@ -1,0 +1,132 @@
+"""What the page's requests are answered from: the last Snapshot as bytes, and the last hour."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from dynsched.core.model import NodeView, Snapshot
+from dynsched.web.page.changes import Change, Changes
+from dynsched.web.page.columns import About, Columns
+from dynsched.web.page.history import History
+
+_BATCH: Final = 100
+"""Nodes that are worked on in one go: about a millisecond in which no other request is answered."""
+_PIECE: Final = 32 << 10
+"""Bytes that are compressed in one go: about a millisecond too."""
+_LEVEL: Final = 3
+_GZIP: Final = 31
+"""zlib's number for gzip's format, with the largest window."""
+
+
+class Encoded(NamedTuple):
+    """One Snapshot, as it is sent. ``etag``: with quotes."""
+
+    etag: str
+    plain: bytes
+    gzipped: bytes
+
+
+class Feed:
+    """Remembers, and encodes each Snapshot once: at the first request, or right away while there
+    are viewers. All in batches on the event loop, as `SnapshotStore` does.
+    """
+
+    def __init__(self, interval: float) -> None:
+        """``interval``: seconds from one tick to the next."""
+        self.history = History(interval)
+        self.changes = Changes()
+        self._last: tuple[Snapshot, About] | None = None
+        self._encoded: asyncio.Task[Encoded] | None = None
+        self._has_viewers = False
+        self._remembering: asyncio.Task[None] | None = None
+        self._snapshots = 0
+        # Another process counts from 1 as well: its bytes must not pass for this one's.
+        self._process = os.urandom(4).hex()
+
+    def publish(self, snapshot: Snapshot, about: About) -> None:
+        """Another Snapshot counts from now on."""
+        self._last = snapshot, about
+        self._encoded = None
+        self._snapshots += 1
+        self._remembering = asyncio.get_running_loop().create_task(
+            self._remember(snapshot, self._remembering)
+        )
+        if self._has_viewers:  # somebody asked for the one before
+            self._has_viewers = False
+            self._encode()
+
+    async def remembered(self) -> None:
+        """Wait until the last Snapshot is in the history."""
+        if self._remembering is not None:
+            await asyncio.shield(self._remembering)
+
+    async def encoded(self) -> Encoded | None:
+        """The last Snapshot published; None before the first."""
+        self._has_viewers = True
+        task = self._encoded or self._encode()
+        # Shielded: one viewer who leaves must not take the answer from the others.
+        return None if task is None else await asyncio.shield(task)
+
+    def _encode(self) -> asyncio.Task[Encoded] | None:
+        if self._last is not None:
+            etag = f'"{self._process}-{self._snapshots}"'
+            self._encoded = asyncio.create_task(_encode(*self._last, etag))
+        return self._encoded
+
+    def past(self, nodes: Sequence[str]) -> Mapping[str, Any]:
+        """The points of these nodes; those that are not known are left out."""
+        found = {node: self.history.values(node) for node in nodes}
+        return {
+            "step": self.history.step,
+            "times": [round(at, 1) for at in self.history.times],
+            "nodes": {
+                node: {"values": values, "marked": self.history.marked(node)}
+                for node, values in found.items()
+                if values is not None
+            },
+        }
+
+    def latest(self, most: int, node: str | None) -> list[Change]:
+        """As of `Changes`."""
+        return self.changes.latest(most, node)
+
+    async def _remember(self, snapshot: Snapshot, before: asyncio.Task[None] | None) -> None:
+        if before is not None and not before.done():
+            await asyncio.wait([before])
+        self.changes.written(snapshot)
+        takes_point = self.history.is_due(snapshot.taken_at)
+        if takes_point:
+            names = [rule.name for rule in snapshot.rule_set.rules]
+            self.history.begin(snapshot.taken_at, names)
+        views = list(snapshot.nodes.values())
+        for batch in _batches(views):
+            self.changes.add(batch)
+            if takes_point:
+                self.history.add(batch)
+            await asyncio.sleep(0)
+        self.changes.finish(snapshot)
+        if takes_point:
+            self.history.finish()
+
+
+async def _encode(snapshot: Snapshot, about: About, etag: str) -> Encoded:
+    columns = Columns(snapshot)
+    views = sorted(snapshot.nodes.values(), key=lambda view: view.name)
+    for batch in _batches(views):
+        columns.add(batch)
+        await asyncio.sleep(0)
+    plain = columns.body(about)
+    packer = zlib.compressobj(_LEVEL, wbits=_GZIP)
+    pieces = []
+    for start in range(0, len(plain), _PIECE):
+        pieces.append(packer.compress(plain[start : start + _PIECE]))
+        await asyncio.sleep(0)
+    return Encoded(etag, plain, b"".join((*pieces, packer.flush())))
+
+
+def _batches(views: Sequence[NodeView]) -> list[Sequence[NodeView]]:
+    return [views[start : start + _BATCH] for start in range(0, len(views), _BATCH)]

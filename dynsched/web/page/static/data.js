@@ -1,0 +1,84 @@
+// What is asked of the server. All addresses are relative, so that the page works below any path.
+
+/** @typedef {{times: number[], values: Record<string, (number | null)[]>, marked: boolean[]}} Past */
+/** @typedef {{at: number, node: string, kind: string, rule: string, value: number | null, text: string}} Change */
+
+/** How long an answer may take. */
+const PATIENCE = 10_000;
+/** How much of a URL the names of nodes may fill: servers refuse longer ones. */
+const LONGEST = 5000;
+const MOST_NODES = 60;
+
+/** @param {string} path @param {Record<string, string>} [headers] */
+function ask(path, headers = {}) {
+  return fetch(path, { headers, cache: "no-store", signal: AbortSignal.timeout(PATIENCE) });
+}
+
+/** The last Snapshot, asked for by its ETag. */
+export class Feed {
+  constructor() {
+    this.etag = "";
+  }
+
+  /**
+   * `data`: null where it is the same as before. `age`: of the Snapshot, in seconds. Null before the
+   * first tick. Raises where there is no answer.
+   * @returns {Promise<{data: import("./model.js").Payload | null, age: number} | null>}
+   */
+  async poll() {
+    const answer = await ask("page/data", this.etag ? { "If-None-Match": this.etag } : {});
+    const age = Number(answer.headers.get("Age") ?? 0);
+    if (answer.status === 304) return { data: null, age };
+    if (answer.status === 503) return null;
+    if (!answer.ok) throw new Error(`${answer.status}`);
+    const data = await answer.json();
+    this.etag = answer.headers.get("ETag") ?? "";
+    return { data, age };
+  }
+}
+
+/** @param {string[]} names @returns {Promise<{step: number, nodes: Map<string, Past>}>} */
+export async function pastOf(names) {
+  /** @type {string[]} */
+  const queries = [];
+  let count = 0;
+  for (const name of names) {
+    const part = `node=${encodeURIComponent(name)}`;
+    const last = queries[queries.length - 1];
+    if (last === undefined || count === MOST_NODES || last.length + part.length > LONGEST) {
+      queries.push(part);
+      count = 1;
+    } else {
+      queries[queries.length - 1] = `${last}&${part}`;
+      count += 1;
+    }
+  }
+  /** @type {Map<string, Past>} */
+  const nodes = new Map();
+  let step = 60;
+  for (const query of queries) {
+    const answer = await ask(`page/history?${query}`);
+    if (!answer.ok) throw new Error(`${answer.status}`);
+    const found = await answer.json();
+    step = found.step;
+    for (const [name, past] of Object.entries(found.nodes)) {
+      nodes.set(name, { times: found.times, .../** @type {any} */ (past) });
+    }
+  }
+  return { step, nodes };
+}
+
+/** The latest first. @param {string} name @returns {Promise<Change[]>} */
+export async function changesOf(name) {
+  const answer = await ask(`page/changes?node=${encodeURIComponent(name)}`);
+  if (!answer.ok) throw new Error(`${answer.status}`);
+  return answer.json();
+}
+
+/** As of `/nodes/NAME`; null where there is no such node. @param {string} name @returns {Promise<any>} */
+export async function nodeOf(name) {
+  const answer = await ask(`nodes/${encodeURIComponent(name)}`);
+  if (answer.status === 404) return null;
+  if (!answer.ok) throw new Error(`${answer.status}`);
+  return answer.json();
+}

@@ -1,0 +1,259 @@
+// The server's columns as nodes, each with what it is sorted, coloured and filtered by.
+
+/**
+ * @typedef {object} Rule
+ * @property {string} name
+ * @property {string} source
+ * @property {string | null} expr
+ * @property {string | null} resource
+ * @property {string} op
+ * @property {number} threshold
+ * @property {number} clear_threshold
+ * @property {number | null} full_at
+ * @property {string | null} early_of
+ * @property {boolean} shadow
+ * @property {string} health
+ * @property {string | null} last_error
+ * @property {string | null} blind
+ * @property {string} for
+ * @property {number | null} query_duration_seconds
+ * @property {number} samples
+ * @property {number} unmatched_samples
+ * @property {Record<string, number>} states
+ */
+
+/**
+ * @typedef {object} Column
+ * @property {(number | null)[]} value
+ * @property {string} state one letter a node: i, p, f, h (held), - (the rule is not for the node)
+ * @property {string} quality one letter a node: o, m, s, i, f, -
+ * @property {[number[], number[]]} since
+ * @property {[number[], number[]]} expected
+ */
+
+/**
+ * @typedef {object} Payload what `page/data` answers
+ * @property {string} version
+ * @property {number} interval
+ * @property {number} overdue_after
+ * @property {string} source
+ * @property {string | null} error
+ * @property {string | null} leader
+ * @property {number} taken_at
+ * @property {number} tick
+ * @property {number} duration
+ * @property {boolean} leading
+ * @property {boolean} dry_run
+ * @property {string | null} rules_error
+ * @property {string[]} capped
+ * @property {number} failures
+ * @property {number} disputes
+ * @property {Record<string, string>} blind
+ * @property {string} mark
+ * @property {{max_marked: string}} guard
+ * @property {Rule[]} rules
+ * @property {string[]} pools
+ * @property {{name: string[], pool: number[], flags: number[], since: [number[], number[]],
+ *   notes: [number, string, string][]}} nodes
+ * @property {Column[]} columns
+ * @property {Placements | null} [placements]
+ */
+
+/**
+ * @typedef {object} Placements
+ * @property {number} step seconds
+ * @property {number[]} times when each step begins
+ * @property {number[]} hot
+ * @property {number[]} marked
+ * @property {number[]} clean
+ */
+
+/**
+ * @typedef {object} Node
+ * @property {number} index
+ * @property {string} name
+ * @property {string} pool
+ * @property {number} flags
+ * @property {number | null} since
+ * @property {number} margin of the worst rule, as a share of its threshold; -Infinity: unknown
+ * @property {number} worst the index of that rule; -1: none
+ * @property {string} state
+ * @property {[string, string] | null} note kind and text: why it is not as its verdict wants it
+ */
+
+/**
+ * @typedef {object} Model
+ * @property {Payload} data
+ * @property {Node[]} nodes in the order of their names
+ * @property {number[]} shown indices of the rules that have a column of their own
+ * @property {Map<number, number>[]} expected by rule: index of a node -> its expected value
+ * @property {Map<number, number>[]} since by rule: index of a node -> Unix seconds
+ */
+
+export const MARKED = 1;
+export const PRESSURED = 2;
+export const EARLY = 4;
+export const INELIGIBLE = 8;
+export const CONFLICT = 16;
+export const UNKNOWN = 128;
+
+export const STATES = [
+  "marked", "unmarked", "hot", "held", "pending", "early", "unknown", "cool", "ineligible", "conflict",
+];
+const RANK = ["hot", "held", "pending", "early", "unknown", "cool", "ineligible"];
+
+/** Whether a rule's values rise with load. @param {Rule} rule */
+export const rises = (rule) => rule.op.startsWith(">");
+
+/**
+ * How far a value is beyond the threshold, as a share of it; below 0 where it is not.
+ * @param {Rule} rule
+ * @param {number} value
+ */
+export function excess(rule, value) {
+  const distance = value - rule.threshold;
+  return (rises(rule) ? distance : -distance) / (Math.abs(rule.threshold) || 1);
+}
+
+/** The value at the end of a bar. @param {Rule} rule */
+export function fullScale(rule) {
+  if (!rises(rule)) return (Math.abs(rule.threshold) || 1) * 4;
+  return Math.max(rule.full_at ?? 0, rule.threshold * 1.1) || 1;
+}
+
+/** @param {Payload} data @returns {Model} */
+export function decode(data) {
+  const { name, pool, flags, since, notes } = data.nodes;
+  /** @type {Map<number, [string, string]>} */
+  const noteOf = new Map(notes.map(([index, kind, text]) => [index, [kind, text]]));
+  const sinceOf = paired(since);
+  /** Those that a node is judged by. */
+  const counts = data.rules.flatMap((rule, at) => (rule.early_of || rule.shadow ? [] : [at]));
+  const nodes = name.map((text, index) => {
+    let margin = -Infinity;
+    let worst = -1;
+    let firing = false;
+    let pending = false;
+    for (const at of counts) {
+      const column = data.columns[at];
+      const state = column.state[index];
+      firing ||= state === "f";
+      pending ||= state === "p";
+      const value = column.value[index];
+      if (value === null || column.quality[index] !== "o") continue;
+      const found = excess(data.rules[at], value);
+      if (found > margin) {
+        margin = found;
+        worst = at;
+      }
+    }
+    return {
+      index,
+      name: text,
+      pool: data.pools[pool[index]],
+      flags: flags[index],
+      since: sinceOf.get(index) ?? null,
+      margin,
+      worst,
+      state: stateOf(flags[index], firing, pending),
+      note: noteOf.get(index) ?? null,
+    };
+  });
+  return {
+    data,
+    nodes,
+    shown: data.rules.flatMap((rule, at) => (rule.early_of ? [] : [at])),
+    expected: data.columns.map((column) => paired(column.expected)),
+    since: data.columns.map((column) => paired(column.since)),
+  };
+}
+
+/** @param {[number[], number[]]} columns */
+function paired([keys, values]) {
+  return new Map(keys.map((key, at) => [key, values[at]]));
+}
+
+/** @param {number} flags @param {boolean} firing @param {boolean} pending */
+function stateOf(flags, firing, pending) {
+  if (flags & PRESSURED) return firing ? "hot" : "held";
+  if (pending) return "pending";
+  if (flags & EARLY) return "early";
+  if (flags & UNKNOWN) return "unknown";
+  return flags & INELIGIBLE ? "ineligible" : "cool";
+}
+
+/** Whether a node is hot and carries no mark. @param {Node} node */
+export const isUnmarked = (node) => (node.flags & (MARKED | PRESSURED)) === PRESSURED;
+
+/**
+ * @typedef {object} View what the URL holds
+ * @property {string} text
+ * @property {string | null} pool
+ * @property {string | null} rule
+ * @property {string | null} state
+ * @property {string} sort
+ * @property {boolean} up
+ */
+
+/** Whether a node is in a state that can be filtered by. @param {Node} node @param {string} state */
+export function isIn(node, state) {
+  switch (state) {
+    case "marked": return (node.flags & MARKED) !== 0;
+    case "unmarked": return isUnmarked(node);
+    case "unknown": return (node.flags & UNKNOWN) !== 0;
+    case "ineligible": return (node.flags & INELIGIBLE) !== 0;
+    case "conflict": return (node.flags & CONFLICT) !== 0;
+    default: return node.state === state;
+  }
+}
+
+/** The nodes that fit, in their order. @param {Model} model @param {View} view */
+export function select(model, view) {
+  const text = view.text.toLowerCase();
+  const at = view.rule === null ? -1 : model.data.rules.findIndex((rule) => rule.name === view.rule);
+  const column = at < 0 ? null : model.data.columns[at];
+  const found = model.nodes.filter(
+    (node) =>
+      (text === "" || node.name.toLowerCase().includes(text)) &&
+      (view.pool === null || node.pool === view.pool) &&
+      (view.state === null || isIn(node, view.state)) &&
+      // By a rule: those on which it is pending, fires or is unknown.
+      (view.rule === null || (column !== null && (/[pfh]/.test(column.state[node.index]) || /[msf]/.test(column.quality[node.index])))),
+  );
+  const sign = view.up ? 1 : -1;
+  const key = sorting(model, view.sort);
+  return found.sort((a, b) => sign * compare(key(a), key(b)) || compare(a.name, b.name));
+}
+
+/** @param {number | string} a @param {number | string} b */
+function compare(a, b) {
+  return a < b ? -1 : a > b ? 1 : 0;
+}
+
+/**
+ * What nodes are sorted by; unknown values come after all others where the worst are first.
+ * @param {Model} model @param {string} sort @returns {(node: Node) => number | string}
+ */
+function sorting(model, sort) {
+  if (sort === "node") return (node) => node.name;
+  if (sort === "pool") return (node) => node.pool;
+  if (sort === "state") return (node) => -RANK.indexOf(node.state);
+  if (sort === "since") return (node) => sinceOf(model, node) ?? -Infinity;
+  if (sort === "mark") return (node) => (node.flags & MARKED ? 2 : 0) + (node.note ? 1 : 0);
+  const at = model.data.rules.findIndex((rule) => `rule:${rule.name}` === sort);
+  if (at >= 0) {
+    const { value } = model.data.columns[at];
+    return (node) => value[node.index] ?? -Infinity;
+  }
+  return (node) => node.margin;
+}
+
+/** When the state began: of what fires, or of what is pending. @param {Model} model @param {Node} node */
+export function sinceOf(model, node) {
+  if (node.since !== null) return node.since;
+  for (const at of model.shown) {
+    const found = model.since[at].get(node.index);
+    if (found !== undefined) return found;
+  }
+  return null;
+}

@@ -1,0 +1,181 @@
+// Header, banners, the three numbers, the rules, the placements.
+
+import { get, make, say, svg } from "./draw.js";
+import { counted, number, span, t } from "./i18n.js";
+import { MARKED, UNKNOWN, isUnmarked } from "./model.js";
+
+/** @typedef {import("./model.js").Model} Model */
+
+/** What is known beside the Snapshot. @typedef {{age: number, silent: number}} Now */
+
+/** @param {Model | null} model @param {Now} now */
+export function facts(model, now) {
+  if (model === null) return;
+  const { data } = model;
+  const failing = data.rules.filter((rule) => rule.health !== "ok" || data.blind[rule.name]);
+  const asked = data.rules.filter((rule) => rule.expr !== null);
+  const answers = asked.length === 0 || asked.some((rule) => rule.health === "ok");
+  const role = data.leading ? t("leads") : data.leader ? t("follows", data.leader) : t("follows_nobody");
+  const lines = [
+    [t("role"), role, ""],
+    [t("last_tick"), `${t("ago", span(now.age))}, ${t("took", `${number(data.duration)} s`)}`, now.age > data.overdue_after ? "bad" : ""],
+    [t("rules"), t("rules_ok", data.rules.length - failing.length, data.rules.length), failing.length ? "bad" : ""],
+    [t("prometheus"), answers ? t("answers") : t("fails"), answers ? "" : "bad"],
+    [t("nodes"), counted(model.nodes.length), ""],
+  ];
+  const box = get("facts");
+  if (box.children.length !== lines.length) {
+    box.replaceChildren(...lines.map(() => make("div", {}, make("dt"), make("dd"))));
+  }
+  lines.forEach(([name, text, kind], at) => {
+    const [term, value] = box.children[at].children;
+    say(term, name);
+    say(value, text);
+    value.className = kind;
+  });
+  say(get("version"), data.version);
+}
+
+/** What must not be overlooked, the worst first. @param {Model | null} model @param {Now} now */
+export function banners(model, now) {
+  /** @type {[string, string][]} */
+  const found = [];
+  const data = model?.data;
+  if (now.silent > 0) found.push(["bad", t("b_unreachable", span(now.silent))]);
+  if (!data) {
+    if (now.silent === 0) found.push(["warn", t("b_waiting")]);
+  } else {
+    if (now.silent === 0 && now.age > data.overdue_after) found.push(["bad", t("b_overdue", span(now.age))]);
+    if (data.error) found.push(["bad", t("b_blind", data.error)]);
+    if (data.rules_error) found.push(["bad", t("b_rules_error", data.rules_error)]);
+    if (data.capped.length > 0) {
+      const pools = data.capped.filter(Boolean).join(", ");
+      found.push(["warn", t("b_capped", data.guard.max_marked, pools ? t("b_in_pools", pools) : "")]);
+    }
+    if (data.failures) found.push(["warn", t("b_failures", counted(data.failures))]);
+    if (data.disputes) found.push(["warn", t("b_disputes", counted(data.disputes))]);
+    if (!data.error) {
+      for (const rule of data.rules) {
+        if (rule.early_of) continue;
+        if (rule.health !== "ok") found.push(["warn", t("b_rule_fails", rule.name, rule.last_error ?? "")]);
+        else if (data.blind[rule.name]) found.push(["warn", t("b_rule_blind", rule.name, data.blind[rule.name])]);
+      }
+    }
+    if (data.dry_run) found.push(["info", t("b_dry_run")]);
+    else if (!data.leading) found.push(["info", data.leader ? t("b_following", data.leader) : t("b_following_nobody")]);
+  }
+  const box = get("banners");
+  // Elements that stay: what a screen reader has read is not read again.
+  while (box.children.length > found.length) box.lastElementChild?.remove();
+  found.forEach(([kind, text], at) => {
+    const line = box.children[at] ?? box.appendChild(make("p"));
+    line.className = `banner ${kind}`;
+    say(line, text);
+  });
+}
+
+/** @param {Model} model @param {string | null} state @param {(state: string) => void} filter */
+export function numbers(model, state, filter) {
+  const { nodes, data } = model;
+  const unmarked = nodes.filter(isUnmarked);
+  /** @type {Map<string, number>} */
+  const reasons = new Map();
+  for (const node of unmarked) {
+    const [kind, text] = node.note ?? ["next_tick", ""];
+    const reason = kind === "withheld" || kind === "failed" ? text : t(`n_${kind}`);
+    reasons.set(reason, (reasons.get(reason) ?? 0) + 1);
+  }
+  const why = [...reasons].sort((a, b) => b[1] - a[1]).slice(0, 3).map(([reason, count]) => `${counted(count)}: ${reason}`);
+  const count = (/** @type {number} */ bit) => nodes.filter((node) => node.flags & bit).length;
+  const marked = count(MARKED);
+  const unknown = count(UNKNOWN);
+  /** @type {[string, string, number, string][]} */
+  const tiles = [
+    ["marked", t("marked"), marked, t("marked_help", data.mark)],
+    ["unmarked", t("unmarked"), unmarked.length, why.length ? why.join("; ") : t("unmarked_help")],
+    ["unknown", t("unknown"), unknown, t("unknown_help")],
+  ];
+  const box = get("numbers");
+  if (box.children.length !== tiles.length) {
+    box.replaceChildren(...tiles.map(([key, title]) => {
+      const tile = make("button", { type: "button", "data-state": key }, make("span", { text: title }), make("strong"), make("small"));
+      tile.addEventListener("click", () => filter(key));
+      return tile;
+    }));
+  }
+  tiles.forEach(([key, , value, note], at) => {
+    const tile = box.children[at];
+    tile.className = value > 0 ? "number hot" : "number";
+    tile.setAttribute("aria-pressed", String(state === key));
+    say(tile.children[1], counted(value));
+    say(tile.children[2], note);
+  });
+}
+
+/** @param {Model} model @param {(rule: string) => void} filter */
+export function rules(model, filter) {
+  const { data } = model;
+  const table = get("rules");
+  const heads = [t("rule"), t("expression"), t("threshold"), t("health"), t("samples"), t("unmatched"), t("duration"), t("states")];
+  const head = /** @type {HTMLElement} */ (table.querySelector("thead"));
+  if (!head.firstChild) {
+    const wide = [0, 1, 0, 0, 1, 1, 1, 0];
+    head.append(make("tr", {}, ...heads.map((text, at) => make("th", { scope: "col", class: wide[at] ? "wide" : undefined, text }))));
+  }
+  const body = /** @type {HTMLElement} */ (table.querySelector("tbody"));
+  const shows = JSON.stringify([data.rules, data.blind]);
+  if (body.dataset.shows === shows) return;
+  body.dataset.shows = shows;
+  const focused = document.activeElement?.getAttribute("data-rule");
+  body.replaceChildren(...data.rules.map((rule) => {
+    const name = make("button", { type: "button", class: "plain", "data-rule": rule.name, text: rule.name });
+    name.addEventListener("click", () => filter(rule.name));
+    const trouble = rule.health !== "ok" ? rule.last_error : data.blind[rule.name];
+    const health = rule.health !== "ok" ? t("err") : trouble ? t("blind") : t("ok");
+    return make("tr", {},
+      make("th", { scope: "row" }, name, ...(rule.shadow ? [" ", make("span", { class: "tag pending", title: t("shadow_help"), text: t("shadow") })] : [])),
+      make("td", { class: "wide" }, ...expression(rule, data.source)),
+      make("td", { class: "number-cell" }, `${rule.op} ${number(rule.threshold)} (${t("clears", number(rule.clear_threshold))})`),
+      make("td", { class: trouble ? "bad" : "" }, trouble ? `${health}: ${trouble}` : health),
+      make("td", { class: "wide", text: counted(rule.samples) }),
+      make("td", { class: rule.unmatched_samples ? "wide bad" : "wide", text: counted(rule.unmatched_samples) }),
+      make("td", { class: "wide", text: `${number(rule.query_duration_seconds)} s` }),
+      make("td", { text: `${counted(rule.states.pending ?? 0)} / ${counted(rule.states.firing ?? 0)}` }));
+  }));
+  if (focused) /** @type {HTMLElement | null} */ (body.querySelector(`[data-rule="${CSS.escape(focused)}"]`))?.focus();
+}
+
+/** @param {import("./model.js").Rule} rule @param {string} source */
+function expression(rule, source) {
+  if (rule.expr === null) return [rule.early_of ? `early: ${rule.early_of}` : [rule.source, rule.resource].filter(Boolean).join(" ")];
+  const code = make("code", { text: rule.expr });
+  if (!/^https?:/.test(source)) return [code];
+  const href = `${source.replace(/\/+$/, "")}/graph?g0.expr=${encodeURIComponent(rule.expr)}&g0.tab=0&g0.range_input=1h`;
+  return [code, " ", make("a", { href, rel: "noreferrer", target: "_blank", text: t("graph") })];
+}
+
+/** @param {Model} model */
+export function placements(model) {
+  const found = model.data.placements;
+  const box = get("placements-box");
+  box.hidden = !found || found.times.length === 0;
+  if (!found || box.hidden) return;
+  const kinds = /** @type {const} */ (["hot", "marked", "clean"]);
+  const total = (/** @type {number[]} */ counts) => counts.reduce((sum, count) => sum + count, 0);
+  const [hot, marked, clean] = kinds.map((kind) => total(found[kind]));
+  const most = Math.max(1, ...found.times.map((_, at) => found.hot[at] + found.marked[at] + found.clean[at]));
+  const [width, height, count] = [600, 80, found.times.length];
+  const wide = width / Math.max(12, count);
+  const bars = found.times.flatMap((_, at) => {
+    let y = height;
+    return kinds.map((kind) => {
+      const high = (found[kind][at] / most) * height;
+      y -= high;
+      return svg("rect", { class: `stack-${kind}`, x: at * wide + 1, y, width: wide - 2, height: high });
+    });
+  });
+  const label = t("p_label", hot, marked, clean);
+  get("placements").replaceChildren(
+    svg("svg", { class: "chart", viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": label }, ...bars),
+    make("p", { text: label }));
+}

@@ -1,0 +1,264 @@
+// The page: asks for the last Snapshot again and again, and draws what changed.
+
+import { Feed, pastOf } from "./data.js";
+import { Detail } from "./detail.js";
+import { get, make, say } from "./draw.js";
+import { Grid } from "./grid.js";
+import { language, t } from "./i18n.js";
+import { STATES, decode } from "./model.js";
+import { banners, facts, numbers, placements, rules } from "./overview.js";
+import { Table } from "./table.js";
+
+/** Seconds after which rows whose past is shown are asked for it again, at least. */
+const PAST_AFTER = 5;
+
+/** @type {import("./model.js").Model | null} */
+let model = null;
+/** @type {Map<string, import("./data.js").Past>} */
+let past = new Map();
+let pastAt = -Infinity;
+let pastStep = 60;
+let pastBusy = false;
+
+/** Of the Snapshot when it came, in seconds, and when that was. */
+let age = 0;
+let cameAt = performance.now();
+let answeredAt = performance.now();
+let silent = false;
+
+const feed = new Feed();
+const view = readView();
+const table = new Table(view, { changed, open, filter });
+const grid = new Grid(open);
+const detail = new Detail(() => writeNode(""));
+
+/** Seconds since the Snapshot. */
+const ageNow = () => age + (performance.now() - cameAt) / 1000;
+
+/** The server's clock as the Snapshot has it: the browser's may be set otherwise. */
+const serverNow = () => (model?.data.taken_at ?? 0) + ageNow();
+
+/** @returns {import("./model.js").View} */
+function readView() {
+  const asked = new URLSearchParams(location.search);
+  const state = asked.get("state");
+  return {
+    text: asked.get("q") ?? "",
+    pool: asked.get("pool"),
+    rule: asked.get("rule"),
+    state: state !== null && STATES.includes(state) ? state : null,
+    sort: asked.get("sort") ?? "margin",
+    up: asked.get("up") === "true",
+  };
+}
+
+function writeView() {
+  const asked = new URLSearchParams(location.search);
+  const set = (/** @type {string} */ key, /** @type {string | null} */ value) =>
+    value === null || value === "" ? asked.delete(key) : asked.set(key, value);
+  set("q", view.text);
+  set("pool", view.pool);
+  set("rule", view.rule);
+  set("state", view.state);
+  set("sort", view.sort === "margin" ? null : view.sort);
+  set("up", view.up ? "true" : null);
+  history.replaceState(null, "", address(asked));
+}
+
+/** @param {URLSearchParams} asked */
+const address = (asked) => location.pathname + (asked.size ? `?${asked}` : "");
+
+/** @param {string} name */
+function writeNode(name) {
+  const asked = new URLSearchParams(location.search);
+  if ((asked.get("node") ?? "") === name) return;
+  if (name) asked.set("node", name);
+  else asked.delete("node");
+  history.pushState(null, "", address(asked));
+}
+
+/** @param {string} name */
+function open(name) {
+  writeNode(name);
+  if (model) detail.open(name, model, serverNow()).catch(missed);
+}
+
+/** A click on the same value again takes the filter away. @param {"pool" | "state" | "rule"} key @param {string} value */
+function filter(key, value) {
+  view[key] = view[key] === value ? null : value;
+  changed();
+}
+
+function changed() {
+  writeView();
+  drawFilters();
+  if (!model) return;
+  numbers(model, view.state, (state) => filter("state", state));
+  drawTable();
+}
+
+function drawTable() {
+  if (!model) return;
+  table.update(model, past, serverNow());
+  askForPast();
+}
+
+function drawFilters() {
+  const text = /** @type {HTMLInputElement} */ (get("filter-text"));
+  if (text.value !== view.text) text.value = view.text;
+  const pools = (model?.data.pools ?? []).filter(Boolean).sort();
+  choices("filter-pool", t("all_pools"), pools.map((name) => [name, name]), view.pool);
+  choices("filter-rule", t("all_rules"), (model?.data.rules ?? []).map(({ name }) => [name, name]), view.rule);
+  choices("filter-state", t("all_states"), STATES.map((name) => [name, t(`s_${name}`)]), view.state);
+  get("filter-pool").hidden = pools.length === 0;
+  get("filter-clear").hidden = !(view.text || view.pool || view.rule || view.state);
+}
+
+/** @param {string} id @param {string} all @param {string[][]} options @param {string | null} chosen */
+function choices(id, all, options, chosen) {
+  const select = /** @type {HTMLSelectElement} */ (get(id));
+  const shows = JSON.stringify(options);
+  if (select.dataset.shows !== shows) {
+    select.dataset.shows = shows;
+    select.replaceChildren(make("option", { value: "", text: all }), ...options.map(([value, text]) => make("option", { value, text })));
+  }
+  select.value = chosen ?? "";
+}
+
+/** Ask for the past of the rows that are shown, now and then. */
+async function askForPast() {
+  const names = table.visible.map((node) => node.name);
+  const missing = names.some((name) => !past.has(name));
+  const since = (performance.now() - pastAt) / 1000;
+  if (pastBusy || names.length === 0 || since < (missing ? 0.5 : Math.max(PAST_AFTER, pastStep))) return;
+  pastBusy = true;
+  pastAt = performance.now();
+  try {
+    const found = await pastOf(names);
+    past = found.nodes;
+    for (const name of names) if (!past.has(name)) past.set(name, { times: [], values: {}, marked: [] });
+    pastStep = found.step;
+    if (model) table.update(model, past, serverNow());
+  } catch (error) {
+    missed(error);
+  } finally {
+    pastBusy = false;
+  }
+}
+
+/** @param {unknown} error */
+function missed(error) {
+  // The next poll says so in a banner; an answer that was late is no fault of the page.
+  console.debug("no answer", error);
+}
+
+/** All that depends on the Snapshot. @param {import("./model.js").Payload} data */
+function draw(data) {
+  performance.mark("draw");
+  model = decode(data);
+  drawFilters();
+  numbers(model, view.state, (state) => filter("state", state));
+  grid.update(model);
+  table.update(model, past, serverNow());
+  rules(model, (rule) => filter("rule", rule));
+  placements(model);
+  tell();
+  performance.measure("update", "draw");
+  document.documentElement.dataset.tick = String(data.tick);
+  askForPast();
+}
+
+/** What changes by the clock alone. */
+function tell() {
+  const now = { age: ageNow(), silent: silent ? (performance.now() - answeredAt) / 1000 : 0 };
+  facts(model, now);
+  banners(model, now);
+}
+
+async function poll() {
+  try {
+    const answer = await feed.poll();
+    answeredAt = performance.now();
+    silent = false;
+    if (answer !== null) {
+      age = answer.age;
+      cameAt = performance.now();
+      if (answer.data !== null) draw(answer.data);
+      const opened = new URLSearchParams(location.search).get("node");
+      if (model && answer.data !== null) {
+        if (detail.name) detail.update(model, serverNow()).catch(missed);
+        else if (opened) detail.open(opened, model, serverNow()).catch(missed);
+      }
+    }
+  } catch (error) {
+    silent = true;
+    missed(error);
+  }
+  tell();
+}
+
+/** Half an interval: what is shown is never much older than what is known. */
+const pause = () => Math.max(1, Math.min(5, (model?.data.interval ?? 2) / 2)) * 1000;
+
+/** @type {ReturnType<typeof setTimeout> | undefined} */
+let timer;
+
+async function follow() {
+  clearTimeout(timer);
+  if (!document.hidden) await poll();
+  clearTimeout(timer);
+  timer = setTimeout(follow, pause());
+}
+
+function translate() {
+  document.documentElement.lang = language;
+  for (const element of document.querySelectorAll("[data-text]")) say(element, t(/** @type {HTMLElement} */ (element).dataset.text ?? ""));
+  for (const element of document.querySelectorAll("[data-label]")) element.setAttribute("aria-label", t(/** @type {HTMLElement} */ (element).dataset.label ?? ""));
+  for (const element of document.querySelectorAll("[data-placeholder]")) element.setAttribute("placeholder", t(/** @type {HTMLElement} */ (element).dataset.placeholder ?? ""));
+}
+
+function listen() {
+  const text = /** @type {HTMLInputElement} */ (get("filter-text"));
+  text.addEventListener("input", () => {
+    view.text = text.value;
+    changed();
+  });
+  for (const key of /** @type {const} */ (["pool", "rule", "state"])) {
+    const select = /** @type {HTMLSelectElement} */ (get(`filter-${key}`));
+    select.addEventListener("change", () => {
+      view[key] = select.value || null;
+      changed();
+    });
+  }
+  get("filters").addEventListener("submit", (event) => event.preventDefault());
+  get("filter-clear").addEventListener("click", () => {
+    Object.assign(view, { text: "", pool: null, rule: null, state: null });
+    changed();
+    text.focus();
+  });
+  text.addEventListener("keydown", (event) => {
+    if (event.key === "ArrowDown") /** @type {HTMLElement | null} */ (document.querySelector("#nodes tbody a"))?.focus();
+  });
+  document.addEventListener("keydown", (event) => {
+    const inField = event.target instanceof HTMLInputElement || event.target instanceof HTMLSelectElement;
+    if (event.key !== "/" || inField || event.ctrlKey || event.metaKey) return;
+    event.preventDefault();
+    text.focus();
+  });
+  document.addEventListener("visibilitychange", () => {
+    if (!document.hidden) follow();
+  });
+  addEventListener("popstate", () => {
+    Object.assign(view, readView());
+    changed();
+    const name = new URLSearchParams(location.search).get("node");
+    if (!name) detail.close();
+    else if (model) detail.open(name, model, serverNow()).catch(missed);
+  });
+  setInterval(tell, 1000);
+}
+
+translate();
+listen();
+drawFilters();
+follow();

@@ -1,0 +1,359 @@
+"""The page in a real Chromium."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from importlib import resources
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+import pytest_asyncio
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from browser import Tab, chromium, tab
+from prometheus_client import CollectorRegistry
+from snapshots import NOON, Scene
+
+from dynsched.core.model import Node
+from dynsched.web.api import make_app
+from dynsched.web.metrics import Metrics
+from dynsched.web.snapshots import SnapshotStore
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+
+RULES = {
+    "guard": {"pool_label": "pool", "max_marked": "50%"},
+    "rules": [
+        {
+            "name": "node-cpu",
+            "expr": "cpu_busy_percent",
+            "threshold": 80,
+            "clear_threshold": 70,
+            "keep_firing_for": "1m",
+        },
+        {"name": "node-mem-usage", "expr": "mem_used_percent", "threshold": 85, "for": "30s"},
+    ],
+}
+POOLS = {"web-1": "web", "web-2": "web", "web-3": "web", "batch-1": "batch", "batch-2": "batch"}
+
+
+class World:
+    """A small cluster, what it answers, and the address of its page."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.snapshots = SnapshotStore(
+            clock=lambda: time.monotonic() + self.now,
+            interval=2.0,
+            source="http://prometheus:9090",
+            synced=lambda: True,
+            metrics=Metrics(CollectorRegistry()),
+        )
+        self.scene = Scene(
+            RULES, [Node(name, labels={"pool": pool}) for name, pool in POOLS.items()]
+        )
+        self.at = NOON
+        self.cpu = dict.fromkeys(POOLS, 20.0) | {"web-2": 60.0, "batch-1": 45.0}
+        self.url = ""
+
+    def tick(self, *, error=None, **changes) -> None:
+        """One tick; ``changes`` of the Snapshot."""
+        self.at += 30
+        memory = dict.fromkeys(POOLS, 40.0)
+        cpu, memory = (error or self.cpu), (error or memory)
+        snapshot = self.scene.tick(self.at, node_cpu=cpu, node_mem_usage=memory)
+        self.snapshots.publish(replace(snapshot, **changes))
+
+
+@contextlib.asynccontextmanager
+async def served(world: World, prefix: str = "") -> AsyncIterator[TestServer]:
+    app = make_app(world.snapshots)
+    if prefix:
+        outer = web.Application()
+        outer.add_subapp(prefix, app)
+        app = outer
+    async with TestServer(app) as server:
+        world.url = str(server.make_url(f"{prefix}/"))
+        yield server
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def browser():
+    async with chromium() as running:
+        yield running
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def world():
+    made = World()
+    made.tick()
+    async with served(made):
+        yield made
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def shown(browser, world) -> AsyncIterator[Tab]:
+    async with tab(browser, world.url) as opened:
+        await opened.until("document.querySelectorAll('#nodes tbody tr').length === 5")
+        yield opened
+        assert opened.complaints == []
+
+
+async def tick(world: World, shown: Tab, **how) -> None:
+    """A tick, and the page shows it."""
+    world.tick(**how)
+    await shown.look_again()
+    await shown.until("document.documentElement.dataset.tick === given", str(world.scene.ticks))
+
+
+async def texts(shown: Tab, selector: str) -> list[str]:
+    return await shown.page.locator(selector).all_inner_texts()
+
+
+async def test_the_nodes_are_listed_worst_first_beside_three_numbers(shown, world) -> None:
+    assert (await shown.rows())[:2] == ["web-2", "batch-1"]
+    assert await texts(shown, "#numbers strong") == ["0", "0", "0"]
+    assert await texts(shown, "#grid h3") == ["batch (2)", "web (3)"]
+    assert "leader" in " ".join(await texts(shown, "#facts dd"))
+
+
+async def test_a_node_that_heats_rises_and_is_counted(shown, world) -> None:
+    assert (await shown.rows())[0] != "web-3"
+    world.cpu["web-3"] = 95.0
+    await tick(world, shown)
+    assert (await shown.rows())[0] == "web-3"
+    assert await texts(shown, "#numbers strong") == ["1", "0", "0"]
+    row = await shown.page.locator("tr[data-node=web-3]").inner_text()
+    assert "hot" in row
+    assert "marked" in row
+    assert "+19%" in row
+
+
+async def test_focus_stays_on_the_row_that_moves(shown, world) -> None:
+    await shown.page.locator("tr[data-node=web-3] a").focus()
+    world.cpu["web-3"] = 95.0
+    await tick(world, shown)
+    assert await shown.page.evaluate("document.activeElement.textContent") == "web-3"
+
+
+async def test_filters_and_order_are_in_the_url_and_survive_a_reload(shown, world) -> None:
+    page = shown.page
+    await page.fill("#filter-text", "B-")
+    assert await shown.rows() == ["web-2", "web-1", "web-3"]
+    await page.click("[data-sort=node]")
+    await page.click("[data-sort=node]")
+    await page.select_option("#filter-pool", "web")
+    assert await shown.rows() == ["web-3", "web-2", "web-1"]
+    assert dict(parse_qsl(urlsplit(page.url).query)) == {"q": "B-", "pool": "web", "sort": "node"}
+    await page.reload()
+    await shown.until("document.querySelectorAll('#nodes tbody tr').length === 3")
+    assert await shown.rows() == ["web-3", "web-2", "web-1"]
+    assert await page.input_value("#filter-text") == "B-"
+    await page.click("#filter-clear")
+    assert len(await shown.rows()) == 5
+    assert await page.locator("th[aria-sort]").inner_text() == "Node"
+
+
+async def test_a_value_is_a_filter_when_it_is_clicked(shown, world) -> None:
+    world.cpu["web-3"] = 95.0
+    await tick(world, shown)
+    await shown.page.click("#numbers [data-state=marked]")
+    assert await shown.rows() == ["web-3"]
+    await shown.page.click("#numbers [data-state=marked]")
+    await shown.page.click("tr[data-node=batch-1] .pool-column button")
+    assert await shown.rows() == ["batch-1", "batch-2"]
+
+
+async def test_it_can_be_used_by_keys_alone(shown, world) -> None:
+    keyboard = shown.page.keyboard
+    await keyboard.press("/")
+    assert await shown.page.evaluate("document.activeElement.id") == "filter-text"
+    await keyboard.press("ArrowDown")
+    await keyboard.press("ArrowDown")
+    await keyboard.press("Enter")
+    await shown.until("document.querySelector('dialog').open")
+    assert await shown.page.inner_text("#detail-title") == "batch-1"
+    await keyboard.press("Escape")
+    await shown.until("!document.querySelector('dialog').open")
+    assert shown.page.url == world.url
+    assert await shown.page.evaluate("document.activeElement.textContent") == "batch-1"
+
+
+async def test_a_nodes_detail_says_what_would_clear_it_and_what_changed(shown, world) -> None:
+    world.cpu["web-3"] = 95.0
+    await tick(world, shown)
+    await tick(world, shown)
+    await shown.page.click("tr[data-node=web-3] a")
+    await shown.until("document.querySelector('dialog').open")
+    detail = await shown.page.inner_text("dialog")
+    assert "node-cpu must fall to 70 or below (is 95), then stay there for 1m" in detail
+    assert "firing" in detail
+    assert "label status=presure" in detail
+    assert await shown.page.locator("dialog .chart").count() == 2
+    assert "node=web-3" in shown.page.url
+    await shown.page.go_back()
+    await shown.until("!document.querySelector('dialog').open")
+
+
+async def test_a_detail_can_be_linked_to(browser, world) -> None:
+    async with tab(browser, f"{world.url}?node=web-1") as opened:
+        await opened.until("document.querySelector('dialog').open")
+        assert await opened.page.inner_text("#detail-title") == "web-1"
+        assert opened.complaints == []
+
+
+async def test_the_past_of_each_row_is_drawn(shown, world) -> None:
+    for _ in range(3):
+        await tick(world, shown)
+    await shown.page.reload()
+    await shown.until("document.querySelectorAll('#nodes .curve').length === 5")
+
+
+async def test_rules_are_listed_with_a_link_to_their_graph(shown, world) -> None:
+    assert await texts(shown, "#rules tbody th") == ["node-cpu", "node-mem-usage"]
+    link = await shown.page.locator("#rules a").first.get_attribute("href")
+    assert link.startswith("http://prometheus:9090/graph?g0.expr=cpu_busy_percent")
+
+
+async def test_banners_say_what_must_not_be_overlooked(shown, world) -> None:
+    assert await texts(shown, ".banner") == []
+    await tick(world, shown, error="connection refused")
+    found = " ".join(await texts(shown, ".banner"))
+    assert "cannot see" in found
+    assert "connection refused" in found
+    await tick(world, shown, dry_run=True, rules_error="rules.yaml:3: no", leading=False)
+    found = " ".join(await texts(shown, ".banner"))
+    assert "Dry run" in found
+    assert "rules.yaml:3: no" in found
+    await tick(world, shown, leading=False, leader="pod-2", capped=frozenset({"web"}))
+    found = " ".join(await texts(shown, ".banner"))
+    assert "pod-2 leads" in found
+    assert "in web" in found
+    assert "connection refused" not in found
+
+
+async def test_when_prometheus_stops_the_page_says_that_it_is_blind(shown, world) -> None:
+    world.snapshots.publish(
+        replace(
+            world.snapshots.snapshot,
+            tick=99,
+            error="no rule could be queried: connection refused",
+        )
+    )
+    await shown.look_again()
+    await shown.until("document.querySelector('.banner.bad')?.textContent.includes('cannot see')")
+
+
+async def test_when_ticks_stop_the_page_says_so(shown, world) -> None:
+    world.now += 3600
+    await shown.look_again()
+    await shown.until(
+        "document.querySelector('.banner.bad')?.textContent.includes('The last tick')"
+    )
+    world.now = 0
+
+
+async def test_when_dynsched_stops_the_page_says_so_and_recovers(browser) -> None:
+    world = World()
+    world.tick()
+    async with served(world) as server:
+        port = server.port
+        async with tab(browser, world.url) as opened:
+            await opened.until("document.querySelectorAll('#nodes tbody tr').length === 5")
+            await server.close()
+            await opened.look_again()
+            await opened.until(
+                "document.querySelector('.banner.bad')?.textContent.includes('No answer')"
+            )
+            assert len(await opened.rows()) == 5
+            async with TestServer(make_app(world.snapshots), port=port):
+                await opened.look_again()
+                await opened.until("document.querySelector('.banner') === null")
+
+
+async def test_before_the_first_tick_it_waits(browser) -> None:
+    world = World()
+    async with served(world), tab(browser, world.url) as opened:
+        await opened.until("document.querySelector('.banner')?.textContent.includes('first tick')")
+        world.tick()
+        await opened.look_again()
+        await opened.until("document.querySelectorAll('#nodes tbody tr').length === 5")
+
+
+async def test_it_works_below_a_path(browser) -> None:
+    world = World()
+    world.tick()
+    prefix = "/api/v1/namespaces/x/services/http:dynsched:9000/proxy"
+    async with served(world, prefix), tab(browser, world.url) as opened:
+        await opened.until("document.querySelectorAll('#nodes tbody tr').length === 5")
+        await opened.page.click("tr[data-node=web-1] a")
+        await opened.until("document.querySelector('dialog').open")
+        assert opened.complaints == []
+
+
+async def test_it_speaks_chinese_to_a_browser_that_does(browser, world) -> None:
+    async with tab(browser, world.url, locale="zh-CN") as opened:
+        await opened.until("document.querySelectorAll('#nodes tbody tr').length === 5")
+        page = opened.page
+        assert await page.get_attribute("html", "lang") == "zh-CN"
+        # "Nodes, worst first"
+        assert (
+            await page.inner_text("#table-title")
+            == "\u8282\u70b9\uff08\u6700\u4e25\u91cd\u7684\u5728\u524d\uff09"
+        )
+        assert "已标记" in await page.inner_text("#numbers")
+        assert opened.complaints == []
+
+
+LONG = "ip-10-0-123-234.a-very-long-name-of-a-region-in-the-cloud.compute.internal.example.com"
+
+
+@pytest.mark.parametrize("locale", ["en-US", "zh-CN"])
+async def test_on_a_phone_nothing_is_wider_than_the_screen(browser, world, locale) -> None:
+    world.scene.nodes[LONG] = Node(LONG, labels={"pool": "a-pool-of-a-very-long-name" * 2})
+    world.cpu[LONG] = 99.0
+    world.tick(rules_error="x" * 300)
+    options = {"viewport": {"width": 360, "height": 740}, "locale": locale}
+    async with tab(browser, world.url, **options) as opened:
+        await opened.until("document.querySelectorAll('#nodes tbody tr').length === 6")
+        wide = "document.documentElement.scrollWidth"
+        assert await opened.page.evaluate(wide) <= 360
+        await opened.page.locator("#nodes tbody a").first.click()
+        await opened.until("document.querySelector('dialog').open")
+        assert await opened.page.evaluate("document.querySelector('dialog').scrollWidth") <= 360
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_axe_finds_nothing(browser, world, scheme) -> None:
+    world.cpu |= {"web-3": 95.0, "batch-1": 75.0}
+    del world.cpu["batch-2"]
+    world.tick()
+    world.tick(dry_run=True, rules_error="rules.yaml:3: no", capped=frozenset({"web"}))
+    axe = (resources.files("axe_playwright_python") / "axe.min.js").read_text()
+    # Only axe itself is let past the policy.
+    async with tab(browser, world.url, color_scheme=scheme, bypass_csp=True) as opened:
+        await opened.until("document.querySelectorAll('#nodes tbody tr').length === 5")
+        await opened.page.evaluate(axe)
+        for step in ("the page", "the detail"):
+            if step == "the detail":
+                await opened.page.click("tr[data-node=web-3] a")
+                await opened.until("document.querySelector('dialog').open")
+            found = await opened.page.evaluate("async () => (await axe.run()).violations")
+            told = [(each["id"], [node["html"] for node in each["nodes"]]) for each in found]
+            assert told == [], step
+
+
+async def test_of_many_nodes_the_worst_are_shown_and_more_on_request(browser) -> None:
+    world = World()
+    world.scene.nodes = {f"n{n:03}": Node(f"n{n:03}") for n in range(120)}
+    world.cpu = {name: float(at % 90) for at, name in enumerate(world.scene.nodes)}
+    world.tick()
+    async with served(world), tab(browser, world.url) as opened:
+        await opened.until("document.querySelectorAll('#nodes tbody tr').length === 50")
+        assert (await opened.rows())[0] == "n089"
+        await opened.page.click("#more")
+        assert len(await opened.rows()) == 120
+        assert opened.complaints == []
