@@ -45,7 +45,6 @@ from dynsched.sources.metrics_server import MetricsServerSource
 from dynsched.sources.pod_use import PodUseSource
 from dynsched.sources.prometheus import PrometheusSource
 from dynsched.web.api import make_app
-from dynsched.web.extender.answers import Extender
 from dynsched.web.metrics import Metrics
 from dynsched.web.server import Address, WebServer, parse_address
 from dynsched.web.snapshots import SnapshotStore
@@ -152,7 +151,7 @@ async def _serve(settings: Settings) -> None:
             cluster=cluster,
             events=events,
             leadership=leadership,
-            publish=lambda snapshot: _publish(snapshot, snapshots, extension.extender),
+            publish=lambda snapshot: _publish(snapshot, snapshots, extension),
             pods=extension,
             dry_run=settings.dry_run,
         )
@@ -270,9 +269,9 @@ async def _leading(settings: Settings) -> AsyncIterator[Elector]:
             yield elector
 
 
-def _publish(snapshot: Snapshot, snapshots: SnapshotStore, extender: Extender) -> None:
-    snapshots.publish(snapshot)
-    extender.publish_soon(snapshot)
+def _publish(snapshot: Snapshot, snapshots: SnapshotStore, extension: Extension) -> None:
+    snapshots.publish(snapshot, placed=extension.placed())
+    extension.extender.publish_soon(snapshot)
 
 
 def _web_app(settings: Settings, snapshots: SnapshotStore, extension: Extension) -> web.Application:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from dynsched.core.expected import NO_PODS, KnownPods, lag_of
+from dynsched.core.placements import newly_bound
 from dynsched.core.recent import WINDOW, RecentPods
 from dynsched.core.rules import RuleSet
 from dynsched.kube.binding import Binder
@@ -49,6 +50,7 @@ class Extension:
         self._rule_set = rule_set
         self._nodes = cluster.nodes
         self._pods = RecentPods()
+        self._told = 0
         self._watch: PodWatch | None = None
         self._pod_use = pod_use
         self._pending = PendingPods(pending_api)
@@ -87,6 +89,14 @@ class Extension:
     def sequence(self) -> int:
         """As of `dynsched.loop.PodsSource`."""
         return self._pods.sequence
+
+    def placed(self) -> list[str] | None:
+        """The node of each pod that was bound since this was last called; None where pods are not
+        watched.
+        """
+        changes = self._pods.changes_after(self._told)
+        self._told = self._pods.sequence
+        return None if self._watch is None else newly_bound(changes)
 
     def known(self, ago: float = 0.0) -> KnownPods:
         """As of `dynsched.loop.PodsSource`."""

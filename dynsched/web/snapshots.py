@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -11,6 +11,7 @@ import msgspec
 
 from dynsched.core.health import is_overdue, overdue_after, why_unhealthy
 from dynsched.core.model import Snapshot
+from dynsched.core.placements import Placements
 from dynsched.web.metrics import Metrics
 from dynsched.web.node_series import NodeSeries
 from dynsched.web.nodes import encode_each, encode_nodes
@@ -44,6 +45,7 @@ class SnapshotStore:
     leader: Callable[[], str | None] = _no_leader
     feed: Feed = field(init=False)
     """What the page at `/` is answered from."""
+    _placements: Placements | None = field(default=None, init=False)
     _snapshot: Snapshot | None = field(default=None, init=False)
     _published_at: float = field(default=0.0, init=False)
     _encoded: dict[bool | None, asyncio.Task[bytes]] = field(default_factory=dict, init=False)
@@ -58,8 +60,16 @@ class SnapshotStore:
         """The last one published; None before the first tick is done."""
         return self._snapshot
 
-    def publish(self, snapshot: Snapshot) -> None:
-        """Replace the Snapshot and count its tick. It is encoded at the first request only."""
+    def publish(self, snapshot: Snapshot, placed: Sequence[str] | None = None) -> None:
+        """Replace the Snapshot and count its tick. It is encoded at the first request only.
+
+        ``placed``: the node of each pod that was bound since the one before; None where pods are
+        not watched.
+        """
+        if placed is not None:
+            views = {} if self._snapshot is None else self._snapshot.nodes
+            self._placements = self._placements or Placements()
+            self._placements.count(placed, views, snapshot.taken_at)
         self._snapshot = snapshot
         self._published_at = self.clock()
         self._encoded = {}
@@ -83,6 +93,7 @@ class SnapshotStore:
             # Of the Snapshot itself: how old it is, the page sees for itself.
             error=why_unhealthy(snapshot, 0.0, self.interval),
             leader=self.leader(),
+            placements=None if self._placements is None else self._placements.columns(),
         )
 
     def why_not_ready(self) -> str | None:

@@ -57,6 +57,7 @@ class About(NamedTuple):
     source: str
     error: str | None
     leader: str | None
+    placements: Mapping[str, Any] | None = None
 
 
 class _Column:

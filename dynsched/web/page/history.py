@@ -93,6 +93,7 @@ class History:
         self._taken = min(self._taken + 1, POINTS)
         for name in self._values.keys() - self._seen:
             del self._values[name], self._marked[name], self._uids[name]
+        self._seen = set()
 
     @property
     def times(self) -> list[float]:

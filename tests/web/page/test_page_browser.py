@@ -59,13 +59,13 @@ class World:
         self.cpu = dict.fromkeys(POOLS, 20.0) | {"web-2": 60.0, "batch-1": 45.0}
         self.url = ""
 
-    def tick(self, *, error=None, **changes) -> None:
-        """One tick; ``changes`` of the Snapshot."""
+    def tick(self, *, error=None, placed=None, **changes) -> None:
+        """One tick; ``placed``: nodes to which pods were bound; ``changes`` of the Snapshot."""
         self.at += 30
         memory = dict.fromkeys(POOLS, 40.0)
         cpu, memory = (error or self.cpu), (error or memory)
         snapshot = self.scene.tick(self.at, node_cpu=cpu, node_mem_usage=memory)
-        self.snapshots.publish(replace(snapshot, **changes))
+        self.snapshots.publish(replace(snapshot, **changes), placed=placed)
 
 
 @contextlib.asynccontextmanager
@@ -216,6 +216,18 @@ async def test_rules_are_listed_with_a_link_to_their_graph(shown, world) -> None
     assert await texts(shown, "#rules tbody th") == ["node-cpu", "node-mem-usage"]
     link = await shown.page.locator("#rules a").first.get_attribute("href")
     assert link.startswith("http://prometheus:9090/graph?g0.expr=cpu_busy_percent")
+
+
+async def test_where_pods_were_placed_is_shown_where_they_are_watched(shown, world) -> None:
+    assert not await shown.page.is_visible("#placements")
+    world.cpu["web-3"] = 95.0
+    await tick(world, shown)
+    await tick(world, shown, placed=["web-3", "web-1", "web-2", "batch-1"])
+    assert await texts(shown, "#placements li") == [
+        "1 on hot nodes",
+        "0 on marked nodes",
+        "3 on other nodes",
+    ]
 
 
 async def test_banners_say_what_must_not_be_overlooked(shown, world) -> None:

@@ -167,6 +167,14 @@ async def test_large_and_small_values_keep_three_digits(client, snapshots) -> No
     assert small == pytest.approx(0.797, abs=0.001)
 
 
+async def test_placements_are_counted_where_pods_are_watched(client, snapshots) -> None:
+    snapshots.publish(example())
+    assert (await data(client))["placements"] is None
+    snapshots.publish(example(), placed=["worker-2", "worker-1", "worker-1"])
+    placements = (await data(client))["placements"]
+    assert (placements["hot"], placements["marked"], placements["clean"]) == ([1], [0], [2])
+
+
 # How it is sent
 
 

@@ -1,7 +1,7 @@
 // Header, banners, the three numbers, the rules, the placements.
 
 import { get, make, say, svg } from "./draw.js";
-import { counted, number, span, t } from "./i18n.js";
+import { counted, moment, number, span, t } from "./i18n.js";
 import { MARKED, UNKNOWN, isUnmarked } from "./model.js";
 
 /** @typedef {import("./model.js").Model} Model */
@@ -177,5 +177,8 @@ export function placements(model) {
   const label = t("p_label", hot, marked, clean);
   get("placements").replaceChildren(
     svg("svg", { class: "chart", viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": label }, ...bars),
-    make("p", { text: label }));
+    make("div", { class: "axis" }, make("span", { text: moment(found.times[0]) }), make("span", { text: t("now") })),
+    make("ul", { class: "legend" }, ...kinds.map((kind) =>
+      make("li", {}, svg("svg", { width: 14, height: 14, "aria-hidden": "true" }, svg("rect", { class: `stack-${kind}`, width: 14, height: 14 })),
+        `${counted(total(found[kind]))} ${t(`p_${kind}`)}`))));
 }

@@ -1,0 +1,56 @@
+"""Where pods were placed: what counts, as what, and for how long it is kept."""
+
+from snapshots import NOON, example
+
+from dynsched.core.model import Node
+from dynsched.core.placements import STEP, STEPS, Placements, newly_bound
+from dynsched.core.pods import BoundPod
+from dynsched.core.recent import RecentPods
+
+VIEWS = example().nodes
+
+
+def test_a_pod_counts_by_what_its_node_was_in_the_tick_before() -> None:
+    placements = Placements()
+    # worker-2 and worker-4 are hot (worker-4 without a mark), worker-1 is cool.
+    placements.count(["worker-2", "worker-4", "worker-1", "nobody"], VIEWS, NOON)
+    found = placements.columns()
+    assert (found["hot"], found["marked"], found["clean"]) == ([2], [0], [2])
+
+
+def test_counts_are_of_five_minutes_each_and_of_an_hour() -> None:
+    placements = Placements()
+    for minute in range(0, 180, 5):
+        placements.count(["worker-1"] * (minute // 5 % 3), VIEWS, NOON + 60 * minute + 7)
+    found = placements.columns()
+    assert len(found["times"]) == STEPS
+    assert found["times"] == [NOON + STEP * number for number in range(24, 36)]
+    assert found["clean"] == [0, 1, 2] * 4
+
+
+def test_steps_without_a_pod_are_zero_and_no_gap() -> None:
+    placements = Placements()
+    placements.count(["worker-1"], VIEWS, NOON)
+    placements.count(["worker-1"], VIEWS, NOON + 3 * STEP)
+    assert placements.columns()["clean"] == [1, 0, 0, 1]
+
+
+def test_after_a_long_silence_there_is_only_the_last_hour() -> None:
+    placements = Placements()
+    placements.count(["worker-1"], VIEWS, NOON)
+    placements.count(["worker-1"], VIEWS, NOON + 1000 * STEP)
+    found = placements.columns()
+    assert found["clean"] == [0] * (STEPS - 1) + [1]
+    assert found["times"][-1] == NOON + 1000 * STEP
+
+
+def test_each_binding_counts_once_however_it_is_told() -> None:
+    pods = RecentPods()
+    pods.follow({name: Node(name) for name in "abc"})
+    pods.add(BoundPod("1", "a", assumed=True), 0.0)
+    assert newly_bound(pods.changes_after(0)) == []
+    pods.add(BoundPod("1", "a"), 1.0)  # the binding that was assumed is observed
+    pods.add(BoundPod("1", "a", cpu=2.0), 2.0)  # its requests are corrected
+    pods.add(BoundPod("2", "b"), 3.0)
+    pods.end(BoundPod("2", "b"), 4.0)
+    assert newly_bound(pods.changes_after(0)) == ["a", "b"]
