@@ -23,8 +23,17 @@ export class Grid {
     this.pools = new Map();
     /** @type {import("./model.js").Model | null} */
     this.model = null;
-    new ResizeObserver(() => this.draw()).observe(this.box);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
+    // Both are kept, for to ask for them makes the browser lay out the page at once.
+    this.width = this.box.clientWidth;
+    this.colours = paint();
+    new ResizeObserver(() => {
+      this.width = this.box.clientWidth;
+      this.draw();
+    }).observe(this.box);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+      this.colours = paint();
+      this.draw();
+    });
     this.legend();
   }
 
@@ -97,11 +106,9 @@ export class Grid {
 
   draw() {
     if (!this.model) return;
-    const width = this.box.clientWidth;
-    if (width === 0) return;
-    const colours = paint();
-    const size = cellSize(this.model.nodes.length, width);
-    for (const pool of this.pools.values()) this.drawPool(pool, width, size, colours);
+    if (this.width === 0) return;
+    const size = cellSize(this.model.nodes.length, this.width);
+    for (const pool of this.pools.values()) this.drawPool(pool, this.width, size, this.colours);
   }
 
   /** @param {Pool} pool @param {number} width @param {number} size @param {Record<string, string>} colours */

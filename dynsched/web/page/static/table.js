@@ -12,7 +12,7 @@ import { EARLY, MARKED, PRESSURED, fullScale, isUnmarked, select, sinceOf } from
 /** Rows that are shown at first, and that the button adds. */
 const PAGE = 50;
 
-/** @typedef {{row: HTMLElement, cells: Map<string, HTMLElement>, drawn: Map<string, string>, bars: Map<number, Bar>}} Row */
+/** @typedef {{node: Node, link: HTMLElement, row: HTMLElement, cells: Map<string, HTMLElement>, drawn: Map<string, string>, bars: Map<number, Bar>}} Row */
 
 export class Table {
   /**
@@ -49,10 +49,13 @@ export class Table {
     more.hidden = found.length <= this.most;
     say(more, t("more", Math.min(4 * PAGE, found.length - this.visible.length)));
     const wanted = new Set(this.visible.map((node) => node.name));
-    for (const [name, { row }] of this.rows) {
+    /** Rows of nodes that are not shown any more: to make a row takes longer than to change one. @type {Row[]} */
+    const spare = [];
+    for (const [name, row] of this.rows) {
       if (wanted.has(name)) continue;
-      row.remove();
       this.rows.delete(name);
+      if (row.row.contains(document.activeElement)) row.row.remove(); // the focus must not be on another node
+      else spare.push(row);
     }
     const empty = this.body.querySelector(".none");
     if (found.length > 0) empty?.remove();
@@ -62,13 +65,15 @@ export class Table {
     const focused = /** @type {HTMLElement | null} */ (document.activeElement);
     let moved = false;
     this.visible.forEach((node, at) => {
-      const row = this.rows.get(node.name) ?? this.add(node, model);
+      const row = this.rows.get(node.name) ?? this.reuse(spare.pop(), node) ?? this.add(node, model);
+      row.node = node;
       this.fill(row, node, model, past.get(node.name), now);
       if (this.body.children[at] !== row.row) {
         moved ||= row.row.contains(focused);
         this.body.insertBefore(row.row, this.body.children[at] ?? null);
       }
     });
+    for (const { row } of spare) row.remove();
     if (moved) focused?.focus({ preventScroll: true }); // a row that moves loses it
   }
 
@@ -119,17 +124,17 @@ export class Table {
   add(node, model) {
     /** @type {Map<string, HTMLElement>} */
     const cells = new Map();
-    const row = make("tr", { "data-node": node.name });
+    const row = make("tr");
     const cell = (/** @type {string} */ key, /** @type {string} */ kind) => {
       const made = make("td", { class: kind });
       cells.set(key, made);
       row.append(made);
     };
-    const link = make("a", { href: `?node=${encodeURIComponent(node.name)}`, text: node.name });
+    const link = make("a");
     link.addEventListener("click", (event) => {
       if (event.metaKey || event.ctrlKey || event.shiftKey) return;
       event.preventDefault();
-      this.on.open(node.name);
+      this.on.open(made.node.name);
     });
     row.append(make("th", { scope: "row" }, link));
     cell("pool", "wide pool-column");
@@ -139,9 +144,26 @@ export class Table {
     cell("since", "wide number-cell");
     cell("mark", "why");
     cell("past", "wide");
-    const made = { row, cells, drawn: new Map(), bars: new Map() };
-    this.rows.set(node.name, made);
+    /** @type {Row} */
+    const made = { node, link, row, cells, drawn: new Map(), bars: new Map() };
+    this.name(made, node);
     return made;
+  }
+
+  /** @param {Row | undefined} row @param {Node} node */
+  reuse(row, node) {
+    if (row) this.name(row, node);
+    return row;
+  }
+
+  /** @param {Row} row @param {Node} node */
+  name(row, node) {
+    row.node = node;
+    row.row.dataset.node = node.name;
+    row.link.setAttribute("href", `?node=${encodeURIComponent(node.name)}`);
+    say(row.link, node.name);
+    row.drawn.delete("past"); // two nodes may have the same times
+    this.rows.set(node.name, row);
   }
 
   /** @param {Row} row @param {Node} node @param {Model} model @param {Past | undefined} past @param {number} now */
