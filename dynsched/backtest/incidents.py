@@ -60,7 +60,7 @@ async def incidents_of(
             begun = [one.times[0]] if one.times[0] > window.start + step else []
             found += [Incident(kind, find(one.labels.get("node", "")), at) for at in begun]
     again = f"{_RESTARTS.format(step=round(step))} and on (namespace, pod, uid) {_KINDS[0][1]}"
-    for one in await ask(f"{again} * on (namespace, pod, uid) group_left (node) {_POD_INFO}"):
+    for one in await ask(f"({again}) * on (namespace, pod, uid) group_left (node) {_POD_INFO}"):
         lane = find(one.labels.get("node", ""))
         found += [Incident("OOMKilled", lane, at) for at in _apart(one, step)]
     for one in await ask(_STALLS):
