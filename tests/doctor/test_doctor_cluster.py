@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -68,11 +69,10 @@ def a_program(name: str, image: str, *arguments: str, **spec: Any) -> dict[str, 
     return {"metadata": {"name": name, "namespace": "kube-system"}, "spec": {"template": template}}
 
 
-def a_lease(namespace: str, *, ago: float = 1.0) -> dict[str, Any]:
-    renewed = format_time(time.time() - ago)
+def a_lease(namespace: str) -> dict[str, Any]:
+    """Renewed when it is served: see `found_in`."""
     metadata = {"name": "dynsched", "namespace": namespace, "uid": namespace}
-    spec = {"holderIdentity": f"pod-in-{namespace}", "renewTime": renewed}
-    return {"metadata": metadata, "spec": spec}
+    return {"metadata": metadata, "spec": {"holderIdentity": f"pod-in-{namespace}"}}
 
 
 HEALTHY = {
@@ -113,7 +113,10 @@ def injection(key: str) -> dict[str, Any]:
 async def found_in(
     folder: Any, objects: Mapping[str, Any], rule_set: RuleSet, *refused: tuple[str, str]
 ) -> list[Finding]:
-    async with CannedCluster(folder, {**HEALTHY, **objects}) as cluster:
+    served = copy.deepcopy({**HEALTHY, **objects})
+    for lease in served[LEASES]:  # now: the world was made when the module was imported
+        lease["spec"]["renewTime"] = format_time(time.time() - 1)
+    async with CannedCluster(folder, served) as cluster:
         cluster.refused.update(refused)
         async with open_client(cluster.kubeconfig, None) as client:
             facts = await ask_cluster(client, await client.list_nodes(), rule_set, None)

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pytest
-from core.properties import steady
 from hypothesis import event, given
 from hypothesis import strategies as st
+from properties import steady
 
 from dynsched.core.model import Node
 from dynsched.kube.comparison import Comparison, Listing, Seen, compare, has_reached

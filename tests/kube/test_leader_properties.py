@@ -15,9 +15,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from core.properties import steady
 from hypothesis import event, example, given
 from hypothesis import strategies as st
+from properties import steady
 from virtual_loop import VirtualLoop
 
 from dynsched.core.errors import ClusterError, ConflictError

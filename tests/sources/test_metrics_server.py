@@ -394,7 +394,7 @@ async def test_s2_does_not_crash_while_metrics_server_is_away(
         async with metrics_api(cluster):
             await set_usage(cluster, "a", memory="30Gi")
             await until(lambda: is_marked(cluster, "a"), "it is marked")
-            assert await operator.get("/status") == (200, "ok")
+            await operator.until(lambda status: status == 200, "/status")  # when the tick is done
         await operator.until(lambda status: status == 503, "/status")
         assert await is_marked(cluster, "a")
         assert await operator.stop() == 0

@@ -341,6 +341,9 @@ class EnvtestCluster(Cluster):
         """Delete what earlier tests have left."""
         for path in _COLLECTIONS:
             _ = (await self.delete(path, gracePeriodSeconds=0)).ok
+        events = (await self.get("/api/v1/events")).ok["items"]
+        for namespace in {event["metadata"]["namespace"] for event in events}:
+            _ = (await self.delete(f"/api/v1/namespaces/{namespace}/events")).ok
         leases = (await self.get("/apis/coordination.k8s.io/v1/leases")).ok["items"]
         for meta in (lease["metadata"] for lease in leases):
             if not meta["name"].startswith(_SERVERS_OWN):
