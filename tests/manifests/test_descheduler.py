@@ -300,15 +300,18 @@ async def test_without_auth_token_it_would_be(scene: Scene) -> None:
     assert sent == {f"Bearer {scene.descheduler.token}"}
 
 
-async def test_run_once_it_would_never_evict(scene: Scene) -> None:
-    """Why the component is a Deployment."""
+async def test_run_once_it_would_not_evict(scene: Scene) -> None:
+    """Why the component is a Deployment. Its Prometheus client is made beside the first cycle, and
+    is there in time only by chance.
+    """
     await scene.set(HOT, COOL, COOL)
 
     def first_cycle() -> str:
         with scene.descheduler.running(scene.prometheus.url) as process:
             return "".join(until_cycle(process, 1))
 
-    assert "prometheus client not initialized" in await asyncio.to_thread(first_cycle)
+    cycles = [await asyncio.to_thread(first_cycle) for _ in range(3)]
+    assert any("prometheus client not initialized" in told for told in cycles)
     (container,) = yaml.safe_load((COMPONENT / "deployment.yaml").read_text())["spec"]["template"][
         "spec"
     ]["containers"]
