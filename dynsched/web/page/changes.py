@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from dynsched.core.model import AlertState, NodeView, Snapshot
+from dynsched.core.model import Alert, AlertState, NodeView, Snapshot
 
 MOST: Final = 10_000
 """Changes that are kept, of all nodes: about 2 MB."""
@@ -35,6 +35,8 @@ class Changes:
     def __init__(self) -> None:
         self._kept: deque[Change] = deque(maxlen=MOST)
         self._known: set[str] = set()
+        self._since = 0.0
+        self._told: dict[tuple[str, str], AlertState] = {}
 
     def written(self, snapshot: Snapshot) -> None:
         """What this tick wrote. Only the replica that leads writes."""
@@ -44,18 +46,31 @@ class Changes:
             )
 
     def add(self, views: Iterable[NodeView]) -> None:
-        """Take in the alerts of some nodes that changed their state in this tick."""
+        """Take in the alerts of some nodes that changed their state in this tick. Between two ticks
+        it is decided again as of the same moment: what was told then is not told again.
+        """
         for view in views:
             # A change of state is the only thing that sets both times to the same moment.
             for alert in [alert for alert in view.alerts if alert.since == alert.updated_at]:
                 if alert.state is AlertState.INACTIVE and view.name not in self._known:
                     continue  # of a new node, this is no change
+                if self._is_told(alert):
+                    continue
                 self._kept.append(
                     Change(
                         *(alert.since, view.name, alert.state.value, alert.rule),
                         *(alert.value, ""),
                     )
                 )
+
+    def _is_told(self, alert: Alert) -> bool:
+        """Whether this change was taken in before; from now on it was."""
+        if alert.since != self._since:
+            self._since, self._told = alert.since, {}
+        key = alert.node, alert.rule
+        before = self._told.get(key)
+        self._told[key] = alert.state
+        return before is alert.state
 
     def finish(self, snapshot: Snapshot) -> None:
         """All nodes of the tick were added."""

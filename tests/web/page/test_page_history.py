@@ -142,6 +142,17 @@ def test_a_new_node_that_is_cool_is_no_change() -> None:
     assert changes.latest(10) == []
 
 
+def test_what_is_decided_again_between_two_ticks_is_told_once() -> None:
+    changes = Changes()
+    scene = Scene(RULES, [Node("a")])
+    cool, hot = {"a": 10.0}, {"a": 90.0}
+    for at, values in ((0, cool), (10, hot), (10, hot), (10, hot), (20, cool), (20, cool)):
+        snapshot = scene.tick(NOON + at, cpu=values)
+        changes.add(snapshot.nodes.values())
+        changes.finish(snapshot)
+    assert [change.kind for change in changes.latest(10)] == ["inactive", "firing"]
+
+
 def test_the_number_of_changes_is_bounded() -> None:
     changes = Changes()
     scene = Scene(EXAMPLE_RULES, [Node(f"n{n}") for n in range(200)])
