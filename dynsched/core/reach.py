@@ -16,15 +16,16 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
+from dynsched.core.defaults import AVOIDANCE_WEIGHT
 from dynsched.core.labels import LabelMark, Mark, TaintMark
 from dynsched.core.rules import RuleSet
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 _HOSTNAME: Final = "kubernetes.io/hostname"
-_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+"""The key of the soft node affinity in a pod's specification."""
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _OF_CRONJOB: Final = re.compile(r"(.+)-[0-9]{8,10}")
-_WEIGHT: Final = 100
 _KEPT: Final = 8192
 
 
@@ -203,13 +204,13 @@ def patch_of(workload: Workload, label: LabelMark) -> str | None:
     preferences that they have; None where its kind has no template that it would be written to.
     """
     avoid = {
-        "weight": _WEIGHT,
+        "weight": AVOIDANCE_WEIGHT,
         "preference": {
             "matchExpressions": [{"key": label.key, "operator": "NotIn", "values": [label.value]}]
         },
     }
-    terms = [*_terms(_node_affinity(workload.affinity).get(_PREFERRED)), avoid]
-    pod: dict[str, Any] = {"spec": {"affinity": {"nodeAffinity": {_PREFERRED: terms}}}}
+    terms = [*_terms(_node_affinity(workload.affinity).get(PREFERRED)), avoid]
+    pod: dict[str, Any] = {"spec": {"affinity": {"nodeAffinity": {PREFERRED: terms}}}}
     body: dict[str, Any] = {"spec": {"template": pod}}
     if workload.kind == "CronJob":
         body = {"spec": {"jobTemplate": body}}
@@ -242,7 +243,7 @@ def _workload_of(pod: PodShape) -> tuple[str, str]:
 @lru_cache(maxsize=_KEPT)
 def _avoids(label: LabelMark, affinity: bytes) -> Way | None:
     node = _node_affinity(affinity)
-    for term in _terms(node.get(_PREFERRED)):
+    for term in _terms(node.get(PREFERRED)):
         if _any_avoids(label, _mapping(term.get("preference"))) and term.get("weight") != 0:
             return Way.PREFERENCE
     required = list(_terms(_mapping(node.get(_REQUIRED)).get("nodeSelectorTerms")))

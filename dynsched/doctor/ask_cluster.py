@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 
 import yaml
 
+from dynsched.core import keys
 from dynsched.core.errors import ClusterError, ConflictError
 from dynsched.core.model import Node
 from dynsched.core.reach import Reach, reach_of
@@ -26,7 +27,6 @@ from dynsched.kube.transport import KubeApi
 
 _T = TypeVar("_T")
 GUARDRAIL: Final = "dynsched-guardrail"
-INJECTION: Final = "dynsched-avoid-pressure"
 AUTOSCALER: Final = "cluster-autoscaler"
 KARPENTER: Final = "karpenter"
 DESCHEDULER: Final = "descheduler"
@@ -87,7 +87,7 @@ async def ask_cluster(
         tuple(refused or ()),
         await asked("N2", _holders(api, namespace, home)),
         await asked("K1", policy(api, "validatingadmissionpolicies", GUARDRAIL)),
-        await asked("K1", policy(api, "mutatingadmissionpolicies", INJECTION)),
+        await asked("K1", policy(api, "mutatingadmissionpolicies", keys.AVOID_POLICY)),
         tuple(found),
         await asked("K2", _policies(api, found)) or {},
         await asked("K2", config_map(api, "kube-system", "cilium-config")),

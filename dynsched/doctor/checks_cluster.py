@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from dynsched.core.labels import LabelMark, TaintMark
+from dynsched.core.reach import PREFERRED
 from dynsched.core.wording import listed
 from dynsched.doctor.facts import ClusterFacts
 from dynsched.doctor.findings import Finding, Severity
@@ -18,7 +19,6 @@ _IGNORES: Final = "--balancing-ignore-label"
 _PREFERENCES: Final = ("--preference-policy", "PREFERENCE_POLICY")
 _TAINTS: Final = "RemovePodsViolatingNodeTaints"
 _AFFINITY: Final = "RemovePodsViolatingNodeAffinity"
-_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 _OFF: Final = frozenset({"false", "0", "f"})
 
 
@@ -155,15 +155,15 @@ def _descheduler(
                 f"{place}: {_TAINTS} with includePreferNoSchedule",
                 f"add {taint.key} to its excludedTaints",
             )
-        loops = _PREFERRED in (affinity.get("nodeAffinityType") or ())
+        loops = PREFERRED in (affinity.get("nodeAffinityType") or ())
         if label is not None and _AFFINITY in enabled and loops:
             yield Finding(
                 "K2",
                 Severity.WARNING,
                 "the descheduler evicts pods by soft affinity, again and again, while nodes are "
                 "marked",
-                f"{place}: {_AFFINITY} with {_PREFERRED}",
-                f"leave {_PREFERRED} out of its nodeAffinityType",
+                f"{place}: {_AFFINITY} with {PREFERRED}",
+                f"leave {PREFERRED} out of its nodeAffinityType",
             )
 
 
