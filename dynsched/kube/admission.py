@@ -13,18 +13,13 @@ import msgspec
 
 from dynsched.core import keys
 from dynsched.core.avoidance import PodFacts, Term
-from dynsched.core.errors import ClusterError, ConflictError
 from dynsched.kube.failures import Call
-from dynsched.kube.transport import LIST_TIMEOUT, KubeApi
+from dynsched.kube.pages import ListMeta, pages
+from dynsched.kube.pod_requests import RUNNING
+from dynsched.kube.transport import KubeApi
 
 _GROUP: Final = "/apis/admissionregistration.k8s.io/v1"
-_PAGE: Final = "500"
 _FOUND: Final = (HTTPStatus.NOT_FOUND,)
-_RUNNING: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
-
-
-class _Page(msgspec.Struct):
-    after: str = msgspec.field(name="continue", default="")
 
 
 class _Meta(msgspec.Struct):
@@ -74,7 +69,7 @@ class _Item(msgspec.Struct):
 class _List(msgspec.Struct):
     """A page of namespaces or pods; whatever else the server sends is skipped."""
 
-    metadata: _Page = msgspec.field(default_factory=_Page)
+    metadata: ListMeta = msgspec.field(default_factory=ListMeta)
     items: list[_Item] | None = None
 
 
@@ -101,7 +96,7 @@ async def running_pods(api: KubeApi, namespace: str) -> AsyncIterator[PodFacts]:
     """The pods of a namespace that have a node and have not ended. Raises ClusterError."""
     path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods"
     call = Call("list", "pods", "GET", path)
-    async for item in _items(api, call, {"fieldSelector": _RUNNING}):
+    async for item in _items(api, call, RUNNING):
         meta, affinity = item.metadata, item.spec.affinity
         preferred = (affinity.node.preferred if affinity and affinity.node else None) or ()
         yield PodFacts(
@@ -118,22 +113,7 @@ async def running_pods(api: KubeApi, namespace: str) -> AsyncIterator[PodFacts]:
 
 async def _items(api: KubeApi, call: Call, query: dict[str, str]) -> AsyncIterator[_Item]:
     """The items of all pages, one page in memory at a time."""
-    after = ""
-    while True:
-        answer = await api.call(
-            call,
-            query=query | {"limit": _PAGE} | ({"continue": after} if after else {}),
-            accept=(HTTPStatus.GONE,),
-            shape=_List,
-            timeout=LIST_TIMEOUT,
-        )
-        if answer.status == HTTPStatus.GONE:
-            raise ConflictError(f"cannot {call}: the list's snapshot expired between two pages")
-        page: _List = answer.body
-        if page is None:
-            raise ClusterError(f"cannot {call}: {api.config.server} answered no list")
+    async for page in pages(api, call, _List, query=query):
         for item in page.items or ():
             yield item
-        after = page.metadata.after
-        if not after:
-            return
+        del page

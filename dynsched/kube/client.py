@@ -13,17 +13,15 @@ from urllib.parse import quote
 
 import msgspec
 
-from dynsched.core.errors import ClusterError, ConflictError, NotPermittedError
+from dynsched.core.errors import ClusterError, NotPermittedError
 from dynsched.core.keys import FIELD_MANAGER
 from dynsched.core.model import Node, NodePatch
 from dynsched.kube.comparison import Listing, Seen
 from dynsched.kube.config import KubeConfig
 from dynsched.kube.failures import Call
+from dynsched.kube.pages import ListMeta, pages, require_list
 from dynsched.kube.projection import project
-from dynsched.kube.transport import IN_FLIGHT, LIST_TIMEOUT, TIMEOUT, Answer, KubeApi
-
-PAGE: Final = 500
-"""Nodes a page: 4 to 10 MB of JSON at a time, whatever the size of the cluster."""
+from dynsched.kube.transport import IN_FLIGHT, TIMEOUT, Answer, KubeApi
 
 EVENT_NAMESPACE: Final = "default"
 """Events on objects without a namespace must be here; `kubectl describe node` finds them."""
@@ -38,16 +36,10 @@ _WRITE: Final = {"fieldManager": FIELD_MANAGER}
 _LIST_NODES: Final = Call("list", "nodes", "GET", _NODES)
 
 
-class _ListMeta(msgspec.Struct):
-    version: str = msgspec.field(name="resourceVersion", default="")
-    after: str = msgspec.field(name="continue", default="")
-    remaining: int | None = msgspec.field(name="remainingItemCount", default=None)
-
-
 class _Bodies(msgspec.Struct):
     """A page of whole objects."""
 
-    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
+    metadata: ListMeta = msgspec.field(default_factory=ListMeta)
     items: list[Any] | None = None
 
 
@@ -64,7 +56,7 @@ class _Name(msgspec.Struct):
 class _Names(msgspec.Struct):
     """A page of names, uids and versions; whatever else the server sends is skipped."""
 
-    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
+    metadata: ListMeta = msgspec.field(default_factory=ListMeta)
     items: list[_Name] | None = None
 
 
@@ -158,21 +150,21 @@ class KubeClient:
         As of now: no resourceVersion is asked for, so a cache that is behind does not answer.
         Raises ConflictError as `list_nodes` does.
         """
-        after, nodes = "", {}
-        while True:
-            page: _Names = await self._page(after, _Names, headers=_NAMES_ONLY, timeout=TIMEOUT)
+        nodes, version = {}, ""
+        asked = pages(self.api, _LIST_NODES, _Names, headers=_NAMES_ONLY, timeout=TIMEOUT)
+        async for page in asked:
             for item in page.items or ():
                 nodes[item.metadata.name] = Seen(item.metadata.uid, item.metadata.version)
-            after = page.metadata.after
-            if not after:
-                return Listing(page.metadata.version, nodes)
+            version = page.metadata.version
+            del page
+        return Listing(version, nodes)
 
     async def count(self) -> int:
         """How many nodes there are, by one small call where the server counts for us."""
         answer = await self.api.call(
             _LIST_NODES, query={"limit": "1"}, headers=_NAMES_ONLY, shape=_Names
         )
-        page: _Names = _listed(self.config.server, answer.body)
+        page: _Names = require_list(_LIST_NODES, self.config.server, answer.body)
         if not page.metadata.after:
             return len(page.items or ())
         if page.metadata.remaining is None:
@@ -198,48 +190,14 @@ class KubeClient:
 
     async def _bodies(self) -> AsyncIterator[Any]:
         """The items of all pages, as of the first page's moment."""
-        after = ""
-        while True:
-            page: _Bodies = await self._page(after, _Bodies, timeout=LIST_TIMEOUT)
-            after = page.metadata.after
+        async for page in pages(self.api, _LIST_NODES, _Bodies):
             for item in page.items or ():
                 yield item
             del page  # or two pages would be in memory while the next one comes
-            if not after:
-                return
-
-    async def _page(
-        self,
-        after: str,
-        shape: type[_Bodies | _Names],
-        *,
-        headers: Mapping[str, str] | None = None,
-        timeout: float,  # noqa: ASYNC109 - of one HTTP exchange
-    ) -> Any:
-        answer = await self.api.call(
-            _LIST_NODES,
-            query={"limit": str(PAGE)} | ({"continue": after} if after else {}),
-            headers=headers,
-            accept=(HTTPStatus.GONE,),
-            shape=shape,
-            timeout=timeout,
-        )
-        if answer.status == HTTPStatus.GONE:
-            raise ConflictError(
-                f"cannot {_LIST_NODES}: the list's snapshot expired between two pages"
-            )
-        return _listed(self.config.server, answer.body)
 
 
 def _events(namespace: str) -> str:
     return f"/api/v1/namespaces/{quote(namespace, safe='')}/events"
-
-
-def _listed(server: str, page: Any) -> Any:
-    """The page. ClusterError for an answer without a version, such as ``{}``: it is no list."""
-    if not page.metadata.version:
-        raise ClusterError(f"cannot {_LIST_NODES}: {server} answered no list; is a proxy between?")
-    return page
 
 
 def _object(collection: str, name: str) -> str:

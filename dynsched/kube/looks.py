@@ -11,11 +11,10 @@ from urllib.parse import quote
 
 import msgspec
 
-from dynsched.core.errors import ClusterError
 from dynsched.kube.failures import Call
-from dynsched.kube.transport import LIST_TIMEOUT, KubeApi
+from dynsched.kube.pages import ListMeta, pages
+from dynsched.kube.transport import KubeApi
 
-PAGE: Final = 500
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _ADMISSION: Final = "/apis/admissionregistration.k8s.io"
 
@@ -82,12 +81,8 @@ class _Item(msgspec.Struct, gc=False):
     spec: _Spec = msgspec.field(default_factory=_Spec)
 
 
-class _ListMeta(msgspec.Struct, gc=False):
-    after: str = msgspec.field(name="continue", default="")
-
-
 class _Page(msgspec.Struct, gc=False):
-    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
+    metadata: ListMeta = msgspec.field(default_factory=ListMeta)
     items: list[_Item] | None = None
 
 
@@ -133,23 +128,10 @@ async def programs(api: KubeApi, images: tuple[str, ...]) -> list[Program]:
     found: list[Program] = []
     for kind, path in (("Deployment", "apps/v1/deployments"), ("CronJob", "batch/v1/cronjobs")):
         call = Call("list", path.rpartition("/")[2], "GET", f"/apis/{path}")
-        after = ""
-        while True:
-            answer = await api.call(
-                call,
-                query={"limit": str(PAGE)} | ({"continue": after} if after else {}),
-                accept=(HTTPStatus.NOT_FOUND,),
-                shape=_Page,
-                timeout=LIST_TIMEOUT,
-            )
-            if answer.status == HTTPStatus.NOT_FOUND:
-                raise ClusterError(f"cannot {call}: {api.config.server} does not know them (404)")
-            page: _Page = answer.body
+        async for page in pages(api, call, _Page, may_be_unknown=True):
             for item in page.items or ():
                 found += _programs(kind, item, images)
-            after = page.metadata.after
-            if not after:
-                break
+            del page
     return found
 
 

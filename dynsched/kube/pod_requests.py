@@ -14,6 +14,9 @@ from dynsched.kube.projection import quantity
 _MAX_CPU: Final = 1e6
 _MAX_MEMORY: Final = 1e18
 
+RUNNING: Final = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}
+"""Of a list of pods: those that have a node and have not ended, whose requests count there."""
+
 Amount = str | int | float | None
 
 

@@ -7,23 +7,17 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Iterable
-from http import HTTPStatus
 from typing import Final
 
 import msgspec
 
-from dynsched.core.errors import ClusterError, ConflictError
 from dynsched.core.reach import DEFAULT_SCHEDULER, Owner, PodShape
 from dynsched.kube.failures import Call
-from dynsched.kube.pod_requests import PodSpec, requests_of
-from dynsched.kube.transport import LIST_TIMEOUT, KubeApi
+from dynsched.kube.pages import ListMeta, pages
+from dynsched.kube.pod_requests import RUNNING, PodSpec, requests_of
+from dynsched.kube.transport import KubeApi
 
-PAGE: Final = 500
 _LIST: Final = Call("list", "pods", "GET", "/api/v1/pods")
-_QUERY: Final = {
-    "fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed",
-    "limit": str(PAGE),
-}
 _EMPTY: Final = frozenset({b"", b"null", b"{}", b"[]"})
 _NOTHING: Final = msgspec.Raw(b"")
 
@@ -58,13 +52,8 @@ class _Pod(msgspec.Struct, gc=False):
     spec: _Spec = msgspec.field(default_factory=_Spec)
 
 
-class _ListMeta(msgspec.Struct, gc=False):
-    version: str = msgspec.field(name="resourceVersion", default="")
-    after: str = msgspec.field(name="continue", default="")
-
-
 class _Page(msgspec.Struct, gc=False):
-    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
+    metadata: ListMeta = msgspec.field(default_factory=ListMeta)
     items: list[_Pod] | None = None
 
 
@@ -73,26 +62,12 @@ async def fold_pods(api: KubeApi, take: Callable[[Iterable[PodShape]], None]) ->
 
     Raises ClusterError; ConflictError when the list's snapshot expired between two pages.
     """
-    after, asked = "", 0
-    while True:
-        answer = await api.call(
-            _LIST,
-            query=_QUERY | ({"continue": after} if after else {}),
-            accept=(HTTPStatus.GONE,),
-            shape=_Page,
-            timeout=LIST_TIMEOUT,
-        )
+    asked = 0
+    async for page in pages(api, _LIST, _Page, query=RUNNING):
         asked += 1
-        if answer.status == HTTPStatus.GONE:
-            raise ConflictError(f"cannot {_LIST}: the list's snapshot expired between two pages")
-        page: _Page = answer.body
-        if not page.metadata.version:
-            raise ClusterError(f"cannot {_LIST}: {api.config.server} answered no list")
-        after = page.metadata.after
         await asyncio.to_thread(_take, take, page)
-        del answer, page  # or two pages would be in memory while the next one comes
-        if not after:
-            return asked
+        del page  # or two pages would be in memory while the next one comes
+    return asked
 
 
 def _take(take: Callable[[Iterable[PodShape]], None], page: _Page) -> None:

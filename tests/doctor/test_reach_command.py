@@ -14,7 +14,7 @@ from dynsched import cli
 from dynsched.core.errors import ConflictError
 from dynsched.core.reach import PodShape
 from dynsched.doctor import ask_cluster
-from dynsched.kube import pods_listed
+from dynsched.kube import pages
 
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 AVOIDING = {
@@ -75,8 +75,7 @@ async def reach(cluster, tmp_path, capsys, *more: str) -> str:
 
 @pytest.fixture
 async def with_pods(cluster, monkeypatch) -> Any:
-    monkeypatch.setattr(pods_listed, "PAGE", 2)
-    monkeypatch.setitem(pods_listed._QUERY, "limit", "2")
+    monkeypatch.setattr(pages, "PAGE", 2)
     bodies: Sequence[dict[str, Any]] = [
         *(pod(f"db-{number}", ("StatefulSet", "db")) for number in range(2)),
         *(pod(f"api-{number}", ("StatefulSet", "api"), affinity=AVOIDING) for number in range(3)),

@@ -154,7 +154,7 @@ async def test_a_patch_on_a_deleted_node(cluster: Cluster, client: KubeClient) -
 async def test_counting_and_listing_by_pages(
     cluster: Cluster, client: KubeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dynsched.kube.client.PAGE", 2)
+    monkeypatch.setattr("dynsched.kube.pages.PAGE", 2)
     assert await client.count() == 0
     assert await client.list_nodes() == {}
     assert (await client.listing()).nodes == {}
@@ -383,7 +383,7 @@ async def test_no_more_than_so_many_calls_at_once(sim: SimCluster) -> None:
 async def test_a_list_whose_snapshot_expired(
     sim: SimCluster, sim_client: KubeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dynsched.kube.client.PAGE", 2)
+    monkeypatch.setattr("dynsched.kube.pages.PAGE", 2)
     for n in range(5):
         await sim.create_node(make_node(f"worker-{n}", n))
     sim.server.faults.answer(410, verb="list")

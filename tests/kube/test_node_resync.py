@@ -16,10 +16,10 @@ from watch_support import watching
 from dynsched.core.message_kind import kind_of
 from dynsched.core.model import Node
 from dynsched.kube import resync, watch
-from dynsched.kube.client import PAGE
 from dynsched.kube.cluster import NodeStore
 from dynsched.kube.comparison import Listing, Seen
 from dynsched.kube.kopf_settings import CHUNK
+from dynsched.kube.pages import PAGE
 from dynsched.kube.resync import Resync
 from dynsched.kube.troubles import Troubles
 from dynsched.kube.watch import NodeWatch
