@@ -88,15 +88,9 @@ def cli() -> None:
 @flags.kubeconfig
 @flags.prometheus
 @flags.rules
-@flags.option(
-    "--interval",
-    "-s",
-    callback=flags.interval,
-    default="10s",
-    show_default=True,
-    metavar="DURATION",
-    help="Time from the start of one tick to the start of the next; a number without a unit "
-    "means seconds.",
+@flags.interval_option(
+    "Time from the start of one tick to the start of the next; a number without a unit "
+    "means seconds."
 )
 @flags.option(
     "--webaddr",

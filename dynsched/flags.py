@@ -75,6 +75,19 @@ def interval(_context: click.Context, _option: click.Parameter, text: str) -> fl
         raise click.BadParameter(str(error)) from None
 
 
+def interval_option(help_text: str) -> Callable[[F], F]:
+    """``--interval``, with what it is for."""
+    return option(
+        "--interval",
+        "-s",
+        callback=interval,
+        default="10s",
+        show_default=True,
+        metavar="DURATION",
+        help=help_text,
+    )
+
+
 FILE: Final = click.Path(path_type=Path, readable=False)
 """A path that click does not check: the code that opens the file reports what is wrong with it,
 also when it may not be read."""

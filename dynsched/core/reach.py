@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 from dynsched.core.defaults import AVOIDANCE_WEIGHT
 from dynsched.core.labels import LabelMark, Mark, TaintMark
 from dynsched.core.rules import RuleSet
+from dynsched.core.untyped import as_mapping, as_mappings
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 _HOSTNAME: Final = "kubernetes.io/hostname"
@@ -209,7 +210,7 @@ def patch_of(workload: Workload, label: LabelMark) -> str | None:
             "matchExpressions": [{"key": label.key, "operator": "NotIn", "values": [label.value]}]
         },
     }
-    terms = [*_terms(_node_affinity(workload.affinity).get(PREFERRED)), avoid]
+    terms = [*as_mappings(_node_affinity(workload.affinity).get(PREFERRED)), avoid]
     pod: dict[str, Any] = {"spec": {"affinity": {"nodeAffinity": {PREFERRED: terms}}}}
     body: dict[str, Any] = {"spec": {"template": pod}}
     if workload.kind == "CronJob":
@@ -243,10 +244,10 @@ def _workload_of(pod: PodShape) -> tuple[str, str]:
 @lru_cache(maxsize=_KEPT)
 def _avoids(label: LabelMark, affinity: bytes) -> Way | None:
     node = _node_affinity(affinity)
-    for term in _terms(node.get(PREFERRED)):
-        if _any_avoids(label, _mapping(term.get("preference"))) and term.get("weight") != 0:
+    for term in as_mappings(node.get(PREFERRED)):
+        if _any_avoids(label, as_mapping(term.get("preference"))) and term.get("weight") != 0:
             return Way.PREFERENCE
-    required = list(_terms(_mapping(node.get(_REQUIRED)).get("nodeSelectorTerms")))
+    required = list(as_mappings(as_mapping(node.get(_REQUIRED)).get("nodeSelectorTerms")))
     # The terms are alternatives: a pod that one of them lets onto a marked node does not avoid it.
     if required and all(_any_avoids(label, term) for term in required):
         return Way.REQUIREMENT
@@ -254,7 +255,7 @@ def _avoids(label: LabelMark, affinity: bytes) -> Way | None:
 
 
 def _any_avoids(label: LabelMark, term: Mapping[str, Any]) -> bool:
-    for each in _terms(term.get("matchExpressions")):
+    for each in as_mappings(term.get("matchExpressions")):
         operator, values = each.get("operator"), each.get("values") or ()
         if each.get("key") == label.key and (
             operator == "DoesNotExist" or (operator == "NotIn" and label.value in values)
@@ -266,7 +267,7 @@ def _any_avoids(label: LabelMark, term: Mapping[str, Any]) -> bool:
 @lru_cache(maxsize=_KEPT)
 def _tolerated(taint: TaintMark, tolerations: bytes) -> bool | None:
     """None: the taint is not tolerated. True: by a toleration of all taints."""
-    for each in _terms(_json(tolerations)):
+    for each in as_mappings(_json(tolerations)):
         if each.get("effect") not in (None, "", taint.effect):
             continue
         exists = each.get("operator") == "Exists"
@@ -279,16 +280,16 @@ def _tolerated(taint: TaintMark, tolerations: bytes) -> bool | None:
 
 @lru_cache(maxsize=_KEPT)
 def _pinned(affinity: bytes, selector: bytes) -> bool:
-    if _HOSTNAME in _mapping(_json(selector)):
+    if _HOSTNAME in as_mapping(_json(selector)):
         return True
-    required = _mapping(_node_affinity(affinity).get(_REQUIRED))
-    terms = list(_terms(required.get("nodeSelectorTerms")))
+    required = as_mapping(_node_affinity(affinity).get(_REQUIRED))
+    terms = list(as_mappings(required.get("nodeSelectorTerms")))
     return bool(terms) and all(any(_names_one(each) for each in _all(term)) for term in terms)
 
 
 def _all(term: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    yield from _terms(term.get("matchExpressions"))
-    yield from _terms(term.get("matchFields"))
+    yield from as_mappings(term.get("matchExpressions"))
+    yield from as_mappings(term.get("matchFields"))
 
 
 def _names_one(each: Mapping[str, Any]) -> bool:
@@ -297,16 +298,8 @@ def _names_one(each: Mapping[str, Any]) -> bool:
 
 
 def _node_affinity(affinity: bytes) -> Mapping[str, Any]:
-    return _mapping(_mapping(_json(affinity)).get("nodeAffinity"))
+    return as_mapping(as_mapping(_json(affinity)).get("nodeAffinity"))
 
 
 def _json(text: bytes) -> Any:
     return json.loads(text) if text else None
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _terms(value: Any) -> Sequence[Mapping[str, Any]]:
-    return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []

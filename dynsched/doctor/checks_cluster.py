@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from dynsched.core.labels import LabelMark, TaintMark
 from dynsched.core.reach import PREFERRED
+from dynsched.core.untyped import as_mapping, as_mappings
 from dynsched.core.wording import listed
 from dynsched.doctor.facts import ClusterFacts
 from dynsched.doctor.findings import Finding, Severity
@@ -131,15 +132,15 @@ def _karpenter(program: Program) -> Iterator[Finding]:
 def _descheduler(
     place: str, policy: Any, label: LabelMark | None, taint: TaintMark | None
 ) -> Iterator[Finding]:
-    for profile in _maps(_map(policy).get("profiles")):
+    for profile in as_mappings(as_mapping(policy).get("profiles")):
         enabled = {
             name
-            for point in _map(profile.get("plugins")).values()
-            for name in _map(point).get("enabled") or ()
+            for point in as_mapping(profile.get("plugins")).values()
+            for name in as_mapping(point).get("enabled") or ()
         }
         configured = {
-            str(each.get("name")): _map(each.get("args"))
-            for each in _maps(profile.get("pluginConfig"))
+            str(each.get("name")): as_mapping(each.get("args"))
+            for each in as_mappings(profile.get("pluginConfig"))
         }
         taints, affinity = configured.get(_TAINTS, {}), configured.get(_AFFINITY, {})
         is_excluded = taint is not None and any(
@@ -214,8 +215,8 @@ def _values(words: Iterable[str], flag: str) -> Iterator[str]:
 
 
 def _variable(policy: Mapping[str, Any], name: str) -> str:
-    spec = _map(policy.get("spec"))
-    for each in _maps(spec.get("variables")):
+    spec = as_mapping(policy.get("spec"))
+    for each in as_mappings(spec.get("variables")):
         if each.get("name") == name:
             return str(each.get("expression"))
     return ""
@@ -234,11 +235,3 @@ def _review(verb: str, resource: str, group: str, namespace: str) -> str:
 
 def _place(program: Program) -> str:
     return f"{program.kind} {program.namespace}/{program.name}"
-
-
-def _map(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _maps(value: Any) -> list[Mapping[str, Any]]:
-    return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []

@@ -27,14 +27,8 @@ def _codes(_context: click.Context, _option: click.Parameter, given: tuple[str, 
 @flags.kubeconfig
 @flags.prometheus
 @flags.rules
-@flags.option(
-    "--interval",
-    "-s",
-    callback=flags.interval,
-    default="10s",
-    show_default=True,
-    metavar="DURATION",
-    help="The interval of `dynsched run`, which the time of the queries is compared with.",
+@flags.interval_option(
+    "The interval of `dynsched run`, which the time of the queries is compared with."
 )
 @flags.lease_namespace
 @flags.option(

@@ -17,20 +17,20 @@ from kubernetes.utils.quantity import parse_quantity
 from dynsched.core.formatting import parse_time
 from dynsched.core.keys import ANNOTATION_PREFIX, FIELD_MANAGER
 from dynsched.core.model import Node
+from dynsched.core.untyped import as_mapping
 
 _RESOURCES: Final = ("cpu", "memory")
-_NONE: Final[Mapping[str, Any]] = {}
 _NO_KEYS: Final[frozenset[str]] = frozenset()
 
 
 def project(raw: object) -> Node | None:
     """The projection of one raw Node; None where there is no name to know it by."""
-    body = _mapping(raw)
-    metadata = _mapping(body.get("metadata"))
+    body = as_mapping(raw)
+    metadata = as_mapping(body.get("metadata"))
     name = metadata.get("name")
     if not isinstance(name, str) or not name:
         return None
-    spec, status = _mapping(body.get("spec")), _mapping(body.get("status"))
+    spec, status = as_mapping(body.get("spec")), as_mapping(body.get("status"))
     return Node(
         name=sys.intern(name),
         uid=_text(metadata.get("uid")),
@@ -59,10 +59,6 @@ def quantity(value: object) -> float | None:
     return float(number) if number.is_finite() and number >= 0 else None
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else _NONE
-
-
 def _list(value: object) -> Sequence[Any]:
     return value if isinstance(value, list | tuple) else ()
 
@@ -75,7 +71,7 @@ def _strings(value: object, prefix: str = "") -> dict[str, str]:
     """The string pairs of a mapping, interned: thousands of nodes share most keys and values."""
     return {
         sys.intern(key): sys.intern(text)
-        for key, text in _mapping(value).items()
+        for key, text in as_mapping(value).items()
         if isinstance(key, str) and isinstance(text, str) and key.startswith(prefix)
     }
 
@@ -83,14 +79,14 @@ def _strings(value: object, prefix: str = "") -> dict[str, str]:
 def _owned(value: object) -> frozenset[str]:
     """The labels that managedFields records as written by dynsched, and by no manager since."""
     keys: list[str] = []
-    for entry in map(_mapping, _list(value)):
+    for entry in map(as_mapping, _list(value)):
         if (
             entry.get("manager") == FIELD_MANAGER
             and entry.get("operation") == "Update"
             and not entry.get("subresource")
         ):
-            of_metadata = _mapping(_mapping(entry.get("fieldsV1")).get("f:metadata"))
-            keys += (key[2:] for key in _mapping(of_metadata.get("f:labels")) if key[:2] == "f:")
+            of_metadata = as_mapping(as_mapping(entry.get("fieldsV1")).get("f:metadata"))
+            keys += (key[2:] for key in as_mapping(of_metadata.get("f:labels")) if key[:2] == "f:")
     return _key_set(tuple(sorted(keys))) if keys else _NO_KEYS
 
 
@@ -101,7 +97,7 @@ def _key_set(keys: tuple[str, ...]) -> frozenset[str]:
 
 
 def _addresses(value: object) -> tuple[tuple[str, str], ...]:
-    pairs = ((item.get("type"), item.get("address")) for item in map(_mapping, _list(value)))
+    pairs = ((item.get("type"), item.get("address")) for item in map(as_mapping, _list(value)))
     return tuple(
         (sys.intern(kind), address)
         for kind, address in pairs
@@ -110,6 +106,6 @@ def _addresses(value: object) -> tuple[tuple[str, str], ...]:
 
 
 def _allocatable(value: object) -> dict[str, float]:
-    amounts = _mapping(value)
+    amounts = as_mapping(value)
     numbers = ((name, quantity(amounts.get(name))) for name in _RESOURCES)
     return {name: number for name, number in numbers if number is not None}

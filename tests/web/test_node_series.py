@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from builders import body, project
 from early_scene import early_example
-from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 from snapshots import NOON, Scene, example
+from store_support import Clock, make_store
 
-from dynsched.web.metrics import Metrics
 from dynsched.web.node_series import FAMILIES, NodeSeries
-from dynsched.web.snapshots import SnapshotStore
 
 
 def series(text: bytes) -> dict[str, dict[tuple[str, ...], float]]:
@@ -23,26 +21,8 @@ def series(text: bytes) -> dict[str, dict[tuple[str, ...], float]]:
     }
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def store(clock: Clock, *, node_series: bool = True) -> SnapshotStore:
-    return SnapshotStore(
-        clock=clock,
-        interval=10.0,
-        source="http://prometheus",
-        synced=lambda: True,
-        metrics=Metrics(CollectorRegistry()),
-        node_series=node_series,
-    )
-
-
 async def test_one_verdict_for_every_node() -> None:
-    snapshots = store(Clock())
+    snapshots = make_store(Clock())
     snapshot = example()
     snapshots.publish(snapshot)
     found = series(await snapshots.exposition())
@@ -66,7 +46,7 @@ def test_measured_and_expected_load_by_rule() -> None:
 
 async def test_while_ticks_are_overdue_the_series_are_gone() -> None:
     clock = Clock()
-    snapshots = store(clock)
+    snapshots = make_store(clock)
     assert series(await snapshots.exposition()) == {}
     snapshots.publish(example())
     clock.now = 30.0
@@ -78,7 +58,7 @@ async def test_while_ticks_are_overdue_the_series_are_gone() -> None:
 
 
 async def test_they_can_be_turned_off() -> None:
-    snapshots = store(Clock(), node_series=False)
+    snapshots = make_store(Clock(), node_series=False)
     snapshots.publish(example())
     text = await snapshots.exposition()
     assert b"dynsched_nodes" in text

@@ -10,8 +10,8 @@ import pytest
 import pytest_asyncio
 from aiohttp.test_utils import TestClient, TestServer
 from early_scene import early_example, early_scene, known_pods
-from prometheus_client import CollectorRegistry
 from snapshots import EXAMPLE_RULES, NOON, Scene, example, many
+from store_support import Clock, make_store
 
 import dynsched.web.snapshots
 from dynsched import __version__
@@ -19,33 +19,18 @@ from dynsched.core.model import Node, Quality, Unmatched, WriteFailure
 from dynsched.core.rule_fields import Limit
 from dynsched.core.sections import BindBurst
 from dynsched.web.api import ENDPOINTS, make_app
-from dynsched.web.metrics import Metrics
-from dynsched.web.snapshots import SnapshotStore
 
 JSON = {"Accept": "application/json"}
 
 
-class Clock:
-    now = NOON + 125
-
-    def __call__(self):
-        return self.now
-
-
 @pytest.fixture
 def clock():
-    return Clock()
+    return Clock(NOON + 125)
 
 
 @pytest.fixture
 def snapshots(clock):
-    return SnapshotStore(
-        clock=clock,
-        interval=10.0,
-        source="http://prometheus:9090",
-        synced=lambda: True,
-        metrics=Metrics(CollectorRegistry()),
-    )
+    return make_store(clock)
 
 
 @pytest_asyncio.fixture

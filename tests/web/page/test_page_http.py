@@ -12,6 +12,7 @@ from early_scene import early_example
 from programs import ROOT
 from prometheus_client import CollectorRegistry
 from snapshots import EXAMPLE_RULES, NOON, Scene, example, many
+from store_support import Clock, make_store
 
 from dynsched.core.model import Node
 from dynsched.web.api import make_app
@@ -24,27 +25,14 @@ BROWSER = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;
 STATIC = ROOT / "dynsched/web/page/static"
 
 
-class Clock:
-    now = NOON + 125
-
-    def __call__(self):
-        return self.now
-
-
 @pytest.fixture
 def clock():
-    return Clock()
+    return Clock(NOON + 125)
 
 
 @pytest.fixture
 def snapshots(clock):
-    return SnapshotStore(
-        clock=clock,
-        interval=10.0,
-        source="http://prometheus:9090",
-        synced=lambda: True,
-        metrics=Metrics(CollectorRegistry()),
-    )
+    return make_store(clock)
 
 
 @pytest_asyncio.fixture

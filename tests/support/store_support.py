@@ -1,0 +1,32 @@
+"""A SnapshotStore on a clock that the test moves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from dynsched.web.metrics import Metrics
+from dynsched.web.snapshots import SnapshotStore
+
+
+class Clock:
+    """Seconds, as the test says."""
+
+    def __init__(self, now: float = 0.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def make_store(clock: Clock, **more: Any) -> SnapshotStore:
+    """With an interval of 10 s."""
+    return SnapshotStore(
+        clock=clock,
+        interval=10.0,
+        source="http://prometheus:9090",
+        synced=lambda: True,
+        metrics=Metrics(CollectorRegistry()),
+        **more,
+    )
