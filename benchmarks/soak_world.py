@@ -16,7 +16,7 @@ from typing import Any
 from soak_prometheus import INTERVAL, Clock, Prometheus
 
 from dynsched.core import keys
-from dynsched.core.guard import is_eligible
+from dynsched.core.guard import count_of, is_eligible
 from dynsched.core.lease import LeaseTimes
 from dynsched.core.mark_state import mark_state
 from dynsched.core.model import Node
@@ -312,7 +312,7 @@ def _room(rules: RuleSet, nodes: Mapping[str, Node]) -> int:
         is_eligible(node, rules.nodes) and mark_state(node, rules.mark).conflict is None
         for node in nodes.values()
     )
-    return rules.guard.max_marked.of(eligible)
+    return count_of(rules.guard.max_marked, eligible)
 
 
 def _address(number: int) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from dynsched.backtest.world import Bools, Floats, Ints, World
-from dynsched.core.guard import EARLY_INCUMBENT_BONUS, INCUMBENT_BONUS
+from dynsched.core.guard import EARLY_INCUMBENT_BONUS, INCUMBENT_BONUS, count_of
 from dynsched.core.sections import GuardRules
 
 
@@ -29,7 +29,7 @@ class Marks:
         offsets = np.repeat(np.arange(groups), nodes)
         self.pool: Ints = np.tile(world.pool, groups) + offsets * max(1, pools)
         self._allowed: Ints = np.array(
-            [max(1, guard.max_releases.of(number)) for number in range(nodes + 1)], np.int64
+            [max(1, count_of(guard.max_releases, number)) for number in range(nodes + 1)], np.int64
         )
         self.marked: Bools = np.zeros(nodes * groups, np.bool_)
         self.caps: Ints = np.zeros(groups * pools, np.int64)
@@ -41,7 +41,9 @@ class Marks:
         self._may = self._eligible & present
         self.marked &= present
         count = np.bincount(self.pool[self._may], minlength=len(self.caps))
-        self.caps = np.array([self._guard.max_marked.of(int(number)) for number in count], np.int64)
+        self.caps = np.array(
+            [count_of(self._guard.max_marked, int(number)) for number in count], np.int64
+        )
         self._caps_changed = True
 
     def choose(

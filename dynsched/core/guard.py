@@ -9,6 +9,7 @@ from typing import Final
 
 from dynsched.core import keys
 from dynsched.core.model import Node, Verdict
+from dynsched.core.rule_fields import Limit
 from dynsched.core.sections import GuardRules, NodeRules
 
 INCUMBENT_BONUS: Final = 0.1
@@ -30,6 +31,12 @@ class Selection:
     marked: frozenset[str]
     withheld: Mapping[str, str]
     capped: frozenset[str]
+
+
+def count_of(limit: Limit, total: int) -> int:
+    """How many of ``total`` nodes a limit allows; a share is rounded down."""
+    # The epsilon keeps 0.29 * 100 from being 28.
+    return int(total * limit.amount + 1e-9) if limit.is_share else min(int(limit.amount), total)
 
 
 def is_eligible(node: Node, rules: NodeRules) -> bool:
@@ -71,12 +78,12 @@ def select(
         pools[pool_of(node, guard)].append(node.name)
     taken = Counter(pool_of(node, guard) for node in outgoing)
     incumbents = frozenset(marked)
-    caps = {pool: guard.max_marked.of(len(names)) for pool, names in pools.items()}
+    caps = {pool: count_of(guard.max_marked, len(names)) for pool, names in pools.items()}
     granted = {
         pool: _hottest(names, verdicts, incumbents, caps[pool]) for pool, names in pools.items()
     }
     present = [name for names in pools.values() for name in names if name in incumbents]
-    allowed = max(0, max(1, guard.max_releases.of(len(present) + released)) - released)
+    allowed = max(0, max(1, count_of(guard.max_releases, len(present) + released)) - released)
     kept = _kept(granted, present, verdicts, allowed)
     result: set[str] = set()
     withheld: dict[str, str] = {}

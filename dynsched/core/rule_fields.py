@@ -74,11 +74,6 @@ class Limit:
     amount: float
     is_share: bool = False
 
-    def of(self, total: int) -> int:
-        """How many of ``total`` nodes; a share is rounded down."""
-        # The epsilon keeps 0.29 * 100 from being 28.
-        return int(total * self.amount + 1e-9) if self.is_share else min(int(self.amount), total)
-
     def __str__(self) -> str:
         return f"{self.amount * 100:g}%" if self.is_share else f"{self.amount:.0f}"
 

@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import Final
 
 from dynsched.core.durations import format_duration
-from dynsched.core.guard import is_eligible, pool_of
+from dynsched.core.guard import count_of, is_eligible, pool_of
 from dynsched.core.mark_state import mark_states
 from dynsched.core.match import NodeIndex, match_samples
 from dynsched.core.model import Node
@@ -142,7 +142,7 @@ def _no_marks(nodes: Mapping[str, Node], rule_set: RuleSet) -> Iterator[Finding]
             f"{counted(len(nodes), 'node')}; nodes.selector: {rule_set.nodes.selector or 'none'}",
             "correct nodes.selector, or set nodes.include_control_plane",
         )
-    none = sorted(pool for pool, count in pools.items() if guard.max_marked.of(count) == 0)
+    none = sorted(pool for pool, count in pools.items() if count_of(guard.max_marked, count) == 0)
     if none:
         named = [
             f"pool {pool} ({pools[pool]})" if pool else f"{pools[pool]} nodes" for pool in none

@@ -28,6 +28,7 @@ from properties import steady
 
 from dynsched.core.decide import Decision, decide
 from dynsched.core.evaluate import Alerts
+from dynsched.core.guard import count_of
 from dynsched.core.health import rule_health
 from dynsched.core.model import (
     Action,
@@ -605,7 +606,7 @@ def check_marks(rules: RuleSet, before: set[str], cluster: Cluster, decision: De
         possible = {"n0", "n1", "n2", "n5"}
         if rules is FILES[3]:
             possible = {"n0", "n3", "n5"}
-        cap = rules.guard.max_marked.of(len(possible))
+        cap = count_of(rules.guard.max_marked, len(possible))
         assert len(now) <= max(cap, len(before & possible))
 
 

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import steady
 
-from dynsched.core.guard import Selection, is_eligible, select
+from dynsched.core.guard import Selection, count_of, is_eligible, select
 from dynsched.core.model import Node, Verdict
+from dynsched.core.rule_fields import Limit
 from dynsched.core.sections import GuardRules
 
 Heat = Mapping[str, float | None]
@@ -311,13 +312,13 @@ def test_what_always_holds(
     assert result.withheld.keys() == (result.marked - hot) | (hot - result.marked)
     # few leave at once, and one always may
     gone = before - result.marked
-    allowed = max(1, guard.max_releases.of(len(before)))
+    allowed = max(1, count_of(guard.max_releases, len(before)))
     assert len(gone) <= allowed
     if before - hot:
         assert gone
     # the cap
     for pool, names_in_it in by_pool(nodes, guard).items():
-        cap = guard.max_marked.of(len(names_in_it))
+        cap = count_of(guard.max_marked, len(names_in_it))
         now, then = result.marked & names_in_it, before & names_in_it
         assert len(now) <= max(cap, len(then))
         if now - then:
@@ -358,7 +359,36 @@ def test_it_comes_to_rest_with_the_hottest_marked(
         hot = {name for name in names_in_pool if verdicts[name].pressured}
         mine = marked & names_in_pool
         assert mine <= hot
-        assert len(mine) == min(len(hot), guard.max_marked.of(len(names_in_pool)))
+        assert len(mine) == min(len(hot), count_of(guard.max_marked, len(names_in_pool)))
         if mine and hot - mine:
             coolest = min(verdicts[name].severity for name in mine)
             assert all(verdicts[name].severity <= coolest + 0.1 + 1e-9 for name in hot - mine)
+
+
+@pytest.mark.parametrize(
+    ("limit", "total", "number"),
+    [
+        (Limit(0.5, is_share=True), 10, 5),
+        (Limit(0.5, is_share=True), 3, 1),
+        (Limit(0.5, is_share=True), 1, 0),
+        (Limit(0.29, is_share=True), 100, 29),  # in floats 28.999999999999996
+        (Limit(0.07, is_share=True), 100, 7),
+        (Limit(1, is_share=True), 7, 7),
+        (Limit(0, is_share=True), 7, 0),
+        (Limit(3), 10, 3),
+        (Limit(3), 2, 2),
+        (Limit(0), 5, 0),
+        (Limit(10**400), 5, 5),
+    ],
+)
+def test_limits(limit: Limit, total: int, number: int) -> None:
+    assert count_of(limit, total) == number
+
+
+@steady(300)
+@given(st.integers(0, 100), st.integers(0, 5000))
+def test_a_share_is_never_more_than_said_and_never_a_whole_node_less(
+    share: int, total: int
+) -> None:
+    number = count_of(Limit(share / 100, is_share=True), total)
+    assert number == share * total // 100

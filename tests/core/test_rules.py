@@ -323,26 +323,6 @@ def test_how_far_over_as_a_share_of_the_threshold(
 
 
 @pytest.mark.parametrize(
-    ("limit", "total", "number"),
-    [
-        (Limit(0.5, is_share=True), 10, 5),
-        (Limit(0.5, is_share=True), 3, 1),
-        (Limit(0.5, is_share=True), 1, 0),
-        (Limit(0.29, is_share=True), 100, 29),  # in floats 28.999999999999996
-        (Limit(0.07, is_share=True), 100, 7),
-        (Limit(1, is_share=True), 7, 7),
-        (Limit(0, is_share=True), 7, 0),
-        (Limit(3), 10, 3),
-        (Limit(3), 2, 2),
-        (Limit(0), 5, 0),
-        (Limit(10**400), 5, 5),
-    ],
-)
-def test_limits(limit: Limit, total: int, number: int) -> None:
-    assert limit.of(total) == number
-
-
-@pytest.mark.parametrize(
     ("limit", "text"),
     [
         (Limit(0.5, is_share=True), "50%"),
@@ -352,15 +332,6 @@ def test_limits(limit: Limit, total: int, number: int) -> None:
 )
 def test_limits_in_words(limit: Limit, text: str) -> None:
     assert str(limit) == text
-
-
-@steady(300)
-@given(st.integers(0, 100), st.integers(0, 5000))
-def test_a_share_is_never_more_than_said_and_never_a_whole_node_less(
-    share: int, total: int
-) -> None:
-    number = Limit(share / 100, is_share=True).of(total)
-    assert number == share * total // 100
 
 
 @pytest.mark.parametrize(

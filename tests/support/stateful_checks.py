@@ -30,6 +30,7 @@ from stateful_world import (
     foreign_of,
 )
 
+from dynsched.core.guard import count_of
 from dynsched.core.model import Action
 from dynsched.core.plan import plan_prune
 from dynsched.core.rules import RuleSet
@@ -138,7 +139,7 @@ def _check_cap(tick: Tick) -> None:
             continue
         if marks_on(after, rule_set.mark) and before.name not in marked[pool]:
             marked[pool].add(before.name)
-            cap = rule_set.guard.max_marked.of(len(pools[pool]))
+            cap = count_of(rule_set.guard.max_marked, len(pools[pool]))
             assert len(marked[pool]) <= cap, f"{marked[pool]} in pool {pool!r}, of at most {cap}"
         elif not marks_on(after, rule_set.mark):
             marked[pool].discard(before.name)
@@ -153,12 +154,13 @@ def _check_releases(tick: Tick) -> None:
     possible = {name for names in pools.values() for name in names}
     before = _marked(tick.before, possible, rule_set)
     gone = before - _marked(tick.after, possible, rule_set)
-    allowed = max(1, rule_set.guard.max_releases.of(len(before)))
+    allowed = max(1, count_of(rule_set.guard.max_releases, len(before)))
     assert len(gone) <= allowed, f"{gone} were released at once, of at most {allowed}"
     if tick.undone:
         return
     over = any(
-        len(before & names) > rule_set.guard.max_marked.of(len(names)) for names in pools.values()
+        len(before & names) > count_of(rule_set.guard.max_marked, len(names))
+        for names in pools.values()
     )
     cool = {name for name in before if not beliefs.is_pressured(name)}
     assert gone or not (cool or over), f"none is released of {cool or before}"
@@ -233,7 +235,7 @@ def check_rest(world: World, tick: Tick) -> None:
         hot = {name for name in names if beliefs.is_pressured(name)}
         marked = _marked(tick.after, names, rule_set)
         assert marked <= hot
-        assert len(marked) == min(len(hot), rule_set.guard.max_marked.of(len(names)))
+        assert len(marked) == min(len(hot), count_of(rule_set.guard.max_marked, len(names)))
         assert (pool in tick.snapshot.capped) is (marked != hot)
     possible = {name for names in pools.values() for name in names}
     assert not _marked(tick.after, tick.after.keys() - possible, rule_set)
