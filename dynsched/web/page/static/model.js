@@ -207,12 +207,13 @@ export function isIn(node, state) {
   }
 }
 
-/** The nodes that fit, in their order. @param {Model} model @param {View} view */
+/** The nodes that fit, in the order of their names. @param {Model} model @param {View} view */
 export function select(model, view) {
   const text = view.text.toLowerCase();
+  if (text === "" && view.pool === null && view.state === null && view.rule === null) return model.nodes;
   const at = view.rule === null ? -1 : model.data.rules.findIndex((rule) => rule.name === view.rule);
   const column = at < 0 ? null : model.data.columns[at];
-  const found = model.nodes.filter(
+  return model.nodes.filter(
     (node) =>
       (text === "" || node.name.toLowerCase().includes(text)) &&
       (view.pool === null || node.pool === view.pool) &&
@@ -220,14 +221,42 @@ export function select(model, view) {
       // By a rule: those on which it is pending, fires or is unknown.
       (view.rule === null || (column !== null && (/[pfh]/.test(column.state[node.index]) || /[msf]/.test(column.quality[node.index])))),
   );
-  const sign = view.up ? 1 : -1;
-  const key = sorting(model, view.sort);
-  return found.sort((a, b) => sign * compare(key(a), key(b)) || compare(a.name, b.name));
 }
 
-/** @param {number | string} a @param {number | string} b */
-function compare(a, b) {
-  return a < b ? -1 : a > b ? 1 : 0;
+/** Of how many times as many nodes the first ones are picked out instead of sorting all. */
+const PICKED = 8;
+
+/** The first ones of `nodes` as they are to be shown. @param {Model} model @param {View} view @param {Node[]} nodes @param {number} most */
+export function leading(model, view, nodes, most) {
+  const order = ordering(model, view);
+  if (nodes.length <= PICKED * most) return [...nodes].sort(order).slice(0, most);
+  // Of 5,000 nodes 50 are shown: a node is compared with the last of those, and mostly that is all.
+  /** @type {Node[]} */
+  const kept = [];
+  for (const node of nodes) {
+    if (kept.length === most) {
+      if (order(node, kept[most - 1]) >= 0) continue;
+      kept.pop();
+    }
+    let [low, high] = [0, kept.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (order(node, kept[middle]) < 0) high = middle;
+      else low = middle + 1;
+    }
+    kept.splice(low, 0, node);
+  }
+  return kept;
+}
+
+/** Which of two nodes comes first; equal ones by name, in the order of which they have their index. @param {Model} model @param {View} view */
+function ordering(model, view) {
+  const sign = view.up ? 1 : -1;
+  const keys = model.nodes.map(sorting(model, view.sort));
+  return (/** @type {Node} */ a, /** @type {Node} */ b) => {
+    const [left, right] = [keys[a.index], keys[b.index]];
+    return left < right ? -sign : left > right ? sign : a.index - b.index;
+  };
 }
 
 /**

@@ -2,7 +2,7 @@
 
 import { Bar, curve, get, make, say } from "./draw.js";
 import { counted, number, percent, span, t } from "./i18n.js";
-import { EARLY, MARKED, PRESSURED, fullScale, isUnmarked, select, sinceOf } from "./model.js";
+import { EARLY, MARKED, PRESSURED, fullScale, isUnmarked, leading, select, sinceOf } from "./model.js";
 
 /** @typedef {import("./model.js").Node} Node */
 /** @typedef {import("./model.js").Model} Model */
@@ -35,6 +35,8 @@ export class Table {
       on.changed();
     });
     this.body.addEventListener("keydown", (event) => this.move(event));
+    // One listener for all rows, which are of another node after each update.
+    this.body.addEventListener("click", (event) => this.click(event));
   }
 
   /** @param {Model} model @param {Map<string, Past>} past @param {number} now */
@@ -42,7 +44,7 @@ export class Table {
     this.headings(model);
     get("nodes").classList.toggle("no-pools", !model.data.pools.some(Boolean));
     const found = select(model, this.view);
-    this.visible = found.slice(0, this.most);
+    this.visible = leading(model, this.view, found, this.most);
     const all = model.nodes.length;
     say(get("count"), found.length === all ? t("count_all", counted(all)) : t("count", counted(found.length), counted(all)));
     const more = get("more");
@@ -131,11 +133,6 @@ export class Table {
       row.append(made);
     };
     const link = make("a");
-    link.addEventListener("click", (event) => {
-      if (event.metaKey || event.ctrlKey || event.shiftKey) return;
-      event.preventDefault();
-      this.on.open(made.node.name);
-    });
     row.append(make("th", { scope: "row" }, link));
     cell("pool", "wide pool-column");
     cell("margin", "number-cell");
@@ -175,12 +172,7 @@ export class Table {
       row.drawn.set(key, shows);
       row.cells.get(key)?.replaceChildren(...draw());
     };
-    put("pool", node.pool, () => {
-      if (!node.pool) return ["–"];
-      const button = make("button", { type: "button", class: "plain", text: node.pool });
-      button.addEventListener("click", () => this.on.filter("pool", node.pool));
-      return [button];
-    });
+    put("pool", node.pool, () => [node.pool ? make("button", { type: "button", class: "plain", "data-filter": "pool", text: node.pool }) : "–"]);
     const margin = node.worst < 0 ? "–" : percent(node.margin);
     put("margin", margin, () => [margin]);
     for (const at of model.shown) {
@@ -193,11 +185,7 @@ export class Table {
       row.drawn.set(`rule:${at}`, shows);
       this.fillRule(row, at, model.data.rules[at], value, quality, expected);
     }
-    put("state", node.state, () => {
-      const button = make("button", { type: "button", class: `plain tag ${node.state}`, text: t(`s_${node.state}`) });
-      button.addEventListener("click", () => this.on.filter("state", node.state));
-      return [button];
-    });
+    put("state", node.state, () => [make("button", { type: "button", class: `plain tag ${node.state}`, "data-filter": "state", text: t(`s_${node.state}`) })]);
     const since = sinceOf(model, node);
     const age = since === null ? "–" : span(now - since);
     put("since", age, () => [age]);
@@ -232,6 +220,20 @@ export class Table {
     }
     if (quality === "o") bar.show(value, expected, number(value));
     else bar.show(null, undefined, t(`q_${quality}`));
+  }
+
+  /** @param {MouseEvent} event */
+  click(event) {
+    const target = /** @type {HTMLElement} */ (event.target);
+    const node = this.rows.get(target.closest("tr")?.dataset.node ?? "")?.node;
+    const button = /** @type {HTMLElement | null} */ (target.closest("[data-filter]"));
+    if (!node || event.metaKey || event.ctrlKey || event.shiftKey) return;
+    if (button?.dataset.filter === "pool") this.on.filter("pool", node.pool);
+    else if (button) this.on.filter("state", node.state);
+    else if (target.closest("a")) {
+      event.preventDefault();
+      this.on.open(node.name);
+    }
   }
 
   /** Arrow keys move from node to node. @param {KeyboardEvent} event */
