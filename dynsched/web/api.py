@@ -24,6 +24,7 @@ from dynsched.web.page.http import (
     page_file,
     page_history,
     page_index,
+    page_pods,
 )
 from dynsched.web.snapshots import SnapshotStore
 from dynsched.web.status import rules_answer, status_answer
@@ -47,7 +48,7 @@ def make_app(
     app[_SNAPSHOTS] = snapshots
     app[TURNS] = Turns()
     app.on_response_prepare.append(_never_store)
-    app[PAGE] = Page(snapshots.feed, snapshots.age)
+    app[PAGE] = Page(snapshots.feed, snapshots.board, snapshots.age)
     for path, (handler, _) in ENDPOINTS.items():
         app.router.add_get(path, handler)
     app.router.add_get("/page/{file}", page_file)
@@ -139,6 +140,7 @@ ENDPOINTS: Final[Mapping[str, tuple[Handler, str]]] = {
     "/page/data": (page_data, "what the page shows, as columns"),
     "/page/history": (page_history, "values of the last hour; ?node=NAME, once or more"),
     "/page/changes": (page_changes, "what changed of late; ?node=NAME for one node"),
+    "/page/pods": (page_pods, "what is known of the pods of one node; ?node=NAME"),
     "/healthz": (_healthz, "the process answers"),
     "/readyz": (_readyz, "the nodes are listed and one tick is done"),
     "/openapi.json": (_openapi, "all of these, and the scheduler extender's, as OpenAPI"),

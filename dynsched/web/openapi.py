@@ -237,6 +237,7 @@ def _get_paths() -> dict[str, Any]:
     columns = _object({"taken_at": _POINTS, "nodes": _object({}), "columns": _array(_object({}))})
     past = _object({"step": _POINTS, "times": _array(_POINTS), "nodes": _object({})})
     change = _object({"at": _POINTS, "node": _TEXT, "kind": _TEXT, "text": _TEXT})
+    pods = _object({"bound": _or_null(_object({})), "above": _or_null(_array(_object({})))})
     return {
         "/": _get("the page, for a browser; else this list", _answers(_TEXT, kind="text/html")),
         "/status": _get("ok, or why not", status),
@@ -253,6 +254,11 @@ def _get_paths() -> dict[str, Any]:
             nodes_query,
         ),
         "/page/changes": _get("the last changes", _answers(_array(change)), node_query),
+        "/page/pods": _get(
+            "pods of a node that were just bound, or use more than they request",
+            _answers(pods, (400, "no node is named")),
+            {**node_query, "required": True},
+        ),
         "/openapi.json": _get("this document", _answers(_object({"openapi": _TEXT}))),
     }
 

@@ -11,10 +11,10 @@ import msgspec
 
 from dynsched.core.health import is_overdue, overdue_after, why_unhealthy
 from dynsched.core.model import Snapshot
-from dynsched.core.placements import Placements
 from dynsched.web.metrics import Metrics
 from dynsched.web.node_series import NodeSeries
 from dynsched.web.nodes import encode_each, encode_nodes
+from dynsched.web.page.board import Board
 from dynsched.web.page.columns import About
 from dynsched.web.page.feed import Feed
 
@@ -45,7 +45,8 @@ class SnapshotStore:
     leader: Callable[[], str | None] = _no_leader
     feed: Feed = field(init=False)
     """What the page at `/` is answered from."""
-    _placements: Placements | None = field(default=None, init=False)
+    board: Board = field(init=False)
+    """What it shows beside the Snapshot."""
     _snapshot: Snapshot | None = field(default=None, init=False)
     _published_at: float = field(default=0.0, init=False)
     _encoded: dict[bool | None, asyncio.Task[bytes]] = field(default_factory=dict, init=False)
@@ -54,6 +55,7 @@ class SnapshotStore:
     def __post_init__(self) -> None:
         """The page's step in time follows the interval."""
         self.feed = Feed(self.interval)
+        self.board = Board(self.clock)
 
     @property
     def snapshot(self) -> Snapshot | None:
@@ -66,16 +68,13 @@ class SnapshotStore:
         ``placed``: the node of each pod that was bound since the one before; None where pods are
         not watched.
         """
-        if placed is not None:
-            views = {} if self._snapshot is None else self._snapshot.nodes
-            self._placements = self._placements or Placements()
-            self._placements.count(placed, views, snapshot.taken_at)
+        self.board.observe(snapshot, placed)
         self._snapshot = snapshot
         self._published_at = self.clock()
         self._encoded = {}
         self._series = None
         self.metrics.observe(snapshot)
-        self.feed.publish(snapshot, self._about(snapshot))
+        self.feed.publish(snapshot, self._about(snapshot), self.board.requested)
 
     def why_unhealthy(self) -> str | None:
         """One line with the reason why `/status` is not ok; None when it is."""
@@ -93,7 +92,7 @@ class SnapshotStore:
             # Of the Snapshot itself: how old it is, the page sees for itself.
             error=why_unhealthy(snapshot, 0.0, self.interval),
             leader=self.leader(),
-            placements=None if self._placements is None else self._placements.columns(),
+            **self.board.shown(snapshot.taken_at),
         )
 
     def why_not_ready(self) -> str | None:

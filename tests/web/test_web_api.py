@@ -544,7 +544,9 @@ async def test_the_index_links_what_there_is(client) -> None:
 async def test_head_is_answered_as_get_without_a_body(client, snapshots) -> None:
     snapshots.publish(example())
     for path in ENDPOINTS:
-        asked = path.replace("{name}", "worker-1").replace("/history", "/history?node=worker-1")
+        asked = path.replace("{name}", "worker-1")
+        for page in ("history", "pods"):
+            asked = asked.replace(f"/{page}", f"/{page}?node=worker-1")
         async with client.head(asked) as response:
             assert response.status == 200
             assert int(response.headers["Content-Length"]) > 0

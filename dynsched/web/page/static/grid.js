@@ -69,13 +69,18 @@ export class Grid {
         this.box.append(pool.title, pool.canvas);
       }
       pool.nodes = byPool.get(name) ?? [];
-      const count = (/** @type {number} */ bit) => pool.nodes.filter((node) => node.flags & bit).length;
+      let [marked, hot, unknown] = [0, 0, 0];
+      for (const { flags } of pool.nodes) {
+        if (flags & MARKED) marked += 1;
+        if (flags & PRESSURED) hot += 1;
+        if (flags & UNKNOWN) unknown += 1;
+      }
       const called = name || (names.length > 1 ? t("no_pool") : "");
       pool.title.hidden = called === "";
       say(pool.title, `${called} (${counted(pool.nodes.length)})`);
       pool.canvas.setAttribute(
         "aria-label",
-        t("grid_label", called || t("all_nodes"), pool.nodes.length, count(MARKED), count(PRESSURED), count(UNKNOWN)),
+        t("grid_label", called || t("all_nodes"), pool.nodes.length, marked, hot, unknown),
       );
     }
     this.draw();
