@@ -33,7 +33,7 @@ class Board:
     """What the source was told."""
 
     def __init__(self, *hottest: str) -> None:
-        self.requested: Mapping[str, Mapping[str, float]] = {}
+        self.requested: Mapping[str, Mapping[str, int]] = {}
         self.above: Mapping[str, Any] | None = None
         self.overload = Overload()
         self.is_looked_at = True
@@ -105,7 +105,7 @@ FAILED = QueryResult(error="Prometheus at http://p: connection refused")
 # What is requested
 
 
-async def test_what_pods_request_is_a_share_of_what_the_node_can_give() -> None:
+async def test_what_pods_request_is_compared_with_what_the_node_can_give() -> None:
     world = World(
         Board(),
         **{
@@ -114,7 +114,7 @@ async def test_what_pods_request_is_a_share_of_what_the_node_can_give() -> None:
         },
     )
     await world.ask()
-    assert world.board.requested == {"cpu": {"a": 0.75}, "memory": {"b.example": 0.5}}
+    assert world.board.requested == {"cpu": {"a": 75}, "memory": {"b.example": 50}}
 
 
 async def test_only_resources_that_rules_name_are_asked_for() -> None:
@@ -130,7 +130,7 @@ async def test_what_fails_keeps_what_was_known_and_is_told_once(caplog) -> None:
     world.prometheus.answers = {"": FAILED}
     for _ in range(3):
         await world.ask(page_facts.RARELY)
-    assert world.board.requested["cpu"] == {"a": 0.75}
+    assert world.board.requested["cpu"] == {"a": 75}
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == len(set(told)) > 1
     assert all("connection refused" in line for line in told)

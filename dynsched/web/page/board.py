@@ -25,14 +25,14 @@ def _unwatched(_node: str) -> BoundOnNode | None:
 class Board:
     """``clock`` gives seconds and is never set.
 
-    ``requested``: by resource and node, what pods request as a share of the node's allocatable.
+    ``requested``: by resource and node, what pods request, in percent of the node's allocatable.
     ``above``: by node, the pods furthest above their requests, for the nodes that were asked about;
     None while that is not known. ``bound``: the pods that were just bound to a node; None where
     pods are not watched.
     """
 
     clock: Callable[[], float]
-    requested: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    requested: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     above: Mapping[str, Sequence[AboveRequest]] | None = None
     bound: Callable[[str], BoundOnNode | None] = _unwatched
     overload: Overload = field(default_factory=Overload)

@@ -47,8 +47,8 @@ _NO_ALERT: Final = "-"
 """In both columns: the rule's selector does not select the node."""
 
 
-Requested = Mapping[str, Mapping[str, float]]
-"""By resource and node: what pods request, as a share of what the node can give."""
+Requested = Mapping[str, Mapping[str, int]]
+"""By resource and node: what pods request, in percent of what the node can give."""
 _NOTHING: Final[Requested] = {}
 
 
@@ -69,11 +69,11 @@ class About(NamedTuple):
 class _Column:
     """One rule on all nodes. ``since`` and ``expected`` hold only the nodes where there is
     something to tell: two lists, of indices of nodes and of what they have. ``requests``: by node,
-    what its pods request of the rule's resource, as a share of what the node can give; None where
-    that is not known, or is no value of this rule.
+    what its pods request of the rule's resource, in percent of what the node can give; None where
+    that is not known.
     """
 
-    def __init__(self, rule: Rule, requests: Mapping[str, float] | None = None) -> None:
+    def __init__(self, rule: Rule, requests: Mapping[str, int] | None = None) -> None:
         self.rule = rule
         self._requests = requests if rule.rises else None
         self._requested: list[float | None] = []
@@ -135,9 +135,9 @@ class _Column:
         """What is requested on some more nodes, in the unit of the rule: drawn on the same bar."""
         requests = self._requests
         if requests is not None:
-            full, digits = full_at(self.rule), self.digits
+            unit, digits = full_at(self.rule) / 100, self.digits
             self._requested += [
-                round(requests[name] * full, digits) if name in requests else None for name in names
+                round(requests[name] * unit, digits) if name in requests else None for name in names
             ]
 
     def expect(self, index: int, value: float, added: Added) -> None:

@@ -75,7 +75,7 @@ async def test_what_is_requested_is_in_the_unit_of_each_rule_that_names_a_resour
     ]
     scene = Scene({"rules": rules}, [Node("a"), Node("b")])
     values = {"a": 0.5, "b": 0.5}
-    snapshots.board.requested = {"cpu": {"a": 0.75}, "memory": {"a": 0.5}}
+    snapshots.board.requested = {"cpu": {"a": 75}, "memory": {"a": 50}}
     snapshots.publish(scene.tick(NOON, cpu=values, share=values, free=values, disk=values))
     columns = (await get(client, "/page/data"))["columns"]
     assert [column["requested"] for column in columns] == [[75.0, None], [0.75, None], None, None]

@@ -73,7 +73,7 @@ class World:
     def learn(self, pod: str = "shop/api-0") -> None:
         """All that can be known of pods and of past days, and is not in a Snapshot."""
         board = self.snapshots.board
-        board.requested = {"cpu": dict.fromkeys(self.cpu, 0.5)}
+        board.requested = {"cpu": dict.fromkeys(self.cpu, 50)}
         board.bound = lambda _: BoundOnNode(21, [JustBound(pod, 0.5, 2.0**30, 12.0)])
         board.above = {name: [AboveRequest(pod, "memory", 3e9)] for name in self.cpu}
         board.overload.tell({day_of(NOON) - ago: 0.01 * ago for ago in range(1, 8)}, NOON)
@@ -148,6 +148,52 @@ async def test_focus_stays_on_the_row_that_moves(shown, world) -> None:
     world.cpu["web-3"] = 95.0
     await tick(world, shown)
     assert await shown.page.evaluate("document.activeElement.textContent") == "web-3"
+
+
+SPY = """() => {
+  window.written = [];
+  window.cells = 0;
+  new MutationObserver((changes) => changes.forEach(({ target }) => {
+    const element = target.nodeType === Node.TEXT_NODE ? target.parentElement : target;
+    window.written.push(element?.closest("tr")?.dataset.node ?? "");
+  })).observe(document.querySelector("#nodes tbody"), {
+    attributes: true, characterData: true, childList: true, subtree: true,
+  });
+  const { fillRect } = CanvasRenderingContext2D.prototype;
+  CanvasRenderingContext2D.prototype.fillRect = function (...place) {
+    window.cells += 1;
+    fillRect.apply(this, place);
+  };
+}"""
+
+
+async def test_an_update_writes_only_what_differs(shown, world) -> None:
+    await shown.page.evaluate(SPY)
+    await tick(world, shown)
+    assert await shown.page.evaluate("[window.written, window.cells]") == [[], 0]
+    world.cpu["batch-1"] = 46.0  # neither another place nor another colour
+    await tick(world, shown)
+    assert set(await shown.page.evaluate("window.written")) == {"batch-1"}
+    assert await shown.page.evaluate("window.cells") == 1  # of the margin that stands in it
+    world.cpu["web-3"] = 95.0
+    await tick(world, shown)
+    assert await shown.page.evaluate("window.cells") == 2
+
+
+async def test_each_curve_goes_where_its_node_goes(shown, world) -> None:
+    for _ in range(3):
+        await tick(world, shown)
+    await shown.page.reload()
+    await shown.until("document.querySelectorAll('#nodes .curve').length === 5")
+    curves = """() => Object.fromEntries([...document.querySelectorAll("#nodes tbody tr")].map(
+      (row) => [row.dataset.node, row.querySelector(".curve")?.getAttribute("d")]))"""
+    before = await shown.page.evaluate(curves)
+    assert len(set(before.values())) > 1
+    order = await shown.rows()
+    world.cpu["batch-1"] = 79.0  # it comes first, and is judged by the same rule
+    await tick(world, shown)
+    assert await shown.rows() != order
+    assert await shown.page.evaluate(curves) == before
 
 
 async def test_filters_and_order_are_in_the_url_and_survive_a_reload(shown, world) -> None:
@@ -244,7 +290,7 @@ async def test_where_pods_were_placed_is_shown_where_they_are_watched(shown, wor
 async def test_what_pods_request_is_a_tick_on_the_bar_and_in_the_legend(shown, world) -> None:
     assert await texts(shown, "#bar-legend li") == ["threshold", "clears"]
     assert await shown.page.locator("#nodes .tick[visibility=visible]").count() == 0
-    world.snapshots.board.requested = {"cpu": {"web-2": 0.5, "batch-1": 0.75}}
+    world.snapshots.board.requested = {"cpu": {"web-2": 50, "batch-1": 75}}
     await tick(world, shown)
     assert await texts(shown, "#bar-legend li") == ["threshold", "clears", "requested by pods"]
     assert await shown.page.locator("#nodes .tick[visibility=visible]").count() == 2
