@@ -138,8 +138,8 @@ def test_the_pods_on_a_machine_share_its_load() -> None:
         assert used == pytest.approx(CORES * node_load(index).busy_seconds(30), rel=0.001)
     requests = [row for row in found if row[0] == "kube_pod_container_resource_requests"]
     assert {(labels["resource"], value) for _, labels, value in requests} == {
-        ("cpu", 0.5),
-        ("memory", 512 * 2.0**20),
+        ("cpu", 2.5),
+        ("memory", 6 * 2.0**30),
     }
     assert len(requests) == 2 * len(pods)
 
