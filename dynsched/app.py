@@ -37,6 +37,7 @@ from dynsched.kube.transport import HOST, IDENTITY, KubeApi
 from dynsched.kube.watch import NodeWatch
 from dynsched.logs import LoopErrors
 from dynsched.loop import Loop
+from dynsched.plumbing.garbage import collect_less, leave_out_the_living
 from dynsched.plumbing.malloc import share_heap
 from dynsched.reporting import report_doubts
 from dynsched.rules_file import FixedRules, RulesFile, load_rules
@@ -65,6 +66,7 @@ class PartDiedError(ClusterError):
 def run(settings: Settings) -> None:
     """Run until SIGTERM or SIGINT. Raises an ExpectedError, or whatever a part died of."""
     share_heap()
+    collect_less()
     asyncio.run(_serve(settings))
 
 
@@ -270,6 +272,8 @@ async def _leading(settings: Settings) -> AsyncIterator[Elector]:
 
 
 def _publish(snapshot: Snapshot, snapshots: SnapshotStore, extension: Extension) -> None:
+    if snapshot.tick == 1:  # all nodes were read: what the watch keeps of each lives as long as it
+        leave_out_the_living()
     snapshots.publish(snapshot, placed=extension.placed())
     extension.extender.publish_soon(snapshot)
 
