@@ -254,18 +254,17 @@ def _of_nodes(snapshot: Snapshot) -> Iterator[Metric]:
 
 
 def _of_pools(nodes: Mapping[str, NodeView]) -> Iterator[Metric]:
-    eligible = [view for view in nodes.values() if view.eligible]
-    pools = Counts(view.pool for view in eligible)
-    hot = Counts(view.pool for view in eligible if view.pressured)
+    counts = Counts((view.pool, view.pressured) for view in nodes.values() if view.eligible)
+    pools = dict.fromkeys(pool for pool, _ in counts)
     yield _gauge(
         "dynsched_pool_nodes",
         "Nodes that may be marked, by the value of guard.pool_label; empty where that is not set.",
-        *(({"pool": pool}, count) for pool, count in pools.items()),
+        *(({"pool": pool}, counts[pool, True] + counts[pool, False]) for pool in pools),
     )
     yield _gauge(
         "dynsched_pool_pressured_nodes",
         "Those of them that are hot.",
-        *(({"pool": pool}, hot[pool]) for pool in pools),
+        *(({"pool": pool}, counts[pool, True]) for pool in pools),
     )
 
 

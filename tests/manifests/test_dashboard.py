@@ -155,3 +155,11 @@ def test_every_query_finds_data_in_a_real_prometheus(tmp_path: Path) -> None:
                 assert prometheus.result(selector), f"{alert['alert']}: {selector}"
         for record in RECORDS:
             assert prometheus.result(record["record"]), record["record"]
+        evaluated = prometheus.rules()
+    assert {(rule["name"], rule["health"]) for rule in evaluated} == {
+        *((alert["alert"], "ok") for alert in ALERTS),
+        *((record["record"], "ok") for record in RECORDS),
+    }
+    alerts = {rule["name"]: rule["alerts"] for rule in evaluated if rule.get("alerts")}
+    assert {"DynschedHotNodeUnmarked", "DynschedClusterHot", "DynschedConflicts"} <= alerts.keys()
+    assert "error expanding" not in str(alerts)

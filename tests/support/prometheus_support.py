@@ -30,9 +30,13 @@ def free_port() -> int:
 def result_of(url: str, expr: str) -> list[dict[str, Any]]:
     """The result of an instant query to the Prometheus at ``url``, past the code under test."""
     form = urllib.parse.urlencode({"query": expr}).encode()
-    with _DIRECT.open(f"{url}/api/v1/query", data=form, timeout=10) as response:
-        found: list[dict[str, Any]] = json.load(response)["data"]["result"]
+    found: list[dict[str, Any]] = _data(f"{url}/api/v1/query", form)["result"]
     return found
+
+
+def _data(url: str, form: bytes | None = None) -> Any:
+    with _DIRECT.open(url, data=form, timeout=10) as response:
+        return json.load(response)["data"]
 
 
 class Exporter:
@@ -192,6 +196,11 @@ class RealPrometheus(Process):
     def result(self, expr: str) -> list[dict[str, Any]]:
         """As `result_of`."""
         return result_of(self.url, expr)
+
+    def rules(self) -> list[dict[str, Any]]:
+        """Each rule of all files with its `health`, and an alerting rule with its `alerts`."""
+        groups = _data(f"{self.url}/api/v1/rules")["groups"]
+        return [rule for group in groups for rule in group["rules"]]
 
     def wait_for(self, expr: str, series: int = 1, seconds: float = 20) -> None:
         """Until ``expr`` has this many series; RuntimeError when that does not come to pass."""
