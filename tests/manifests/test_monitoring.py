@@ -137,6 +137,13 @@ def test_the_cases_would_find_a_wrong_figure(right: str, wrong: str, tmp_path: P
     assert code == 1, said
 
 
+def test_what_the_page_sends_to_long_storage_is_all_that_is_recorded_and_nothing_else() -> None:
+    (relabel,) = re.findall(r"regex: (namespace\S+)\n", PAGE.read_text())
+    for record in RECORDS:
+        assert re.fullmatch(relabel, record["record"])
+    assert not [name for name in exposed() if re.fullmatch(relabel, name)]
+
+
 # --- what brings them into the cluster ---
 
 
