@@ -64,12 +64,14 @@ class SnapshotStore:
         """Replace the Snapshot and count its tick. It is encoded at the first request only.
 
         ``placed``: the node of each pod that was bound since the one before; None where pods are
-        not watched.
+        not watched. Those before the first Snapshot do not count.
         """
         if placed is not None:
-            views = {} if self._snapshot is None else self._snapshot.nodes
             self._placements = self._placements or Placements()
-            self._placements.count(placed, views, snapshot.taken_at)
+            if self._snapshot is None:
+                placed = ()  # what their nodes were is not known: that is not clean
+            views = {} if self._snapshot is None else self._snapshot.nodes
+            self.metrics.placed(self._placements.count(placed, views, snapshot.taken_at))
         self._snapshot = snapshot
         self._published_at = self.clock()
         self._encoded = {}
