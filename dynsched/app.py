@@ -127,6 +127,7 @@ async def _serve(settings: Settings) -> None:
             clock=time.monotonic,
             interval=settings.interval,
             source=settings.prometheus.url,
+            graphs=settings.prometheus.external_url,
             synced=lambda: cluster.synced,
             metrics=Metrics(CollectorRegistry()),
             node_series=settings.node_metrics,

@@ -154,6 +154,11 @@ prometheus = options(
     ),
     _prometheus_access,
 )
+prometheus_links = option(
+    "--prom-external-url",
+    metavar="URL",
+    help="Where people reach Prometheus's own pages, for the links on the page. Default: --prom.",
+)
 prometheus_if_given = options(
     option("--prom", metavar="URL", help=f"{_PROM_HELP} Default: none is asked."),
     _prometheus_access,

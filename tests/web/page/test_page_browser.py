@@ -51,6 +51,7 @@ class World:
             source="http://prometheus:9090",
             synced=lambda: True,
             metrics=Metrics(CollectorRegistry()),
+            graphs="https://example.com/prometheus",
         )
         self.scene = Scene(
             RULES, [Node(name, labels={"pool": pool}) for name, pool in POOLS.items()]
@@ -215,7 +216,7 @@ async def test_the_past_of_each_row_is_drawn(shown, world) -> None:
 async def test_rules_are_listed_with_a_link_to_their_graph(shown, world) -> None:
     assert await texts(shown, "#rules tbody th") == ["node-cpu", "node-mem-usage"]
     link = await shown.page.locator("#rules a").first.get_attribute("href")
-    assert link.startswith("http://prometheus:9090/graph?g0.expr=cpu_busy_percent")
+    assert link.startswith("https://example.com/prometheus/graph?g0.expr=cpu_busy_percent")
 
 
 async def test_where_pods_were_placed_is_shown_where_they_are_watched(shown, world) -> None:
