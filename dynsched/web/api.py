@@ -29,6 +29,7 @@ from dynsched.web.snapshots import SnapshotStore
 from dynsched.web.status import rules_answer, status_answer
 from dynsched.web.transport.answering import TURNS, Handler, Turns, one_at_a_time
 from dynsched.web.transport.bodies import MEMORY, BodyReader
+from dynsched.web.transport.headers import protect
 from dynsched.web.transport.quiet import quiet_logger
 
 _logger = quiet_logger(__name__)
@@ -46,7 +47,7 @@ def make_app(
     app = web.Application(middlewares=[one_at_a_time, _errors_as_json])
     app[_SNAPSHOTS] = snapshots
     app[TURNS] = Turns()
-    app.on_response_prepare.append(_never_store)
+    app.on_response_prepare.append(protect)
     app[PAGE] = Page(snapshots.feed, snapshots.age)
     for path, (handler, _) in ENDPOINTS.items():
         app.router.add_get(path, handler)
@@ -186,12 +187,6 @@ def _refused(request: web.Request, refusal: web.HTTPException) -> web.Response:
     response = _json({"error": error}, status)
     response.headers[hdrs.ALLOW] = allowed
     return response
-
-
-async def _never_store(_request: web.Request, response: web.StreamResponse) -> None:
-    # An answer is out of date after one tick, also in a proxy.
-    response.headers.setdefault(hdrs.CACHE_CONTROL, "no-store")
-    response.headers["X-Content-Type-Options"] = "nosniff"
 
 
 def _snapshot(request: web.Request) -> Snapshot:
