@@ -126,6 +126,7 @@ def cli() -> None:
     "load by each rule.",
 )
 @flags.tls
+@flags.web_auth
 @flags.extender
 @click.option(
     "--once",

@@ -176,7 +176,35 @@ tls = options(
         help="Require a client certificate signed by this CA (PEM); the probes need none.",
     ),
 )
+web_auth = options(
+    option(
+        "--web-auth/--no-web-auth",
+        default=False,
+        show_default=True,
+        help="Ask readers for a bearer token, and Kubernetes (TokenReview, SubjectAccessReview) "
+        "whether its user may `get` the path; probes and the scheduler extender need none. See "
+        "docs/web-auth.md.",
+    ),
+    option(
+        "--web-auth-audience",
+        multiple=True,
+        metavar="NAME",
+        help="The audience that a token must be for; can be repeated. Default: the API server's "
+        "own.",
+    ),
+)
 extender = options(
+    option(
+        "--extender-addr",
+        metavar="[HOST]:PORT",
+        help="Address of the scheduler extender alone; its paths are then not served on --webaddr. "
+        "Default: --webaddr.",
+    ),
+    option(
+        "--extender-client-ca",
+        type=FILE,
+        help="As --tls-client-ca, for --extender-addr alone.",
+    ),
     option(
         "--bind/--no-bind",
         default=False,
@@ -237,4 +265,9 @@ server = option(
     show_default=True,
     metavar="URL",
     help="The running dynsched to ask.",
+)
+server_token = option(
+    "--server-token-file",
+    type=FILE,
+    help="The bearer token to send to it, where it runs with --web-auth.",
 )
