@@ -210,7 +210,7 @@ extender = options(
         default=False,
         show_default=True,
         help="Answer /bind of the scheduler extender; needs the permission to create pods/binding, "
-        "and --tls-client-ca or a loopback --webaddr.",
+        "and --tls-client-ca or a loopback address.",
     ),
     option(
         "--extender-memory",
