@@ -13,7 +13,7 @@ import pytest
 import yaml
 from helm_python.chart import Chart, lint
 from helm_python.errors import HelmError
-from helm_support import CHART, PARTS, TAINT, by_identity, everything, helm, notes
+from helm_support import CHART, PARTS, TAINT, by_identity, everything, helm, notes, value_of
 from manifest_support import (
     BASE,
     BASE_KINDS,
@@ -70,7 +70,7 @@ def test_a_difference_would_be_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize("part", PARTS)
 def test_each_part_is_the_component_of_this_name(part: str, tmp_path: Path) -> None:
     marked_twice = part == "descheduler"  # it needs the taint
-    values: Doc = {part: {"enabled": True}}
+    values: Doc = {value_of(part): {"enabled": True}}
     if marked_twice:
         values["mark"] = {"taint": TAINT}
     ours = composed(tmp_path / "k", (part,), taint=marked_twice)
@@ -217,7 +217,11 @@ POLICY: dict[str, tuple[str, str, Any]] = {
     "descheduler.excludeNamespaces": (
         "{a,b}", "profiles.0.pluginConfig.1.args.evictableNamespaces", {"exclude": ["a", "b"]}),
 }  # fmt: skip
-ELSEWHERE = {f"{part}.enabled" for part in PARTS} | {"mark.taint", "rules", "networkPolicy.enabled"}
+ELSEWHERE = {f"{value_of(part)}.enabled" for part in PARTS} | {
+    "mark.taint",
+    "rules",
+    "networkPolicy.enabled",
+}
 """Values with tests of their own."""
 
 
