@@ -1,6 +1,6 @@
 """Who may look (`--web-auth`): Kubernetes says whose a bearer token is, and what they may read.
 
-Each answer is kept for a short time, so that an open page costs two calls a minute and not one a
+Each answer is kept for a short time, so that an open page costs some calls a minute and not two a
 request. docs/web-auth.md
 """
 
