@@ -53,11 +53,12 @@ async def serving(
             beside = make_extender_app(
                 app, snapshots, extender, memory=memory, guards=_certificate(tls)
             )
-            extender_server = _server(beside, own, tls, "--extender-addr")
-            await stack.enter_async_context(extender_server)
-            logger.info("serving the scheduler extender on %s", extender_server.url)
+            of_extender = _server(beside, own, tls, "--extender-addr", 2)
+            await stack.enter_async_context(of_extender)
+            logger.info("serving the scheduler extender on %s", of_extender.url)
+        of = 1 if own is None else 2
         yield await stack.enter_async_context(
-            _server(app, settings.webaddr, settings.tls, "--webaddr")
+            _server(app, settings.webaddr, settings.tls, "--webaddr", of)
         )
 
 
@@ -65,9 +66,11 @@ def _certificate(tls: TlsConfig | None) -> list[Middleware]:
     return [require_certificate] if tls is not None and tls.client_ca is not None else []
 
 
-def _server(app: web.Application, address: str, tls: TlsConfig | None, flag: str) -> WebServer:
+def _server(
+    app: web.Application, address: str, tls: TlsConfig | None, flag: str, of: int
+) -> WebServer:
     context = None if tls is None else ServerTls(tls).context
-    return WebServer(app, parse_address(address), context, flag=flag)
+    return WebServer(app, parse_address(address), context, flag=flag, of=of)
 
 
 def _warn_of_tokens_in_the_clear(settings: Settings) -> None:

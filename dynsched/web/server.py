@@ -78,7 +78,8 @@ def parse_address(text: str) -> Address:
 
 class WebServer:
     """An application, served between ``start`` and ``stop`` (or inside ``async with``); over TLS
-    with a ``context``. ``flag`` is the one that the address came from.
+    with a ``context``. ``flag`` is the one that the address came from. It is one of ``of`` servers,
+    which share the connections that the process takes in.
     """
 
     def __init__(
@@ -88,7 +89,9 @@ class WebServer:
         context: ssl.SSLContext | None = None,
         *,
         flag: str = "--webaddr",
+        of: int = 1,
     ) -> None:
+        self._of = of
         self._address = address
         self._flag = flag
         self._context = context
@@ -109,7 +112,7 @@ class WebServer:
         await self._runner.setup()
         server = self._runner.server
         assert server is not None  # noqa: S101 (it is there from `setup` to `cleanup`)
-        self._listener = Listener(server, self._context)
+        self._listener = Listener(server, self._context, self._of)
         try:
             await self._listener.start(self._address.host, self._address.port)
         except OSError as error:
