@@ -401,6 +401,8 @@ def test_the_notes_say_how_to_look_and_how_to_take_it_back() -> None:
         assert "\n\n\n" not in text
     assert "kubectl get nodes -L status" in notes()
     assert "scale deployment dynsched-descheduler --replicas 0" in notes(everything())
+    assert "--clusterrole=dynsched-reader" in notes(everything())
+    assert "dynsched-reader" not in notes()
 
 
 def test_the_version_is_that_of_the_package() -> None:
