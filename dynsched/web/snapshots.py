@@ -34,6 +34,7 @@ class SnapshotStore:
     without user, password or token. ``synced``: whether the first list of nodes is complete.
     ``node_series``: whether `/metrics` has series for each node.
     ``leader``: which replica writes; None where that is not known, or there is no election.
+    ``graphs``: where people reach Prometheus's own pages, for links; None: at ``source``.
     """
 
     clock: Callable[[], float]
@@ -43,6 +44,7 @@ class SnapshotStore:
     metrics: Metrics
     node_series: bool = True
     leader: Callable[[], str | None] = _no_leader
+    graphs: str | None = None
     feed: Feed = field(init=False)
     """What the page at `/` is answered from."""
     _placements: Placements | None = field(default=None, init=False)
@@ -92,6 +94,7 @@ class SnapshotStore:
             interval=self.interval,
             overdue_after=overdue_after(self.interval),
             source=self.source,
+            graphs=self.graphs or self.source,
             # Of the Snapshot itself: how old it is, the page sees for itself.
             error=why_unhealthy(snapshot, 0.0, self.interval),
             leader=self.leader(),

@@ -50,7 +50,8 @@ _NO_ALERT: Final = "-"
 
 class About(NamedTuple):
     """What is not in a Snapshot. ``interval`` and ``overdue_after`` in seconds; ``error``: why the
-    tick cannot be trusted; ``source``: the URL of Prometheus, without user or password.
+    tick cannot be trusted; ``source``: the URL of Prometheus as dynsched asks it, ``graphs``: as
+    people reach it; both without user or password.
     """
 
     interval: float
@@ -59,6 +60,7 @@ class About(NamedTuple):
     error: str | None
     leader: str | None
     placements: Mapping[str, Any] | None = None
+    graphs: str = ""
 
 
 class _Column:
