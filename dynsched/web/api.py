@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from html import escape
 from http import HTTPStatus
@@ -110,8 +111,13 @@ async def _status(request: web.Request) -> web.Response:
 
 
 async def _nodes(request: web.Request) -> web.Response:
-    marked = _flag(request.query, "marked")
-    body = await request.app[_SNAPSHOTS].encoded_nodes(marked=marked)
+    marked, snapshots = _flag(request.query, "marked"), request.app[_SNAPSHOTS]
+    limit = _limit(request.query)
+    if limit is None:
+        body = await snapshots.encoded_nodes(marked=marked)
+    else:
+        after = request.query.get("continue", "")
+        body = await snapshots.encoded_page(marked=marked, limit=limit, after=after)
     if body is None:
         raise _nothing_known()
     return web.Response(body=body, content_type=_JSON)
@@ -169,7 +175,10 @@ async def _index(request: web.Request) -> web.Response:
 ENDPOINTS: Final[Mapping[str, tuple[Handler, str]]] = {
     "/": (_index, "the page, for a browser; this list for all else"),
     "/status": (_status, "ok, or why not; JSON with Accept: application/json"),
-    "/nodes": (_nodes, "which nodes are marked, and why; ?marked=true for those alone"),
+    "/nodes": (
+        _nodes,
+        "which nodes are marked, and why; ?marked=true for those alone, ?limit= for pages",
+    ),
     "/nodes/{name}": (_node, "one node, and what would clear it"),
     "/rules": (_rules, "the loaded rules and their health"),
     "/metrics": (_metrics, "metrics of dynsched itself, for Prometheus"),
@@ -243,6 +252,17 @@ def _flag(query: Mapping[str, str], name: str) -> bool | None:
     if value not in (None, "true", "false"):
         raise _Refusal(HTTPStatus.BAD_REQUEST, f"{name}={value}: write {name}=true or {name}=false")
     return None if value is None else value == "true"
+
+
+def _limit(query: Mapping[str, str]) -> int | None:
+    text = query.get("limit")
+    if text is None:
+        if "continue" in query:
+            raise _Refusal(HTTPStatus.BAD_REQUEST, "continue=: write limit=NUMBER beside it")
+        return None
+    if not re.fullmatch(r"[1-9][0-9]{0,5}", text):
+        raise _Refusal(HTTPStatus.BAD_REQUEST, f"limit={text}: write a number from 1 to 999999")
+    return int(text)
 
 
 def _json(body: Any, status: HTTPStatus = HTTPStatus.OK) -> web.Response:
