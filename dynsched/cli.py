@@ -87,6 +87,7 @@ def cli() -> None:
 @cli.command()
 @flags.kubeconfig
 @flags.prometheus
+@flags.prometheus_links
 @flags.rules
 @flags.interval_option(
     "Time from the start of one tick to the start of the next; a number without a unit "
@@ -125,6 +126,7 @@ def cli() -> None:
     "load by each rule.",
 )
 @flags.tls
+@flags.web_auth
 @flags.extender
 @click.option(
     "--once",
@@ -253,9 +255,10 @@ def _print_reports(reports: Sequence[Checked]) -> None:
 
 @cli.command()
 @flags.server
+@flags.server_token
 @flags.output
 @click.option("--marked", is_flag=True, help="Only nodes that carry the mark.")
-def nodes(*, server: str, output: str, marked: bool) -> None:
+def nodes(*, server: str, server_token_file: Path | None, output: str, marked: bool) -> None:
     """Show all nodes with their rules' states, as a running instance sees them.
 
     \b
@@ -266,14 +269,16 @@ def nodes(*, server: str, output: str, marked: bool) -> None:
     from dynsched.terminal import render_nodes
     from dynsched.web.client import fetch
 
-    _print(fetch(server, "/nodes?marked=true" if marked else "/nodes"), output, render_nodes)
+    path = "/nodes?marked=true" if marked else "/nodes"
+    _print(fetch(server, path, token_file=server_token_file), output, render_nodes)
 
 
 @cli.command()
 @click.argument("node")
 @flags.server
+@flags.server_token
 @flags.output
-def why(*, node: str, server: str, output: str) -> None:
+def why(*, node: str, server: str, server_token_file: Path | None, output: str) -> None:
     """Explain why a node is marked or not, and what would clear it.
 
     \b
@@ -283,7 +288,7 @@ def why(*, node: str, server: str, output: str) -> None:
     from dynsched.terminal import render_why
     from dynsched.web.client import fetch
 
-    _print(fetch(server, f"/nodes/{node}"), output, render_why)
+    _print(fetch(server, f"/nodes/{node}", token_file=server_token_file), output, render_why)
 
 
 @cli.command()

@@ -10,16 +10,19 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import SplitResult, quote
 
 from dynsched.core.defaults import DEFAULT_SERVER
 from dynsched.core.errors import ExpectedError
 from dynsched.plumbing.connection_errors import Cause, find_failure, no_answer
+from dynsched.plumbing.files import TooLargeError, read_file
 from dynsched.plumbing.proxies import ProxyError, opener, proxy_for, through
 from dynsched.plumbing.urls import parse_http_url
 
 _PAGES: Final = frozenset({"nodes", "status", "rules", "metrics", "healthz", "readyz"})
+_MAX_TOKEN_BYTES: Final = 64 * 1024
 TIMEOUT: Final = 10.0
 """Seconds without a byte after which the server counts as hung."""
 
@@ -28,9 +31,13 @@ class ServerError(ExpectedError):
     """dynsched could not be asked, or refused; the message is for the person at the terminal."""
 
 
-def fetch(server: str, path: str, *, timeout: float = TIMEOUT) -> dict[str, Any]:
-    """What the dynsched at ``server`` answers at `/nodes` or `/nodes/NAME` (given unquoted)."""
-    body, shown = _get(server, path, timeout)
+def fetch(
+    server: str, path: str, *, token_file: Path | None = None, timeout: float = TIMEOUT
+) -> dict[str, Any]:
+    """What the dynsched at ``server`` answers at `/nodes` or `/nodes/NAME` (given unquoted).
+    ``token_file`` holds the bearer token that it wants with --web-auth.
+    """
+    body, shown = _get(server, path, timeout, token_file)
     return _mapping(body, shown)
 
 
@@ -40,11 +47,16 @@ def fetch_metrics(server: str, *, timeout: float = TIMEOUT) -> str:
     return body.decode(errors="replace")
 
 
-def _get(server: str, path: str, timeout: float) -> tuple[bytes, str]:
+def _get(
+    server: str, path: str, timeout: float, token_file: Path | None = None
+) -> tuple[bytes, str]:
     """The body, and the server's URL as it may be shown."""
     base = _split(server)
     url = f"{base.geturl().rstrip('/')}{quote(path, safe='/?=&')}"
     request = urllib.request.Request(url, headers={"Accept": "application/json"})  # noqa: S310 (http or https: _split)
+    if token_file is not None:
+        # Not to where a redirect leads: that may be another host.
+        request.add_unredirected_header("Authorization", f"Bearer {_token(token_file)}")
     shown = base.geturl()
     try:
         proxy = proxy_for(url)
@@ -57,6 +69,20 @@ def _get(server: str, path: str, timeout: float) -> tuple[bytes, str]:
             raise ServerError(_refusal(shown, error) + through(proxy)) from None
     except (OSError, http.client.HTTPException) as error:
         raise ServerError(_no_answer(shown, error, timeout) + through(proxy)) from None
+
+
+def _token(file: Path) -> str:
+    try:
+        found = read_file(str(file), _MAX_TOKEN_BYTES).decode("ascii").strip()
+    except TooLargeError:
+        found = ""
+    except OSError as error:
+        raise ServerError(f"--server-token-file {file}: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        found = ""
+    if not found or not found.isprintable() or " " in found:
+        raise ServerError(f"--server-token-file {file}: it does not hold one token and no more")
+    return found
 
 
 def _split(server: str) -> SplitResult:

@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from dynsched import __version__
+from dynsched.web.transport.answering import PROBES
 
 _Schema = Mapping[str, Any]
 
@@ -164,7 +165,8 @@ _NODES_ANSWER: Final = _object(
         "dry_run": _FLAG,
         "rules_error": {"type": ["string", "null"]},
         "counts": _TEXT,
-    }
+    },
+    {"continue": _TEXT},
 )
 
 
@@ -188,6 +190,11 @@ def _get(summary: str, responses: dict[str, Any], *parameters: dict[str, Any]) -
 
 
 _NOTHING_YET: Final = (503, "no tick has finished yet")
+_NOT_LET_IN: Final = (
+    (401, "no bearer token, or one that is not valid"),
+    (403, "the token's user may not get this path"),
+    (503, "the API server cannot be asked"),
+)
 _PLAIN: Final = "text/plain"
 _REFUSED: Final = (
     (400, "unknown request"),
@@ -223,6 +230,12 @@ def _extender_paths() -> dict[str, Any]:
 
 def _get_paths() -> dict[str, Any]:
     marked = {"name": "marked", "in": "query", "schema": {"enum": ["true", "false"]}}
+    limit = {
+        "name": "limit",
+        "in": "query",
+        "schema": {"type": "integer", "minimum": 1, "maximum": 999_999},
+    }
+    after = {"name": "continue", "in": "query", "schema": _NAME}
     name = {"name": "name", "in": "path", "required": True, "schema": _NAME}
     status = _answers(_TEXT, kind=_PLAIN)
     status["200"]["content"].update(_content(_object({"ok": _FLAG, "version": _TEXT})))
@@ -230,7 +243,8 @@ def _get_paths() -> dict[str, Any]:
     ready = _answers(_TEXT, kind=_PLAIN)
     ready["503"] = {**ready["200"], "description": "what is missing"}
     detail = _answers(_NODE_ANSWER, (404, "no such node"), _NOTHING_YET)
-    nodes = _answers(_NODES_ANSWER, (400, "marked is neither true nor false"), _NOTHING_YET)
+    refused = (400, "marked, limit or continue is not understood")
+    nodes = _answers(_NODES_ANSWER, refused, _NOTHING_YET)
     rules = _object({"mark": _object({}), "guard": _object({}), "rules": _array(_object({}))})
     node_query = {"name": "node", "in": "query", "schema": _NAME}
     nodes_query = {**node_query, "required": True, "schema": _array(_NAME)}
@@ -241,7 +255,7 @@ def _get_paths() -> dict[str, Any]:
     return {
         "/": _get("the page, for a browser; else this list", _answers(_TEXT, kind="text/html")),
         "/status": _get("ok, or why not", status),
-        "/nodes": _get("which nodes are marked, and why", nodes, marked),
+        "/nodes": _get("which nodes are marked, and why", nodes, marked, limit, after),
         "/nodes/{name}": _get("one node, and what would clear it", detail, name),
         "/rules": _get("the loaded rules and their health", _answers(rules, _NOTHING_YET)),
         "/metrics": _get("metrics of dynsched itself", _answers(_TEXT, kind=_PLAIN)),
@@ -263,8 +277,18 @@ def _get_paths() -> dict[str, Any]:
     }
 
 
-def openapi() -> dict[str, Any]:
-    """The document."""
+def openapi(*, extender: bool = True, bearer: bool = False) -> dict[str, Any]:
+    """The document. ``extender``: whether the extender's paths are served beside the others;
+    ``bearer``: whether the others, but for the probes, want a bearer token.
+    """
+    paths = _get_paths()
+    components: dict[str, Any] = {"schemas": {"Error": _object({"error": _TEXT})}}
+    if bearer:
+        components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
+        for path in paths.keys() - PROBES:
+            operation = paths[path]["get"]
+            operation["security"] = [{"bearer": []}]
+            operation["responses"] = {**_answers(_TEXT, *_NOT_LET_IN), **operation["responses"]}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -273,10 +297,11 @@ def openapi() -> dict[str, Any]:
             "description": "Which nodes are under pressure, and why; and a scheduler extender.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
-        "paths": {**_get_paths(), **_extender_paths()},
-        "components": {"schemas": {"Error": _object({"error": _TEXT})}},
+        "paths": {**paths, **(_extender_paths() if extender else {})},
+        "components": components,
     }
 
 
-DOCUMENT: Final = msgspec.json.encode(openapi())
-"""The document as it is sent."""
+def document(*, extender: bool, bearer: bool) -> bytes:
+    """The document as it is sent."""
+    return msgspec.json.encode(openapi(extender=extender, bearer=bearer))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Final
 
 import msgspec
@@ -34,6 +36,7 @@ class SnapshotStore:
     without user, password or token. ``synced``: whether the first list of nodes is complete.
     ``node_series``: whether `/metrics` has series for each node.
     ``leader``: which replica writes; None where that is not known, or there is no election.
+    ``graphs``: where people reach Prometheus's own pages, for links; None: at ``source``.
     """
 
     clock: Callable[[], float]
@@ -43,6 +46,7 @@ class SnapshotStore:
     metrics: Metrics
     node_series: bool = True
     leader: Callable[[], str | None] = _no_leader
+    graphs: str | None = None
     feed: Feed = field(init=False)
     """What the page at `/` is answered from."""
     board: Board = field(init=False)
@@ -66,9 +70,11 @@ class SnapshotStore:
         """Replace the Snapshot and count its tick. It is encoded at the first request only.
 
         ``placed``: the node of each pod that was bound since the one before; None where pods are
-        not watched.
+        not watched. Those before the first Snapshot do not count.
         """
-        self.board.observe(snapshot, placed)
+        counted = self.board.observe(snapshot, placed)
+        if counted is not None:
+            self.metrics.placed(counted)
         self._snapshot = snapshot
         self._published_at = self.clock()
         self._encoded = {}
@@ -89,6 +95,7 @@ class SnapshotStore:
             interval=self.interval,
             overdue_after=overdue_after(self.interval),
             source=self.source,
+            graphs=self.graphs or self.source,
             # Of the Snapshot itself: how old it is, the page sees for itself.
             error=why_unhealthy(snapshot, 0.0, self.interval),
             leader=self.leader(),
@@ -115,6 +122,12 @@ class SnapshotStore:
         # Shielded: one caller that hangs up must not take the answer from the others.
         return await asyncio.shield(task)
 
+    async def encoded_page(self, *, marked: bool | None, limit: int, after: str) -> bytes | None:
+        """As `encoded_nodes`, with at most ``limit`` nodes, by name, that come after ``after``."""
+        if self._snapshot is None:
+            return None
+        return await _encode(self._snapshot, marked=marked, limit=limit, after=after)
+
     async def exposition(self) -> bytes:
         """The body of `/metrics`. While ticks are overdue, there are no series of nodes: a program
         that acts on them must not go by a state that nobody looks after.
@@ -137,15 +150,25 @@ async def _series_of(snapshot: Snapshot) -> bytes:
     return series.text()
 
 
-async def _encode(snapshot: Snapshot, *, marked: bool | None) -> bytes:
+async def _encode(
+    snapshot: Snapshot, *, marked: bool | None, limit: int | None = None, after: str = ""
+) -> bytes:
     # On the loop, by batches. In a thread the interpreter's lock would hold up other requests
     # for 5 ms at a time; and the threads may all be waiting for a Prometheus that hangs.
-    views = sorted(
-        (view for view in snapshot.nodes.values() if marked is None or view.marked is marked),
-        key=lambda view: view.name,
+    found = (
+        view
+        for view in snapshot.nodes.values()
+        if view.name > after and (marked is None or view.marked is marked)
     )
+    by_name = attrgetter("name")
+    if limit is None:
+        views, more = sorted(found, key=by_name), None
+    else:
+        views = heapq.nsmallest(limit + 1, found, key=by_name)
+        more = views[limit - 1].name if len(views) > limit else None
+        views = views[:limit]
     encoded: list[msgspec.Raw] = []
     for start in range(0, len(views), _BATCH):
         encoded += encode_each(snapshot, views[start : start + _BATCH])
         await asyncio.sleep(0)
-    return encode_nodes(snapshot, encoded)
+    return encode_nodes(snapshot, encoded, more)

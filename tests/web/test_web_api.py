@@ -10,6 +10,7 @@ import pytest
 import pytest_asyncio
 from aiohttp.test_utils import TestClient, TestServer
 from early_scene import early_example, early_scene, known_pods
+from msgspec.structs import replace as changed
 from snapshots import EXAMPLE_RULES, NOON, Scene, example, many
 from store_support import Clock, make_store
 
@@ -301,6 +302,46 @@ async def test_nodes_can_be_narrowed_by_mark(client, snapshots, query, names) ->
     assert (answer["num"], answer["node_names"]) == (2, ["worker-2", "worker-3"])
 
 
+@pytest.mark.parametrize("limit", [1, 2, 3, 7, 8, 9])
+@pytest.mark.parametrize("narrowed", ["", "&marked=true", "&marked=false"])
+async def test_pages_of_nodes_are_the_whole_in_pieces(client, snapshots, limit, narrowed) -> None:
+    snapshots.publish(example())
+    whole = await get(client, f"/nodes?{narrowed[1:]}")
+    found, after = [], ""
+    while after is not None:
+        page = await get(client, f"/nodes?limit={limit}{narrowed}&continue={after}")
+        assert len(page["nodes"]) <= limit
+        assert (page["num"], page["node_names"]) == (whole["num"], whole["node_names"])
+        found += page["nodes"]
+        after = page.get("continue")
+        assert after in (None, found[-1]["name"])
+    assert found == whole["nodes"]
+    assert "continue" not in whole
+
+
+async def test_a_node_that_goes_between_two_pages_does_not_break_the_rest(client, snapshots):
+    snapshots.publish(example())
+    last = (await get(client, "/nodes?limit=3"))["continue"]
+    left = {name: view for name, view in example().nodes.items() if name != last}
+    snapshots.publish(replace(example(), nodes=left))
+    rest = await get(client, f"/nodes?limit=99&continue={last}")
+    assert [node["name"] for node in rest["nodes"]] == sorted(name for name in left if name > last)
+
+
+@pytest.mark.parametrize(
+    ("query", "error"),
+    [
+        ("limit=0", "limit=0: write a number from 1 to 999999"),
+        ("limit=many", "limit=many: write a number from 1 to 999999"),
+        ("limit=-1", "limit=-1: write a number from 1 to 999999"),
+        ("continue=worker-1", "continue=: write limit=NUMBER beside it"),
+    ],
+)
+async def test_a_page_that_is_not_understood_is_refused(client, snapshots, query, error) -> None:
+    snapshots.publish(example())
+    assert await get(client, f"/nodes?{query}", 400) == {"error": error}
+
+
 async def test_a_flag_that_is_neither_true_nor_false_is_refused(client, snapshots) -> None:
     snapshots.publish(example())
     answer = await get(client, "/nodes?marked=yes", 400)
@@ -326,10 +367,10 @@ async def test_values_that_are_no_numbers_are_null(client, snapshots) -> None:
     snapshot = example()
     view = snapshot.nodes["worker-1"]
     odd = (
-        replace(view.alerts[0], value=math.nan, quality=Quality.INVALID),
-        replace(view.alerts[1], value=-math.inf),
+        changed(view.alerts[0], value=math.nan, quality=Quality.INVALID),
+        changed(view.alerts[1], value=-math.inf),
     )
-    nodes = {"worker-1": replace(view, alerts=odd)}
+    nodes = {"worker-1": changed(view, alerts=odd)}
     snapshots.publish(replace(snapshot, nodes=nodes, duration=math.inf))
     rules = (await get(client, "/nodes"))["nodes"][0]["rules"]
     assert [rule["value"] for rule in rules] == [None, None]

@@ -4,6 +4,7 @@ was hot, and what was asked of Prometheus for those who look at it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -11,7 +12,7 @@ from typing import Any, Final
 from dynsched.core.model import Snapshot
 from dynsched.core.overload import Overload
 from dynsched.core.page_facts import AboveRequest, BoundOnNode, hottest
-from dynsched.core.placements import PastStates, Placements
+from dynsched.core.placements import Kind, PastStates, Placements
 
 LOOKED_AT: Final = 600.0
 """Seconds after a request of a page for which it counts as open: as long is asked what it shows."""
@@ -50,22 +51,24 @@ class Board:
         """Whether a page was open within the last minutes."""
         return self._looked_at is not None and self.clock() - self._looked_at < LOOKED_AT
 
-    def observe(self, snapshot: Snapshot, placed: Sequence[str] | None) -> None:
+    def observe(self, snapshot: Snapshot, placed: Sequence[str] | None) -> Counter[Kind] | None:
         """Take in a Snapshot. ``placed``: the node of each pod that was bound since the one before;
-        None where pods are not watched.
+        None where pods are not watched. Returned is how many of them there are of each kind.
         """
-        if placed is None:
-            self._past.observe(snapshot.nodes, snapshot.taken_at)
-        else:
-            views = {} if self._snapshot is None else self._snapshot.nodes
-            self._placements = self._placements or Placements()
-            self._placements.count(placed, views, snapshot.taken_at)
-        self._snapshot = snapshot
+        before, self._snapshot = self._snapshot, snapshot
         if any(rule.ok for rule in snapshot.rules):
             hot = sum(view.pressured for view in snapshot.nodes.values())
             self.overload.count(hot, len(snapshot.nodes), snapshot.taken_at)
         else:
             self.overload.skip(snapshot.taken_at)
+        if placed is None:
+            self._past.observe(snapshot.nodes, snapshot.taken_at)
+            return None
+        self._placements = self._placements or Placements()
+        if before is None:
+            placed = ()  # what their nodes were is not known: that is not clean
+        views = {} if before is None else before.nodes
+        return self._placements.count(placed, views, snapshot.taken_at)
 
     def hottest(self, most: int) -> list[str]:
         """The names of the hottest nodes, the worst first."""

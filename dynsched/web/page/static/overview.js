@@ -125,10 +125,10 @@ export function rules(model, filter) {
     head.append(make("tr", {}, ...heads.map((text, at) => make("th", { scope: "col", class: wide[at] ? "wide" : undefined, text }))));
   }
   const body = /** @type {HTMLElement} */ (table.querySelector("tbody"));
-  const shows = JSON.stringify([data.source, data.rules.map(({ name, expr, shadow, early_of }) => [name, expr, shadow, early_of])]);
+  const shows = JSON.stringify([data.graphs, data.rules.map(({ name, expr, shadow, early_of }) => [name, expr, shadow, early_of])]);
   if (body.dataset.shows !== shows) {
     body.dataset.shows = shows;
-    ruleRows = data.rules.map((rule) => ruleRow(rule, data.source, filter));
+    ruleRows = data.rules.map((rule) => ruleRow(rule, data.graphs, filter));
     body.replaceChildren(...ruleRows.map(({ element }) => element));
   }
   data.rules.forEach((rule, at) => ruleRows[at].show(rule, data.blind[rule.name]));
@@ -137,8 +137,8 @@ export function rules(model, filter) {
 /** @type {{element: Element, show: (rule: Rule, blind: string | undefined) => void}[]} */
 let ruleRows = [];
 
-/** @param {Rule} rule @param {string} source @param {(rule: string) => void} filter */
-function ruleRow(rule, source, filter) {
+/** @param {Rule} rule @param {string} graphs @param {(rule: string) => void} filter */
+function ruleRow(rule, graphs, filter) {
   const name = make("button", { type: "button", class: "plain", "data-rule": rule.name, text: rule.name });
   name.addEventListener("click", () => filter(rule.name));
   const shadow = rule.shadow ? [" ", make("span", { class: "tag pending", title: t("shadow_help"), text: t("shadow") })] : [];
@@ -146,7 +146,7 @@ function ruleRow(rule, source, filter) {
   const [threshold, health, samples, unmatched, duration, states] = cells.map((cell) => new Label(cell));
   const [, healthKind, , unmatchedKind] = cells.map((cell) => new Attribute(cell, "class"));
   return {
-    element: make("tr", {}, make("th", { scope: "row" }, name, ...shadow), make("td", { class: "wide" }, ...expression(rule, source)), ...cells),
+    element: make("tr", {}, make("th", { scope: "row" }, name, ...shadow), make("td", { class: "wide" }, ...expression(rule, graphs)), ...cells),
     show(/** @type {Rule} */ now, /** @type {string | undefined} */ blind) {
       const trouble = now.health !== "ok" ? now.last_error : blind;
       const word = now.health !== "ok" ? t("err") : trouble ? t("blind") : t("ok");
@@ -162,12 +162,12 @@ function ruleRow(rule, source, filter) {
   };
 }
 
-/** @param {import("./model.js").Rule} rule @param {string} source */
-function expression(rule, source) {
+/** @param {import("./model.js").Rule} rule @param {string} graphs where Prometheus's own pages are */
+function expression(rule, graphs) {
   if (rule.expr === null) return [rule.early_of ? `early: ${rule.early_of}` : [rule.source, rule.resource].filter(Boolean).join(" ")];
   const code = make("code", { text: rule.expr });
-  if (!/^https?:/.test(source)) return [code];
-  const href = `${source.replace(/\/+$/, "")}/graph?g0.expr=${encodeURIComponent(rule.expr)}&g0.tab=0&g0.range_input=1h`;
+  if (!/^https?:/.test(graphs)) return [code];
+  const href = `${graphs.replace(/\/+$/, "")}/graph?g0.expr=${encodeURIComponent(rule.expr)}&g0.tab=0&g0.range_input=1h`;
   return [code, " ", make("a", { href, rel: "noreferrer", target: "_blank", text: t("graph") })];
 }
 
