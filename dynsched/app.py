@@ -38,7 +38,7 @@ from dynsched.kube.watch import NodeWatch
 from dynsched.logs import LoopErrors
 from dynsched.loop import Loop
 from dynsched.plumbing.garbage import collect_less, leave_out_the_living
-from dynsched.plumbing.malloc import share_heap
+from dynsched.plumbing.malloc import give_back_free_memory, share_heap
 from dynsched.reporting import report_doubts
 from dynsched.rules_file import FixedRules, RulesFile, load_rules
 from dynsched.serving import serving
@@ -53,6 +53,7 @@ from dynsched.writer import Written, write_all
 
 logger = logging.getLogger(__name__)
 
+TICKS_BETWEEN_TRIMS: Final = 4
 STOP_SECONDS: Final = 1.5
 """Seconds that the parts may take to end after a signal, before they are cancelled."""
 
@@ -285,6 +286,8 @@ def _publish(snapshot: Snapshot, snapshots: SnapshotStore, extension: Extension)
         leave_out_the_living()
     snapshots.publish(snapshot, placed=extension.placed())
     extension.extender.publish_soon(snapshot)
+    if snapshot.applied or snapshot.tick % TICKS_BETWEEN_TRIMS == 1:
+        asyncio.get_running_loop().run_in_executor(None, give_back_free_memory)
 
 
 async def _config(told: Settings | Prune) -> KubeConfig:

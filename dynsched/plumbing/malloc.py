@@ -19,3 +19,15 @@ def share_heap() -> None:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_M_ARENA_MAX, _ARENAS)
+
+
+def give_back_free_memory() -> None:
+    """Return free pages to the kernel.
+
+    glibc keeps what lies below the highest block in use. At 5,000 nodes that is 3 to 5 MB after
+    each tick, and 10 MB after a thousand marks. It takes some milliseconds, in which other threads
+    run. A C library other than glibc is left as it is.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from dynsched.plumbing.malloc import share_heap
+from dynsched.plumbing.malloc import give_back_free_memory, share_heap
 
 THREADS = """
 import ctypes, sys, threading
@@ -30,6 +30,20 @@ gate.wait()
 """
 
 
+FREED = """
+import os
+from dynsched.plumbing.malloc import give_back_free_memory
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGESIZE")
+kept = [bytes(4_000) for _ in range(20_000)]  # smaller than what glibc maps on its own
+last = bytes(4_000)
+del kept
+before = resident()
+give_back_free_memory()
+print(before - resident())
+"""
+
+
 def heaps(how: str) -> int:
     done = subprocess.run(
         [sys.executable, "-c", THREADS, how], capture_output=True, text=True, check=True, timeout=30
@@ -44,6 +58,16 @@ def test_threads_share_two_heaps() -> None:
     assert heaps("shared") <= 2
 
 
+def test_free_memory_is_given_back() -> None:
+    if not heaps("apart"):
+        pytest.skip("this C library is not glibc")
+    done = subprocess.run(
+        [sys.executable, "-c", FREED], capture_output=True, text=True, check=True, timeout=30
+    )
+    assert int(done.stdout) > 40_000_000
+
+
 def test_another_c_library_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ctypes.CDLL", lambda _: object())
     share_heap()
+    give_back_free_memory()
