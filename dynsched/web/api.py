@@ -19,6 +19,7 @@ from dynsched.web.openapi import DOCUMENT
 from dynsched.web.page.http import (
     PAGE,
     Page,
+    is_known,
     page_changes,
     page_data,
     page_file,
@@ -74,10 +75,14 @@ async def _status(request: web.Request) -> web.Response:
 
 async def _nodes(request: web.Request) -> web.Response:
     marked = _flag(request.query, "marked")
-    body = await request.app[_SNAPSHOTS].encoded_nodes(marked=marked)
+    snapshots = request.app[_SNAPSHOTS]
+    headers = {hdrs.ETAG: snapshots.feed.etag}  # before any wait: of the Snapshot that is encoded
+    if snapshots.snapshot is not None and is_known(request, headers[hdrs.ETAG]):
+        return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=headers)
+    body = await snapshots.encoded_nodes(marked=marked)
     if body is None:
         raise _nothing_known()
-    return web.Response(body=body, content_type=_JSON)
+    return web.Response(body=body, headers=headers, content_type=_JSON)
 
 
 async def _node(request: web.Request) -> web.Response:
