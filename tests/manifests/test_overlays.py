@@ -45,6 +45,7 @@ ADDED = {
     ],
     "monitoring": ["ConfigMap", "PodMonitor", "PrometheusRule"],
     "inject": ["MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"],
+    "reader": ["NetworkPolicy", "Role"],
     "descheduler": [
         "ClusterRole",
         "ClusterRoleBinding",
@@ -58,7 +59,8 @@ ADDED = {
         "ServiceAccount",
     ],
 }
-BY_REQUEST = {"inject", "descheduler"}  # they change or move pods: not in the overlay `full`
+# They change pods, move them, or let more callers in: not in the overlay `full`.
+BY_REQUEST = {"inject", "descheduler", "reader"}
 
 
 def kinds(docs: list[Doc]) -> list[str]:
@@ -130,6 +132,22 @@ def pod_of(doc: Doc) -> Doc:
     spec = doc["spec"]
     found: Doc = (spec["jobTemplate"]["spec"] if doc["kind"] == "CronJob" else spec)["template"]
     return found["spec"]
+
+
+def test_a_reader_may_find_the_service_and_get_its_pages_and_no_more() -> None:
+    docs = kustomize(OVERLAYS / "reader")
+    (port,) = the(docs, "Service")["spec"]["ports"]
+    assert the(docs, "Role", "dynsched-reader")["rules"] == [
+        {"apiGroups": [""], "resources": ["services"], "verbs": ["get", "list"]},
+        {
+            "apiGroups": [""],
+            "resources": ["services/proxy"],
+            "resourceNames": [f"{port['name']}:dynsched:{port['port']}"],
+            "verbs": ["get"],
+        },
+    ]
+    bound = [doc["roleRef"]["name"] for doc in docs if doc["kind"] == "RoleBinding"]
+    assert bound == ["dynsched"]
 
 
 # --- guardrail ---

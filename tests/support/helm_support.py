@@ -20,6 +20,7 @@ PARTS = (
     "monitoring",
     "inject",
     "extender",
+    "reader",
     "descheduler",
     "collector",
 )
