@@ -403,7 +403,10 @@ def test_every_command_that_takes_a_kubeconfig_takes_a_context(call, monkeypatch
     assert asked[-1] == ("/k", "staging")
 
     takes = [command.name for command in _commands() if takes_kubeconfig(command)]
-    assert takes == ["backtest", "doctor", "inject", "plan", "prune", "reach", "run"]
+    assert takes == [
+        *("backtest", "doctor", "inject", "nodes", "open"),
+        *("plan", "prune", "reach", "run", "why"),
+    ]
 
 
 def takes_kubeconfig(command):

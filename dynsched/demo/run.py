@@ -161,6 +161,7 @@ async def _set_up(
         environment=_environment(),
     )
     url = f"http://127.0.0.1:{port}"
+    _create_service(api, url)
     return _Stage(operator, url, kubeconfig, rules, prometheus, is_simulated=binary is None)
 
 
@@ -305,6 +306,18 @@ def _create_pods(api: ApiServer, nodes: Sequence[str]) -> None:
         api.objects.create("namespaces", {"metadata": {"name": namespace}})
     for namespace, body in make_pods(nodes, parse_label(DEFAULT_LABEL)):
         api.objects.create("pods", body, namespace)
+
+
+def _create_service(api: ApiServer, url: str) -> None:
+    """As manifests/base has it: so `kubectl dynsched` finds the operator by the kubeconfig."""
+    name = "dynsched"
+    body = {
+        "metadata": {"name": name, "labels": {"app.kubernetes.io/name": name}},
+        "spec": {"ports": [{"name": "http", "port": 9000}]},
+    }
+    api.objects.create("namespaces", {"metadata": {"name": name}})
+    api.objects.create("services", body, name)
+    api.proxy.backends[name, name] = url
 
 
 def _measured_by(binary: str | None) -> str:
