@@ -34,6 +34,8 @@ _MOST: Final = 512 * 2**20
 _PORT_NAMES: Final = ("http", "https")
 _OWN: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.TOO_MANY_REQUESTS})
 """What the API server answers that another login or a pause may mend."""
+_NOT_HTTP: Final = ": EOF"
+"""How the API server's words end where a server of HTTPS was asked by HTTP, and hung up."""
 _READER: Final = "docs/kubectl.md has the Role for it"
 
 
@@ -218,9 +220,11 @@ def _refusal(call: Call, server: str, service: Service, raw: RawAnswer) -> Clust
                 f"no pod of dynsched is ready behind the {service}; look at `{pods}`"
             )
         case status if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            where = f"{server} got no answer from the {service}"
+            remedy = f"look at `{pods}`, and whether a NetworkPolicy lets the API server in"
+            if said.endswith(_NOT_HTTP) and service.scheme == "http":
+                remedy = "if it serves HTTPS, name the port https in the Service"
             return ClusterError(
-                f"{server} got no answer from the {service} ({status}{f': {said}' if said else ''})"
-                f"; look at `{pods}`, and whether a NetworkPolicy lets the API server in "
-                "(docs/kubectl.md)"
+                f"{where} ({status}{f': {said}' if said else ''}); {remedy} (docs/kubectl.md)"
             )
     return failures.from_status(call, server, raw.status, raw.data)

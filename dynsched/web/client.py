@@ -12,7 +12,7 @@ import urllib.request
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
-from urllib.parse import SplitResult, quote
+from urllib.parse import SplitResult
 
 from dynsched.core.defaults import DEFAULT_SERVER
 from dynsched.core.errors import ExpectedError
@@ -41,12 +41,6 @@ class Answer(NamedTuple):
     def is_news(self) -> bool:
         """Whether it is not what the ETag that was sent names."""
         return self.status != HTTPStatus.NOT_MODIFIED
-
-
-def fetch(server: str, path: str, *, timeout: float = TIMEOUT) -> dict[str, Any]:
-    """What the dynsched at ``server`` answers at `/nodes` or `/nodes/NAME` (given unquoted)."""
-    answer = ask(server, quote(path, safe="/?=&"), timeout=timeout)
-    return mapping(answer.body, split(server).geturl())
 
 
 def ask(

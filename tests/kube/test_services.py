@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from certificates import Authority
 from cluster import Cluster, EnvtestCluster
 from manifest_support import COMPONENTS
 from service_support import OURS, Pages, in_namespace, own_address, served, service, stranger
@@ -90,11 +91,21 @@ async def test_where_there_is_none_it_says_what_to_look_at(cluster, api) -> None
             await find_service(api, "default")
 
 
-async def test_a_port_for_tls_is_asked_by_tls(cluster, api) -> None:
-    async with service(cluster, None, port="https"):
-        found = await find_service(api, None)
-    assert found.proxied == "https:dynsched:9000"
-    assert found.path == "/api/v1/namespaces/dynsched/services/https:dynsched:9000/proxy"
+async def test_a_port_for_tls_is_asked_by_tls_whoever_signed_the_certificate(
+    cluster, api, tmp_path
+) -> None:
+    pages = Pages()
+    pages.tick()
+    authority = Authority(tmp_path, "ca")
+    tls = authority.server(authority.issue("dynsched"))
+    async with served(pages, cluster, tls):
+        async with service(cluster, pages.url, port="https"):
+            found = await find_service(api, None)
+            assert found.proxied == "https:dynsched:9000"
+            assert (await ask_service(api, found, "/nodes")).status == 200
+        async with service(cluster, pages.url, port="http"):
+            with pytest.raises(ClusterError, match="if it serves HTTPS, name the port https"):
+                await ask_service(api, await find_service(api, None), "/nodes")
 
 
 async def test_who_may_not_list_services_gets_as_far_as_the_usual_name(cluster, tmp_path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import subprocess
 
 import aiohttp
@@ -104,6 +105,18 @@ def running(word: str, below: int | None = None) -> set[str]:
     while more := {row[0] for row in rows if row[1] in family} - family:
         family |= more
     return {row[0] for row in rows if row[0] in family and f" {word} " in row[2]}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+async def test_open_takes_its_proxy_with_it_whatever_ends_it(environment, pages, number) -> None:
+    async with started(environment, "open", "--no-browser") as process:
+        await line_of(process)
+        children = running("proxy", below=process.pid)
+        process.send_signal(number)
+        await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode == 128 + number
+    assert children
+    assert not children & running("proxy")
 
 
 async def test_open_starts_the_browser(environment, pages, tmp_path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
+import ssl
 import sys
 import tomllib
 from collections.abc import AsyncIterator, Mapping
@@ -43,12 +44,18 @@ class Pages:
 
 
 @contextlib.asynccontextmanager
-async def served(pages: Pages, cluster: Cluster | None = None) -> AsyncIterator[TestServer]:
-    """Over HTTP, where the cluster's API server gets to."""
+async def served(
+    pages: Pages, cluster: Cluster | None = None, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[TestServer]:
+    """Over HTTP, or HTTPS with ``tls``, where the cluster's API server gets to."""
     host = own_address() if isinstance(cluster, EnvtestCluster) else "127.0.0.1"
-    async with TestServer(make_app(pages.snapshots), host=host) as server:
+    server = TestServer(make_app(pages.snapshots), host=host)
+    await server.start_server(ssl=tls)
+    try:
         pages.url = str(server.make_url("")).rstrip("/")
         yield server
+    finally:
+        await server.close()
 
 
 def own_address() -> str:
@@ -93,7 +100,7 @@ async def _lead(cluster: Cluster, group: str, name: str, port: str, url: str | N
     """
     subsets = []
     if url is not None:
-        host, _, number = url.removeprefix("http://").partition(":")
+        host, _, number = url.rpartition("/")[2].partition(":")
         container = {"name": "dynsched", "image": "dynsched"}
         pod = {"metadata": {"name": name}, "spec": {"containers": [container]}}
         made = (await cluster.post(f"{group}/pods", pod)).ok
