@@ -13,6 +13,7 @@ from pathlib import Path
 
 from aiohttp.test_utils import TestServer
 from cluster import Cluster, EnvtestCluster, SimCluster
+from manifest_support import RESTRICTED
 from programs import ROOT
 from snapshots import EXAMPLE_RULES, NOON, Scene
 from store_support import Clock, make_store
@@ -101,8 +102,11 @@ async def _lead(cluster: Cluster, group: str, name: str, port: str, url: str | N
     subsets = []
     if url is not None:
         host, _, number = url.rpartition("/")[2].partition(":")
-        container = {"name": "dynsched", "image": "dynsched"}
-        pod = {"metadata": {"name": name}, "spec": {"containers": [container]}}
+        # What the manifests have made of the namespace may take restricted pods alone.
+        container = {"name": "dynsched", "image": "dynsched", "securityContext": RESTRICTED}
+        whole = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+        spec = {"containers": [container], "securityContext": whole}
+        pod = {"metadata": {"name": name}, "spec": spec}
         made = (await cluster.post(f"{group}/pods", pod)).ok
         ips = {"status": {"podIP": host, "podIPs": [{"ip": host}]}}
         _ = (await cluster.patch(f"{group}/pods/{name}/status", ips)).ok
