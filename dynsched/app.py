@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from dynsched.beside import RELEASE_SECONDS, leading, refuse_pass, refuse_prune
@@ -24,6 +23,7 @@ from dynsched.core.labels import Mark, parse_label
 from dynsched.core.model import Node, Snapshot
 from dynsched.core.plan import plan_prune
 from dynsched.extension import Extension
+from dynsched.kube.access import IN_FLIGHT, AccessReviews
 from dynsched.kube.binding import Binder
 from dynsched.kube.client import KubeClient, WritePermission
 from dynsched.kube.cluster import ListedCluster, NodeCluster
@@ -37,19 +37,17 @@ from dynsched.kube.transport import HOST, IDENTITY, KubeApi
 from dynsched.kube.watch import NodeWatch
 from dynsched.logs import LoopErrors
 from dynsched.loop import Loop
+from dynsched.plumbing.garbage import collect_less, leave_out_the_living
 from dynsched.plumbing.malloc import share_heap
 from dynsched.reporting import report_doubts
 from dynsched.rules_file import FixedRules, RulesFile, load_rules
+from dynsched.serving import serving
 from dynsched.settings import Settings
 from dynsched.sources.metrics_server import MetricsServerSource
 from dynsched.sources.pod_use import PodUseSource
 from dynsched.sources.prometheus import PrometheusSource
-from dynsched.web.api import make_app
 from dynsched.web.metrics import Metrics
-from dynsched.web.server import Address, WebServer, parse_address
 from dynsched.web.snapshots import SnapshotStore
-from dynsched.web.tls import ServerTls, require_certificate
-from dynsched.web.transport.bodies import MIB
 from dynsched.writer import Written, write_all
 
 logger = logging.getLogger(__name__)
@@ -65,6 +63,7 @@ class PartDiedError(ClusterError):
 def run(settings: Settings) -> None:
     """Run until SIGTERM or SIGINT. Raises an ExpectedError, or whatever a part died of."""
     share_heap()
+    collect_less()
     asyncio.run(_serve(settings))
 
 
@@ -109,7 +108,6 @@ async def _serve(settings: Settings) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     rules_file = await asyncio.to_thread(RulesFile, settings.rules)
     report_doubts(rules_file.rule_set)
-    address = parse_address(settings.webaddr)
     async with contextlib.AsyncExitStack() as stack:
         elector = None
         if settings.leader_elect and not settings.dry_run:  # a dry run must not keep others waiting
@@ -131,13 +129,15 @@ async def _serve(settings: Settings) -> None:
             metrics=Metrics(CollectorRegistry()),
             node_series=settings.node_metrics,
             leader=lambda: elector.leader if elector else None,
+            graphs=settings.prometheus.external_url,
         )
         pod_use = PodUseSource(source, lambda: rules_file.rule_set)
         extension = await stack.enter_async_context(
             _extension(settings, rules_file, cluster, pod_use)
         )
+        reviews = await stack.enter_async_context(_reviews(settings)) if settings.web_auth else None
         server = await stack.enter_async_context(
-            _web_server(settings, _web_app(settings, snapshots, extension), address)
+            serving(settings, snapshots, extension.extender, reviews)
         )
         logger.info("serving on %s, querying %s", server.url, settings.prometheus.url)
         loop = Loop(
@@ -270,20 +270,10 @@ async def _leading(settings: Settings) -> AsyncIterator[Elector]:
 
 
 def _publish(snapshot: Snapshot, snapshots: SnapshotStore, extension: Extension) -> None:
+    if snapshot.tick == 1:  # all nodes were read: what the watch keeps of each lives as long as it
+        leave_out_the_living()
     snapshots.publish(snapshot, placed=extension.placed())
     extension.extender.publish_soon(snapshot)
-
-
-def _web_app(settings: Settings, snapshots: SnapshotStore, extension: Extension) -> web.Application:
-    return make_app(snapshots, extension.extender, memory=settings.extender_memory * MIB)
-
-
-def _web_server(settings: Settings, web_app: web.Application, address: Address) -> WebServer:
-    if settings.tls is None:
-        return WebServer(web_app, address)
-    if settings.tls.client_ca is not None:
-        web_app.middlewares.append(require_certificate)
-    return WebServer(web_app, address, ServerTls(settings.tls).context)
 
 
 async def _config(told: Settings | Prune) -> KubeConfig:
@@ -324,6 +314,16 @@ async def _metrics_server(
         yield source
     finally:
         await source.close()
+        await api.close()
+
+
+@contextlib.asynccontextmanager
+async def _reviews(settings: Settings) -> AsyncIterator[AccessReviews]:
+    """With connections of its own: made-up tokens must not hold up patches."""
+    api = KubeApi(await _config(settings), in_flight=IN_FLIGHT)
+    try:
+        yield AccessReviews(api, settings.web_auth_audience)
+    finally:
         await api.close()
 
 

@@ -93,6 +93,7 @@ def cli() -> None:
 @cli.command()
 @flags.kubeconfig
 @flags.prometheus
+@flags.prometheus_links
 @flags.rules
 @flags.interval_option(
     "Time from the start of one tick to the start of the next; a number without a unit "
@@ -131,6 +132,7 @@ def cli() -> None:
     "load by each rule.",
 )
 @flags.tls
+@flags.web_auth
 @flags.extender
 @click.option(
     "--once",

@@ -154,6 +154,11 @@ prometheus = options(
     ),
     _prometheus_access,
 )
+prometheus_links = option(
+    "--prom-external-url",
+    metavar="URL",
+    help="Where people reach Prometheus's own pages, for the links on the page. Default: --prom.",
+)
 prometheus_if_given = options(
     option("--prom", metavar="URL", help=f"{_PROM_HELP} Default: none is asked."),
     _prometheus_access,
@@ -171,13 +176,41 @@ tls = options(
         help="Require a client certificate signed by this CA (PEM); the probes need none.",
     ),
 )
+web_auth = options(
+    option(
+        "--web-auth/--no-web-auth",
+        default=False,
+        show_default=True,
+        help="Ask readers for a bearer token, and Kubernetes (TokenReview, SubjectAccessReview) "
+        "whether its user may `get` the path; probes and the scheduler extender need none. See "
+        "docs/web-auth.md.",
+    ),
+    option(
+        "--web-auth-audience",
+        multiple=True,
+        metavar="NAME",
+        help="The audience that a token must be for; can be repeated. Default: the API server's "
+        "own.",
+    ),
+)
 extender = options(
+    option(
+        "--extender-addr",
+        metavar="[HOST]:PORT",
+        help="Address of the scheduler extender alone; its paths are then not served on --webaddr. "
+        "Default: --webaddr.",
+    ),
+    option(
+        "--extender-client-ca",
+        type=FILE,
+        help="As --tls-client-ca, for --extender-addr alone.",
+    ),
     option(
         "--bind/--no-bind",
         default=False,
         show_default=True,
         help="Answer /bind of the scheduler extender; needs the permission to create pods/binding, "
-        "and --tls-client-ca or a loopback --webaddr.",
+        "and --tls-client-ca or a loopback address.",
     ),
     option(
         "--extender-memory",
@@ -239,6 +272,12 @@ running = options(
         help=f"The running dynsched to ask. Default: the one at {DEFAULT_SERVER} if one answers "
         "there (`kubectl dynsched` does not try that), else its Service in the cluster, through "
         "the API server.",
+    ),
+    option(
+        "--server-token-file",
+        type=FILE,
+        help="The bearer token to send to it, where it runs with --web-auth. The API server passes "
+        "none on.",
     ),
     kubeconfig,
     namespace,

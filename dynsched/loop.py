@@ -250,7 +250,7 @@ class Loop:
         leading = self._leadership.may_write
         writes = leading and not self._dry_run
         if not leading:
-            self._alerts = with_early_as_marked(rule_set, self._alerts, decision.states)
+            self._alerts = with_early_as_marked(rule_set, self._alerts, decision.survey.states)
         written = await write_all(
             self._cluster,
             decision.patches if writes else (),

@@ -179,7 +179,9 @@ class Reporter:
         self, decision: Decision, nodes: Mapping[str, Node], *, post_events: bool
     ) -> None:
         """Nodes on which somebody else set the mark's label or taint to another value."""
-        begun, to_post, _ = self._conflicts.update(decision.conflicts, post_events=post_events)
+        begun, to_post, _ = self._conflicts.update(
+            decision.survey.conflicts, post_events=post_events
+        )
         for name, conflict in begun.items():
             logger.warning("node %s is not changed: %s", name, conflict, extra={"node": name})
         for name, conflict in to_post.items():

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dynsched.kube.services import Service
     from dynsched.kube.transport import KubeApi
 
+_REFUSED: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 LOCAL_TIMEOUT: Final = 2.0
 """Seconds in which a dynsched on this machine says that it is one. Other programs listen on that
 port too, and not all of them speak HTTP."""
@@ -32,12 +33,14 @@ port too, and not all of them speak HTTP."""
 class Where:
     """What the user said about which dynsched to ask.
 
-    ``server``: its URL. Without it, the one at DEFAULT_SERVER if ``tries_local`` and one answers
+    ``server``: its URL, and ``token_file`` the token that it wants with --web-auth; the API server
+    passes none on. Without ``server``, the one at DEFAULT_SERVER if ``tries_local`` and one answers
     there, else the Service in the cluster that ``kubeconfig`` and ``context`` name, in
     ``namespace`` or in any. ``timeout``: seconds for an answer; None for the usual ones.
     """
 
     server: str | None = None
+    token_file: Path | None = None
     kubeconfig: Path | None = None
     context: str | None = None
     namespace: str | None = None
@@ -81,14 +84,19 @@ def nodes_path(*, marked: bool) -> str:
 class ByUrl(Running):
     """A dynsched that is asked directly."""
 
-    def __init__(self, server: str, timeout: float | None = None) -> None:
+    def __init__(
+        self, server: str, timeout: float | None = None, token_file: Path | None = None
+    ) -> None:
+        self._token_file = token_file
         self.url = client.split(server).geturl().rstrip("/")
         self.shown = self.url
         self._timeout = timeout or client.TIMEOUT
 
     def ask(self, path: str, etag: str | None = None) -> Answer:
         """As said of Running. ServerError."""
-        return client.ask(self.url, path, etag=etag, timeout=self._timeout)
+        return client.ask(
+            self.url, path, etag=etag, token_file=self._token_file, timeout=self._timeout
+        )
 
 
 class InCluster(Running):
@@ -121,7 +129,11 @@ class InCluster(Running):
             reason = HTTPStatus(answer.status).phrase
         except ValueError:
             reason = ""
-        raise ServerError(client.refusal(self.shown, answer.status, reason, answer.body))
+        why = client.refusal(self.shown, answer.status, reason, answer.body)
+        if answer.status == HTTPStatus.UNAUTHORIZED:
+            why += "; the API server passes no token on: use a port-forward, --server and "
+            why += "--server-token-file"
+        raise ServerError(why)
 
     def close(self) -> None:
         """Close the connections."""
@@ -151,11 +163,11 @@ async def _opened(where: Where) -> tuple[KubeApi, Service]:
 def opened(where: Where) -> Iterator[Running]:
     """The dynsched that is to be asked. ExpectedError where none is found."""
     if where.server is not None:
-        yield ByUrl(where.server, where.timeout)
+        yield ByUrl(where.server, where.timeout, where.token_file)
         return
-    why_not = _why_not_local() if where.tries_local else ""
+    why_not = _why_not_local(where.token_file) if where.tries_local else ""
     if why_not is None:
-        yield ByUrl(DEFAULT_SERVER, where.timeout)
+        yield ByUrl(DEFAULT_SERVER, where.timeout, where.token_file)
         return
     try:
         found = InCluster(where)
@@ -171,12 +183,19 @@ def opened(where: Where) -> Iterator[Running]:
         found.close()
 
 
-def _why_not_local() -> str | None:
-    """Why no dynsched is at DEFAULT_SERVER, in a few words; None when one answers there."""
-    unwell = frozenset({HTTPStatus.SERVICE_UNAVAILABLE})
+def _why_not_local(token_file: Path | None) -> str | None:
+    """Why no dynsched is at DEFAULT_SERVER, in a few words; None when one answers there, if only
+    that it wants a token.
+    """
     try:
-        answer = client.ask(DEFAULT_SERVER, "/status", timeout=LOCAL_TIMEOUT, accept=unwell)
-        client.mapping(answer.body, DEFAULT_SERVER, key="dry_run")
+        answer = client.ask(
+            *(DEFAULT_SERVER, "/status"),
+            token_file=token_file,
+            timeout=LOCAL_TIMEOUT,
+            accept=frozenset({*_REFUSED, HTTPStatus.SERVICE_UNAVAILABLE}),
+        )
+        key = "error" if answer.status in _REFUSED else "dry_run"
+        client.mapping(answer.body, DEFAULT_SERVER, key=key)
     except ServerError:
         return f"none answers at {DEFAULT_SERVER}"
     return None

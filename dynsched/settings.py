@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import click
 
 from dynsched.core.defaults import EXTENDER_MEMORY
 from dynsched.sources.prometheus import PrometheusConfig
-from dynsched.web.server import Address, parse_address
+from dynsched.web.server import parse_address
 from dynsched.web.tls import TlsConfig
 
 
@@ -48,6 +48,21 @@ class Settings:
     """MiB of memory for all scheduler requests that are processed at the same time."""
     tls: TlsConfig | None = None
     """The certificate files for HTTPS; None: plain HTTP."""
+    extender_addr: str | None = None
+    """The address of the scheduler extender, as ``webaddr``; None: that of ``webaddr``."""
+    extender_client_ca: Path | None = None
+    """The CA of the clients of ``extender_addr``; None: that of ``tls``."""
+    web_auth: bool = False
+    """Whether readers need a bearer token and a right, by TokenReview and SubjectAccessReview."""
+    web_auth_audience: tuple[str, ...] = ()
+    """The audiences of which a token must have one; empty: those of the API server."""
+
+    @property
+    def extender_tls(self) -> TlsConfig | None:
+        """The certificate files for ``extender_addr``."""
+        if self.tls is None or self.extender_client_ca is None:
+            return self.tls
+        return replace(self.tls, client_ca=self.extender_client_ca)
 
 
 def settings_of(flags: Mapping[str, Any]) -> Settings:
@@ -68,19 +83,32 @@ def settings_of(flags: Mapping[str, Any]) -> Settings:
     }
     try:
         if "webaddr" in others:
-            _require_callers_known(parse_address(others["webaddr"]), flags)
+            _require_callers_known(flags)
         config = PrometheusConfig(flags["prom"], headers=headers, **prometheus)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
+    if flags.get("web_auth_audience") and not flags.get("web_auth"):
+        raise click.UsageError("--web-auth-audience needs --web-auth")
     return Settings(prometheus=config, tls=_tls(*given_tls.values()), **others)
 
 
-def _require_callers_known(address: Address, flags: Mapping[str, Any]) -> None:
-    """UsageError when any client that can connect to the port could bind any pod to any node."""
-    if flags.get("bind") and flags.get("tls_client_ca") is None and not address.loopback:
+def _require_callers_known(flags: Mapping[str, Any]) -> None:
+    """UsageError when any client that can connect to the extender could bind any pod to any node;
+    ValueError for an address that is none.
+    """
+    address, own = parse_address(flags["webaddr"]), flags.get("extender_addr")
+    client_ca, flag = flags.get("tls_client_ca"), "--webaddr"
+    if own is not None:
+        address, flag = parse_address(own), "--extender-addr"
+        client_ca = flags.get("extender_client_ca") or client_ca
+    elif flags.get("extender_client_ca") is not None:
+        raise click.UsageError("--extender-client-ca needs --extender-addr")
+    if flags.get("extender_client_ca") is not None and flags.get("tls_cert") is None:
+        raise click.UsageError("--extender-client-ca needs --tls-cert and --tls-key")
+    if flags.get("bind") and client_ca is None and not address.loopback:
         raise click.UsageError(
             f"--bind lets every client that can connect to {address} bind any pod to any node: "
-            "give --tls-client-ca (with --tls-cert and --tls-key), or a loopback --webaddr such as "
+            f"give --tls-client-ca (with --tls-cert and --tls-key), or a loopback {flag} such as "
             "127.0.0.1:9000"
         )
 

@@ -140,6 +140,46 @@ def test_tls(settings_of) -> None:
     assert settings.tls == TlsConfig(Path("/c"), Path("/k"), Path("/a"))
 
 
+def test_the_extender_has_the_certificate_and_may_have_a_client_ca_of_its_own(settings_of) -> None:
+    common = ("run", "--tls-cert", "/c", "--tls-key", "/k", "--extender-addr", ":9001")
+    of_web = TlsConfig(Path("/c"), Path("/k"), Path("/a"))
+    assert settings_of(*common, "--tls-client-ca", "/a").extender_tls == of_web
+    settings = settings_of(*common, "--extender-client-ca", "/a")
+    assert settings.tls == TlsConfig(Path("/c"), Path("/k"))
+    assert settings.extender_tls == of_web
+    assert settings_of("run", "--extender-addr", ":9001").extender_tls is None
+
+
+def test_links_lead_to_where_people_reach_prometheus(settings_of, monkeypatch) -> None:
+    assert settings_of("run").prometheus.external_url is None
+    monkeypatch.setenv("DYNSCHED_PROM_EXTERNAL_URL", "https://example.com/prometheus/")
+    assert settings_of("run").prometheus.external_url == "https://example.com/prometheus"
+
+
+def test_who_may_look_is_asked_by_request_alone(settings_of, monkeypatch) -> None:
+    assert not settings_of("run").web_auth
+    monkeypatch.setenv("DYNSCHED_WEB_AUTH", "true")
+    monkeypatch.setenv("DYNSCHED_WEB_AUTH_AUDIENCE", "dynsched other")
+    settings = settings_of("run")
+    assert (settings.web_auth, settings.web_auth_audience) == (True, ("dynsched", "other"))
+
+
+@pytest.mark.parametrize("command", [("nodes",), ("why", "a")], ids=" ".join)
+def test_the_token_of_a_reader_comes_from_a_file(call, monkeypatch, command) -> None:
+    asked = []
+
+    def ask(_server, path, *, token_file, **_):
+        asked.append((path, token_file))
+        raise ClusterError("no more is needed")
+
+    monkeypatch.setattr("dynsched.web.client.ask", ask)
+    monkeypatch.setenv("DYNSCHED_SERVER", "localhost:1")
+    assert call(*command)[0] == 1
+    monkeypatch.setenv("DYNSCHED_SERVER_TOKEN_FILE", "/token")
+    assert call(*command)[0] == 1
+    assert [file for _, file in asked] == [None, Path("/token")]
+
+
 WRONG_USAGE = {
     ("run", "--prom", "localhost:9090"): "the scheme is missing; write http://localhost:9090",
     ("run", "--webaddr", "nowhere"): "'nowhere' is not an address to listen on",
@@ -167,6 +207,17 @@ WRONG_USAGE = {
     ): "--bind lets every client that can connect to :9000 bind any pod to any node",
     ("run", "--bind", "--webaddr", "10.0.0.7:9000"): "give --tls-client-ca",
     ("run", "--bind", "--tls-cert", "/c", "--tls-key", "/k"): "or a loopback --webaddr",
+    ("run", "--bind", "--extender-addr", ":9001", "--webaddr", "127.0.0.1:9000"): (
+        "--bind lets every client that can connect to :9001 bind any pod to any node"
+    ),
+    ("run", "--extender-addr", "nowhere"): "'nowhere' is not an address to listen on",
+    ("run", "--extender-client-ca", "/c"): "--extender-client-ca needs --extender-addr",
+    (
+        *("run", "--extender-addr", ":9001", "--extender-client-ca", "/c"),
+    ): "--extender-client-ca needs --tls-cert and --tls-key",
+    ("run", "--web-auth-audience", "dynsched"): "--web-auth-audience needs --web-auth",
+    ("run", "--prom-external-url", "prometheus:9090"): "--prom-external-url 'prometheus:9090': ",
+    ("run", "--prom-external-url", "https://me:s3cret@prom"): "it contains a user; everybody",
     ("run", "--extender-memory", "0"): "0 is not in the range",
     ("fly",): "No such command 'fly'",
     ("why",): "Missing argument 'NODE'",
@@ -188,6 +239,11 @@ def test_wrong_usage_is_exit_code_2(call, arguments) -> None:
         ("--webaddr", "127.0.0.1:9000"),
         ("--webaddr", "[::1]:9000"),
         ("--tls-cert", "/c", "--tls-key", "/k", "--tls-client-ca", "/ca"),
+        ("--extender-addr", "127.0.0.1:9001"),
+        (
+            *("--extender-addr", ":9001", "--extender-client-ca", "/ca"),
+            *("--tls-cert", "/c", "--tls-key", "/k"),
+        ),
     ],
     ids=" ".join,
 )

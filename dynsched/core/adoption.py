@@ -7,7 +7,8 @@ firing until something is known: the rules that the mark's evidence names, else 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from dynsched.core.evaluate import Alerts
 from dynsched.core.mark_state import MarkState, mark_states

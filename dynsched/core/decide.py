@@ -14,8 +14,8 @@ from dynsched.core.early import above_mean
 from dynsched.core.evaluate import Alerts, Evaluation, RuleReadings, evaluate
 from dynsched.core.expected import NO_PODS, ExpectedLoad, KnownPods, expected_load
 from dynsched.core.guard import Selection, is_eligible, pool_of, select, why_ineligible
-from dynsched.core.mark_state import MarkState, carried, mark_state, mark_states
-from dynsched.core.match import Matched, index_nodes, match_samples
+from dynsched.core.mark_state import MarkState, carried, mark_state
+from dynsched.core.match import Matched, NodeIndex, match_samples
 from dynsched.core.model import (
     Node,
     NodePatch,
@@ -29,24 +29,32 @@ from dynsched.core.model import (
 from dynsched.core.plan import plan, plan_node
 from dynsched.core.pods import Added
 from dynsched.core.rules import Rule, RuleSet
+from dynsched.core.survey import Survey, survey
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What one tick came to, on ``nodes`` as they were. ``patches`` are due; nothing has been
+    """What one tick came to, on the nodes as they were. ``patches`` are due; nothing has been
     written yet.
     """
 
-    rule_set: RuleSet
-    nodes: Mapping[str, Node]
-    states: Mapping[str, MarkState]
+    survey: Survey
     evaluation: Evaluation
     selection: Selection
     patches: tuple[NodePatch, ...]
     unmatched: tuple[Unmatched, ...]
-    conflicts: Mapping[str, str]
     several: Mapping[str, SeveralSeries]
     expected: Mapping[str, ExpectedLoad]
+
+    @property
+    def rule_set(self) -> RuleSet:
+        """The rules that were decided by."""
+        return self.survey.rule_set
+
+    @property
+    def nodes(self) -> Mapping[str, Node]:
+        """The nodes that were decided on."""
+        return self.survey.nodes
 
     def replan(self, node: Node) -> NodePatch | None:
         """The patch for one node that changed since; None when nothing is due any more.
@@ -57,8 +65,8 @@ class Decision:
 
     def _state(self, node: Node) -> MarkState:
         """Of a node that has not changed since, what was found then."""
-        found = self.states[node.name]
-        return found if found.node is node else mark_state(node, self.rule_set.mark)
+        found = self.survey.states[node.name]
+        return found if found.node is node else mark_state(node, self.survey.mark)
 
     def _due(self, state: MarkState) -> NodePatch | None:
         eligible = is_eligible(state.node, self.rule_set.nodes)
@@ -81,21 +89,27 @@ class Decision:
         return decided is not None and decided.uid == node.uid
 
     def _view(self, node: Node) -> NodeView:
-        verdict = self.evaluation.verdicts[node.name]
+        name, seen = node.name, self.survey
+        verdict = self.evaluation.verdicts[name]
         state = self._state(node)
+        is_unchanged = seen.nodes[name] is node
+        is_concerned = name in seen.touched or name in self.selection.marked
         return NodeView(
-            name=node.name,
-            ineligible=why_ineligible(node, self.rule_set.nodes),
-            carries=carried(state, self.rule_set.mark),
+            name=name,
+            ineligible=seen.ineligible.get(name)
+            if is_unchanged
+            else why_ineligible(node, self.rule_set.nodes),
+            carries=carried(state, self.survey.mark) if state.marked else (),
             pressured=verdict.pressured,
             since=verdict.since,
             alerts=verdict.alerts,
-            due=self._due(state),
+            # On an unchanged node that carries nothing of ours, and shall not, nothing is due.
+            due=self._due(state) if is_concerned or not is_unchanged else None,
             conflict=state.conflict,
-            withheld=self.selection.withheld.get(node.name),
+            withheld=self.selection.withheld.get(name),
             early=verdict.early,
             pool=pool_of(node, self.rule_set.guard),
-            added=self._added_to(node.name),
+            added=self._added_to(name) if self.expected else {},
         )
 
 
@@ -108,27 +122,21 @@ def decide(
     *,
     pods: KnownPods = NO_PODS,
     released: int = 0,
+    before: Survey | None = None,
 ) -> Decision:
     """Decide over all nodes. ``results`` by rule name; ``previous`` the last evaluation's alerts;
     ``pods``: what is known of them, for the expected load. ``released``: how many marks went in
-    this tick before, of those that ``guard.max_releases`` allows in one.
+    this tick before, of those that ``guard.max_releases`` allows in one. ``before``: the last
+    decision's survey of the nodes, so that only those that changed are looked at again.
 
     A node that carries our mark and has no alert in ``previous`` is adopted as firing; so is one
     that has replaced another of its name.
     """
-    matched = _match_rules(rule_set, results, nodes, now)
+    seen = survey(nodes, rule_set, before)
+    matched = _match_rules(rule_set, results, seen.index, now)
     readings = {
         name: RuleReadings(_selected(rule_set.by_name[name], found.readings, nodes))
         for name, found in matched.items()
-    }
-    states = mark_states(nodes.values(), rule_set.mark)
-    conflicts = {
-        name: state.conflict for name, state in states.items() if state.conflict is not None
-    }
-    eligible = {
-        name: node
-        for name, node in nodes.items()
-        if name not in conflicts and is_eligible(node, rule_set.nodes)
     }
     good = {
         rule.name: _good(rule_set, rule, readings[rule.name], now)
@@ -140,29 +148,27 @@ def decide(
         for rule in rule_set.file_rules
         if rule.name in good and pods is not NO_PODS
     }
-    readings |= _early_readings(rule_set, good, expected, nodes, eligible)
-    marked = {name for name, state in states.items() if state.marked}
-    if marked:  # only a node that carries the mark can be adopted
-        previous = with_adopted(rule_set, nodes, states, previous, now)
+    readings |= _early_readings(rule_set, good, expected, nodes, seen.eligible)
+    if seen.marked:  # only a node that carries the mark can be adopted
+        previous = with_adopted(rule_set, nodes, seen.states, previous, now)
     evaluation = evaluate(rule_set, readings, nodes, previous, now)
     selection = select(
-        eligible.values(),
+        seen.eligible.values(),
         evaluation.verdicts,
-        marked,
+        seen.marked,
         rule_set.guard,
-        outgoing=[nodes[name] for name in marked - eligible.keys()],
+        outgoing=[nodes[name] for name in seen.marked - seen.eligible.keys()],
         released=released,
     )
-    patches = plan(states.values(), selection.marked, evaluation.verdicts, rule_set)
+    concerned = seen.touched | selection.marked  # on all others nothing can be due
+    states = [seen.states[name] for name in nodes if name in concerned] if concerned else ()
+    patches = plan(states, selection.marked, evaluation.verdicts, rule_set)
     return Decision(
-        rule_set=rule_set,
-        nodes=nodes,
-        states=states,
+        survey=seen,
         evaluation=evaluation,
         selection=selection,
         patches=tuple(patches),
         unmatched=tuple(entry for found in matched.values() for entry in found.unmatched),
-        conflicts=conflicts,
         several={
             name: found.several for name, found in matched.items() if found.several is not None
         },
@@ -216,10 +222,9 @@ def _selected(
 
 
 def _match_rules(
-    rule_set: RuleSet, results: Mapping[str, QueryResult], nodes: Mapping[str, Node], now: float
+    rule_set: RuleSet, results: Mapping[str, QueryResult], index: NodeIndex, now: float
 ) -> dict[str, Matched]:
     """By rule; those whose query failed are not in it."""
-    index = index_nodes(nodes.values())
     return {
         rule.name: match_samples(
             rule, result.samples, index, fresh_since=now - rule_set.stale_after_of(rule)

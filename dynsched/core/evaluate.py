@@ -23,9 +23,12 @@ Two things differ from Prometheus:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Final
+
+from msgspec.structs import replace
 
 from dynsched.core.model import Alert, AlertState, Node, Quality, Reading, Verdict
 from dynsched.core.rules import Rule, RuleSet
@@ -78,28 +81,30 @@ def evaluate(
         if rule.selector.requirements:
             uids = [(name, uid) for name, uid in all_uids if rule.applies_to(nodes[name].labels)]
         answer = readings.get(rule.name, RuleReadings(failed=True))
-        before = previous.get(rule.name, {})
-        stale_after = rule_set.stale_after_of(rule)
-        holds_stale = rule_set.holds_stale(rule)
-        alerts[rule.name] = {
-            name: _step(
-                rule,
-                alert
-                if (alert := before.get(name)) is not None and alert.uid == uid
-                else _new(rule, name, uid, now),
-                answer,
-                now,
-                stale_after=stale_after,
-                holds_stale=holds_stale,
-            )
-            for name, uid in uids
-        }
-    by_rule = [alerts[rule.name] for rule in rule_set.rules]
-    verdicts = {
-        name: fold(name, tuple([found[name] for found in by_rule if name in found]), rule_set)
-        for name in nodes
+        alerts[rule.name] = _step_all(
+            *(rule, uids, answer, previous.get(rule.name, {}), now),
+            stale_after=rule_set.stale_after_of(rule),
+            holds_stale=rule_set.holds_stale(rule),
+        )
+    return Evaluation(alerts, _verdicts(rule_set, nodes, alerts))
+
+
+def _verdicts(
+    rule_set: RuleSet, nodes: Iterable[str], alerts: Mapping[str, Mapping[str, Alert]]
+) -> dict[str, Verdict]:
+    tables = [alerts[rule.name] for rule in rule_set.rules]
+    by_node: Iterable[tuple[Alert, ...]]
+    if any(rule.selector.requirements for rule in rule_set.rules):
+        by_node = (tuple([table[name] for table in tables if name in table]) for name in nodes)
+    else:  # each table has all nodes, in their order
+        by_node = zip(*(table.values() for table in tables), strict=True)
+    firing, state = AlertState.FIRING, attrgetter("state")
+    return {
+        name: fold(name, found, rule_set)
+        if firing in map(state, found)
+        else Verdict(name, False, None, 0.0, found)  # noqa: FBT003  # most nodes, at every tick
+        for name, found in zip(nodes, by_node, strict=True)
     }
-    return Evaluation(alerts, verdicts)
 
 
 def shift(alerts: Alerts, seconds: float) -> Alerts:
@@ -158,23 +163,43 @@ def _new(rule: Rule, node: str, uid: str, now: float) -> Alert:
     )
 
 
-def _step(
+def _step_all(
     rule: Rule,
-    alert: Alert,
+    uids: Iterable[tuple[str, str]],
     answer: RuleReadings,
+    before: Mapping[str, Alert],
     now: float,
     *,
     stale_after: float,
     holds_stale: bool,
+) -> dict[str, Alert]:
+    """One rule on the nodes of these names and uids."""
+    readings: Mapping[str, Reading] = {} if answer.failed else answer.readings
+    found = {}
+    for name, uid in uids:
+        alert = before.get(name)
+        if alert is None or alert.uid != uid:
+            alert = _new(rule, name, uid, now)
+        reading = readings.get(name)
+        # The age of a sample is measured by ``now`` itself: after the clock was set back, new
+        # samples have timestamps of the new time. The times of an alert must not go back.
+        then = max(now, alert.updated_at)
+        if reading is None:
+            quality = Quality.FAILED if answer.failed else Quality.MISSING
+        elif (quality := reading.quality) is Quality.OK:
+            if now - reading.timestamp <= stale_after:
+                found[name] = _known(rule, alert, reading, then)
+                continue
+            quality = Quality.STALE
+        expired = then - alert.known_at > stale_after
+        found[name] = _unknown(alert, quality, then, expired=expired, holds_stale=holds_stale)
+    return found
+
+
+def _unknown(
+    alert: Alert, quality: Quality, now: float, *, expired: bool, holds_stale: bool
 ) -> Alert:
-    reading = answer.readings.get(alert.node)
-    # The age of a sample is measured by ``now`` itself: after the clock was set back, new samples
-    # have timestamps of the new time. The times of the alert must not go back, so they use the max.
-    quality = _quality(answer, reading, now, stale_after)
-    now = max(now, alert.updated_at)
-    if reading is not None and quality is Quality.OK:
-        return _known(rule, alert, reading, now)
-    expired = now - alert.known_at > stale_after
+    """The transition without a good reading."""
     if alert.state is AlertState.INACTIVE or not expired:
         return replace(alert, quality=quality, updated_at=now)
     if alert.state is AlertState.FIRING and holds_stale:
@@ -189,18 +214,6 @@ def _step(
         keep_firing_since=None,
         adopted=False,
     )
-
-
-def _quality(
-    answer: RuleReadings, reading: Reading | None, now: float, stale_after: float
-) -> Quality:
-    if answer.failed:
-        return Quality.FAILED
-    if reading is None:
-        return Quality.MISSING
-    if reading.quality is Quality.OK and now - reading.timestamp > stale_after:
-        return Quality.STALE
-    return reading.quality
 
 
 def _known(rule: Rule, alert: Alert, reading: Reading, now: float) -> Alert:

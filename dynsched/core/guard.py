@@ -79,8 +79,11 @@ def select(
     taken = Counter(pool_of(node, guard) for node in outgoing)
     incumbents = frozenset(marked)
     caps = {pool: count_of(guard.max_marked, len(names)) for pool, names in pools.items()}
+    wanting = {
+        pool: [name for name in names if verdicts[name].wants_mark] for pool, names in pools.items()
+    }
     granted = {
-        pool: _hottest(names, verdicts, incumbents, caps[pool]) for pool, names in pools.items()
+        pool: _hottest(names, verdicts, incumbents, caps[pool]) for pool, names in wanting.items()
     }
     present = [name for names in pools.values() for name in names if name in incumbents]
     allowed = max(0, max(1, count_of(guard.max_releases, len(present) + released)) - released)
@@ -93,15 +96,19 @@ def select(
         free = max(0, caps[pool] - len(here) - taken[pool])
         arriving = [name for name in granted[pool] if name not in incumbents]
         result.update(staying, arriving[:free])
-        for name in names:
-            if name in result:
-                if not verdicts[name].wants_mark:
-                    withheld[name] = f"release delayed: guard.max_releases is {guard.max_releases}"
-            elif verdicts[name].wants_mark:
-                withheld[name] = f"not marked: guard.max_marked is {guard.max_marked}"
+        withheld |= {
+            name: f"release delayed: guard.max_releases is {guard.max_releases}"
+            for name in staying
+            if not verdicts[name].wants_mark
+        }
+        withheld |= {
+            name: f"not marked: guard.max_marked is {guard.max_marked}"
+            for name in wanting[pool]
+            if name not in result
+        }
     capped = frozenset(
         pool
-        for pool, names in pools.items()
+        for pool, names in wanting.items()
         if sum(verdicts[name].pressured for name in names) > caps[pool]
     )
     return Selection(frozenset(result), withheld, capped)
@@ -118,8 +125,8 @@ def _hottest(
     incumbents: Collection[str],
     cap: int,
 ) -> dict[str, None]:
-    """The nodes to be marked that fit under the cap: the hot ones first, of each kind the hottest
-    first (a dict: ordered, and a set).
+    """Of those that want the mark, the ones that fit under the cap: the hot ones first, of each
+    kind the hottest first (a dict: ordered, and a set).
     """
 
     def rank(name: str) -> tuple[bool, float, bool, str]:
@@ -128,8 +135,7 @@ def _hottest(
         is_new = name not in incumbents
         return (not verdict.pressured, -verdict.severity - (0 if is_new else bonus), is_new, name)
 
-    ranked = sorted((name for name in names if verdicts[name].wants_mark), key=rank)
-    return dict.fromkeys(ranked[:cap])
+    return dict.fromkeys(sorted(names, key=rank)[:cap])
 
 
 def _kept(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from operator import attrgetter
 from typing import Final
 
 from dynsched.core.decide import Decision
@@ -146,8 +147,8 @@ def rule_health(
         last_success=last_success,
         samples=len(result.samples),
         unmatched=sum(entry.rule == rule.name for entry in decision.unmatched),
-        quality=Counter(alert.quality for alert in alerts),
-        states=Counter(alert.state for alert in alerts),
+        quality=Counter(map(attrgetter("quality"), alerts)),
+        states=Counter(map(attrgetter("state"), alerts)),
         past_error=past_error,
         several=decision.several.get(rule.name),
     )

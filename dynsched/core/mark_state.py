@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
+from msgspec import Struct
+
 from dynsched.core import keys
 from dynsched.core.formatting import format_time
 from dynsched.core.labels import LabelMark, Mark, TaintMark, parse_label, parse_taint
@@ -111,8 +113,7 @@ def _rules(record: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(name for name in names if isinstance(name, str))
 
 
-@dataclass(frozen=True, slots=True)
-class MarkState:
+class MarkState(Struct, frozen=True, gc=False):
     """Which parts of the mark are on a node, and whose they are."""
 
     node: Node

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import attrgetter
 from typing import Final
@@ -55,12 +55,19 @@ class NodeIndex:
     """
 
     places: Mapping[str, str | list[str]]
+    _found: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     def find(self, text: str) -> str | None:
         """The node of a label value, or None. ValueError when several nodes share that address."""
+        known = self._found.get(text)
+        if known is not None:
+            return known
         for spelling in spellings(text):
             name = self.places.get(spelling)
             if isinstance(name, str):
+                # The same values come at every tick; more than one for each place are no names.
+                if len(self._found) < 2 * len(self.places):
+                    self._found[text] = name
                 return name
             if name is not None:
                 names = some(sorted(name), _MAX_NAMED)
@@ -138,13 +145,13 @@ def match_samples(
             if _rank(rule, sample, fresh_since) > _rank(rule, other, fresh_since):
                 best[name] = sample
     unmatched.sort(key=attrgetter("value", "reason"))
-    readings = {name: _reading(name, sample) for name, sample in best.items()}
+    ok, invalid, is_finite = Quality.OK, Quality.INVALID, math.isfinite
+    readings = {
+        name: Reading(name, value, sample.timestamp, ok if is_finite(value) else invalid)
+        for name, sample in best.items()
+        for value in (sample.value,)
+    }
     return Matched(readings, unmatched, crowd.summary(rule))
-
-
-def _reading(node: str, sample: Sample) -> Reading:
-    quality = Quality.OK if math.isfinite(sample.value) else Quality.INVALID
-    return Reading(node, sample.value, sample.timestamp, quality)
 
 
 def _rank(rule: Rule, sample: Sample, fresh_since: float) -> tuple[bool, bool, float, float, float]:

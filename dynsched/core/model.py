@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from msgspec import Struct
+
 from dynsched.core.formatting import canonical
 from dynsched.core.pods import Added, PodsSummary, PodUse
 from dynsched.core.rules import Rule, RuleSet
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(Struct, frozen=True, gc=False):
     """One element of an instant vector."""
 
     labels: Mapping[str, str]
@@ -97,8 +98,7 @@ class Quality(StrEnum):
     FAILED = "failed"  # the query itself failed
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(Struct, frozen=True, gc=False):
     """A sample that was matched to a node."""
 
     node: str
@@ -121,8 +121,7 @@ class AlertState(StrEnum):
     FIRING = "firing"
 
 
-@dataclass(frozen=True, slots=True)
-class Alert:
+class Alert(Struct, frozen=True, gc=False):
     """The state of one rule on one node after one evaluation. All times are Unix seconds."""
 
     rule: str
@@ -161,8 +160,7 @@ class Alert:
         return self.state is AlertState.FIRING
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True, gc=False):
     """The alerts of one node, combined."""
 
     node: str
@@ -220,8 +218,7 @@ class NodePatch:
         return str((self.body.get("metadata") or {}).get("resourceVersion") or "")
 
 
-@dataclass(frozen=True, slots=True)
-class NodeView:
+class NodeView(Struct, frozen=True, gc=False):
     """The state of one node in the last tick, as `/nodes` shows it."""
 
     name: str
@@ -250,7 +247,7 @@ class NodeView:
     pool: str = ""
     """The value of ``guard.pool_label``; empty where that is not set, or the node has no such
     label."""
-    added: Mapping[str, Added] = field(default_factory=dict)
+    added: Mapping[str, Added] = {}
     """By rule: what pods that were just bound add to the node's load, and what those that just
     ended take off; without rules to which nothing is added."""
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
 from dynsched.core.model import NodeView
@@ -14,6 +15,14 @@ STEP: Final = 300.0
 """Seconds over which pods are counted together."""
 STEPS: Final = 12
 """Counts that are kept: an hour."""
+
+
+class Kind(StrEnum):
+    """What a node was when a pod was placed on it."""
+
+    HOT = "hot"  # marked or not
+    MARKED = "marked"  # not hot (any more): an early mark, or one that is not released yet
+    CLEAN = "clean"
 
 
 @dataclass(slots=True)
@@ -32,19 +41,19 @@ class Placements:
     def __init__(self) -> None:
         self._kept: deque[Placed] = deque(maxlen=STEPS)
 
-    def count(self, nodes: Iterable[str], views: Mapping[str, NodeView], at: float) -> None:
-        """Take in pods that were bound to ``nodes`` (a name for each pod) by ``at``. A node counts
-        as hot or marked as the scheduler could know it: by ``views`` of the tick before.
+    def count(
+        self, nodes: Iterable[str], views: Mapping[str, NodeView], at: float
+    ) -> Counter[Kind]:
+        """Take in pods that were bound to ``nodes`` (a name for each pod) by ``at``, and tell how
+        many of each kind these are. A node counts as hot or marked as the scheduler could know it:
+        by ``views`` of the tick before.
         """
+        found = Counter(_kind(views.get(name)) for name in nodes)
         step = self._step(at)
-        for name in nodes:
-            view = views.get(name)
-            if view is not None and view.pressured:
-                step.hot += 1
-            elif view is not None and view.marked:
-                step.marked += 1
-            else:
-                step.clean += 1
+        step.hot += found[Kind.HOT]
+        step.marked += found[Kind.MARKED]
+        step.clean += found[Kind.CLEAN]
+        return found
 
     def columns(self) -> dict[str, object]:
         """By kind, a count for each of ``times``, the oldest first."""
@@ -63,6 +72,12 @@ class Placements:
             last = self._kept[-1].at if self._kept else begins - STEP
             self._kept.append(Placed(max(last + STEP, begins - (STEPS - 1) * STEP)))
         return self._kept[-1]
+
+
+def _kind(view: NodeView | None) -> Kind:
+    if view is not None and view.pressured:
+        return Kind.HOT
+    return Kind.MARKED if view is not None and view.marked else Kind.CLEAN
 
 
 def newly_bound(changes: Sequence[PodChange]) -> list[str]:

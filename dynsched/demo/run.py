@@ -32,7 +32,12 @@ from dynsched.sim.exporter import Exporter, Machine, serve
 from dynsched.sim.nodes import make_node
 from dynsched.sim.pods import WORKLOADS, make_pods
 from dynsched.sim.processes import Child, Household, free_port
-from dynsched.sim.prometheus import PrometheusFailedError, find_prometheus, start_prometheus
+from dynsched.sim.prometheus import (
+    PrometheusFailedError,
+    find_prometheus,
+    scrape_dynsched,
+    start_prometheus,
+)
 
 START_SECONDS: Final = 60.0
 """Seconds after which an operator that has not finished a tick counts as broken."""
@@ -152,15 +157,17 @@ async def _set_up(
         target = load.removeprefix("http://")
         prometheus = await start_prometheus(household, binary, target, interval=f"{interval}s")
     kubeconfig = api.kubeconfig(household.folder / "kubeconfig")
-    port = free_port()
+    address = f"127.0.0.1:{free_port()}"
+    if binary:
+        scrape_dynsched(household, address)
     operator = await household.start(
         "operator",
         *(sys.executable, "-m", "dynsched", "run"),
         *("--kubeconfig", kubeconfig, "--prom", prometheus, "--rules", rules),
-        *("--interval", str(interval), "--webaddr", f"127.0.0.1:{port}"),
+        *("--interval", str(interval), "--webaddr", address),
         environment=_environment(),
     )
-    url = f"http://127.0.0.1:{port}"
+    url = f"http://{address}"
     _create_service(api, url)
     return _Stage(operator, url, kubeconfig, rules, prometheus, is_simulated=binary is None)
 

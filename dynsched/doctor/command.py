@@ -103,7 +103,13 @@ def _examined(given: dict[str, Any], server: str | None, namespace: str | None) 
 
     # The Lease is where the Service is, unless the user says otherwise.
     settings = settings_of({**given, "lease_namespace": given["lease_namespace"] or namespace})
-    where = Where(server, settings.kubeconfig, settings.context, namespace, tries_local=False)
+    where = Where(
+        server,
+        kubeconfig=settings.kubeconfig,
+        context=settings.context,
+        namespace=namespace,
+        tries_local=False,
+    )
     return examine(settings, load_rules(settings.rules), where)
 
 

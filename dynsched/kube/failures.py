@@ -19,6 +19,12 @@ from dynsched.kube.bodies import TooLargeError
 from dynsched.plumbing.connection_errors import TLS_CAUSES, Cause, find_failure, no_answer
 
 _INSTALLED: Final = "dynsched"  # the namespace of manifests/base
+_GRANTED_BY: Final[Mapping[str, str]] = {
+    "pods/binding": "overlays/extender",
+    "tokenreviews": "overlays/web-auth",
+    "subjectaccessreviews": "overlays/web-auth",
+}
+"""The manifests that grant what the base does not, by resource."""
 _USER: Final = re.compile(r'User "([^"]+)"')
 _PROXY: Final = "check proxy-url in the kubeconfig, HTTP_PROXY, HTTPS_PROXY and NO_PROXY"
 _CA: Final = "check the CA in the kubeconfig and the server's name"
@@ -142,7 +148,7 @@ def forbidden(call: Call, server: str, said: str) -> ForbiddenError:
     if call.namespace and call.namespace != _INSTALLED:  # from a terminal it is seldom that one
         role += f", which is in namespace {_INSTALLED}: use --lease-namespace {_INSTALLED}, or "
         role += f"copy it to namespace {call.namespace}"
-    folder = "overlays/extender" if call.resource == "pods/binding" else "base"
+    folder = _GRANTED_BY.get(call.resource, "base")
     return ForbiddenError(
         f"may not {call.verb} {call.resource}: {server} answered 403"
         + (f": {said}" if said else "")

@@ -13,7 +13,7 @@ from dynsched.running import Where
 KUBECTL: Final = "kubectl"
 """The object of the click context under `kubectl dynsched`."""
 
-FLAGS: Final = ("server", "kubeconfig", "context", "namespace")
+FLAGS: Final = ("server", "server_token_file", "kubeconfig", "context", "namespace")
 
 
 def where_of(
@@ -26,7 +26,7 @@ def where_of(
     typed = {
         name for name in FLAGS if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
     }
-    of_cluster = sorted(f"--{name}" for name in typed - {"server"})
+    of_cluster = sorted(f"--{name}" for name in typed - {"server", "server_token_file"})
     if "server" in typed and of_cluster:
         raise click.UsageError(
             f"--server and {of_cluster[0]} contradict each other: --server is the URL of dynsched "
@@ -34,6 +34,7 @@ def where_of(
         )
     return Where(
         server=None if of_cluster else given["server"],
+        token_file=given["server_token_file"],
         kubeconfig=given["kubeconfig"],
         context=given["context"],
         namespace=given["namespace"],

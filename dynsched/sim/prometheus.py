@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
+from pathlib import Path
 from typing import Final
 
 import aiohttp
@@ -26,6 +28,10 @@ scrape_configs:
     honor_labels: true  # one page holds all nodes; each series names its own instance
     static_configs:
       - targets: ["{target}"]
+  - job_name: dynsched
+    scrape_interval: 5s
+    file_sd_configs:
+      - files: ["{dynsched}"]
 """
 
 
@@ -42,11 +48,13 @@ async def start_prometheus(
     household: Household, binary: str, target: str, *, interval: str = "1s"
 ) -> str:
     """Start ``binary`` to scrape ``target`` (``host:port``), wait until it is ready; its URL.
+    `scrape_dynsched` adds dynsched itself.
 
     It ends with the household. PrometheusFailedError when it ends before it is ready.
     """
     config = household.folder / "prometheus.yml"
-    config.write_text(_CONFIG.format(target=target, interval=interval), encoding="utf-8")
+    text = _CONFIG.format(target=target, interval=interval, dynsched=_target_file(household))
+    config.write_text(text, encoding="utf-8")
     for attempt in range(1, _ATTEMPTS + 1):
         port = free_port()
         child = await household.start(
@@ -64,6 +72,22 @@ async def start_prometheus(
         if not taken or attempt == _ATTEMPTS:
             raise PrometheusFailedError(f"{binary} did not come up:\n{child.tail()}")
     raise AssertionError  # the last attempt returns or raises
+
+
+def scrape_dynsched(household: Household, address: str) -> None:
+    """Let the household's Prometheus scrape dynsched's own metrics at ``host:port`` from now on,
+    with the labels that a PodMonitor gives. The port is not known when Prometheus starts.
+    """
+    target = {"targets": [address], "labels": {"namespace": "demo", "pod": "dynsched"}}
+    path = _target_file(household)
+    # Prometheus may read while this is written: it sees the whole file, or none.
+    unfinished = path.with_suffix(".new")
+    unfinished.write_text(json.dumps([target]), encoding="utf-8")
+    unfinished.rename(path)
+
+
+def _target_file(household: Household) -> Path:
+    return household.folder / "dynsched-targets.json"
 
 
 async def _ready(url: str, child: Child) -> bool:

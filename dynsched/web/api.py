@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from html import escape
 from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
 from aiohttp import hdrs, web
+from aiohttp.typedefs import Middleware
 
 from dynsched.core.model import Snapshot
 from dynsched.web.extender.answers import Extender
-from dynsched.web.extender.http import add_extender
+from dynsched.web.extender.http import EXTENDER_ENDPOINTS, add_extender
 from dynsched.web.metrics import CONTENT_TYPE
 from dynsched.web.nodes import node_detail
-from dynsched.web.openapi import DOCUMENT
+from dynsched.web.openapi import document
 from dynsched.web.page.http import (
     PAGE,
     Page,
@@ -30,30 +31,66 @@ from dynsched.web.snapshots import SnapshotStore
 from dynsched.web.status import rules_answer, status_answer
 from dynsched.web.transport.answering import TURNS, Handler, Turns, one_at_a_time
 from dynsched.web.transport.bodies import MEMORY, BodyReader
+from dynsched.web.transport.headers import protect
 from dynsched.web.transport.quiet import quiet_logger
 
 _logger = quiet_logger(__name__)
 _SNAPSHOTS: Final = web.AppKey("snapshots", SnapshotStore)
+_PATHS: Final[web.AppKey[Collection[str]]] = web.AppKey("paths")
+_DOCUMENT: Final = web.AppKey("openapi", bytes)
 _JSON: Final = "application/json"
 _HTML: Final = "text/html"
 
 
 def make_app(
-    snapshots: SnapshotStore, extender: Extender | None = None, *, memory: int = MEMORY
+    snapshots: SnapshotStore,
+    extender: Extender | None = None,
+    *,
+    memory: int = MEMORY,
+    guards: Sequence[Middleware] = (),
+    bearer: bool = False,
 ) -> web.Application:
     """The application with all endpoints; the caller serves it (``web.server``). ``memory``: bytes
-    for the extender's questions that are under way.
+    for the extender's questions that are under way; without ``extender`` they are not served here.
+    ``guards`` look at each request before it is answered, and may refuse it; ``bearer``: whether
+    one of them wants a bearer token, for `/openapi.json`.
     """
-    app = web.Application(middlewares=[one_at_a_time, _errors_as_json])
+    app = _application(Turns(), ENDPOINTS, guards)
     app[_SNAPSHOTS] = snapshots
-    app[TURNS] = Turns()
-    app.on_response_prepare.append(_never_store)
+    app[_DOCUMENT] = document(extender=extender is not None, bearer=bearer)
     app[PAGE] = Page(snapshots.feed, snapshots.age)
     for path, (handler, _) in ENDPOINTS.items():
         app.router.add_get(path, handler)
     app.router.add_get("/page/{file}", page_file)
     if extender is not None:
         add_extender(app, extender, BodyReader(most=memory), snapshots.metrics.extender_asked)
+    return app
+
+
+def make_extender_app(
+    main: web.Application,
+    snapshots: SnapshotStore,
+    extender: Extender,
+    *,
+    memory: int = MEMORY,
+    guards: Sequence[Middleware] = (),
+) -> web.Application:
+    """The extender's endpoints alone, for an address of their own. Answers of this application and
+    of ``main`` are computed one at a time. The rest as for `make_app`.
+    """
+    app = _application(main[TURNS], EXTENDER_ENDPOINTS, guards)
+    add_extender(app, extender, BodyReader(most=memory), snapshots.metrics.extender_asked)
+    return app
+
+
+def _application(
+    turns: Turns, paths: Collection[str], guards: Sequence[Middleware]
+) -> web.Application:
+    middlewares: list[Middleware] = [one_at_a_time, _errors_as_json, *guards]
+    app = web.Application(middlewares=middlewares)
+    app[TURNS] = turns
+    app[_PATHS] = paths
+    app.on_response_prepare.append(protect)
     return app
 
 
@@ -111,8 +148,8 @@ async def _readyz(request: web.Request) -> web.Response:
     return _text(missing, HTTPStatus.SERVICE_UNAVAILABLE) if missing else _text("ok")
 
 
-async def _openapi(_request: web.Request) -> web.Response:
-    return web.Response(body=DOCUMENT, content_type=_JSON)
+async def _openapi(request: web.Request) -> web.Response:
+    return web.Response(body=request.app[_DOCUMENT], content_type=_JSON)
 
 
 async def _index(request: web.Request) -> web.Response:
@@ -183,7 +220,8 @@ async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamR
 def _refused(request: web.Request, refusal: web.HTTPException) -> web.Response:
     status = HTTPStatus(refusal.status)
     if isinstance(refusal, web.HTTPNotFound):
-        return _json({"error": f"there is no {request.path}", "endpoints": list(ENDPOINTS)}, status)
+        paths: Collection[str] = request.app[_PATHS]
+        return _json({"error": f"there is no {request.path}", "endpoints": list(paths)}, status)
     if not isinstance(refusal, web.HTTPMethodNotAllowed):
         return _json({"error": refusal.reason}, status)
     allowed = ", ".join(sorted(refusal.allowed_methods))
@@ -191,12 +229,6 @@ def _refused(request: web.Request, refusal: web.HTTPException) -> web.Response:
     response = _json({"error": error}, status)
     response.headers[hdrs.ALLOW] = allowed
     return response
-
-
-async def _never_store(_request: web.Request, response: web.StreamResponse) -> None:
-    # An answer is out of date after one tick, also in a proxy.
-    response.headers.setdefault(hdrs.CACHE_CONTROL, "no-store")
-    response.headers["X-Content-Type-Options"] = "nosniff"
 
 
 def _snapshot(request: web.Request) -> Snapshot:

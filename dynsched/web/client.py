@@ -11,17 +11,20 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import SplitResult
 
 from dynsched.core.defaults import DEFAULT_SERVER
 from dynsched.core.errors import ExpectedError
 from dynsched.plumbing.connection_errors import Cause, find_failure, no_answer
+from dynsched.plumbing.files import TooLargeError, read_file
 from dynsched.plumbing.proxies import ProxyError, opener, proxy_for, through
 from dynsched.plumbing.urls import parse_http_url
 
 _PAGES: Final = frozenset({"nodes", "status", "rules", "metrics", "healthz", "readyz"})
 _JSON: Final = "application/json"
+_MAX_TOKEN_BYTES: Final = 64 * 1024
 TIMEOUT: Final = 10.0
 """Seconds without a byte after which the server counts as hung."""
 
@@ -48,15 +51,20 @@ def ask(
     path: str,
     *,
     etag: str | None = None,
+    token_file: Path | None = None,
     timeout: float = TIMEOUT,
     accept: frozenset[int] = frozenset(),
 ) -> Answer:
     """What the dynsched at ``server`` answers at ``path`` (quoted, from ``/`` on). An error whose
-    status is in ``accept`` is an answer too.
+    status is in ``accept`` is an answer too. ``token_file`` holds the bearer token that it wants
+    with --web-auth.
     """
     url = f"{split(server).geturl().rstrip('/')}{path}"
     headers = {"Accept": _JSON} | ({"If-None-Match": etag} if etag else {})
     request = urllib.request.Request(url, headers=headers)  # noqa: S310 (http or https: split)
+    if token_file is not None:
+        # Not to where a redirect leads: that may be another host.
+        request.add_unredirected_header("Authorization", f"Bearer {_token(token_file)}")
     shown = split(server).geturl()
     try:
         proxy = proxy_for(url)
@@ -79,6 +87,20 @@ def _read(error: urllib.error.HTTPError) -> bytes:
         return error.read()
     except (OSError, http.client.HTTPException):
         return b""
+
+
+def _token(file: Path) -> str:
+    try:
+        found = read_file(str(file), _MAX_TOKEN_BYTES).decode("ascii").strip()
+    except TooLargeError:
+        found = ""
+    except OSError as error:
+        raise ServerError(f"--server-token-file {file}: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        found = ""
+    if not found or not found.isprintable() or " " in found:
+        raise ServerError(f"--server-token-file {file}: it does not hold one token and no more")
+    return found
 
 
 def split(server: str) -> SplitResult:

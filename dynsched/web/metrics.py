@@ -1,9 +1,7 @@
 """`/metrics`: what dynsched says of itself to Prometheus.
 
-No series carries a node's name. At 5,000 nodes and three rules that would be 15,000 series an
-instance, each of them new whenever an autoscaler replaces a node, and all of them a copy of what
-Prometheus gave us a moment ago. Which nodes are marked, and why: `/nodes`; in PromQL, by
-kube-state-metrics' ``kube_node_labels``.
+No series here carries a node's name: those that do are in `node_series`, because their number grows
+with the cluster, and they can be turned off.
 
 Gauges are read from the last Snapshot when they are asked for, so a rule that is gone leaves no
 series behind, and before the first tick there are none: nothing known is not zero.
@@ -12,7 +10,8 @@ series behind, and before the first tick there are none: nothing known is not ze
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator
+from collections import Counter as Counts
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, GCCollector, Histogram, ProcessCollector
@@ -20,7 +19,9 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
 from dynsched import __version__
-from dynsched.core.model import Action, AlertState, Quality, RuleHealth, Snapshot
+from dynsched.core.loads import rule_load
+from dynsched.core.model import Action, AlertState, NodeView, Quality, RuleHealth, Snapshot
+from dynsched.core.placements import Kind
 from dynsched.core.pods import PodsSummary
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
@@ -88,6 +89,13 @@ class Metrics:
             ["result"],
             registry=registry,
         )
+        self._placed = Counter(
+            "dynsched_pods_placed",
+            "Pods that were bound, by what their node was in the tick before: hot (marked or not), "
+            "marked, clean. Absent where pods are not watched.",
+            ["node_state"],
+            registry=registry,
+        )
         # From the start, so that rate() sees the first one.
         for result in ("ok", "failed"):
             self._ticks.labels(result)
@@ -126,6 +134,13 @@ class Metrics:
     def extender_asked(self, verb: str) -> None:
         """Called for every request of a scheduler to the extender."""
         self._extender.labels(verb).inc()
+
+    def placed(self, counts: Mapping[Kind, int]) -> None:
+        """Called once for every Snapshot where pods are watched: those that were bound since the
+        one before. Without any too, so that the series are there for rate() before the first pod.
+        """
+        for kind in Kind:
+            self._placed.labels(kind.value).inc(counts.get(kind, 0))
 
     def exposition(self) -> bytes:
         """The body of `/metrics`, in the text format."""
@@ -176,6 +191,7 @@ class _SnapshotGauges:
         )
         if self.snapshot is not None:
             yield from _of_nodes(self.snapshot)
+            yield from _of_pools(self.snapshot.nodes)
             yield from _of_pods(self.snapshot.pods)
             yield from _of_rules(self.snapshot.rules, tuple(_asked_rules(self.snapshot)))
 
@@ -237,6 +253,21 @@ def _of_nodes(snapshot: Snapshot) -> Iterator[Metric]:
         yield _gauge(f"dynsched_{name}", text, ({}, value))
 
 
+def _of_pools(nodes: Mapping[str, NodeView]) -> Iterator[Metric]:
+    counts = Counts((view.pool, view.pressured) for view in nodes.values() if view.eligible)
+    pools = dict.fromkeys(pool for pool, _ in counts)
+    yield _gauge(
+        "dynsched_pool_nodes",
+        "Nodes that may be marked, by the value of guard.pool_label; empty where that is not set.",
+        *(({"pool": pool}, counts[pool, True] + counts[pool, False]) for pool in pools),
+    )
+    yield _gauge(
+        "dynsched_pool_pressured_nodes",
+        "Those of them that are hot.",
+        *(({"pool": pool}, counts[pool, True]) for pool in pools),
+    )
+
+
 def _of_pods(known: PodsSummary | None) -> Iterator[Metric]:
     """None where pods are not watched."""
     if known is None:
@@ -272,6 +303,15 @@ def _of_rules(rules: tuple[RuleHealth, ...], asked: tuple[RuleHealth, ...]) -> I
         "dynsched_rule_shadow",
         "1 for a rule on trial, which marks no node.",
         *(({"rule": health.rule.name}, int(health.rule.shadow)) for health in rules),
+    )
+    yield _gauge(
+        "dynsched_rule_threshold_load",
+        "The rule's threshold in points of load, as dynsched_node_measured_load has its values.",
+        *(
+            ({"rule": health.rule.name}, load)
+            for health in asked
+            if (load := rule_load(health.rule, health.rule.threshold)) is not None
+        ),
     )
     yield _gauge(
         "dynsched_rule_samples",

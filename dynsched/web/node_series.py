@@ -11,6 +11,7 @@ from typing import Final
 from dynsched.core.loads import rule_load
 from dynsched.core.model import NodeView, Quality, Snapshot
 from dynsched.core.verdict_value import verdict_value
+from dynsched.web.reasons import Reason, Reasons
 
 FAMILIES: Final = (
     (
@@ -25,6 +26,10 @@ FAMILIES: Final = (
         "dynsched_node_expected_load",
         "The same, with what pods change that were just bound or ended. Absent if not watched.",
     ),
+    (
+        "dynsched_node_hot_unmarked",
+        "1 for each hot node without the mark; absent for all others. `reason` says why.",
+    ),
 )
 """Name and help of each metric. The series are gone while ticks are overdue."""
 
@@ -34,20 +39,27 @@ class NodeSeries:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
+        self._reasons = Reasons(snapshot)
         self._lines: tuple[list[str], ...] = tuple([] for _ in FAMILIES)
 
     def add(self, views: Iterable[NodeView]) -> None:
         """Take in some more nodes."""
-        verdicts, measured, expected = self._lines
+        verdicts, measured, expected, unmarked = self._lines
         rule_set, uses = self._snapshot.rule_set, self._snapshot.uses
         for view in views:
             verdicts.append(f'{{node="{view.name}"}} {verdict_value(view, rule_set):g}')
+            if view.pressured and not view.marked:
+                unmarked.append(f'{{node="{view.name}",reason="{self._reason(view)}"}} 1')
             for rule, load in _loads(view, self._snapshot):
                 labels = f'{{node="{view.name}",rule="{_escaped(rule)}"}}'
                 measured.append(f"{labels} {load:.4g}")
                 if rule in uses:
                     added = view.added.get(rule)
                     expected.append(f"{labels} {load if added is None else added.to(load):.4g}")
+
+    def _reason(self, view: NodeView) -> str:
+        why = self._reasons.of(view)
+        return (Reason.NEXT_TICK if why is None else why.reason).value
 
     def text(self) -> bytes:
         """All of it in Prometheus's text format; a metric without series is left out."""

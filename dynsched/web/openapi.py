@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from dynsched import __version__
+from dynsched.web.transport.answering import PROBES
 
 _Schema = Mapping[str, Any]
 
@@ -188,6 +189,11 @@ def _get(summary: str, responses: dict[str, Any], *parameters: dict[str, Any]) -
 
 
 _NOTHING_YET: Final = (503, "no tick has finished yet")
+_NOT_LET_IN: Final = (
+    (401, "no bearer token, or one that is not valid"),
+    (403, "the token's user may not get this path"),
+    (503, "the API server cannot be asked"),
+)
 _PLAIN: Final = "text/plain"
 _REFUSED: Final = (
     (400, "unknown request"),
@@ -257,8 +263,18 @@ def _get_paths() -> dict[str, Any]:
     }
 
 
-def openapi() -> dict[str, Any]:
-    """The document."""
+def openapi(*, extender: bool = True, bearer: bool = False) -> dict[str, Any]:
+    """The document. ``extender``: whether the extender's paths are served beside the others;
+    ``bearer``: whether the others, but for the probes, want a bearer token.
+    """
+    paths = _get_paths()
+    components: dict[str, Any] = {"schemas": {"Error": _object({"error": _TEXT})}}
+    if bearer:
+        components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
+        for path in paths.keys() - PROBES:
+            operation = paths[path]["get"]
+            operation["security"] = [{"bearer": []}]
+            operation["responses"] = {**_answers(_TEXT, *_NOT_LET_IN), **operation["responses"]}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -267,10 +283,11 @@ def openapi() -> dict[str, Any]:
             "description": "Which nodes are under pressure, and why; and a scheduler extender.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
-        "paths": {**_get_paths(), **_extender_paths()},
-        "components": {"schemas": {"Error": _object({"error": _TEXT})}},
+        "paths": {**paths, **(_extender_paths() if extender else {})},
+        "components": components,
     }
 
 
-DOCUMENT: Final = msgspec.json.encode(openapi())
-"""The document as it is sent."""
+def document(*, extender: bool, bearer: bool) -> bytes:
+    """The document as it is sent."""
+    return msgspec.json.encode(openapi(extender=extender, bearer=bearer))

@@ -1,4 +1,4 @@
-"""Serves an application on the address of ``--webaddr``."""
+"""Serves an application on an address (``--webaddr``, ``--extender-addr``)."""
 
 from __future__ import annotations
 
@@ -78,13 +78,22 @@ def parse_address(text: str) -> Address:
 
 class WebServer:
     """An application, served between ``start`` and ``stop`` (or inside ``async with``); over TLS
-    with a ``context``.
+    with a ``context``. ``flag`` is the one that the address came from. It is one of ``of`` servers,
+    which share the connections that the process takes in.
     """
 
     def __init__(
-        self, app: web.Application, address: Address, context: ssl.SSLContext | None = None
+        self,
+        app: web.Application,
+        address: Address,
+        context: ssl.SSLContext | None = None,
+        *,
+        flag: str = "--webaddr",
+        of: int = 1,
     ) -> None:
+        self._of = of
         self._address = address
+        self._flag = flag
         self._context = context
         self._runner = web.AppRunner(
             app,
@@ -103,12 +112,12 @@ class WebServer:
         await self._runner.setup()
         server = self._runner.server
         assert server is not None  # noqa: S101 (it is there from `setup` to `cleanup`)
-        self._listener = Listener(server, self._context)
+        self._listener = Listener(server, self._context, self._of)
         try:
             await self._listener.start(self._address.host, self._address.port)
         except OSError as error:
             await self._runner.cleanup()
-            raise ListenError(_explain(self._address, error)) from error
+            raise ListenError(_explain(self._address, self._flag, error)) from error
 
     async def stop(self) -> None:
         """Stop listening, end what is in progress; done in about a second."""
@@ -147,11 +156,11 @@ class WebServer:
         await self.stop()
 
 
-def _explain(address: Address, error: OSError) -> str:
+def _explain(address: Address, flag: str, error: OSError) -> str:
     if isinstance(error, socket.gaierror):
         return f"cannot listen on {address}: the host name {address.host!r} cannot be resolved"
     reasons = {
-        errno.EADDRINUSE: "the port is in use; stop what listens there, or give another --webaddr",
+        errno.EADDRINUSE: f"the port is in use; stop what listens there, or give another {flag}",
         errno.EACCES: "not allowed; a port above 1023 needs no privileges",
         errno.EADDRNOTAVAIL: f"this machine has no address {address.host}; :{address.port} "
         "listens on every one that it has",

@@ -34,6 +34,7 @@ class SnapshotStore:
     without user, password or token. ``synced``: whether the first list of nodes is complete.
     ``node_series``: whether `/metrics` has series for each node.
     ``leader``: which replica writes; None where that is not known, or there is no election.
+    ``graphs``: where people reach Prometheus's own pages, for links; None: at ``source``.
     """
 
     clock: Callable[[], float]
@@ -43,6 +44,7 @@ class SnapshotStore:
     metrics: Metrics
     node_series: bool = True
     leader: Callable[[], str | None] = _no_leader
+    graphs: str | None = None
     feed: Feed = field(init=False)
     """What the page at `/` is answered from."""
     _placements: Placements | None = field(default=None, init=False)
@@ -64,12 +66,14 @@ class SnapshotStore:
         """Replace the Snapshot and count its tick. It is encoded at the first request only.
 
         ``placed``: the node of each pod that was bound since the one before; None where pods are
-        not watched.
+        not watched. Those before the first Snapshot do not count.
         """
         if placed is not None:
-            views = {} if self._snapshot is None else self._snapshot.nodes
             self._placements = self._placements or Placements()
-            self._placements.count(placed, views, snapshot.taken_at)
+            if self._snapshot is None:
+                placed = ()  # what their nodes were is not known: that is not clean
+            views = {} if self._snapshot is None else self._snapshot.nodes
+            self.metrics.placed(self._placements.count(placed, views, snapshot.taken_at))
         self._snapshot = snapshot
         self._published_at = self.clock()
         self._encoded = {}
@@ -90,6 +94,7 @@ class SnapshotStore:
             interval=self.interval,
             overdue_after=overdue_after(self.interval),
             source=self.source,
+            graphs=self.graphs or self.source,
             # Of the Snapshot itself: how old it is, the page sees for itself.
             error=why_unhealthy(snapshot, 0.0, self.interval),
             leader=self.leader(),

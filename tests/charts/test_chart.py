@@ -13,7 +13,7 @@ import pytest
 import yaml
 from helm_python.chart import Chart, lint
 from helm_python.errors import HelmError
-from helm_support import CHART, PARTS, TAINT, by_identity, everything, helm, notes
+from helm_support import CHART, PARTS, TAINT, by_identity, everything, helm, notes, value_of
 from manifest_support import (
     BASE,
     BASE_KINDS,
@@ -70,7 +70,7 @@ def test_a_difference_would_be_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize("part", PARTS)
 def test_each_part_is_the_component_of_this_name(part: str, tmp_path: Path) -> None:
     marked_twice = part == "descheduler"  # it needs the taint
-    values: Doc = {part: {"enabled": True}}
+    values: Doc = {value_of(part): {"enabled": True}}
     if marked_twice:
         values["mark"] = {"taint": TAINT}
     ours = composed(tmp_path / "k", (part,), taint=marked_twice)
@@ -164,6 +164,9 @@ SET: dict[str, tuple[str, str, Any]] = {
         "true"),
     "prometheus.headers": ("prometheus.headers.X-Scope-OrgID=a", f"{SETTINGS}.DYNSCHED_PROM_HEADER",
                            "X-Scope-OrgID: a"),
+    "prometheus.externalUrl": ("prometheus.externalUrl=https://prom.example.com",
+                               f"{SETTINGS}.DYNSCHED_PROM_EXTERNAL_URL",
+                               "https://prom.example.com"),
     "mark.label": ("mark.label=example.com/heat=high",
                    f"{POD}.{PREFERENCE}.matchExpressions.0",
                    {"key": "example.com/heat", "operator": "NotIn", "values": ["high"]}),
@@ -185,9 +188,9 @@ SET: dict[str, tuple[str, str, Any]] = {
     "extender.cidrs": ("extender.cidrs={10.0.0.1/32}",
                        "NetworkPolicy/dynsched-extender/spec.ingress.0.from",
                        [{"ipBlock": {"cidr": "10.0.0.1/32"}}]),
-    "reader.cidrs": ("reader.cidrs={10.0.0.1/32}",
-                     "NetworkPolicy/dynsched-reader/spec.ingress.0.from",
-                     [{"ipBlock": {"cidr": "10.0.0.1/32"}}]),
+    "kubectl.cidrs": ("kubectl.cidrs={10.0.0.1/32}",
+                      "NetworkPolicy/dynsched-kubectl/spec.ingress.0.from",
+                      [{"ipBlock": {"cidr": "10.0.0.1/32"}}]),
     "descheduler.image": ("descheduler.image=d:1", f"{DESCHEDULER}.image", "d:1"),
     "descheduler.interval": ("descheduler.interval=10m", f"{DESCHEDULER}.args.1",
                              "--descheduling-interval=10m"),
@@ -217,7 +220,11 @@ POLICY: dict[str, tuple[str, str, Any]] = {
     "descheduler.excludeNamespaces": (
         "{a,b}", "profiles.0.pluginConfig.1.args.evictableNamespaces", {"exclude": ["a", "b"]}),
 }  # fmt: skip
-ELSEWHERE = {f"{part}.enabled" for part in PARTS} | {"mark.taint", "rules", "networkPolicy.enabled"}
+ELSEWHERE = {f"{value_of(part)}.enabled" for part in PARTS} | {
+    "mark.taint",
+    "rules",
+    "networkPolicy.enabled",
+}
 """Values with tests of their own."""
 
 
@@ -397,6 +404,8 @@ def test_the_notes_say_how_to_look_and_how_to_take_it_back() -> None:
         assert "\n\n\n" not in text
     assert "kubectl get nodes -L status" in notes()
     assert "scale deployment dynsched-descheduler --replicas 0" in notes(everything())
+    assert "--clusterrole=dynsched-reader" in notes(everything())
+    assert "dynsched-reader" not in notes()
 
 
 def test_the_version_is_that_of_the_package() -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import re
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
@@ -24,10 +27,12 @@ from manifest_support import (
     kustomize,
     overlay,
 )
+from programs import ROOT, run
 
 pytestmark = pytest.mark.slow
 
 NAMESPACE = "helm-test"
+GONE = ("--ignore-not-found", "--wait=false")
 
 
 def custom_resource(kind: str, plural: str) -> Doc:
@@ -93,8 +98,7 @@ async def cluster(
 
 
 async def remove(kubectl: Kubectl, tree: Path, cluster: EnvtestCluster) -> None:
-    flags = ("--ignore-not-found", "--wait=false")
-    await asyncio.to_thread(kubectl, "delete", *flags, "-k", tree)
+    await asyncio.to_thread(kubectl, "delete", *GONE, "-k", tree)
     await finish(cluster)
 
 
@@ -107,6 +111,22 @@ async def finish(cluster: EnvtestCluster) -> None:
             _ = (await cluster.put(path, each)).ok
 
 
+def taken_back(part: str, kubeconfig: Path) -> None:
+    """Run the commands of the component's page, as they stand there."""
+    page = (ROOT / f"docs/{part}.md").read_text()
+    section = page.split("## How do I take it back")[1].split("\n## ")[0]
+    for block in re.findall(r"```sh\n(.*?)```", section, re.DOTALL):
+        path = f"PATH={Path(sys.executable).parent}:{os.environ['PATH']}"
+        with_it = f"KUBECONFIG={kubeconfig}"
+        done = run("env", path, with_it, "bash", "-euo", "pipefail", "-c", block)
+        assert done.returncode == 0, done.stderr
+
+
+def place(doc: Doc) -> str:
+    """The object's namespace; "" for one of the whole cluster."""
+    return str(doc["metadata"].get("namespace", ""))
+
+
 def names(docs: list[Doc]) -> set[str]:
     return {f"{doc['kind']}/{doc['metadata']['name']}" for doc in docs}
 
@@ -116,9 +136,9 @@ def existing(kubectl: Kubectl, docs: list[Doc]) -> set[str]:
     found = set()
     places: dict[str, set[str]] = {}
     for doc in docs:
-        places.setdefault(doc["metadata"].get("namespace", ""), set()).add(doc["kind"])
-    for place, kinds in places.items():
-        where = ("-n", place) if place else ()
+        places.setdefault(place(doc), set()).add(doc["kind"])
+    for namespace, kinds in places.items():
+        where = ("-n", namespace) if namespace else ()
         text = kubectl("get", ",".join(sorted(kinds)), *where, "-o", "json")
         found |= names(json.loads(text)["items"])
     return found & names(docs)
@@ -142,6 +162,40 @@ async def test_installed_upgraded_to_everything_back_and_uninstalled(
     finally:
         for each in release.list():
             release.uninstall(each["name"])
+
+
+@pytest.mark.parametrize("part", [part for part in PARTS if part != "collector"])
+async def test_what_its_page_says_takes_a_component_back(
+    part: str, kubectl: Kubectl, cluster: EnvtestCluster, tree: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "one"
+    with_it = overlay(
+        folder, resources=beside(folder, BASE), components=beside(folder, COMPONENTS / part)
+    )
+    docs = kustomize(with_it)
+    try:
+        await asyncio.to_thread(kubectl, "apply", "-k", with_it)
+        assert await asyncio.to_thread(existing, kubectl, docs) == names(docs)
+        if part == "inject":  # the page's example of a namespace that asks for it
+            await asyncio.to_thread(kubectl, "create", "namespace", "shop")
+            asks = "dynsched.io/avoid-pressure=true"
+            await asyncio.to_thread(kubectl, "label", "namespace", "shop", asks)
+        script = asyncio.create_task(asyncio.to_thread(taken_back, part, kubectl.kubeconfig))
+        while not script.done():
+            await finish(cluster)
+            await asyncio.sleep(0.1)
+        await script
+        await asyncio.to_thread(kubectl, "apply", "-k", BASE)  # the overlay without the component
+        # What a deleted namespace held stays here: the controller that removes it does not run.
+        there = await asyncio.to_thread(existing, kubectl, docs)
+        kept = [doc for doc in docs if not place(doc) or f"Namespace/{place(doc)}" in there]
+        left = await asyncio.to_thread(existing, kubectl, kept)
+        settings = {name for name in left if name.startswith("ConfigMap/dynsched-settings-")}
+        assert left - settings == names(kustomize(BASE)) - settings
+        assert kubectl("diff", "-k", BASE) == ""
+    finally:
+        await asyncio.to_thread(kubectl, "delete", "namespace", "shop", *GONE)
+        await remove(kubectl, tree, cluster)
 
 
 async def test_the_whole_tree_is_applied_and_taken_back(

@@ -173,7 +173,7 @@ def test_a_status_label_of_somebody_else_is_not_removed() -> None:
     for at, hot in enumerate([("n0", "n1"), (), ("n0",)]):
         decision = cluster.hot(unlimited(), *hot, at=10 * at)
         assert decision.patches == ()
-        assert decision.conflicts == {
+        assert decision.survey.conflicts == {
             "n0": "label status=maintenance was set by somebody else",
             "n1": "label status=ok was set by somebody else",
         }
@@ -431,7 +431,7 @@ def test_a_conflict_that_ends_makes_room_for_the_mark() -> None:
     cluster.hot(unlimited(), "n0")
     del cluster.raws["n0"]["metadata"]["labels"]["status"]
     decision = cluster.hot(unlimited(), "n0", at=10)
-    assert decision.conflicts == {}
+    assert decision.survey.conflicts == {}
     assert cluster.raws["n0"]["metadata"]["labels"] == {"team": "blue", **STATUS}
 
 

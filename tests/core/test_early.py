@@ -124,7 +124,7 @@ def test_a_replica_that_does_not_write_takes_early_alerts_from_the_marks() -> No
     some = cluster()
     decision = some.tick(loads(a=60, b=50, c=40, d=30))
     assert some.marked() == "ab"
-    states = decide(some.rules, {}, some.nodes, {}, NOON).states
+    states = decide(some.rules, {}, some.nodes, {}, NOON).survey.states
     never_saw = decide(
         some.rules,
         {"cpu": answer(loads(a=48, b=48, c=50, d=52))},

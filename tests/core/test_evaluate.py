@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from builders import NOON, named, rule, rule_set
+from msgspec.structs import replace
 
 from dynsched.core.adoption import adopt
 from dynsched.core.evaluate import Alerts, Evaluation, RuleReadings, evaluate

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 from builders import NOON, named, rule, rule_set
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from properties import steady
 
 from dynsched.core.evaluate import Alerts, RuleReadings, evaluate

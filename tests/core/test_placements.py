@@ -3,7 +3,7 @@
 from snapshots import NOON, example
 
 from dynsched.core.model import Node
-from dynsched.core.placements import STEP, STEPS, Placements, newly_bound
+from dynsched.core.placements import STEP, STEPS, Kind, Placements, newly_bound
 from dynsched.core.pods import BoundPod
 from dynsched.core.recent import RecentPods
 
@@ -13,7 +13,8 @@ VIEWS = example().nodes
 def test_a_pod_counts_by_what_its_node_was_in_the_tick_before() -> None:
     placements = Placements()
     # worker-2 and worker-4 are hot (worker-4 without a mark), worker-1 is cool.
-    placements.count(["worker-2", "worker-4", "worker-1", "nobody"], VIEWS, NOON)
+    told = placements.count(["worker-2", "worker-4", "worker-1", "nobody"], VIEWS, NOON)
+    assert told == {Kind.HOT: 2, Kind.CLEAN: 2}
     found = placements.columns()
     assert (found["hot"], found["marked"], found["clean"]) == ([2], [0], [2])
 

@@ -118,7 +118,7 @@ def test_changes_that_are_none_of_ours_are_seen_and_change_nothing(dry: DryRun) 
 
 def test_a_conflict_that_somebody_makes_meanwhile_is_seen(dry: DryRun) -> None:
     dry.nodes["a"] = node("a", labels={"status": "maintenance"})
-    assert dry.tick(a=91, b=1).conflicts == {
+    assert dry.tick(a=91, b=1).survey.conflicts == {
         "a": "label status=maintenance was set by somebody else"
     }
 

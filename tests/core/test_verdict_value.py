@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from builders import NOON, rule, rule_set
+from msgspec.structs import replace
 
 from dynsched.core.model import Alert, AlertState, NodeView, Quality
 from dynsched.core.verdict_value import COOL, HOT, UNDECIDED, verdict_value

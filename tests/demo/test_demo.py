@@ -23,7 +23,9 @@ from queue import Empty, Queue
 from typing import Any
 
 import pytest
+from monitoring_support import CHOSEN, queries
 from programs import ROOT, need
+from prometheus_support import result_of
 from rich.console import Console
 
 from dynsched.demo.run import program
@@ -155,9 +157,8 @@ def watch(measured_by: str, show: Demo) -> None:
     assert json.loads(kubeconfig.read_text())["kind"] == "Config"
     url = show.until(r"dynsched +(http://127\.0\.0\.1:\d+)")[1]
     assert url == page
-    is_simulated = (
-        "(simulated: it answers the demo's rules only)" in show.until("Prometheus +h").string
-    )
+    prometheus = show.until(r"Prometheus +(http://127\.0\.0\.1:\d+)")
+    is_simulated = "(simulated: it answers the demo's rules only)" in prometheus.string
     assert is_simulated is (measured_by == "a simulator")
     show.until(rf"{re.escape(sys.executable)} -m dynsched why worker-\d+ --server {url}")
     shown = show.until(r" -m dynsched (backtest .*)")[1]
@@ -170,6 +171,8 @@ def watch(measured_by: str, show: Demo) -> None:
     found = printed_by(f"{sys.executable} -m dynsched nodes --kubeconfig {kubeconfig} -o json")
     assert len(found["nodes"]) == 12  # through the cluster, as `kubectl dynsched` asks
     replayed(shlex.split(shown))
+    if not is_simulated:
+        dashboard_has_data(prometheus[1])
     show.process.send_signal(signal.SIGINT)
     code, printed = show.end()
     assert code == 0, printed
@@ -209,6 +212,27 @@ def printed_by(command: str) -> Any:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout)
+
+
+NOT_IN_THE_DEMO = re.compile(
+    "dynsched_pods_placed|dynsched_node_expected_load"  # its rules watch no pods
+    "|dynsched_node_hot_unmarked"  # only while a hot node has no mark
+    "|:dynsched_"  # its Prometheus records nothing
+)
+
+
+def dashboard_has_data(prometheus: str) -> None:
+    """The demo's Prometheus scrapes dynsched, so that the Grafana dashboard can be tried on it."""
+    exprs = queries({**CHOSEN, "$__rate_interval": "1m"})
+    missing = {expr for expr in exprs if not NOT_IN_THE_DEMO.search(expr)}
+    assert len(missing) > len(exprs) / 2
+    deadline = time.monotonic() + LIMIT
+    while missing and time.monotonic() < deadline:
+        missing = {expr for expr in missing if not result_of(prometheus, expr)}
+        time.sleep(0.2)
+    assert missing == set()
+    for expr in exprs:
+        result_of(prometheus, expr)  # one that is wrong is refused
 
 
 def replayed(words: list[str]) -> None:

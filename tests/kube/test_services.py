@@ -123,11 +123,11 @@ async def test_who_may_not_list_services_gets_as_far_as_the_usual_name(cluster, 
 
 async def test_the_role_of_the_manifests_is_enough(envtest, tmp_path) -> None:
     """And it is not more: what it does not name stays forbidden."""
-    role = yaml.safe_load((COMPONENTS / "reader/rbac.yaml").read_text())
+    role = yaml.safe_load((COMPONENTS / "kubectl/rbac.yaml").read_text())
     subject = {"kind": "User", "name": "stranger", "apiGroup": "rbac.authorization.k8s.io"}
     binding = {
-        "metadata": {"name": "dynsched-reader"},
-        "roleRef": {"apiGroup": subject["apiGroup"], "kind": "Role", "name": "dynsched-reader"},
+        "metadata": {"name": "dynsched-kubectl"},
+        "roleRef": {"apiGroup": subject["apiGroup"], "kind": "Role", "name": "dynsched-kubectl"},
         "subjects": [subject],
     }
     pages = Pages()
@@ -153,7 +153,7 @@ async def test_the_role_of_the_manifests_is_enough(envtest, tmp_path) -> None:
             assert posted.status == 403
         finally:
             for kind in ("rolebindings", "roles"):
-                await cluster.delete(f"{ROLES}/{kind}/dynsched-reader")
+                await cluster.delete(f"{ROLES}/{kind}/dynsched-kubectl")
 
 
 async def test_what_is_missing_behind_it_is_said_in_words(cluster, api, tmp_path) -> None:

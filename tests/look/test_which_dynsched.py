@@ -119,6 +119,24 @@ async def test_one_that_is_not_well_here_is_still_the_one_that_is_meant(
     assert (code, errors) == (1, "Error: no tick has finished yet; try again soon\n")
 
 
+async def test_one_that_wants_a_token_is_known_and_through_the_cluster_it_says_what_to_do(
+    call, cluster, monkeypatch
+) -> None:
+    async def refused(_request: web.Request) -> web.Response:
+        return web.json_response({"error": "a bearer token is needed"}, status=401)
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", refused)
+    async with TestServer(app) as server:
+        url = str(server.make_url("")).rstrip("/")
+        async with service(cluster, url):
+            _, _, errors = await call("nodes", main=kubectl.main)
+            assert errors.startswith("Error: a bearer token is needed; the API server passes no ")
+            assert errors.endswith("--server and --server-token-file\n")
+        monkeypatch.setattr(running, "DEFAULT_SERVER", url)
+        assert (await call("nodes"))[2] == "Error: a bearer token is needed\n"
+
+
 async def test_two_contradicting_flags_are_wrong_usage(call) -> None:
     code, _, errors = await call("nodes", "--server", NOWHERE, "--context", "a")
     assert code == 2

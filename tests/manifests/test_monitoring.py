@@ -1,66 +1,34 @@
-"""manifests/components/monitoring: alerts that fire when they should, a dashboard with data."""
+"""manifests/components/monitoring: alerts that fire when they should, figures that are right."""
 
 from __future__ import annotations
 
-import itertools
-import json
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from manifest_support import COMPONENTS, OVERLAYS, Doc, kustomize, load_all, the
+from manifest_support import COMPONENTS, OVERLAYS, Doc, kustomize, the
+from monitoring_support import ALERTS, DASHBOARD, RECORDS, RULE, asked, exposed
 from programs import ROOT, need, run
-from prometheus_client import CollectorRegistry
-from prometheus_support import Exporter, RealPrometheus
-from snapshots import example
 
 from dynsched.web.api import ENDPOINTS
-from dynsched.web.metrics import Metrics
 
-FOLDER = COMPONENTS / "monitoring"
-CASES = ROOT / "tests/promtool/alerts.test.yaml"
+FOLDER = ROOT / "tests/promtool"
+SHIPPED = COMPONENTS / "monitoring/prometheusrule.yaml"
+CASES = FOLDER / "alerts.test.yaml"
+FIGURES = FOLDER / "records.test.yaml"
 PAGE = ROOT / "docs/monitoring.md"
-DASHBOARD: Doc = json.loads((FOLDER / "dashboard.json").read_text())
-(RULE,) = load_all(FOLDER / "prometheusrule.yaml")
-ALERTS: list[Doc] = [rule for group in RULE["spec"]["groups"] for rule in group["rules"]]
-NAME = re.compile(r"\b(?:dynsched|process)_\w+")
-SELECTOR = re.compile(r"\bdynsched_\w+(?:\{[^}]*\})?")
+LEVELS = {"namespace", "namespace_node_state", "namespace_verdict"}
 
 
-def metrics_text() -> str:
-    metrics = Metrics(CollectorRegistry())
-    metrics.observe(example())
-    return metrics.exposition().decode()
-
-
-def panels() -> Iterator[Doc]:
-    return (panel for panel in DASHBOARD["panels"] if panel["type"] != "row")
-
-
-def queries() -> list[str]:
-    """The dashboard's, as Grafana asks them when all namespaces are chosen."""
-    found = [target["expr"] for panel in panels() for target in panel["targets"]]
-    return [expr.replace("$namespace", ".*").replace("$__rate_interval", "10s") for expr in found]
-
-
-def exposed() -> set[str]:
-    return set(re.findall(r"^(\w+)(?:\{| )", metrics_text(), re.MULTILINE))
-
-
-@pytest.mark.parametrize(
-    "expr", [*(alert["expr"] for alert in ALERTS), *queries()], ids=lambda expr: expr[:60]
-)
-def test_every_metric_that_is_asked_for_is_there(expr: str) -> None:
-    asked = set(NAME.findall(expr))
-    assert asked
-    assert asked <= exposed()
-
-
-# --- alerts ---
+@pytest.mark.parametrize("rule", [*ALERTS, *RECORDS], ids=lambda rule: rule.get("alert", "record"))
+def test_every_metric_that_is_asked_for_is_there(rule: Doc) -> None:
+    raw, recorded = asked(rule["expr"])
+    assert raw | recorded
+    assert raw <= exposed()
+    assert recorded <= {record["record"] for record in RECORDS}
 
 
 @pytest.fixture
@@ -71,11 +39,14 @@ def rules_file(tmp_path: Path) -> Path:
     return path
 
 
-def test_promtool_reads_the_alerts(rules_file: Path) -> None:
+def test_promtool_reads_the_rules(rules_file: Path) -> None:
     strict = ("--lint=all", "--lint-fatal")
     done = run(need("promtool", "prometheus"), "check", "rules", *strict, rules_file)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f"{len(ALERTS)} rules found" in done.stdout
+    assert f"{len(ALERTS) + len(RECORDS)} rules found" in done.stdout
+
+
+# --- alerts ---
 
 
 def test_the_alerts_fire_when_they_should_and_only_then(rules_file: Path) -> None:
@@ -88,9 +59,9 @@ def test_each_alert_is_seen_firing_and_seen_quiet() -> None:
     """In promtool's tests. Each asks for all alerts that fire."""
     fired: list[set[str]] = []
     for case in yaml.safe_load(CASES.read_text())["tests"]:
-        for asked in case["promql_expr_test"]:
-            assert asked["expr"] == 'ALERTS{alertstate="firing"}'
-            samples = [sample["labels"] for sample in asked["exp_samples"]]
+        for test in case["promql_expr_test"]:
+            assert test["expr"] == 'ALERTS{alertstate="firing"}'
+            samples = [sample["labels"] for sample in test["exp_samples"]]
             fired.append(set(re.findall(r'alertname="(\w+)"', " ".join(samples))))
         assert any(not each for each in fired[-len(case["promql_expr_test"]) :]), case["name"]
     assert set().union(*fired) == {alert["alert"] for alert in ALERTS}
@@ -105,7 +76,7 @@ def test_each_alert_says_what_it_is_and_what_to_do(alert: Doc) -> None:
     assert alert["labels"]["severity"] in ("warning", "info")
     assert notes.keys() == {"summary", "description", "runbook"}
     assert not notes["summary"].endswith(".")
-    assert notes["description"].endswith(".")
+    assert re.search(r"\.(\{\{ end \}\})?$", notes["description"])
     assert notes["runbook"] == f"docs/monitoring.md#{name.lower()}"
     assert f"\n### {name}\n" in PAGE.read_text()
 
@@ -115,49 +86,62 @@ def test_the_page_has_no_alert_that_is_gone() -> None:
     assert named == [alert["alert"] for alert in ALERTS]
 
 
-# --- dashboard ---
+# --- recorded figures ---
 
 
-def test_the_dashboard_is_well_formed() -> None:
-    ids = [panel["id"] for panel in DASHBOARD["panels"]]
-    assert len(set(ids)) == len(ids)
-    for panel in panels():
-        assert panel["title"]
-        assert panel["description"].endswith("."), panel["title"]
-        assert panel["datasource"]["uid"] == "${datasource}"
-        letters = [target["refId"] for target in panel["targets"]]
-        assert len(set(letters)) == len(letters)
-        for target in panel["targets"]:
-            assert target["datasource"] == panel["datasource"]
-            assert 'namespace=~"$namespace"' in target["expr"]
-    assert [each["name"] for each in DASHBOARD["templating"]["list"]] == ["datasource", "namespace"]
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record["record"])
+def test_a_figure_is_named_by_level_metric_and_operation_and_described(record: Doc) -> None:
+    level, metric, operation = record["record"].split(":")
+    assert level in LEVELS
+    assert metric.startswith("dynsched_")
+    assert operation
+    assert operation.endswith("1d") is bool(re.search(r"\[1d|1d\b", record["expr"]))
+    assert f"`{record['record']}`" in PAGE.read_text()
 
 
-def test_no_panel_lies_over_another() -> None:
-    for panel in DASHBOARD["panels"]:
-        assert panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24
-    for one, other in itertools.combinations(DASHBOARD["panels"], 2):
-        a, b = one["gridPos"], other["gridPos"]
-        beside = a["x"] + a["w"] <= b["x"] or b["x"] + b["w"] <= a["x"]
-        below = a["y"] + a["h"] <= b["y"] or b["y"] + b["h"] <= a["y"]
-        assert beside or below, (one["title"], other["title"])
+def figures(folder: Path, text: str) -> tuple[int, str]:
+    """What promtool says of the figures; ``text``: of the PrometheusRule."""
+    spec = yaml.safe_load(text)["spec"]
+    # Without the alerts: hours of them take longer than all of the figures.
+    spec["groups"] = [group for group in spec["groups"] if "record" in group["rules"][0]]
+    (folder / "records.yaml").write_text(yaml.safe_dump(spec))
+    cases = Path(shutil.copy(FIGURES, folder))
+    done = run(need("promtool", "prometheus"), "test", "rules", cases)
+    return done.returncode, done.stdout + done.stderr
 
 
-@pytest.mark.slow
-def test_every_query_finds_data_in_a_real_prometheus(tmp_path: Path) -> None:
-    """Names, labels and values of labels are those that dynsched really gives."""
-    with Exporter(metrics_text()) as exporter:
-        target = {"targets": [exporter.target], "labels": {"namespace": "d", "pod": "p"}}
-        scrape = {"job_name": "dynsched", "static_configs": [target]}
-        with RealPrometheus(tmp_path, [scrape]) as prometheus:
-            prometheus.wait_for("count_over_time(dynsched_build_info[10s]) > 2")
-            for expr in queries():
-                found = prometheus.result(expr)
-                assert found, expr
-                assert "None" not in str(found)
-            for alert in ALERTS:
-                for selector in SELECTOR.findall(alert["expr"]):
-                    assert prometheus.result(selector), f"{alert['alert']}: {selector}"
+def test_the_figures_are_right(tmp_path: Path) -> None:
+    code, said = figures(tmp_path, SHIPPED.read_text())
+    assert code == 0, said
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("(max by (namespace, eligible)", "(sum by (namespace, eligible)"),
+        ('"verdict", max by (namespace, node)', '"verdict", sum by (namespace, node)'),
+        (
+            "sum_over_time(namespace:dynsched_pressured",
+            "max_over_time(namespace:dynsched_pressured",
+        ),
+        ("60 * sum_over_time", "sum_over_time"),
+        ('{node_state="hot"}', '{node_state="clean"}'),
+        (":increase1d) > 0", ":increase1d) >= 0"),
+    ],
+)
+def test_the_cases_would_find_a_wrong_figure(right: str, wrong: str, tmp_path: Path) -> None:
+    text = SHIPPED.read_text()
+    changed = text.replace(right, wrong)
+    assert changed != text
+    code, said = figures(tmp_path, changed)
+    assert code == 1, said
+
+
+def test_what_the_page_sends_to_long_storage_is_all_that_is_recorded_and_nothing_else() -> None:
+    (relabel,) = re.findall(r"regex: (namespace\S+)\n", PAGE.read_text())
+    for record in RECORDS:
+        assert re.fullmatch(relabel, record["record"])
+    assert not [name for name in exposed() if re.fullmatch(relabel, name)]
 
 
 # --- what brings them into the cluster ---
@@ -171,7 +155,7 @@ def rendered() -> list[Doc]:
 def test_grafana_and_prometheus_find_them(rendered: list[Doc]) -> None:
     config = the(rendered, "ConfigMap", "dynsched-dashboard")
     assert config["metadata"]["labels"]["grafana_dashboard"] == "1"
-    assert json.loads(config["data"]["dynsched.json"]) == DASHBOARD
+    assert yaml.safe_load(config["data"]["dynsched.json"]) == DASHBOARD  # JSON is YAML
     assert the(rendered, "PrometheusRule") == RULE
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,20 @@ async def test_it_answers_by_what_it_reads_and_by_what_was_bound(
                 )
 
             await until(marked, "the early mark")
+            await create(cluster, pod("on-hot", "c"))
+
+            async def placed_pods() -> dict[str, float]:
+                text = (await operator.get("/metrics"))[1]
+                found = re.findall(
+                    r'^dynsched_pods_placed_total{node_state="(\w+)"} (\S+)', text, re.MULTILINE
+                )
+                return {state: float(count) for state, count in found}
+
+            async def all_told() -> bool:
+                return sum((await placed_pods()).values()) == 5
+
+            await until(all_told, "each pod is counted once")
+            assert (await placed_pods())["hot"] >= 1
             assert await operator.stop() == 0, operator.log
 
 

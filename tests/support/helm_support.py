@@ -20,17 +20,25 @@ PARTS = (
     "monitoring",
     "inject",
     "extender",
-    "reader",
+    "extender-port",
+    "web-auth",
+    "kubectl",
     "descheduler",
     "collector",
 )
-"""What the chart can switch on beside the base."""
+"""What the chart can switch on beside the base, by the names of the kustomize components."""
+
+
+def value_of(part: str) -> str:
+    """The value that a part belongs to: ``web-auth`` is switched on by ``webAuth.enabled``."""
+    first, *rest = part.split("-")
+    return first + "".join(word.capitalize() for word in rest)
 
 
 def everything(**more: Any) -> Doc:
     """Values that switch everything on."""
     mark = {"label": "status=presure", "taint": TAINT}
-    return {part: {"enabled": True} for part in PARTS} | {"mark": mark} | more
+    return {value_of(part): {"enabled": True} for part in PARTS} | {"mark": mark} | more
 
 
 def helm(values: Doc | None = None, *, namespace: str = NAMESPACE) -> list[Doc]:

@@ -85,6 +85,7 @@ class Kubectl:
     """kubectl as the admin of a cluster; what it warns of is a failure."""
 
     def __init__(self, kubeconfig: Path) -> None:
+        self.kubeconfig = kubeconfig
         self._command = (need("kubectl", "kubernetes-client"), f"--kubeconfig={kubeconfig}")
 
     def __call__(self, *arguments: str | Path) -> str:

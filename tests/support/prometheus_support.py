@@ -27,6 +27,18 @@ def free_port() -> int:
     return port
 
 
+def result_of(url: str, expr: str) -> list[dict[str, Any]]:
+    """The result of an instant query to the Prometheus at ``url``, past the code under test."""
+    form = urllib.parse.urlencode({"query": expr}).encode()
+    found: list[dict[str, Any]] = _data(f"{url}/api/v1/query", form)["result"]
+    return found
+
+
+def _data(url: str, form: bytes | None = None) -> Any:
+    with _DIRECT.open(url, data=form, timeout=10) as response:
+        return json.load(response)["data"]
+
+
 class Exporter:
     """Serves ``text`` under /metrics; set it again at any time. ``target`` is its host:port."""
 
@@ -138,7 +150,8 @@ class RealPrometheus(Process):
     ``scrape`` are ``scrape_configs`` (``{"job_name": ..., "static_configs": [...]}``); targets are
     scraped every ``interval``. The first sample is there some 6 s after the start: Prometheus
     collects its targets for 5 s before it scrapes any. ``prefix`` is a path prefix ("/prom") and
-    is a part of ``url``. ``options`` are further command-line options.
+    is a part of ``url``. ``rule_files`` are evaluated at the interval of their groups, else at
+    ``interval``. ``options`` are further command-line options.
     """
 
     name = package = "prometheus"
@@ -150,11 +163,14 @@ class RealPrometheus(Process):
         *,
         interval: str = "1s",
         prefix: str = "",
+        rule_files: Sequence[Path] = (),
         options: Sequence[str] = (),
     ) -> None:
         super().__init__(folder, f"{prefix}/-/ready")
+        times = ("scrape_interval", "scrape_timeout", "evaluation_interval")
         self._config = {
-            "global": {"scrape_interval": interval, "scrape_timeout": interval},
+            "global": dict.fromkeys(times, interval),
+            "rule_files": [str(path) for path in rule_files],
             "scrape_configs": [dict(each) for each in scrape],
         }
         self._prefix = prefix
@@ -178,11 +194,13 @@ class RealPrometheus(Process):
         ]
 
     def result(self, expr: str) -> list[dict[str, Any]]:
-        """The result of an instant query, asked past the code under test."""
-        form = urllib.parse.urlencode({"query": expr}).encode()
-        with _DIRECT.open(f"{self.url}/api/v1/query", data=form, timeout=10) as response:
-            found: list[dict[str, Any]] = json.load(response)["data"]["result"]
-        return found
+        """As `result_of`."""
+        return result_of(self.url, expr)
+
+    def rules(self) -> list[dict[str, Any]]:
+        """Each rule of all files with its `health`, and an alerting rule with its `alerts`."""
+        groups = _data(f"{self.url}/api/v1/rules")["groups"]
+        return [rule for group in groups for rule in group["rules"]]
 
     def wait_for(self, expr: str, series: int = 1, seconds: float = 20) -> None:
         """Until ``expr`` has this many series; RuntimeError when that does not come to pass."""

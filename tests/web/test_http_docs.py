@@ -10,9 +10,10 @@ import shlex
 
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
+from early_scene import early_example
 from programs import ROOT
 from prometheus_client import CollectorRegistry
-from snapshots import EXAMPLE_RULES, NOON, Scene
+from snapshots import EXAMPLE_RULES, NOON, Scene, example
 
 from dynsched.core.expected import KnownPods
 from dynsched.core.model import Node
@@ -52,7 +53,8 @@ def docs_snapshots():
     )
     for seconds in (0, 30, 60, 90):
         snapshots.publish(
-            scene.tick(NOON + seconds, node_cpu=cpu, node_mem_usage=memory, pods=pods)
+            scene.tick(NOON + seconds, node_cpu=cpu, node_mem_usage=memory, pods=pods),
+            placed=[],
         )
     return snapshots
 
@@ -72,12 +74,15 @@ async def answer(client, command):
 
 
 def metrics_table(snapshots):
-    series = NodeSeries(snapshots.snapshot)
-    series.add(snapshots.snapshot.nodes.values())
-    text = snapshots.metrics.exposition().decode() + series.text().decode()
+    text = snapshots.metrics.exposition().decode()
+    for snapshot in (snapshots.snapshot, early_example(), example()):  # some series are not in each
+        series = NodeSeries(snapshot)
+        series.add(snapshot.nodes.values())
+        text += series.text().decode()
     kinds = dict(re.findall(r"^# TYPE (dynsched_\w+) (\w+)$", text, re.MULTILINE))
     rows = ["| metric | type | meaning |", "| --- | --- | --- |"]
-    for name, meaning in re.findall(r"^# HELP (dynsched_\w+) (.+)$", text, re.MULTILINE):
+    meanings = dict(re.findall(r"^# HELP (dynsched_\w+) (.+)$", text, re.MULTILINE))
+    for name, meaning in meanings.items():
         labels = re.search(rf"^{name}(?:_sum)?\{{(.+)\}}", text, re.MULTILINE)
         names = re.findall(r'(\w+)="', labels[1]) if labels else []
         shown = f"{{{', '.join(names)}}}" if names else ""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from builders import body, project
 from early_scene import early_example
 from prometheus_client.parser import text_string_to_metric_families
 from snapshots import NOON, Scene, example
 from store_support import Clock, make_store
 
+from dynsched.core.keys import IGNORE_LABEL
+from dynsched.core.model import Node, Snapshot, WriteFailure
 from dynsched.web.node_series import FAMILIES, NodeSeries
 
 
@@ -42,6 +46,37 @@ def test_measured_and_expected_load_by_rule() -> None:
     assert bound > ended
     assert found["dynsched_node_expected_load"][name, rule] == measured + bound - ended
     assert not {rule for _, rule in found["dynsched_node_measured_load"]} & {"node-cpu-early"}
+
+
+def unmarked(snapshot: Snapshot) -> dict[tuple[str, ...], float]:
+    """The series of hot nodes without the mark, by node and reason."""
+    made = NodeSeries(snapshot)
+    made.add(snapshot.nodes.values())
+    return series(made.text()).get("dynsched_node_hot_unmarked", {})
+
+
+def test_hot_nodes_without_the_mark_are_named_with_the_reason() -> None:
+    snapshot = example()
+    conflict, capped = "worker-4", "worker-5"
+    assert unmarked(snapshot) == {(conflict, "conflict"): 1.0, (capped, "withheld"): 1.0}
+    hot = {name for name, view in snapshot.nodes.items() if view.pressured}
+    assert hot > {conflict, capped}  # the others are marked
+
+
+def test_a_mark_that_is_due_says_why_it_is_not_written() -> None:
+    rules = [{"name": "cpu", "expr": "cpu", "threshold": 80}]
+    ignored = Node("b", labels={IGNORE_LABEL: "true"})
+    scene = Scene({"rules": rules}, [Node("a"), Node("c"), ignored])
+    due = scene.tick(NOON, cpu={"a": 90.0, "b": 90.0}, dry_run=True)
+    refused = (WriteFailure("a", "500"),)
+    for reason, changed in {
+        "dry_run": {},
+        "following": {"dry_run": False, "leading": False},
+        "failed": {"dry_run": False, "failures": refused},
+        "next_tick": {"dry_run": False},
+    }.items():
+        found = unmarked(replace(due, **changed))
+        assert found == {("a", reason): 1.0, ("b", "ineligible"): 1.0}
 
 
 async def test_while_ticks_are_overdue_the_series_are_gone() -> None:

@@ -10,6 +10,7 @@ import pytest
 import pytest_asyncio
 from aiohttp.test_utils import TestClient, TestServer
 from early_scene import early_example, early_scene, known_pods
+from msgspec.structs import replace as changed
 from snapshots import EXAMPLE_RULES, NOON, Scene, example, many
 from store_support import Clock, make_store
 
@@ -326,10 +327,10 @@ async def test_values_that_are_no_numbers_are_null(client, snapshots) -> None:
     snapshot = example()
     view = snapshot.nodes["worker-1"]
     odd = (
-        replace(view.alerts[0], value=math.nan, quality=Quality.INVALID),
-        replace(view.alerts[1], value=-math.inf),
+        changed(view.alerts[0], value=math.nan, quality=Quality.INVALID),
+        changed(view.alerts[1], value=-math.inf),
     )
-    nodes = {"worker-1": replace(view, alerts=odd)}
+    nodes = {"worker-1": changed(view, alerts=odd)}
     snapshots.publish(replace(snapshot, nodes=nodes, duration=math.inf))
     rules = (await get(client, "/nodes"))["nodes"][0]["rules"]
     assert [rule["value"] for rule in rules] == [None, None]

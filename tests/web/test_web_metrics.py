@@ -9,6 +9,7 @@ from programs import need
 from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 from snapshots import EXAMPLE_RULES, NOON, Scene, example
+from store_support import Clock, make_store
 
 from dynsched import __version__
 from dynsched.core.model import Node, WriteFailure
@@ -46,6 +47,9 @@ def test_the_last_snapshot_as_gauges(metrics) -> None:
         ("last_tick_timestamp_seconds", ""): NOON + 120,
         ("rule_firing_nodes", "rule=node-cpu"): 4,
         ("rule_pending_nodes", "rule=node-cpu"): 1,
+        ("pool_nodes", "pool="): 7,
+        ("pool_pressured_nodes", "pool="): 4,
+        ("rule_threshold_load", "rule=node-cpu"): 80,
         ("rule_samples", "rule=node-cpu"): 8,
         ("rule_unmatched_samples", "rule=node-cpu"): 1,
         ("rule_readings", "quality=ok,rule=node-cpu"): 7,
@@ -97,6 +101,47 @@ def test_where_pods_are_not_watched_there_are_no_series_of_them(metrics) -> None
     metrics.observe(early_scene().tick(NOON, node_cpu={}, node_mem={}, pods=broken))
     assert series(metrics)["dynsched_pods_watch_up", ""] == 0
     assert ("dynsched_pods_running", "") not in series(metrics)
+
+
+def test_hot_nodes_are_counted_by_pool_those_that_may_be_marked_alone(metrics) -> None:
+    pools = {"a": "web", "b": "web", "c": "batch", "d": None}
+    nodes = [Node(name, labels={"pool": pool} if pool else {}) for name, pool in pools.items()]
+    nodes.append(Node("e", labels={"pool": "web", "dynsched.io/ignore": "true"}))
+    rules = [{"name": "cpu", "expr": "cpu", "threshold": 80}]
+    scene = Scene({"guard": {"pool_label": "pool"}, "rules": rules}, nodes)
+    metrics.observe(scene.tick(NOON, cpu={"a": 90.0, "b": 10.0, "c": 90.0, "d": 10.0, "e": 90.0}))
+    found = {key: value for key, value in series(metrics).items() if "_pool_" in key[0]}
+    assert found == {
+        ("dynsched_pool_nodes", "pool=web"): 2,
+        ("dynsched_pool_nodes", "pool=batch"): 1,
+        ("dynsched_pool_nodes", "pool="): 1,
+        ("dynsched_pool_pressured_nodes", "pool=web"): 1,
+        ("dynsched_pool_pressured_nodes", "pool=batch"): 1,
+        ("dynsched_pool_pressured_nodes", "pool="): 0,
+    }
+
+
+async def test_placed_pods_are_counted_by_what_their_node_was_where_pods_are_watched() -> None:
+    snapshots = make_store(Clock())
+
+    def placed() -> dict[str, float]:
+        found = series(snapshots.metrics).items()
+        return {labels: n for (name, labels), n in found if name == "dynsched_pods_placed_total"}
+
+    snapshots.publish(example())
+    assert placed() == {}
+    snapshots.publish(example(), placed=[])  # for rate(): the series begin at 0
+    assert placed() == {"node_state=hot": 0, "node_state=marked": 0, "node_state=clean": 0}
+    snapshots.publish(example(), placed=["worker-2", "worker-1"])
+    snapshots.publish(example(), placed=["worker-5", "new-1"])
+    assert placed() == {"node_state=hot": 2, "node_state=marked": 0, "node_state=clean": 2}
+
+
+async def test_pods_that_were_placed_before_the_first_tick_do_not_count() -> None:
+    snapshots = make_store(Clock())
+    snapshots.publish(example(), placed=["worker-2"])
+    found = {n for (name, _), n in series(snapshots.metrics).items() if "pods_placed" in name}
+    assert found == {0}
 
 
 def test_ticks_patches_and_queries_are_counted(metrics) -> None:

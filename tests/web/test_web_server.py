@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import http.server
 import socket
 import threading
 import time
@@ -208,6 +209,65 @@ async def test_a_node_name_is_quoted() -> None:
         app("/nodes/{name}", '{"taken_at": "now"}'), parse_address("127.0.0.1:0")
     ) as server:
         assert await ask(server.url, "/nodes/a b#%é") == {"taken_at": "now"}
+
+
+def echo_server(seen, answer):
+    """Answers with these bytes, and puts what was asked into ``seen``."""
+
+    class Echo(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            seen.append((self.path, self.headers["Authorization"]))
+            self.wfile.write(answer)
+            self.close_connection = True
+
+        def log_message(self, *_):
+            pass
+
+    return http.server.ThreadingHTTPServer(("127.0.0.1", 0), Echo)
+
+
+@contextlib.contextmanager
+def echoing(seen, answer):
+    server = echo_server(seen, answer)
+    thread = threading.Thread(target=server.serve_forever, args=[0.01], daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(5)
+
+
+def test_a_token_is_sent_and_not_to_where_a_redirect_leads(tmp_path) -> None:
+    file = tmp_path / "token"
+    file.write_text("a-token\n")
+    here, there = [], []
+    with echoing(there, http_answer("200 OK", '{"taken_at": "now"}')) as elsewhere:
+        moved = f"HTTP/1.1 302 Found\r\nLocation: {elsewhere}/nodes\r\nContent-Length: 0\r\n\r\n"
+        with echoing(here, moved.encode()) as url:
+            assert fetch(url, "/nodes", token_file=file) == {"taken_at": "now"}
+    assert here == [("/nodes", "Bearer a-token")]
+    assert there == [("/nodes", None)]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (None, "No such file or directory"),
+        (b"", "it does not hold one token and no more"),
+        (b"two s3cret", "it does not hold one token and no more"),
+        (b"s3cret\nX: y", "it does not hold one token and no more"),
+        (b"s3cret\xff", "it does not hold one token and no more"),
+        (b"s3cret" * 20_000, "it does not hold one token and no more"),
+    ],
+)
+def test_a_token_file_that_cannot_be_used_is_one_line(tmp_path, content, reason) -> None:
+    file = tmp_path / "token"
+    if content is not None:
+        file.write_bytes(content)
+    message = failure("http://127.0.0.1:1", token_file=file)
+    assert message == f"--server-token-file {file}: {reason}"
 
 
 def test_nobody_listens() -> None:

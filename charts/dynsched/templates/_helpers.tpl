@@ -70,6 +70,9 @@ DYNSCHED_PROM_HEADER: |-
 {{- end }}
 {{- end }}
 {{- end }}
+{{- with .Values.prometheus.externalUrl }}
+DYNSCHED_PROM_EXTERNAL_URL: {{ . | quote }}
+{{- end }}
 DYNSCHED_INTERVAL: {{ .Values.interval | quote }}
 DYNSCHED_LOG_FORMAT: {{ .Values.logFormat }}
 {{- range $name, $value := .Values.settings }}

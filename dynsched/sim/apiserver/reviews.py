@@ -1,15 +1,58 @@
-"""SelfSubjectAccessReview: what the caller may do, by what the server is told to forbid."""
+"""Reviews: whose a token is, and what somebody may do, by what the server is told.
+
+Three kinds: TokenReview, SubjectAccessReview (of non-resource URLs alone) and
+SelfSubjectAccessReview.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any, Final
+from collections.abc import Collection, Mapping
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from dynsched.sim.apiserver import status
+from dynsched.sim.apiserver.resources import Resource
 
-PATH: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+API_AUDIENCE: Final = "https://kubernetes.default.svc"
+"""The audience of a token for the API server itself."""
+
+_AUTHENTICATION: Final = "authentication.k8s.io"
+_AUTHORIZATION: Final = "authorization.k8s.io"
+TOKEN_REVIEWS: Final = Resource(
+    _AUTHENTICATION, "v1", "tokenreviews", "tokenreview", "TokenReview", namespaced=False
+)
+ACCESS_REVIEWS: Final = Resource(
+    *(_AUTHORIZATION, "v1", "subjectaccessreviews", "subjectaccessreview", "SubjectAccessReview"),
+    namespaced=False,
+)
+_OWN_REVIEWS: Final = Resource(
+    *(_AUTHORIZATION, "v1", "selfsubjectaccessreviews", "selfsubjectaccessreview"),
+    "SelfSubjectAccessReview",
+    namespaced=False,
+)
+_BY_PATH: Final = {
+    f"/apis/{each.api_version}/{each.plural}": each
+    for each in (TOKEN_REVIEWS, ACCESS_REVIEWS, _OWN_REVIEWS)
+}
+
+
+class Person(NamedTuple):
+    """Whose a token is, and what for."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+    audiences: tuple[str, ...] = (API_AUDIENCE,)
+
+
+class Known(NamedTuple):
+    """What the answers follow from. ``people`` by token; ``readable``: pairs of a user or a group
+    and a non-resource URL, which may end in ``*``; ``forbidden``: as of ApiServer.
+    """
+
+    people: Mapping[str, Person]
+    readable: Collection[tuple[str, str]]
+    forbidden: Collection[tuple[str, str]]
 
 
 class _Attributes(msgspec.Struct):
@@ -18,25 +61,74 @@ class _Attributes(msgspec.Struct):
     subresource: str = ""
 
 
+class _Url(msgspec.Struct):
+    path: str = ""
+    verb: str = ""
+
+
 class _Spec(msgspec.Struct):
     attributes: _Attributes | None = msgspec.field(name="resourceAttributes", default=None)
+    url: _Url | None = msgspec.field(name="nonResourceAttributes", default=None)
+    user: str = ""
+    groups: list[str] | None = None
+    token: str = ""
+    audiences: list[str] | None = None
 
 
 class _Review(msgspec.Struct):
     spec: _Spec
 
 
-def answer(body: bytes, forbidden: Collection[tuple[str, str]]) -> dict[str, Any]:
+def kind_at(path: str) -> Resource | None:
+    """Which kind of review is created by a POST to ``path``."""
+    return _BY_PATH.get(path)
+
+
+def answer(kind: Resource, body: bytes, known: Known) -> dict[str, Any]:
     """The review with its status; ApiError 400 for a body that is none."""
     try:
-        asked = msgspec.json.decode(body, type=_Review).spec.attributes or _Attributes()
+        spec = msgspec.json.decode(body, type=_Review).spec
     except msgspec.DecodeError as error:
         raise status.bad_request(str(error)) from None
-    subject = f"{asked.resource}/{asked.subresource}".rstrip("/")
+    if kind is TOKEN_REVIEWS:
+        found = _whose(spec, known)
+    elif kind is ACCESS_REVIEWS:
+        found = {"allowed": _may(spec, known)}
+    else:
+        asked = spec.attributes or _Attributes()
+        subject = f"{asked.resource}/{asked.subresource}".rstrip("/")
+        found = {"allowed": (asked.verb, subject) not in known.forbidden}
     return {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
         "metadata": {},
         "spec": msgspec.json.decode(body).get("spec"),
-        "status": {"allowed": (asked.verb, subject) not in forbidden},
+        "status": found,
     }
+
+
+def _whose(spec: _Spec, known: Known) -> dict[str, Any]:
+    person = known.people.get(spec.token)
+    fitting = [
+        audience
+        for audience in (spec.audiences or [API_AUDIENCE])
+        if person is not None and audience in person.audiences
+    ]
+    if person is None or not fitting:
+        return {"user": {}, "error": "[invalid bearer token]"}
+    groups = [*person.groups, "system:authenticated"]
+    user = {"username": person.name, "uid": f"uid-of-{person.name}", "groups": groups}
+    return {"authenticated": True, "user": user, "audiences": fitting}
+
+
+def _may(spec: _Spec, known: Known) -> bool:
+    if spec.url is None or spec.url.verb != "get":
+        return False
+    return any(
+        subject in (spec.user, *(spec.groups or ()))
+        and (
+            spec.url.path == path
+            or (path.endswith("*") and spec.url.path.startswith(path.rstrip("*")))
+        )
+        for subject, path in known.readable
+    )

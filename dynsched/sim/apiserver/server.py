@@ -7,8 +7,9 @@
 It speaks plain HTTP, keeps everything in memory, records what was asked (``server.requests``) and
 fails on order (``server.faults``, ``down()`` and ``up()``, ``drop_watches()``,
 ``mute_watches()``, ``compact()``, ``restore()``).
-What metrics-server would measure is set in ``server.metrics``, and where the service proxy leads in
-``server.proxy.backends``.
+What metrics-server would measure is set in ``server.metrics``; whose tokens are, and who may get
+which non-resource URL, in ``server.people`` and ``server.readable`` (see `reviews`); where the
+service proxy leads, in ``server.proxy.backends``.
 Start it and touch its objects in one and the same event loop's thread.
 
 What the real server does otherwise is a bug here: the tests run against both.
@@ -84,6 +85,8 @@ class ApiServer:
         self.token = token
         self.user = user
         self.forbidden = set(forbidden)
+        self.people: dict[str, reviews.Person] = {}
+        self.readable: set[tuple[str, str]] = set()
         self.store = Store(history=history)
         self.objects = Objects(self.store)
         self.requests = RequestLog()
@@ -274,8 +277,12 @@ class ApiServer:
                 named = proxied.name, proxied.namespace, self.user, record.verb
                 raise status.forbidden(SERVICES, *named, subresource="proxy")
             return await self.proxy.answer(proxied, request)
-        if request.path == reviews.PATH and request.method == "POST":
-            return rest.respond(encode(reviews.answer(body, self.forbidden)), 201)
+        review = reviews.kind_at(request.path)
+        if review is not None and request.method == "POST":
+            if ("create", review.plural) in self.forbidden:
+                raise status.forbidden(review, "", "", self.user, "create")
+            known = reviews.Known(self.people, self.readable, self.forbidden)
+            return rest.respond(encode(reviews.answer(review, body, known)), 201)
         if target is None:
             return self._about(request, record)
         resource = target.resource

@@ -46,7 +46,8 @@ class PrometheusConfig:
     token, its file, and basic authentication is given. ``*_file`` are read anew when they change,
     so a rotated token or certificate needs no restart. ``headers`` are sent with each request.
     Without ``ca_file`` the bundle that REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE names is used, else
-    the public authorities. Raises ValueError with everything that is wrong.
+    the public authorities. ``external_url`` is where people reach its pages, for links; None: at
+    ``url``. Raises ValueError with everything that is wrong.
     """
 
     url: str
@@ -61,10 +62,12 @@ class PrometheusConfig:
     key_file: str | None = None
     insecure_skip_verify: bool = False
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    external_url: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "headers", dict(self.headers))
-        problems = [*self._settle_url(), *self._auth_problems(), *self._header_problems()]
+        problems = [*self._settle_url(), *self._settle_external_url()]
+        problems += [*self._auth_problems(), *self._header_problems()]
         if not (math.isfinite(self.timeout) and self.timeout > 0):
             problems.append(f"--prom-timeout is {self.timeout!r}: give seconds above 0")
         if bool(self.cert_file) != bool(self.key_file):
@@ -92,6 +95,18 @@ class PrometheusConfig:
         user, _, password = userinfo.partition(":")
         object.__setattr__(self, "username", unquote(user))
         object.__setattr__(self, "password", unquote(password))
+        return []
+
+    def _settle_external_url(self) -> list[str]:
+        """What is wrong with it. It is shown to everybody who opens the page."""
+        if self.external_url is None:
+            return []
+        problem = _url_problem(self.external_url)
+        if problem is None and "@" in urlsplit(self.external_url).netloc:
+            problem = "it contains a user; everybody who opens the page would see it"
+        if problem:
+            return [f"--prom-external-url {_shown(self.external_url)!r}: {problem}"]
+        object.__setattr__(self, "external_url", self.external_url.rstrip("/"))
         return []
 
     def _auth_problems(self) -> list[str]:

@@ -50,8 +50,10 @@ class Changes:
         it is decided again as of the same moment: what was told then is not told again.
         """
         for view in views:
-            # A change of state is the only thing that sets both times to the same moment.
-            for alert in [alert for alert in view.alerts if alert.since == alert.updated_at]:
+            for alert in view.alerts:
+                # A change of state is the only thing that sets both times to the same moment.
+                if alert.since != alert.updated_at:
+                    continue
                 if alert.state is AlertState.INACTIVE and view.name not in self._known:
                     continue  # of a new node, this is no change
                 if self._is_told(alert):

@@ -18,6 +18,7 @@ from dynsched.core.loads import full_at
 from dynsched.core.model import Alert, AlertState, NodeView, Quality, Snapshot
 from dynsched.core.pods import Added
 from dynsched.core.rules import Rule
+from dynsched.web.reasons import Reasons
 from dynsched.web.status import rules_answer
 
 MARKED: Final = 1
@@ -49,7 +50,8 @@ _NO_ALERT: Final = "-"
 
 class About(NamedTuple):
     """What is not in a Snapshot. ``interval`` and ``overdue_after`` in seconds; ``error``: why the
-    tick cannot be trusted; ``source``: the URL of Prometheus, without user or password.
+    tick cannot be trusted; ``source``: the URL of Prometheus as dynsched asks it, ``graphs``: as
+    people reach it; both without user or password.
     """
 
     interval: float
@@ -58,6 +60,7 @@ class About(NamedTuple):
     error: str | None
     leader: str | None
     placements: Mapping[str, Any] | None = None
+    graphs: str = ""
 
 
 class _Column:
@@ -151,7 +154,7 @@ class Columns:
         self._flags: list[int] = []
         self._since: tuple[list[int], list[int]] = ([], [])
         self._notes: list[tuple[int, str, str]] = []
-        self._failed = {failure.node: failure.cause for failure in snapshot.failures}
+        self._reasons = Reasons(snapshot)
         self._asked = {rule.name for rule in snapshot.rule_set.asked_rules}
 
     def add(self, views: Sequence[NodeView]) -> None:
@@ -178,7 +181,8 @@ class Columns:
                 self._since[1].append(int(view.since))
             if view.added:
                 self._expect(index, view)
-            self._note(index, view)
+            if (why := self._reasons.of(view)) is not None:
+                self._notes.append((index, *why))
 
     def _in_place(self, view: NodeView) -> Sequence[Alert | None]:
         found = {alert.rule: alert for alert in view.alerts}
@@ -189,25 +193,6 @@ class Columns:
             added = view.added.get(alert.rule)
             if added is not None and alert.value is not None:
                 self._columns[alert.rule].expect(index, alert.value, added)
-
-    def _note(self, index: int, view: NodeView) -> None:
-        """Why the node is not as its verdict wants it: the first reason of these."""
-        if view.conflict is not None:
-            self._notes.append((index, "conflict", view.conflict))
-        elif view.ineligible is not None:
-            self._notes.append((index, "ineligible", view.ineligible))
-        elif view.withheld is not None:
-            self._notes.append((index, "withheld", view.withheld))
-        elif view.due is not None:
-            self._notes.append((index, *self._why_due(view.name)))
-
-    def _why_due(self, name: str) -> tuple[str, str]:
-        if self._snapshot.dry_run:
-            return "dry_run", ""
-        if not self._snapshot.leading:
-            return "following", ""
-        cause = self._failed.get(name)
-        return ("next_tick", "") if cause is None else ("failed", cause)
 
     def body(self, about: About) -> bytes:
         """All of it."""

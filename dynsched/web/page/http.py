@@ -22,13 +22,7 @@ _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-_HEADERS: Final[Mapping[str, str]] = {
-    "Content-Security-Policy": _POLICY,
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-}
-"""Of the page and its files. Node names must not leave with a link to another site."""
+"""Of the page and its files."""
 
 _TYPES: Final[Mapping[str, str]] = {
     "html": "text/html",
@@ -128,7 +122,11 @@ def _read_files() -> dict[str, _File]:
 
 def _send(request: web.Request, file: _File) -> web.Response:
     # Asked about each time, so that after an update no half of the page is of the version before.
-    headers = {**_HEADERS, hdrs.ETAG: file.etag, hdrs.CACHE_CONTROL: "no-cache"}
+    headers = {
+        "Content-Security-Policy": _POLICY,
+        hdrs.ETAG: file.etag,
+        hdrs.CACHE_CONTROL: "no-cache",
+    }
     if file.kind == _TYPES["html"]:
         headers[hdrs.VARY] = hdrs.ACCEPT  # the same path has another answer too
     if is_known(request, file.etag):

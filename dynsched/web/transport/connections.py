@@ -18,6 +18,7 @@ import msgspec
 from aiohttp import web
 
 from dynsched.web.transport.framing import Framing, TooMuchError
+from dynsched.web.transport.headers import AS_SENT
 
 HEAD_SECONDS: Final = 10.0
 """From the connection, or the first byte of a request, to the end of its header fields."""
@@ -163,8 +164,8 @@ class Connection(asyncio.BufferedProtocol):
                 body = msgspec.json.encode({"error": str(error)})
                 self.transport.write(
                     b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
-                    b"Content-Type: application/json\r\nConnection: close\r\n"
-                    b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+                    b"Content-Type: application/json\r\nConnection: close\r\n%b"
+                    b"Content-Length: %d\r\n\r\n%b" % (AS_SENT, len(body), body)
                 )
             self.transport.close()
 

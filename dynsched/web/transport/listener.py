@@ -43,15 +43,17 @@ _LAST_ACK: Final = struct.Struct("=56xI")
 
 
 class Listener:
-    """``server`` makes the HTTP server's protocol for a caller; ``context`` is that for TLS."""
+    """``server`` makes the HTTP server's protocol for a caller; ``context`` is that for TLS. This
+    is one of ``of`` listeners, each of which takes an equal part of the process's connections.
+    """
 
     def __init__(
-        self, server: Callable[[], asyncio.Protocol], context: ssl.SSLContext | None
+        self, server: Callable[[], asyncio.Protocol], context: ssl.SSLContext | None, of: int = 1
     ) -> None:
         self._server = server
         self._context = context
         most = MAX_TLS_CONNECTIONS if context else MAX_CONNECTIONS
-        self._most = min(most, _open_files() // OF_OPEN_FILES)
+        self._most = max(1, min(most, _open_files() // OF_OPEN_FILES) // of)
         self._at_once = max(1, self._most // _ROUNDS)
         self._connections = Connections(self._most)
         self._sockets: list[socket.socket] = []

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from importlib import resources
+from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
@@ -15,12 +16,18 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from browser import Tab, chromium, tab
 from prometheus_client import CollectorRegistry
+from reader_support import bearer
 from snapshots import NOON, Scene
 
+from dynsched.core.access import User
+from dynsched.core.errors import ClusterError
 from dynsched.core.model import Node
+from dynsched.web import access
+from dynsched.web.access import require_token
 from dynsched.web.api import make_app
 from dynsched.web.metrics import Metrics
 from dynsched.web.snapshots import SnapshotStore
+from dynsched.web.transport.answering import PROBES
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -51,6 +58,7 @@ class World:
             source="http://prometheus:9090",
             synced=lambda: True,
             metrics=Metrics(CollectorRegistry()),
+            graphs="https://example.com/prometheus",
         )
         self.scene = Scene(
             RULES, [Node(name, labels={"pool": pool}) for name, pool in POOLS.items()]
@@ -69,8 +77,8 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def served(world: World, prefix: str = "") -> AsyncIterator[TestServer]:
-    app = make_app(world.snapshots)
+async def served(world: World, prefix: str = "", **options: Any) -> AsyncIterator[TestServer]:
+    app = make_app(world.snapshots, **options)
     if prefix:
         outer = web.Application()
         outer.add_subapp(prefix, app)
@@ -215,7 +223,7 @@ async def test_the_past_of_each_row_is_drawn(shown, world) -> None:
 async def test_rules_are_listed_with_a_link_to_their_graph(shown, world) -> None:
     assert await texts(shown, "#rules tbody th") == ["node-cpu", "node-mem-usage"]
     link = await shown.page.locator("#rules a").first.get_attribute("href")
-    assert link.startswith("http://prometheus:9090/graph?g0.expr=cpu_busy_percent")
+    assert link.startswith("https://example.com/prometheus/graph?g0.expr=cpu_busy_percent")
 
 
 async def test_where_pods_were_placed_is_shown_where_they_are_watched(shown, world) -> None:
@@ -336,6 +344,38 @@ async def test_on_a_phone_nothing_is_wider_than_the_screen(browser, world, local
         await opened.page.locator("#nodes tbody a").first.click()
         await opened.until("document.querySelector('dialog').open")
         assert await opened.page.evaluate("document.querySelector('dialog').scrollWidth") <= 360
+
+
+class Reviews:
+    """An API server that knows one token, or is away."""
+
+    away = False
+
+    async def user_of(self, token: str) -> User | None:
+        if self.away:
+            raise ClusterError("away")
+        return User("ann") if token == "anns" else None
+
+    async def may_get(self, _user: User, _path: str) -> bool:
+        return True
+
+
+async def test_it_works_with_a_token_that_a_proxy_adds(browser, monkeypatch) -> None:
+    """And while nobody can be let in, it does not look as if nothing had been measured yet."""
+    monkeypatch.setattr(access, "GRANTED_SECONDS", 0.0)
+    world, reviews = World(), Reviews()
+    world.tick()
+    async with (
+        served(world, guards=[require_token(reviews, PROBES)]),
+        tab(browser, world.url, extra_http_headers=bearer("anns")) as opened,
+    ):
+        await opened.until("document.querySelectorAll('#nodes tbody tr').length === 5")
+        assert opened.complaints == []
+        reviews.away = True
+        await opened.look_again()
+        await opened.until(
+            "document.querySelector('.banner.bad')?.textContent.includes('No answer')"
+        )
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

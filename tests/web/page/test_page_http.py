@@ -191,6 +191,16 @@ async def test_the_age_grows_while_the_bytes_stay(client, snapshots, clock) -> N
     assert (first["Age"], headers["Age"]) == ("0", "42")
 
 
+async def test_links_lead_to_where_people_reach_prometheus(client, snapshots) -> None:
+    snapshots.publish(example())
+    shown = await data(client)
+    assert (shown["source"], shown["graphs"]) == ("http://prometheus:9090",) * 2
+    snapshots.graphs = "https://example.com/prometheus"
+    snapshots.publish(example())
+    assert (await data(client))["graphs"] == "https://example.com/prometheus"
+    assert (await data(client))["source"] == "http://prometheus:9090"
+
+
 async def test_a_second_process_has_other_etags(client, snapshots, clock) -> None:
     snapshots.publish(example())
     other = SnapshotStore(

@@ -29,7 +29,8 @@ export class Feed {
     const answer = await ask("page/data", this.etag ? { "If-None-Match": this.etag } : {});
     const age = Number(answer.headers.get("Age") ?? 0);
     if (answer.status === 304) return { data: null, age };
-    if (answer.status === 503) return null;
+    // With a Retry-After it is not about ticks: nobody can be let in now.
+    if (answer.status === 503 && !answer.headers.has("Retry-After")) return null;
     if (!answer.ok) throw new Error(`${answer.status}`);
     const data = await answer.json();
     this.etag = answer.headers.get("ETag") ?? "";

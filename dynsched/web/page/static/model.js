@@ -37,6 +37,7 @@
  * @property {number} interval
  * @property {number} overdue_after
  * @property {string} source
+ * @property {string} graphs
  * @property {string | null} error
  * @property {string | null} leader
  * @property {number} taken_at

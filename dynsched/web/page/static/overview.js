@@ -134,7 +134,7 @@ export function rules(model, filter) {
     const health = rule.health !== "ok" ? t("err") : trouble ? t("blind") : t("ok");
     return make("tr", {},
       make("th", { scope: "row" }, name, ...(rule.shadow ? [" ", make("span", { class: "tag pending", title: t("shadow_help"), text: t("shadow") })] : [])),
-      make("td", { class: "wide" }, ...expression(rule, data.source)),
+      make("td", { class: "wide" }, ...expression(rule, data.graphs)),
       make("td", { class: "number-cell" }, `${rule.op} ${number(rule.threshold)} (${t("clears", number(rule.clear_threshold))})`),
       make("td", { class: trouble ? "bad" : "" }, trouble ? `${health}: ${trouble}` : health),
       make("td", { class: "wide", text: counted(rule.samples) }),
@@ -145,12 +145,12 @@ export function rules(model, filter) {
   if (focused) /** @type {HTMLElement | null} */ (body.querySelector(`[data-rule="${CSS.escape(focused)}"]`))?.focus();
 }
 
-/** @param {import("./model.js").Rule} rule @param {string} source */
-function expression(rule, source) {
+/** @param {import("./model.js").Rule} rule @param {string} graphs where Prometheus's own pages are */
+function expression(rule, graphs) {
   if (rule.expr === null) return [rule.early_of ? `early: ${rule.early_of}` : [rule.source, rule.resource].filter(Boolean).join(" ")];
   const code = make("code", { text: rule.expr });
-  if (!/^https?:/.test(source)) return [code];
-  const href = `${source.replace(/\/+$/, "")}/graph?g0.expr=${encodeURIComponent(rule.expr)}&g0.tab=0&g0.range_input=1h`;
+  if (!/^https?:/.test(graphs)) return [code];
+  const href = `${graphs.replace(/\/+$/, "")}/graph?g0.expr=${encodeURIComponent(rule.expr)}&g0.tab=0&g0.range_input=1h`;
   return [code, " ", make("a", { href, rel: "noreferrer", target: "_blank", text: t("graph") })];
 }
 

@@ -1,0 +1,157 @@
+"""TokenReview and SubjectAccessReview: whose a token is, and what that user may read."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from cluster import Cluster, EnvtestCluster, SimCluster
+from reader_support import reader
+
+from dynsched.core.access import User
+from dynsched.core.errors import ClusterError, ForbiddenError
+from dynsched.kube.access import AccessReviews
+from dynsched.kube.config import load_config
+from dynsched.kube.transport import Answer, KubeApi
+
+
+@asynccontextmanager
+async def reviews_of(kubeconfig: Path, audiences: Sequence[str] = ()) -> AsyncIterator[Any]:
+    api = KubeApi(await load_config(str(kubeconfig)))
+    try:
+        yield AccessReviews(api, audiences)
+    finally:
+        await api.close()
+
+
+async def test_a_token_has_a_user_and_the_user_the_paths_of_their_role(cluster: Cluster) -> None:
+    ann = await reader(cluster, "/nodes", "/page/*")
+    async with reviews_of(cluster.kubeconfig) as reviews:
+        user = await reviews.user_of(ann.token)
+        assert user.name == ann.user
+        assert "system:authenticated" in user.groups
+        asked = ("/nodes", "/page/data", "/page/", "/page", "/nodes/", "/nodes/a", "/", "/metrics")
+        assert [await reviews.may_get(user, path) for path in asked] == [
+            *(True, True, True),
+            *(False, False, False, False, False),
+        ]
+
+
+async def test_a_right_may_come_by_a_group(cluster: Cluster) -> None:
+    ann = await reader(cluster)
+    ann.user = f"group-of-{ann.user}"  # RBAC's User subjects are compared with names alone
+    await ann.may_get("/rules")
+    async with reviews_of(cluster.kubeconfig) as reviews:
+        assert await reviews.may_get(User(ann.user), "/rules")
+        assert not await reviews.may_get(User("bob", groups=("others",)), "/rules")
+
+
+@pytest.mark.parametrize("token", ["nobodys", "a.b.c", "x" * 5000])
+async def test_a_token_that_nobody_gave_out_has_no_user(cluster: Cluster, token: str) -> None:
+    async with reviews_of(cluster.kubeconfig) as reviews:
+        assert await reviews.user_of(token) is None
+
+
+async def test_a_token_must_be_for_one_of_the_audiences(cluster: Cluster) -> None:
+    ann = await reader(cluster)
+    ours = await ann.new_token(["dynsched"])
+    async with (
+        reviews_of(cluster.kubeconfig) as of_the_server,
+        reviews_of(cluster.kubeconfig, ["dynsched", "another"]) as of_ours,
+    ):
+        assert (await of_the_server.user_of(ann.token)).name == ann.user
+        assert await of_the_server.user_of(ours) is None
+        assert (await of_ours.user_of(ours)).name == ann.user
+        assert await of_ours.user_of(ann.token) is None
+
+
+class Canned:
+    """An API server that answers each call with the same status."""
+
+    def __init__(self, **status: Any) -> None:
+        self._status = status
+        self.bodies: list[Any] = []
+
+    async def call(self, _call: Any, *, body: Any, shape: Any, **_more: Any) -> Answer:
+        self.bodies.append(body)
+        return Answer(201, msgspec.convert({"status": self._status}, shape))
+
+
+def canned(*audiences: str, **status: Any) -> tuple[AccessReviews, Canned]:
+    api = Canned(**status)
+    return AccessReviews(api, audiences), api  # type: ignore[arg-type]  # it has the one method
+
+
+async def test_a_server_that_checks_no_audience_lets_nobody_in_where_one_is_asked_for() -> None:
+    found = {"authenticated": True, "user": {"username": "ann"}}
+    assert await canned(**found)[0].user_of("t") == User("ann")
+    assert await canned("dynsched", **found)[0].user_of("t") is None
+    assert await canned("dynsched", **found, audiences=["api"])[0].user_of("t") is None
+    assert await canned("dynsched", **found, audiences=["dynsched"])[0].user_of("t") is not None
+
+
+async def test_a_user_without_a_name_is_nobody() -> None:
+    assert await canned(authenticated=True, user={})[0].user_of("t") is None
+    assert await canned(user={"username": "ann"})[0].user_of("t") is None
+
+
+async def test_all_that_is_known_of_the_user_is_asked_about() -> None:
+    reviews, api = canned(allowed=True)
+    user = User("ann", "7", ("sre",), {"scope": ("a", "b")})
+    assert await reviews.may_get(user, "/nodes")
+    assert api.bodies[0]["spec"] == {
+        "user": "ann",
+        "uid": "7",
+        "groups": ["sre"],
+        "extra": {"scope": ["a", "b"]},
+        "nonResourceAttributes": {"path": "/nodes", "verb": "get"},
+    }
+
+
+async def test_what_one_authorizer_denies_no_other_allows() -> None:
+    assert not await canned(allowed=True, denied=True)[0].may_get(User("ann"), "/nodes")
+
+
+async def test_without_the_right_to_ask_it_says_what_to_apply(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    kubeconfig = cluster.kubeconfig
+    if isinstance(cluster, EnvtestCluster):
+        token = cluster.servers.stranger_token
+        kubeconfig = cluster.servers.kubeconfig(tmp_path / "stranger", token)
+    elif isinstance(cluster, SimCluster):
+        reviews = ("tokenreviews", "subjectaccessreviews")
+        cluster.server.forbidden = {("create", each) for each in reviews}
+    async with reviews_of(kubeconfig) as reviews:
+        for asked in (reviews.user_of("t"), reviews.may_get(User("ann"), "/")):
+            with pytest.raises(ForbiddenError, match="manifests/overlays/web-auth"):
+                await asked
+
+
+@pytest.mark.parametrize("status", [200, 400, 500])
+async def test_no_token_is_in_an_error_or_in_the_log(
+    sim: SimCluster, caplog: pytest.LogCaptureFixture, status: int
+) -> None:
+    """Not even at the level debug, although a TokenReview comes back with the token in it."""
+    secret = "eyJ-a-secret-token"
+    caplog.set_level(logging.DEBUG)
+    if status != 200:
+        sim.server.faults.answer(status)
+    async with reviews_of(sim.kubeconfig) as reviews:
+        with nullcontext() if status == 200 else pytest.raises(ClusterError) as caught:
+            await reviews.user_of(secret)
+    assert secret not in caplog.text
+    if caught is not None:
+        assert secret not in f"{caught.value!r} {caught.value.__cause__!r}"
+
+
+async def test_an_api_server_that_is_away_is_an_error_within_seconds(sim: SimCluster) -> None:
+    async with reviews_of(sim.kubeconfig) as reviews:
+        await sim.server.down()
+        with pytest.raises(ClusterError, match=r"cannot create tokenreviews: .*refused"):
+            await reviews.user_of("t")

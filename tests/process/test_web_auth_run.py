@@ -1,0 +1,120 @@
+"""--web-auth and --extender-addr in the real process, asked by readers with tokens of their own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from cluster import Cluster, SimCluster
+from fake_prometheus import FakePrometheus
+from operator_support import Operator, dynsched, until, write_rules
+from prometheus_support import free_port
+from reader_support import bearer, reader
+
+from dynsched.sim.nodes import make_node
+
+pytestmark = pytest.mark.slow
+
+RULES = {"rules": [{"name": "cpu", "expr": "cpu", "threshold": 80}], "extender": {}}
+
+
+@asynccontextmanager
+async def running(cluster: Cluster, folder: Path, *flags: str) -> AsyncIterator[Operator]:
+    """`dynsched run` with these flags, ready."""
+    await cluster.create_node(make_node("a", 0))
+    async with FakePrometheus() as prometheus:
+        prometheus.set(cpu={"a": 10})
+        common = ["--kubeconfig", str(cluster.kubeconfig), "--prom", prometheus.url, "-s", "0.5"]
+        common += ["-r", str(write_rules(folder, RULES)), "--no-leader-elect"]
+        async with Operator(folder, "run", *common, *flags) as operator:
+            await operator.until_ready()
+            yield operator
+            assert await operator.stop() == 0, operator.log
+
+
+async def asked(operator: Operator, path: str, token: str = "") -> tuple[int, Any]:
+    headers = bearer(token) if token else {}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://{operator.address}{path}", headers=headers) as answer,
+    ):
+        return answer.status, json.loads(await answer.text())
+
+
+async def test_rbac_says_who_may_look(cluster: Cluster, tmp_path: Path) -> None:
+    ann = await reader(cluster, "/nodes", "/nodes/*")
+    bob = await reader(cluster)
+    flags = ("--web-auth", "--log-level", "debug")
+    async with running(cluster, tmp_path, *flags) as operator:
+        assert (await asked(operator, "/nodes"))[0] == 401
+        assert (await asked(operator, "/nodes", "nobodys-token"))[0] == 401
+        status, nodes = await asked(operator, "/nodes", ann.token)
+        assert (status, nodes["nodes"][0]["name"]) == (200, "a")
+        assert (await asked(operator, "/nodes/a", ann.token))[0] == 200
+        assert (await asked(operator, "/rules", ann.token))[0] == 403
+        status, refusal = await asked(operator, "/nodes", bob.token)
+        assert status == 403
+        assert refusal["error"].startswith(f"user {bob.user} may not get /nodes")
+        url = f"http://{operator.address}/filter"
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(url, json={"NodeNames": ["a"]}) as answer,
+        ):
+            assert answer.status == 200
+        for token in (ann.token, bob.token, "nobodys-token"):
+            assert token not in operator.log
+
+        file = tmp_path / "token"
+        file.write_text(ann.token + "\n")
+        server = ("--server", f"http://{operator.address}", "--server-token-file", str(file))
+        code, text = await dynsched("nodes", *server, "-o", "json")
+        assert (code, json.loads(text)["nodes"][0]["name"]) == (0, "a")
+
+
+async def test_a_token_for_another_audience_opens_nothing(cluster: Cluster, tmp_path: Path) -> None:
+    ann = await reader(cluster, "/nodes")
+    ours = await ann.new_token(["dynsched"])
+    flags = ("--web-auth", "--web-auth-audience", "dynsched")
+    async with running(cluster, tmp_path, *flags) as operator:
+        assert (await asked(operator, "/nodes", ann.token))[0] == 401
+        assert (await asked(operator, "/nodes", ours))[0] == 200
+
+
+async def test_an_api_server_that_is_away_lets_nobody_new_in(
+    sim: SimCluster, tmp_path: Path
+) -> None:
+    ann, bob = await reader(sim, "/nodes"), await reader(sim, "/nodes")
+    async with running(sim, tmp_path, "--web-auth") as operator:
+        assert (await asked(operator, "/nodes", ann.token))[0] == 200
+        await sim.server.down()
+        status, refusal = await asked(operator, "/nodes", bob.token)
+        assert (status, "the API server cannot be asked" in refusal["error"]) == (503, True)
+        assert (await asked(operator, "/nodes", ann.token))[0] == 200
+        assert (await operator.get("/healthz"))[0] == 200
+        assert "--web-auth: a request is refused: cannot create tokenreviews" in operator.log
+        await sim.server.up()
+
+        async def again() -> bool:
+            return (await asked(operator, "/nodes", bob.token))[0] == 200
+
+        await until(again, "bob is let in")
+
+
+async def test_the_extender_has_an_address_of_its_own(cluster: Cluster, tmp_path: Path) -> None:
+    own = f"127.0.0.1:{free_port()}"
+    async with running(cluster, tmp_path, "--web-auth", "--extender-addr", own) as operator:
+        statuses = {}
+        async with aiohttp.ClientSession() as session:
+            for address in (own, operator.address):
+                url = f"http://{address}/filter"
+                async with session.post(url, json={"NodeNames": ["a"]}) as answer:
+                    statuses[address] = answer.status
+            async with session.get(f"http://{own}/nodes") as answer:
+                assert answer.status == 404
+        assert statuses == {own: 200, operator.address: 404}
+        assert f"serving the scheduler extender on http://{own}" in operator.log

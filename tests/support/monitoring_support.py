@@ -1,0 +1,111 @@
+"""manifests/components/monitoring, read for the tests; and what dynsched gives to Prometheus."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from early_scene import early_example
+from manifest_support import COMPONENTS, Doc, load_all
+from prometheus_client import CollectorRegistry
+from snapshots import example
+
+from dynsched.core.model import Snapshot
+from dynsched.core.placements import Kind
+from dynsched.web.metrics import Metrics
+from dynsched.web.node_series import NodeSeries
+
+FOLDER: Final = COMPONENTS / "monitoring"
+DASHBOARD: Final[Doc] = json.loads((FOLDER / "dashboard.json").read_text())
+(RULE,) = load_all(FOLDER / "prometheusrule.yaml")
+_RULES: Final[list[Doc]] = [rule for group in RULE["spec"]["groups"] for rule in group["rules"]]
+ALERTS: Final = [rule for rule in _RULES if "alert" in rule]
+RECORDS: Final = [rule for rule in _RULES if "record" in rule]
+
+_RAW: Final = re.compile(r"(?<![\w:])(?:dynsched|process)_\w+(?![\w:])")
+_RECORDED: Final = re.compile(r"\b\w+:dynsched_\w+:\w+")
+_VALUES: Final = re.compile(r"label_values\((.+), (\w+)\)")
+
+CHOSEN: Final[Mapping[str, str]] = {
+    "$namespace": ".*",
+    "$node": ".*",
+    "$rule": "node-cpu",
+    "$__rate_interval": "10s",
+    "$__range": "1m",
+    # A subquery's steps are at whole minutes, and a test does not wait for one.
+    ":1m]": ":1s]",
+}
+
+
+def panels() -> Iterator[Doc]:
+    """Without the rows."""
+    return (panel for panel in DASHBOARD["panels"] if panel["type"] != "row")
+
+
+def variables() -> dict[str, Doc]:
+    """By name."""
+    return {each["name"]: each for each in DASHBOARD["templating"]["list"]}
+
+
+def queries(chosen: Mapping[str, str] = CHOSEN) -> list[str]:
+    """The dashboard's, as Grafana asks them: those of its panels, then those of its variables."""
+    found = [target["expr"] for panel in panels() for target in panel["targets"]]
+    for variable in variables().values():
+        if variable["type"] == "query":
+            values = _VALUES.fullmatch(variable["query"]["query"])
+            assert values is not None, variable["name"]
+            found.append(f"group by ({values[2]}) ({values[1]})")
+    return [_replaced(expr, chosen) for expr in found]
+
+
+def asked(expr: str) -> tuple[set[str], set[str]]:
+    """The metrics in an expression: dynsched's own, and recorded ones."""
+    return set(_RAW.findall(expr)), set(_RECORDED.findall(expr))
+
+
+def exposed() -> set[str]:
+    """The names of all series that dynsched gives in `/metrics`."""
+    text = "".join(metrics_texts().values())
+    return set(re.findall(r"^(\w+)(?:\{| )", text, re.MULTILINE))
+
+
+def metrics_texts(pods: int = 0) -> dict[str, str]:
+    """`/metrics` of two installations, by namespace: one without, and one with pods watched, of
+    which so many were placed on nodes of each kind.
+    """
+    return {
+        "plain": _text(example(), Metrics(CollectorRegistry())),
+        "early": _text(early_example(), _with_pods(pods)),
+    }
+
+
+def _with_pods(count: int) -> Metrics:
+    metrics = Metrics(CollectorRegistry())
+    metrics.placed(dict.fromkeys(Kind, count))
+    return metrics
+
+
+def _text(snapshot: Snapshot, metrics: Metrics) -> str:
+    metrics.observe(snapshot)
+    series = NodeSeries(snapshot)
+    series.add(snapshot.nodes.values())
+    return (metrics.exposition() + series.text()).decode()
+
+
+def _replaced(expr: str, chosen: Mapping[str, str]) -> str:
+    # The longer names first: $__rate_interval, and not $__range or a part of it.
+    for name in sorted(chosen, key=len, reverse=True):
+        expr = expr.replace(name, chosen[name])
+    assert "$" not in expr
+    return expr
+
+
+def quick(spec: Mapping[str, Any]) -> Doc:
+    """The rules with all figures recorded every second, over steps of a second."""
+    text = json.dumps(spec).replace("[1d:1m]", "[1d:1s]")
+    found: Doc = json.loads(text)
+    for group in found["groups"]:
+        group["interval"] = "1s"
+    return found

@@ -1,0 +1,367 @@
+"""--web-auth: who may look, asked over a real socket; the API server is a double."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from aiohttp.test_utils import TestClient, TestServer
+from extender_support import World
+from reader_support import bearer
+from snapshots import NOON, example
+from store_support import Clock, make_store
+
+from dynsched.core.access import User
+from dynsched.core.errors import ClusterError
+from dynsched.web import access
+from dynsched.web.access import GRANTED_SECONDS, REFUSED_SECONDS, KeptAnswers, require_token
+from dynsched.web.api import ENDPOINTS, make_app
+from dynsched.web.extender.http import EXTENDER_ENDPOINTS
+from dynsched.web.transport import quiet
+from dynsched.web.transport.answering import PROBES
+
+OPEN = PROBES | EXTENDER_ENDPOINTS.keys()
+
+
+class Kubernetes:
+    """Answers by ``users`` (token -> name) and ``rights`` (name, path); counts what it is asked."""
+
+    def __init__(self) -> None:
+        self.users = {"anns": "ann", "bobs": "bob"}
+        self.rights = {("ann", path.replace("{name}", "worker-1")) for path in ENDPOINTS}
+        self.rights.add(("bob", "/metrics"))
+        self.asked: list[tuple[str, ...]] = []
+        self.away: Exception | None = None
+        self.answers = asyncio.Event()
+        self.answers.set()
+
+    async def user_of(self, token: str) -> User | None:
+        await self._answer(token)
+        return User(self.users[token], groups=("g",)) if token in self.users else None
+
+    async def may_get(self, user: User, path: str) -> bool:
+        await self._answer(user.name, path)
+        return (user.name, path) in self.rights
+
+    async def _answer(self, *asked: str) -> None:
+        self.asked.append(asked)
+        await self.answers.wait()
+        if self.away is not None:
+            raise self.away
+
+
+@pytest.fixture
+def kubernetes() -> Kubernetes:
+    return Kubernetes()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock(1000.0)
+
+
+@pytest_asyncio.fixture
+async def client(kubernetes: Kubernetes, clock: Clock) -> AsyncIterator[TestClient[Any, Any]]:
+    snapshots = make_store(Clock(NOON + 125))
+    snapshots.publish(example())
+    app = make_app(
+        snapshots,
+        World().tick().extender,
+        guards=[require_token(kubernetes, OPEN, clock=clock)],
+        bearer=True,
+    )
+    async with TestClient(TestServer(app)) as found:
+        yield found
+
+
+@pytest.fixture
+def get(client: TestClient[Any, Any]) -> Callable[..., Any]:
+    async def ask(path: str, token: str | None = None, **headers: str) -> tuple[int, Any, Any]:
+        sent = {**headers, **(bearer(token) if token else {})}
+        async with client.get(path, headers=sent) as response:
+            text = await response.text()
+            is_json = response.content_type == "application/json"
+            return response.status, json.loads(text) if is_json else text, response.headers
+
+    return ask
+
+
+async def test_a_reader_with_the_right_gets_what_everybody_got_before(get, kubernetes) -> None:
+    for path in ENDPOINTS:
+        query = "?node=worker-1" if path == "/page/history" else ""
+        status, body, _ = await get(path.replace("{name}", "worker-1") + query, "anns")
+        assert status == 200, (path, body)
+
+
+async def test_without_a_token_only_the_probes_answer(get, kubernetes) -> None:
+    for path in ENDPOINTS:
+        status, body, headers = await get(path.replace("{name}", "worker-1"))
+        if path in PROBES:
+            assert status == 200
+            continue
+        assert status == 401
+        assert headers["WWW-Authenticate"] == 'Bearer realm="dynsched"'
+        assert "Authorization: Bearer TOKEN" in body["error"]
+        assert "worker" not in json.dumps(body).replace("/nodes/worker-1", "")
+    status, _, _ = await get("/page/page.js")
+    assert status == 401
+    assert kubernetes.asked == []
+
+
+async def test_a_token_that_is_not_accepted_is_401_and_says_so(get) -> None:
+    status, body, headers = await get("/nodes", "nobodys")
+    assert status == 401
+    assert headers["WWW-Authenticate"] == 'Bearer realm="dynsched", error="invalid_token"'
+    assert "does not accept the token" in body["error"]
+    assert "nobodys" not in json.dumps(body) + str(headers)
+
+
+async def test_a_user_without_the_right_is_403_and_learns_what_is_lacking(get) -> None:
+    status, body, _ = await get("/nodes/worker-1", "bobs")
+    assert status == 403
+    assert body["error"].startswith("user bob may not get /nodes/worker-1: ")
+    assert 'nonResourceURLs: ["/nodes/worker-1"] and verbs: [get]' in body["error"]
+    assert (await get("/metrics", "bobs"))[0] == 200
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "",
+        "anns",
+        "Basic YW5uOnB3",
+        "Bearer",
+        "Bearer ",
+        "Bearer two words",
+        "Bearer ann\u00e9",
+        "Bearer =a",
+    ],
+)
+async def test_what_is_no_bearer_token_asks_the_api_server_nothing(
+    client, kubernetes, header: str
+) -> None:
+    async with client.get("/nodes", headers={"Authorization": header}) as response:
+        assert response.status == 401
+    assert kubernetes.asked == []
+
+
+async def test_two_authorization_headers_are_not_guessed_at(client, kubernetes) -> None:
+    headers = [("Authorization", "Bearer anns"), ("Authorization", "Bearer bobs")]
+    async with client.get("/nodes", headers=headers) as response:
+        assert response.status == 401
+    assert kubernetes.asked == []
+
+
+async def test_the_scheme_is_read_without_case(get) -> None:
+    assert (await get("/nodes", Authorization="bearer  anns"))[0] == 200
+
+
+async def test_head_needs_the_same_right_as_get(client, kubernetes) -> None:
+    for token, status in (("anns", 200), ("bobs", 403), ("", 401)):
+        headers = bearer(token) if token else {}
+        async with client.head("/nodes", headers=headers) as response:
+            assert response.status == status
+    assert ("ann", "/nodes") in kubernetes.asked
+
+
+@pytest.mark.parametrize(
+    ("sent", "asked"),
+    [
+        ("/nodes?marked=true", "/nodes"),
+        ("/%6eodes", "/nodes"),
+        ("/nodes/a%2Fb", "/nodes/a/b"),
+        ("/page/page.js", "/page/page.js"),
+    ],
+)
+async def test_the_right_is_to_the_path_as_it_is_answered(client, kubernetes, sent, asked) -> None:
+    url = client.make_url("/").with_path("").join(type(client.make_url("/"))(sent, encoded=True))
+    async with client.session.get(url, headers=bearer("bobs")) as response:
+        assert response.status == 403
+    assert kubernetes.asked[-1] == ("bob", asked)
+
+
+async def test_a_path_that_is_none_shows_nothing_and_asks_nothing(get, client, kubernetes) -> None:
+    assert (await get("/nothing"))[0] == 404
+    assert (await get("/nodes/a/b", "anns"))[0] == 404
+    async with client.post("/nodes") as response:
+        assert response.status == 405
+    assert kubernetes.asked == []
+
+
+async def test_the_scheduler_needs_no_token(client, kubernetes) -> None:
+    for path in EXTENDER_ENDPOINTS:
+        async with client.post(path, json={"NodeNames": ["a"]}) as response:
+            assert response.status in (200, 400), path
+    assert kubernetes.asked == []
+
+
+# What is kept
+
+
+async def test_an_open_page_costs_two_reviews_a_minute(get, kubernetes, clock) -> None:
+    for _ in range(20):
+        assert (await get("/page/data", "anns"))[0] == 200
+    assert kubernetes.asked == [("anns",), ("ann", "/page/data")]
+    clock.now += GRANTED_SECONDS
+    await get("/page/data", "anns")
+    assert len(kubernetes.asked) == 4
+
+
+async def test_what_was_taken_away_is_refused_a_minute_later_at_the_latest(
+    get, kubernetes, clock
+) -> None:
+    await get("/nodes", "anns")
+    clock.now += GRANTED_SECONDS / 2
+    await get("/rules", "anns")  # a later look at another path keeps neither answer longer
+    kubernetes.rights.clear()
+    assert (await get("/nodes", "anns"))[0] == 200
+    clock.now += GRANTED_SECONDS / 2
+    assert (await get("/nodes", "anns"))[0] == 403
+    kubernetes.users.clear()
+    clock.now += GRANTED_SECONDS
+    assert (await get("/nodes", "anns"))[0] == 401
+
+
+async def test_what_was_refused_is_asked_again_soon(get, kubernetes, clock) -> None:
+    assert (await get("/nodes", "bobs"))[0] == 403
+    assert (await get("/nodes", "carols"))[0] == 401
+    kubernetes.rights.add(("bob", "/nodes"))
+    kubernetes.users["carols"] = "ann"
+    assert (await get("/nodes", "bobs"))[0] == 403
+    clock.now += REFUSED_SECONDS
+    assert (await get("/nodes", "bobs"))[0] == 200
+    assert (await get("/nodes", "carols"))[0] == 200
+
+
+async def test_many_at_once_are_one_review(get, kubernetes) -> None:
+    kubernetes.answers.clear()
+    waiting = [asyncio.create_task(get("/nodes", "anns")) for _ in range(30)]
+    while not kubernetes.asked:
+        await asyncio.sleep(0)
+    kubernetes.answers.set()
+    assert {status for status, _, _ in await asyncio.gather(*waiting)} == {200}
+    assert kubernetes.asked == [("anns",), ("ann", "/nodes")]
+
+
+async def test_one_that_hangs_up_leaves_the_answer_to_the_others() -> None:
+    answers: KeptAnswers[bool] = KeptAnswers(Clock())
+    going = asyncio.Event()
+
+    async def ask() -> bool:
+        await going.wait()
+        return True
+
+    first, second = (asyncio.create_task(answers.answer("k", ask)) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    going.set()
+    assert await second is True
+    assert first.cancelled()
+
+
+async def test_no_more_is_kept_than_the_limit_and_refusals_push_no_grant_out(monkeypatch) -> None:
+    monkeypatch.setattr(access, "MOST_KEPT", 10)
+    answers: KeptAnswers[bool] = KeptAnswers(Clock())
+
+    async def yes() -> bool:
+        return True
+
+    async def no() -> bool:
+        return False
+
+    for key in range(12):
+        await answers.answer(("good", key), yes)
+    for key in range(1000):
+        await answers.answer(("bad", key), no)
+    assert len(answers) == 20
+    assert answers.kept(("good", 1)) is None  # the oldest
+    assert answers.kept(("good", 2)) is not None
+    assert answers.kept(("bad", 999)) is not None
+
+
+# When the API server cannot be asked
+
+
+async def test_while_the_api_server_is_away_kept_answers_go_on_and_others_are_503(
+    get, kubernetes, clock, caplog, monkeypatch
+) -> None:
+    monkeypatch.setattr(quiet, "EACH_SECONDS", 0.0)
+    assert (await get("/nodes", "anns"))[0] == 200
+    kubernetes.away = ClusterError("cannot create tokenreviews: https://10.0.0.1: refused")
+    assert (await get("/nodes", "anns"))[0] == 200
+    with caplog.at_level(logging.WARNING):
+        for path, token in (("/nodes", "bobs"), ("/rules", "anns")):
+            status, body, headers = await get(path, token)
+            assert status == 503
+            assert headers["Retry-After"] == "5"
+            assert "the API server cannot be asked now" in body["error"]
+            assert "10.0.0.1" not in body["error"]
+    assert "--web-auth: a request is refused: cannot create tokenreviews" in caplog.text
+    clock.now += GRANTED_SECONDS
+    assert (await get("/nodes", "anns"))[0] == 503
+    assert (await get("/healthz"))[0] == 200
+    kubernetes.away = None
+    assert (await get("/nodes", "anns"))[0] == 200  # an error is not kept
+
+
+async def test_an_api_server_that_hangs_is_not_waited_for(get, kubernetes, monkeypatch) -> None:
+    monkeypatch.setattr(access, "ANSWER_SECONDS", 0.05)
+    kubernetes.answers.clear()
+    assert (await get("/nodes", "anns"))[0] == 503
+    kubernetes.answers.set()
+
+
+async def test_no_more_reviews_are_begun_than_the_limit(get, kubernetes, monkeypatch) -> None:
+    monkeypatch.setattr(access, "MOST_ASKED", 3)
+    kubernetes.answers.clear()
+    waiting = [asyncio.create_task(get("/nodes", f"made-up-{number}")) for number in range(3)]
+    while len(kubernetes.asked) < 3:
+        await asyncio.sleep(0)
+    assert (await get("/nodes", "anns"))[0] == 503
+    kubernetes.answers.set()
+    assert {status for status, _, _ in await asyncio.gather(*waiting)} == {401}
+    assert (await get("/nodes", "anns"))[0] == 200
+
+
+async def test_a_token_that_the_api_server_repeats_is_not_in_the_log(
+    get, kubernetes, caplog, monkeypatch
+) -> None:
+    monkeypatch.setattr(quiet, "EACH_SECONDS", 0.0)
+    kubernetes.away = ClusterError("admission webhook says: no TokenReview of anns-secret-token")
+    with caplog.at_level(logging.DEBUG):
+        _, body, _ = await get("/nodes", "anns-secret-token")
+    assert "no TokenReview of ***" in caplog.text
+    assert "anns-secret-token" not in caplog.text + json.dumps(body)
+
+
+async def test_the_tokens_themselves_are_not_kept(get, kubernetes) -> None:
+    import gc  # noqa: PLC0415 (of this test alone)
+
+    token = "a-token-that-is-nowhere-else"
+    await get("/nodes", token)
+    kubernetes.asked.clear()
+    keys = [
+        key
+        for found in gc.get_objects()
+        if isinstance(found, KeptAnswers)
+        for kept in (found._granted, found._refused)
+        for key in kept
+    ]
+    assert keys
+    assert token not in repr(keys)
+
+
+async def test_the_document_names_the_token(get) -> None:
+    _, document, _ = await get("/openapi.json", "anns")
+    assert document["components"]["securitySchemes"] == {
+        "bearer": {"type": "http", "scheme": "bearer"}
+    }
+    for path, operations in document["paths"].items():
+        wants = {"bearer": []} in operations.get("get", {}).get("security", [])
+        assert wants == (path in ENDPOINTS and path not in PROBES), path
+        assert not wants or {"401", "403", "503"} <= operations["get"]["responses"].keys()

@@ -1,0 +1,144 @@
+"""What every answer tells a browser that it must not do, whoever answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from aiohttp.test_utils import TestClient, TestServer
+from extender_support import World
+from reader_support import bearer
+from snapshots import NOON, example
+from store_support import Clock, make_store
+
+from dynsched.core.access import User
+from dynsched.web.access import require_token
+from dynsched.web.api import ENDPOINTS, make_app, make_extender_app
+from dynsched.web.extender.http import EXTENDER_ENDPOINTS
+from dynsched.web.server import WebServer, parse_address
+from dynsched.web.transport.framing import MAX_HEAD_BYTES
+
+BROWSER = {"Accept": "text/html"}
+EXPECTED = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Embedder-Policy": "require-corp",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Server": "dynsched",
+}
+
+
+class Nobody:
+    """Accepts one token, which has no rights."""
+
+    async def user_of(self, token: str) -> User | None:
+        return User("bob") if token == "bobs" else None
+
+    async def may_get(self, _user: User, _path: str) -> bool:
+        return False
+
+
+def application(**more: Any) -> Any:
+    snapshots = make_store(Clock(NOON + 125))
+    snapshots.publish(example())
+    return make_app(snapshots, World().tick().extender, **more), snapshots
+
+
+@pytest_asyncio.fixture
+async def client() -> AsyncIterator[TestClient[Any, Any]]:
+    async with TestClient(TestServer(application()[0])) as found:
+        yield found
+
+
+def check(response: Any) -> None:
+    for name, value in EXPECTED.items():
+        assert response.headers.getall(name) == [value], (response.url, response.status, name)
+    policy = response.headers["Content-Security-Policy"]
+    for rule in ("default-src 'none'", "base-uri 'none'", "frame-ancestors 'none'"):
+        assert rule in policy
+    assert "unsafe" not in policy
+    assert response.headers["Cache-Control"] in ("no-store", "no-cache")
+    assert "Access-Control-Allow-Origin" not in response.headers
+    assert "Strict-Transport-Security" not in response.headers  # it would hold for other ports too
+
+
+@pytest.mark.parametrize("path", [*ENDPOINTS, "/page/page.js", "/page/nothing.js", "/nothing"])
+async def test_every_answer_to_a_reader_has_them(client, path: str) -> None:
+    for headers in ({}, BROWSER):
+        async with client.get(path.replace("{name}", "worker-1"), headers=headers) as response:
+            check(response)
+
+
+async def test_answers_that_have_no_body_have_them(client) -> None:
+    async with client.get("/page/page.js") as response:
+        tag = response.headers["ETag"]
+    async with client.get("/page/page.js", headers={"If-None-Match": tag}) as response:
+        assert response.status == 304
+        check(response)
+    async with client.head("/nodes") as response:
+        check(response)
+
+
+async def test_refusals_and_faults_have_them(client, monkeypatch) -> None:
+    async with client.put("/nodes") as response:
+        assert response.status == 405
+        check(response)
+    monkeypatch.setattr("dynsched.web.api.rules_answer", None)
+    async with client.get("/rules") as response:
+        assert response.status == 500
+        check(response)
+
+
+@pytest.mark.parametrize("path", EXTENDER_ENDPOINTS)
+async def test_every_answer_to_the_scheduler_has_them(client, path: str) -> None:
+    for body in (b'{"NodeNames": ["a"]}', b"no question"):
+        async with client.post(path, data=body) as response:
+            check(response)
+
+
+async def test_a_head_that_is_too_long_is_refused_with_them() -> None:
+    """By the transport: no application has a part in it."""
+    async with WebServer(application()[0], parse_address("127.0.0.1:0")) as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(b"GET / HTTP/1.1\r\nX: " + b"x" * (MAX_HEAD_BYTES + 1))
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        writer.close()
+    assert head.startswith("HTTP/1.1 431 ")
+    for name, value in EXPECTED.items():
+        assert f"\r\n{name}: {value}\r\n" in head
+    assert "\r\nContent-Security-Policy: default-src 'none'" in head
+
+
+async def test_an_answer_that_is_sent_in_slices_has_them(client) -> None:
+    names = [f"node-{number:070}" for number in range(9_999)]
+    async with client.post("/filter", json={"NodeNames": names}) as response:
+        assert len(await response.read()) > 600_000
+        check(response)
+
+
+async def test_who_is_not_let_in_gets_them_too() -> None:
+    app, _ = application(guards=[require_token(Nobody(), ())])
+    async with TestClient(TestServer(app)) as client:
+        for headers, status in (({}, 401), (bearer("anns"), 401), (bearer("bobs"), 403)):
+            async with client.get("/nodes", headers=headers) as response:
+                assert response.status == status
+                check(response)
+
+
+async def test_the_extender_on_its_own_address_has_them_and_answers_nothing_else() -> None:
+    main, snapshots = application()
+    app = make_extender_app(main, snapshots, World().tick().extender)
+    async with TestClient(TestServer(app)) as client:
+        async with client.post("/filter", json={"NodeNames": ["a", "d"]}) as response:
+            assert (await response.json())["NodeNames"] == ["a"]
+            check(response)
+        for path in ENDPOINTS:
+            async with client.get(path.replace("{name}", "worker-1")) as response:
+                assert response.status == 404
+                assert (await response.json())["endpoints"] == list(EXTENDER_ENDPOINTS)
+                check(response)
