@@ -16,6 +16,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests/support"))
 
@@ -34,8 +35,13 @@ from dynsched.web.page.feed import Feed
 from dynsched.web.page.history import POINTS
 from dynsched.web.snapshots import SnapshotStore
 
+if TYPE_CHECKING:
+    from playwright.async_api import CDPSession
+
 Row = tuple[str, str, str]
 TICKS = 8
+SETTLED = 0.6
+"""Seconds after an update in which the browser lays out and paints."""
 ABOUT = About(2.0, 30.0, "http://prometheus:9090", None, None)
 
 
@@ -45,13 +51,21 @@ class Cluster:
     def __init__(self, nodes: int, rules: int) -> None:
         names = [f"ip-10-0-{n // 250}-{n % 250}.eu-west-1.compute.internal" for n in range(nodes)]
         self.rules = [f"rule-{number}" for number in range(rules)]
-        made = [{"name": name, "expr": "x", "threshold": 80} for name in self.rules]
+        made: list[dict[str, Any]] = [
+            {"name": name, "expr": "x", "threshold": 80} for name in self.rules
+        ]
+        for rule, resource in zip(made, ("cpu", "memory"), strict=False):
+            rule["resource"] = resource
         guard = {"pool_label": "pool"}
         self.scene = Scene(
             {"rules": made, "guard": guard},
             [Node(name, labels={"pool": f"pool-{at % 8}"}) for at, name in enumerate(names)],
         )
         self.at = time.time()
+        self.requested = {
+            resource: {name: at * 33 % 100 for at, name in enumerate(names)}
+            for resource in ("cpu", "memory")
+        }
 
     def tick(self) -> Snapshot:
         """A minute later."""
@@ -67,14 +81,16 @@ class Cluster:
         return self.scene.tick(self.at, **answers)
 
 
-def store() -> SnapshotStore:
-    return SnapshotStore(
+def store(cluster: Cluster) -> SnapshotStore:
+    snapshots = SnapshotStore(
         clock=time.monotonic,
         interval=2.0,
         source="http://prometheus:9090",
         synced=lambda: True,
         metrics=Metrics(CollectorRegistry()),
     )
+    snapshots.board.requested = cluster.requested
+    return snapshots
 
 
 def resident() -> int:
@@ -88,7 +104,7 @@ def ms(values: list[float]) -> str:
 
 
 async def the_process(cluster: Cluster, ticks: list[Snapshot], viewers: int) -> list[Row]:
-    snapshots = store()
+    snapshots = store(cluster)
     rows: list[Row] = []
     first, again, remember, encode = [], [], [], []
     async with (
@@ -105,7 +121,7 @@ async def the_process(cluster: Cluster, ticks: list[Snapshot], viewers: int) -> 
         size = 0
         for snapshot in ticks:
             feed = Feed(2.0)
-            feed.publish(snapshot, ABOUT)
+            feed.publish(snapshot, ABOUT, cluster.requested)
             began = time.process_time()
             await feed.remembered()
             remember.append((time.process_time() - began) * 1000)
@@ -166,9 +182,9 @@ async def the_viewers(
     )
 
 
-async def the_memory(ticks: list[Snapshot]) -> list[Row]:
+async def the_memory(cluster: Cluster, ticks: list[Snapshot]) -> list[Row]:
     """Of an hour of history: resident memory, and what the points themselves are."""
-    snapshots = store()
+    snapshots = store(cluster)
     before = resident()
     for minute in range(POINTS + 30):
         snapshot = ticks[minute % len(ticks)]
@@ -182,15 +198,15 @@ async def the_memory(ticks: list[Snapshot]) -> list[Row]:
     ]
 
 
-async def the_browser(ticks: list[Snapshot]) -> list[Row]:
+async def the_browser(cluster: Cluster, ticks: list[Snapshot]) -> list[Row]:
     from browser import chromium, tab  # noqa: PLC0415 (without it there are the other figures)
 
-    snapshots = store()
+    snapshots = store(cluster)
     async with TestServer(make_app(snapshots)) as server, chromium() as browser:
         snapshots.publish(ticks[0])
         await snapshots.feed.remembered()
         url = str(server.make_url("/"))
-        painted, filled, scripting = [], [], []
+        painted, filled, scripting, everything = [], [], [], []
         for _ in range(3):
             async with tab(browser, url) as opened:
                 await opened.until("document.querySelectorAll('#nodes tbody tr').length > 9")
@@ -198,18 +214,31 @@ async def the_browser(ticks: list[Snapshot]) -> list[Row]:
                 filled.append(await opened.page.evaluate(FILLED))
         async with tab(browser, url) as opened:
             await opened.until("document.querySelectorAll('#nodes tbody tr').length > 9")
+            session = await opened.page.context.new_cdp_session(opened.page)
+            await session.send("Performance.enable")
             for snapshot in ticks[1:]:
                 snapshots.publish(snapshot)
+                await snapshots.feed.remembered()
+                began = await busy(session)
                 await opened.look_again()
                 await opened.until(
                     "document.documentElement.dataset.tick === given", str(snapshot.tick)
                 )
+                await asyncio.sleep(SETTLED)
+                everything.append((await busy(session) - began) * 1000)
             scripting = (await opened.page.evaluate(UPDATES))[1:]
     return [
         ("browser: first contentful paint", ms(painted), "1000 ms"),
         ("browser: all nodes drawn, since navigation", ms(filled), "1000 ms"),
         ("browser: scripting of one update", ms(scripting), "50 ms"),
+        ("browser: main thread, all of one update", ms(everything[1:]), ""),
     ]
+
+
+async def busy(session: CDPSession) -> float:
+    """Seconds for which the page's main thread has worked: scripts, styles, layout, painting."""
+    metrics = (await session.send("Performance.getMetrics"))["metrics"]
+    return next(float(each["value"]) for each in metrics if each["name"] == "TaskDuration")
 
 
 PAINT = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
@@ -222,10 +251,10 @@ UPDATES = "performance.getEntriesByName('update').map((each) => each.duration)"
 async def main(options: argparse.Namespace) -> None:
     cluster = Cluster(options.nodes, options.rules)
     ticks = [cluster.tick() for _ in range(TICKS)]
-    rows = await the_memory(ticks)
+    rows = await the_memory(cluster, ticks)
     rows += await the_process(cluster, ticks, options.viewers)
     if not options.no_browser:
-        rows += await the_browser(ticks)
+        rows += await the_browser(cluster, ticks)
     table = Table(title=f"{options.nodes} nodes, {options.rules} rules (median / worst)")
     for name in ("what", "measured", "at most"):
         table.add_column(name)

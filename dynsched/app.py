@@ -44,6 +44,7 @@ from dynsched.rules_file import FixedRules, RulesFile, load_rules
 from dynsched.serving import serving
 from dynsched.settings import Settings
 from dynsched.sources.metrics_server import MetricsServerSource
+from dynsched.sources.page_facts import PageFactsSource
 from dynsched.sources.pod_use import PodUseSource
 from dynsched.sources.prometheus import PrometheusSource
 from dynsched.web.metrics import Metrics
@@ -135,6 +136,15 @@ async def _serve(settings: Settings) -> None:
         extension = await stack.enter_async_context(
             _extension(settings, rules_file, cluster, pod_use)
         )
+        snapshots.board.bound = extension.bound
+        page_facts = PageFactsSource(
+            source,
+            snapshots.board,
+            rule_set=lambda: rules_file.rule_set,
+            nodes=cluster.nodes,
+            watches_pods=lambda: extension.watches,
+            namespace=client.config.namespace,
+        )
         reviews = await stack.enter_async_context(_reviews(settings)) if settings.web_auth else None
         server = await stack.enter_async_context(
             serving(settings, snapshots, extension.extender, reviews)
@@ -159,6 +169,7 @@ async def _serve(settings: Settings) -> None:
             "the watch of nodes": watch.run(stop),
             "the loop": loop.run(stop, settings.interval),
             "the watch of pods": extension.run(stop),
+            "the page's questions": page_facts.run(stop),
         }
         await _until_stopped(
             stop,

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from dynsched.core.expected import NO_PODS, KnownPods, lag_of
+from dynsched.core.page_facts import BoundOnNode, just_bound
 from dynsched.core.placements import newly_bound
 from dynsched.core.recent import WINDOW, RecentPods
 from dynsched.core.rules import RuleSet
@@ -24,6 +25,9 @@ from dynsched.web.extender.wire import Binding
 
 _TO_SPARE: Final = 60.0
 """Seconds for which pods are remembered beyond the longest lag: a value may be some ticks old."""
+_COLLECT: Final = 2.0
+"""Seconds for which the list of a node's just-bound pods serves all who ask for it: to find them
+among 15,000 takes some milliseconds."""
 _POLL: Final = 5.0
 """Seconds between two looks whether a reloaded rules file wants pods to be counted."""
 
@@ -51,6 +55,7 @@ class Extension:
         self._nodes = cluster.nodes
         self._pods = RecentPods()
         self._told = 0
+        self._collected: dict[str, tuple[float, BoundOnNode]] = {}
         self._watch: PodWatch | None = None
         self._pod_use = pod_use
         self._pending = PendingPods(pending_api)
@@ -97,6 +102,22 @@ class Extension:
         changes = self._pods.changes_after(self._told)
         self._told = self._pods.sequence
         return None if self._watch is None else newly_bound(changes)
+
+    @property
+    def watches(self) -> bool:
+        """Whether pods are watched."""
+        return self._watch is not None
+
+    def bound(self, node: str) -> BoundOnNode | None:
+        """The pods that were just bound to a node; None where pods are not watched."""
+        if self._watch is None:
+            return None
+        now = time.monotonic()
+        fresh = {of: each for of, each in self._collected.items() if now - each[0] < _COLLECT}
+        if node not in fresh:
+            fresh[node] = now, just_bound(self._pods.pods(now), node)
+        self._collected = fresh
+        return fresh[node][1]
 
     def known(self, ago: float = 0.0) -> KnownPods:
         """As of `dynsched.loop.PodsSource`."""

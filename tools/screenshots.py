@@ -48,6 +48,8 @@ async def take(folder: Path, seconds: float) -> None:
             browser = await playwright.chromium.launch(
                 executable_path=shutil.which("chromium"), args=["--no-sandbox"]
             )
+            first = await browser.new_page()
+            await first.goto(f"{found[1].decode()}/")  # Prometheus is asked once somebody looks
             await asyncio.sleep(seconds)  # until the curves are long enough to be looked at
             for name, options in SHOTS.items():
                 await shot(browser, found[1].decode(), folder / f"{name}.png", options)

@@ -55,6 +55,13 @@ class Placements:
         step.clean += found[Kind.CLEAN]
         return found
 
+    def know(self, placed: Placed) -> None:
+        """Take in the counts of a whole step, which is later than those before."""
+        if self._kept and placed.at <= self._kept[-1].at:
+            return
+        step = self._step(placed.at)
+        step.hot, step.marked, step.clean = placed.hot, placed.marked, placed.clean
+
     def columns(self) -> dict[str, object]:
         """By kind, a count for each of ``times``, the oldest first."""
         return {
@@ -78,6 +85,54 @@ def _kind(view: NodeView | None) -> Kind:
     if view is not None and view.pressured:
         return Kind.HOT
     return Kind.MARKED if view is not None and view.marked else Kind.CLEAN
+
+
+@dataclass(frozen=True, slots=True)
+class _States:
+    """Which nodes were hot, and which others marked, when a step began."""
+
+    at: float
+    hot: frozenset[str]
+    marked: frozenset[str]
+
+
+class PastStates:
+    """What nodes were when each step of the last hour began, for pods of which it is known only
+    later where they were placed.
+    """
+
+    def __init__(self) -> None:
+        self._kept: deque[_States] = deque(maxlen=STEPS + 2)
+
+    def observe(self, views: Mapping[str, NodeView], at: float) -> None:
+        """Look at the nodes, once in each step."""
+        begins = at - at % STEP
+        if self._kept and self._kept[-1].at >= begins:
+            return
+        found = _States(
+            begins,
+            frozenset(view.name for view in views.values() if view.pressured),
+            frozenset(view.name for view in views.values() if view.marked and not view.pressured),
+        )
+        last = self._kept[-1] if self._kept else found
+        self._kept.append(
+            _States(
+                begins,
+                last.hot if last.hot == found.hot else found.hot,
+                last.marked if last.marked == found.marked else found.marked,
+            )
+        )
+
+    def placed(self, begins: float, nodes: Mapping[str, int]) -> Placed | None:
+        """The counts of the step that begins at ``begins``, of which ``nodes`` tells how many pods
+        each took; None where it is not known what the nodes were.
+        """
+        states = next((found for found in self._kept if found.at == begins), None)
+        if states is None:
+            return None
+        hot = sum(count for name, count in nodes.items() if name in states.hot)
+        marked = sum(count for name, count in nodes.items() if name in states.marked)
+        return Placed(begins, hot, marked, sum(nodes.values()) - hot - marked)
 
 
 def newly_bound(changes: Sequence[PodChange]) -> list[str]:

@@ -35,6 +35,8 @@ class BoundPod:
     """What it requests, in bytes."""
     workload: str = ""
     """``namespace/name`` of what made it (`core.workloads`); empty when that is not known."""
+    name: str = ""
+    """``namespace/name`` of the pod itself; empty when that is not known."""
     assumed: bool = False
     """Whether the scheduler asked about the pod and this node has the best score, but no binding
     was observed yet."""

@@ -128,12 +128,12 @@ async def _perform(
     async with ApiServer() as api:
         names = list(_names(nodes))
         machines = [_create_node(api, name, index) for index, name in enumerate(names)]
-        _create_pods(api, names)
+        pods = _create_pods(api, names)
         api.store.subscribe(NODES, outcome.count)
         binary = find_prometheus()
         with _rules_file() as packaged:
             rule_set = None if binary else load_rules(packaged)
-            exporter = Exporter(machines, seed=seed, rule_set=rule_set)
+            exporter = Exporter(machines, seed=seed, rule_set=rule_set, pods=pods)
             # The household comes last, and so goes first: the operator ends before its cluster.
             async with (
                 serve(exporter.application()) as load,
@@ -307,12 +307,14 @@ def _create_node(api: ApiServer, name: str, index: int) -> Machine:
     return Machine(name, addresses["InternalIP"])
 
 
-def _create_pods(api: ApiServer, nodes: Sequence[str]) -> None:
-    """The pods that `dynsched reach` tells of."""
+def _create_pods(api: ApiServer, nodes: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
+    """The pods that `dynsched reach` and the page tell of: namespaces and bodies."""
+    pods = list(make_pods(nodes, parse_label(DEFAULT_LABEL)))
     for namespace in dict.fromkeys(workload.namespace for workload in WORKLOADS):
         api.objects.create("namespaces", {"metadata": {"name": namespace}})
-    for namespace, body in make_pods(nodes, parse_label(DEFAULT_LABEL)):
+    for namespace, body in pods:
         api.objects.create("pods", body, namespace)
+    return pods
 
 
 def _create_service(api: ApiServer, url: str) -> None:

@@ -270,4 +270,5 @@ def _bound(pod: _Pod) -> BoundPod:
         cpu=cpu,
         memory=memory,
         workload=workload_of(pod.metadata.namespace, pod.metadata.name),
+        name=f"{pod.metadata.namespace}/{pod.metadata.name}",
     )

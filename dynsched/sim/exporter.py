@@ -18,6 +18,7 @@ from aiohttp import web
 
 from dynsched.core.rules import RuleSet
 from dynsched.sim.load import Kind, NodeLoad, node_load
+from dynsched.sim.pod_metrics import CORES, PodMetrics, Use
 
 CPUS: Final = 2
 """CPUs that each node shows: as few as are more than one, for the page to stay small."""
@@ -56,6 +57,7 @@ class Exporter:
     """The load of all machines, which begins when this is made.
 
     ``rule_set``: answer instant queries for these rules too, where no Prometheus is there to.
+    ``pods``: on these machines, namespaces and bodies; they have series as well.
     """
 
     def __init__(
@@ -64,11 +66,13 @@ class Exporter:
         *,
         seed: int = 0,
         rule_set: RuleSet | None = None,
+        pods: Iterable[tuple[str, Mapping[str, Any]]] = (),
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._loads = {machine: node_load(index, seed) for index, machine in enumerate(machines)}
         self._clock = clock
         self._began = clock()
+        self._pods = PodMetrics(pods, self._began)
         self._answers = _answers(rule_set)
 
     def application(self) -> web.Application:
@@ -106,6 +110,7 @@ class Exporter:
             ),
             _header("node_memory_MemTotal_bytes", "gauge", "Memory in all."),
             *(_memory_line("MemTotal", machine, MEMORY_BYTES) for machine in self._loads),
+            self._pods.page({machine.name: _use(load, now) for machine, load in loads}),
         )
         return "".join(families)
 
@@ -232,6 +237,11 @@ def _cpu_lines(machine: Machine, load: NodeLoad, now: float) -> str:
 
 def _memory_line(field: str, machine: Machine, value: float) -> str:
     return f"node_memory_{field}_bytes{{{_labels(machine)}}} {value:.0f}\n"
+
+
+def _use(load: NodeLoad, now: float) -> Use:
+    """By its pods, as if nothing else ran there."""
+    return Use(CORES * load.busy_seconds(now), MEMORY_BYTES - _available(load, now))
 
 
 def _available(load: NodeLoad, now: float) -> float:

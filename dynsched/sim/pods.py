@@ -48,7 +48,7 @@ def _pod(workload: Workload, place: int, node: str, label: LabelMark) -> dict[st
         "uid": f"00000000-0000-4000-8000-{len(workload.name):012d}",
         "controller": True,
     }
-    resources = {"requests": {"cpu": "500m", "memory": "512Mi"}}
+    resources = {"requests": {"cpu": "2500m", "memory": "6144Mi"}}
     spec: dict[str, Any] = {
         "nodeName": node,
         "containers": [{"name": "main", "image": workload.name, "resources": resources}],

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 EVERY: Final = 300.0
 """Seconds between two rounds of queries."""
 
-_OF_POD: Final[Mapping[str, str]] = {
+OF_POD: Final[Mapping[str, str]] = {
     "cpu": (
         "sum by (namespace, pod) "
         '(clamp_min(deriv(container_cpu_usage_seconds_total{container!="",pod!=""}[5m]), 0))'
@@ -91,7 +91,7 @@ class PodUseSource:
         }
 
     async def _use_of(self, resource: str) -> dict[str, float] | None:
-        samples = await self._samples(_by_workload(_OF_POD[resource]), "workload")
+        samples = await self._samples(_by_workload(OF_POD[resource]), "workload")
         if samples is None:
             return None
         return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from html import escape
 from http import HTTPStatus
@@ -26,6 +27,7 @@ from dynsched.web.page.http import (
     page_file,
     page_history,
     page_index,
+    page_pods,
 )
 from dynsched.web.snapshots import SnapshotStore
 from dynsched.web.status import rules_answer, status_answer
@@ -58,7 +60,7 @@ def make_app(
     app = _application(Turns(), ENDPOINTS, guards)
     app[_SNAPSHOTS] = snapshots
     app[_DOCUMENT] = document(extender=extender is not None, bearer=bearer)
-    app[PAGE] = Page(snapshots.feed, snapshots.age)
+    app[PAGE] = Page(snapshots.feed, snapshots.board, snapshots.age)
     for path, (handler, _) in ENDPOINTS.items():
         app.router.add_get(path, handler)
     app.router.add_get("/page/{file}", page_file)
@@ -111,12 +113,16 @@ async def _status(request: web.Request) -> web.Response:
 
 
 async def _nodes(request: web.Request) -> web.Response:
-    marked = _flag(request.query, "marked")
-    snapshots = request.app[_SNAPSHOTS]
+    marked, snapshots = _flag(request.query, "marked"), request.app[_SNAPSHOTS]
+    limit = _limit(request.query)
     headers = {hdrs.ETAG: snapshots.feed.etag}  # before any wait: of the Snapshot that is encoded
     if snapshots.snapshot is not None and is_known(request, headers[hdrs.ETAG]):
         return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=headers)
-    body = await snapshots.encoded_nodes(marked=marked)
+    if limit is None:
+        body = await snapshots.encoded_nodes(marked=marked)
+    else:
+        after = request.query.get("continue", "")
+        body = await snapshots.encoded_page(marked=marked, limit=limit, after=after)
     if body is None:
         raise _nothing_known()
     return web.Response(body=body, headers=headers, content_type=_JSON)
@@ -174,13 +180,17 @@ async def _index(request: web.Request) -> web.Response:
 ENDPOINTS: Final[Mapping[str, tuple[Handler, str]]] = {
     "/": (_index, "the page, for a browser; this list for all else"),
     "/status": (_status, "ok, or why not; JSON with Accept: application/json"),
-    "/nodes": (_nodes, "which nodes are marked, and why; ?marked=true for those alone"),
+    "/nodes": (
+        _nodes,
+        "which nodes are marked, and why; ?marked=true for those alone, ?limit= for pages",
+    ),
     "/nodes/{name}": (_node, "one node, and what would clear it"),
     "/rules": (_rules, "the loaded rules and their health"),
     "/metrics": (_metrics, "metrics of dynsched itself, for Prometheus"),
     "/page/data": (page_data, "what the page shows, as columns"),
     "/page/history": (page_history, "values of the last hour; ?node=NAME, once or more"),
     "/page/changes": (page_changes, "what changed of late; ?node=NAME for one node"),
+    "/page/pods": (page_pods, "what is known of the pods of one node; ?node=NAME"),
     "/healthz": (_healthz, "the process answers"),
     "/readyz": (_readyz, "the nodes are listed and one tick is done"),
     "/openapi.json": (_openapi, "all of these, and the scheduler extender's, as OpenAPI"),
@@ -248,6 +258,17 @@ def _flag(query: Mapping[str, str], name: str) -> bool | None:
     if value not in (None, "true", "false"):
         raise _Refusal(HTTPStatus.BAD_REQUEST, f"{name}={value}: write {name}=true or {name}=false")
     return None if value is None else value == "true"
+
+
+def _limit(query: Mapping[str, str]) -> int | None:
+    text = query.get("limit")
+    if text is None:
+        if "continue" in query:
+            raise _Refusal(HTTPStatus.BAD_REQUEST, "continue=: write limit=NUMBER beside it")
+        return None
+    if not re.fullmatch(r"[1-9][0-9]{0,5}", text):
+        raise _Refusal(HTTPStatus.BAD_REQUEST, f"limit={text}: write a number from 1 to 999999")
+    return int(text)
 
 
 def _json(body: Any, status: HTTPStatus = HTTPStatus.OK) -> web.Response:

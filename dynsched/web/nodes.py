@@ -112,7 +112,7 @@ class NodeDetail(NodeAnswer, frozen=True, gc=False):
     dry_run: bool
 
 
-class NodesAnswer(msgspec.Struct, frozen=True, gc=False):
+class NodesAnswer(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """`/nodes`. The first three keys, their names and their order are dynamicScheduler's."""
 
     type: str
@@ -124,6 +124,8 @@ class NodesAnswer(msgspec.Struct, frozen=True, gc=False):
     rules_error: str | None
     counts: str
     """The part of the mark that ``num`` counts, as it stands in a node's ``carries``."""
+    more: str | None = msgspec.field(name="continue", default=None)
+    """The name to continue after, where more nodes follow; else left out."""
 
 
 def describe_mark(mark: Mark) -> str:
@@ -143,8 +145,12 @@ def encode_each(snapshot: Snapshot, views: Iterable[NodeView]) -> list[msgspec.R
     return [msgspec.Raw(encode(NodeAnswer(*_fields(view, rules, snapshot)))) for view in views]
 
 
-def encode_nodes(snapshot: Snapshot, encoded: Sequence[msgspec.Raw]) -> bytes:
-    """The body of `/nodes` around nodes that are encoded already, all or some of them."""
+def encode_nodes(
+    snapshot: Snapshot, encoded: Sequence[msgspec.Raw], more: str | None = None
+) -> bytes:
+    """The body of `/nodes` around nodes that are encoded already, all or some of them. ``more``:
+    the last of them, where others follow.
+    """
     part = _main_part(snapshot.rule_set.mark)
     names = sorted(view.name for view in snapshot.nodes.values() if part in view.carries)
     answer = NodesAnswer(
@@ -156,6 +162,7 @@ def encode_nodes(snapshot: Snapshot, encoded: Sequence[msgspec.Raw]) -> bytes:
         dry_run=snapshot.dry_run,
         rules_error=snapshot.rules_error,
         counts=part,
+        more=more,
     )
     return msgspec.json.encode(answer)
 

@@ -165,7 +165,8 @@ _NODES_ANSWER: Final = _object(
         "dry_run": _FLAG,
         "rules_error": {"type": ["string", "null"]},
         "counts": _TEXT,
-    }
+    },
+    {"continue": _TEXT},
 )
 
 
@@ -229,6 +230,12 @@ def _extender_paths() -> dict[str, Any]:
 
 def _get_paths() -> dict[str, Any]:
     marked = {"name": "marked", "in": "query", "schema": {"enum": ["true", "false"]}}
+    limit = {
+        "name": "limit",
+        "in": "query",
+        "schema": {"type": "integer", "minimum": 1, "maximum": 999_999},
+    }
+    after = {"name": "continue", "in": "query", "schema": _NAME}
     name = {"name": "name", "in": "path", "required": True, "schema": _NAME}
     status = _answers(_TEXT, kind=_PLAIN)
     status["200"]["content"].update(_content(_object({"ok": _FLAG, "version": _TEXT})))
@@ -236,17 +243,19 @@ def _get_paths() -> dict[str, Any]:
     ready = _answers(_TEXT, kind=_PLAIN)
     ready["503"] = {**ready["200"], "description": "what is missing"}
     detail = _answers(_NODE_ANSWER, (404, "no such node"), _NOTHING_YET)
-    nodes = _answers(_NODES_ANSWER, (400, "marked is neither true nor false"), _NOTHING_YET)
+    refused = (400, "marked, limit or continue is not understood")
+    nodes = _answers(_NODES_ANSWER, refused, _NOTHING_YET)
     rules = _object({"mark": _object({}), "guard": _object({}), "rules": _array(_object({}))})
     node_query = {"name": "node", "in": "query", "schema": _NAME}
     nodes_query = {**node_query, "required": True, "schema": _array(_NAME)}
     columns = _object({"taken_at": _POINTS, "nodes": _object({}), "columns": _array(_object({}))})
     past = _object({"step": _POINTS, "times": _array(_POINTS), "nodes": _object({})})
     change = _object({"at": _POINTS, "node": _TEXT, "kind": _TEXT, "text": _TEXT})
+    pods = _object({"bound": _or_null(_object({})), "above": _or_null(_array(_object({})))})
     return {
         "/": _get("the page, for a browser; else this list", _answers(_TEXT, kind="text/html")),
         "/status": _get("ok, or why not", status),
-        "/nodes": _get("which nodes are marked, and why", nodes, marked),
+        "/nodes": _get("which nodes are marked, and why", nodes, marked, limit, after),
         "/nodes/{name}": _get("one node, and what would clear it", detail, name),
         "/rules": _get("the loaded rules and their health", _answers(rules, _NOTHING_YET)),
         "/metrics": _get("metrics of dynsched itself", _answers(_TEXT, kind=_PLAIN)),
@@ -259,6 +268,11 @@ def _get_paths() -> dict[str, Any]:
             nodes_query,
         ),
         "/page/changes": _get("the last changes", _answers(_array(change)), node_query),
+        "/page/pods": _get(
+            "pods of a node that were just bound, or use more than they request",
+            _answers(pods, (400, "no node is named")),
+            {**node_query, "required": True},
+        ),
         "/openapi.json": _get("this document", _answers(_object({"openapi": _TEXT}))),
     }
 

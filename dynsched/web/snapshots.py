@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Final
 
 import msgspec
 
 from dynsched.core.health import is_overdue, overdue_after, why_unhealthy
 from dynsched.core.model import Snapshot
-from dynsched.core.placements import Placements
 from dynsched.web.metrics import Metrics
 from dynsched.web.node_series import NodeSeries
 from dynsched.web.nodes import encode_each, encode_nodes
+from dynsched.web.page.board import Board
 from dynsched.web.page.columns import About
 from dynsched.web.page.feed import Feed
 
@@ -47,7 +49,8 @@ class SnapshotStore:
     graphs: str | None = None
     feed: Feed = field(init=False)
     """What the page at `/` is answered from."""
-    _placements: Placements | None = field(default=None, init=False)
+    board: Board = field(init=False)
+    """What it shows beside the Snapshot."""
     _snapshot: Snapshot | None = field(default=None, init=False)
     _published_at: float = field(default=0.0, init=False)
     _encoded: dict[bool | None, asyncio.Task[bytes]] = field(default_factory=dict, init=False)
@@ -56,6 +59,7 @@ class SnapshotStore:
     def __post_init__(self) -> None:
         """The page's step in time follows the interval."""
         self.feed = Feed(self.interval)
+        self.board = Board(self.clock)
 
     @property
     def snapshot(self) -> Snapshot | None:
@@ -68,18 +72,15 @@ class SnapshotStore:
         ``placed``: the node of each pod that was bound since the one before; None where pods are
         not watched. Those before the first Snapshot do not count.
         """
-        if placed is not None:
-            self._placements = self._placements or Placements()
-            if self._snapshot is None:
-                placed = ()  # what their nodes were is not known: that is not clean
-            views = {} if self._snapshot is None else self._snapshot.nodes
-            self.metrics.placed(self._placements.count(placed, views, snapshot.taken_at))
+        counted = self.board.observe(snapshot, placed)
+        if counted is not None:
+            self.metrics.placed(counted)
         self._snapshot = snapshot
         self._published_at = self.clock()
         self._encoded = {}
         self._series = None
         self.metrics.observe(snapshot)
-        self.feed.publish(snapshot, self._about(snapshot))
+        self.feed.publish(snapshot, self._about(snapshot), self.board.requested)
 
     def why_unhealthy(self) -> str | None:
         """One line with the reason why `/status` is not ok; None when it is."""
@@ -98,7 +99,7 @@ class SnapshotStore:
             # Of the Snapshot itself: how old it is, the page sees for itself.
             error=why_unhealthy(snapshot, 0.0, self.interval),
             leader=self.leader(),
-            placements=None if self._placements is None else self._placements.columns(),
+            **self.board.shown(snapshot.taken_at),
         )
 
     def why_not_ready(self) -> str | None:
@@ -120,6 +121,12 @@ class SnapshotStore:
             self._encoded[marked] = task
         # Shielded: one caller that hangs up must not take the answer from the others.
         return await asyncio.shield(task)
+
+    async def encoded_page(self, *, marked: bool | None, limit: int, after: str) -> bytes | None:
+        """As `encoded_nodes`, with at most ``limit`` nodes, by name, that come after ``after``."""
+        if self._snapshot is None:
+            return None
+        return await _encode(self._snapshot, marked=marked, limit=limit, after=after)
 
     async def exposition(self) -> bytes:
         """The body of `/metrics`. While ticks are overdue, there are no series of nodes: a program
@@ -143,15 +150,25 @@ async def _series_of(snapshot: Snapshot) -> bytes:
     return series.text()
 
 
-async def _encode(snapshot: Snapshot, *, marked: bool | None) -> bytes:
+async def _encode(
+    snapshot: Snapshot, *, marked: bool | None, limit: int | None = None, after: str = ""
+) -> bytes:
     # On the loop, by batches. In a thread the interpreter's lock would hold up other requests
     # for 5 ms at a time; and the threads may all be waiting for a Prometheus that hangs.
-    views = sorted(
-        (view for view in snapshot.nodes.values() if marked is None or view.marked is marked),
-        key=lambda view: view.name,
+    found = (
+        view
+        for view in snapshot.nodes.values()
+        if view.name > after and (marked is None or view.marked is marked)
     )
+    by_name = attrgetter("name")
+    if limit is None:
+        views, more = sorted(found, key=by_name), None
+    else:
+        views = heapq.nsmallest(limit + 1, found, key=by_name)
+        more = views[limit - 1].name if len(views) > limit else None
+        views = views[:limit]
     encoded: list[msgspec.Raw] = []
     for start in range(0, len(views), _BATCH):
         encoded += encode_each(snapshot, views[start : start + _BATCH])
         await asyncio.sleep(0)
-    return encode_nodes(snapshot, encoded)
+    return encode_nodes(snapshot, encoded, more)

@@ -16,10 +16,13 @@ from programs import need
 from prometheus_client.parser import text_string_to_metric_families
 
 import dynsched.sim
+from dynsched.core.labels import LabelMark
 from dynsched.core.rules import Rule, RuleSet
 from dynsched.rules_file import load_rules
 from dynsched.sim.exporter import CPUS, MEMORY_BYTES, Exporter, Machine
 from dynsched.sim.load import NodeLoad, node_load
+from dynsched.sim.pod_metrics import CORES
+from dynsched.sim.pods import make_pods
 from dynsched.sim.processes import Household
 from dynsched.sim.prometheus import PrometheusFailedError, start_prometheus
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
@@ -112,6 +115,33 @@ def test_memory_is_what_the_load_says() -> None:
         free = found["node_memory_MemAvailable_bytes", machine.instance, "", ""]
         used = 100 * (1 - free / MEMORY_BYTES)
         assert used == pytest.approx(node_load(index).memory(30), abs=0.001)
+
+
+def test_the_pods_on_a_machine_share_its_load() -> None:
+    clock = Clock()
+    names = [machine.name for machine in MACHINES]
+    pods = list(make_pods(names, LabelMark("status", "presure")))
+    exporter = Exporter(MACHINES, pods=pods, clock=clock)
+    clock.now += 30
+    found = [
+        (family.name, sample.labels, sample.value)
+        for family in text_string_to_metric_families(exporter.page())
+        for sample in family.samples
+    ]
+    for index, name in enumerate(names):
+        on_node = {body["metadata"]["name"] for _, body in pods if body["spec"]["nodeName"] == name}
+        used = sum(
+            value
+            for metric, labels, value in found
+            if metric == "container_cpu_usage_seconds_total" and labels["pod"] in on_node
+        )
+        assert used == pytest.approx(CORES * node_load(index).busy_seconds(30), rel=0.001)
+    requests = [row for row in found if row[0] == "kube_pod_container_resource_requests"]
+    assert {(labels["resource"], value) for _, labels, value in requests} == {
+        ("cpu", 2.5),
+        ("memory", 6 * 2.0**30),
+    }
+    assert len(requests) == 2 * len(pods)
 
 
 async def test_the_page_is_served_as_the_text_format() -> None:

@@ -93,7 +93,7 @@ def get(client: TestClient[Any, Any]) -> Callable[..., Any]:
 
 async def test_a_reader_with_the_right_gets_what_everybody_got_before(get, kubernetes) -> None:
     for path in ENDPOINTS:
-        query = "?node=worker-1" if path == "/page/history" else ""
+        query = "?node=worker-1" if path in ("/page/history", "/page/pods") else ""
         status, body, _ = await get(path.replace("{name}", "worker-1") + query, "anns")
         assert status == 200, (path, body)
 

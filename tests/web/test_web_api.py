@@ -302,6 +302,46 @@ async def test_nodes_can_be_narrowed_by_mark(client, snapshots, query, names) ->
     assert (answer["num"], answer["node_names"]) == (2, ["worker-2", "worker-3"])
 
 
+@pytest.mark.parametrize("limit", [1, 2, 3, 7, 8, 9])
+@pytest.mark.parametrize("narrowed", ["", "&marked=true", "&marked=false"])
+async def test_pages_of_nodes_are_the_whole_in_pieces(client, snapshots, limit, narrowed) -> None:
+    snapshots.publish(example())
+    whole = await get(client, f"/nodes?{narrowed[1:]}")
+    found, after = [], ""
+    while after is not None:
+        page = await get(client, f"/nodes?limit={limit}{narrowed}&continue={after}")
+        assert len(page["nodes"]) <= limit
+        assert (page["num"], page["node_names"]) == (whole["num"], whole["node_names"])
+        found += page["nodes"]
+        after = page.get("continue")
+        assert after in (None, found[-1]["name"])
+    assert found == whole["nodes"]
+    assert "continue" not in whole
+
+
+async def test_a_node_that_goes_between_two_pages_does_not_break_the_rest(client, snapshots):
+    snapshots.publish(example())
+    last = (await get(client, "/nodes?limit=3"))["continue"]
+    left = {name: view for name, view in example().nodes.items() if name != last}
+    snapshots.publish(replace(example(), nodes=left))
+    rest = await get(client, f"/nodes?limit=99&continue={last}")
+    assert [node["name"] for node in rest["nodes"]] == sorted(name for name in left if name > last)
+
+
+@pytest.mark.parametrize(
+    ("query", "error"),
+    [
+        ("limit=0", "limit=0: write a number from 1 to 999999"),
+        ("limit=many", "limit=many: write a number from 1 to 999999"),
+        ("limit=-1", "limit=-1: write a number from 1 to 999999"),
+        ("continue=worker-1", "continue=: write limit=NUMBER beside it"),
+    ],
+)
+async def test_a_page_that_is_not_understood_is_refused(client, snapshots, query, error) -> None:
+    snapshots.publish(example())
+    assert await get(client, f"/nodes?{query}", 400) == {"error": error}
+
+
 async def test_a_flag_that_is_neither_true_nor_false_is_refused(client, snapshots) -> None:
     snapshots.publish(example())
     answer = await get(client, "/nodes?marked=yes", 400)
@@ -545,7 +585,9 @@ async def test_the_index_links_what_there_is(client) -> None:
 async def test_head_is_answered_as_get_without_a_body(client, snapshots) -> None:
     snapshots.publish(example())
     for path in ENDPOINTS:
-        asked = path.replace("{name}", "worker-1").replace("/history", "/history?node=worker-1")
+        asked = path.replace("{name}", "worker-1")
+        for page in ("history", "pods"):
+            asked = asked.replace(f"/{page}", f"/{page}?node=worker-1")
         async with client.head(asked) as response:
             assert response.status == 200
             assert int(response.headers["Content-Length"]) > 0

@@ -48,6 +48,11 @@ _NO_ALERT: Final = "-"
 """In both columns: the rule's selector does not select the node."""
 
 
+Requested = Mapping[str, Mapping[str, int]]
+"""By resource and node: what pods request, in percent of what the node can give."""
+_NOTHING: Final[Requested] = {}
+
+
 class About(NamedTuple):
     """What is not in a Snapshot. ``interval`` and ``overdue_after`` in seconds; ``error``: why the
     tick cannot be trusted; ``source``: the URL of Prometheus as dynsched asks it, ``graphs``: as
@@ -60,16 +65,21 @@ class About(NamedTuple):
     error: str | None
     leader: str | None
     placements: Mapping[str, Any] | None = None
+    overload: Mapping[str, Any] | None = None
     graphs: str = ""
 
 
 class _Column:
     """One rule on all nodes. ``since`` and ``expected`` hold only the nodes where there is
-    something to tell: two lists, of indices of nodes and of what they have.
+    something to tell: two lists, of indices of nodes and of what they have. ``requests``: by node,
+    what its pods request of the rule's resource, in percent of what the node can give; None where
+    that is not known.
     """
 
-    def __init__(self, rule: Rule) -> None:
+    def __init__(self, rule: Rule, requests: Mapping[str, int] | None = None) -> None:
         self.rule = rule
+        self._requests = requests if rule.rises else None
+        self._requested: list[float | None] = []
         self.digits = _digits(rule.threshold)
         self.value: list[float | None] = []
         self.state: list[str] = []
@@ -124,6 +134,15 @@ class _Column:
                 self.since[0].append(index)
                 self.since[1].append(int(alert.since))
 
+    def request(self, names: Sequence[str]) -> None:
+        """What is requested on some more nodes, in the unit of the rule: drawn on the same bar."""
+        requests = self._requests
+        if requests is not None:
+            unit, digits = full_at(self.rule) / 100, self.digits
+            self._requested += [
+                round(requests[name] * unit, digits) if name in requests else None for name in names
+            ]
+
     def expect(self, index: int, value: float, added: Added) -> None:
         """The node's expected value, in the unit of the rule: both are drawn on one bar."""
         full = full_at(self.rule)
@@ -139,15 +158,21 @@ class _Column:
             "quality": "".join(self.quality),
             "since": self.since,
             "expected": self.expected,
+            "requested": self._requested or None,
         }
 
 
 class Columns:
-    """Collects the nodes of a Snapshot, some at a time, in the order in which they are shown."""
+    """Collects the nodes of a Snapshot, some at a time, in the order in which they are shown.
+    ``requested``: as of `Board`.
+    """
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, requested: Requested = _NOTHING) -> None:
         self._snapshot = snapshot
-        self._columns = {rule.name: _Column(rule) for rule in snapshot.rule_set.rules}
+        self._columns = {
+            rule.name: _Column(rule, requested.get(rule.resource or ""))
+            for rule in snapshot.rule_set.rules
+        }
         self._names: list[str] = []
         self._pools: dict[str, int] = {}
         self._pool: list[int] = []
@@ -169,6 +194,7 @@ class Columns:
         unknown: set[int] = set()
         for number, (name, column) in enumerate(self._columns.items()):
             found = column.add(first, [of_node[number] for of_node in alerts])
+            column.request([view.name for view in views])
             if name in self._asked:
                 unknown.update(found)
         self._flags += [

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from dynsched.core.model import NodeView, Snapshot
 from dynsched.web.page.changes import Change, Changes
-from dynsched.web.page.columns import About, Columns
+from dynsched.web.page.columns import About, Columns, Requested
 from dynsched.web.page.history import History
 
 _BATCH: Final = 100
@@ -39,7 +39,7 @@ class Feed:
         """``interval``: seconds from one tick to the next."""
         self.history = History(interval)
         self.changes = Changes()
-        self._last: tuple[Snapshot, About] | None = None
+        self._last: tuple[Snapshot, About, Requested] | None = None
         self._encoded: asyncio.Task[Encoded] | None = None
         self._has_viewers = False
         self._remembering: asyncio.Task[None] | None = None
@@ -47,9 +47,9 @@ class Feed:
         # Another process counts from 1 as well: its bytes must not pass for this one's.
         self._process = os.urandom(4).hex()
 
-    def publish(self, snapshot: Snapshot, about: About) -> None:
-        """Another Snapshot counts from now on."""
-        self._last = snapshot, about
+    def publish(self, snapshot: Snapshot, about: About, requested: Requested | None = None) -> None:
+        """Another Snapshot counts from now on. ``requested``: as of `Board`."""
+        self._last = snapshot, about, requested or {}
         self._encoded = None
         self._snapshots += 1
         self._remembering = asyncio.get_running_loop().create_task(
@@ -117,8 +117,8 @@ class Feed:
             self.history.finish()
 
 
-async def _encode(snapshot: Snapshot, about: About, etag: str) -> Encoded:
-    columns = Columns(snapshot)
+async def _encode(snapshot: Snapshot, about: About, requested: Requested, etag: str) -> Encoded:
+    columns = Columns(snapshot, requested)
     views = sorted(snapshot.nodes.values(), key=lambda view: view.name)
     for batch in _batches(views):
         columns.add(batch)

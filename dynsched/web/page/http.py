@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 from aiohttp import hdrs, web
 
+from dynsched.web.page.board import Board
 from dynsched.web.page.feed import Feed
 
 MOST_NODES: Final = 60
@@ -44,8 +45,9 @@ class _File(NamedTuple):
 class Page:
     """What the handlers answer from. ``age``: seconds since the last Snapshot."""
 
-    def __init__(self, feed: Feed, age: Callable[[], float]) -> None:
+    def __init__(self, feed: Feed, board: Board, age: Callable[[], float]) -> None:
         self.feed = feed
+        self.board = board
         self.age = age
         self.files = _read_files()
 
@@ -69,6 +71,7 @@ async def page_file(request: web.Request) -> web.Response:
 async def page_data(request: web.Request) -> web.Response:
     """All nodes and rules of the last Snapshot, as columns."""
     page = request.app[PAGE]
+    page.board.look()
     encoded = await page.feed.encoded()
     if encoded is None:
         raise web.HTTPServiceUnavailable(reason="no tick has finished yet; try again soon")
@@ -102,6 +105,14 @@ async def page_changes(request: web.Request) -> web.Response:
     feed = request.app[PAGE].feed
     await feed.remembered()
     return _json(feed.latest(MOST_CHANGES, request.query.get("node")))
+
+
+async def page_pods(request: web.Request) -> web.Response:
+    """The pods of one node that were just bound, and those furthest above their requests."""
+    node = request.query.get("node")
+    if node is None:
+        raise web.HTTPBadRequest(reason="name the node, as ?node=a")
+    return _json(request.app[PAGE].board.of_node(node))
 
 
 def is_known(request: web.Request, etag: str) -> bool:

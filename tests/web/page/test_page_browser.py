@@ -22,6 +22,8 @@ from snapshots import NOON, Scene
 from dynsched.core.access import User
 from dynsched.core.errors import ClusterError
 from dynsched.core.model import Node
+from dynsched.core.overload import day_of
+from dynsched.core.page_facts import AboveRequest, BoundOnNode, JustBound
 from dynsched.web import access
 from dynsched.web.access import require_token
 from dynsched.web.api import make_app
@@ -40,6 +42,7 @@ RULES = {
             "threshold": 80,
             "clear_threshold": 70,
             "keep_firing_for": "1m",
+            "resource": "cpu",
         },
         {"name": "node-mem-usage", "expr": "mem_used_percent", "threshold": 85, "for": "30s"},
     ],
@@ -74,6 +77,14 @@ class World:
         cpu, memory = (error or self.cpu), (error or memory)
         snapshot = self.scene.tick(self.at, node_cpu=cpu, node_mem_usage=memory)
         self.snapshots.publish(replace(snapshot, **changes), placed=placed)
+
+    def learn(self, pod: str = "shop/api-0") -> None:
+        """All that can be known of pods and of past days, and is not in a Snapshot."""
+        board = self.snapshots.board
+        board.requested = {"cpu": dict.fromkeys(self.cpu, 50)}
+        board.bound = lambda _: BoundOnNode(21, [JustBound(pod, 0.5, 2.0**30, 12.0)])
+        board.above = {name: [AboveRequest(pod, "memory", 3e9)] for name in self.cpu}
+        board.overload.tell({day_of(NOON) - ago: 0.01 * ago for ago in range(1, 8)}, NOON)
 
 
 @contextlib.asynccontextmanager
@@ -145,6 +156,52 @@ async def test_focus_stays_on_the_row_that_moves(shown, world) -> None:
     world.cpu["web-3"] = 95.0
     await tick(world, shown)
     assert await shown.page.evaluate("document.activeElement.textContent") == "web-3"
+
+
+SPY = """() => {
+  window.written = [];
+  window.cells = 0;
+  new MutationObserver((changes) => changes.forEach(({ target }) => {
+    const element = target.nodeType === Node.TEXT_NODE ? target.parentElement : target;
+    window.written.push(element?.closest("tr")?.dataset.node ?? "");
+  })).observe(document.querySelector("#nodes tbody"), {
+    attributes: true, characterData: true, childList: true, subtree: true,
+  });
+  const { fillRect } = CanvasRenderingContext2D.prototype;
+  CanvasRenderingContext2D.prototype.fillRect = function (...place) {
+    window.cells += 1;
+    fillRect.apply(this, place);
+  };
+}"""
+
+
+async def test_an_update_writes_only_what_differs(shown, world) -> None:
+    await shown.page.evaluate(SPY)
+    await tick(world, shown)
+    assert await shown.page.evaluate("[window.written, window.cells]") == [[], 0]
+    world.cpu["batch-1"] = 46.0  # neither another place nor another colour
+    await tick(world, shown)
+    assert set(await shown.page.evaluate("window.written")) == {"batch-1"}
+    assert await shown.page.evaluate("window.cells") == 1  # of the margin that stands in it
+    world.cpu["web-3"] = 95.0
+    await tick(world, shown)
+    assert await shown.page.evaluate("window.cells") == 2
+
+
+async def test_each_curve_goes_where_its_node_goes(shown, world) -> None:
+    for _ in range(3):
+        await tick(world, shown)
+    await shown.page.reload()
+    await shown.until("document.querySelectorAll('#nodes .curve').length === 5")
+    curves = """() => Object.fromEntries([...document.querySelectorAll("#nodes tbody tr")].map(
+      (row) => [row.dataset.node, row.querySelector(".curve")?.getAttribute("d")]))"""
+    before = await shown.page.evaluate(curves)
+    assert len(set(before.values())) > 1
+    order = await shown.rows()
+    world.cpu["batch-1"] = 79.0  # it comes first, and is judged by the same rule
+    await tick(world, shown)
+    assert await shown.rows() != order
+    assert await shown.page.evaluate(curves) == before
 
 
 async def test_filters_and_order_are_in_the_url_and_survive_a_reload(shown, world) -> None:
@@ -235,6 +292,48 @@ async def test_where_pods_were_placed_is_shown_where_they_are_watched(shown, wor
         "1 on hot nodes",
         "0 on marked nodes",
         "3 on other nodes",
+    ]
+
+
+async def test_what_pods_request_is_a_tick_on_the_bar_and_in_the_legend(shown, world) -> None:
+    assert await texts(shown, "#bar-legend li") == ["threshold", "clears"]
+    assert await shown.page.locator("#nodes .tick[visibility=visible]").count() == 0
+    world.snapshots.board.requested = {"cpu": {"web-2": 50, "batch-1": 75}}
+    await tick(world, shown)
+    assert await texts(shown, "#bar-legend li") == ["threshold", "clears", "requested by pods"]
+    assert await shown.page.locator("#nodes .tick[visibility=visible]").count() == 2
+    bar = shown.page.locator("tr[data-node=batch-1] [aria-label*=requested]")
+    assert "requested 75" in await bar.get_attribute("aria-label")
+
+
+async def test_a_nodes_detail_lists_pods_just_bound_and_above_their_requests(shown, world) -> None:
+    await shown.page.click("tr[data-node=web-1] a")
+    await shown.until("document.querySelector('dialog').open")
+    assert "Pods" not in await shown.page.inner_text("dialog")
+    await shown.page.keyboard.press("Escape")
+    pod = JustBound("shop/web-5d9c7b9d4f-x2x4p", 0.5, 2.0**30, 12.0)
+    world.snapshots.board.bound = lambda _: BoundOnNode(21, [pod])
+    world.snapshots.board.above = {"web-1": [AboveRequest("shop/api-0", "memory", 3 * 2.0**29)]}
+    await shown.page.click("tr[data-node=web-1] a")
+    await shown.until("document.querySelector('dialog').open")
+    rows = await texts(shown, "dialog [aria-label^=Pods] tbody tr")
+    assert [row.split("\t") for row in rows] == [
+        ["shop/web-5d9c7b9d4f-x2x4p", "0.5 cores, 1 GiB", "12 sec ago"],
+        ["shop/api-0", "memory", "1.5 GiB more than it requests"],
+    ]
+    assert "and 20 more" in await shown.page.inner_text("dialog")
+
+
+async def test_the_overload_of_each_day_is_shown_once_it_is_known(shown, world) -> None:
+    assert not await shown.page.is_visible("#overload")
+    world.snapshots.board.overload.tell({day_of(NOON) - 1: 0.0321}, NOON)
+    world.cpu["web-3"] = 95.0
+    await tick(world, shown)
+    await tick(world, shown)
+    rows = await texts(shown, "#overload tbody tr")
+    assert [row.split("\t") for row in rows] == [
+        ["2026-11-19", "3.2%"],
+        ["2026-11-20, so far", "20%"],
     ]
 
 
@@ -335,6 +434,7 @@ LONG = "ip-10-0-123-234.a-very-long-name-of-a-region-in-the-cloud.compute.intern
 async def test_on_a_phone_nothing_is_wider_than_the_screen(browser, world, locale) -> None:
     world.scene.nodes[LONG] = Node(LONG, labels={"pool": "a-pool-of-a-very-long-name" * 2})
     world.cpu[LONG] = 99.0
+    world.learn(LONG * 2)
     world.tick(rules_error="x" * 300)
     options = {"viewport": {"width": 360, "height": 740}, "locale": locale}
     async with tab(browser, world.url, **options) as opened:
@@ -383,6 +483,7 @@ async def test_axe_finds_nothing(browser, world, scheme) -> None:
     world.cpu |= {"web-3": 95.0, "batch-1": 75.0}
     del world.cpu["batch-2"]
     world.tick()
+    world.learn()
     world.tick(dry_run=True, rules_error="rules.yaml:3: no", capped=frozenset({"web"}))
     axe = (resources.files("axe_playwright_python") / "axe.min.js").read_text()
     # Only axe itself is let past the policy.

@@ -76,6 +76,17 @@ export async function changesOf(name) {
   return answer.json();
 }
 
+/** Null in place of a list: that is not known.
+ * @typedef {{bound: {total: number, pods: {pod: string, cpu: number, memory: number, age: number}[]} | null,
+ *   above: {pod: string, resource: "cpu" | "memory", above: number}[] | null}} Pods */
+
+/** Those that were just bound to a node, and those furthest above their requests. @param {string} name @returns {Promise<Pods>} */
+export async function podsOf(name) {
+  const answer = await ask(`page/pods?node=${encodeURIComponent(name)}`);
+  if (!answer.ok) throw new Error(`${answer.status}`);
+  return answer.json();
+}
+
 /** As of `/nodes/NAME`; null where there is no such node. @param {string} name @returns {Promise<any>} */
 export async function nodeOf(name) {
   const answer = await ask(`nodes/${encodeURIComponent(name)}`);

@@ -1,10 +1,10 @@
 // One node: three numbers, what would clear it, its values over time, what changed.
 
-import { changesOf, nodeOf, pastOf } from "./data.js";
+import { changesOf, nodeOf, pastOf, podsOf } from "./data.js";
 import { curve, get, make } from "./draw.js";
-import { moment, number, percent, span, t } from "./i18n.js";
+import { amount, counted, moment, number, percent, span, t } from "./i18n.js";
 import { sinceOf } from "./model.js";
-import { describeMark } from "./table.js";
+import { describeMark } from "./row.js";
 
 const MOST_CHANGES = 50;
 
@@ -33,12 +33,12 @@ export class Detail {
   async update(model, now) {
     const name = this.name;
     if (!name) return;
-    const [answer, past, changes] = await Promise.all([nodeOf(name), pastOf([name]), changesOf(name)]);
+    const [answer, past, changes, pods] = await Promise.all([nodeOf(name), pastOf([name]), changesOf(name), podsOf(name)]);
     if (this.name !== name) return; // another one was opened meanwhile
     const node = model.nodes.find((each) => each.name === name);
     const scrolled = this.box.scrollTop;
     const wasOpen = this.box.open;
-    const body = node && answer ? this.about(node, answer, past.nodes.get(name), changes, model, now) : [make("p", { text: t("gone", name) })];
+    const body = node && answer ? this.about(node, answer, past.nodes.get(name), changes, pods, model, now) : [make("p", { text: t("gone", name) })];
     const focused = wasOpen && document.activeElement?.className === "close";
     this.box.replaceChildren(this.title(name), ...body);
     if (!wasOpen) this.box.showModal();
@@ -60,9 +60,10 @@ export class Detail {
   /**
    * @param {import("./model.js").Node} node @param {any} answer
    * @param {import("./data.js").Past | undefined} past @param {import("./data.js").Change[]} changes
+   * @param {import("./data.js").Pods} pods
    * @param {import("./model.js").Model} model @param {number} now
    */
-  about(node, answer, past, changes, model, now) {
+  about(node, answer, past, changes, pods, model, now) {
     const since = sinceOf(model, node);
     const rule = model.data.rules[node.worst]?.name ?? "";
     const tile = (/** @type {string} */ title, /** @type {string} */ value, /** @type {string} */ note) =>
@@ -83,7 +84,7 @@ export class Detail {
         make("li", { text: t("expected_line", each.rule, number(each.expected.measured), number(each.expected.bound), number(each.expected.ended)) }))));
     }
     parts.push(make("h3", { text: t("over_time") }), ...this.charts(model, node, past));
-    parts.push(make("h3", { text: t("changes") }));
+    parts.push(...this.bound(pods.bound), ...this.above(pods.above), make("h3", { text: t("changes") }));
     if (changes.length === 0) parts.push(make("p", { text: t("no_changes") }));
     else parts.push(this.changes(changes));
     parts.push(make("p", {}, make("a", { href: `nodes/${encodeURIComponent(node.name)}`, text: t("as_json") })));
@@ -99,13 +100,44 @@ export class Detail {
       if (!values || rule.early_of || column.state[node.index] === "-") return [];
       const quality = column.quality[node.index];
       const value = quality === "o" ? number(column.value[node.index]) : t(`q_${quality}`);
+      const requested = column.requested?.[node.index] ?? null;
       return [
         make("p", {}, make("b", { text: rule.name }),
-          ` ${value} (${rule.op} ${number(rule.threshold)}, ${t("clears", number(rule.clear_threshold))})`),
+          ` ${value} (${rule.op} ${number(rule.threshold)}, ${t("clears", number(rule.clear_threshold))})${requested === null ? "" : t("bar_requested", number(requested))}`),
         curve(rule, { times: past.times, values, marked: past.marked }, { width: 600, height: 120, chart: true }),
         make("div", { class: "axis" }, make("span", { text: moment(past.times[0]) }), make("span", { text: t("now") })),
       ];
     });
+  }
+
+  /** Nothing where pods are not watched. @param {import("./data.js").Pods["bound"]} bound */
+  bound(bound) {
+    if (bound === null) return [];
+    const title = make("h3", { text: t("pods_bound") });
+    if (bound.total === 0) return [title, make("p", { text: t("no_pods_bound") })];
+    const rows = bound.pods.map(({ pod, cpu, memory, age }) =>
+      [pod, `${amount("cpu", cpu)}, ${amount("memory", memory)}`, t("ago", span(age))]);
+    const more = bound.total - bound.pods.length;
+    const found = [title, this.list(t("pods_bound"), [t("pod"), t("requests"), t("bound")], rows)];
+    return more > 0 ? [...found, make("p", { text: t("more_pods", counted(more)) })] : found;
+  }
+
+  /** Nothing where it is not known. @param {import("./data.js").Pods["above"]} above */
+  above(above) {
+    if (above === null) return [];
+    const title = make("h3", { text: t("pods_above") });
+    if (above.length === 0) return [title, make("p", { text: t("no_pods_above") })];
+    const rows = above.map(({ pod, resource, above: more }) => [pod, t(`r_${resource}`), t("more_than_requested", amount(resource, more))]);
+    return [title, this.list(t("pods_above"), [t("pod"), t("resource"), t("above")], rows)];
+  }
+
+  /** @param {string} label @param {string[]} heads @param {string[][]} rows */
+  list(label, heads, rows) {
+    return make("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": label },
+      make("table", {},
+        make("thead", {}, make("tr", {}, ...heads.map((text) => make("th", { scope: "col", text })))),
+        make("tbody", {}, ...rows.map(([name, ...cells]) =>
+          make("tr", {}, make("th", { scope: "row", text: name }), ...cells.map((text) => make("td", { text })))))));
   }
 
   /** @param {import("./data.js").Change[]} changes */

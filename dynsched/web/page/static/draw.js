@@ -40,6 +40,41 @@ export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
+/** A text that is written only where it differs, into the same node. */
+export class Label {
+  /** @param {Element} element that holds it */
+  constructor(element) {
+    this.node = document.createTextNode("");
+    this.shown = "";
+    element.append(this.node);
+  }
+
+  /** @param {string} text */
+  show(text) {
+    if (text === this.shown) return;
+    this.shown = text;
+    this.node.data = text;
+  }
+}
+
+/** An attribute that is written only where it differs: an equal one would cost as much. */
+export class Attribute {
+  /** @param {Element} element @param {string} name */
+  constructor(element, name) {
+    this.element = element;
+    this.name = name;
+    /** @type {string | number | null} */
+    this.value = null;
+  }
+
+  /** @param {string | number} value */
+  set(value) {
+    if (value === this.value) return;
+    this.value = value;
+    this.element.setAttribute(this.name, String(value));
+  }
+}
+
 /** By id. @template {HTMLElement} T @param {string} id @returns {T} */
 export function get(id) {
   const element = document.getElementById(id);
@@ -49,25 +84,38 @@ export function get(id) {
 
 const WIDE = 110;
 const HIGH = 16;
+/** A triangle that points up, at the lower edge of a bar, at its left end. */
+export const TICK = `M-4 ${HIGH}L0 ${HIGH - 7}L4 ${HIGH}Z`;
 
 /**
- * A value as text and as a bar, with lines at threshold (solid) and clear_threshold (dashed), and the
- * expected value as an outline. It is made once and changed at each update.
+ * A value as text and as a bar, with lines at threshold (solid) and clear_threshold (dashed), the
+ * expected value as an outline, and a tick at what is requested. It is made once and changed at each
+ * update.
  */
 export class Bar {
   /** @param {import("./model.js").Rule} rule */
   constructor(rule) {
     this.rule = rule;
     this.full = fullScale(rule);
-    this.text = make("span", { class: "value" });
-    this.filled = svg("rect", { class: "bar", y: 3, height: HIGH - 6, width: 0 });
-    this.outline = svg("rect", { class: "bar-expected", x: 0.75, y: 1.5, height: HIGH - 3, width: 0, visibility: "hidden" });
-    const parts = [svg("rect", { class: "bar-back", width: WIDE, height: HIGH, rx: 2 }), this.filled, this.outline];
+    this.text = make("span");
+    this.words = new Label(this.text);
+    const filled = svg("rect", { y: 3, height: HIGH - 6, width: 0 });
+    const outline = svg("rect", { class: "bar-expected", x: 0.75, y: 1.5, height: HIGH - 3, width: 0 });
+    const tick = svg("path", { class: "tick", d: TICK });
+    const parts = [svg("rect", { class: "bar-back", width: WIDE, height: HIGH, rx: 2 }), filled, outline];
     for (const [kind, at] of /** @type {[string, number][]} */ ([["line-clear", rule.clear_threshold], ["line-threshold", rule.threshold]])) {
       if (kind === "line-clear" && rule.clear_threshold === rule.threshold) continue;
       parts.push(svg("line", { class: kind, x1: this.x(at), x2: this.x(at), y1: 0, y2: HIGH }));
     }
-    this.picture = svg("svg", { width: WIDE, height: HIGH, viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img" }, ...parts);
+    this.picture = svg("svg", { width: WIDE, height: HIGH, viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img" }, ...parts, tick);
+    this.known = new Attribute(this.text, "class");
+    this.colour = new Attribute(filled, "class");
+    this.width = new Attribute(filled, "width");
+    this.expects = new Attribute(outline, "visibility");
+    this.expected = new Attribute(outline, "width");
+    this.requests = new Attribute(tick, "visibility");
+    this.requested = new Attribute(tick, "transform");
+    this.label = new Attribute(this.picture, "aria-label");
   }
 
   /** @param {number} of */
@@ -75,18 +123,23 @@ export class Bar {
     return Math.round(Math.max(0, Math.min(1, of / this.full)) * WIDE * 10) / 10;
   }
 
-  /** @param {number | null} value null: not known @param {number | undefined} expected @param {string} text */
-  show(value, expected, text) {
+  /** @param {number | null} value null: not known @param {number | undefined} expected @param {number | null} requested @param {string} text */
+  show(value, expected, requested, text) {
     const { rule } = this;
     const beyond = (/** @type {number} */ limit) => value !== null && (rises(rule) ? value > limit : value < limit);
-    say(this.text, text);
-    this.text.className = value === null ? "value dim" : "value";
-    this.filled.setAttribute("class", beyond(rule.threshold) ? "bar over" : beyond(rule.clear_threshold) ? "bar near" : "bar");
-    this.filled.setAttribute("width", String(value === null ? 0 : this.x(value)));
-    this.outline.setAttribute("visibility", expected === undefined ? "hidden" : "visible");
-    if (expected !== undefined) this.outline.setAttribute("width", String(Math.max(0, this.x(expected) - 1.5)));
-    const label = t("bar_label", text, number(rule.threshold), number(rule.clear_threshold));
-    this.picture.setAttribute("aria-label", expected === undefined ? label : label + t("bar_expected", number(expected)));
+    this.words.show(text);
+    this.known.set(value === null ? "value dim" : "value");
+    this.colour.set(beyond(rule.threshold) ? "bar over" : beyond(rule.clear_threshold) ? "bar near" : "bar");
+    this.width.set(value === null ? 0 : this.x(value));
+    this.expects.set(expected === undefined ? "hidden" : "visible");
+    if (expected !== undefined) this.expected.set(Math.max(0, this.x(expected) - 1.5));
+    this.requests.set(requested === null ? "hidden" : "visible");
+    if (requested !== null) this.requested.set(`translate(${this.x(requested)} 0)`);
+    // The value itself is the text beside it.
+    let label = t("bar_label", number(rule.threshold), number(rule.clear_threshold));
+    if (expected !== undefined) label += t("bar_expected", number(expected));
+    if (requested !== null) label += t("bar_requested", number(requested));
+    this.label.set(label);
   }
 }
 
@@ -104,12 +157,14 @@ export function curve(rule, past, { width, height, chart = false }) {
   const x = (/** @type {number} */ at) => (((at - first) / length) * width).toFixed(1);
   const y = (/** @type {number} */ value) => (height - 1 - Math.max(0, value / top) * (height - 2)).toFixed(1);
   const parts = [];
+  let shade = "";
   past.marked.forEach((marked, at) => {
     if (!marked) return;
     const until = past.times[at + 1] ?? past.times[at];
-    const wide = Math.max(1, ((until - past.times[at]) / length) * width);
-    parts.push(svg("rect", { class: "shade", x: x(past.times[at]), width: wide.toFixed(1), y: chart ? 0 : height - 3, height: chart ? height : 3 }));
+    const wide = Math.max(1, ((until - past.times[at]) / length) * width).toFixed(1);
+    shade += `M${x(past.times[at])} ${height}v${chart ? -height : -3}h${wide}V${height}z`;
   });
+  if (shade) parts.push(svg("path", { class: "shade", d: shade }));
   for (const [kind, at] of /** @type {[string, number][]} */ ([["line-clear", rule.clear_threshold], ["line-threshold", rule.threshold]])) {
     if (kind === "line-clear" && !chart) continue;
     parts.push(svg("line", { class: kind, x1: 0, x2: width, y1: y(at), y2: y(at), "vector-effect": "non-scaling-stroke" }));

@@ -1,5 +1,6 @@
-// A cell for each node, by pool, on canvases: 5,000 elements would be slow to lay out. The same
-// nodes are in the table, for those who cannot see a canvas or use a mouse.
+// A cell for each node, by pool, on canvases: 5,000 elements would be slow to lay out. A cell is drawn
+// again only where it looks otherwise than before. The same nodes are in the table, for those who cannot
+// see a canvas or use a mouse.
 
 import { counted, percent, t } from "./i18n.js";
 import { get, make, say, svg } from "./draw.js";
@@ -11,8 +12,13 @@ import { INELIGIBLE, MARKED, PRESSURED, UNKNOWN } from "./model.js";
 const LIMITS = [-0.5, -0.25, -0.1, 0, 0.1];
 const COLOURS = ["--cool-3", "--cool-2", "--cool-1", "--cool-0", "--hot-0", "--hot-1"];
 const GAP = 2;
+/** Pixels from which on a cell has its margin as a text. */
+const READABLE = 40;
+/** The flags that a cell shows. */
+const SEEN = MARKED | PRESSURED | INELIGIBLE | UNKNOWN;
 
-/** @typedef {{name: string, nodes: Node[], title: HTMLElement, canvas: HTMLCanvasElement, columns: number, size: number}} Pool */
+/** @typedef {string | number} Look all that the picture of a cell depends on, beside its size and the colours */
+/** @typedef {{name: string, nodes: Node[], title: HTMLElement, canvas: HTMLCanvasElement, columns: number, size: number, drawn: Look[]}} Pool */
 
 export class Grid {
   /** @param {(name: string) => void} open */
@@ -32,6 +38,7 @@ export class Grid {
     }).observe(this.box);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
       this.colours = paint();
+      for (const pool of this.pools.values()) pool.drawn = [];
       this.draw();
     });
     this.legend();
@@ -62,13 +69,18 @@ export class Grid {
         this.box.append(pool.title, pool.canvas);
       }
       pool.nodes = byPool.get(name) ?? [];
-      const count = (/** @type {number} */ bit) => pool.nodes.filter((node) => node.flags & bit).length;
+      let [marked, hot, unknown] = [0, 0, 0];
+      for (const { flags } of pool.nodes) {
+        if (flags & MARKED) marked += 1;
+        if (flags & PRESSURED) hot += 1;
+        if (flags & UNKNOWN) unknown += 1;
+      }
       const called = name || (names.length > 1 ? t("no_pool") : "");
       pool.title.hidden = called === "";
       say(pool.title, `${called} (${counted(pool.nodes.length)})`);
       pool.canvas.setAttribute(
         "aria-label",
-        t("grid_label", called || t("all_nodes"), pool.nodes.length, count(MARKED), count(PRESSURED), count(UNKNOWN)),
+        t("grid_label", called || t("all_nodes"), pool.nodes.length, marked, hot, unknown),
       );
     }
     this.draw();
@@ -77,7 +89,8 @@ export class Grid {
   /** @param {string} name @returns {Pool} */
   addPool(name) {
     const canvas = /** @type {HTMLCanvasElement} */ (make("canvas", { role: "img", "data-pool": name }));
-    const pool = { name, nodes: [], title: make("h3"), canvas, columns: 1, size: 10 };
+    /** @type {Pool} */
+    const pool = { name, nodes: [], title: make("h3"), canvas, columns: 1, size: 10, drawn: [] };
     canvas.addEventListener("click", (event) => {
       const node = this.at(pool, event);
       if (node) this.open(node.name);
@@ -115,32 +128,36 @@ export class Grid {
   drawPool(pool, width, size, colours) {
     const { canvas, nodes } = pool;
     const ratio = devicePixelRatio || 1;
-    pool.size = size;
-    pool.columns = Math.max(1, Math.floor((width + GAP) / (size + GAP)));
-    const rows = Math.max(1, Math.ceil(nodes.length / pool.columns));
+    const columns = Math.max(1, Math.floor((width + GAP) / (size + GAP)));
+    const rows = Math.max(1, Math.ceil(nodes.length / columns));
     const height = rows * (size + GAP);
-    if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) {
-      canvas.width = Math.round(width * ratio);
-      canvas.height = Math.round(height * ratio);
+    const [wide, high] = [Math.round(width * ratio), Math.round(height * ratio)];
+    if (pool.drawn.length === 0 || pool.size !== size || pool.columns !== columns || canvas.width !== wide || canvas.height !== high) {
+      canvas.width = wide; // this clears it
+      canvas.height = high;
       canvas.style.height = `${height}px`;
+      Object.assign(pool, { size, columns, drawn: [] });
     }
     const context = canvas.getContext("2d");
     if (!context) return;
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    context.clearRect(0, 0, width, height);
     context.textAlign = "center";
     context.textBaseline = "middle";
-    const x = (/** @type {number} */ at) => (at % pool.columns) * (size + GAP);
-    const y = (/** @type {number} */ at) => Math.floor(at / pool.columns) * (size + GAP);
+    const x = (/** @type {number} */ at) => (at % columns) * (size + GAP);
+    const y = (/** @type {number} */ at) => Math.floor(at / columns) * (size + GAP);
+    const changed = changedCells(pool, size >= READABLE);
+    // With the space around it: where pixels are no whole number of dots, its edge reaches into that.
+    for (const at of changed) context.clearRect(x(at) - GAP / 2, y(at) - GAP / 2, size + GAP, size + GAP);
     // All cells of a colour together: to set the colour takes longer than to draw a cell.
     /** @type {Map<string, number[]>} */
     const cells = new Map();
-    nodes.forEach((node, at) => {
-      const colour = colourOf(node);
+    for (const at of changed) {
+      if (at >= nodes.length) continue; // there is no such node any more
+      const colour = colourOf(nodes[at]);
       const places = cells.get(colour);
       if (places) places.push(at);
       else cells.set(colour, [at]);
-    });
+    }
     for (const [colour, places] of cells) {
       context.fillStyle = colours[colour];
       for (const at of places) {
@@ -149,11 +166,14 @@ export class Grid {
       }
     }
     context.globalAlpha = 1;
-    nodes.forEach((node, at) => {
-      if (size >= 40 || node.flags || node.worst < 0 || node.state === "pending") {
-        drawShape(context, node, x(at), y(at), size, colours);
+    for (const places of cells.values()) {
+      for (const at of places) {
+        const node = nodes[at];
+        if (size >= READABLE || node.flags || node.worst < 0 || node.state === "pending") {
+          drawShape(context, node, x(at), y(at), size, colours);
+        }
       }
-    });
+    }
   }
 
   legend() {
@@ -179,11 +199,36 @@ function cellSize(count, width) {
   return Math.round(Math.max(7, Math.min(64, wanted)));
 }
 
+/** The places of the cells that look otherwise than they were drawn; from now on they are. @param {Pool} pool @param {boolean} readable */
+function changedCells({ nodes, drawn }, readable) {
+  /** @type {number[]} */
+  const changed = [];
+  nodes.forEach((node, at) => {
+    const look = readable ? `${lookOf(node)} ${percent(node.margin)}` : lookOf(node);
+    if (drawn[at] === look) return;
+    drawn[at] = look;
+    changed.push(at);
+  });
+  for (let at = nodes.length; at < drawn.length; at += 1) changed.push(at);
+  drawn.length = nodes.length;
+  return changed;
+}
+
+/** Colour, shape and frame of a cell as one number. @param {Node} node */
+function lookOf(node) {
+  const dotted = node.state === "pending" || node.state === "early" ? 1 : 0;
+  return ((node.flags & SEEN) * 2 + dotted) * 8 + (node.worst < 0 ? COLOURS.length : colourAt(node));
+}
+
+/** @param {Node} node */
+function colourAt(node) {
+  const at = LIMITS.findIndex((limit) => node.margin <= limit);
+  return at < 0 ? LIMITS.length : at;
+}
+
 /** @param {Node} node */
 export function colourOf(node) {
-  if (node.worst < 0) return "--unknown";
-  const at = LIMITS.findIndex((limit) => node.margin <= limit);
-  return COLOURS[at < 0 ? LIMITS.length : at];
+  return node.worst < 0 ? "--unknown" : COLOURS[colourAt(node)];
 }
 
 /**
@@ -195,12 +240,12 @@ function drawShape(context, node, x, y, size, colours) {
   const [middle, centre] = [x + size / 2, y + size / 2];
   context.fillStyle = ink;
   context.strokeStyle = ink;
-  if (size >= 40) {
+  if (size >= READABLE) {
     context.font = `600 ${Math.round(size / 4)}px system-ui, sans-serif`;
     if (node.worst >= 0) context.fillText(percent(node.margin), middle, y + size * 0.72, size - 4);
   }
-  const shapeAt = size >= 40 ? y + size * 0.34 : centre;
-  const reach = size >= 40 ? size * 0.16 : size * 0.28;
+  const shapeAt = size >= READABLE ? y + size * 0.34 : centre;
+  const reach = size >= READABLE ? size * 0.16 : size * 0.28;
   context.beginPath();
   if (node.worst < 0 || node.flags & UNKNOWN) {
     context.lineWidth = Math.max(1, size / 14);

@@ -88,8 +88,13 @@ const en = {
   no_nodes: "No node fits the filters.",
   sort_by: "sort by {0}",
   grid_label: "{0}: {1} nodes, {2} marked, {3} hot, {4} unknown. The table below has each of them.",
-  bar_label: "{0}, threshold {1}, clears at {2}",
+  bar_label: "threshold {0}, clears at {1}",
   bar_expected: ", expected {0}",
+  bar_requested: ", requested {0}",
+  lb_threshold: "threshold",
+  lb_clear: "clears",
+  lb_expected: "expected",
+  lb_requested: "requested by pods",
   spark_label: "past values of {0}",
   l_below: "far below the threshold",
   l_near: "near it",
@@ -139,8 +144,24 @@ const en = {
   p_marked: "on marked nodes",
   p_clean: "on other nodes",
   p_label: "pods placed per 5 minutes: {0} on hot, {1} on marked, {2} on other nodes in the last hour",
-  overload: "Share of node-time that was hot",
+  overload: "Overload per day",
+  overload_share: "Share of the nodes' time that was hot",
   day: "Day (UTC)",
+  so_far: "{0}, so far",
+  pod: "Pod",
+  requests: "Requests",
+  bound: "Bound",
+  pods_bound: "Pods just bound",
+  no_pods_bound: "None within the last minutes.",
+  more_pods: "and {0} more",
+  pods_above: "Pods furthest above their requests",
+  no_pods_above: "None uses more than it requests.",
+  resource: "Resource",
+  above: "Uses",
+  more_than_requested: "{0} more than it requests",
+  r_cpu: "CPU",
+  r_memory: "memory",
+  cores: "{0} cores",
 };
 
 /** @type {Words} */
@@ -228,8 +249,13 @@ const zh = {
   no_nodes: "没有符合筛选条件的节点。",
   sort_by: "按{0}排序",
   grid_label: "{0}：{1} 个节点，{2} 个已标记，{3} 个过热，{4} 个未知。下表列出每个节点。",
-  bar_label: "{0}，阈值 {1}，解除值 {2}",
+  bar_label: "阈值 {0}，解除值 {1}",
   bar_expected: "，预期 {0}",
+  bar_requested: "，请求 {0}",
+  lb_threshold: "阈值",
+  lb_clear: "解除值",
+  lb_expected: "预期值",
+  lb_requested: "Pod 的请求量",
   spark_label: "{0} 的历史值",
   l_below: "远低于阈值",
   l_near: "接近阈值",
@@ -279,8 +305,24 @@ const zh = {
   p_marked: "在已标记节点上",
   p_clean: "在其他节点上",
   p_label: "每 5 分钟放置的 Pod：过去一小时内，过热节点 {0} 个，已标记节点 {1} 个，其他节点 {2} 个",
-  overload: "节点时间中过热的比例",
+  overload: "每日过载",
+  overload_share: "节点时间中过热的比例",
   day: "日期（UTC）",
+  so_far: "{0}（截至目前）",
+  pod: "Pod",
+  requests: "请求量",
+  bound: "绑定",
+  pods_bound: "刚绑定的 Pod",
+  no_pods_bound: "最近几分钟内没有。",
+  more_pods: "另有 {0} 个",
+  pods_above: "用量超出请求最多的 Pod",
+  no_pods_above: "没有 Pod 的用量超出其请求。",
+  resource: "资源",
+  above: "用量",
+  more_than_requested: "比请求多 {0}",
+  r_cpu: "CPU",
+  r_memory: "内存",
+  cores: "{0} 核",
 };
 
 /** What to show by the browser's languages, in the order of its wishes; `?lang=` comes first. */
@@ -316,6 +358,7 @@ const share = new Intl.NumberFormat(language, {
   maximumFractionDigits: 0,
   signDisplay: "exceptZero",
 });
+const part = new Intl.NumberFormat(language, { style: "percent", maximumFractionDigits: 1 });
 const clock = new Intl.DateTimeFormat(language, { timeStyle: "medium" });
 
 /** A rule's value, short. @param {number | null | undefined} value */
@@ -331,6 +374,15 @@ export const counted = (value) => whole.format(value);
 
 /** A share with its sign: +14%. @param {number} value */
 export const percent = (value) => share.format(Math.max(-9.99, Math.min(9.99, value)));
+
+/** A share of a whole: 3.2%. @param {number} value */
+export const portion = (value) => part.format(value);
+
+/** Of a resource: cores, or bytes. @param {"cpu" | "memory"} resource @param {number} value */
+export function amount(resource, value) {
+  if (resource === "cpu") return t("cores", number(value));
+  return value >= 2 ** 30 ? `${number(value / 2 ** 30)} GiB` : `${number(value / 2 ** 20)} MiB`;
+}
 
 /** A moment of today, in the browser's time zone. @param {number} seconds Unix */
 export const moment = (seconds) => clock.format(seconds * 1000);

@@ -29,6 +29,7 @@
  * @property {string} quality one letter a node: o, m, s, i, f, -
  * @property {[number[], number[]]} since
  * @property {[number[], number[]]} expected
+ * @property {(number | null)[] | null} requested by pods, in the rule's unit; null where that is not known
  */
 
 /**
@@ -58,6 +59,7 @@
  *   notes: [number, string, string][]}} nodes
  * @property {Column[]} columns
  * @property {Placements | null} [placements]
+ * @property {{days: string[], share: (number | null)[]} | null} [overload] of node-time, by day in UTC
  */
 
 /**
@@ -75,7 +77,6 @@
  * @property {string} name
  * @property {string} pool
  * @property {number} flags
- * @property {number | null} since
  * @property {number} margin of the worst rule, as a share of its threshold; -Infinity: unknown
  * @property {number} worst the index of that rule; -1: none
  * @property {string} state
@@ -87,8 +88,6 @@
  * @property {Payload} data
  * @property {Node[]} nodes in the order of their names
  * @property {number[]} shown indices of the rules that have a column of their own
- * @property {Map<number, number>[]} expected by rule: index of a node -> its expected value
- * @property {Map<number, number>[]} since by rule: index of a node -> Unix seconds
  */
 
 export const MARKED = 1;
@@ -124,10 +123,8 @@ export function fullScale(rule) {
 
 /** @param {Payload} data @returns {Model} */
 export function decode(data) {
-  const { name, pool, flags, since, notes } = data.nodes;
-  /** @type {Map<number, [string, string]>} */
-  const noteOf = new Map(notes.map(([index, kind, text]) => [index, [kind, text]]));
-  const sinceOf = paired(since);
+  const { name, pool, flags, notes } = data.nodes;
+  let next = 0; // notes are in the order of nodes
   /** Those that a node is judged by. */
   const counts = data.rules.flatMap((rule, at) => (rule.early_of || rule.shadow ? [] : [at]));
   const nodes = name.map((text, index) => {
@@ -148,30 +145,42 @@ export function decode(data) {
         worst = at;
       }
     }
+    /** @type {Node["note"]} */
+    let note = null;
+    if (notes[next]?.[0] === index) {
+      note = [notes[next][1], notes[next][2]];
+      next += 1;
+    }
     return {
       index,
       name: text,
       pool: data.pools[pool[index]],
       flags: flags[index],
-      since: sinceOf.get(index) ?? null,
       margin,
       worst,
       state: stateOf(flags[index], firing, pending),
-      note: noteOf.get(index) ?? null,
+      note,
     };
   });
   return {
     data,
     nodes,
     shown: data.rules.flatMap((rule, at) => (rule.early_of ? [] : [at])),
-    expected: data.columns.map((column) => paired(column.expected)),
-    since: data.columns.map((column) => paired(column.since)),
   };
 }
 
-/** @param {[number[], number[]]} columns */
-function paired([keys, values]) {
-  return new Map(keys.map((key, at) => [key, values[at]]));
+/**
+ * What a node has, where only some have it. @param {[number[], number[]]} columns indices, which rise,
+ * and what those have @param {number} index
+ */
+export function ofNode([indices, values], index) {
+  let [low, high] = [0, indices.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (indices[middle] < index) low = middle + 1;
+    else high = middle;
+  }
+  return indices[low] === index ? values[low] : undefined;
 }
 
 /** @param {number} flags @param {boolean} firing @param {boolean} pending */
@@ -208,12 +217,13 @@ export function isIn(node, state) {
   }
 }
 
-/** The nodes that fit, in their order. @param {Model} model @param {View} view */
+/** The nodes that fit, in the order of their names. @param {Model} model @param {View} view */
 export function select(model, view) {
   const text = view.text.toLowerCase();
+  if (text === "" && view.pool === null && view.state === null && view.rule === null) return model.nodes;
   const at = view.rule === null ? -1 : model.data.rules.findIndex((rule) => rule.name === view.rule);
   const column = at < 0 ? null : model.data.columns[at];
-  const found = model.nodes.filter(
+  return model.nodes.filter(
     (node) =>
       (text === "" || node.name.toLowerCase().includes(text)) &&
       (view.pool === null || node.pool === view.pool) &&
@@ -221,14 +231,42 @@ export function select(model, view) {
       // By a rule: those on which it is pending, fires or is unknown.
       (view.rule === null || (column !== null && (/[pfh]/.test(column.state[node.index]) || /[msf]/.test(column.quality[node.index])))),
   );
-  const sign = view.up ? 1 : -1;
-  const key = sorting(model, view.sort);
-  return found.sort((a, b) => sign * compare(key(a), key(b)) || compare(a.name, b.name));
 }
 
-/** @param {number | string} a @param {number | string} b */
-function compare(a, b) {
-  return a < b ? -1 : a > b ? 1 : 0;
+/** Of how many times as many nodes the first ones are picked out instead of sorting all. */
+const PICKED = 8;
+
+/** The first ones of `nodes` as they are to be shown. @param {Model} model @param {View} view @param {Node[]} nodes @param {number} most */
+export function leading(model, view, nodes, most) {
+  const order = ordering(model, view);
+  if (nodes.length <= PICKED * most) return [...nodes].sort(order).slice(0, most);
+  // Of 5,000 nodes 50 are shown: a node is compared with the last of those, and mostly that is all.
+  /** @type {Node[]} */
+  const kept = [];
+  for (const node of nodes) {
+    if (kept.length === most) {
+      if (order(node, kept[most - 1]) >= 0) continue;
+      kept.pop();
+    }
+    let [low, high] = [0, kept.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (order(node, kept[middle]) < 0) high = middle;
+      else low = middle + 1;
+    }
+    kept.splice(low, 0, node);
+  }
+  return kept;
+}
+
+/** Which of two nodes comes first; equal ones by name, in the order of which they have their index. @param {Model} model @param {View} view */
+function ordering(model, view) {
+  const sign = view.up ? 1 : -1;
+  const key = sorting(model, view.sort);
+  return (/** @type {Node} */ a, /** @type {Node} */ b) => {
+    const [left, right] = [key(a), key(b)];
+    return left < right ? -sign : left > right ? sign : a.index - b.index;
+  };
 }
 
 /**
@@ -251,9 +289,11 @@ function sorting(model, sort) {
 
 /** When the state began: of what fires, or of what is pending. @param {Model} model @param {Node} node */
 export function sinceOf(model, node) {
-  if (node.since !== null) return node.since;
+  const { nodes, columns } = model.data;
+  const since = ofNode(nodes.since, node.index);
+  if (since !== undefined) return since;
   for (const at of model.shown) {
-    const found = model.since[at].get(node.index);
+    const found = ofNode(columns[at].since, node.index);
     if (found !== undefined) return found;
   }
   return null;

@@ -1,10 +1,11 @@
 // Header, banners, the three numbers, the rules, the placements.
 
-import { get, make, say, svg } from "./draw.js";
-import { counted, moment, number, span, t } from "./i18n.js";
+import { Attribute, Label, get, make, say, svg } from "./draw.js";
+import { counted, moment, number, portion, span, t } from "./i18n.js";
 import { MARKED, UNKNOWN, isUnmarked } from "./model.js";
 
 /** @typedef {import("./model.js").Model} Model */
+/** @typedef {import("./model.js").Rule} Rule */
 
 /** What is known beside the Snapshot. @typedef {{age: number, silent: number}} Now */
 
@@ -77,22 +78,23 @@ export function banners(model, now) {
 /** @param {Model} model @param {string | null} state @param {(state: string) => void} filter */
 export function numbers(model, state, filter) {
   const { nodes, data } = model;
-  const unmarked = nodes.filter(isUnmarked);
+  let [marked, unknown, unmarked] = [0, 0, 0];
   /** @type {Map<string, number>} */
   const reasons = new Map();
-  for (const node of unmarked) {
+  for (const node of nodes) {
+    if (node.flags & MARKED) marked += 1;
+    if (node.flags & UNKNOWN) unknown += 1;
+    if (!isUnmarked(node)) continue;
+    unmarked += 1;
     const [kind, text] = node.note ?? ["next_tick", ""];
     const reason = kind === "withheld" || kind === "failed" ? text : t(`n_${kind}`);
     reasons.set(reason, (reasons.get(reason) ?? 0) + 1);
   }
   const why = [...reasons].sort((a, b) => b[1] - a[1]).slice(0, 3).map(([reason, count]) => `${counted(count)}: ${reason}`);
-  const count = (/** @type {number} */ bit) => nodes.filter((node) => node.flags & bit).length;
-  const marked = count(MARKED);
-  const unknown = count(UNKNOWN);
   /** @type {[string, string, number, string][]} */
   const tiles = [
     ["marked", t("marked"), marked, t("marked_help", data.mark)],
-    ["unmarked", t("unmarked"), unmarked.length, why.length ? why.join("; ") : t("unmarked_help")],
+    ["unmarked", t("unmarked"), unmarked, why.length ? why.join("; ") : t("unmarked_help")],
     ["unknown", t("unknown"), unknown, t("unknown_help")],
   ];
   const box = get("numbers");
@@ -123,26 +125,41 @@ export function rules(model, filter) {
     head.append(make("tr", {}, ...heads.map((text, at) => make("th", { scope: "col", class: wide[at] ? "wide" : undefined, text }))));
   }
   const body = /** @type {HTMLElement} */ (table.querySelector("tbody"));
-  const shows = JSON.stringify([data.rules, data.blind]);
-  if (body.dataset.shows === shows) return;
-  body.dataset.shows = shows;
-  const focused = document.activeElement?.getAttribute("data-rule");
-  body.replaceChildren(...data.rules.map((rule) => {
-    const name = make("button", { type: "button", class: "plain", "data-rule": rule.name, text: rule.name });
-    name.addEventListener("click", () => filter(rule.name));
-    const trouble = rule.health !== "ok" ? rule.last_error : data.blind[rule.name];
-    const health = rule.health !== "ok" ? t("err") : trouble ? t("blind") : t("ok");
-    return make("tr", {},
-      make("th", { scope: "row" }, name, ...(rule.shadow ? [" ", make("span", { class: "tag pending", title: t("shadow_help"), text: t("shadow") })] : [])),
-      make("td", { class: "wide" }, ...expression(rule, data.graphs)),
-      make("td", { class: "number-cell" }, `${rule.op} ${number(rule.threshold)} (${t("clears", number(rule.clear_threshold))})`),
-      make("td", { class: trouble ? "bad" : "" }, trouble ? `${health}: ${trouble}` : health),
-      make("td", { class: "wide", text: counted(rule.samples) }),
-      make("td", { class: rule.unmatched_samples ? "wide bad" : "wide", text: counted(rule.unmatched_samples) }),
-      make("td", { class: "wide", text: `${number(rule.query_duration_seconds)} s` }),
-      make("td", { text: `${counted(rule.states.pending ?? 0)} / ${counted(rule.states.firing ?? 0)}` }));
-  }));
-  if (focused) /** @type {HTMLElement | null} */ (body.querySelector(`[data-rule="${CSS.escape(focused)}"]`))?.focus();
+  const shows = JSON.stringify([data.graphs, data.rules.map(({ name, expr, shadow, early_of }) => [name, expr, shadow, early_of])]);
+  if (body.dataset.shows !== shows) {
+    body.dataset.shows = shows;
+    ruleRows = data.rules.map((rule) => ruleRow(rule, data.graphs, filter));
+    body.replaceChildren(...ruleRows.map(({ element }) => element));
+  }
+  data.rules.forEach((rule, at) => ruleRows[at].show(rule, data.blind[rule.name]));
+}
+
+/** @type {{element: Element, show: (rule: Rule, blind: string | undefined) => void}[]} */
+let ruleRows = [];
+
+/** @param {Rule} rule @param {string} graphs @param {(rule: string) => void} filter */
+function ruleRow(rule, graphs, filter) {
+  const name = make("button", { type: "button", class: "plain", "data-rule": rule.name, text: rule.name });
+  name.addEventListener("click", () => filter(rule.name));
+  const shadow = rule.shadow ? [" ", make("span", { class: "tag pending", title: t("shadow_help"), text: t("shadow") })] : [];
+  const cells = ["number-cell", "", "wide", "wide", "wide", ""].map((kind) => make("td", { class: kind }));
+  const [threshold, health, samples, unmatched, duration, states] = cells.map((cell) => new Label(cell));
+  const [, healthKind, , unmatchedKind] = cells.map((cell) => new Attribute(cell, "class"));
+  return {
+    element: make("tr", {}, make("th", { scope: "row" }, name, ...shadow), make("td", { class: "wide" }, ...expression(rule, graphs)), ...cells),
+    show(/** @type {Rule} */ now, /** @type {string | undefined} */ blind) {
+      const trouble = now.health !== "ok" ? now.last_error : blind;
+      const word = now.health !== "ok" ? t("err") : trouble ? t("blind") : t("ok");
+      threshold.show(`${now.op} ${number(now.threshold)} (${t("clears", number(now.clear_threshold))})`);
+      health.show(trouble ? `${word}: ${trouble}` : word);
+      healthKind.set(trouble ? "bad" : "");
+      samples.show(counted(now.samples));
+      unmatched.show(counted(now.unmatched_samples));
+      unmatchedKind.set(now.unmatched_samples ? "wide bad" : "wide");
+      duration.show(`${number(now.query_duration_seconds)} s`);
+      states.show(`${counted(now.states.pending ?? 0)} / ${counted(now.states.firing ?? 0)}`);
+    },
+  };
 }
 
 /** @param {import("./model.js").Rule} rule @param {string} graphs where Prometheus's own pages are */
@@ -181,4 +198,25 @@ export function placements(model) {
     make("ul", { class: "legend" }, ...kinds.map((kind) =>
       make("li", {}, svg("svg", { width: 14, height: 14, "aria-hidden": "true" }, svg("rect", { class: `stack-${kind}`, width: 14, height: 14 })),
         `${counted(total(found[kind]))} ${t(`p_${kind}`)}`))));
+}
+
+/** How much of the nodes' time was hot, by day. @param {Model} model */
+export function overload(model) {
+  const found = model.data.overload;
+  get("overload-box").hidden = !found;
+  const body = /** @type {HTMLElement} */ (get("overload").querySelector("tbody"));
+  const shows = JSON.stringify(found);
+  if (!found || body.dataset.shows === shows) return;
+  body.dataset.shows = shows;
+  const head = /** @type {HTMLElement} */ (get("overload").querySelector("thead"));
+  if (!head.firstChild) head.append(make("tr", {}, ...["day", "overload_share"].map((key) => make("th", { scope: "col", text: t(key) }))));
+  const [wide, high] = [240, 12];
+  const most = Math.max(0.01, ...found.share.map((share) => share ?? 0));
+  body.replaceChildren(...found.days.map((day, at) => {
+    const share = found.share[at];
+    const name = at === found.days.length - 1 ? t("so_far", day) : day;
+    if (share === null) return make("tr", {}, make("th", { scope: "row", text: name }), make("td", { text: "–" }));
+    const bar = svg("svg", { viewBox: `0 0 ${wide} ${high}`, preserveAspectRatio: "none", "aria-hidden": "true" }, svg("rect", { class: "stack-hot", width: Math.round((share / most) * wide), height: high }));
+    return make("tr", {}, make("th", { scope: "row", text: name }), make("td", {}, make("span", { class: "value", text: portion(share) }), bar));
+  }));
 }

@@ -6,7 +6,7 @@ import { get, make, say } from "./draw.js";
 import { Grid } from "./grid.js";
 import { language, t } from "./i18n.js";
 import { STATES, decode } from "./model.js";
-import { banners, facts, numbers, placements, rules } from "./overview.js";
+import { banners, facts, numbers, overload, placements, rules } from "./overview.js";
 import { Table } from "./table.js";
 
 /** Seconds after which rows whose past is shown are asked for it again, at least. */
@@ -138,7 +138,7 @@ async function askForPast() {
     past = found.nodes;
     for (const name of names) if (!past.has(name)) past.set(name, { times: [], values: {}, marked: [] });
     pastStep = found.step;
-    if (model) table.update(model, past, serverNow());
+    if (model) table.remember(model, past);
   } catch (error) {
     missed(error);
   } finally {
@@ -162,6 +162,7 @@ function draw(data) {
   table.update(model, past, serverNow());
   rules(model, (rule) => filter("rule", rule));
   placements(model);
+  overload(model);
   tell();
   performance.measure("update", "draw");
   document.documentElement.dataset.tick = String(data.tick);

@@ -1,8 +1,9 @@
-// The table of nodes: the rows that are shown are kept and changed where they differ.
+// The table of nodes: a row for each place, in which what differs is written.
 
-import { Bar, curve, get, make, say } from "./draw.js";
-import { counted, number, percent, span, t } from "./i18n.js";
-import { EARLY, MARKED, PRESSURED, fullScale, isUnmarked, select, sinceOf } from "./model.js";
+import { TICK, curve, get, make, say, svg } from "./draw.js";
+import { counted, number, t } from "./i18n.js";
+import { leading, select } from "./model.js";
+import { Row } from "./row.js";
 
 /** @typedef {import("./model.js").Node} Node */
 /** @typedef {import("./model.js").Model} Model */
@@ -11,8 +12,6 @@ import { EARLY, MARKED, PRESSURED, fullScale, isUnmarked, select, sinceOf } from
 
 /** Rows that are shown at first, and that the button adds. */
 const PAGE = 50;
-
-/** @typedef {{node: Node, link: HTMLElement, row: HTMLElement, cells: Map<string, HTMLElement>, drawn: Map<string, string>, bars: Map<number, Bar>}} Row */
 
 export class Table {
   /**
@@ -25,8 +24,10 @@ export class Table {
     this.most = PAGE;
     this.head = get("nodes").querySelector("thead");
     this.body = /** @type {HTMLElement} */ (get("nodes").querySelector("tbody"));
-    /** @type {Map<string, Row>} */
-    this.rows = new Map();
+    /** In the order in which they stand there. @type {Row[]} */
+    this.rows = [];
+    /** Of the nodes that are shown, and what they are drawn of. @type {Map<string, {shows: string, picture: Element}>} */
+    this.curves = new Map();
     this.columns = "";
     /** @type {Node[]} */
     this.visible = [];
@@ -35,46 +36,74 @@ export class Table {
       on.changed();
     });
     this.body.addEventListener("keydown", (event) => this.move(event));
+    // One listener for all rows, which are of another node after each update.
+    this.body.addEventListener("click", (event) => this.click(event));
   }
 
   /** @param {Model} model @param {Map<string, Past>} past @param {number} now */
   update(model, past, now) {
     this.headings(model);
+    barLegend(model);
     get("nodes").classList.toggle("no-pools", !model.data.pools.some(Boolean));
     const found = select(model, this.view);
-    this.visible = found.slice(0, this.most);
+    this.visible = leading(model, this.view, found, this.most);
     const all = model.nodes.length;
     say(get("count"), found.length === all ? t("count_all", counted(all)) : t("count", counted(found.length), counted(all)));
     const more = get("more");
     more.hidden = found.length <= this.most;
     say(more, t("more", Math.min(4 * PAGE, found.length - this.visible.length)));
-    const wanted = new Set(this.visible.map((node) => node.name));
-    /** Rows of nodes that are not shown any more: to make a row takes longer than to change one. @type {Row[]} */
-    const spare = [];
-    for (const [name, row] of this.rows) {
-      if (wanted.has(name)) continue;
-      this.rows.delete(name);
-      if (row.row.contains(document.activeElement)) row.row.remove(); // the focus must not be on another node
-      else spare.push(row);
-    }
     const empty = this.body.querySelector(".none");
     if (found.length > 0) empty?.remove();
     else if (!empty) {
       this.body.append(make("tr", { class: "none" }, make("td", { colspan: 20, text: t("no_nodes") })));
     }
-    const focused = /** @type {HTMLElement | null} */ (document.activeElement);
-    let moved = false;
+    this.keepFocus(model);
+    for (const row of this.rows.splice(this.visible.length)) row.element.remove();
+    const curves = this.draw(model, past);
     this.visible.forEach((node, at) => {
-      const row = this.rows.get(node.name) ?? this.reuse(spare.pop(), node) ?? this.add(node, model);
-      row.node = node;
-      this.fill(row, node, model, past.get(node.name), now);
-      if (this.body.children[at] !== row.row) {
-        moved ||= row.row.contains(focused);
-        this.body.insertBefore(row.row, this.body.children[at] ?? null);
-      }
+      const row = this.rows[at] ?? this.add(node, model);
+      row.show(node, model, now, curves[at]);
     });
-    for (const { row } of spare) row.remove();
-    if (moved) focused?.focus({ preventScroll: true }); // a row that moves loses it
+  }
+
+  /** The past came. @param {Model} model @param {Map<string, Past>} past */
+  remember(model, past) {
+    this.draw(model, past).forEach((picture, at) => this.rows[at]?.showPast(picture));
+  }
+
+  /** The curve of each node that is shown, drawn where it is another one. @param {Model} model @param {Map<string, Past>} past */
+  draw(model, past) {
+    const before = this.curves;
+    this.curves = new Map();
+    return this.visible.map((node) => {
+      const rule = node.worst < 0 ? undefined : model.data.rules[node.worst];
+      const found = past.get(node.name);
+      const values = rule && found?.values[rule.name];
+      if (!rule || !found || !values || found.times.length < 2) return null;
+      const shows = `${rule.name} ${found.times[found.times.length - 1]}`;
+      let kept = before.get(node.name);
+      if (kept?.shows !== shows) {
+        kept = { shows, picture: curve(rule, { times: found.times, values, marked: found.marked }, { width: 120, height: 24 }) };
+      }
+      this.curves.set(node.name, kept);
+      return kept.picture;
+    });
+  }
+
+  /** The row that has the focus goes where its node is now: it must not come to be on another node. @param {Model} model */
+  keepFocus(model) {
+    const focused = /** @type {HTMLElement | null} */ (document.activeElement);
+    if (!this.body.contains(focused)) return;
+    const from = this.rows.findIndex((row) => row.element.contains(focused));
+    const to = this.visible.findIndex((node) => node.name === this.rows[from]?.node.name);
+    if (from === to || from < 0) return;
+    const [row] = this.rows.splice(from, 1);
+    row.element.remove();
+    if (to < 0) return;
+    while (this.rows.length < to) this.add(this.visible[this.rows.length], model);
+    this.body.insertBefore(row.element, this.rows[to]?.element ?? null);
+    this.rows.splice(to, 0, row);
+    focused?.focus({ preventScroll: true });
   }
 
   /** @param {Model} model */
@@ -84,7 +113,7 @@ export class Table {
     if (columns !== this.columns) {
       this.columns = columns;
       this.body.replaceChildren();
-      this.rows.clear();
+      this.rows = [];
       const heading = (/** @type {string} */ sort, /** @type {string} */ text, /** @type {string} */ kind, note = "") => {
         const button = make("button", { type: "button", "data-sort": sort, title: t("sort_by", text), text });
         button.addEventListener("click", () => this.sort(sort));
@@ -120,118 +149,27 @@ export class Table {
     this.on.changed();
   }
 
-  /** @param {Node} node @param {Model} model @returns {Row} */
+  /** @param {Node} node @param {Model} model */
   add(node, model) {
-    /** @type {Map<string, HTMLElement>} */
-    const cells = new Map();
-    const row = make("tr");
-    const cell = (/** @type {string} */ key, /** @type {string} */ kind) => {
-      const made = make("td", { class: kind });
-      cells.set(key, made);
-      row.append(made);
-    };
-    const link = make("a");
-    link.addEventListener("click", (event) => {
-      if (event.metaKey || event.ctrlKey || event.shiftKey) return;
-      event.preventDefault();
-      this.on.open(made.node.name);
-    });
-    row.append(make("th", { scope: "row" }, link));
-    cell("pool", "wide pool-column");
-    cell("margin", "number-cell");
-    for (const at of model.shown) cell(`rule:${at}`, "wide number-cell");
-    cell("state", "");
-    cell("since", "wide number-cell");
-    cell("mark", "why");
-    cell("past", "wide");
-    /** @type {Row} */
-    const made = { node, link, row, cells, drawn: new Map(), bars: new Map() };
-    this.name(made, node);
-    return made;
-  }
-
-  /** @param {Row | undefined} row @param {Node} node */
-  reuse(row, node) {
-    if (row) this.name(row, node);
+    const row = new Row(node, model);
+    this.rows.push(row);
+    this.body.append(row.element);
     return row;
   }
 
-  /** @param {Row} row @param {Node} node */
-  name(row, node) {
-    row.node = node;
-    row.row.dataset.node = node.name;
-    row.link.setAttribute("href", `?node=${encodeURIComponent(node.name)}`);
-    say(row.link, node.name);
-    row.drawn.delete("past"); // two nodes may have the same times
-    this.rows.set(node.name, row);
-  }
-
-  /** @param {Row} row @param {Node} node @param {Model} model @param {Past | undefined} past @param {number} now */
-  fill(row, node, model, past, now) {
-    row.row.classList.toggle("marked", (node.flags & MARKED) !== 0);
-    /** Draw a cell anew where what it shows is not what it showed. */
-    const put = (/** @type {string} */ key, /** @type {string} */ shows, /** @type {() => (globalThis.Node | string)[]} */ draw) => {
-      if (row.drawn.get(key) === shows) return;
-      row.drawn.set(key, shows);
-      row.cells.get(key)?.replaceChildren(...draw());
-    };
-    put("pool", node.pool, () => {
-      if (!node.pool) return ["–"];
-      const button = make("button", { type: "button", class: "plain", text: node.pool });
-      button.addEventListener("click", () => this.on.filter("pool", node.pool));
-      return [button];
-    });
-    const margin = node.worst < 0 ? "–" : percent(node.margin);
-    put("margin", margin, () => [margin]);
-    for (const at of model.shown) {
-      const column = model.data.columns[at];
-      const value = column.value[node.index];
-      const quality = column.quality[node.index];
-      const expected = model.expected[at].get(node.index);
-      const shows = `${value} ${quality} ${expected}`;
-      if (row.drawn.get(`rule:${at}`) === shows) continue;
-      row.drawn.set(`rule:${at}`, shows);
-      this.fillRule(row, at, model.data.rules[at], value, quality, expected);
+  /** @param {MouseEvent} event */
+  click(event) {
+    const target = /** @type {HTMLElement} */ (event.target);
+    const line = target.closest("tr");
+    const node = this.rows.find((row) => row.element === line)?.node;
+    const button = /** @type {HTMLElement | null} */ (target.closest("[data-filter]"));
+    if (!node || event.metaKey || event.ctrlKey || event.shiftKey) return;
+    if (button?.dataset.filter === "pool") this.on.filter("pool", node.pool);
+    else if (button) this.on.filter("state", node.state);
+    else if (target.closest("a")) {
+      event.preventDefault();
+      this.on.open(node.name);
     }
-    put("state", node.state, () => {
-      const button = make("button", { type: "button", class: `plain tag ${node.state}`, text: t(`s_${node.state}`) });
-      button.addEventListener("click", () => this.on.filter("state", node.state));
-      return [button];
-    });
-    const since = sinceOf(model, node);
-    const age = since === null ? "–" : span(now - since);
-    put("since", age, () => [age]);
-    const mark = describeMark(node);
-    put("mark", mark, () => [mark]);
-    const worst = node.worst < 0 ? undefined : model.data.rules[node.worst];
-    const values = worst && past?.values[worst.name];
-    const shown = values ? `${worst?.name} ${past?.times[past.times.length - 1]}` : "";
-    put("past", shown, () =>
-      worst && values && past && past.times.length > 1
-        ? [curve(worst, { times: past.times, values, marked: past.marked }, { width: 120, height: 24 })]
-        : []);
-  }
-
-  /**
-   * @param {Row} row @param {number} at @param {import("./model.js").Rule} rule
-   * @param {number | null} value @param {string} quality @param {number | undefined} expected
-   */
-  fillRule(row, at, rule, value, quality, expected) {
-    const cell = row.cells.get(`rule:${at}`);
-    if (quality === "-") {
-      row.bars.delete(at);
-      cell?.replaceChildren("–");
-      return;
-    }
-    let bar = row.bars.get(at);
-    // Rows are made anew when a rule's threshold changes; its other values must be followed too.
-    if (!bar || bar.rule.clear_threshold !== rule.clear_threshold || bar.full !== fullScale(rule)) {
-      bar = new Bar(rule);
-      row.bars.set(at, bar);
-      cell?.replaceChildren(bar.text, bar.picture);
-    }
-    if (quality === "o") bar.show(value, expected, number(value));
-    else bar.show(null, undefined, t(`q_${quality}`));
   }
 
   /** Arrow keys move from node to node. @param {KeyboardEvent} event */
@@ -248,11 +186,22 @@ export class Table {
   }
 }
 
-/** The mark, or why it is not what the rules say. @param {Node} node */
-export function describeMark(node) {
-  const reason = node.note === null ? "" : node.note[1] || t(`n_${node.note[0]}`);
-  if (node.note?.[0] === "withheld") return reason; // it says what is held back, and why
-  if (node.flags & MARKED) return reason ? `${t("yes")}: ${reason}` : t("yes");
-  if (isUnmarked(node) || node.flags & (EARLY | PRESSURED)) return reason ? `${t("no")}: ${reason}` : t("no");
-  return reason || "–";
+/** What is drawn on the bars. @param {Model} model */
+function barLegend(model) {
+  const box = get("bar-legend");
+  const items = ["threshold", "clear"];
+  if (model.data.columns.some(({ expected }) => expected[0].length > 0)) items.push("expected");
+  if (model.data.columns.some((column) => column.requested)) items.push("requested");
+  const shows = items.join(" ");
+  if (box.dataset.shows === shows) return;
+  box.dataset.shows = shows;
+  /** @type {Record<string, () => SVGElement>} */
+  const shapes = {
+    threshold: () => svg("line", { class: "line-threshold", x1: 7, x2: 7, y1: 0, y2: 16 }),
+    clear: () => svg("line", { class: "line-clear", x1: 7, x2: 7, y1: 0, y2: 16 }),
+    expected: () => svg("rect", { class: "bar-expected", x: 1, y: 2, width: 12, height: 12 }),
+    requested: () => svg("path", { class: "tick", d: TICK, transform: "translate(7 0)" }),
+  };
+  box.replaceChildren(...items.map((name) =>
+    make("li", {}, svg("svg", { width: 14, height: 16, "aria-hidden": "true" }, shapes[name]()), t(`lb_${name}`))));
 }

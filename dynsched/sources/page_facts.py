@@ -1,0 +1,260 @@
+"""What is asked of Prometheus for the page alone: what pods request on each node, which pods use
+more than they request, where pods were placed, and how hot the last days were.
+
+Nothing is asked while nobody looks at the page, and nothing more often because many do. Where a
+metric does not exist, it is asked for again an hour later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Final, Protocol
+
+from dynsched.core.message_kind import LoggedKinds
+from dynsched.core.model import Node, QueryResult, Sample, Series
+from dynsched.core.overload import DAYS, Overload, day_of, name_of
+from dynsched.core.page_facts import AboveRequest
+from dynsched.core.placements import STEP, STEPS
+from dynsched.core.rules import RuleSet
+from dynsched.plumbing.stopping import pause, unless_stopped
+from dynsched.sources import page_queries as queries
+from dynsched.sources.pod_use import EVERY
+
+logger = logging.getLogger(__name__)
+
+RARELY: Final = 3600.0
+"""Seconds until it is asked again for what did not exist, and for the shares of whole days."""
+_MOST_PERCENT: Final = 1000.0
+HOTTEST: Final = 100
+"""Nodes whose pods are asked for: the hottest."""
+_POLL: Final = 2.0
+"""Seconds between two looks whether somebody looks at the page."""
+
+
+class Range(Protocol):
+    """The answer to a range query."""
+
+    @property
+    def series(self) -> tuple[Series, ...]:
+        """Empty when the query failed."""
+
+    @property
+    def error(self) -> str | None:
+        """Why it failed, in a line."""
+
+
+class Prometheus(Protocol):
+    """Who answers queries; neither raises."""
+
+    async def query_expr(self, expr: str, label: str = "instance") -> QueryResult:
+        """The samples of an expression, or the reason why there are none."""
+
+    async def query_range(
+        self, expr: str, start: float, end: float, step: float, label: str = "instance"
+    ) -> Range:
+        """The values from ``start`` to ``end`` (Unix seconds), every ``step`` seconds."""
+
+
+class Board(Protocol):
+    """What shows it. ``requested`` and ``above`` as of `dynsched.web.page.board.Board`."""
+
+    requested: Mapping[str, Mapping[str, int]]
+    above: Mapping[str, Sequence[AboveRequest]] | None
+    overload: Overload
+
+    @property
+    def is_looked_at(self) -> bool:
+        """Whether somebody looks."""
+
+    def hottest(self, most: int) -> list[str]:
+        """The names of the hottest nodes."""
+
+    def placed(self, begins: float, nodes: Mapping[str, int]) -> None:
+        """How many pods each node took in the step that begins at ``begins``."""
+
+
+class PageFactsSource:
+    """Asks, and hands the answers to ``board``.
+
+    ``nodes``: by name. ``watches_pods``: then placements are known without Prometheus.
+    ``namespace``: that of this process; of several dynsched in one Prometheus, its own counts.
+    ``clock`` gives Unix seconds, ``monotonic`` seconds that never go back.
+    """
+
+    def __init__(
+        self,
+        prometheus: Prometheus,
+        board: Board,
+        *,
+        rule_set: Callable[[], RuleSet],
+        nodes: Callable[[], Mapping[str, Node]],
+        watches_pods: Callable[[], bool],
+        namespace: str,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._prometheus = prometheus
+        self._board = board
+        self._rule_set = rule_set
+        self._nodes = nodes
+        self._watches_pods = watches_pods
+        self._namespace = namespace
+        self._clock = clock
+        self._monotonic = monotonic
+        self._told = LoggedKinds()
+        self._due: dict[Callable[[], Awaitable[float]], float] = dict.fromkeys(
+            (self._ask_requested, self._ask_above, self._ask_placed, self._ask_overload), -math.inf
+        )
+        self._moment_of_pods: str | None = None
+        self._counted_until = 0.0
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Ask while somebody looks at the page, until ``stop`` is set."""
+        while not stop.is_set():
+            if self._board.is_looked_at:
+                await unless_stopped(stop, self.ask())
+            await pause(stop, _POLL)
+
+    async def ask(self) -> None:
+        """Ask for what is due, one after the other. What fails keeps what was known."""
+        for part, due in self._due.items():
+            now = self._monotonic()
+            if now < due:
+                continue
+            self._due[part] = now + RARELY
+            try:
+                self._due[part] = now + await part()
+            except Exception:
+                # Nothing depends on it, so that a defect here must not end the process.
+                logger.exception("what the page shows could not be asked for")
+
+    # Each part returns after how many seconds it is due again.
+
+    async def _ask_requested(self) -> float:
+        rules = self._rule_set().file_rules
+        resources = sorted({rule.resource for rule in rules if rule.resource and rule.rises})
+        found: dict[str, Mapping[str, int]] = {}
+        nodes = self._nodes()
+        for resource in resources:
+            samples = await self._samples(f"requests of {resource}", queries.requested(resource))
+            if samples is None:
+                found[resource] = self._board.requested.get(resource, {})
+            elif samples:
+                found[resource] = _percent(samples, resource, nodes)
+        self._board.requested = found
+        return EVERY if found or not resources else RARELY
+
+    async def _ask_above(self) -> float:
+        names = self._board.hottest(HOTTEST)
+        if not names:
+            return _POLL
+        above: dict[str, list[AboveRequest]] = {name: [] for name in names}
+        for resource in queries.USES:
+            what = f"pods above their requests of {resource}"
+            samples = await self._samples(what, queries.above(resource, names))
+            if samples is None:
+                return EVERY
+            for sample in samples:
+                of_node = above.get(sample.labels.get("node", ""))
+                if of_node is not None and math.isfinite(sample.value):
+                    pod = f"{sample.labels.get('namespace', '')}/{sample.labels.get('pod', '')}"
+                    of_node.append(AboveRequest(pod, resource, sample.value))
+        for of_node in above.values():
+            of_node.sort(key=lambda pod: (pod.resource, -pod.above))
+        is_known = any(above.values()) or bool(await self._samples("pods", queries.ARE_KNOWN))
+        self._board.above = above if is_known else None
+        return EVERY if is_known else RARELY
+
+    async def _ask_placed(self) -> float:
+        if self._watches_pods():
+            return EVERY
+        if self._moment_of_pods is None:
+            for metric in queries.MOMENTS:
+                samples = await self._samples("when pods were placed", f"count({metric})")
+                if samples is None:
+                    return EVERY
+                if samples:
+                    self._moment_of_pods = metric
+                    break
+            else:
+                return RARELY
+        # Of each step so late that its last pods were scraped.
+        ended = self._clock() - queries.SCRAPED_AFTER
+        last = ended - ended % STEP - STEP
+        first = max(self._counted_until, last - (STEPS - 1) * STEP)
+        if first > last or await self._count(self._moment_of_pods, first, last):
+            return _POLL
+        return EVERY
+
+    async def _count(self, moment: str, first: float, last: float) -> bool:
+        """Count the pods of the steps from the one that begins at ``first`` to that at ``last``;
+        whether Prometheus answered.
+        """
+        late = STEP + queries.SCRAPED_AFTER
+        answer = await self._prometheus.query_range(
+            queries.placed(moment), first + late, last + late, STEP, "node"
+        )
+        if answer.error is not None:
+            self._tell("placements", answer.error)
+            return False
+        counts: dict[int, dict[str, int]] = defaultdict(dict)
+        for series in answer.series:
+            for at, count in series.points:
+                counts[round(at - late)][series.labels.get("node", "")] = int(count)
+        for number in range(round((last - first) / STEP) + 1):
+            begins = first + number * STEP
+            self._board.placed(begins, counts.get(round(begins), {}))
+        self._counted_until = last + STEP
+        return True
+
+    async def _ask_overload(self) -> float:
+        now = self._clock()
+        samples = await self._samples("overload by day", queries.overload(now))
+        by_day: dict[str, dict[str, float]] = defaultdict(dict)
+        for sample in samples or ():
+            if 0 <= sample.value <= 1:
+                labels = sample.labels
+                by_day[labels.get("day", "")][labels.get("namespace", "")] = sample.value
+        days = {name_of(day): day for day in range(day_of(now) - DAYS + 1, day_of(now) + 1)}
+        own = {days[name]: self._own(by_day[name]) for name in by_day.keys() & days.keys()}
+        self._board.overload.tell(
+            {day: share for day, share in own.items() if share is not None}, now
+        )
+        return EVERY if samples is None else RARELY
+
+    def _own(self, shares: Mapping[str, float]) -> float | None:
+        """By namespace: of several dynsched in one Prometheus this one's, or of the only one."""
+        if len(shares) == 1:
+            return next(iter(shares.values()))
+        return shares.get(self._namespace)
+
+    async def _samples(self, what: str, expr: str) -> tuple[Sample, ...] | None:
+        """None when the query failed."""
+        answer = await self._prometheus.query_expr(expr, "node")
+        if answer.error is not None:
+            self._tell(what, answer.error)
+            return None
+        self._told.forget(what)
+        return answer.samples
+
+    def _tell(self, what: str, error: str) -> None:
+        if self._told.is_new(what, error):
+            logger.info("the page lacks %s: %s", what, error)
+
+
+def _percent(samples: Iterable[Sample], resource: str, nodes: Mapping[str, Node]) -> dict[str, int]:
+    """Of what each node can give. Whole numbers and names that are known already: at 5,000 nodes
+    this is half a megabyte for both resources.
+    """
+    found = {}
+    for sample in samples:
+        node = nodes.get(sample.labels.get("node", ""))
+        capacity = 0.0 if node is None else node.allocatable.get(resource, 0.0)
+        if node is not None and capacity > 0 and math.isfinite(sample.value):
+            found[node.name] = round(min(100 * sample.value / capacity, _MOST_PERCENT))
+    return found

@@ -1,0 +1,135 @@
+"""What the page shows beside the Snapshot: placements, overload by day, requests, and pods."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+import pytest_asyncio
+from aiohttp.test_utils import TestClient, TestServer
+from snapshots import EXAMPLE_RULES, NOON, Scene, example
+from store_support import Clock, make_store
+
+from dynsched.core.model import Node
+from dynsched.core.page_facts import AboveRequest, BoundOnNode, JustBound
+from dynsched.core.placements import STEP
+from dynsched.web.api import make_app
+from dynsched.web.page.board import LOOKED_AT
+
+
+@pytest.fixture
+def clock():
+    return Clock(1000.0)
+
+
+@pytest.fixture
+def snapshots(clock):
+    return make_store(clock)
+
+
+@pytest_asyncio.fixture
+async def client(snapshots):
+    async with TestClient(TestServer(make_app(snapshots))) as client:
+        yield client
+
+
+async def get(client, path, status=200):
+    async with client.get(path) as response:
+        assert response.status == status
+        return json.loads(await response.read())
+
+
+# Who looks
+
+
+async def test_the_page_is_looked_at_while_its_data_is_asked_for(client, snapshots, clock) -> None:
+    snapshots.publish(example())
+    await get(client, "/nodes")
+    await get(client, "/page/pods?node=worker-1")
+    assert not snapshots.board.is_looked_at
+    await get(client, "/page/data")
+    clock.now += LOOKED_AT - 1
+    assert snapshots.board.is_looked_at
+    clock.now += 2
+    assert not snapshots.board.is_looked_at
+
+
+async def test_before_the_first_tick_it_is_looked_at_too(client, snapshots) -> None:
+    await get(client, "/page/data", 503)
+    assert snapshots.board.is_looked_at
+    assert snapshots.board.hottest(9) == []
+
+
+# Requests
+
+
+async def test_what_is_requested_is_in_the_unit_of_each_rule_that_names_a_resource(
+    client, snapshots
+) -> None:
+    rules = [
+        {"name": "cpu", "expr": "x", "resource": "cpu", "threshold": 80},
+        {"name": "share", "expr": "x", "resource": "cpu", "threshold": 0.8},
+        {"name": "free", "expr": "x", "resource": "memory", "op": "<", "threshold": 10},
+        {"name": "disk", "expr": "x", "threshold": 80},
+    ]
+    scene = Scene({"rules": rules}, [Node("a"), Node("b")])
+    values = {"a": 0.5, "b": 0.5}
+    snapshots.board.requested = {"cpu": {"a": 75}, "memory": {"a": 50}}
+    snapshots.publish(scene.tick(NOON, cpu=values, share=values, free=values, disk=values))
+    columns = (await get(client, "/page/data"))["columns"]
+    assert [column["requested"] for column in columns] == [[75.0, None], [0.75, None], None, None]
+
+
+# Pods of a node
+
+
+async def test_what_is_not_known_of_a_nodes_pods_is_null(client, snapshots) -> None:
+    snapshots.publish(example())
+    assert await get(client, "/page/pods?node=worker-1") == {"bound": None, "above": None}
+    await get(client, "/page/pods", 400)
+
+
+async def test_the_pods_of_a_node_are_told(client, snapshots) -> None:
+    pod = JustBound("shop/web-1", 0.5, 2.0**20, 3.14159)
+    snapshots.board.bound = lambda node: BoundOnNode(7, [pod]) if node == "a" else None
+    snapshots.board.above = {"a": [AboveRequest("shop/web-2", "cpu", 1.5)], "b": []}
+    assert await get(client, "/page/pods?node=a") == {
+        "bound": {
+            "total": 7,
+            "pods": [{"pod": "shop/web-1", "cpu": 0.5, "memory": 2.0**20, "age": 3.1}],
+        },
+        "above": [{"pod": "shop/web-2", "resource": "cpu", "above": 1.5}],
+    }
+    assert await get(client, "/page/pods?node=b") == {"bound": None, "above": []}
+    assert await get(client, "/page/pods?node=c") == {"bound": None, "above": None}
+
+
+# Placements and overload
+
+
+async def test_placements_by_prometheus_are_shown_where_pods_are_not_watched(
+    client, snapshots
+) -> None:
+    assert NOON % STEP == 0
+    snapshots.publish(replace(example(), taken_at=NOON + 1))
+    snapshots.publish(replace(example(), taken_at=NOON + STEP))
+    snapshots.board.placed(NOON - STEP, {"worker-1": 9})  # nobody knows what it was then
+    snapshots.board.placed(NOON, {"worker-2": 2, "worker-1": 3})
+    snapshots.publish(replace(example(), taken_at=NOON + STEP + 10))
+    found = (await get(client, "/page/data"))["placements"]
+    assert found == {"step": STEP, "times": [NOON], "hot": [2], "marked": [0], "clean": [3]}
+
+
+async def test_the_overload_of_the_day_counts_hot_nodes_while_something_is_seen(
+    client, snapshots
+) -> None:
+    scene = Scene(EXAMPLE_RULES, [Node("a"), Node("b")])
+    cool = {"a": 1.0, "b": 1.0}
+    for at, cpu in ((0, cool), (60, {"a": 95.0, "b": 1.0}), (120, {"a": 95.0, "b": 1.0})):
+        snapshots.publish(scene.tick(NOON + at, node_cpu=cpu, node_mem_usage=cool))
+    snapshots.publish(scene.tick(NOON + 180, node_cpu="refused", node_mem_usage="refused"))
+    snapshots.publish(scene.tick(NOON + 240, node_cpu=cool, node_mem_usage=cool))
+    overload = (await get(client, "/page/data"))["overload"]
+    # Of 60 s pending, 60 s hot and 60 s after the blind tick, in which a is still held.
+    assert overload == {"days": ["2026-11-20"], "share": [pytest.approx(2 / 6, abs=1e-4)]}
