@@ -1,4 +1,6 @@
-"""The process's entry: ``dynsched``, and ``python -m dynsched``, which is the same."""
+"""The processes' entries: ``dynsched``, and ``python -m dynsched``, which is the same; the plugin
+of kubectl, and its completion.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +24,21 @@ def main() -> None:
     from dynsched.cli import main as run_command_line
 
     run_command_line()
+
+
+def kubectl() -> None:
+    """Run `kubectl dynsched`."""
+    signal.signal(signal.SIGTERM, _end)
+    from dynsched.kubectl import main as run_plugin
+
+    run_plugin()
+
+
+def kubectl_completion() -> None:
+    """Print the completions that kubectl asks for."""
+    from dynsched.kubectl import complete
+
+    complete()
 
 
 def _end(number: int, _frame: FrameType | None) -> None:

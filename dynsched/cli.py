@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -21,8 +21,6 @@ from dynsched.core.durations import parse_duration
 from dynsched.core.errors import ExpectedError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from dynsched.rules_check import Checked
 
 _IN_MODULES: Final[Mapping[str, str]] = {
@@ -32,8 +30,12 @@ _IN_MODULES: Final[Mapping[str, str]] = {
     "doctor": "dynsched.doctor.command",
     "reach": "dynsched.doctor.reach_command",
     "inject": "dynsched.inject.command",
+    "nodes": "dynsched.look.command",
+    "open": "dynsched.look.open_command",
+    "why": "dynsched.look.command",
 }
 """Commands that have a module of their own, in which the command has the same name."""
+_FUNCTIONS: Final = {"open": "open_page"}  # `open` is Python's own
 
 _NOT_PARSED: Final = "note: PromQL was not checked: no server is named (--prom URL)"
 
@@ -51,28 +53,32 @@ def main(arguments: Sequence[str] | None = None) -> None:
     cli(args=words, prog_name="dynsched")
 
 
-class _Cli(click.Group):
+class Commands(click.Group):
     """An error that the user can correct is printed as one line, with exit code 1; any other
     exception is a bug and keeps its traceback.
     """
 
     def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; an ExpectedError becomes click's own, which it prints."""
         try:
             return super().invoke(ctx)
         except ExpectedError as error:
             raise click.ClickException(str(error)) from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:
+        """By name."""
         return sorted([*super().list_commands(ctx), *_IN_MODULES])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command, whose module is imported for it."""
         if cmd_name in _IN_MODULES:
-            command: click.Command = getattr(import_module(_IN_MODULES[cmd_name]), cmd_name)
+            module = import_module(_IN_MODULES[cmd_name])
+            command: click.Command = getattr(module, _FUNCTIONS.get(cmd_name, cmd_name))
             return command
         return super().get_command(ctx, cmd_name)
 
 
-@click.group(cls=_Cli, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="dynsched")
 def cli() -> None:
     """Tell the Kubernetes scheduler which nodes to avoid, by their real load.
@@ -254,44 +260,6 @@ def _print_reports(reports: Sequence[Checked]) -> None:
 
 
 @cli.command()
-@flags.server
-@flags.server_token
-@flags.output
-@click.option("--marked", is_flag=True, help="Only nodes that carry the mark.")
-def nodes(*, server: str, server_token_file: Path | None, output: str, marked: bool) -> None:
-    """Show all nodes with their rules' states, as a running instance sees them.
-
-    \b
-    Example:
-      kubectl -n dynsched port-forward svc/dynsched 9000 &
-      dynsched nodes --marked
-    """
-    from dynsched.terminal import render_nodes
-    from dynsched.web.client import fetch
-
-    path = "/nodes?marked=true" if marked else "/nodes"
-    _print(fetch(server, path, token_file=server_token_file), output, render_nodes)
-
-
-@cli.command()
-@click.argument("node")
-@flags.server
-@flags.server_token
-@flags.output
-def why(*, node: str, server: str, server_token_file: Path | None, output: str) -> None:
-    """Explain why a node is marked or not, and what would clear it.
-
-    \b
-    Example:
-      dynsched why worker-3
-    """
-    from dynsched.terminal import render_why
-    from dynsched.web.client import fetch
-
-    _print(fetch(server, f"/nodes/{node}", token_file=server_token_file), output, render_why)
-
-
-@cli.command()
 @flags.kubeconfig
 @flags.option(
     "--rules",
@@ -363,12 +331,3 @@ def prune(
     )
     with last_words(log_format, _EXPECTED):
         passes.prune(order, output)
-
-
-def _print(payload: Any, output: str, render: Callable[[Any, Console], None]) -> None:
-    from rich.console import Console
-
-    if output == "json":
-        click.echo(json.dumps(payload, indent=2, ensure_ascii=False))
-    else:
-        render(payload, Console())

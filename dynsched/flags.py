@@ -259,15 +259,27 @@ output = click.option(
     show_default=True,
     help="A table for people, or JSON for programs.",
 )
-server = option(
-    "--server",
-    default=DEFAULT_SERVER,
-    show_default=True,
-    metavar="URL",
-    help="The running dynsched to ask.",
+namespace = option(
+    "--namespace",
+    "-n",
+    metavar="NAMESPACE",
+    help="Where dynsched is. Default: its Service is looked for in all namespaces.",
 )
-server_token = option(
-    "--server-token-file",
-    type=FILE,
-    help="The bearer token to send to it, where it runs with --web-auth.",
+running = options(
+    option(
+        "--server",
+        metavar="URL",
+        help=f"The running dynsched to ask. Default: the one at {DEFAULT_SERVER} if one answers "
+        "there (`kubectl dynsched` does not try that), else its Service in the cluster, through "
+        "the API server.",
+    ),
+    option(
+        "--server-token-file",
+        type=FILE,
+        help="The bearer token to send to it, where it runs with --web-auth. The API server passes "
+        "none on.",
+    ),
+    kubeconfig,
+    namespace,
 )
+"""Which running dynsched is asked: see `dynsched.look.where`."""

@@ -31,6 +31,14 @@ _CLEAR_OP: Final[Mapping[str, str]] = {">": "<=", ">=": "<", "<": ">=", "<=": ">
 
 def render_nodes(payload: Mapping[str, Any], console: Console) -> None:
     """The answer of `/nodes`: how many are marked, and ``nodes_table``."""
+    for line in nodes_head(payload):
+        show(console, line)
+    if payload["nodes"]:
+        show(console, nodes_table(payload))
+
+
+def nodes_head(payload: Mapping[str, Any]) -> list[Text]:
+    """What stands above the nodes: how many are marked, and whether older rules are in force."""
     count, marked = len(payload["nodes"]), payload["num"]
     # Where marked nodes only were asked for, it is not known of how many.
     nodes = counted(marked, "node") if marked == count else f"{marked} of {counted(count, 'node')}"
@@ -42,32 +50,45 @@ def render_nodes(payload: Mapping[str, Any], console: Console) -> None:
     if early:
         head += f", {early} of them early"
     head += f", at {payload['taken_at']}"
-    show(console, plain(f"{head}, dry run" if payload["dry_run"] else head))
+    lines = [plain(f"{head}, dry run" if payload["dry_run"] else head)]
     if refused := payload.get("rules_error"):  # absent in the answers of an older dynsched
-        show(console, plain(f"Older rules are in force; the rules file is refused: {refused}"))
-    if count:
-        show(console, nodes_table(payload))
+        lines.append(plain(f"Older rules are in force; the rules file is refused: {refused}"))
+    return lines
 
 
-def nodes_table(payload: Mapping[str, Any]) -> Table:
-    """The nodes of `/nodes`: marked ones first, then those under pressure, then by name."""
-    nodes = sorted(
-        payload["nodes"],
+NODE_TITLES: Final = ("NODE", "MARKED", "SINCE", "RULES", "NOTE")
+
+
+def nodes_table(payload: Mapping[str, Any], most: int | None = None) -> Table:
+    """The nodes of `/nodes`, or the first ``most`` of them: marked ones first, then those under
+    pressure, then by name.
+    """
+    table = make_table(*NODE_TITLES)
+    for node in in_order(payload["nodes"])[:most]:
+        table.add_row(*node_row(node, payload))
+    return table
+
+
+def in_order(nodes: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Nodes of `/nodes` as they are shown: marked ones first, then those under pressure."""
+    return sorted(
+        nodes,
         key=lambda node: (
             *(not node["marked"], not node["pressured"], not is_early(node)),
             node["name"],
         ),
     )
-    table = make_table("NODE", "MARKED", "SINCE", "RULES", "NOTE")
-    for node in nodes:
-        table.add_row(
-            plain(node["name"]),
-            _marked(node),
-            plain(ago(node["since"], payload["taken_at"])),
-            _rules_in_short(node["rules"]),
-            plain(_note(node, _named_mark(payload), dry_run=payload["dry_run"])),
-        )
-    return table
+
+
+def node_row(node: Mapping[str, Any], payload: Mapping[str, Any]) -> tuple[Text, ...]:
+    """A node of `/nodes` under NODE_TITLES."""
+    return (
+        plain(node["name"]),
+        _marked(node),
+        plain(ago(node["since"], payload["taken_at"])),
+        _rules_in_short(node["rules"]),
+        plain(_note(node, _named_mark(payload), dry_run=payload["dry_run"])),
+    )
 
 
 def render_why(payload: Mapping[str, Any], console: Console) -> None:

@@ -168,11 +168,12 @@ def test_who_may_look_is_asked_by_request_alone(settings_of, monkeypatch) -> Non
 def test_the_token_of_a_reader_comes_from_a_file(call, monkeypatch, command) -> None:
     asked = []
 
-    def fetch(_server, path, *, token_file):
+    def ask(_server, path, *, token_file, **_):
         asked.append((path, token_file))
         raise ClusterError("no more is needed")
 
-    monkeypatch.setattr("dynsched.web.client.fetch", fetch)
+    monkeypatch.setattr("dynsched.web.client.ask", ask)
+    monkeypatch.setenv("DYNSCHED_SERVER", "localhost:1")
     assert call(*command)[0] == 1
     monkeypatch.setenv("DYNSCHED_SERVER_TOKEN_FILE", "/token")
     assert call(*command)[0] == 1
@@ -458,7 +459,10 @@ def test_every_command_that_takes_a_kubeconfig_takes_a_context(call, monkeypatch
     assert asked[-1] == ("/k", "staging")
 
     takes = [command.name for command in _commands() if takes_kubeconfig(command)]
-    assert takes == ["backtest", "doctor", "inject", "plan", "prune", "reach", "run"]
+    assert takes == [
+        *("backtest", "doctor", "inject", "nodes", "open"),
+        *("plan", "prune", "reach", "run", "why"),
+    ]
 
 
 def takes_kubeconfig(command):

@@ -28,7 +28,8 @@ The objects have fixed names, so there is one release in a namespace, and one in
 They come from the files of [the kustomize tree](../../manifests), to which the folders `base`,
 `components` and `collector` are links; `helm package` puts the files themselves into the archive.
 
-- **How to look:** `kubectl -n dynsched exec deploy/dynsched -- dynsched nodes`
+- **How to look:** [`kubectl dynsched nodes`](../../docs/kubectl.md), or without the plugin
+  `kubectl -n dynsched exec deploy/dynsched -- dynsched nodes`
 - **How to take it back:** stop it, remove the marks, uninstall:
 
   ```sh
@@ -42,7 +43,8 @@ They come from the files of [the kustomize tree](../../manifests), to which the 
 - **The parts** are switched on by `ha.enabled`, `guardrail.enabled`, `janitor.enabled`,
   `monitoring.enabled`, [`inject.enabled`](../../docs/inject.md), `extender.enabled`,
   [`extenderPort.enabled`](../../docs/extender-port.md), [`webAuth.enabled`](../../docs/web-auth.md),
-  [`descheduler.enabled`](../../docs/descheduler.md) and `collector.enabled`.
+  [`kubectl.enabled`](../../docs/kubectl.md), [`descheduler.enabled`](../../docs/descheduler.md) and
+  `collector.enabled`.
 - **Pod Security:** `--create-namespace` makes a namespace without labels. The pods fit `restricted`:
   `kubectl label namespace dynsched pod-security.kubernetes.io/enforce=restricted`
 

@@ -168,6 +168,7 @@ async def _set_up(
         environment=_environment(),
     )
     url = f"http://{address}"
+    _create_service(api, url)
     return _Stage(operator, url, kubeconfig, rules, prometheus, is_simulated=binary is None)
 
 
@@ -314,6 +315,18 @@ def _create_pods(api: ApiServer, nodes: Sequence[str]) -> list[tuple[str, dict[s
     for namespace, body in pods:
         api.objects.create("pods", body, namespace)
     return pods
+
+
+def _create_service(api: ApiServer, url: str) -> None:
+    """As manifests/base has it: so `kubectl dynsched` finds the operator by the kubeconfig."""
+    name = "dynsched"
+    body = {
+        "metadata": {"name": name, "labels": {"app.kubernetes.io/name": name}},
+        "spec": {"ports": [{"name": "http", "port": 9000}]},
+    }
+    api.objects.create("namespaces", {"metadata": {"name": name}})
+    api.objects.create("services", body, name)
+    api.proxy.backends[name, name] = url
 
 
 def _measured_by(binary: str | None) -> str:

@@ -6,38 +6,43 @@ from collections.abc import Iterator
 from typing import Final
 
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
+from dynsched.core.errors import ExpectedError
 from dynsched.core.rules import RuleSet
 from dynsched.doctor.findings import Finding, NotChecked, Severity
-from dynsched.web.client import ServerError, fetch_metrics
+from dynsched.running import Where, opened
 
 _REQUESTS: Final = "dynsched_extender_requests_total"
+_ASKS: Final = 8
+"""How often a Service is asked before no replica behind it counts as called by a scheduler: each
+request goes to any of them, and a scheduler keeps to one.
+"""
 
 
-def ask_extender(server: str | None, rule_set: RuleSet) -> str | NotChecked | None:
+def ask_extender(where: Where, rule_set: RuleSet) -> str | NotChecked | None:
     """The metrics of the running dynsched; None where there is no extender to be asked."""
     if not rule_set.has_extender:
         return None
-    if server is None:
-        return NotChecked("K3", "--server does not name a running dynsched")
     try:
-        return fetch_metrics(server)
-    except ServerError as error:
-        return NotChecked("K3", str(error))
+        with opened(where) as running:
+            metrics = running.metrics()
+            for _ in range(_ASKS - 1 if where.server is None else 0):
+                if any(each.value for each in _requests(metrics)):
+                    break
+                metrics = running.metrics()
+            return metrics
+    except (ExpectedError, ValueError) as error:
+        return NotChecked("K3", f"no running dynsched says it: {error}")
 
 
 def check_extender(metrics: str) -> Iterator[Finding | NotChecked]:
     """K3 from the text of `/metrics`."""
     try:
-        samples = [
-            sample
-            for family in text_string_to_metric_families(metrics)
-            for sample in family.samples
-        ]
+        asked = _requests(metrics)
     except ValueError as error:
         yield NotChecked("K3", f"its /metrics cannot be read: {error}")
         return
-    asked = [each for each in samples if each.name == _REQUESTS]
     if not asked:
         yield NotChecked("K3", f"its /metrics have no {_REQUESTS}; is it an older dynsched?")
     elif not any(each.value for each in asked):
@@ -49,3 +54,9 @@ def check_extender(metrics: str) -> Iterator[Finding | NotChecked]:
             "name the extender in kube-scheduler's configuration (docs/extender.md); with several "
             "replicas, ask each",
         )
+
+
+def _requests(metrics: str) -> list[Sample]:
+    """The counts of requests, by verb. ValueError for a text that is not Prometheus's."""
+    families = text_string_to_metric_families(metrics)
+    return [each for family in families for each in family.samples if each.name == _REQUESTS]

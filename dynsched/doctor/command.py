@@ -34,8 +34,10 @@ def _codes(_context: click.Context, _option: click.Parameter, given: tuple[str, 
 @flags.option(
     "--server",
     metavar="URL",
-    help="A running dynsched, which is asked whether its extender is called. Default: not asked.",
+    help="A running dynsched, which is asked whether its extender is called. Default: its Service "
+    "in the cluster is asked, through the API server.",
 )
+@flags.namespace
 @click.option(
     "--fail-on",
     type=click.Choice(["info", "warning", "error"]),
@@ -67,6 +69,7 @@ def doctor(
     log_format: str,
     log_level: str,
     server: str | None,
+    namespace: str | None,
     **given: Any,
 ) -> None:
     """Check the rules against the live Prometheus and the cluster. It writes nothing.
@@ -82,7 +85,7 @@ def doctor(
     configure_logging(log_format, log_level)
     severity = Severity[fail_on.upper()]
     try:
-        report = _examined(given, server).without(ignore)
+        report = _examined(given, server, namespace).without(ignore)
     except ExpectedError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(COULD_NOT_CHECK)
@@ -92,13 +95,22 @@ def doctor(
     sys.exit(report.exit_code(severity))
 
 
-def _examined(given: dict[str, Any], server: str | None) -> Report:
+def _examined(given: dict[str, Any], server: str | None, namespace: str | None) -> Report:
     from dynsched.doctor.examine import examine
     from dynsched.rules_file import load_rules
+    from dynsched.running import Where
     from dynsched.settings import settings_of
 
-    settings = settings_of(given)
-    return examine(settings, load_rules(settings.rules), server)
+    # The Lease is where the Service is, unless the user says otherwise.
+    settings = settings_of({**given, "lease_namespace": given["lease_namespace"] or namespace})
+    where = Where(
+        server,
+        kubeconfig=settings.kubeconfig,
+        context=settings.context,
+        namespace=namespace,
+        tries_local=False,
+    )
+    return examine(settings, load_rules(settings.rules), where)
 
 
 def _print(report: Report, output: str, fail_on: Severity) -> None:

@@ -23,6 +23,7 @@ from dynsched.doctor.checks_rules import check_rules
 from dynsched.doctor.facts import ClusterFacts, PrometheusFacts
 from dynsched.doctor.findings import NotChecked, Report
 from dynsched.kube.client import KubeClient
+from dynsched.running import Where
 from dynsched.settings import Settings
 from dynsched.sources.prometheus import PrometheusSource
 
@@ -30,12 +31,12 @@ _AT_ONCE: Final = 4
 """Queries at a time: fewer than Prometheus evaluates, so that others are not kept waiting."""
 
 
-def examine(settings: Settings, rule_set: RuleSet, server: str | None = None) -> Report:
-    """All that is wrong. ``server``: the URL of a running dynsched, where one is to be asked.
-    Raises nothing for what the servers do.
+def examine(settings: Settings, rule_set: RuleSet, where: Where) -> Report:
+    """All that is wrong. ``where``: the running dynsched that is asked. Raises nothing for what the
+    servers do.
     """
     report = asyncio.run(_examine(settings, rule_set))
-    metrics = ask_extender(server, rule_set)
+    metrics = ask_extender(where, rule_set)
     if isinstance(metrics, NotChecked):
         report.add([metrics])
     elif metrics is not None:

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import msgspec
 
 from dynsched.kube.failures import Call
-from dynsched.kube.pages import ListMeta, pages
+from dynsched.kube.pages import ListMeta, ObjectName, pages
 from dynsched.kube.transport import KubeApi
 
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -31,11 +31,6 @@ class Right(NamedTuple):
 
 class _Named(msgspec.Struct, gc=False):
     name: str = ""
-
-
-class _Metadata(msgspec.Struct, gc=False):
-    name: str = ""
-    namespace: str = ""
 
 
 class _Variable(msgspec.Struct, gc=False):
@@ -77,7 +72,7 @@ class _Spec(msgspec.Struct, gc=False):
 
 
 class _Item(msgspec.Struct, gc=False):
-    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+    metadata: ObjectName = msgspec.field(default_factory=ObjectName)
     spec: _Spec = msgspec.field(default_factory=_Spec)
 
 

@@ -24,6 +24,13 @@ class ListMeta(msgspec.Struct, gc=False):
     remaining: int | None = msgspec.field(name="remainingItemCount", default=None)
 
 
+class ObjectName(msgspec.Struct, gc=False):
+    """The metadata of an object of which no more than its name is needed."""
+
+    name: str = ""
+    namespace: str = ""
+
+
 async def pages(
     api: KubeApi,
     call: Call,

@@ -95,11 +95,14 @@ class Answer(NamedTuple):
     body: Any
 
 
-class _Raw(NamedTuple):
+class RawAnswer(NamedTuple):
+    """An answer as it came; ``data`` of an error is cut at 1 MiB."""
+
     status: int
-    retry_after: float
+    headers: Mapping[str, str]
     data: bytes
     authorization: str | None
+    """What the request was sent with; never to be logged."""
 
 
 class _CircuitBreaker:
@@ -195,13 +198,48 @@ class KubeApi:
         ClusterError, nothing is sent.
         Raises ClusterError, or its subclass for the status: see `dynsched.kube.failures`.
         """
+        raw = await self.exchange(
+            call,
+            query=query,
+            body=body,
+            headers=headers,
+            passes=lambda raw: raw.status in accept,
+            resend=resend,
+            timeout=timeout,
+            check=check,
+        )
+        is_good = raw.status < HTTPStatus.MULTIPLE_CHOICES
+        return Answer(raw.status, self._decoded(call, raw, shape) if is_good else None)
+
+    async def exchange(
+        self,
+        call: Call,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        passes: Callable[[RawAnswer], bool],
+        resend: bool = True,
+        timeout: float = TIMEOUT,  # noqa: ASYNC109 - of one HTTP exchange
+        most: int | None = None,
+        check: Callable[[], None] | None = None,
+    ) -> RawAnswer:
+        """As `call`, and nothing is decoded: for what is no JSON, or not the API server's own.
+
+        ``passes`` says of an answer of 300 and above whether it is one to return; all others raise.
+        ``most``: bytes of a good answer; without it, what an object or a list can be.
+        """
+        if most is None:
+            most = MAX_OF_A_LIST if call.verb == "list" else MAX_OF_AN_OBJECT
         for attempt in range(1, ATTEMPTS + 1):
             began = time.monotonic()
             try:
                 async with self._slots:
                     # Inside the slot: a queued request must see the outcome of those before it.
                     began = await self._breaker.passed(call)
-                    raw = await self._send(call, query, body, headers, timeout, check=check)
+                    raw = await self._send(
+                        call, query, body, headers, timeout, most=most, check=check
+                    )
             except TooLargeError as error:
                 self._breaker.answered()  # sent again, it would be answered no shorter
                 raise failures.from_exception(call, self.config.server, error, timeout) from error
@@ -219,10 +257,8 @@ class KubeApi:
                     raise failure from error
             else:
                 self._breaker.answered()
-                if raw.status < HTTPStatus.MULTIPLE_CHOICES:
-                    return Answer(raw.status, self._decoded(call, raw, shape))
-                if raw.status in accept:
-                    return Answer(raw.status, None)
+                if raw.status < HTTPStatus.MULTIPLE_CHOICES or passes(raw):
+                    return raw
                 if attempt == ATTEMPTS or not await self._may_send_again(raw, resend=resend):
                     raise failures.from_status(call, self.config.server, raw.status, raw.data)
         raise AssertionError  # the last attempt returned or raised
@@ -235,8 +271,9 @@ class KubeApi:
         headers: Mapping[str, str] | None,
         timeout: float,  # noqa: ASYNC109 - of one HTTP exchange
         *,
+        most: int,
         check: Callable[[], None] | None,
-    ) -> _Raw:
+    ) -> RawAnswer:
         await self._login_when_due()
         authorization = self.config.authorization
         method, url, sent_headers, sent_body, _ = await self._client.param_serialize(
@@ -262,17 +299,17 @@ class KubeApi:
         if answered.status >= HTTPStatus.MULTIPLE_CHOICES:
             data = await read_error(answered)
         else:
-            most = MAX_OF_A_LIST if call.verb == "list" else MAX_OF_AN_OBJECT
             data = await read_body(answered, most)
-        return _Raw(answered.status, _retry_after(answered.headers), data, authorization)
+        return RawAnswer(answered.status, answered.headers, data, authorization)
 
-    async def _may_send_again(self, raw: _Raw, *, resend: bool) -> bool:
+    async def _may_send_again(self, raw: RawAnswer, *, resend: bool) -> bool:
         if raw.status == HTTPStatus.UNAUTHORIZED:
             return await self._login_again(raw.authorization)
         if raw.status == HTTPStatus.TOO_MANY_REQUESTS:
             # The server speaks to this client, not to this call: all of its calls wait.
-            self._breaker.pause(min(raw.retry_after, MAX_PAUSE))
-            return raw.retry_after <= MAX_PAUSE
+            retry_after = _retry_after(raw.headers)
+            self._breaker.pause(min(retry_after, MAX_PAUSE))
+            return retry_after <= MAX_PAUSE
         if resend and raw.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             self._breaker.pause(jittered(0.4))
             return True
@@ -303,7 +340,7 @@ class KubeApi:
             return
         self._client.configuration.api_key = self.config.configuration.api_key
 
-    def _decoded(self, call: Call, raw: _Raw, shape: Any) -> Any:
+    def _decoded(self, call: Call, raw: RawAnswer, shape: Any) -> Any:
         try:
             return msgspec.json.decode(raw.data, type=shape)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -21,6 +21,7 @@ from dynsched.web.openapi import document
 from dynsched.web.page.http import (
     PAGE,
     Page,
+    is_known,
     page_changes,
     page_data,
     page_file,
@@ -114,6 +115,9 @@ async def _status(request: web.Request) -> web.Response:
 async def _nodes(request: web.Request) -> web.Response:
     marked, snapshots = _flag(request.query, "marked"), request.app[_SNAPSHOTS]
     limit = _limit(request.query)
+    headers = {hdrs.ETAG: snapshots.feed.etag}  # before any wait: of the Snapshot that is encoded
+    if snapshots.snapshot is not None and is_known(request, headers[hdrs.ETAG]):
+        return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=headers)
     if limit is None:
         body = await snapshots.encoded_nodes(marked=marked)
     else:
@@ -121,7 +125,7 @@ async def _nodes(request: web.Request) -> web.Response:
         body = await snapshots.encoded_page(marked=marked, limit=limit, after=after)
     if body is None:
         raise _nothing_known()
-    return web.Response(body=body, content_type=_JSON)
+    return web.Response(body=body, headers=headers, content_type=_JSON)
 
 
 async def _node(request: web.Request) -> web.Response:

@@ -1,4 +1,4 @@
-"""Asks a running dynsched: for the commands ``nodes`` and ``why``. Synchronous, standard library.
+"""Asks a running dynsched by its URL. Synchronous, standard library.
 
 Every failure is a ServerError, one line with the cause and what to do.
 """
@@ -10,9 +10,10 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final
-from urllib.parse import SplitResult, quote
+from typing import Any, Final, NamedTuple
+from urllib.parse import SplitResult
 
 from dynsched.core.defaults import DEFAULT_SERVER
 from dynsched.core.errors import ExpectedError
@@ -22,6 +23,7 @@ from dynsched.plumbing.proxies import ProxyError, opener, proxy_for, through
 from dynsched.plumbing.urls import parse_http_url
 
 _PAGES: Final = frozenset({"nodes", "status", "rules", "metrics", "healthz", "readyz"})
+_JSON: Final = "application/json"
 _MAX_TOKEN_BYTES: Final = 64 * 1024
 TIMEOUT: Final = 10.0
 """Seconds without a byte after which the server counts as hung."""
@@ -31,44 +33,60 @@ class ServerError(ExpectedError):
     """dynsched could not be asked, or refused; the message is for the person at the terminal."""
 
 
-def fetch(
-    server: str, path: str, *, token_file: Path | None = None, timeout: float = TIMEOUT
-) -> dict[str, Any]:
-    """What the dynsched at ``server`` answers at `/nodes` or `/nodes/NAME` (given unquoted).
-    ``token_file`` holds the bearer token that it wants with --web-auth.
+class Answer(NamedTuple):
+    """An answer with status 200 (``body``), or 304, which has none; ``etag`` is its name."""
+
+    status: int
+    body: bytes
+    etag: str | None
+
+    @property
+    def is_news(self) -> bool:
+        """Whether it is not what the ETag that was sent names."""
+        return self.status != HTTPStatus.NOT_MODIFIED
+
+
+def ask(
+    server: str,
+    path: str,
+    *,
+    etag: str | None = None,
+    token_file: Path | None = None,
+    timeout: float = TIMEOUT,
+    accept: frozenset[int] = frozenset(),
+) -> Answer:
+    """What the dynsched at ``server`` answers at ``path`` (quoted, from ``/`` on). An error whose
+    status is in ``accept`` is an answer too. ``token_file`` holds the bearer token that it wants
+    with --web-auth.
     """
-    body, shown = _get(server, path, timeout, token_file)
-    return _mapping(body, shown)
-
-
-def fetch_metrics(server: str, *, timeout: float = TIMEOUT) -> str:
-    """What the dynsched at ``server`` answers at `/metrics`."""
-    body, _ = _get(server, "/metrics", timeout)
-    return body.decode(errors="replace")
-
-
-def _get(
-    server: str, path: str, timeout: float, token_file: Path | None = None
-) -> tuple[bytes, str]:
-    """The body, and the server's URL as it may be shown."""
-    base = _split(server)
-    url = f"{base.geturl().rstrip('/')}{quote(path, safe='/?=&')}"
-    request = urllib.request.Request(url, headers={"Accept": "application/json"})  # noqa: S310 (http or https: _split)
+    url = f"{split(server).geturl().rstrip('/')}{path}"
+    headers = {"Accept": _JSON} | ({"If-None-Match": etag} if etag else {})
+    request = urllib.request.Request(url, headers=headers)  # noqa: S310 (http or https: split)
     if token_file is not None:
         # Not to where a redirect leads: that may be another host.
         request.add_unredirected_header("Authorization", f"Bearer {_token(token_file)}")
-    shown = base.geturl()
+    shown = split(server).geturl()
     try:
         proxy = proxy_for(url)
         with opener().open(request, timeout=timeout) as response:
-            return response.read(), shown
+            return Answer(response.status, response.read(), response.headers.get("ETag"))
     except ProxyError as error:
         raise ServerError(f"cannot ask {shown}: {error}") from None
     except urllib.error.HTTPError as error:
         with error:
-            raise ServerError(_refusal(shown, error) + through(proxy)) from None
+            if error.code == HTTPStatus.NOT_MODIFIED or error.code in accept:
+                return Answer(error.code, _read(error), error.headers.get("ETag"))
+            why = refusal(shown, error.code, error.reason, _read(error))
+        raise ServerError(why + through(proxy)) from None
     except (OSError, http.client.HTTPException) as error:
         raise ServerError(_no_answer(shown, error, timeout) + through(proxy)) from None
+
+
+def _read(error: urllib.error.HTTPError) -> bytes:
+    try:
+        return error.read()
+    except (OSError, http.client.HTTPException):
+        return b""
 
 
 def _token(file: Path) -> str:
@@ -85,8 +103,8 @@ def _token(file: Path) -> str:
     return found
 
 
-def _split(server: str) -> SplitResult:
-    """``:PORT`` is on this machine, as it is for --webaddr."""
+def split(server: str) -> SplitResult:
+    """The URL that ``--server`` names. ``:PORT`` is on this machine, as it is for --webaddr."""
     try:
         parts = parse_http_url(f"localhost{server}" if server.startswith(":") else server)
     except ValueError:
@@ -116,20 +134,22 @@ def _no_answer(server: str, error: Exception, timeout: float) -> str:
     return f"cannot ask {server}: {found}; {_REMEDIES.get(found.cause, 'use --server URL')}"
 
 
-def _refusal(server: str, error: urllib.error.HTTPError) -> str:
+def refusal(shown: str, status: int, reason: str, body: bytes) -> str:
+    """An answer with an error status as one line: dynsched's own words where they are."""
     try:
-        message = json.loads(error.read())["error"]
-    except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError):
+        message = json.loads(body)["error"]
+    except (ValueError, KeyError, TypeError):
         # Not ours: a proxy or an ingress on the way, or something else on that port.
-        return f"{server} answered {error.code} {error.reason}; is it dynsched? use --server URL"
+        return f"{shown} answered {status} {reason}; is it dynsched? use --server URL"
     return " ".join(str(message).split())
 
 
-def _mapping(body: bytes, server: str) -> dict[str, Any]:
+def mapping(body: bytes, shown: str, *, key: str = "taken_at") -> dict[str, Any]:
+    """A JSON object that has ``key``, as all answers of dynsched do. ServerError."""
     try:
         answer = json.loads(body)
     except ValueError:
         answer = None
-    if not isinstance(answer, dict) or "taken_at" not in answer:
-        raise ServerError(f"{server} does not answer as dynsched does; use --server URL")
+    if not isinstance(answer, dict) or key not in answer:
+        raise ServerError(f"{shown} does not answer as dynsched does; use --server URL")
     return answer

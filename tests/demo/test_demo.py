@@ -168,6 +168,8 @@ def watch(measured_by: str, show: Demo) -> None:
     assert first in payload["node_names"]
     assert len(payload["nodes"]) == 12
     show.until(r"s  worker-\d+ released")
+    found = printed_by(f"{sys.executable} -m dynsched nodes --kubeconfig {kubeconfig} -o json")
+    assert len(found["nodes"]) == 12  # through the cluster, as `kubectl dynsched` asks
     replayed(shlex.split(shown))
     if not is_simulated:
         dashboard_has_data(prometheus[1])

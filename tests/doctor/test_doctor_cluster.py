@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from builders import node as make_node
 from canned_cluster import (
@@ -24,6 +25,7 @@ from canned_cluster import (
 )
 from extender_support import World, snapshots
 from programs import ROOT
+from service_support import service
 
 from dynsched.core.formatting import format_time
 from dynsched.core.match import index_nodes
@@ -37,6 +39,7 @@ from dynsched.doctor.examine import _check_cluster
 from dynsched.doctor.expressions import Selector
 from dynsched.doctor.facts import PrometheusFacts, RuleFacts, SelectorFacts
 from dynsched.doctor.findings import Finding, NotChecked, Report, Severity
+from dynsched.running import Where
 from dynsched.web.api import make_app
 
 RULE = {"name": "cpu", "expr": "load", "threshold": 80}
@@ -336,20 +339,39 @@ EXTENDER = {"extender": {"profiles": {"default": {"score": {"cpu": 1}}}}}
 async def test_an_extender_that_nobody_asks_is_told_and_one_that_is_asked_is_not() -> None:
     app = make_app(snapshots(), World().tick().extender)
     async with TestClient(TestServer(app)) as client:
-        url = str(client.make_url("/"))
-        metrics = await asyncio.to_thread(ask_extender, url, rules(**EXTENDER))
+        where = Where(str(client.make_url("")))
+        metrics = await asyncio.to_thread(ask_extender, where, rules(**EXTENDER))
         (found,) = check_extender(metrics)
         assert (found.code, found.severity) == ("K3", Severity.WARNING)
 
         async with client.post("/filter", json={"Pod": {}, "NodeNames": ["a"]}) as answer:
             assert answer.status == 200, await answer.text()
-        metrics = await asyncio.to_thread(ask_extender, url, rules(**EXTENDER))
+        metrics = await asyncio.to_thread(ask_extender, where, rules(**EXTENDER))
         assert list(check_extender(metrics)) == []
 
 
-def test_where_no_dynsched_is_named_or_answers_it_is_not_checked() -> None:
-    assert ask_extender(None, rules()) is None
-    for server in (None, "http://127.0.0.1:1"):
-        assert isinstance(ask_extender(server, rules(**EXTENDER)), NotChecked)
+async def test_behind_a_service_one_replica_that_is_asked_is_enough(sim) -> None:
+    counts = [0, 0, 7]
+
+    async def metrics(_request: web.Request) -> web.Response:
+        count = counts.pop(0)
+        return web.Response(text=f'dynsched_extender_requests_total{{verb="filter"}} {count}\n')
+
+    app = web.Application()
+    app.router.add_get("/metrics", metrics)
+    async with TestServer(app) as server, service(sim, str(server.make_url("")).rstrip("/")):
+        where = Where(kubeconfig=sim.kubeconfig, tries_local=False)
+        found = await asyncio.to_thread(ask_extender, where, rules(**EXTENDER))
+    assert list(check_extender(found)) == []
+    assert counts == []
+
+
+async def test_where_no_dynsched_is_found_or_answers_it_is_not_checked(sim) -> None:
+    in_the_cluster = Where(kubeconfig=sim.kubeconfig, tries_local=False)
+    assert ask_extender(in_the_cluster, rules()) is None
+    for where in (in_the_cluster, Where("http://127.0.0.1:1")):
+        found = await asyncio.to_thread(ask_extender, where, rules(**EXTENDER))
+        assert isinstance(found, NotChecked)
+        assert found.reason.startswith("no running dynsched says it: ")
     (found,) = check_extender("# TYPE up gauge\nup 1\n")
     assert isinstance(found, NotChecked)

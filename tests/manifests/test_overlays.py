@@ -45,6 +45,7 @@ ADDED = {
     ],
     "monitoring": ["ConfigMap", "PodMonitor", "PrometheusRule"],
     "inject": ["MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"],
+    "kubectl": ["NetworkPolicy", "Role"],
     "web-auth": [
         "ClusterRole",
         "ClusterRole",
@@ -65,8 +66,9 @@ ADDED = {
         "ServiceAccount",
     ],
 }
-# Not in the overlay `full`: two change or move pods, and one shuts out who could read before.
-BY_REQUEST = {"inject", "descheduler", "web-auth"}
+# Not in the overlay `full`: two change or move pods, one shuts out who could read before, and one
+# lets more callers in.
+BY_REQUEST = {"inject", "descheduler", "web-auth", "kubectl"}
 
 
 def kinds(docs: list[Doc]) -> list[str]:
@@ -138,6 +140,22 @@ def pod_of(doc: Doc) -> Doc:
     spec = doc["spec"]
     found: Doc = (spec["jobTemplate"]["spec"] if doc["kind"] == "CronJob" else spec)["template"]
     return found["spec"]
+
+
+def test_a_reader_may_find_the_service_and_get_its_pages_and_no_more() -> None:
+    docs = kustomize(OVERLAYS / "kubectl")
+    (port,) = the(docs, "Service")["spec"]["ports"]
+    assert the(docs, "Role", "dynsched-kubectl")["rules"] == [
+        {"apiGroups": [""], "resources": ["services"], "verbs": ["get", "list"]},
+        {
+            "apiGroups": [""],
+            "resources": ["services/proxy"],
+            "resourceNames": [f"{port['name']}:dynsched:{port['port']}"],
+            "verbs": ["get"],
+        },
+    ]
+    bound = [doc["roleRef"]["name"] for doc in docs if doc["kind"] == "RoleBinding"]
+    assert bound == ["dynsched"]
 
 
 # --- guardrail ---

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import requests.exceptions
 import urllib3.exceptions
+from asking import fetch
 from prometheus_support import free_port
 
 from dynsched.collect.memory import Memory
@@ -21,7 +22,7 @@ from dynsched.kube.client import KubeClient
 from dynsched.kube.config import load_config
 from dynsched.plumbing.connection_errors import Cause, ConnectionFailure, find_failure
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
-from dynsched.web.client import ServerError, fetch
+from dynsched.web.client import ServerError
 
 
 def of_tls(reason: str) -> ssl.SSLError:

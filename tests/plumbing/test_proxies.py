@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
+from asking import fetch
 from misbehaving_server import GOOD, MisbehavingServer, Seen, http
 
 from dynsched import cli
@@ -28,7 +29,7 @@ from dynsched.kube.stream import StreamingApi
 from dynsched.kube.transport import KubeApi
 from dynsched.plumbing.proxies import ProxyError, parse_proxy, proxy_for
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
-from dynsched.web.client import ServerError, fetch
+from dynsched.web.client import ServerError
 
 NODES = json.dumps(
     {"kind": "NodeList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []}

@@ -344,6 +344,11 @@ class EnvtestCluster(Cluster):
         events = (await self.get("/api/v1/events")).ok["items"]
         for namespace in {event["metadata"]["namespace"] for event in events}:
             _ = (await self.delete(f"/api/v1/namespaces/{namespace}/events")).ok
+        services = (await self.get("/api/v1/services")).ok["items"]
+        for meta in (service["metadata"] for service in services):
+            if meta["name"] != "kubernetes":  # the server's own
+                path = f"/api/v1/namespaces/{meta['namespace']}/services/{meta['name']}"
+                _ = (await self.delete(path)).ok
         leases = (await self.get("/apis/coordination.k8s.io/v1/leases")).ok["items"]
         for meta in (lease["metadata"] for lease in leases):
             if not meta["name"].startswith(_SERVERS_OWN):

@@ -22,6 +22,7 @@ PARTS = (
     "extender",
     "extender-port",
     "web-auth",
+    "kubectl",
     "descheduler",
     "collector",
 )

@@ -9,8 +9,9 @@ import time
 
 import pytest
 from aiohttp import web
+from asking import fetch
 
-from dynsched.web.client import ServerError, fetch
+from dynsched.web.client import ServerError
 from dynsched.web.server import Address, ListenError, WebServer, parse_address
 
 

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
+from asking import fetch
 from certificates import Authority
 
 from dynsched.web import tls
-from dynsched.web.client import ServerError, fetch
+from dynsched.web.client import ServerError
 from dynsched.web.server import ListenError, WebServer, parse_address
 from dynsched.web.tls import ServerTls, TlsConfig, require_certificate
 

@@ -105,6 +105,15 @@ PODS: Final = Resource(
         "status.phase": ("status", "phase"),
     },
 )
+SERVICES: Final = Resource(
+    group="",
+    version="v1",
+    plural="services",
+    singular="service",
+    kind="Service",
+    namespaced=True,
+    short_names=("svc",),
+)
 EVENTS: Final = Resource(
     group="",
     version="v1",
@@ -163,7 +172,7 @@ NODE_METRICS: Final = Resource(
     read_only=True,
 )
 
-ALL: Final = (NODES, NAMESPACES, PODS, EVENTS, EVENTS_V1, LEASES)
+ALL: Final = (NODES, NAMESPACES, PODS, SERVICES, EVENTS, EVENTS_V1, LEASES)
 STORED: Final = tuple(r for r in ALL if r.stored_as is None)
 
 _BY_PATH: Final = {(r.group, r.version, r.plural): r for r in ALL}

@@ -180,6 +180,26 @@ class _Reference(_Object):
     field_path: str = ""
 
 
+class _ServicePort(_Object):
+    name: str = ""
+    protocol: str = "TCP"
+    app_protocol: str = ""
+    port: int = 0
+    target_port: int | str | None = None
+
+
+class _ServiceSpec(_Object):
+    ports: list[_ServicePort] | None = None
+    selector: dict[str, str] | None = None
+    cluster_ip: str = msgspec.field(name="clusterIP", default="")
+    type: str = ""
+
+
+class _Service(msgspec.Struct, rename="camel"):
+    metadata: _ObjectMeta = msgspec.field(default_factory=_ObjectMeta)
+    spec: _ServiceSpec = msgspec.field(default_factory=_ServiceSpec)
+
+
 class _EventSource(_Object):
     component: str = ""
     host: str = ""
@@ -212,6 +232,7 @@ _SHAPES: Final[dict[Resource, type[msgspec.Struct]]] = {
     resources.NODES: _Node,
     resources.NAMESPACES: _Namespace,
     resources.PODS: _Pod,
+    resources.SERVICES: _Service,
     resources.LEASES: _Lease,
     resources.EVENTS: _Event,
 }

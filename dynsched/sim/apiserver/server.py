@@ -8,7 +8,8 @@ It speaks plain HTTP, keeps everything in memory, records what was asked (``serv
 fails on order (``server.faults``, ``down()`` and ``up()``, ``drop_watches()``,
 ``mute_watches()``, ``compact()``, ``restore()``).
 What metrics-server would measure is set in ``server.metrics``; whose tokens are, and who may get
-which non-resource URL, in ``server.people`` and ``server.readable`` (see `reviews`).
+which non-resource URL, in ``server.people`` and ``server.readable`` (see `reviews`); where the
+service proxy leads, in ``server.proxy.backends``.
 Start it and touch its objects in one and the same event loop's thread.
 
 What the real server does otherwise is a bug here: the tests run against both.
@@ -31,13 +32,14 @@ from typing import Final, Self
 import msgspec
 from aiohttp import web
 
-from dynsched.sim.apiserver import discovery, rest, reviews, routes, status
+from dynsched.sim.apiserver import discovery, rest, reviews, routes, service_proxy, status
 from dynsched.sim.apiserver.faults import Fault, Faults, Kind
 from dynsched.sim.apiserver.metrics import ROOT, NodeMetrics
 from dynsched.sim.apiserver.objects import Objects
 from dynsched.sim.apiserver.record import RequestLog, RequestRecord
 from dynsched.sim.apiserver.render import encode
-from dynsched.sim.apiserver.resources import NODE_METRICS, named
+from dynsched.sim.apiserver.resources import NODE_METRICS, SERVICES, named
+from dynsched.sim.apiserver.service_proxy import ServiceProxy
 from dynsched.sim.apiserver.store import HISTORY, Backup, Store
 from dynsched.sim.apiserver.watch import BOOKMARK_INTERVAL, Watches
 
@@ -90,6 +92,7 @@ class ApiServer:
         self.requests = RequestLog()
         self.faults = Faults()
         self.metrics = NodeMetrics()
+        self.proxy = ServiceProxy(self.objects)
         self._idle_timeout = idle_timeout
         self._watches = Watches(self.store, bookmark_interval=bookmark_interval)
         self._rest = rest.Rest(self.objects, self._watches)
@@ -218,9 +221,14 @@ class ApiServer:
         self.requests.append(record)
         body = await request.read()
         record.body = body[:_BODY_KEPT]
+        proxied = service_proxy.parse(request.rel_url.raw_path)
         try:
-            target = routes.parse(request.path)
-            if target is not None:
+            target = None if proxied else routes.parse(request.path)
+            if proxied is not None:
+                record.resource, record.subresource = SERVICES.plural, "proxy"
+                record.namespace, record.name = proxied.namespace, proxied.name
+                record.verb = "get"
+            elif target is not None:
                 record.resource, record.namespace = target.resource.plural, target.namespace
                 record.name, record.subresource = target.name, target.subresource
                 record.verb = routes.verb_of(request.method, target, request.query)
@@ -264,6 +272,11 @@ class ApiServer:
         body: bytes,
     ) -> web.StreamResponse:
         self._authenticate(request)
+        if (proxied := service_proxy.parse(request.rel_url.raw_path)) is not None:
+            if (record.verb, "services/proxy") in self.forbidden:
+                named = proxied.name, proxied.namespace, self.user, record.verb
+                raise status.forbidden(SERVICES, *named, subresource="proxy")
+            return await self.proxy.answer(proxied, request)
         review = reviews.kind_at(request.path)
         if review is not None and request.method == "POST":
             if ("create", review.plural) in self.forbidden:

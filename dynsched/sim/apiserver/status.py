@@ -180,17 +180,25 @@ def version_too_large(asked: int, current: int) -> ApiError:
     return ApiError(504, "Timeout", message, details=details)
 
 
+def unavailable(message: str) -> ApiError:
+    """503."""
+    return ApiError(503, "ServiceUnavailable", message)
+
+
 def unauthorized() -> ApiError:
     """401."""
     return ApiError(401, "Unauthorized", "Unauthorized")
 
 
-def forbidden(resource: Resource, name: str, namespace: str, user: str, verb: str) -> ApiError:
+def forbidden(
+    resource: Resource, name: str, namespace: str, user: str, verb: str, *, subresource: str = ""
+) -> ApiError:
     """403, naming who may not do what where."""
     what = f'{resource.qualified_plural} "{name}"' if name else resource.qualified_plural
     where = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
+    part = f"{resource.plural}/{subresource}" if subresource else resource.plural
     message = (
-        f'{what} is forbidden: User "{user}" cannot {verb} resource "{resource.plural}"'
+        f'{what} is forbidden: User "{user}" cannot {verb} resource "{part}"'
         f' in API group "{resource.group}" {where}'
     )
     return ApiError(403, "Forbidden", message, details=_details(resource, name))

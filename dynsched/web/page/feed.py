@@ -73,9 +73,13 @@ class Feed:
 
     def _encode(self) -> asyncio.Task[Encoded] | None:
         if self._last is not None:
-            etag = f'"{self._process}-{self._snapshots}"'
-            self._encoded = asyncio.create_task(_encode(*self._last, etag))
+            self._encoded = asyncio.create_task(_encode(*self._last, self.etag))
         return self._encoded
+
+    @property
+    def etag(self) -> str:
+        """The ETag of everything that is answered from the last Snapshot alone, with quotes."""
+        return f'"{self._process}-{self._snapshots}"'
 
     def past(self, nodes: Sequence[str]) -> Mapping[str, Any]:
         """The points of these nodes; those that are not known are left out."""

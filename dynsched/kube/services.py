@@ -1,0 +1,230 @@
+"""dynsched's Service, found in the cluster, and asked through the API server's service proxy.
+
+So the user's own kubeconfig is enough to reach a running dynsched: no port-forward, no Ingress. The
+API server takes the caller's credentials out of the request before it passes it on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final, NamedTuple
+from urllib.parse import quote
+
+import msgspec
+
+from dynsched.core.errors import ClusterError, ForbiddenError, NotFoundError
+from dynsched.core.wording import listed
+from dynsched.kube import failures
+from dynsched.kube.failures import Call
+from dynsched.kube.pages import ListMeta, ObjectName, pages
+from dynsched.kube.transport import KubeApi, RawAnswer
+
+NAME: Final = "dynsched"
+"""The Service of manifests/base, and its namespace."""
+PORT: Final = 9000
+LABEL: Final = "app.kubernetes.io/name=dynsched"
+"""What the Service of manifests/base and of the chart carries."""
+
+TIMEOUT: Final = 30.0
+"""Seconds for one answer: `/nodes` of 5,000 nodes is 5.5 MB with three rules."""
+_MOST: Final = 512 * 2**20
+"""Bytes of an answer: `/nodes` of 65,000 nodes with ten rules is some 200 MB."""
+
+_PORT_NAMES: Final = ("http", "https")
+_OWN: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.TOO_MANY_REQUESTS})
+"""What the API server answers that another login or a pause may mend."""
+_NOT_HTTP: Final = ": EOF"
+"""How the API server's words end where a server of HTTPS was asked by HTTP, and hung up."""
+_READER: Final = "docs/kubectl.md has the Role for it"
+
+
+class _Port(msgspec.Struct, gc=False):
+    port: int = 0
+    name: str = ""
+    protocol: str = "TCP"
+    app_protocol: str = msgspec.field(name="appProtocol", default="")
+
+
+class _Spec(msgspec.Struct, gc=False):
+    ports: list[_Port] | None = None
+
+
+class _Item(msgspec.Struct, gc=False):
+    metadata: ObjectName = msgspec.field(default_factory=ObjectName)
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+
+
+class _Page(msgspec.Struct, gc=False):
+    metadata: ListMeta = msgspec.field(default_factory=ListMeta)
+    items: list[_Item] | None = None
+
+
+class _Status(msgspec.Struct):
+    kind: str = ""
+    api_version: str = msgspec.field(name="apiVersion", default="")
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A Service, and the port of it that answers HTTP. ``is_guessed``: it was not looked up,
+    because the caller may not list Services.
+    """
+
+    namespace: str
+    name: str
+    port: int = PORT
+    scheme: str = "http"
+    is_guessed: bool = False
+
+    def __str__(self) -> str:
+        return f"Service {self.name} in namespace {self.namespace}"
+
+    @property
+    def proxied(self) -> str:
+        """The name by which RBAC knows the access: ``http:dynsched:9000``."""
+        return f"{self.scheme}:{self.name}:{self.port}"
+
+    @property
+    def path(self) -> str:
+        """The path on the API server under which everything of it is; it ends in ``/proxy``."""
+        namespace = quote(self.namespace, safe="")
+        return f"/api/v1/namespaces/{namespace}/services/{quote(self.proxied, safe=':')}/proxy"
+
+
+class Proxied(NamedTuple):
+    """What the program behind the Service answered."""
+
+    status: int
+    body: bytes
+    etag: str | None
+
+
+async def find_service(api: KubeApi, namespace: str | None) -> Service:
+    """The Service of dynsched, in ``namespace`` or else in any. Of several in different
+    namespaces, the one in the namespace of the kubeconfig's context counts.
+
+    ClusterError where there is none, or it is not clear which one is meant.
+    """
+    where = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
+    call = Call("list", "services", "GET", f"/api/v1{where}/services", namespace=namespace or "")
+    found: list[Service] = []
+    try:
+        async for page in pages(api, call, _Page, query={"labelSelector": LABEL}):
+            found += filter(None, map(_of, page.items or ()))
+            del page
+    except ForbiddenError:
+        # Many people may read in a few namespaces only. The usual names need no list.
+        return Service(namespace or NAME, NAME, is_guessed=True)
+    return _chosen(found, namespace, api)
+
+
+def _of(item: _Item) -> Service | None:
+    """None for a Service without a port that could be dynsched's."""
+    ports = [port for port in item.spec.ports or () if port.protocol == "TCP"]
+    best = [port for port in ports if port.name in _PORT_NAMES or port.port == PORT]
+    if not (best or len(ports) == 1):
+        return None
+    port = (best or ports)[0]
+    is_tls = "https" in (port.name, port.app_protocol.lower())
+    scheme = "https" if is_tls else "http"
+    return Service(item.metadata.namespace, item.metadata.name, port.port, scheme)
+
+
+def _chosen(found: list[Service], namespace: str | None, api: KubeApi) -> Service:
+    config = api.config
+    where = f"namespace {namespace}" if namespace else "any namespace"
+    if not found:
+        raise ClusterError(
+            f"no Service with the label {LABEL} in {where} of {config.server}: is dynsched "
+            "installed there, and is this the right context?"
+        )
+    here = [each for each in found if each.namespace == config.namespace]
+    named = [each for each in found if each.name == NAME]
+    for some in (found, here, named if namespace else ()):
+        if len(some) == 1:
+            return some[0]
+    places = sorted(f"{each.namespace}/{each.name}" for each in found)
+    remedy = "name the URL of one with --server" if namespace else "choose one with --namespace"
+    raise ClusterError(f"several Services have the label {LABEL}: {listed(places)}; {remedy}")
+
+
+async def ask_service(
+    api: KubeApi,
+    service: Service,
+    path: str,
+    *,
+    etag: str | None = None,
+    timeout: float = TIMEOUT,  # noqa: ASYNC109 - of one HTTP exchange
+) -> Proxied:
+    """What the program behind the Service answers at ``path`` (quoted, from ``/`` on), an error of
+    its own too; 304 where it still has what ``etag`` names.
+
+    ClusterError where the API server did not pass the request on, or got no answer.
+    """
+    call = Call(
+        "get", "services/proxy", "GET", service.path + path, service.proxied, service.namespace
+    )
+    raw = await api.exchange(
+        call,
+        headers={"If-None-Match": etag} if etag else None,
+        passes=lambda raw: raw.status not in _OWN or not _is_of_api_server(raw),
+        timeout=timeout,
+        most=_MOST,
+    )
+    if raw.status >= HTTPStatus.BAD_REQUEST and _is_of_api_server(raw):
+        raise _refusal(call, api.config.server, service, raw)
+    return Proxied(raw.status, raw.data, raw.headers.get("ETag"))
+
+
+def _is_of_api_server(raw: RawAnswer) -> bool:
+    """Whether an error is the API server's own: that is a Status object, or, where it could not
+    reach the program, a line of text.
+    """
+    return _status(raw.data) is not None
+
+
+def _status(body: bytes) -> _Status | None:
+    try:
+        found = msgspec.json.decode(body, type=_Status)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return found if (found.kind, found.api_version) == ("Status", "v1") else None
+
+
+def _refusal(call: Call, server: str, service: Service, raw: RawAnswer) -> ClusterError:
+    """Why the API server did not pass a request on, and what to do."""
+    found = _status(raw.data)
+    said = " ".join(found.message.split()) if found else ""
+    pods = f"kubectl -n {service.namespace} get pods -l {LABEL}"
+    match raw.status:
+        case HTTPStatus.FORBIDDEN:
+            return ForbiddenError(
+                f"may not get services/proxy {service.proxied} in namespace {service.namespace}: "
+                f"{server} answered 403{f': {said}' if said else ''}; {_READER}; or use "
+                f"`kubectl -n {service.namespace} port-forward svc/{service.name} {service.port}` "
+                f"and --server http://localhost:{service.port}"
+            )
+        case HTTPStatus.NOT_FOUND:
+            if not service.is_guessed:  # it was there when Services were listed
+                return NotFoundError(
+                    f"the {service} is gone, or nothing stands behind it yet; look at `{pods}`"
+                )
+            return NotFoundError(
+                f"there is no {service} (Services may not be listed, so this name was tried); "
+                "name its namespace with --namespace"
+            )
+        case HTTPStatus.SERVICE_UNAVAILABLE if "no endpoints" in said:
+            return ClusterError(
+                f"no pod of dynsched is ready behind the {service}; look at `{pods}`"
+            )
+        case status if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            where = f"{server} got no answer from the {service}"
+            remedy = f"look at `{pods}`, and whether a NetworkPolicy lets the API server in"
+            if said.endswith(_NOT_HTTP) and service.scheme == "http":
+                remedy = "if it serves HTTPS, name the port https in the Service"
+            return ClusterError(
+                f"{where} ({status}{f': {said}' if said else ''}); {remedy} (docs/kubectl.md)"
+            )
+    return failures.from_status(call, server, raw.status, raw.data)

@@ -1,0 +1,1 @@
+"""The commands by which a person looks at a running dynsched: `nodes`, `why`, `open`."""

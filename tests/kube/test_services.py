@@ -1,0 +1,172 @@
+"""The Service of dynsched: found in the cluster, and asked through the API server."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import yaml
+from certificates import Authority
+from cluster import Cluster, EnvtestCluster
+from manifest_support import COMPONENTS
+from service_support import OURS, Pages, in_namespace, own_address, served, service, stranger
+
+from dynsched.core.errors import ClusterError, ForbiddenError, NotFoundError
+from dynsched.kube.config import load_config
+from dynsched.kube.services import Service, ask_service, find_service
+from dynsched.kube.transport import KubeApi
+from dynsched.sim.processes import free_port
+
+ROLES = "/apis/rbac.authorization.k8s.io/v1/namespaces/dynsched"
+
+
+@contextlib.asynccontextmanager
+async def api_of(kubeconfig: Path) -> AsyncIterator[KubeApi]:
+    api = KubeApi(await load_config(str(kubeconfig)))
+    try:
+        yield api
+    finally:
+        await api.close()
+
+
+@pytest.fixture
+async def api(cluster: Cluster) -> AsyncIterator[KubeApi]:
+    async with api_of(cluster.kubeconfig) as opened:
+        yield opened
+
+
+async def test_it_is_found_by_its_label_and_answers_through_the_api_server(cluster, api) -> None:
+    pages = Pages()
+    pages.tick(worker_1=91.0)
+    async with served(pages, cluster), service(cluster, pages.url, ("load", "hot-or-not")):
+        found = await find_service(api, None)
+        assert found == Service("load", "hot-or-not")
+
+        first = await ask_service(api, found, "/nodes")
+        assert (first.status, len(json.loads(first.body)["nodes"])) == (200, 3)
+        again = await ask_service(api, found, "/nodes", etag=first.etag)
+        assert (again.status, again.body) == (304, b"")
+        pages.tick()
+        assert (await ask_service(api, found, "/nodes", etag=first.etag)).status == 200
+
+
+async def test_an_error_of_dynsched_is_its_own_answer(cluster, api) -> None:
+    pages = Pages()
+    async with served(pages, cluster), service(cluster, pages.url):
+        found = await find_service(api, None)
+        early = await ask_service(api, found, "/nodes")
+        assert (early.status, json.loads(early.body)) == (
+            503,
+            {"error": "no tick has finished yet; try again soon"},
+        )
+        pages.tick()
+        unknown = await ask_service(api, found, "/nodes/worker-9")
+        assert unknown.status == 404
+        assert "no node 'worker-9'" in json.loads(unknown.body)["error"]
+
+
+async def test_of_several_the_namespace_says_which(cluster, api) -> None:
+    async with service(cluster, None, ("a", "dynsched")), service(cluster, None, ("b", "one")):
+        with pytest.raises(ClusterError, match="a/dynsched and b/one; choose one with --namespace"):
+            await find_service(api, None)
+        assert (await find_service(api, "b")).name == "one"
+        async with api_of(in_namespace(cluster.kubeconfig, "a")) as other:
+            assert (await find_service(other, None)).namespace == "a"
+
+        async with service(cluster, None, ("b", "two")):
+            with pytest.raises(ClusterError, match="b/one and b/two; name the URL of one"):
+                await find_service(api, "b")
+        async with service(cluster, None, ("b", "dynsched")):
+            assert (await find_service(api, "b")).name == "dynsched"
+
+
+async def test_where_there_is_none_it_says_what_to_look_at(cluster, api) -> None:
+    async with service(cluster, None, labels={"app.kubernetes.io/name": "other"}):
+        with pytest.raises(ClusterError, match=r"no Service with the label .* the right context\?"):
+            await find_service(api, None)
+        with pytest.raises(ClusterError, match="in namespace default of"):
+            await find_service(api, "default")
+
+
+async def test_a_port_for_tls_is_asked_by_tls_whoever_signed_the_certificate(
+    cluster, api, tmp_path
+) -> None:
+    pages = Pages()
+    pages.tick()
+    authority = Authority(tmp_path, "ca")
+    tls = authority.server(authority.issue("dynsched"))
+    async with served(pages, cluster, tls):
+        async with service(cluster, pages.url, port="https"):
+            found = await find_service(api, None)
+            assert found.proxied == "https:dynsched:9000"
+            assert (await ask_service(api, found, "/nodes")).status == 200
+        async with service(cluster, pages.url, port="http"):
+            with pytest.raises(ClusterError, match="if it serves HTTPS, name the port https"):
+                await ask_service(api, await find_service(api, None), "/nodes")
+
+
+async def test_who_may_not_list_services_gets_as_far_as_the_usual_name(cluster, tmp_path) -> None:
+    async with service(cluster, None), api_of(stranger(cluster, tmp_path)) as api:
+        found = await find_service(api, None)
+        assert found == Service(*OURS, is_guessed=True)
+        assert (await find_service(api, "load")).namespace == "load"
+        with pytest.raises(ForbiddenError) as caught:
+            await ask_service(api, found, "/nodes")
+    text = str(caught.value)
+    assert text.startswith("may not get services/proxy http:dynsched:9000 in namespace dynsched: ")
+    assert "docs/kubectl.md has the Role for it" in text
+    assert "port-forward svc/dynsched 9000" in text
+
+
+async def test_the_role_of_the_manifests_is_enough(envtest, tmp_path) -> None:
+    """And it is not more: what it does not name stays forbidden."""
+    role = yaml.safe_load((COMPONENTS / "kubectl/rbac.yaml").read_text())
+    subject = {"kind": "User", "name": "stranger", "apiGroup": "rbac.authorization.k8s.io"}
+    binding = {
+        "metadata": {"name": "dynsched-kubectl"},
+        "roleRef": {"apiGroup": subject["apiGroup"], "kind": "Role", "name": "dynsched-kubectl"},
+        "subjects": [subject],
+    }
+    pages = Pages()
+    pages.tick()
+    async with (
+        EnvtestCluster(envtest, tmp_path) as cluster,
+        served(pages, cluster),
+        service(cluster, pages.url),
+        service(cluster, pages.url, ("dynsched", "other"), labels={}),
+        api_of(stranger(cluster, tmp_path)) as api,
+    ):
+        for kind, body in (("roles", role), ("rolebindings", binding)):
+            _ = (await cluster.post(f"{ROLES}/{kind}", body)).ok
+        try:
+            for namespace in (None, "dynsched"):
+                found = await find_service(api, namespace)
+                assert found.is_guessed == (namespace is None)
+                assert (await ask_service(api, found, "/nodes")).status == 200
+            with pytest.raises(ForbiddenError):
+                await ask_service(api, Service("dynsched", "other"), "/nodes")
+            token = envtest.stranger_token
+            posted = await cluster.request("POST", f"{found.path}/filter", {}, token=token)
+            assert posted.status == 403
+        finally:
+            for kind in ("rolebindings", "roles"):
+                await cluster.delete(f"{ROLES}/{kind}/dynsched-kubectl")
+
+
+async def test_what_is_missing_behind_it_is_said_in_words(cluster, api, tmp_path) -> None:
+    async with service(cluster, None):
+        with pytest.raises(ClusterError, match="no pod of dynsched is ready behind the Service"):
+            await ask_service(api, await find_service(api, None), "/nodes")
+    with pytest.raises(NotFoundError, match="the Service dynsched in namespace dynsched is gone"):
+        await ask_service(api, Service(*OURS), "/nodes")
+    with pytest.raises(NotFoundError, match="there is no Service dynsched in namespace dynsched"):
+        await ask_service(api, Service(*OURS, is_guessed=True), "/nodes")
+    host = own_address() if cluster.form == "envtest" else "127.0.0.1"
+    async with service(cluster, f"http://{host}:{free_port()}"):
+        with pytest.raises(ClusterError) as caught:
+            await ask_service(api, await find_service(api, None), "/nodes")
+    assert "got no answer from the Service dynsched in namespace dynsched (50" in str(caught.value)
+    assert "whether a NetworkPolicy lets the API server in" in str(caught.value)

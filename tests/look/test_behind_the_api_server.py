@@ -1,0 +1,33 @@
+"""A real kubectl and a real browser, behind a simulated and a real API server."""
+
+from __future__ import annotations
+
+import pytest
+from browser import chromium, tab
+from plugin_support import line_of, started
+
+pytestmark = pytest.mark.slow
+
+
+async def test_kubectl_finds_the_plugin_and_it_finds_the_service(kubectl, pages) -> None:
+    code, out, errors = await kubectl("dynsched", "nodes")
+    assert (code, errors) == (0, "")
+    assert out.startswith("1 of 3 nodes marked (label status=presure)")
+
+    _, listed, errors = await kubectl("plugin", "list")
+    assert "kubectl-dynsched" in listed
+    assert "dynsched" not in errors  # it would warn of a script that is not executable
+
+
+async def test_the_page_works_in_a_browser_behind_the_service_proxy(environment, pages) -> None:
+    async with (
+        chromium() as browser,
+        started(environment, "open", "--no-browser") as process,
+        tab(browser, await line_of(process)) as shown,
+    ):
+        await shown.until("document.querySelectorAll('#nodes tbody tr').length === 3")
+        assert (await shown.rows())[0] == "worker-2"
+        pages.tick(worker_2=91.0, worker_3=99.0)
+        await shown.look_again()
+        await shown.until("document.documentElement.dataset.tick === given", "4")
+        assert shown.complaints == []

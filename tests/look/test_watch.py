@@ -1,0 +1,247 @@
+"""`dynsched nodes --watch`: what is shown again, what is not, and what an outage looks like."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Sequence
+
+import pytest
+from rich.console import Console
+from service_support import Pages
+
+from dynsched.core.model import Node
+from dynsched.look import watch
+from dynsched.running import Running
+from dynsched.web.client import Answer, ServerError
+
+STATUS = Answer(200, b'{"interval_seconds": 6.0}', None)
+SAME = Answer(304, b"", '"1"')
+Step = Answer | Exception
+
+
+class Scripted(Running):
+    """Answers as the script says, and then Ctrl-C is pressed."""
+
+    shown = "http://dynsched"
+
+    def __init__(self, steps: Sequence[Step], status: Step = STATUS) -> None:
+        self._steps = list(steps)
+        self._status = status
+        self.asked: list[tuple[str, str | None]] = []
+
+    def ask(self, path: str, etag: str | None = None) -> Answer:
+        if path != "/status":
+            self.asked.append((path, etag))
+            if not self._steps:
+                raise KeyboardInterrupt
+        step = self._steps.pop(0) if path != "/status" else self._status
+        if isinstance(step, Exception):
+            raise step
+        return step
+
+
+Watch = Callable[..., Scripted]
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds that were waited, without waiting."""
+    waited: list[float] = []
+    monkeypatch.setattr(watch.time, "sleep", waited.append)
+    return waited
+
+
+@pytest.fixture
+def watched(pauses: list[float]) -> Watch:
+    def run(*steps: Step, marked: bool = False, as_json: bool = False, **more: Step) -> Scripted:
+        running = Scripted(steps, **more)
+        watch.watch_nodes(running, marked=marked, as_json=as_json)
+        return running
+
+    return run
+
+
+async def now(pages: Pages, etag: str | None = '"1"', *, marked: bool | None = None) -> Answer:
+    """The present `/nodes`."""
+    body = await pages.snapshots.encoded_nodes(marked=marked)
+    assert body is not None
+    return Answer(200, body, etag)
+
+
+def words(text: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines()]
+
+
+async def test_into_a_pipe_each_change_of_state_is_a_line_and_new_values_are_none(
+    watched, capsys
+) -> None:
+    pages, steps = Pages(), []
+    for cpu in (20.0, 25.5, 91.0, 92.0, 93.0):
+        pages.tick(worker_2=cpu)
+        steps.append(await now(pages))
+    watched(*steps)
+
+    out = capsys.readouterr()
+    assert out.err == ""
+    title, *lines = words(out.out)
+    assert title == ["NODE", "MARKED", "SINCE", "RULES", "NOTE"]
+    assert [line[0] for line in lines] == [
+        "worker-1",
+        "worker-2",
+        "worker-3",
+        "worker-2",
+        "worker-2",
+    ]
+    assert lines[3][4:6] == ["91", "pending,"]
+    assert (lines[4][1], lines[4][5]) == ("yes", "firing,")
+
+
+async def test_a_line_that_is_added_stands_under_its_titles(watched, capsys) -> None:
+    pages = Pages()
+    pages.tick()
+    first = await now(pages)
+    pages.tick(worker_1=91.0)
+    watched(first, await now(pages))
+
+    title, *_, last = capsys.readouterr().out.splitlines()
+    assert last.index("node-cpu") == title.index("RULES")
+
+
+async def test_a_node_that_is_gone_is_told_and_one_that_came(watched, capsys) -> None:
+    pages = Pages()
+    pages.tick()
+    first = await now(pages)
+    del pages.scene.nodes["worker-2"]
+    pages.scene.nodes["worker-4"] = Node("worker-4")
+    pages.tick()
+    watched(first, await now(pages))
+
+    *_, came, gone = capsys.readouterr().out.splitlines()
+    assert came.startswith("worker-4")
+    assert gone.split(maxsplit=4) == ["worker-2", "-", "-", "-", "no longer in the cluster"]
+
+
+async def test_with_marked_a_release_is_told(watched, capsys) -> None:
+    pages = Pages()
+    pages.tick(worker_1=91.0)
+    pages.tick(worker_1=91.0)
+    pages.tick(worker_1=91.0)
+    first = await now(pages, marked=True)
+    for _ in range(4):
+        pages.tick()
+    running = watched(first, await now(pages, marked=True), marked=True)
+
+    assert running.asked[0][0] == "/nodes?marked=true"
+    (_, marked, gone) = words(capsys.readouterr().out)
+    assert marked[:2] == ["worker-1", "yes"]
+    assert gone[:2] == ["worker-1", "-"]
+    assert "no longer marked" in " ".join(gone)
+
+
+async def test_as_json_each_change_is_an_object_a_line_as_in_a_watch_of_kubernetes(
+    watched, capsys
+) -> None:
+    pages = Pages()
+    pages.tick()
+    first = await now(pages)
+    pages.tick(worker_3=91.0)
+    watched(first, await now(pages), as_json=True)
+
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(each["type"], each["object"]["name"]) for each in told] == [
+        ("ADDED", "worker-1"),
+        ("ADDED", "worker-2"),
+        ("ADDED", "worker-3"),
+        ("MODIFIED", "worker-3"),
+    ]
+
+
+async def test_what_has_not_changed_is_asked_for_by_its_etag(watched, pauses, capsys) -> None:
+    pages = Pages()
+    pages.tick()
+    running = watched(await now(pages, '"1"'), SAME, SAME)
+
+    assert running.asked == [("/nodes", None), *[("/nodes", '"1"')] * 3]
+    assert pauses == [3.0] * 3  # half of dynsched's interval
+    assert len(capsys.readouterr().out.splitlines()) == 4
+
+
+async def test_without_an_etag_it_asks_less_often(watched, pauses) -> None:
+    pages = Pages()
+    pages.tick()
+    watched(await now(pages, None), await now(pages, None))
+    assert pauses == [watch.WITHOUT_ETAG] * 2
+
+
+@pytest.mark.parametrize(
+    ("status", "period"),
+    [
+        (Answer(200, b'{"interval_seconds": 0.5}', None), watch.SHORTEST),
+        (Answer(200, b'{"interval_seconds": 300}', None), watch.LONGEST),
+        (Answer(200, b"{}", None), watch.LONGEST),
+        (ServerError("not well"), watch.LONGEST),
+    ],
+)
+async def test_it_asks_neither_too_often_nor_too_seldom(watched, pauses, status, period) -> None:
+    pages = Pages()
+    pages.tick()
+    watched(await now(pages), status=status)
+    assert pauses == [period]
+
+
+async def test_a_restart_of_dynsched_is_told_once_and_it_goes_on(watched, capsys) -> None:
+    pages = Pages()
+    pages.tick()
+    first = await now(pages)
+    pages.tick(worker_1=91.0)
+    away = [ServerError("connection refused"), ServerError("no tick has finished yet")]
+    running = watched(first, *away, await now(pages, '"2"'), SAME)
+
+    out = capsys.readouterr()
+    assert out.err.splitlines() == [
+        "No answer: connection refused. Trying again.",
+        "There are answers again.",
+    ]
+    assert words(out.out)[-1][0] == "worker-1"
+    assert running.asked[-1] == ("/nodes", '"2"')
+
+
+def test_nobody_to_ask_at_the_start_is_an_error(watched) -> None:
+    with pytest.raises(ServerError, match="connection refused"):
+        watched(ServerError("connection refused"))
+
+
+async def test_a_replica_that_is_a_tick_behind_does_not_take_the_news_back(watched, capsys) -> None:
+    pages = Pages()
+    pages.tick()
+    older = await now(pages, '"a"')
+    pages.tick(worker_1=91.0)
+    newer = await now(pages, '"b"')
+    watched(older, newer, older, newer)
+
+    assert len(capsys.readouterr().out.splitlines()) == 1 + 3 + 1
+
+
+async def test_a_terminal_shows_the_newest_values_and_as_many_nodes_as_fit(
+    watched, monkeypatch
+) -> None:
+    screen = io.StringIO()
+
+    def console() -> Console:
+        return Console(file=screen, force_terminal=True, width=100, height=6, color_system=None)
+
+    monkeypatch.setattr(watch, "Console", console)
+    pages = Pages()
+    pages.tick()
+    first = await now(pages)
+    for _ in range(3):
+        pages.tick(worker_3=91.0)
+    watched(first, ServerError("connection refused"), await now(pages))
+
+    shown = screen.getvalue()
+    assert "No answer: connection refused. Trying again." in shown
+    last = shown.rpartition("NODE")[2]
+    assert "worker-3" in last  # it is hot now, and so comes first
+    assert "91 firing" in last
+    assert "... and 1 more" in last

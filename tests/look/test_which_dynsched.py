@@ -1,0 +1,196 @@
+"""Which running dynsched is asked: the URL that is named, this machine's, or the cluster's."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from cluster import SimCluster
+from service_support import Pages, served, service, stranger
+
+from dynsched import cli, kubectl, running
+
+Ended = tuple[int, str, str]
+Call = Callable[..., Awaitable[Ended]]
+NOWHERE = "http://127.0.0.1:1"
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    """`dynsched ...`, or `kubectl dynsched ...`, in a thread: (exit code, stdout, stderr)."""
+    monkeypatch.setattr(running, "DEFAULT_SERVER", NOWHERE)
+
+    async def called(*words: str, main: Callable[[list[str]], None] = cli.main) -> Ended:
+        def run() -> int:
+            with pytest.raises(SystemExit) as ended:
+                main(list(words))
+            return int(ended.value.code or 0)
+
+        code = await asyncio.to_thread(run)
+        output = capsys.readouterr()
+        return code, output.out, output.err
+
+    return called
+
+
+@pytest.fixture
+def cluster(sim: SimCluster, monkeypatch: pytest.MonkeyPatch) -> SimCluster:
+    """The one of the current context."""
+    monkeypatch.setenv("KUBECONFIG", str(sim.kubeconfig))
+    return sim
+
+
+def hot(node: str) -> Pages:
+    pages = Pages()
+    for _ in range(3):
+        pages.tick(**{node: 91.0})
+    return pages
+
+
+async def test_without_flags_this_machine_comes_first_and_then_the_cluster(
+    call, cluster, monkeypatch
+) -> None:
+    here, there = hot("worker_1"), hot("worker_2")
+    async with served(there), service(cluster, there.url):
+        async with served(here):
+            monkeypatch.setattr(running, "DEFAULT_SERVER", here.url)
+            asked = len(cluster.server.requests)
+            assert "1 of 3 nodes marked" in (await call("nodes"))[1]
+            assert "worker-1 is marked" in (await call("why", "worker-1"))[1]
+            assert len(cluster.server.requests) == asked
+        code, out, errors = await call("why", "worker-2")
+        assert (code, errors) == (0, "")
+        assert "worker-2 is marked" in out
+
+
+async def test_a_cluster_that_is_named_is_asked_whatever_answers_here(
+    call, cluster, monkeypatch
+) -> None:
+    here, there = hot("worker_1"), hot("worker_2")
+    async with served(here), served(there), service(cluster, there.url):
+        monkeypatch.setattr(running, "DEFAULT_SERVER", here.url)
+        monkeypatch.setenv("DYNSCHED_SERVER", here.url)
+        for flags in (
+            ("--context", "sim"),
+            ("-n", "dynsched"),
+            ("--kubeconfig", str(cluster.kubeconfig)),
+        ):
+            assert "worker-2 is marked" in (await call("why", "worker-2", *flags))[1]
+
+
+async def test_kubectl_means_its_cluster_unless_a_server_is_named(
+    call, cluster, monkeypatch
+) -> None:
+    here, there = hot("worker_1"), hot("worker_2")
+    async with served(here), served(there), service(cluster, there.url):
+        monkeypatch.setattr(running, "DEFAULT_SERVER", here.url)
+        asked = await call("why", "worker-2", main=kubectl.main)
+        assert "worker-2 is marked" in asked[1]
+        asked = await call("why", "worker-1", "--server", here.url, main=kubectl.main)
+        assert "worker-1 is marked" in asked[1]
+        monkeypatch.setenv("DYNSCHED_SERVER", here.url)
+        assert "worker-1 is marked" in (await call("why", "worker-1", main=kubectl.main))[1]
+
+
+async def test_another_program_on_that_port_is_not_taken_for_dynsched(
+    call, cluster, monkeypatch
+) -> None:
+    async def other(_request: web.Request) -> web.Response:
+        return web.json_response({"ok": True})
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", other)
+    there = hot("worker_2")
+    async with served(there), service(cluster, there.url), TestServer(app) as server:
+        monkeypatch.setattr(running, "DEFAULT_SERVER", str(server.make_url("")).rstrip("/"))
+        assert "worker-2 is marked" in (await call("why", "worker-2"))[1]
+
+
+async def test_one_that_is_not_well_here_is_still_the_one_that_is_meant(
+    call, cluster, monkeypatch
+) -> None:
+    async with served(Pages()) as server:
+        monkeypatch.setattr(running, "DEFAULT_SERVER", str(server.make_url("")).rstrip("/"))
+        code, _, errors = await call("nodes")
+    assert (code, errors) == (1, "Error: no tick has finished yet; try again soon\n")
+
+
+async def test_one_that_wants_a_token_is_known_and_through_the_cluster_it_says_what_to_do(
+    call, cluster, monkeypatch
+) -> None:
+    async def refused(_request: web.Request) -> web.Response:
+        return web.json_response({"error": "a bearer token is needed"}, status=401)
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", refused)
+    async with TestServer(app) as server:
+        url = str(server.make_url("")).rstrip("/")
+        async with service(cluster, url):
+            _, _, errors = await call("nodes", main=kubectl.main)
+            assert errors.startswith("Error: a bearer token is needed; the API server passes no ")
+            assert errors.endswith("--server and --server-token-file\n")
+        monkeypatch.setattr(running, "DEFAULT_SERVER", url)
+        assert (await call("nodes"))[2] == "Error: a bearer token is needed\n"
+
+
+async def test_two_contradicting_flags_are_wrong_usage(call) -> None:
+    code, _, errors = await call("nodes", "--server", NOWHERE, "--context", "a")
+    assert code == 2
+    assert "--server and --context contradict each other" in errors
+
+
+async def test_none_anywhere_is_one_line_with_both_places(call, cluster) -> None:
+    code, _, errors = await call("nodes")
+    assert code == 1
+    (line,) = errors.splitlines()
+    assert line.startswith(f"Error: found no running dynsched: none answers at {NOWHERE}; ")
+    assert "no Service with the label app.kubernetes.io/name=dynsched in any namespace" in line
+    assert line.endswith("or name its URL with --server")
+
+
+async def test_no_right_is_one_line(call, cluster, tmp_path) -> None:
+    async with service(cluster, None):
+        stranger(cluster, tmp_path)
+        code, _, errors = await call("nodes", main=kubectl.main)
+    assert code == 1
+    assert errors.startswith("Error: may not get services/proxy http:dynsched:9000")
+    assert len(errors.splitlines()) == 1
+
+
+async def test_an_unknown_node_reads_the_same_through_the_cluster(call, cluster) -> None:
+    pages = hot("worker_1")
+    async with served(pages), service(cluster, pages.url):
+        through = await call("why", "a#b é", "-n", "dynsched")
+        direct = await call("why", "a#b é", "--server", pages.url)
+    told = "Error: no node 'a#b é' in the cluster; /nodes lists them\n"
+    assert through == direct == (1, "", told)
+
+
+async def test_the_answer_through_the_cluster_is_the_same(call, cluster) -> None:
+    pages = hot("worker_3")
+    async with served(pages), service(cluster, pages.url):
+        _, through, _ = await call("nodes", "-o", "json", main=kubectl.main)
+        _, direct, _ = await call("nodes", "-o", "json", "--server", pages.url)
+    assert json.loads(through) == json.loads(direct)
+
+
+async def test_open_with_a_url_prints_its_page_and_ends(call) -> None:
+    pages = hot("worker_1")
+    async with served(pages):
+        opened = await call("open", "--server", f"{pages.url}/", "--no-browser")
+        assert opened == (0, f"{pages.url}/\n", "")
+    code, _, errors = await call("open", "--server", NOWHERE, "--no-browser")
+    assert (code, errors.splitlines()[0].startswith(f"Error: cannot ask {NOWHERE}: ")) == (1, True)
+
+
+async def test_open_without_kubectl_says_what_is_missing(call, cluster, monkeypatch) -> None:
+    pages = hot("worker_1")
+    monkeypatch.setenv("PATH", "")
+    async with served(pages), service(cluster, pages.url):
+        code, out, errors = await call("open")
+    assert (code, out) == (1, "")
+    assert errors.startswith("Error: kubectl is not on PATH")

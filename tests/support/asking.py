@@ -1,0 +1,18 @@
+"""Asking a running dynsched by its URL, as the commands do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from dynsched.running import ByUrl
+from dynsched.web.client import TIMEOUT
+
+
+def fetch(
+    server: str, path: str, *, timeout: float = TIMEOUT, token_file: Path | None = None
+) -> dict[str, Any]:
+    """What the dynsched at ``server`` answers at a path that is not quoted."""
+    running = ByUrl(server, timeout, token_file)
+    return running.read(running.ask(quote(path, safe="/?=&")))

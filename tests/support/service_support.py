@@ -1,0 +1,152 @@
+"""A dynsched that answers over HTTP, and a Service of a cluster that leads to it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import ssl
+import sys
+import tomllib
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+from aiohttp.test_utils import TestServer
+from cluster import Cluster, EnvtestCluster, SimCluster
+from manifest_support import RESTRICTED
+from programs import ROOT
+from snapshots import EXAMPLE_RULES, NOON, Scene
+from store_support import Clock, make_store
+
+from dynsched.core.model import Node
+from dynsched.web.api import make_app
+
+LABELS = {"app.kubernetes.io/name": "dynsched"}
+OURS = ("dynsched", "dynsched")
+
+
+class Pages:
+    """Three nodes, and what dynsched says of them. ``url`` once it is served."""
+
+    def __init__(self) -> None:
+        self.snapshots = make_store(Clock(NOON))
+        self.snapshots.interval = 2.0  # so a watch asks every second
+        self.scene = Scene(EXAMPLE_RULES, [Node(f"worker-{n}") for n in range(1, 4)])
+        self.at = NOON
+        self.url = ""
+
+    def tick(self, **cpu: float) -> None:
+        """One tick, a minute after the last; ``worker_1=90`` and so on, others are cool."""
+        self.at += 60
+        given = {name.replace("_", "-"): value for name, value in cpu.items()}
+        values = dict.fromkeys(self.scene.nodes, 20.0) | given
+        memory = dict.fromkeys(self.scene.nodes, 42.0)
+        self.snapshots.publish(self.scene.tick(self.at, node_cpu=values, node_mem_usage=memory))
+
+
+@contextlib.asynccontextmanager
+async def served(
+    pages: Pages, cluster: Cluster | None = None, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[TestServer]:
+    """Over HTTP, or HTTPS with ``tls``, where the cluster's API server gets to."""
+    host = own_address() if isinstance(cluster, EnvtestCluster) else "127.0.0.1"
+    server = TestServer(make_app(pages.snapshots), host=host)
+    await server.start_server(ssl=tls)
+    try:
+        pages.url = str(server.make_url("")).rstrip("/")
+        yield server
+    finally:
+        await server.close()
+
+
+def own_address() -> str:
+    """An address of this machine that is not loopback: no endpoint of a Service may be that."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))  # sends nothing
+        return str(probe.getsockname()[0])
+
+
+@contextlib.asynccontextmanager
+async def service(
+    cluster: Cluster,
+    url: str | None,
+    where: tuple[str, str] = OURS,
+    *,
+    labels: Mapping[str, str] = LABELS,
+    port: str = "http",
+) -> AsyncIterator[None]:
+    """A Service that leads to ``url``, or to nothing."""
+    namespace, name = where
+    await cluster.create_namespace(namespace)
+    group = f"/api/v1/namespaces/{namespace}"
+    body = {
+        "metadata": {"name": name, "labels": dict(labels)},
+        "spec": {"ports": [{"name": port, "port": 9000, "protocol": "TCP"}]},
+    }
+    _ = (await cluster.post(f"{group}/services", body)).ok
+    if isinstance(cluster, SimCluster) and url is not None:
+        cluster.server.proxy.backends[where] = url
+    if isinstance(cluster, EnvtestCluster):
+        await _lead(cluster, group, name, port, url)
+    try:
+        yield
+    finally:
+        _ = (await cluster.delete(f"{group}/services/{name}")).ok  # its endpoints go with it
+        await cluster.delete(f"{group}/pods/{name}", gracePeriodSeconds=0)
+
+
+async def _lead(cluster: Cluster, group: str, name: str, port: str, url: str | None) -> None:
+    """What controllers and kubelets do in a whole cluster: Endpoints, and the pod that they name,
+    without which the API server passes nothing on.
+    """
+    subsets = []
+    if url is not None:
+        host, _, number = url.rpartition("/")[2].partition(":")
+        # What the manifests have made of the namespace may take restricted pods alone.
+        container = {"name": "dynsched", "image": "dynsched", "securityContext": RESTRICTED}
+        whole = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+        spec = {"containers": [container], "securityContext": whole}
+        pod = {"metadata": {"name": name}, "spec": spec}
+        made = (await cluster.post(f"{group}/pods", pod)).ok
+        ips = {"status": {"podIP": host, "podIPs": [{"ip": host}]}}
+        _ = (await cluster.patch(f"{group}/pods/{name}/status", ips)).ok
+        target = {"kind": "Pod", "name": name, "namespace": made["metadata"]["namespace"]}
+        subsets = [
+            {
+                "addresses": [{"ip": host, "targetRef": target}],
+                "ports": [{"name": port, "port": int(number), "protocol": "TCP"}],
+            }
+        ]
+    endpoints = {"metadata": {"name": name}, "subsets": subsets}
+    _ = (await cluster.post(f"{group}/endpoints", endpoints)).ok
+
+
+def stranger(cluster: Cluster, folder: Path) -> Path:
+    """The kubeconfig of somebody who may do nothing."""
+    if isinstance(cluster, EnvtestCluster):
+        servers = cluster.servers
+        return servers.kubeconfig(folder / "kubeconfig-stranger", servers.stranger_token)
+    assert isinstance(cluster, SimCluster)
+    cluster.server.forbidden = {("list", "services"), ("get", "services/proxy")}
+    return cluster.kubeconfig
+
+
+def in_namespace(kubeconfig: Path, namespace: str) -> Path:
+    """The same kubeconfig, whose context names a namespace."""
+    config = json.loads(kubeconfig.read_text())
+    config["contexts"][0]["context"]["namespace"] = namespace
+    path = kubeconfig.with_name(f"{kubeconfig.name}-{namespace}")
+    path.write_text(json.dumps(config))
+    return path
+
+
+def scripts(folder: Path) -> Path:
+    """A folder for PATH with the project's console scripts, as an installation has them."""
+    folder.mkdir()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for name, entry in project["scripts"].items():
+        module, _, function = entry.partition(":")
+        path = folder / name
+        path.write_text(f"#!{sys.executable}\nfrom {module} import {function}\n{function}()\n")
+        path.chmod(0o755)
+    return folder
