@@ -1,7 +1,6 @@
 """The loop with everything around it faked: order, retries, what is told and when."""
 
 import asyncio
-import itertools
 import logging
 from dataclasses import replace
 from functools import partial
@@ -356,27 +355,33 @@ async def test_marks_found_at_start_are_adopted_not_removed() -> None:
     assert bench.label("a") is None
 
 
-async def test_ticks_start_an_interval_apart_and_never_overlap() -> None:
-    bench = Bench("a")
-    bench.source.delay = 0.05
-    starts = []
+@pytest.mark.parametrize(
+    ("delay", "starts"), [(0.5, [0, 1, 2, 3]), (1.5, [0, 1.5, 3])], ids=["short", "too long"]
+)
+def test_ticks_start_an_interval_apart_and_never_overlap(delay, starts) -> None:
+    virtual = VirtualLoop()
+    bench = Bench("a", clock=virtual.time, monotonic=virtual.time)
+    bench.source.delay = delay
+    begun = []
     query = bench.source.query
 
     async def recorded(rule):
         if rule.name == "cpu":
-            starts.append(asyncio.get_running_loop().time())
+            begun.append(virtual.time())
         return await query(rule)
 
     bench.source.query = recorded
-    stop = asyncio.Event()
-    running = asyncio.create_task(bench.loop.run(stop, 0.1))
-    await asyncio.sleep(0.55)
-    stop.set()
-    await running
 
-    gaps = [after - before for before, after in itertools.pairwise(starts)]
-    assert len(gaps) >= 3
-    assert min(gaps) > 0.08  # not 0.05: the pause is shorter by what the tick took
+    async def run() -> None:
+        stop = asyncio.Event()
+        running = asyncio.create_task(bench.loop.run(stop, 1.0))
+        await asyncio.sleep(3.25)
+        stop.set()
+        await running
+
+    with asyncio.Runner(loop_factory=lambda: virtual) as runner:
+        runner.run(run())
+    assert begun == pytest.approx(starts)
     assert bench.source.most_at_once == 2  # two rules of one tick, never of two
 
 
