@@ -218,8 +218,8 @@ class Loop:
 
     async def tick(self, now: float | None = None) -> Snapshot:
         """One pass, evaluated at ``now`` (Unix seconds); the Snapshot that was published."""
+        self._answers, self._released = None, 0  # the last answers go before the next ones come
         self._answers = await self._ask(self._clock() if now is None else now)
-        self._released = 0
         return await self._act(self._answers)
 
     async def _ask(self, now: float) -> _Answers:
