@@ -23,6 +23,7 @@ from dynsched.core.model import Action, Node, QueryResult, Snapshot
 from dynsched.core.rehearse import Rehearsal
 from dynsched.core.rule_fields import SourceName
 from dynsched.core.rules import Rule, RuleSet
+from dynsched.core.survey import Survey
 from dynsched.history import HistorySource, Past
 from dynsched.plumbing.stopping import pause
 from dynsched.reporting import EventSink, Reporter
@@ -153,11 +154,10 @@ class Loop:
         self._alerts: Alerts = {}
         self._disputes = Disputes()
         self._last_success: dict[str, float] = {}
-        self._ticks = 0
+        self._ticks = self._released = self._pod_changes = 0
         self._answers: _Answers | None = None
         self._decided_in = 0.0
-        self._released = 0
-        self._pod_changes = 0
+        self._survey: Survey | None = None
 
     async def run(self, stop: asyncio.Event, interval: float) -> None:
         """Tick every ``interval`` seconds, from start to start, until ``stop`` is set.
@@ -240,12 +240,12 @@ class Loop:
         # In a thread: at 5,000 nodes this is some 100 ms, for which HTTP should not wait.
         pods = NO_PODS if self._pods is None else self._pods.known(self._clock() - answers.at)
         decision = await asyncio.to_thread(
-            partial(decide, pods=pods, released=self._released),
+            partial(decide, pods=pods, released=self._released, before=self._survey),
             *(rule_set, results, nodes, self._alerts, answers.at),
         )
         # Without the time that the queries took: a slow Prometheus is no load on this machine.
         self._decided_in, self._pod_changes = self._monotonic() - asked, pods.sequence
-        self._alerts = decision.evaluation.alerts
+        self._survey, self._alerts = decision.survey, decision.evaluation.alerts
         self._released += sum(patch.action is Action.RELEASE for patch in decision.patches)
         leading = self._leadership.may_write
         writes = leading and not self._dry_run

@@ -9,8 +9,10 @@ import pytest
 from fake_loop import RULES, Bench, FakeRulesFile
 from virtual_loop import VirtualLoop
 
+from dynsched.core import survey
 from dynsched.core.errors import ClusterError, NotFoundError
 from dynsched.core.expected import KnownPods
+from dynsched.core.mark_state import mark_state
 from dynsched.core.model import Action, Node, QueryResult, Sample, WriteFailure
 from dynsched.core.pods import BoundPod, RecentPod
 from dynsched.loop import Loop
@@ -65,6 +67,33 @@ async def test_steady_state_writes_nothing() -> None:
 
     assert len(bench.cluster.writes) == writes
     assert len(bench.events.posted) == writes
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+async def test_from_tick_to_tick_only_changed_nodes_are_looked_at_again(
+    monkeypatch, dry_run
+) -> None:
+    looked_at = []
+
+    def seen(node, mark):
+        looked_at.append(node.name)
+        return mark_state(node, mark)
+
+    monkeypatch.setattr(survey, "mark_state", seen)
+    bench = Bench("a", "b", "c", dry_run=dry_run)
+    values = {"a": 10.0, "b": 20.0, "c": 30.0}
+
+    await bench.tick(cpu=values, mem=values)
+    assert looked_at == ["a", "b", "c"]
+    looked_at.clear()
+    bench.cluster.stored["b"] = replace(bench.cluster.stored["b"], labels={"status": "presure"})
+    await bench.tick(cpu=values, mem=values)
+    assert looked_at == ["b"]
+
+    looked_at.clear()
+    bench.rules_file.next_content = RULES  # what the mark is, and who may carry it, may be new
+    await bench.tick(cpu=values, mem=values)
+    assert looked_at == ["a", "b", "c"]
 
 
 async def test_dry_run_decides_and_writes_nothing() -> None:

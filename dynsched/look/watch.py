@@ -26,6 +26,9 @@ the page does it. Between two ticks the answer is 304, which costs nothing."""
 WITHOUT_ETAG: Final = 10.0
 """Seconds where each answer has all nodes in it: a dynsched that is older, or a proxy on the way
 that drops the ETag."""
+MOST_OLDER: Final = 10
+"""Answers in a row that may be older than the last one that was shown: a replica is a tick behind
+at most, which is two questions. More of them mean that the clock over there was set back."""
 
 
 def watch_nodes(running: Running, *, marked: bool, as_json: bool) -> None:
@@ -123,7 +126,7 @@ def answers(
     """Each new answer at ``path``, for ever. That there is none is told once, and once that there
     is one again.
     """
-    etag, latest, is_silent = None, "", False
+    etag, latest, is_silent, older = None, "", False, 0
     while True:
         pause = period
         try:
@@ -142,8 +145,10 @@ def answers(
             if answer.etag is None and answer.is_news:
                 pause = max(period, WITHOUT_ETAG)
             # Of several replicas behind a Service, one may be a tick behind.
-            if payload is not None and payload["taken_at"] >= latest:
-                etag, latest = answer.etag, payload["taken_at"]
+            is_older = payload is not None and payload["taken_at"] < latest
+            older = older + 1 if is_older else 0
+            if payload is not None and (not is_older or older > MOST_OLDER):
+                etag, latest, older = answer.etag, payload["taken_at"], 0
                 yield payload
         time.sleep(pause)
 

@@ -16,7 +16,7 @@ from dynsched.core.model import Snapshot
 from dynsched.web.extender.answers import Extender
 from dynsched.web.extender.http import EXTENDER_ENDPOINTS, add_extender
 from dynsched.web.metrics import CONTENT_TYPE
-from dynsched.web.nodes import node_detail
+from dynsched.web.nodes import MOST_ON_A_PAGE, node_detail
 from dynsched.web.openapi import document
 from dynsched.web.page.http import (
     PAGE,
@@ -266,9 +266,11 @@ def _limit(query: Mapping[str, str]) -> int | None:
         if "continue" in query:
             raise _Refusal(HTTPStatus.BAD_REQUEST, "continue=: write limit=NUMBER beside it")
         return None
-    if not re.fullmatch(r"[1-9][0-9]{0,5}", text):
-        raise _Refusal(HTTPStatus.BAD_REQUEST, f"limit={text}: write a number from 1 to 999999")
-    return int(text)
+    limit = int(text) if re.fullmatch("[0-9]{1,3}", text) else 0
+    if not 1 <= limit <= MOST_ON_A_PAGE:
+        asked = f"write a number from 1 to {MOST_ON_A_PAGE}"
+        raise _Refusal(HTTPStatus.BAD_REQUEST, f"limit={text}: {asked}")
+    return limit
 
 
 def _json(body: Any, status: HTTPStatus = HTTPStatus.OK) -> web.Response:

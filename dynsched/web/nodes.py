@@ -24,6 +24,10 @@ from dynsched.web.explain import what_clears
 # Most alerts of a tick began at a few distinct times; formatting each anew is a third of the cost.
 _time = lru_cache(maxsize=4096)(format_time)
 
+MOST_ON_A_PAGE: Final = 500
+"""Nodes. All of `/nodes` is kept once for all who ask, but each page is made for one caller:
+without a limit, 128 connections would fill the memory."""
+
 _NOTHING: Final = Added(0.0, 0.0)
 
 

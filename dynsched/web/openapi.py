@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from dynsched import __version__
+from dynsched.web.nodes import MOST_ON_A_PAGE
 from dynsched.web.transport.answering import PROBES
 
 _Schema = Mapping[str, Any]
@@ -233,7 +234,7 @@ def _get_paths() -> dict[str, Any]:
     limit = {
         "name": "limit",
         "in": "query",
-        "schema": {"type": "integer", "minimum": 1, "maximum": 999_999},
+        "schema": {"type": "integer", "minimum": 1, "maximum": MOST_ON_A_PAGE},
     }
     after = {"name": "continue", "in": "query", "schema": _NAME}
     name = {"name": "name", "in": "path", "required": True, "schema": _NAME}

@@ -223,6 +223,20 @@ async def test_a_replica_that_is_a_tick_behind_does_not_take_the_news_back(watch
     assert len(capsys.readouterr().out.splitlines()) == 1 + 3 + 1
 
 
+async def test_after_the_clock_over_there_was_set_back_it_goes_on(watched, capsys) -> None:
+    pages = Pages()
+    pages.at += 3600
+    pages.tick()
+    before = await now(pages, '"a"')
+    pages.at -= 3600
+    pages.tick(worker_1=91.0)
+    after = await now(pages, '"b"')
+    running = watched(before, *[after] * (watch.MOST_OLDER + 1))
+
+    assert len(capsys.readouterr().out.splitlines()) == 1 + 3 + 1
+    assert running.asked[-1] == ("/nodes", '"b"')
+
+
 async def test_a_terminal_shows_the_newest_values_and_as_many_nodes_as_fit(
     watched, monkeypatch
 ) -> None:
