@@ -599,6 +599,13 @@ async def test_an_unknown_path_lists_what_there_is(client) -> None:
     assert answer == {"error": "there is no /node", "endpoints": list(ENDPOINTS)}
 
 
+async def test_where_the_extender_is_elsewhere_its_paths_say_so(client) -> None:
+    answer = await get(client, "/filter", 404)
+    assert answer["error"] == (
+        "there is no /filter here; the scheduler extender is on the address of --extender-addr"
+    )
+
+
 async def test_a_wrong_method_is_told_which_is_right(client) -> None:
     async with client.post("/nodes") as response:
         assert response.status == 405
