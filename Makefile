@@ -50,12 +50,12 @@ $(BIN)/python:
 
 # Each stamp is as new as the last install; an install runs again when the pins changed.
 $(VENV)/.runtime: pyproject.toml constraints.txt | $(BIN)/python
-	@echo 'setup: what dynsched needs to run'
+	@echo 'setup: installing what dynsched needs to run; the first time, this takes a minute or two'
 	@$(PIP_INSTALL) -e .
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
-	@echo 'setup: what dynsched needs to run, to be tested and checked'
+	@echo 'setup: installing what dynsched needs to run, to be tested and checked; this takes a minute or two'
 	@$(PIP_INSTALL) -e '.[dev]'
 	@touch $(VENV)/.runtime $@
 

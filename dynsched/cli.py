@@ -58,6 +58,15 @@ class Commands(click.Group):
     exception is a bug and keeps its traceback.
     """
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does; who writes a command's flag before the command is told where it stands."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            here = f"{ctx.command_path} COMMAND {error.option_name} ..."
+            message = f"{error.format_message()} Flags stand behind the command: {here}"
+            raise click.UsageError(message, ctx) from None
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; an ExpectedError becomes click's own, which it prints."""
         try:

@@ -44,6 +44,8 @@ class _Plugin(Commands):
             return None
         command = copy.copy(found)
         command.help = _CALL.sub(f"{NAME} ", found.help or "")
+        # The first paragraph whole: click cuts it to 45 characters, too few to choose by.
+        command.short_help = " ".join(command.help.partition("\n\n")[0].split())
         return command
 
 

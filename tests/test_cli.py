@@ -211,6 +211,10 @@ WRONG_USAGE = {
         "--bind lets every client that can connect to :9001 bind any pod to any node"
     ),
     ("run", "--extender-addr", "nowhere"): "'nowhere' is not an address to listen on",
+    ("run", "--extender-addr", "127.0.0.1:9000"): (
+        "--extender-addr 127.0.0.1:9000 and --webaddr :9000 name the same port: "
+        "give the extender another"
+    ),
     ("run", "--extender-client-ca", "/c"): "--extender-client-ca needs --extender-addr",
     (
         *("run", "--extender-addr", ":9001", "--extender-client-ca", "/c"),

@@ -48,6 +48,7 @@ def show_page(running: Running, where: Where, *, port: int, browses: bool) -> No
         with contextlib.suppress(KeyboardInterrupt), _proxy(where, service, port) as kubectl:
             address = _address(kubectl)
             _present(f"http://{address}{service.path}/", browses=browses)
+            click.echo("The page can be reached until Ctrl-C.", err=True)
             code = kubectl.wait()
             raise PageError(f"`kubectl proxy` has ended (exit code {code})")
 

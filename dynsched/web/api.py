@@ -227,11 +227,21 @@ async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamR
         )
 
 
+def _other_address(path: str, served: Collection[str]) -> str:
+    """Where ``path`` may be answered, when the extender has an address of its own."""
+    if path in EXTENDER_ENDPOINTS:
+        return " here; the scheduler extender is on the address of --extender-addr"
+    if served is EXTENDER_ENDPOINTS:
+        return " here; this address is the scheduler extender's, all else is on that of --webaddr"
+    return ""
+
+
 def _refused(request: web.Request, refusal: web.HTTPException) -> web.Response:
     status = HTTPStatus(refusal.status)
     if isinstance(refusal, web.HTTPNotFound):
         paths: Collection[str] = request.app[_PATHS]
-        return _json({"error": f"there is no {request.path}", "endpoints": list(paths)}, status)
+        error = f"there is no {request.path}{_other_address(request.path, paths)}"
+        return _json({"error": error, "endpoints": list(paths)}, status)
     if not isinstance(refusal, web.HTTPMethodNotAllowed):
         return _json({"error": refusal.reason}, status)
     allowed = ", ".join(sorted(refusal.allowed_methods))

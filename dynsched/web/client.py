@@ -77,6 +77,8 @@ def ask(
             if error.code == HTTPStatus.NOT_MODIFIED or error.code in accept:
                 return Answer(error.code, _read(error), error.headers.get("ETag"))
             why = refusal(shown, error.code, error.reason, _read(error))
+            if error.code == HTTPStatus.UNAUTHORIZED:
+                why += f"; {_token_remedy(token_file)}"
         raise ServerError(why + through(proxy)) from None
     except (OSError, http.client.HTTPException) as error:
         raise ServerError(_no_answer(shown, error, timeout) + through(proxy)) from None
@@ -101,6 +103,12 @@ def _token(file: Path) -> str:
     if not found or not found.isprintable() or " " in found:
         raise ServerError(f"--server-token-file {file}: it does not hold one token and no more")
     return found
+
+
+def _token_remedy(file: Path | None) -> str:
+    if file is None:
+        return "name a file that holds the token with --server-token-file"
+    return f"it was read from --server-token-file {file}"
 
 
 def split(server: str) -> SplitResult:

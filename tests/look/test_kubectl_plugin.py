@@ -37,6 +37,13 @@ async def test_its_help_calls_it_by_the_name_that_was_typed(kubectl) -> None:
     assert (code, "No such command 'run'" in errors) == (2, True)
 
 
+async def test_a_flag_before_the_command_is_told_where_it_stands(kubectl) -> None:
+    code, _, errors = await kubectl("dynsched", "--context", "production", "nodes")
+    assert code == 2
+    assert "No such option '--context'. Flags stand behind the command: " in errors
+    assert "kubectl dynsched COMMAND --context ..." in errors
+
+
 async def test_kubectl_completes_commands_flags_and_nodes(kubectl, pages) -> None:
     async def completed(*words: str) -> tuple[list[str], str]:
         code, out, _ = await kubectl("__complete", "dynsched", *words)
@@ -63,6 +70,12 @@ def test_completions_are_the_words_that_may_follow(words, expected) -> None:
     assert [line.partition("\t")[0] for line in completions(words or [""])] == expected
 
 
+def test_a_command_is_completed_with_its_whole_sentence() -> None:
+    told = dict(line.split("\t") for line in completions([""]) if "\t" in line)
+    assert told["doctor"] == "Check the rules against the live Prometheus and the cluster"
+    assert not any(sentence.endswith("..") for sentence in told.values())
+
+
 def test_where_no_cluster_answers_names_are_not_completed(monkeypatch, tmp_path) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     assert list(completions(["why", "wor"])) == [":4"]
@@ -87,7 +100,7 @@ async def test_open_leads_to_the_page_and_to_nothing_else_and_ends_with_ctrl_c(
             async with session.post(f"{url}filter", json={}) as refused:
                 assert refused.status == 403
         children = running("proxy", below=process.pid)
-        assert await ended_by_ctrl_c(process) == (0, "", "")
+        assert await ended_by_ctrl_c(process) == (0, "", "The page can be reached until Ctrl-C.\n")
     assert children
     assert not children & running("proxy")
     async with aiohttp.ClientSession() as session:

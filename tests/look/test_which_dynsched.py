@@ -134,7 +134,10 @@ async def test_one_that_wants_a_token_is_known_and_through_the_cluster_it_says_w
             assert errors.startswith("Error: a bearer token is needed; the API server passes no ")
             assert errors.endswith("--server and --server-token-file\n")
         monkeypatch.setattr(running, "DEFAULT_SERVER", url)
-        assert (await call("nodes"))[2] == "Error: a bearer token is needed\n"
+        assert (await call("nodes"))[2] == (
+            "Error: a bearer token is needed; name a file that holds the token with "
+            "--server-token-file\n"
+        )
 
 
 async def test_two_contradicting_flags_are_wrong_usage(call) -> None:

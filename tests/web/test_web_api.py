@@ -20,6 +20,7 @@ from dynsched.core.model import Node, Quality, Unmatched, WriteFailure
 from dynsched.core.rule_fields import Limit
 from dynsched.core.sections import BindBurst
 from dynsched.web.api import ENDPOINTS, make_app
+from dynsched.web.transport import quiet
 
 JSON = {"Accept": "application/json"}
 
@@ -600,6 +601,13 @@ async def test_an_unknown_path_lists_what_there_is(client) -> None:
     assert answer == {"error": "there is no /node", "endpoints": list(ENDPOINTS)}
 
 
+async def test_where_the_extender_is_elsewhere_its_paths_say_so(client) -> None:
+    answer = await get(client, "/filter", 404)
+    assert answer["error"] == (
+        "there is no /filter here; the scheduler extender is on the address of --extender-addr"
+    )
+
+
 async def test_a_wrong_method_is_told_which_is_right(client) -> None:
     async with client.post("/nodes") as response:
         assert response.status == 405
@@ -608,8 +616,9 @@ async def test_a_wrong_method_is_told_which_is_right(client) -> None:
 
 
 async def test_a_bug_is_one_line_to_the_caller_and_a_traceback_in_the_log(
-    client, snapshots, caplog
+    client, snapshots, caplog, monkeypatch
 ) -> None:
+    monkeypatch.setattr(quiet, "EACH_SECONDS", 0.0)  # another test may have caused the same line
     snapshots._snapshot = replace(example(), rules=None)
     with caplog.at_level(logging.ERROR):
         answer = await get(client, "/rules", 500)

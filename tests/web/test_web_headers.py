@@ -140,5 +140,7 @@ async def test_the_extender_on_its_own_address_has_them_and_answers_nothing_else
         for path in ENDPOINTS:
             async with client.get(path.replace("{name}", "worker-1")) as response:
                 assert response.status == 404
-                assert (await response.json())["endpoints"] == list(EXTENDER_ENDPOINTS)
+                told = await response.json()
+                assert told["endpoints"] == list(EXTENDER_ENDPOINTS)
+                assert told["error"].endswith("all else is on that of --webaddr")
                 check(response)

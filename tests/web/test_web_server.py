@@ -270,6 +270,18 @@ def test_a_token_file_that_cannot_be_used_is_one_line(tmp_path, content, reason)
     assert message == f"--server-token-file {file}: {reason}"
 
 
+def test_who_is_not_let_in_reads_which_flag_sends_a_token(tmp_path) -> None:
+    file = tmp_path / "token"
+    file.write_text("s3cret")
+    with raw_server(http_answer("401 Unauthorized", '{"error": "it needs a token"}')) as url:
+        assert failure(url) == (
+            "it needs a token; name a file that holds the token with --server-token-file"
+        )
+    with raw_server(http_answer("401 Unauthorized", '{"error": "it is unknown"}')) as url:
+        told = failure(url, token_file=file)
+        assert told == f"it is unknown; it was read from --server-token-file {file}"
+
+
 def test_nobody_listens() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
