@@ -328,6 +328,25 @@ async def test_no_more_reviews_are_begun_than_the_limit(get, kubernetes, monkeyp
     assert (await get("/nodes", "anns"))[0] == 200
 
 
+async def test_who_was_let_in_is_let_in_again_while_made_up_tokens_come(
+    get, kubernetes, clock, monkeypatch
+) -> None:
+    assert (await get("/nodes", "anns"))[0] == 200
+    clock.now += 2 * access.GRANTED_SECONDS
+    monkeypatch.setattr(access, "MOST_ASKED", 3)
+    kubernetes.answers.clear()
+    begun = len(kubernetes.asked)
+    waiting = [asyncio.create_task(get("/nodes", f"made-up-{number}")) for number in range(3)]
+    while len(kubernetes.asked) < begun + 3:
+        await asyncio.sleep(0)
+    again = asyncio.create_task(get("/nodes", "anns"))
+    while len(kubernetes.asked) < begun + 4:
+        await asyncio.sleep(0)
+    kubernetes.answers.set()
+    assert (await again)[0] == 200
+    await asyncio.gather(*waiting)
+
+
 async def test_a_token_that_the_api_server_repeats_is_not_in_the_log(
     get, kubernetes, caplog, monkeypatch
 ) -> None:
