@@ -1,0 +1,67 @@
+"""From one look at the nodes to the next, only what changed is looked at again: the same result."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from builders import rule_set
+from hypothesis import given
+from hypothesis import strategies as st
+from properties import steady
+
+from dynsched.core.model import Node
+from dynsched.core.survey import Survey, survey
+
+RULES = rule_set(mark={"taint": "dynsched.io/pressure=true:PreferNoSchedule"})
+TAINT = {"key": "dynsched.io/pressure", "value": "true", "effect": "PreferNoSchedule"}
+EVIDENCE = '{"label":"status=presure","taint":null,"rules":[]}'
+ADDRESSES = [f"10.0.0.{number}" for number in range(4)]
+
+
+@st.composite
+def nodes(draw: st.DrawFn) -> Node:
+    name = draw(st.sampled_from("abcde"))
+    labels = draw(
+        st.dictionaries(
+            st.sampled_from(["status", "dynsched.io/ignore", "x"]),
+            st.sampled_from(["presure", "true", "other"]),
+        )
+    )
+    return Node(
+        name,
+        uid=draw(st.sampled_from(["1", "2"])),
+        labels=labels,
+        annotations={"dynsched.io/pressure": EVIDENCE} if draw(st.booleans()) else {},
+        taints=(TAINT,) if draw(st.booleans()) else (),
+        addresses=(("InternalIP", draw(st.sampled_from(ADDRESSES))),),
+    )
+
+
+def found(seen: Survey) -> object:
+    places: dict[str, str | None] = {}
+    for text in (*"abcde", *ADDRESSES):
+        try:
+            places[text] = seen.index.find(text)
+        except ValueError as error:
+            places[text] = str(error)
+    return replace(seen, index=seen.index.__class__({})), places
+
+
+@steady(60)
+@given(
+    st.lists(
+        st.tuples(st.lists(nodes(), max_size=3), st.sets(st.sampled_from("abcde"))), max_size=6
+    )
+)
+def test_what_is_taken_over_is_what_a_new_look_finds(
+    turns: list[tuple[list[Node], set[str]]],
+) -> None:
+    known: dict[str, Node] = {}
+    before = None
+    for changed, gone in turns:
+        known = {name: node for name, node in known.items() if name not in gone}
+        known |= {node.name: node for node in changed}
+        before = survey(known, RULES, before)
+        assert found(before) == found(survey(known, RULES))
+    other = rule_set(nodes={"selector": "x=other"})
+    assert found(survey(known, other, before)) == found(survey(known, other))
