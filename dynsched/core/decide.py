@@ -13,7 +13,7 @@ from dynsched.core.adoption import with_adopted
 from dynsched.core.early import above_mean
 from dynsched.core.evaluate import Alerts, Evaluation, RuleReadings, evaluate
 from dynsched.core.expected import NO_PODS, ExpectedLoad, KnownPods, expected_load
-from dynsched.core.guard import Selection, is_eligible, pool_of, select, why_ineligible
+from dynsched.core.guard import Selection, pool_of, select, why_ineligible
 from dynsched.core.mark_state import MarkState, carried, mark_state
 from dynsched.core.match import Matched, NodeIndex, match_samples
 from dynsched.core.model import (
@@ -61,16 +61,20 @@ class Decision:
 
         One that has replaced the node of its name is decided on in the next tick.
         """
-        return self._due(self._state(node)) if self._is_of(node) else None
+        return self._due(*self._standing(node)) if self._is_of(node) else None
 
-    def _state(self, node: Node) -> MarkState:
-        """Of a node that has not changed since, what was found then."""
-        found = self.survey.states[node.name]
-        return found if found.node is node else mark_state(node, self.survey.mark)
+    def _standing(self, node: Node) -> tuple[MarkState, str | None]:
+        """How the mark stands on it, and why it must not be marked at all: as it was found then,
+        unless it changed since.
+        """
+        seen = self.survey
+        state = seen.states[node.name]
+        if state.node is node:
+            return state, seen.ineligible.get(node.name)
+        return mark_state(node, seen.mark), why_ineligible(node, self.rule_set.nodes)
 
-    def _due(self, state: MarkState) -> NodePatch | None:
-        eligible = is_eligible(state.node, self.rule_set.nodes)
-        wanted = self.selection.marked if eligible else frozenset()
+    def _due(self, state: MarkState, ineligible: str | None) -> NodePatch | None:
+        wanted = self.selection.marked if ineligible is None else frozenset()
         return plan_node(state, wanted, self.evaluation.verdicts, self.rule_set)
 
     def views(self, nodes: Iterable[Node]) -> dict[str, NodeView]:
@@ -89,27 +93,21 @@ class Decision:
         return decided is not None and decided.uid == node.uid
 
     def _view(self, node: Node) -> NodeView:
-        name, seen = node.name, self.survey
-        verdict = self.evaluation.verdicts[name]
-        state = self._state(node)
-        is_unchanged = seen.nodes[name] is node
-        is_concerned = name in seen.touched or name in self.selection.marked
+        verdict = self.evaluation.verdicts[node.name]
+        state, ineligible = self._standing(node)
         return NodeView(
-            name=name,
-            ineligible=seen.ineligible.get(name)
-            if is_unchanged
-            else why_ineligible(node, self.rule_set.nodes),
-            carries=carried(state, self.survey.mark) if state.marked else (),
+            name=node.name,
+            ineligible=ineligible,
+            carries=carried(state, self.survey.mark),
             pressured=verdict.pressured,
             since=verdict.since,
             alerts=verdict.alerts,
-            # On an unchanged node that carries nothing of ours, and shall not, nothing is due.
-            due=self._due(state) if is_concerned or not is_unchanged else None,
+            due=self._due(state, ineligible),
             conflict=state.conflict,
-            withheld=self.selection.withheld.get(name),
+            withheld=self.selection.withheld.get(node.name),
             early=verdict.early,
             pool=pool_of(node, self.rule_set.guard),
-            added=self._added_to(name) if self.expected else {},
+            added=self._added_to(node.name),
         )
 
 
@@ -160,9 +158,7 @@ def decide(
         outgoing=[nodes[name] for name in seen.marked - seen.eligible.keys()],
         released=released,
     )
-    concerned = seen.touched | selection.marked  # on all others nothing can be due
-    states = [seen.states[name] for name in nodes if name in concerned] if concerned else ()
-    patches = plan(states, selection.marked, evaluation.verdicts, rule_set)
+    patches = plan(seen.states.values(), selection.marked, evaluation.verdicts, rule_set)
     return Decision(
         survey=seen,
         evaluation=evaluation,

@@ -36,6 +36,7 @@ from dynsched.core.rules import Rule, RuleSet
 GRAIN: Final = 0.001
 """Tolerance in seconds when durations are compared. ``for: 4s`` must have passed after two
 intervals of 2 s, even if the difference of the floats is slightly less than 4."""
+_state: Final = attrgetter("state")
 Alerts = Mapping[str, Mapping[str, Alert]]
 """Rule name -> node name -> alert."""
 
@@ -98,13 +99,7 @@ def _verdicts(
         by_node = (tuple([table[name] for table in tables if name in table]) for name in nodes)
     else:  # each table has all nodes, in their order
         by_node = zip(*(table.values() for table in tables), strict=True)
-    firing, state = AlertState.FIRING, attrgetter("state")
-    return {
-        name: fold(name, found, rule_set)
-        if firing in map(state, found)
-        else Verdict(name, False, None, 0.0, found)  # noqa: FBT003  # most nodes, at every tick
-        for name, found in zip(nodes, by_node, strict=True)
-    }
+    return {name: fold(name, found, rule_set) for name, found in zip(nodes, by_node, strict=True)}
 
 
 def shift(alerts: Alerts, seconds: float) -> Alerts:
@@ -134,11 +129,13 @@ def fold(node: str, alerts: tuple[Alert, ...], rule_set: RuleSet) -> Verdict:
     """Combine the alerts of one node (in the order of the rules) into one verdict. Those of shadow
     rules are in it, and count for nothing.
     """
-    firing = [
-        (rule, alert)
-        for alert in alerts
-        if alert.state is AlertState.FIRING and not (rule := rule_set.by_name[alert.rule]).shadow
-    ]
+    firing = []
+    if AlertState.FIRING in map(_state, alerts):  # seldom
+        firing = [
+            (rule, alert)
+            for alert in alerts
+            if alert.firing and not (rule := rule_set.by_name[alert.rule]).shadow
+        ]
     if not firing:
         return Verdict(node, pressured=False, since=None, severity=0.0, alerts=alerts)
     hot = [(rule, alert) for rule, alert in firing if rule.early_of is None]

@@ -132,14 +132,21 @@ class MarkState(Struct, frozen=True, gc=False):
     """A label that the evidence names, and that nothing shows to be ours."""
 
     @property
+    def touched(self) -> bool:
+        """Whether the node carries anything of ours."""
+        return self.evidence is not None or self.marked
+
+    @property
     def marked(self) -> bool:
         """Whether the node carries our mark, a part of it, or one of an older configuration."""
-        older = self.older.label is not None or self.older.taint is not None
-        return self.has_label or self.has_taint or older
+        older = self.older
+        return self.has_label or self.has_taint or bool(older.label or older.taint)
 
 
 def carried(state: MarkState, mark: Mark) -> tuple[str, ...]:
     """What of ours is on the node, each as ``label status=presure``; of ``mark`` first."""
+    if not state.marked:
+        return ()
     present = (
         f"label {mark.label}" if state.has_label else None,
         f"taint {mark.taint}" if state.has_taint else None,

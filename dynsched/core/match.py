@@ -145,13 +145,13 @@ def match_samples(
             if _rank(rule, sample, fresh_since) > _rank(rule, other, fresh_since):
                 best[name] = sample
     unmatched.sort(key=attrgetter("value", "reason"))
-    ok, invalid, is_finite = Quality.OK, Quality.INVALID, math.isfinite
-    readings = {
-        name: Reading(name, value, sample.timestamp, ok if is_finite(value) else invalid)
-        for name, sample in best.items()
-        for value in (sample.value,)
-    }
+    readings = {name: _reading(name, sample) for name, sample in best.items()}
     return Matched(readings, unmatched, crowd.summary(rule))
+
+
+def _reading(node: str, sample: Sample) -> Reading:
+    quality = Quality.OK if math.isfinite(sample.value) else Quality.INVALID
+    return Reading(node, sample.value, sample.timestamp, quality)
 
 
 def _rank(rule: Rule, sample: Sample, fresh_since: float) -> tuple[bool, bool, float, float, float]:

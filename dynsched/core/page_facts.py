@@ -5,6 +5,7 @@ they request.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Iterable, Mapping
 from operator import attrgetter
 from typing import Final, NamedTuple
@@ -72,11 +73,13 @@ def hottest(snapshot: Snapshot, most: int) -> list[str]:
 
 def _excess(view: NodeView, rules: Mapping[str, Rule]) -> float:
     """How far the worst value is beyond its threshold, as a share of it."""
-    found = -1e9
-    for alert in view.alerts:
-        rule = rules[alert.rule]
-        if alert.value is None or alert.quality is not Quality.OK or rule.early_of is not None:
-            continue
-        distance = alert.value - rule.threshold
-        found = max(found, (distance if rule.rises else -distance) / (abs(rule.threshold) or 1.0))
-    return found
+    return max(
+        (
+            rule.excess(alert.value)
+            for alert in view.alerts
+            if alert.value is not None
+            and alert.quality is Quality.OK
+            and (rule := rules[alert.rule]).early_of is None
+        ),
+        default=-math.inf,
+    )

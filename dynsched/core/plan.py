@@ -39,6 +39,8 @@ def plan_node(
 ) -> NodePatch | None:
     """As ``plan``, for one node; None when nothing is due on it."""
     node = state.node
+    if node.name not in wanted and not state.touched:
+        return None  # most nodes, at every tick
     stays = node.name in wanted and (state.marked or verdicts[node.name].wants_mark)
     if stays and state.conflict is None:
         return _put(state, verdicts[node.name], rule_set)

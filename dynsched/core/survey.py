@@ -40,8 +40,6 @@ class Survey:
     """The nodes that may be marked, and on which nothing stands in the mark's place."""
     marked: frozenset[str]
     """The nodes that carry our mark, or a part of it."""
-    touched: frozenset[str]
-    """The nodes that carry anything of ours."""
 
 
 def survey(nodes: Mapping[str, Node], rule_set: RuleSet, before: Survey | None = None) -> Survey:
@@ -73,7 +71,6 @@ def survey(nodes: Mapping[str, Node], rule_set: RuleSet, before: Survey | None =
     conflicts = {
         name: state.conflict for name, state in states.items() if state.conflict is not None
     }
-    marked = frozenset([name for name, state in states.items() if state.marked])
     return Survey(
         rule_set=rule_set,
         mark=mark,
@@ -87,13 +84,9 @@ def survey(nodes: Mapping[str, Node], rule_set: RuleSet, before: Survey | None =
             for name, node in nodes.items()
             if name not in conflicts and name not in ineligible
         },
-        marked=marked,
-        touched=marked.union(
-            [name for name, state in states.items() if state.evidence is not None]
-        ),
+        marked=frozenset([name for name, state in states.items() if state.marked]),
     )
 
 
 def _nothing(rule_set: RuleSet) -> Survey:
-    none: frozenset[str] = frozenset()
-    return Survey(rule_set, rule_set.mark, {}, {}, {}, NodeIndex({}), {}, {}, none, none)
+    return Survey(rule_set, rule_set.mark, {}, {}, {}, NodeIndex({}), {}, {}, frozenset())
