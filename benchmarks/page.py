@@ -121,15 +121,13 @@ async def the_process(cluster: Cluster, ticks: list[Snapshot], viewers: int) -> 
         size = 0
         for snapshot in ticks:
             feed = Feed(2.0)
-            feed.publish(snapshot, ABOUT, cluster.requested)
             began = time.process_time()
-            await feed.remembered()
+            feed.publish(snapshot, ABOUT, cluster.requested)
             remember.append((time.process_time() - began) * 1000)
             began = time.process_time()
             await feed.encoded()
             encode.append((time.process_time() - began) * 1000)
             snapshots.publish(snapshot)
-            await snapshots.feed.remembered()
             took, size, etag = await ask()
             first.append(took)
             again += [(await ask())[0] for _ in range(5)]
@@ -161,7 +159,6 @@ async def the_viewers(
     bytes once.
     """
     snapshots.publish(cluster.tick())
-    await snapshots.feed.remembered()
     etags: list[str] = []
 
     async def view() -> None:
@@ -189,7 +186,6 @@ async def the_memory(cluster: Cluster, ticks: list[Snapshot]) -> list[Row]:
     for minute in range(POINTS + 30):
         snapshot = ticks[minute % len(ticks)]
         snapshots.publish(replace(snapshot, taken_at=ticks[0].taken_at + 60 * minute))
-        await snapshots.feed.remembered()
     grown = (resident() - before) / 1e6
     size = snapshots.feed.history.size / 1e6
     return [
@@ -204,7 +200,6 @@ async def the_browser(cluster: Cluster, ticks: list[Snapshot]) -> list[Row]:
     snapshots = store(cluster)
     async with TestServer(make_app(snapshots)) as server, chromium() as browser:
         snapshots.publish(ticks[0])
-        await snapshots.feed.remembered()
         url = str(server.make_url("/"))
         painted, filled, scripting, everything = [], [], [], []
         for _ in range(3):
@@ -218,7 +213,6 @@ async def the_browser(cluster: Cluster, ticks: list[Snapshot]) -> list[Row]:
             await session.send("Performance.enable")
             for snapshot in ticks[1:]:
                 snapshots.publish(snapshot)
-                await snapshots.feed.remembered()
                 began = await busy(session)
                 await opened.look_again()
                 await opened.until(

@@ -8,12 +8,11 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final, Protocol
 
-from dynsched.core.adoption import adopted_alerts
+from dynsched.core.alerts import AlertTable
 from dynsched.core.durations import format_duration
 from dynsched.core.errors import PastUnknownError
-from dynsched.core.evaluate import Alerts
 from dynsched.core.model import Node, Series
-from dynsched.core.replay import finish_replay, replay, replay_times
+from dynsched.core.replay import adopted_alerts, finish_replay, replay, replay_times
 from dynsched.core.rule_fields import SourceName
 from dynsched.core.rules import Rule, RuleSet
 
@@ -47,7 +46,7 @@ class Past:
 
     async def alerts(
         self, rule_set: RuleSet, nodes: Mapping[str, Node], *, now: float, interval: float
-    ) -> Alerts | None:
+    ) -> AlertTable | None:
         """The alerts as if ticks had gone on until ``now``, every ``interval`` seconds; None when
         the rules do not look at the past, or there are no nodes.
         """

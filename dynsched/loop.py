@@ -14,9 +14,9 @@ from functools import partial
 from typing import Final, Protocol
 
 from dynsched.core.adoption import with_early_as_marked
+from dynsched.core.alerts import no_alerts
 from dynsched.core.decide import decide
 from dynsched.core.disputes import Disputes
-from dynsched.core.evaluate import Alerts, shift
 from dynsched.core.expected import NO_PODS, KnownPods
 from dynsched.core.health import blindness, crowding, rule_health
 from dynsched.core.model import Action, Node, QueryResult, Snapshot
@@ -151,7 +151,7 @@ class Loop:
         self._clock = clock
         self._monotonic = monotonic
         self._offset = clock() - monotonic()
-        self._alerts: Alerts = {}
+        self._alerts = no_alerts()
         self._disputes = Disputes()
         self._last_success: dict[str, float] = {}
         self._ticks = self._released = self._pod_changes = 0
@@ -250,7 +250,9 @@ class Loop:
         leading = self._leadership.may_write
         writes = leading and not self._dry_run
         if not leading:
-            self._alerts = with_early_as_marked(rule_set, self._alerts, decision.survey.states)
+            self._alerts = with_early_as_marked(
+                rule_set, decision.evaluation.alerts, decision.survey.marked
+            )
         written = await write_all(
             self._cluster,
             decision.patches if writes else (),
@@ -284,7 +286,7 @@ class Loop:
             tick=self._ticks,
             duration=self._monotonic() - began,
             rule_set=rule_set,
-            nodes=await asyncio.to_thread(decision.views, nodes.values()),
+            nodes=await asyncio.to_thread(decision.views, nodes),
             rules=tuple(
                 rule_health(
                     *(rule, results[rule.answered_by], decision),
@@ -337,7 +339,7 @@ class Loop:
             return
         logger.warning("the clock was set by %+.0f s; alerts continue from where they were", step)
         self._offset += step
-        self._alerts = shift(self._alerts, step)
+        self._alerts = self._alerts.shifted(step)
         self._last_success = {name: at + step for name, at in self._last_success.items()}
 
     async def _fetch(self, rule_set: RuleSet) -> dict[str, QueryResult]:

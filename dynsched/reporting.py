@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from dynsched.core import keys
-from dynsched.core.decide import Decision
+from dynsched.core.decision import Decision
 from dynsched.core.doubts import doubts
 from dynsched.core.mark_state import fired_rules
 from dynsched.core.message_kind import LoggedKinds

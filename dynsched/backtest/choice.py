@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dynsched.backtest.world import Bools, Floats, Ints, World
+from dynsched.backtest.world import World
+from dynsched.core.columns import Bools, Floats, Ints
 from dynsched.core.guard import EARLY_INCUMBENT_BONUS, INCUMBENT_BONUS, count_of
 from dynsched.core.sections import GuardRules
 

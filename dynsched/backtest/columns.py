@@ -15,7 +15,7 @@ from typing import Final, Protocol
 import numpy as np
 
 from dynsched.backtest.steps import Part, Window
-from dynsched.backtest.world import Bools, Floats
+from dynsched.core.columns import Bools, Floats
 
 _SUCCESSION: Final = 600.0
 """Seconds for which a series may overlap with its successor, of the same node and other labels: for

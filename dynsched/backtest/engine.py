@@ -11,11 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dynsched.backtest.alerts import Alerts, Setting
+from dynsched.backtest.alerts import Alerts
 from dynsched.backtest.choice import Marks
-from dynsched.backtest.world import Bools, Floats, Ints, World, weights
-from dynsched.core.loads import MAX_LOAD, full_at
-from dynsched.core.rules import FileRule, Rule, RuleSet
+from dynsched.backtest.world import World, weights
+from dynsched.core.columns import Bools, Floats, Ints, rule_loads
+from dynsched.core.early import above_mean
+from dynsched.core.rules import Rule, RuleSet
+from dynsched.core.transitions import Setting
 
 Columns = Mapping[str, Floats]
 """By rule name, shape (steps, nodes): NaN where there is no good value. Rules whose past cannot be
@@ -114,7 +116,13 @@ class Engine:
         for rule in self._rule_set.file_rules:
             made = rule.early_rule
             if made is not None and made in self.rules and rule.name in values:
-                values[made.name] = above_mean(rule, values[rule.name], self._world)
+                # No pods are known of the past: the expected load is the measured one.
+                world = self._world
+                loads = rule_loads(rule, values[rule.name])
+                weight = weights(world.nodes, rule.resource)
+                values[made.name] = above_mean(
+                    rule, loads, weight, world.pool, world.counts_for_mean
+                )
         self._alerts.begin(
             [np.tile(values.get(rule.name, missing), self._groups) for rule in self.rules]
         )
@@ -154,23 +162,3 @@ class Engine:
         if not self._early:
             return worst
         return np.where(hot, worst, self._alerts.severity(self._early))
-
-
-def above_mean(rule: FileRule, values: Floats, world: World) -> Floats:
-    """`core.early.above_mean` of many steps, for a rule that has ``early`` (so it rises with load).
-    No pods are known of the past, so that the expected load is the measured one.
-    """
-    at_least = rule.early.mean_at_least if rule.early else 0.0
-    loads = np.clip(100 / full_at(rule) * values, 0.0, MAX_LOAD)
-    weight = weights(world.nodes, rule.resource)
-    found = np.full(values.shape, np.nan)
-    for number in range(len(world.pools)):
-        here = world.pool == number
-        counted = here & world.counts_for_mean
-        known = ~np.isnan(loads[:, counted])
-        total = np.where(known, loads[:, counted], 0.0) @ weight[counted]
-        weights_known = known @ weight[counted]
-        with np.errstate(invalid="ignore", divide="ignore"):
-            mean = np.where(weights_known != 0, total / weights_known, at_least)
-        found[:, here] = loads[:, here] - np.maximum(at_least, mean)[:, None]
-    return found

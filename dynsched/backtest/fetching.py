@@ -20,8 +20,8 @@ import numpy as np
 
 from dynsched.backtest.columns import Block, load, save, seen, to_block, worst
 from dynsched.backtest.steps import PART_STEPS, Part, Window, parts_of
-from dynsched.backtest.world import Floats
 from dynsched.core.answers import AnswerLimit
+from dynsched.core.columns import Floats
 from dynsched.core.rules import Rule
 from dynsched.sources.prometheus import LongResult
 

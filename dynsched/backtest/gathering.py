@@ -104,7 +104,7 @@ class Asker:
         self.source = source
         self.errors: list[str] = []
 
-    async def samples(self, expr: str, label: str = "instance") -> tuple[Sample, ...] | None:
+    async def samples(self, expr: str, label: str = "instance") -> Sequence[Sample] | None:
         """Of an instant query."""
         answer = await self.source.query_expr(expr, label)
         if answer.error is not None:

@@ -13,7 +13,7 @@ from dynsched.backtest.fetching import Query
 from dynsched.backtest.placements import RESOURCES, Placement, Placements, allocatable, requested
 from dynsched.backtest.steps import Window
 from dynsched.backtest.tallies import Record
-from dynsched.backtest.world import Bools, Floats
+from dynsched.core.columns import Bools, Floats
 from dynsched.core.formatting import format_time
 from dynsched.core.workloads import workload_of
 

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dynsched.backtest.alerts import Setting
 from dynsched.backtest.engine import Engine
 from dynsched.backtest.fetching import Past, Query, chunks
 from dynsched.backtest.steps import Window
 from dynsched.backtest.tallies import Record, Recorder
-from dynsched.backtest.world import Floats, Span, World
+from dynsched.backtest.world import Span, World
+from dynsched.core.columns import Floats
 from dynsched.core.match import NodeIndex
 from dynsched.core.rules import RuleSet
+from dynsched.core.transitions import Setting
 
 Pasts = Mapping[Query, Past]
 

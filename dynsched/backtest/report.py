@@ -11,7 +11,7 @@ import numpy as np
 
 from dynsched.backtest.gathering import Gathered
 from dynsched.backtest.tallies import DAY, Record, Tally, cells, share, tally
-from dynsched.backtest.world import Bools, Floats
+from dynsched.core.columns import Bools, Floats
 from dynsched.core.formatting import format_time
 from dynsched.core.rules import Rule, RuleSet
 

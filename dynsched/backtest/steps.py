@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from dynsched.backtest.world import Floats
+from dynsched.core.columns import Floats
 from dynsched.core.errors import ExpectedError
 
 BUDGET: Final = 50_000_000

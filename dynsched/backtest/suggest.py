@@ -14,7 +14,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from dynsched.backtest.alerts import Setting
 from dynsched.backtest.engine import Engine
 from dynsched.backtest.fetching import chunks
 from dynsched.backtest.incidents import Incident
@@ -30,10 +29,12 @@ from dynsched.backtest.weighing import (
     leads,
     recommend,
 )
-from dynsched.backtest.world import Floats, Ints, World
+from dynsched.backtest.world import World
+from dynsched.core.columns import Floats, Ints
 from dynsched.core.formatting import format_threshold
 from dynsched.core.loads import full_at
 from dynsched.core.rules import FileRule, RuleSet
+from dynsched.core.transitions import Setting
 
 Json = dict[str, Any]
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from dynsched.backtest.engine import Played
 from dynsched.backtest.steps import Window
-from dynsched.backtest.world import Bools, Floats, Ints, World
+from dynsched.backtest.world import World
+from dynsched.core.columns import Bools, Floats, Ints
 
 FLAP: Final = 600.0
 """Seconds: a node that is marked again within this time after its release has flapped."""

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from dynsched.backtest.tallies import Runs
-from dynsched.backtest.world import Floats, Ints
+from dynsched.core.columns import Floats, Ints
 from dynsched.core.durations import format_duration
 
 _LEAD_COUNTED: Final = 900.0

@@ -7,19 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dynsched.core.early import is_cordoned
-from dynsched.core.guard import is_eligible, pool_of
+from dynsched.core.columns import Bools, Floats, Ints
+from dynsched.core.guard import is_cordoned, is_eligible, pool_of
 from dynsched.core.mark_state import mark_state
 from dynsched.core.model import Node
 from dynsched.core.plan import plan_prune
 from dynsched.core.rehearse import Rehearsal
 from dynsched.core.rules import Rule, RuleSet
-
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,66 +6,41 @@ firing until something is known: the rules that the mark's evidence names, else 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable
 
-from msgspec.structs import replace
+import numpy as np
 
-from dynsched.core.evaluate import Alerts
-from dynsched.core.mark_state import MarkState, mark_states
+from dynsched.core.alerts import AlertTable
+from dynsched.core.columns import Bools
+from dynsched.core.mark_state import MarkState
 from dynsched.core.model import Alert, AlertState, Node, Quality
 from dynsched.core.rules import RuleSet
 
 
 def with_adopted(
     rule_set: RuleSet,
-    nodes: Mapping[str, Node],
-    states: Mapping[str, MarkState],
-    previous: Alerts,
+    marked: Iterable[MarkState],
+    alerts: AlertTable,
+    remembered: Bools,
     now: float,
-) -> Alerts:
-    """``previous``, and a firing alert for each node that carries our mark and has none in it."""
-    known = [previous[rule.name] for rule in rule_set.rules if rule.name in previous]
-    adopted: dict[str, dict[str, Alert]] = {}
-    for name, state in states.items():
-        if not state.marked:
-            continue
-        node = nodes[name]
-        if any(name in alerts and alerts[name].uid == node.uid for alerts in known):
-            continue
-        fired = state.evidence.rules if state.evidence else ()
-        for rule, alert in adopt(rule_set, node, fired, now).items():
-            adopted.setdefault(rule, {})[name] = alert
-    if not adopted:
-        return previous
-    return {
-        rule.name: {**previous.get(rule.name, {}), **adopted.get(rule.name, {})}
-        for rule in rule_set.rules
-    }
-
-
-def adopted_alerts(rule_set: RuleSet, nodes: Mapping[str, Node], now: float) -> Alerts:
-    """The alerts of a process that remembers nothing: firing for each node with our mark."""
-    return with_adopted(rule_set, nodes, mark_states(nodes.values(), rule_set.mark), {}, now)
-
-
-def without_aging(alerts: Alerts, adopted: Alerts) -> Alerts:
-    """``alerts``, and those of ``adopted`` that are not among them. Alerts that were adopted and
-    have had no good reading since are adopted once more: they do not grow stale in a time of which
-    nothing is known.
+) -> AlertTable:
+    """``alerts``, and a firing alert for each node that carries our mark (its state is in
+    ``marked``) and of which nothing is ``remembered``: an element for each node.
     """
-    if not adopted:
-        return alerts
-    return {
-        rule: {
-            **firing,
-            **{
-                name: alert
-                for name, alert in alerts.get(rule, {}).items()
-                if not (alert.adopted and name in firing)
-            },
-        }
-        for rule, firing in adopted.items()
-    }
+    places = alerts.roster.places
+    unknown = [state for state in marked if not remembered[places[state.node.name]]]
+    return alerts.having(adopted(rule_set, unknown, now)) if unknown else alerts
+
+
+def adopted(rule_set: RuleSet, marked: Iterable[MarkState], now: float) -> list[Alert]:
+    """The alerts of a process that remembers nothing: firing for each node with our mark."""
+    return [
+        alert
+        for state in marked
+        for alert in adopt(
+            rule_set, state.node, state.evidence.rules if state.evidence else (), now
+        ).values()
+    ]
 
 
 def adopt(rule_set: RuleSet, node: Node, fired: Iterable[str], now: float) -> dict[str, Alert]:
@@ -98,24 +73,13 @@ def adopt(rule_set: RuleSet, node: Node, fired: Iterable[str], now: float) -> di
 
 
 def with_early_as_marked(
-    rule_set: RuleSet, alerts: Alerts, states: Mapping[str, MarkState]
-) -> Alerts:
+    rule_set: RuleSet, alerts: AlertTable, marked: Collection[str]
+) -> AlertTable:
     """``alerts`` of a replica that does not write, with those of early marks as the leader has
-    them: firing where the node carries the mark, and nowhere else. Between their two lines they
+    them: firing on the nodes that carry the mark, and nowhere else. Between their two lines they
     depend on what was before, and after a change of the leader no mark should change for that.
     """
-    found = dict(alerts)
-    for rule in rule_set.rules:
-        if rule.early_of is not None and not rule.shadow and rule.name in alerts:
-            found[rule.name] = {
-                name: _as_marked(alert, is_marked=states[name].marked) if name in states else alert
-                for name, alert in alerts[rule.name].items()
-            }
-    return found
-
-
-def _as_marked(alert: Alert, *, is_marked: bool) -> Alert:
-    if is_marked is alert.firing:
-        return alert
-    state = AlertState.FIRING if is_marked else AlertState.INACTIVE
-    return replace(alert, state=state, since=alert.updated_at)
+    rules = [rule_set.by_name[name] for name in alerts.rules]
+    is_early = np.array([r.early_of is not None and not r.shadow for r in rules], np.bool_)
+    is_marked = np.array([name in marked for name in alerts.roster.names], np.bool_)
+    return alerts.fired_as(is_marked, is_early[:, None] & alerts.exists)

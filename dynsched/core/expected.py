@@ -20,12 +20,15 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
 
+import numpy as np
+
+from dynsched.core.columns import NodeReadings
 from dynsched.core.durations import parse_duration
-from dynsched.core.loads import rule_loads
-from dynsched.core.model import Node, Reading
+from dynsched.core.model import Node
 from dynsched.core.pods import Added, Allocatable, BoundPod, PodsSummary, PodUse, RecentPod
 from dynsched.core.promql import ranges
 from dynsched.core.rules import Rule
+from dynsched.core.survey import NodeColumns
 
 POINTS_EACH: Final = 4.0
 POINTS_FURTHER: Final = 2.0
@@ -214,19 +217,23 @@ def _window(expr: str) -> float:
 
 def expected_load(
     rule: Rule,
-    readings: Mapping[str, Reading],
+    readings: NodeReadings,
     nodes: Mapping[str, Node],
     pods: KnownPods,
     now: float,
+    *,
+    columns: NodeColumns,
 ) -> ExpectedLoad:
-    """One rule's expected load. ``readings``: the good ones, by node; ``now`` in Unix seconds, as
-    their times.
+    """One rule's expected load. ``readings``: the good ones; ``now`` in Unix seconds, as their
+    times; ``columns`` of the ``nodes``.
     """
     lag = lag_of(rule, pods.scrape_intervals.get(rule.name))
     unseen = list(_unseen(pods.recent, lag, readings, now))
+    with_value = len(readings)
+    shown = _shown(pods.running, unseen, with_value, len(nodes))
     use = PodUse(
         rule.resource,
-        _mean_use(rule, readings, nodes, _shown(pods.running, unseen, len(readings), len(nodes))),
+        _mean_use(rule, readings, columns, with_value, shown),
         pods.use_of_workloads.get(rule.resource or "", {}),
     )
     counted: dict[str, Unseen] = {}
@@ -251,16 +258,16 @@ def expected_load(
 
 
 def _unseen(
-    recent: RecentOnes, lag: Lag, readings: Mapping[str, Reading], now: float
+    recent: RecentOnes, lag: Lag, readings: NodeReadings, now: float
 ) -> Iterator[tuple[BoundPod, float, float]]:
     """Of each pod on a node with a reading: the shares of its beginning and of its end that the
     reading does not show.
     """
-    taken_ago = {name: max(0.0, now - reading.timestamp) for name, reading in readings.items()}
     unseen = lag.unseen
     for pod, bound, ended in recent:
-        ago = taken_ago.get(pod.node)
-        if ago is not None:
+        reading = readings.get(pod.node)
+        if reading is not None:
+            ago = max(0.0, now - reading.timestamp)
             yield (
                 pod,
                 0.0 if bound is None else unseen(bound - ago),
@@ -285,21 +292,19 @@ def _shown(
 
 
 def _mean_use(
-    rule: Rule, readings: Mapping[str, Reading], nodes: Mapping[str, Node], shown: float | None
+    rule: Rule,
+    readings: NodeReadings,
+    columns: NodeColumns,
+    with_value: int,
+    shown: float | None,
 ) -> float | None:
     """What a running pod uses on average: all that is measured, by the number of pods that it is
     the use of. None where fewer pods run than nodes have a value: then most of the load is not that
     of pods.
     """
-    if not shown or shown < len(readings) or not rule.rises:
+    if not shown or shown < with_value or not rule.rises:
         return None
-    loads = rule_loads(rule, {name: reading.value for name, reading in readings.items()})
+    loads = readings.loads(rule)
     if rule.resource is None:
-        return sum(loads.values()) / shown
-    resource = rule.resource
-    total = sum(
-        load * nodes[name].allocatable.get(resource, 0.0)
-        for name, load in loads.items()
-        if name in nodes
-    )
-    return total / 100 / shown
+        return float(np.nansum(loads)) / shown
+    return float(np.nansum(loads * columns.capacity[rule.resource])) / 100 / shown

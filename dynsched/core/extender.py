@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import numpy as np
+
 from dynsched.core.formatting import format_threshold, format_value
 from dynsched.core.model import Alert, Node, Quality, Snapshot
 from dynsched.core.rules import Rule
@@ -31,14 +33,16 @@ def load_refusals(snapshot: Snapshot) -> dict[str, Refusal]:
     if not rules:
         return {}
     refused: dict[str, Refusal] = {}
-    for name, view in snapshot.nodes.items():
-        alerts = {alert.rule: alert for alert in view.alerts if alert.firing}
-        for rule in rules:
-            alert = alerts.get(rule.name)
-            limit = snapshot.rule_set.stale_after_of(rule)
-            if alert is not None and snapshot.taken_at - alert.known_at <= limit:
-                refused[name] = _refusal(rule, alert)
-                break
+    views = snapshot.nodes
+    alerts = views.evaluation.alerts
+    for rule in rules:
+        row = alerts.rules.index(rule.name)
+        since = snapshot.taken_at - snapshot.rule_set.stale_after_of(rule)
+        firing = alerts.states.firing[row] & alerts.exists[row] & (alerts.known_at[row] >= since)
+        for place in np.flatnonzero(firing).tolist():
+            name = alerts.roster.names[place]
+            if name not in refused and name in views:
+                refused[name] = _refusal(rule, alerts.alert(row, place))
     return refused
 
 

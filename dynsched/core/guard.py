@@ -21,6 +21,9 @@ EARLY_INCUMBENT_BONUS: Final = 0.04
 """The same for early marks, as a share of full: four points."""
 
 
+_UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
     """Which nodes shall carry the mark after this tick; and why others, contrary to their
@@ -56,6 +59,11 @@ def why_ineligible(node: Node, rules: NodeRules) -> str | None:
     return None if unmet is None else f"nodes.selector wants {unmet}"
 
 
+def is_cordoned(node: Node) -> bool:
+    """Whether no pod is placed there: a drained node would pull the mean down."""
+    return any(taint.get("key") == _UNSCHEDULABLE for taint in node.taints)
+
+
 def select(
     eligible: Iterable[Node],
     verdicts: Mapping[str, Verdict],
@@ -64,21 +72,26 @@ def select(
     outgoing: Iterable[Node] = (),
     *,
     released: int = 0,
+    sizes: Mapping[str, int] | None = None,
 ) -> Selection:
     """Apply ``max_releases`` over all, then ``max_marked`` in every pool, hottest first.
 
-    ``eligible``: the nodes that may be marked (no conflict stands on them). ``marked``: the names
-    that carry the mark now; ``released`` others did when this tick began. ``outgoing``: the nodes
-    that carry it and are not eligible (any more). Each mark counts under the cap, those too that
-    are to go: a place is free when its mark is seen to be gone, for a write may fail, and the
-    writes of a tick are made in no order. What the cap is a share of, are the eligible nodes alone.
+    ``eligible``: of the nodes that may be marked (no conflict stands on them), those that carry the
+    mark or should by their verdict, at least; ``sizes``: how many may be in each pool, when that is
+    more than there are in ``eligible``.
+    ``marked``: the names that carry the mark now; ``released`` others did when this tick began.
+    ``outgoing``: the nodes that carry it and are not eligible (any more). Each mark counts under
+    the cap, those too that are to go: a place is free when its mark is seen to be gone, for a write
+    may fail, and the writes of a tick are made in no order. What the cap is a share of, are the
+    eligible nodes alone.
     """
     pools: dict[str, list[str]] = defaultdict(list)
     for node in eligible:
         pools[pool_of(node, guard)].append(node.name)
     taken = Counter(pool_of(node, guard) for node in outgoing)
     incumbents = frozenset(marked)
-    caps = {pool: count_of(guard.max_marked, len(names)) for pool, names in pools.items()}
+    total = {pool: len(names) for pool, names in pools.items()} if sizes is None else sizes
+    caps = {pool: count_of(guard.max_marked, total[pool]) for pool in pools}
     wanting = {
         pool: [name for name in names if verdicts[name].wants_mark] for pool, names in pools.items()
     }

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from operator import attrgetter
 from typing import Final
 
-from dynsched.core.decide import Decision
+from dynsched.core.decision import Decision
 from dynsched.core.durations import format_duration
 from dynsched.core.model import Quality, QueryResult, RuleHealth, SeveralSeries, Snapshot, Unmatched
 from dynsched.core.rules import Rule
@@ -78,7 +76,7 @@ def why_incomplete(snapshot: Snapshot) -> tuple[str, ...]:
     ]
     if snapshot.error is not None and not (lines and len(failed) == len(asked)):
         lines.append(snapshot.error)
-    left = [view.name for view in snapshot.nodes.values() if view.due is not None]
+    left = snapshot.nodes.due
     if left and not (snapshot.dry_run or snapshot.failures):
         lines.append(f"due and not written: {some(left)}; run it again")
     return tuple(lines)
@@ -138,7 +136,7 @@ def rule_health(
     past_error: str | None = None,
 ) -> RuleHealth:
     """One rule's health after a tick; ``last_success`` is when its query last answered."""
-    alerts = decision.evaluation.alerts[rule.name].values()
+    counts = decision.evaluation.alerts.counts(rule.name)
     return RuleHealth(
         rule=rule,
         error=result.error,
@@ -147,8 +145,8 @@ def rule_health(
         last_success=last_success,
         samples=len(result.samples),
         unmatched=sum(entry.rule == rule.name for entry in decision.unmatched),
-        quality=Counter(map(attrgetter("quality"), alerts)),
-        states=Counter(map(attrgetter("state"), alerts)),
+        quality=counts.quality,
+        states=counts.states,
         past_error=past_error,
         several=decision.several.get(rule.name),
     )

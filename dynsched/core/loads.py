@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Final
 
 from dynsched.core.rules import Rule
 
 _FULL_PERCENT: Final = 100.0
-_FALLING_SCALE: Final = 4.0
+FALLING_SCALE: Final = 4.0
+"""Of a value that falls with load: at this many times the threshold it is 50."""
 MAX_LOAD: Final = 500.0
 """Points: the upper limit of a load, five times full. Higher loads count as equal."""
 
@@ -25,21 +25,8 @@ def rule_load(rule: Rule, value: float) -> float | None:
     if rule.rises:
         return min(max(0.0, 100 * value / full_at(rule)), MAX_LOAD)
     zero = min(0.0, rule.threshold)
-    unit = (rule.threshold - zero) * _FALLING_SCALE or 1.0
+    unit = (rule.threshold - zero) * FALLING_SCALE or 1.0
     return 100 / (1 + max(0.0, value - zero) / unit)
-
-
-def rule_loads(rule: Rule, values: Mapping[str, float]) -> dict[str, float]:
-    """`rule_load` of many values, by their names; without those that have none."""
-    if rule.rises:
-        scale = 100 / full_at(rule)
-        return {
-            name: min(max(0.0, scale * value), MAX_LOAD)
-            for name, value in values.items()
-            if math.isfinite(value)
-        }
-    loads = ((name, rule_load(rule, value)) for name, value in values.items())
-    return {name: load for name, load in loads if load is not None}
 
 
 def full_at(rule: Rule) -> float:

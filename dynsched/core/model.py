@@ -6,16 +6,19 @@ values have the unit of the rule's expression (most often percent).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from dynsched.core.formatting import canonical
 from dynsched.core.pods import Added, PodsSummary, PodUse
 from dynsched.core.rules import Rule, RuleSet
+
+if TYPE_CHECKING:
+    from dynsched.core.decision import NodeViews
 
 
 class Sample(Struct, frozen=True, gc=False):
@@ -33,7 +36,7 @@ class Sample(Struct, frozen=True, gc=False):
 class QueryResult:
     """The result of one rule's query: samples or an error. A failed query raises no exception."""
 
-    samples: tuple[Sample, ...] = ()
+    samples: Sequence[Sample] = ()
     """Empty when the query failed; this means that nothing is known, not that there is no load."""
     error: str | None = None
     """One line for a person (what is wrong, where, what to do) when the query failed, else None."""
@@ -345,7 +348,7 @@ class Snapshot:
     """How long the tick took, in seconds, queries and writes included."""
     rule_set: RuleSet
     """The rules that are in force."""
-    nodes: Mapping[str, NodeView]
+    nodes: NodeViews
     """All nodes of the cluster, by name."""
     rules: tuple[RuleHealth, ...]
     """One per rule, in the order of the rules."""

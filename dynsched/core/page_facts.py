@@ -5,14 +5,16 @@ they request.
 from __future__ import annotations
 
 import heapq
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from dynsched.core.model import NodeView, Quality, Snapshot
+import numpy as np
+
+from dynsched.core.columns import OK
+from dynsched.core.model import Snapshot
 from dynsched.core.pods import RecentPod
-from dynsched.core.rules import Rule
+from dynsched.core.transitions import Limits, Setting
 
 MOST_BOUND: Final = 20
 """Pods of one node that are listed, the latest ones."""
@@ -63,23 +65,13 @@ def hottest(snapshot: Snapshot, most: int) -> list[str]:
     """The names of the nodes furthest beyond a threshold, the worst first; hot ones come before
     all others.
     """
-    rules = snapshot.rule_set.by_name
-
-    def key(view: NodeView) -> tuple[bool, float, str]:
-        return view.pressured, _excess(view, rules), view.name
-
-    return [view.name for view in heapq.nlargest(most, snapshot.nodes.values(), key=key)]
-
-
-def _excess(view: NodeView, rules: Mapping[str, Rule]) -> float:
-    """How far the worst value is beyond its threshold, as a share of it."""
-    return max(
-        (
-            rule.excess(alert.value)
-            for alert in view.alerts
-            if alert.value is not None
-            and alert.quality is Quality.OK
-            and (rule := rules[alert.rule]).early_of is None
-        ),
-        default=-math.inf,
-    )
+    views = snapshot.nodes
+    alerts, verdicts = views.evaluation.alerts, views.evaluation.verdicts
+    by_name = snapshot.rule_set.by_name
+    rows = [row for row, name in enumerate(alerts.rules) if by_name[name].early_of is None]
+    limits = Limits([Setting.of(by_name[alerts.rules[row]], snapshot.rule_set) for row in rows])
+    is_known = alerts.exists[rows] & (alerts.quality[rows] == OK)
+    beyond = np.where(is_known, limits.excess(alerts.value[rows]), -np.inf)
+    worst = beyond.max(axis=0, initial=-np.inf)[views.places].tolist()
+    hot = verdicts.hot[views.places].tolist()
+    return [name for *_, name in heapq.nlargest(most, zip(hot, worst, views, strict=True))]

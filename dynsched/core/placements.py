@@ -104,22 +104,18 @@ class PastStates:
     def __init__(self) -> None:
         self._kept: deque[_States] = deque(maxlen=STEPS + 2)
 
-    def observe(self, views: Mapping[str, NodeView], at: float) -> None:
-        """Look at the nodes, once in each step."""
+    def observe(self, hot: frozenset[str], marked: frozenset[str], at: float) -> None:
+        """Which nodes are hot at ``at``, and which carry the mark; it counts once in each step."""
         begins = at - at % STEP
         if self._kept and self._kept[-1].at >= begins:
             return
-        found = _States(
-            begins,
-            frozenset(view.name for view in views.values() if view.pressured),
-            frozenset(view.name for view in views.values() if view.marked and not view.pressured),
-        )
-        last = self._kept[-1] if self._kept else found
+        marked -= hot
+        last = self._kept[-1] if self._kept else _States(begins, hot, marked)
         self._kept.append(
             _States(
                 begins,
-                last.hot if last.hot == found.hot else found.hot,
-                last.marked if last.marked == found.marked else found.marked,
+                last.hot if last.hot == hot else hot,
+                last.marked if last.marked == marked else marked,
             )
         )
 

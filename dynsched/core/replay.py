@@ -1,7 +1,7 @@
 """Computes the alerts as if the process had been running all the time, so that a restart loses
 nothing.
 
-The history of each rule's expression goes through the same ``evaluate`` as every tick. Marks
+The history of each rule's expression goes through the same evaluation as every tick. Marks
 that are on nodes are adopted at the beginning of the history, so that the readings that kept them
 are evaluated again.
 """
@@ -13,12 +13,17 @@ from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Final
 
-from dynsched.core.adoption import adopted_alerts, with_adopted, without_aging
-from dynsched.core.evaluate import GRAIN, Alerts, RuleReadings, evaluate
-from dynsched.core.mark_state import mark_states
+import numpy as np
+
+from dynsched.core.adoption import adopted, with_adopted
+from dynsched.core.alerts import Alerts, AlertTable, table_of
+from dynsched.core.columns import Roster
+from dynsched.core.evaluate import RuleReadings, evaluated, selected
+from dynsched.core.mark_state import MarkState, mark_states
 from dynsched.core.match import index_nodes, match_samples
-from dynsched.core.model import Node, Sample, Series
+from dynsched.core.model import Alert, Node, Sample, Series
 from dynsched.core.rules import RuleSet
+from dynsched.core.transitions import GRAIN, Setting
 
 MAX_STEPS: Final = 360
 """The most evaluations of one replay; a longer window is replayed in longer steps."""
@@ -52,16 +57,19 @@ def replay(
     times: Sequence[float],
     step: float,
     until: float,
-) -> Alerts:
+) -> AlertTable:
     """``previous`` after evaluating at each of ``times`` (Unix seconds, rising, ``step`` apart).
 
     The past of a node begins when it was made: what came before is another node's of its name.
     ``until`` is when the whole replay ends, of which ``times`` may be a part.
     """
     index = index_nodes(nodes.values())
-    alerts = previous
+    marked = _marked(rule_set, nodes)
+    applies = selected(rule_set, nodes)
+    created = np.array([node.created for node in nodes.values()], np.float64)
+    alerts = table_of(previous, [rule.name for rule in rule_set.rules], index.roster)
     for now in times:
-        present = _present(nodes, now, until=until)
+        is_later = (now < created) & (created <= until + _SKEW)
         readings = {}
         for rule in rule_set.rules:
             history = histories.get(rule.name)
@@ -70,48 +78,66 @@ def replay(
                 fresh_since = now - rule_set.stale_after_of(rule)
                 matched = match_samples(rule, samples, index, fresh_since=fresh_since)
                 readings[rule.name] = RuleReadings(matched.readings)
-        adopted = adopted_alerts(rule_set, present, now)
-        evaluated = evaluate(
-            rule_set, readings, present, without_aging(alerts, adopted), now
-        ).alerts
+        there = [s for s in marked if not is_later[index.roster.places[s.node.name]]]
+        found = adopted(rule_set, there, now)
+        before = _without_aging(alerts, found).with_new(applies & ~is_later, now)
+        alerts = evaluated(rule_set, readings, before, now)
         # For a rule without history, the marks on the nodes are adopted as of now.
-        alerts = {
-            name: evaluated[name] if name in readings else adopted.get(name, {})
-            for name in evaluated
-        }
+        is_unknown = np.array([rule.name not in readings for rule in rule_set.rules], np.bool_)
+        if is_unknown.any():
+            kept = [alert for alert in found if alert.rule not in readings]
+            alerts = alerts.without(is_unknown[:, None] & alerts.exists).having(kept)
     return alerts
+
+
+def _without_aging(alerts: AlertTable, found: Sequence[Alert]) -> AlertTable:
+    """``alerts``, and those that were ``found`` and are not among them. Alerts that were adopted
+    and have had no good reading since are adopted once more: they do not grow stale in a time of
+    which nothing is known.
+    """
+    stays = alerts.exists & ~alerts.adopted
+    rows = {name: row for row, name in enumerate(alerts.rules)}
+    places = alerts.roster.places
+    renewed = [each for each in found if not stays[rows[each.rule], places[each.node]]]
+    return alerts.having(renewed) if renewed else alerts
 
 
 def finish_replay(
     rule_set: RuleSet, nodes: Mapping[str, Node], alerts: Alerts, now: float
-) -> Alerts:
+) -> AlertTable:
     """What a whole replay came to, for the first tick to go on from.
 
     Marks on nodes that are younger than the last moment are adopted now. Alerts are dropped that
     fire on an unmarked node whose value is not over the threshold any more: ``keep_firing_for``
     and a dead band keep a mark, and there is none to keep. Those of shadow rules never have one.
     """
-    states = mark_states(nodes.values(), rule_set.mark)
-    alerts = with_adopted(rule_set, nodes, states, alerts, now)
-    marked = {name for name, state in states.items() if state.marked}
-    return {
-        rule.name: {
-            node: alert
-            for node, alert in alerts[rule.name].items()
-            if not alert.firing or node in marked or rule.shadow or rule.breached(alert.value)
-        }
-        for rule in rule_set.rules
-        if rule.name in alerts
-    }
+    roster = Roster(nodes.values())
+    table = table_of(alerts, [rule.name for rule in rule_set.rules], roster)
+    marked = _marked(rule_set, nodes)
+    table = with_adopted(rule_set, marked, table, table.remembered, now)
+    names = {state.node.name for state in marked}
+    unmarked = np.array([name not in names for name in roster.names], np.bool_)
+    settled = [
+        table.states.firing[row]
+        & unmarked
+        & (not rule.shadow)
+        & ~Setting.of(rule, rule_set).breached(table.value[row])
+        for row, rule in enumerate(rule_set.rules)
+    ]
+    return table.without(np.array(settled, np.bool_).reshape(table.exists.shape))
 
 
-def _present(nodes: Mapping[str, Node], now: float, *, until: float) -> Mapping[str, Node]:
-    """The nodes that were there at ``now``."""
-    latest = until + _SKEW
-    later = {name for name, node in nodes.items() if now < node.created <= latest}
-    if not later:
-        return nodes
-    return {name: node for name, node in nodes.items() if name not in later}
+def adopted_alerts(rule_set: RuleSet, nodes: Mapping[str, Node], now: float) -> AlertTable:
+    """The alerts of a process that remembers nothing: firing for each node with our mark."""
+    rules = [rule.name for rule in rule_set.rules]
+    none = table_of({}, rules, Roster(nodes.values()))
+    return none.having(adopted(rule_set, _marked(rule_set, nodes), now))
+
+
+def _marked(rule_set: RuleSet, nodes: Mapping[str, Node]) -> list[MarkState]:
+    """The states of the nodes that carry our mark."""
+    states = mark_states(nodes.values(), rule_set.mark).values()
+    return [state for state in states if state.marked]
 
 
 def _last_between(history: Sequence[Series], since: float, until: float) -> list[Sample]:

@@ -18,12 +18,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress, count, islice
-from statistics import median
 from typing import Final, Literal
 
-from dynsched.core.expected import Unseen
-from dynsched.core.loads import rule_load
-from dynsched.core.model import Alert, NodeView, Quality
+import numpy as np
+
+from dynsched.core.alerts import AlertTable
+from dynsched.core.columns import OK, Floats, filled, rule_loads
+from dynsched.core.decision import NodeViews
+from dynsched.core.expected import ExpectedLoad, Unseen
 from dynsched.core.pods import PodChange, PodUse
 from dynsched.core.rules import Rule, RuleSet
 from dynsched.core.sections import ExtenderRules, Profile
@@ -126,30 +128,43 @@ class FreshPods:
         return load + max(-plain(load), round(min(TENTHS * added, _MAX_ADDED)))
 
 
-def node_loads(views: Mapping[str, NodeView], weighed: WeightedProfile) -> dict[str, int]:
+def node_loads(views: NodeViews, weighed: WeightedProfile) -> dict[str, int]:
     """Every node's expected load in tenths (`core.expected`); a node for which no rule has a
     value is omitted. When one rule of several has no value for a node, the median of that rule's
     values is used; a rule that does not apply to the node does not count. FIRING is added for a
     node on which one of the rules fires, even if it has no value.
     """
-    columns = [_column(rule, views) for rule, _ in weighed.rules]
-    medians = [median(column.values()) if column else None for column in columns]
-    skipped = [_skipped(rule, views) for rule, _ in weighed.rules]
-    loads: dict[str, int] = {}
-    names = {rule.name for rule, _ in weighed.rules}
-    for name, view in views.items():
-        firing = any(alert.firing and alert.rule in names for alert in view.alerts)
-        assumed = medians
-        if any(skipped):
-            assumed = [
-                None if name in unselected else middle
-                for unselected, middle in zip(skipped, medians, strict=True)
-            ]
-        load = _weighed(name, weighed, columns, assumed)
-        if load is None and firing:
-            load = _FULL
-        if load is not None:
-            loads[name] = load + FIRING if firing else load
+    alerts = views.evaluation.alerts
+    rows = [alerts.rules.index(rule.name) for rule, _ in weighed.rules]
+    shape = (len(alerts.roster),)
+    total, weights = filled(shape, 0.0), filled(shape, 0.0)
+    is_known = np.zeros(shape, np.bool_)
+    for row, (rule, weight) in zip(rows, weighed.rules, strict=True):
+        loads = _loads(rule, alerts, row, views.expected.get(rule.name))
+        has_value = ~np.isnan(loads)
+        is_known |= has_value
+        if has_value.any():
+            loads[~has_value] = np.median(loads[has_value])
+            counts = alerts.exists[row]
+            total += np.where(counts, weight * loads, 0.0)
+            weights += np.where(counts, weight, 0.0)
+    firing = (alerts.states.firing & alerts.exists)[rows].any(axis=0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        tenths = np.rint(np.where(is_known, TENTHS * total / weights, _FULL))
+    tenths += np.where(firing, FIRING, 0)
+    places = views.places
+    names = compress(views, (is_known | firing)[places].tolist())
+    found = tenths[places][(is_known | firing)[places]].astype(np.int64).tolist()
+    return dict(zip(names, found, strict=True))
+
+
+def _loads(rule: Rule, alerts: AlertTable, row: int, expected: ExpectedLoad | None) -> Floats:
+    """One rule's load on each node, NaN where it knows nothing."""
+    is_good = alerts.exists[row] & (alerts.quality[row] == OK)
+    loads = rule_loads(rule, np.where(is_good, alerts.value[row], np.nan))
+    for name, more in expected.added.items() if expected is not None else ():
+        place = alerts.roster.places[name]
+        loads[place] = more.to(loads.item(place))
     return loads
 
 
@@ -261,46 +276,3 @@ def _median(scores: Mapping[int | None, int], counts: Mapping[int | None, int]) 
 def _every_rule(rule_set: RuleSet) -> Profile:
     scored = (rule for rule in rule_set.rules if rule.traits.scored and not rule.shadow)
     return Profile(score={rule.name: 1.0 for rule in scored})
-
-
-def _column(rule: Rule, views: Mapping[str, NodeView]) -> dict[str, float]:
-    """One rule's load on each node of which it knows something."""
-    column = {}
-    for name, view in views.items():
-        alert = _alert_of(rule, view)
-        if alert is None or alert.quality is not Quality.OK or alert.value is None:
-            continue
-        load = rule_load(rule, alert.value)
-        if load is not None:
-            added = view.added.get(rule.name)
-            column[name] = load if added is None else added.to(load)
-    return column
-
-
-def _skipped(rule: Rule, views: Mapping[str, NodeView]) -> frozenset[str]:
-    """The nodes that the rule does not apply to."""
-    if not rule.selector.requirements:
-        return frozenset()
-    return frozenset(name for name, view in views.items() if _alert_of(rule, view) is None)
-
-
-def _alert_of(rule: Rule, view: NodeView) -> Alert | None:
-    return next((alert for alert in view.alerts if alert.rule == rule.name), None)
-
-
-def _weighed(
-    name: str,
-    weighed: WeightedProfile,
-    columns: Sequence[Mapping[str, float]],
-    medians: Sequence[float | None],
-) -> int | None:
-    """One node's load; None when no rule knows anything of it."""
-    if not any(name in column for column in columns):
-        return None
-    total = weight_sum = 0.0
-    for (_, weight), column, middle in zip(weighed.rules, columns, medians, strict=True):
-        load = column.get(name, middle)
-        if load is not None:  # None: the rule has no value of any node, or not for this node
-            total += weight * load
-            weight_sum += weight
-    return round(TENTHS * total / weight_sum)

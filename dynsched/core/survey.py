@@ -7,15 +7,116 @@ node is replaced and never changed, so that it is enough to compare objects.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
-from dynsched.core.guard import why_ineligible
+import numpy as np
+
+from dynsched.core.columns import Bools, Floats, Ints, Roster, filled
+from dynsched.core.guard import is_cordoned, pool_of, why_ineligible
 from dynsched.core.labels import Mark
 from dynsched.core.mark_state import MarkState, mark_state
 from dynsched.core.match import NodeIndex, index_nodes
 from dynsched.core.model import Node
 from dynsched.core.rules import RuleSet
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeColumns:
+    """All arrays have one element for each node of ``roster``, and are never changed."""
+
+    roster: Roster
+    applies: Bools
+    """Which rule selects which node: shape (rules, nodes)."""
+    eligible: Bools
+    """Which nodes may be marked, and have nothing that stands in the mark's place."""
+    counts_for_mean: Bools
+    """Which nodes are part of their pool's mean load: eligible, and not cordoned."""
+    pool: Ints
+    """Index into ``pools``."""
+    pools: tuple[str, ...]
+    """The values of ``guard.pool_label``."""
+    capacity: Mapping[str, Floats]
+    """By resource: what a node can give, in cores or bytes; NaN where that is not known."""
+
+    @property
+    def pool_sizes(self) -> Mapping[str, int]:
+        """How many nodes of each pool may be marked."""
+        counts = np.bincount(self.pool[self.eligible], minlength=len(self.pools))
+        return dict(zip(self.pools, counts.tolist(), strict=True))
+
+    def weights(self, resource: str | None) -> Floats:
+        """What each node has of a rule's resource, as the mean of a pool weighs it."""
+        if resource is None:
+            return filled((len(self.roster),), 1.0)
+        capacity = self.capacity[resource]
+        return np.where(np.isnan(capacity), 1.0, capacity)
+
+    def updated(
+        self, roster: Roster, changed: Iterable[Node], eligible: Mapping[str, Node], rules: RuleSet
+    ) -> NodeColumns:
+        """The columns of ``roster``, of whose nodes those that are new are among ``changed``.
+        ``eligible``: by name, those that are.
+        """
+        places = slice(None) if roster is self.roster else roster.places_in(self.roster)
+        found = self._taken(roster, places)
+        pools = {name: number for number, name in enumerate(self.pools)}
+        for node in changed:
+            at = roster.places[node.name]
+            found.applies[:, at] = [rule.applies_to(node.labels) for rule in rules.rules]
+            found.eligible[at] = is_eligible = node.name in eligible
+            found.counts_for_mean[at] = is_eligible and not is_cordoned(node)
+            found.pool[at] = pools.setdefault(pool_of(node, rules.guard), len(pools))
+            for resource, column in found.capacity.items():
+                column[at] = node.allocatable.get(resource, np.nan)
+        return NodeColumns(
+            roster,
+            found.applies,
+            found.eligible,
+            found.counts_for_mean,
+            found.pool,
+            tuple(pools),
+            found.capacity,
+        )
+
+    def _taken(self, roster: Roster, places: Ints | slice) -> NodeColumns:
+        """Copies, in the order of ``places``."""
+        if not len(self.roster):
+            return no_columns(roster, len(self.applies))
+        return NodeColumns(
+            roster,
+            self.applies[:, places].copy(),
+            self.eligible[places].copy(),
+            self.counts_for_mean[places].copy(),
+            self.pool[places].copy(),
+            self.pools,
+            {name: column[places].copy() for name, column in self.capacity.items()},
+        )
+
+
+def no_columns(roster: Roster, rules: int) -> NodeColumns:
+    """Of nodes of which nothing is known yet."""
+    size = len(roster)
+    return NodeColumns(
+        roster,
+        np.zeros((rules, size), np.bool_),
+        np.zeros(size, np.bool_),
+        np.zeros(size, np.bool_),
+        np.zeros(size, np.int64),
+        (),
+        {name: filled((size,), np.nan) for name in ("cpu", "memory")},
+    )
+
+
+def node_columns(
+    nodes: Mapping[str, Node], eligible: Mapping[str, Node], rules: RuleSet
+) -> NodeColumns:
+    """Those of ``nodes``, of which ``eligible`` may be marked."""
+    roster = Roster(nodes.values())
+    return no_columns(roster, len(rules.rules)).updated(roster, nodes.values(), eligible, rules)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +130,21 @@ class Survey:
     nodes: Mapping[str, Node]
     """All nodes."""
     states: Mapping[str, MarkState]
-    """How the mark stands on each, in the order of ``nodes``."""
+    """How the mark stands on each."""
     ineligible: Mapping[str, str]
     """Why a node must not be marked at all; without those that may be."""
     index: NodeIndex
     """By name and address."""
+    columns: NodeColumns
+    """What the evaluation needs of them."""
     conflicts: Mapping[str, str]
     """Which label or taint of somebody else stands in the mark's place; without other nodes."""
     eligible: Mapping[str, Node]
     """The nodes that may be marked, and on which nothing stands in the mark's place."""
     marked: frozenset[str]
     """The nodes that carry our mark, or a part of it."""
+    touched: frozenset[str]
+    """The nodes that carry anything of ours."""
 
 
 def survey(nodes: Mapping[str, Node], rule_set: RuleSet, before: Survey | None = None) -> Survey:
@@ -50,43 +155,66 @@ def survey(nodes: Mapping[str, Node], rule_set: RuleSet, before: Survey | None =
         before = _nothing(rule_set)
     if before.nodes is nodes:
         return before
-    mark, known = before.mark, before.nodes
-    states: dict[str, MarkState] = {}
-    ineligible: dict[str, str] = {}
-    is_known_otherwise = len(known) != len(nodes)
-    for name, node in nodes.items():
-        old = known.get(name)
-        if old is node:
-            states[name] = before.states[name]
-            if name in before.ineligible:
-                ineligible[name] = before.ineligible[name]
-            continue
-        states[name] = mark_state(node, mark)
-        why = why_ineligible(node, rule_set.nodes)
-        if why is not None:
-            ineligible[name] = why
-        if old is None or old.known_as != node.known_as:
-            is_known_otherwise = True
-    index = index_nodes(nodes.values()) if is_known_otherwise else before.index
-    conflicts = {
-        name: state.conflict for name, state in states.items() if state.conflict is not None
+    known = before.nodes
+    changed = [node for name, node in nodes.items() if known.get(name) is not node]
+    olds = [known.get(node.name) for node in changed]
+    has_gone = len(nodes) < len(known) + olds.count(None)
+    gone = [name for name in known if name not in nodes] if has_gone else []
+    states = {node.name: mark_state(node, before.mark) for node in changed}
+    reasons = {node.name: why_ineligible(node, rule_set.nodes) for node in changed}
+    ineligible = {name: why for name, why in reasons.items() if why is not None}
+    conflicts = {name: state.conflict for name, state in states.items() if state.conflict}
+    clear = {
+        node.name: node
+        for node in changed
+        if node.name not in conflicts and node.name not in ineligible
     }
+    past = frozenset(gone).union(states)  # of which nothing is taken over
+    eligible = _merged(before.eligible, past, clear)
+    is_placed_otherwise = bool(gone) or any(
+        old is None or old.uid != node.uid for old, node in zip(olds, changed, strict=True)
+    )
+    is_known_otherwise = is_placed_otherwise or any(
+        old is None or old.known_as != node.known_as
+        for old, node in zip(olds, changed, strict=True)
+    )
+    index = before.index
+    if is_known_otherwise:
+        index = index_nodes(nodes.values(), None if is_placed_otherwise else index.roster)
     return Survey(
         rule_set=rule_set,
-        mark=mark,
+        mark=before.mark,
         nodes=nodes,
-        states=states,
-        ineligible=ineligible,
+        states=_merged(before.states, frozenset(gone), states),
+        ineligible=_merged(before.ineligible, past, ineligible),
         index=index,
-        conflicts=conflicts,
-        eligible={
-            name: node
-            for name, node in nodes.items()
-            if name not in conflicts and name not in ineligible
-        },
-        marked=frozenset([name for name, state in states.items() if state.marked]),
+        columns=before.columns.updated(index.roster, changed, eligible, rule_set),
+        conflicts=_merged(before.conflicts, past, conflicts),
+        eligible=eligible,
+        marked=(before.marked - past).union(
+            [name for name, state in states.items() if state.marked]
+        ),
+        touched=(before.touched - past).union(
+            [name for name, state in states.items() if state.touched]
+        ),
     )
 
 
+def _merged(
+    before: Mapping[str, _T], past: frozenset[str], found: Mapping[str, _T]
+) -> Mapping[str, _T]:
+    """``before`` without ``past``, and with what was found."""
+    if not past and not found:
+        return before
+    kept = dict(before)
+    for name in past:
+        kept.pop(name, None)
+    kept.update(found)
+    return kept
+
+
 def _nothing(rule_set: RuleSet) -> Survey:
-    return Survey(rule_set, rule_set.mark, {}, {}, {}, NodeIndex({}), {}, {}, frozenset())
+    none: frozenset[str] = frozenset()
+    index = index_nodes(())
+    columns = no_columns(index.roster, len(rule_set.rules))
+    return Survey(rule_set, rule_set.mark, {}, {}, {}, index, columns, {}, {}, none, none)

@@ -11,7 +11,7 @@ import asyncio
 import math
 import statistics
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Final, Protocol
@@ -116,7 +116,7 @@ class _World:
         self.errors: dict[str, str] = {}
         self._selectors: dict[tuple[str, float | None], SelectorFacts] = {}
 
-    async def samples(self, expr: str, code: str = "") -> tuple[Sample, ...] | None:
+    async def samples(self, expr: str, code: str = "") -> Sequence[Sample] | None:
         """None when it failed."""
         answer = await self.prometheus.query_expr(expr)
         if answer.error is not None:

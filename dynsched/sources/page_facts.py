@@ -233,7 +233,7 @@ class PageFactsSource:
             return next(iter(shares.values()))
         return shares.get(self._namespace)
 
-    async def _samples(self, what: str, expr: str) -> tuple[Sample, ...] | None:
+    async def _samples(self, what: str, expr: str) -> Sequence[Sample] | None:
         """None when the query failed."""
         answer = await self._prometheus.query_expr(expr, "node")
         if answer.error is not None:

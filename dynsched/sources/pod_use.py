@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from dynsched.core.message_kind import LoggedKinds
@@ -105,7 +105,7 @@ class PodUseSource:
     async def _scrape_interval(self, rule: Rule) -> float | None:
         return await scrape_interval(self._samples, rule)
 
-    async def _samples(self, expr: str, label: str) -> tuple[Sample, ...] | None:
+    async def _samples(self, expr: str, label: str) -> Sequence[Sample] | None:
         answer = await self._prometheus.query_expr(expr, label)
         if answer.error is not None:
             if self._told.is_new(expr, answer.error):

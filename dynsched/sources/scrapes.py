@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from dynsched.core.model import Sample
@@ -11,7 +11,7 @@ from dynsched.core.rules import Rule
 SCRAPES_OVER: Final = 600.0
 """Seconds over which scrapes are counted."""
 
-Ask = Callable[[str, str], Awaitable[tuple[Sample, ...] | None]]
+Ask = Callable[[str, str], Awaitable[Sequence[Sample] | None]]
 """An expression and the label that names the node -> samples; None when the query failed."""
 
 

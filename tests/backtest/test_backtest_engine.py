@@ -12,15 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import steady
 
-from dynsched.backtest.alerts import Setting
 from dynsched.backtest.engine import Engine, Played
 from dynsched.backtest.world import Span, make_world
 from dynsched.core import keys
-from dynsched.core.decide import Decision, decide
-from dynsched.core.evaluate import Alerts
+from dynsched.core.alerts import Alerts
+from dynsched.core.decide import decide
+from dynsched.core.decision import Decision
 from dynsched.core.model import Node, QueryResult, Sample
 from dynsched.core.rehearse import Rehearsal
 from dynsched.core.rules import RuleSet
+from dynsched.core.transitions import Setting
 
 STEP = 30.0
 CORDON = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}

@@ -26,8 +26,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import steady
 
-from dynsched.core.decide import Decision, decide
-from dynsched.core.evaluate import Alerts
+from dynsched.core.alerts import Alerts
+from dynsched.core.decide import decide
+from dynsched.core.decision import Decision
 from dynsched.core.guard import count_of
 from dynsched.core.health import rule_health
 from dynsched.core.model import (
@@ -116,7 +117,7 @@ def test_one_samples_way() -> None:
     echoed = node("worker-3", labels=STATUS, evidence=evidence, addresses=addresses)
     third = decide(rules, {"cpu": result}, {"worker-3": echoed}, second.evaluation.alerts, later)
     assert third.patches == ()
-    (view,) = third.views([echoed]).values()
+    (view,) = third.views({echoed.name: echoed}).values()
     assert (view.marked, view.pressured, view.eligible, view.since) == (True, True, True, later)
 
 
@@ -133,7 +134,7 @@ def test_a_replaced_node_begins_anew_and_gets_no_patch_that_was_due_on_the_forme
     assert [patch.node for patch in first.patches] == ["n1"]
     successor = named("n1", uid="2")["n1"]
     assert first.replan(successor) is None
-    assert first.views([successor]) == {}
+    assert first.views({successor.name: successor}) == {}
     second = decide(rules, hot, {"n1": successor}, alerts, NOON + 24)
     assert second.patches == ()
     assert second.evaluation.alerts["cpu"]["n1"].state is AlertState.PENDING
@@ -144,7 +145,9 @@ def test_a_replaced_node_that_carries_a_mark_is_adopted() -> None:
     values = {name: answer({"n1": 50}) for name in ("cpu", "memory")}
     before = decide(rules, values, named("n1", uid="1"), {}, NOON).evaluation.alerts
     marked = replace(named("n1", uid="2")["n1"], labels=STATUS)
-    (view,) = decide(rules, {}, {"n1": marked}, before, NOON + 5).views([marked]).values()
+    (view,) = (
+        decide(rules, {}, {"n1": marked}, before, NOON + 5).views({marked.name: marked}).values()
+    )
     assert [(alert.adopted, alert.uid) for alert in view.alerts] == [(True, "2-n1")] * 2
 
 
@@ -380,7 +383,7 @@ def test_a_node_that_is_not_eligible_is_not_marked_and_loses_its_mark(
     assert patch.action is Action.RELEASE
     assert patch.reason == f"the node is not eligible: {why}"
     assert cluster.raws["n0"]["metadata"]["labels"] == labels
-    (view,) = decision.views([project(cluster.raws["n0"])]).values()
+    (view,) = decision.views({"n0": project(cluster.raws["n0"])}).values()
     assert (view.eligible, view.ineligible) == (False, why)
     assert (view.marked, view.pressured) == (False, True)
 
@@ -452,7 +455,7 @@ def test_views_tell_what_is_withheld_and_what_stands_in_the_way() -> None:
         body("n0"), body("n1"), body("n2", labels={"status": "maintenance"}), body("n3")
     )
     decision = cluster.tick(rules, {"cpu": answer({"n0": 95, "n1": 90, "n2": 99, "n3": 10})})
-    views = decision.views(map(project, cluster.raws.values()))
+    views = decision.views({name: project(raw) for name, raw in cluster.raws.items()})
     assert {
         name: (view.marked, view.pressured, view.withheld, view.conflict)
         for name, view in views.items()
@@ -468,7 +471,7 @@ def test_views_tell_what_is_withheld_and_what_stands_in_the_way() -> None:
 
 def test_a_node_that_joined_after_the_decision_has_no_view() -> None:
     decision = fleet(1).hot(unlimited(), "n0")
-    assert decision.views([node("n0"), node("new")]).keys() == {"n0"}
+    assert decision.views({"n0": node("n0"), "new": node("new")}).keys() == {"n0"}
 
 
 # Planning one node again

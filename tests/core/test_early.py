@@ -16,9 +16,10 @@ from properties import steady
 from snapshots import patched
 
 from dynsched.core.adoption import with_early_as_marked
-from dynsched.core.decide import Decision, decide
+from dynsched.core.alerts import Alerts
+from dynsched.core.decide import decide
+from dynsched.core.decision import Decision
 from dynsched.core.disputes import TIMES, Disputes
-from dynsched.core.evaluate import Alerts
 from dynsched.core.expected import KnownPods
 from dynsched.core.keys import CONTROL_PLANE_LABELS
 from dynsched.core.mark_state import read_evidence
@@ -124,7 +125,7 @@ def test_a_replica_that_does_not_write_takes_early_alerts_from_the_marks() -> No
     some = cluster()
     decision = some.tick(loads(a=60, b=50, c=40, d=30))
     assert some.marked() == "ab"
-    states = decide(some.rules, {}, some.nodes, {}, NOON).survey.states
+    marked = decide(some.rules, {}, some.nodes, {}, NOON).survey.marked
     never_saw = decide(
         some.rules,
         {"cpu": answer(loads(a=48, b=48, c=50, d=52))},
@@ -135,7 +136,7 @@ def test_a_replica_that_does_not_write_takes_early_alerts_from_the_marks() -> No
         },
         NOON,
     )
-    taken_over = with_early_as_marked(some.rules, never_saw.evaluation.alerts, states)
+    taken_over = with_early_as_marked(some.rules, never_saw.evaluation.alerts, marked)
     firing = [name for name, alert in taken_over["cpu-early"].items() if alert.firing]
     assert firing == ["a", "b"]
 
@@ -212,7 +213,7 @@ def test_nothing_is_written_while_load_stands_still() -> None:
 def test_a_node_with_an_early_mark_is_not_hot() -> None:
     some = cluster()
     decision = some.tick(loads(a=60, b=10, c=10, d=10))
-    view = decision.views(some.nodes.values())["a"]
+    view = decision.views(some.nodes)["a"]
     assert (view.early, view.pressured) == (True, False)
     evidence = read_evidence(some.nodes["a"])
     assert evidence is not None

@@ -16,7 +16,8 @@ from builders import NOON, named, rule, rule_set
 from msgspec.structs import replace
 
 from dynsched.core.adoption import adopt
-from dynsched.core.evaluate import Alerts, Evaluation, RuleReadings, evaluate
+from dynsched.core.alerts import Alerts
+from dynsched.core.evaluate import Evaluation, RuleReadings, evaluate
 from dynsched.core.model import Alert, AlertState, Node, Quality, Reading
 from dynsched.core.rules import RuleSet
 

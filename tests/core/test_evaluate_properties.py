@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from properties import steady
 
-from dynsched.core.evaluate import Alerts, RuleReadings, evaluate
+from dynsched.core.alerts import Alerts
+from dynsched.core.evaluate import RuleReadings, evaluate
 from dynsched.core.model import Alert, AlertState, Quality, Reading
 from dynsched.core.rules import RuleSet
 

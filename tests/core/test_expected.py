@@ -10,8 +10,10 @@ from builders import NOON, rule, rule_set
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dynsched.core.columns import NodeReadings
 from dynsched.core.expected import (
     METRICS_SERVER,
+    ExpectedLoad,
     KnownPods,
     Lag,
     expected_load,
@@ -21,6 +23,7 @@ from dynsched.core.expected import (
 from dynsched.core.model import Node, Reading
 from dynsched.core.pods import Added, BoundPod, RecentPod
 from dynsched.core.rules import Rule
+from dynsched.core.survey import node_columns
 
 GIB = 2.0**30
 LAG = "100s"
@@ -50,7 +53,15 @@ def added(
     readings = {name: Reading(name, value, NOON - read_ago) for name, value in loads.items()}
     pods = KnownPods(tuple(recent), running, {"cpu": workloads or {}})
     found = made(**{"resource": "cpu", "lag": LAG, **options})
-    return expected_load(found, readings, nodes, pods, NOON).added
+    return load_of(found, readings, nodes, pods).added
+
+
+def load_of(
+    found: Rule, readings: Mapping[str, Reading], nodes: Mapping[str, Node], pods: KnownPods
+) -> ExpectedLoad:
+    columns = node_columns(nodes, nodes, rule_set())
+    good = NodeReadings.of(readings, columns.roster)
+    return expected_load(found, good, nodes, pods, NOON, columns=columns)
 
 
 def bound(node: str = "a", ago: float = 0.0, uid: str = "u", **options: Any) -> RecentPod:
@@ -259,7 +270,7 @@ def test_with_exact_uses_it_is_the_true_load(
     nodes = {name: Node(name, allocatable={"cpu": 8.0}) for name in "ab"}
     readings = {name: Reading(name, value, NOON - read_ago) for name, value in shown.items()}
     known = KnownPods(tuple(recent), None, {"cpu": uses}, {"cpu": scrape})
-    load = expected_load(found, readings, nodes, known, NOON)
+    load = load_of(found, readings, nodes, known)
     for name in "ab":
         to_add = load.added.get(name, Added(0, 0))
         if shown[name] <= 400:

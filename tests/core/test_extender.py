@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from builders import FAILED, NOON, Body, answer, node, rule, rule_set
 
+from dynsched.core.alerts import Alerts
 from dynsched.core.decide import decide
-from dynsched.core.evaluate import Alerts
 from dynsched.core.extender import Refusal, load_refusals, without_label
 from dynsched.core.model import QueryResult, Snapshot
 from dynsched.core.pods import BoundPod
@@ -29,7 +29,7 @@ def snapshot(
         tick=1,
         duration=0.0,
         rule_set=rules,
-        nodes=decision.views(nodes.values()),
+        nodes=decision.views(nodes),
         rules=(),
     )
     return found, decision.evaluation.alerts

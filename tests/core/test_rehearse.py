@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import steady
 
-from dynsched.core.decide import Decision, decide
-from dynsched.core.evaluate import Alerts
+from dynsched.core.alerts import Alerts
+from dynsched.core.decide import decide
+from dynsched.core.decision import Decision
 from dynsched.core.model import Action, Node, NodePatch
 from dynsched.core.rehearse import Rehearsal
 from dynsched.core.rules import RuleSet

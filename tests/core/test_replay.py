@@ -8,10 +8,9 @@ from dataclasses import replace
 import pytest
 from builders import NOON, named, rule, rule_set
 
-from dynsched.core.adoption import adopted_alerts
-from dynsched.core.evaluate import Alerts
+from dynsched.core.alerts import Alerts
 from dynsched.core.model import AlertState, Node, Series
-from dynsched.core.replay import finish_replay, replay, replay_times
+from dynsched.core.replay import adopted_alerts, finish_replay, replay, replay_times
 from dynsched.core.rules import RuleSet
 
 STEP = 10.0

@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dynsched.core.decide import decide
+from dynsched.core.decision import NodeViews
 from dynsched.core.expected import KnownPods
 from dynsched.core.loads import full_at, rule_load
-from dynsched.core.model import Node, NodeView, QueryResult
+from dynsched.core.model import Node, QueryResult
 from dynsched.core.pods import BoundPod, PodChange, PodUse, RecentPod
 from dynsched.core.rules import RuleSet
 from dynsched.core.score import (
@@ -36,13 +37,13 @@ METHODS: tuple[Method, ...] = ("linear", "relative", "least")
 ROOM = {"cpu": 8.0, "memory": 32 * 2.0**30}
 
 
-def views(rules: RuleSet, now: float = NOON, **answers: QueryResult) -> dict[str, NodeView]:
+def views(rules: RuleSet, now: float = NOON, **answers: QueryResult) -> NodeViews:
     """One tick; the nodes are those of the answers and `other`."""
     names = {"other"} | {
         sample.labels["node"] for found in answers.values() for sample in found.samples
     }
     nodes = {name: node(name) for name in names}
-    return decide(rules, answers, nodes, {}, now).views(nodes.values())
+    return decide(rules, answers, nodes, {}, now).views(nodes)
 
 
 def loads_of(rules: RuleSet, scheduler: str = "", **answers: QueryResult) -> dict[str, int]:
@@ -367,9 +368,9 @@ def test_no_load_is_taken_for_that_of_a_node_on_which_a_rule_fires(
     nodes = {"a": Node("a", allocatable=room)}
     known = KnownPods(recent=(RecentPod(many, 0.0, None),))
     decision = decide(rules, {"cpu": answer({"a": value})}, nodes, {}, NOON, pods=known)
-    view = decision.views(nodes.values())["a"]
-    sign = FIRING * view.pressured
-    loads = node_loads({"a": view}, weighted_profile(rules, ""))
+    views = decision.views(nodes)
+    sign = FIRING * views["a"].pressured
+    loads = node_loads(views, weighted_profile(rules, ""))
     assert sign <= loads["a"] < sign + FIRING
     assert sign <= with_fresh(rules, loads["a"], [many] * 3, room) < sign + FIRING
 
@@ -407,7 +408,7 @@ def test_s0_a_95_percent_node_that_fell_silent_stays_behind() -> None:
     first = decide(rules, {"cpu": answer({"hot": 95, "cool": 20})}, nodes, {}, NOON)
     gone = answer({"cool": 20}, at=NOON + 10)
     second = decide(rules, {"cpu": gone}, nodes, first.evaluation.alerts, NOON + 10)
-    loads = node_loads(second.views(nodes.values()), weighted_profile(rules, ""))
+    loads = node_loads(second.views(nodes), weighted_profile(rules, ""))
     assert scores([loads.get("hot"), loads.get("cool")], "linear") == [0, 10]
 
 

@@ -10,10 +10,11 @@ from builders import NOON, Body, answer, apply, body, project, rule, rule_set, u
 from snapshots import Scene
 
 from dynsched.core.adoption import adopt
-from dynsched.core.decide import Decision, decide
+from dynsched.core.decide import decide
+from dynsched.core.decision import Decision
 from dynsched.core.health import blindness, why_unhealthy
 from dynsched.core.keys import EVIDENCE_ANNOTATION
-from dynsched.core.model import Alert, AlertState, NodeView, Quality
+from dynsched.core.model import Alert, AlertState, Node, Quality
 from dynsched.core.replay import finish_replay
 from dynsched.core.rule_errors import RulesInvalidError
 from dynsched.core.rules import RuleSet
@@ -148,13 +149,9 @@ def test_the_extender_scores_by_the_rules_that_apply() -> None:
     """And does not assume the median of another pool's values."""
     rules = rule_set(rule("batch", selector="pool=batch"), rule("web", selector="pool=web"))
 
-    def view(name: str, rule_name: str, value: float) -> NodeView:
-        alert = Alert(
-            *(rule_name, name, AlertState.INACTIVE, NOON, NOON, NOON),
-            quality=Quality.OK,
-            value=value,
-        )
-        return NodeView(name, None, (), pressured=False, since=None, alerts=(alert,))
-
-    views = {"a": view("a", "batch", 10), "b": view("b", "web", 70)}
+    nodes = {
+        name: Node(name, labels={"pool": pool}) for name, pool in (("a", "batch"), ("b", "web"))
+    }
+    answers = {"batch": answer({"a": 10, "b": 90}), "web": answer({"a": 90, "b": 70})}
+    views = decide(rules, answers, nodes, {}, NOON).views(nodes)
     assert node_loads(views, weighted_profile(rules, "x")) == {"a": 100, "b": 700}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from builders import rule_set
+from builders import rule, rule_set
 from hypothesis import given
 from hypothesis import strategies as st
 from properties import steady
@@ -12,7 +12,12 @@ from properties import steady
 from dynsched.core.model import Node
 from dynsched.core.survey import Survey, survey
 
-RULES = rule_set(mark={"taint": "dynsched.io/pressure=true:PreferNoSchedule"})
+RULES = rule_set(
+    rule("all"),
+    rule("some", selector="x=true"),
+    guard={"pool_label": "x"},
+    mark={"taint": "dynsched.io/pressure=true:PreferNoSchedule"},
+)
 TAINT = {"key": "dynsched.io/pressure", "value": "true", "effect": "PreferNoSchedule"}
 EVIDENCE = '{"label":"status=presure","taint":null,"rules":[]}'
 ADDRESSES = [f"10.0.0.{number}" for number in range(4)]
@@ -34,6 +39,7 @@ def nodes(draw: st.DrawFn) -> Node:
         annotations={"dynsched.io/pressure": EVIDENCE} if draw(st.booleans()) else {},
         taints=(TAINT,) if draw(st.booleans()) else (),
         addresses=(("InternalIP", draw(st.sampled_from(ADDRESSES))),),
+        allocatable=draw(st.sampled_from([{}, {"cpu": 4.0}, {"cpu": 8.0}])),
     )
 
 
@@ -44,7 +50,26 @@ def found(seen: Survey) -> object:
             places[text] = seen.index.find(text)
         except ValueError as error:
             places[text] = str(error)
-    return replace(seen, index=seen.index.__class__({})), places
+    columns = seen.columns
+    of_nodes = {
+        name: (
+            columns.applies[:, place].tolist(),
+            columns.eligible[place],
+            columns.counts_for_mean[place],
+            columns.pools[columns.pool[place]],
+            str(columns.capacity["cpu"][place]),
+        )
+        for name, place in columns.roster.places.items()
+    }
+    assert columns.roster is seen.index.roster
+    uids = dict(zip(columns.roster.names, columns.roster.uids, strict=True))
+    assert uids == {name: node.uid for name, node in seen.nodes.items()}
+    return (
+        replace(seen, index=None, columns=None),
+        places,
+        of_nodes,
+        {pool: size for pool, size in columns.pool_sizes.items() if size},
+    )
 
 
 @steady(60)

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dynsched.sim
-from dynsched.core.evaluate import Alerts, RuleReadings, evaluate
+from dynsched.core.alerts import Alerts
+from dynsched.core.evaluate import RuleReadings, evaluate
 from dynsched.core.model import Reading
 from dynsched.core.rules import RuleSet
 from dynsched.rules_file import load_rules

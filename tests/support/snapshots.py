@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from dynsched.core.alerts import Alerts
 from dynsched.core.decide import decide
-from dynsched.core.evaluate import Alerts
+from dynsched.core.decision import NodeViews
 from dynsched.core.expected import NO_PODS, KnownPods
 from dynsched.core.health import rule_health
 from dynsched.core.keys import CONTROL_PLANE_LABELS
-from dynsched.core.model import Node, NodePatch, QueryResult, Sample, Snapshot
+from dynsched.core.model import Node, NodePatch, NodeView, QueryResult, Sample, Snapshot
 from dynsched.core.parsing import parse_rules
 
 NOON = datetime.fromisoformat("2026-11-20T12:00:00Z").timestamp()
@@ -69,7 +70,7 @@ class Scene:
             tick=self.ticks,
             duration=0.25,
             rule_set=self.rule_set,
-            nodes=decision.views(self.nodes.values()),
+            nodes=decision.views(dict(self.nodes)),
             rules=tuple(
                 rule_health(
                     *(rule, results[rule.answered_by], decision),
@@ -86,6 +87,23 @@ class Scene:
             pod_changes=pods.sequence,
             pods=None if pods is NO_PODS else pods.summary,
         )
+
+
+class OtherViews(NodeViews):
+    """Those of a Snapshot, with other ones in their place: what cannot come of a tick."""
+
+    def __init__(self, of: NodeViews, views: Mapping[str, NodeView]) -> None:
+        self.__dict__.update(of.__dict__)
+        self._views = views
+
+    def __getitem__(self, name: str) -> NodeView:
+        return self._views[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._views)
+
+    def __len__(self) -> int:
+        return len(self._views)
 
 
 def patched(node: Node, patch: NodePatch) -> Node:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Protocol
 
-from dynsched.core.evaluate import Alerts
+from dynsched.core.alerts import Alerts
 from dynsched.core.labels import Mark
 from dynsched.core.model import Snapshot
 from dynsched.core.rules import Rule, RuleSet

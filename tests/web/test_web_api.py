@@ -11,7 +11,7 @@ import pytest_asyncio
 from aiohttp.test_utils import TestClient, TestServer
 from early_scene import early_example, early_scene, known_pods
 from msgspec.structs import replace as changed
-from snapshots import EXAMPLE_RULES, NOON, Scene, example, many
+from snapshots import EXAMPLE_RULES, NOON, OtherViews, Scene, example, many
 from store_support import Clock, make_store
 
 import dynsched.web.snapshots
@@ -323,8 +323,9 @@ async def test_pages_of_nodes_are_the_whole_in_pieces(client, snapshots, limit, 
 async def test_a_node_that_goes_between_two_pages_does_not_break_the_rest(client, snapshots):
     snapshots.publish(example())
     last = (await get(client, "/nodes?limit=3"))["continue"]
-    left = {name: view for name, view in example().nodes.items() if name != last}
-    snapshots.publish(replace(example(), nodes=left))
+    snapshot = example()
+    left = {name: view for name, view in snapshot.nodes.items() if name != last}
+    snapshots.publish(replace(snapshot, nodes=OtherViews(snapshot.nodes, left)))
     rest = await get(client, f"/nodes?limit=99&continue={last}")
     assert [node["name"] for node in rest["nodes"]] == sorted(name for name in left if name > last)
 
@@ -372,7 +373,7 @@ async def test_values_that_are_no_numbers_are_null(client, snapshots) -> None:
         changed(view.alerts[0], value=math.nan, quality=Quality.INVALID),
         changed(view.alerts[1], value=-math.inf),
     )
-    nodes = {"worker-1": changed(view, alerts=odd)}
+    nodes = OtherViews(snapshot.nodes, {"worker-1": changed(view, alerts=odd)})
     snapshots.publish(replace(snapshot, nodes=nodes, duration=math.inf))
     rules = (await get(client, "/nodes"))["nodes"][0]["rules"]
     assert [rule["value"] for rule in rules] == [None, None]

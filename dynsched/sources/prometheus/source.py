@@ -26,17 +26,14 @@ from dynsched.core.model import QueryResult, Series
 from dynsched.core.rules import Rule
 from dynsched.sources.prometheus.config import PrometheusConfig
 from dynsched.sources.prometheus.failures import QueryFailedError, timed_out
-from dynsched.sources.prometheus.transport import Answer, Attempt, Client, Question
-from dynsched.sources.prometheus.wire import (
-    Allowance,
-    Clocks,
+from dynsched.sources.prometheus.ranges import (
     LongResult,
     RangeResult,
-    parse_data,
     parse_long_matrix,
     parse_matrix,
-    parse_vector,
 )
+from dynsched.sources.prometheus.transport import Answer, Attempt, Client, Question
+from dynsched.sources.prometheus.wire import Allowance, Clocks, VectorParser, parse_data
 
 _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -79,6 +76,7 @@ class PrometheusSource:
         self._slots = asyncio.Semaphore(max_concurrency)
         self._under_way: set[Attempt] = set()
         self._closed = False
+        self._vectors = VectorParser()
         if config.insecure_skip_verify and config.url.startswith("https://"):
             _LOG.warning("the TLS certificate of %s is not verified, as configured", config.url)
             # Said once, above; urllib3 would say it on stderr from time to time.
@@ -97,7 +95,9 @@ class PrometheusSource:
     async def query_expr(self, expr: str, label: str = "instance") -> QueryResult:
         """As ``query``, for an expression that belongs to no rule. ``label`` names the node."""
         most = Allowance(self._limit(), label)
-        question = Question(lambda api, _, more: api.custom_query(expr, more), parse_vector, most)
+        question = Question(
+            lambda api, _, more: api.custom_query(expr, more), self._vectors.parse, most
+        )
         return QueryResult(*await self._result(question))
 
     async def query_range(

@@ -7,16 +7,17 @@ An answer: ``{"status", "data": {"resultType", "result"}, "warnings", "errorType
 from __future__ import annotations
 
 import re
-from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
+import numpy as np
 
 from dynsched.core.answers import AnswerLimit
+from dynsched.core.columns import Floats, Vector
 from dynsched.core.formatting import one_line
-from dynsched.core.model import Sample, Series
+from dynsched.core.model import Sample
 from dynsched.sources.prometheus.failures import QueryFailedError, excerpt
 
 _T = TypeVar("_T")
@@ -26,6 +27,10 @@ _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|[i
 _MAX_WARNINGS: Final = 10
 _MAX_WORDS: Final = 64 * 1024  # bytes of what the server says about its answer
 _MAX_ODD: Final = 1000  # each costs some 10 microseconds, in which no other thread runs
+_NUMERIC: Final = b"0123456789+-.eEinfINFaA"
+"""What a number is made of, as strconv.FormatFloat writes it. `float` alone would take "1_0"."""
+_SPARE: Final = 4
+"""So many times the series of the largest answer are remembered: most rules have the same ones."""
 _NULL: Final = msgspec.Raw(b"null")
 _BY_NODE: Final = "give a vector with a sample for each node, as in `sum by (instance) (...)`"
 _WRONG_TYPE: Final = {
@@ -58,10 +63,9 @@ class _Series(msgspec.Struct, gc=False):
     histogram: msgspec.Raw = msgspec.Raw(b"")
 
 
-class _Span(msgspec.Struct, gc=False):
-    metric: dict[str, str]
-    values: list[tuple[float, str]] = []
-    histograms: msgspec.Raw = msgspec.Raw(b"")
+class _Keyed(msgspec.Struct, gc=False):
+    metric: msgspec.Raw
+    value: tuple[float, str]
 
 
 _ENVELOPE: Final = msgspec.json.Decoder(_Envelope)
@@ -70,8 +74,8 @@ _ANYTHING: Final = msgspec.json.Decoder()
 _PIECES: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _VECTOR: Final = msgspec.json.Decoder(list[_Series])
 _SERIES: Final = msgspec.json.Decoder(_Series)
-_MATRIX: Final = msgspec.json.Decoder(list[_Span])
-_SPAN: Final = msgspec.json.Decoder(_Span)
+_KEYED: Final = msgspec.json.Decoder(list[_Keyed])
+_LABELS: Final = msgspec.json.Decoder(dict[str, str])
 # What msgspec raises for bytes that are not what was expected, however odd.
 _UNFIT: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
 
@@ -87,6 +91,11 @@ class Clocks:
     received: float
     date: float | None = None
     cached: float = 0.0
+
+    def local_of(self, timestamps: Floats) -> Floats:
+        """`local` of many."""
+        now = self.received if self.date is None else self.date
+        return self.received - np.maximum(0.0, now - timestamps) - self.cached
 
     def local(self, timestamp: float) -> float:
         """A sample's time by our clock, never later than now.
@@ -121,53 +130,21 @@ class Allowance:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class RangeResult:
-    """What a range query came to; as ``QueryResult``, with spans of time instead of samples.
-
-    The points' times are Unix seconds by the *server's* clock.
-    """
-
-    series: tuple[Series, ...] = ()
-    error: str | None = None
-    warnings: tuple[str, ...] = ()
-    duration: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class LongSeries:
-    """One series of a long range, at a tenth of a ``Series``'s memory: two arrays of doubles."""
-
-    labels: Mapping[str, str]
-    times: array[float]
-    """Unix seconds by the server's clock, rising."""
-    values: array[float]
-    """One for each time; may be NaN or infinite."""
-
-
-@dataclass(frozen=True, slots=True)
-class LongResult:
-    """As ``RangeResult``, of long ranges."""
-
-    series: tuple[LongSeries, ...] = ()
-    error: str | None = None
-    warnings: tuple[str, ...] = ()
-    duration: float = 0.0
-
-
 @dataclass(slots=True)
-class _Oddities:
+class Oddities:
     """Series that could not be used: each reason with one example and how many there were."""
 
     seen: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     def add(self, reason: str, labels: Mapping[str, str] | None, value: object = None) -> None:
+        """Count a series that was left out."""
         example, count = self.seen.get(reason, ("", 0))
         if not count:
             example = _show(labels) + ("" if value is None else f" {one_line(repr(value), 40)}")
         self.seen[reason] = (example, count + 1)
 
     def lines(self) -> list[str]:
+        """A line for each reason."""
         return [
             f"{count} series left out: {reason}, as in {example}"
             for reason, (example, count) in self.seen.items()
@@ -186,57 +163,77 @@ def parse_vector(body: _Bytes, clocks: Clocks) -> tuple[tuple[Sample, ...], tupl
     A series that cannot be used is ignored, with a warning; when there is no other
     series, that is an error. QueryFailedError for everything that is no instant vector.
     """
-    raw, warnings = _open(body, "vector")
-    odd = _Oddities()
+    raw, warnings = open_result(body, "vector")
+    odd = Oddities()
     samples = []
-    for series in _each(raw, _VECTOR, _SERIES, odd):
+    for series in each_series(raw, _VECTOR, _SERIES, odd):
         if series.value is None:
             bare = not bytes(series.histogram)
             odd.add("no value" if bare else "a native histogram, not a number", series.metric)
             continue
         timestamp, text = series.value
-        value = _number(text)
+        value = number_of(text)
         if value is None:
             odd.add("the value is not a number", series.metric, text)
             continue
         samples.append(Sample(series.metric, value, clocks.local(timestamp)))
-    return tuple(samples), _warnings(warnings, odd, kept=bool(samples))
+    return tuple(samples), warnings_of(warnings, odd, kept=bool(samples))
 
 
-def parse_matrix(body: _Bytes, _: Clocks) -> tuple[tuple[Series, ...], tuple[str, ...]]:
-    """The series of a range query's answer, and its warnings; otherwise as ``parse_vector``."""
-    raw, warnings = _open(body, "matrix")
-    odd = _Oddities()
-    kept = []
-    for span in _each(raw, _MATRIX, _SPAN, odd):
-        points = [(at, value) for at, text in span.values if (value := _number(text)) is not None]
-        if bytes(span.histograms):
-            odd.add("a native histogram, not a number", span.metric)
-        elif len(points) < len(span.values):
-            odd.add("some values are not numbers", span.metric)
-        if points:
-            kept.append(Series(span.metric, tuple(points)))
-    return tuple(kept), _warnings(warnings, odd, kept=bool(kept))
+class VectorParser:
+    """Reads the instant vectors of one server into columns, where all series are as Prometheus
+    writes them. They are the same from one tick to the next: each is known by the bytes in which
+    its labels came, which are read once. Any other answer is read by `parse_vector`.
 
+    Used by several threads: what is remembered is one dict, and the worst of a race is a series
+    that is read twice.
+    """
 
-def parse_long_matrix(body: _Bytes, _: Clocks) -> tuple[tuple[LongSeries, ...], tuple[str, ...]]:
-    """As ``parse_matrix``, into arrays."""
-    raw, warnings = _open(body, "matrix")
-    odd = _Oddities()
-    kept = []
-    for span in _each(raw, _MATRIX, _SPAN, odd):
-        if bytes(span.histograms):
-            odd.add("a native histogram, not a number", span.metric)
+    def __init__(self) -> None:
+        self._known: dict[bytes, bytes] = {}
+        self._largest = 0
+
+    def parse(self, body: _Bytes, clocks: Clocks) -> tuple[Sequence[Sample], tuple[str, ...]]:
+        """As `parse_vector`: the samples of an answer, and its warnings."""
+        raw, warnings = open_result(body, "vector")
+        if warnings:
+            return parse_vector(body, clocks)
         try:
-            # One pattern match for each of some million values would take longer than all else.
-            values = array("d", [float(text) for _, text in span.values])
-        except ValueError:
-            odd.add("some values are not numbers", span.metric)
-            continue
-        if values:
-            times = array("d", [at for at, _ in span.values])
-            kept.append(LongSeries(span.metric, times, values))
-    return tuple(kept), _warnings(warnings, odd, kept=bool(kept))
+            decoded = _KEYED.decode(raw)
+            values = _numbers([each.value[1] for each in decoded])
+            series = self._keys([bytes(each.metric) for each in decoded])
+        except (*_UNFIT, ValueError):
+            return parse_vector(body, clocks)
+        if not series:
+            return (), ()
+        taken = clocks.local_of(np.array([each.value[0] for each in decoded], np.float64))
+        return Vector(series, _labels_of, values, taken), ()
+
+    def _keys(self, texts: list[bytes]) -> Sequence[bytes]:
+        """The same objects for the same labels. Raises what msgspec does for other than labels."""
+        self._largest = max(self._largest, len(texts))
+        if len(self._known) > _SPARE * self._largest:  # series come and go
+            self._known = {}
+        known = self._known
+        found = [known.get(text) or _checked(text) for text in texts]
+        known.update(zip(found, found, strict=True))
+        return found
+
+
+def _checked(text: bytes) -> bytes:
+    _LABELS.decode(text)
+    return text
+
+
+def _labels_of(key: Hashable) -> Mapping[str, str]:
+    return _LABELS.decode(cast("bytes", key))
+
+
+def _numbers(texts: Sequence[str]) -> Floats:
+    """ValueError where one is no number."""
+    if "".join(texts).encode().translate(None, _NUMERIC):
+        raise ValueError("not a number")
+    return np.array([float(text) for text in texts], np.float64)
 
 
 def parse_data(body: _Bytes, _: Clocks) -> tuple[tuple[Any, ...], tuple[str, ...]]:
@@ -286,7 +283,7 @@ def _envelope(body: _Bytes) -> tuple[_Envelope, list[str]]:
     return envelope, [one_line(str(each)) for each in warnings]
 
 
-def _open(body: _Bytes, wanted: str) -> tuple[msgspec.Raw, list[str]]:
+def open_result(body: _Bytes, wanted: str) -> tuple[msgspec.Raw, list[str]]:
     """The result of a good answer of type ``wanted``, undecoded, and the server's warnings."""
     envelope, warnings = _envelope(body)
     data = _fit(_DATA, envelope.data, body)
@@ -316,11 +313,11 @@ def _fit(decoder: msgspec.json.Decoder[_T], part: _Bytes | msgspec.Raw, body: _B
         ) from None
 
 
-def _each(
+def each_series(
     raw: msgspec.Raw,
     whole: msgspec.json.Decoder[list[_T]],
     single: msgspec.json.Decoder[_T],
-    odd: _Oddities,
+    odd: Oddities,
 ) -> Iterator[_T]:
     """The series: all decoded at once where they are as they should be (in half the time), else one
     by one without the odd ones. Each is let go in turn: what is made of it needs as much memory.
@@ -357,12 +354,13 @@ def _labels(piece: msgspec.Raw) -> Mapping[str, str] | None:
         return None
 
 
-def _number(text: str) -> float | None:
+def number_of(text: str) -> float | None:
     """A value as it was sent, NaN and infinities too; None when it is no number."""
     return float(text) if _NUMBER.fullmatch(text) else None
 
 
-def _warnings(said: list[str], odd: _Oddities, *, kept: bool) -> tuple[str, ...]:
+def warnings_of(said: list[str], odd: Oddities, *, kept: bool) -> tuple[str, ...]:
+    """What the server ``said``, and what was left out. QueryFailedError when nothing was kept."""
     lines = odd.lines()
     if lines and not kept:
         raise QueryFailedError(f"no series of the answer can be used: {'; '.join(lines[:3])}")

@@ -57,12 +57,11 @@ class Board:
         """
         before, self._snapshot = self._snapshot, snapshot
         if any(rule.ok for rule in snapshot.rules):
-            hot = sum(view.pressured for view in snapshot.nodes.values())
-            self.overload.count(hot, len(snapshot.nodes), snapshot.taken_at)
+            self.overload.count(len(snapshot.nodes.hot), len(snapshot.nodes), snapshot.taken_at)
         else:
             self.overload.skip(snapshot.taken_at)
         if placed is None:
-            self._past.observe(snapshot.nodes, snapshot.taken_at)
+            self._past.observe(snapshot.nodes.hot, snapshot.nodes.marked, snapshot.taken_at)
             return None
         self._placements = self._placements or Placements()
         if before is None:

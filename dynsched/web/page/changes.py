@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection
 from itertools import islice
 from typing import Final
 
 import msgspec
+import numpy as np
 
-from dynsched.core.model import Alert, AlertState, NodeView, Snapshot
+from dynsched.core.decision import NodeViews
+from dynsched.core.model import Alert, AlertState, Snapshot
 
 MOST: Final = 10_000
 """Changes that are kept, of all nodes: about 2 MB."""
@@ -34,7 +36,7 @@ class Changes:
 
     def __init__(self) -> None:
         self._kept: deque[Change] = deque(maxlen=MOST)
-        self._known: set[str] = set()
+        self._known: Collection[str] = ()
         self._since = 0.0
         self._told: dict[tuple[str, str], AlertState] = {}
 
@@ -45,25 +47,27 @@ class Changes:
                 Change(snapshot.taken_at, patch.node, patch.action.value, "", None, patch.reason)
             )
 
-    def add(self, views: Iterable[NodeView]) -> None:
-        """Take in the alerts of some nodes that changed their state in this tick. Between two ticks
-        it is decided again as of the same moment: what was told then is not told again.
+    def observe(self, views: NodeViews) -> None:
+        """Take in the alerts that changed their state in this tick. Between two ticks it is decided
+        again as of the same moment: what was told then is not told again.
         """
-        for view in views:
-            for alert in view.alerts:
-                # A change of state is the only thing that sets both times to the same moment.
-                if alert.since != alert.updated_at:
-                    continue
-                if alert.state is AlertState.INACTIVE and view.name not in self._known:
-                    continue  # of a new node, this is no change
-                if self._is_told(alert):
-                    continue
+        table = views.evaluation.alerts
+        # A change of state is the only thing that sets both times to the same moment.
+        changed = table.exists & (table.since == table.updated_at)
+        if not self._known:  # of new nodes, to be inactive is no change
+            changed &= table.states.firing | table.states.pending
+        for place, row in np.argwhere(changed.T).tolist():
+            name = table.roster.names[place]
+            if name not in views:
+                continue
+            alert = table.alert(row, place)
+            if alert.state is AlertState.INACTIVE and name not in self._known:
+                continue
+            if not self._is_told(alert):
                 self._kept.append(
-                    Change(
-                        *(alert.since, view.name, alert.state.value, alert.rule),
-                        *(alert.value, ""),
-                    )
+                    Change(alert.since, name, alert.state.value, alert.rule, alert.value, "")
                 )
+        self._known = table.roster.places
 
     def _is_told(self, alert: Alert) -> bool:
         """Whether this change was taken in before; from now on it was."""
@@ -73,10 +77,6 @@ class Changes:
         before = self._told.get(key)
         self._told[key] = alert.state
         return before is alert.state
-
-    def finish(self, snapshot: Snapshot) -> None:
-        """All nodes of the tick were added."""
-        self._known = set(snapshot.nodes)
 
     def latest(self, most: int, node: str | None = None) -> list[Change]:
         """The latest first: of one node, or of all."""

@@ -42,7 +42,6 @@ class Feed:
         self._last: tuple[Snapshot, About, Requested] | None = None
         self._encoded: asyncio.Task[Encoded] | None = None
         self._has_viewers = False
-        self._remembering: asyncio.Task[None] | None = None
         self._snapshots = 0
         # Another process counts from 1 as well: its bytes must not pass for this one's.
         self._process = os.urandom(4).hex()
@@ -52,17 +51,13 @@ class Feed:
         self._last = snapshot, about, requested or {}
         self._encoded = None
         self._snapshots += 1
-        self._remembering = asyncio.get_running_loop().create_task(
-            self._remember(snapshot, self._remembering)
-        )
+        self.changes.written(snapshot)
+        self.changes.observe(snapshot.nodes)
+        if self.history.is_due(snapshot.taken_at):
+            self.history.take(snapshot.taken_at, snapshot.nodes)
         if self._has_viewers:  # somebody asked for the one before
             self._has_viewers = False
             self._encode()
-
-    async def remembered(self) -> None:
-        """Wait until the last Snapshot is in the history."""
-        if self._remembering is not None:
-            await asyncio.shield(self._remembering)
 
     async def encoded(self) -> Encoded | None:
         """The last Snapshot published; None before the first."""
@@ -97,24 +92,6 @@ class Feed:
     def latest(self, most: int, node: str | None) -> list[Change]:
         """As of `Changes`."""
         return self.changes.latest(most, node)
-
-    async def _remember(self, snapshot: Snapshot, before: asyncio.Task[None] | None) -> None:
-        if before is not None and not before.done():
-            await asyncio.wait([before])
-        self.changes.written(snapshot)
-        takes_point = self.history.is_due(snapshot.taken_at)
-        if takes_point:
-            names = [rule.name for rule in snapshot.rule_set.rules]
-            self.history.begin(snapshot.taken_at, names)
-        views = list(snapshot.nodes.values())
-        for batch in _batches(views):
-            self.changes.add(batch)
-            if takes_point:
-                self.history.add(batch)
-            await asyncio.sleep(0)
-        self.changes.finish(snapshot)
-        if takes_point:
-            self.history.finish()
 
 
 async def _encode(snapshot: Snapshot, about: About, requested: Requested, etag: str) -> Encoded:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import math
-from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from dynsched.core.model import NodeView, Quality
+import numpy as np
+from numpy.typing import NDArray
+
+from dynsched.core.columns import OK, Ints, Roster
+from dynsched.core.decision import NodeViews
 
 POINTS: Final = 60
 """Points that are kept of each rule on each node."""
 STEP: Final = 60.0
 """Seconds from one point to the next, once the process has run for an hour."""
 
-_UNKNOWN: Final = math.nan
 _LARGEST: Final = 3.4e38
 _FINEST: Final = STEP / 2**5
+_NO_ROSTER: Final = Roster(())
+_SPARE: Final = 8
+"""One row in so many is kept free: each time that there is none, all rows are copied."""
 
 
 class History:
@@ -26,9 +31,6 @@ class History:
     A process that has just been started takes points more often than once a minute, so that there
     is something to see; whenever the memory is full, every other point is dropped and the step
     doubles, until it is ``STEP``. From then on the oldest point goes.
-
-    A point is taken in three steps, so that the caller can do other things between them:
-    `is_due`, `begin`, `add` for some nodes at a time, `finish`. It is visible once finished.
     """
 
     def __init__(self, interval: float) -> None:
@@ -36,91 +38,69 @@ class History:
         self.step = _FINEST
         while self.step < min(interval, STEP):
             self.step *= 2
-        self._times = array("d", [_UNKNOWN]) * POINTS
+        self._times = np.full(POINTS, math.nan)
         self._taken = 0
         self._next = 0
         self._due_at = -math.inf
-        self._at = 0.0
         self._rules: tuple[str, ...] = ()
-        self._values: dict[str, array[float]] = {}
-        self._marked: dict[str, bytearray] = {}
-        self._uids: dict[str, str] = {}
-        self._seen: set[str] = set()
+        self._roster = _NO_ROSTER
+        self._row_of_place: Ints = np.zeros(0, np.int64)
+        self._rows: dict[str, int] = {}
+        self._free: list[int] = []
+        self._values: NDArray[np.float32] = np.zeros((0, 0, POINTS), np.float32)
+        self._marked = np.zeros((0, POINTS), np.bool_)
 
     def is_due(self, at: float) -> bool:
         """Whether a point is to be taken at ``at`` (Unix seconds, as of all times here)."""
         # A clock that was set back by more than a step must not stop the history.
         return at >= self._due_at or at < self._due_at - 2 * self.step
 
-    def begin(self, at: float, rules: Sequence[str]) -> None:
-        """Begin a point. ``rules``: names; what is known of others is forgotten."""
+    def take(self, at: float, views: NodeViews) -> None:
+        """Take a point. Rules and nodes that are not in it are forgotten."""
         if self._taken == POINTS and self.step < STEP:
             self._drop_every_other()
-        if tuple(rules) != self._rules:
-            self._follow(tuple(rules))
+        alerts = views.evaluation.alerts
+        if alerts.rules != self._rules:
+            self._follow(alerts.rules)
+        if alerts.roster is not self._roster:
+            self._make_room(alerts.roster)
+        slot, rows = self._next, self._row_of_place
+        is_known = alerts.exists & (alerts.quality == OK)
+        values = np.where(is_known, alerts.value, math.nan).clip(-_LARGEST, _LARGEST)
+        # What was there before, an hour ago, is overwritten.
+        self._values[rows, :, slot] = values.T
+        self._marked[:, slot] = False
+        self._marked[[self._rows[name] for name in views.marked], slot] = True
+        self._times[slot] = at
         self._due_at = at + self.step
-        self._at = at
-        self._seen = set()
-
-    def add(self, views: Iterable[NodeView]) -> None:
-        """Take in the values of some nodes."""
-        column = {rule: index * POINTS for index, rule in enumerate(self._rules)}
-        slot = self._next
-        nothing = array("f", [_UNKNOWN]) * len(self._rules)
-        for view in views:
-            name = view.name
-            self._seen.add(name)
-            uid = view.alerts[0].uid if view.alerts else ""
-            values = self._values.get(name)
-            if values is None or self._uids[name] != uid:
-                values = self._values[name] = array("f", [_UNKNOWN]) * (POINTS * len(self._rules))
-                self._marked[name] = bytearray(POINTS)
-                self._uids[name] = uid
-            values[slot::POINTS] = nothing  # what was there before, an hour ago
-            for alert in view.alerts:
-                value = alert.value
-                if alert.quality is Quality.OK and value is not None:
-                    # Beyond the range of 32 bits, `array` raises.
-                    values[column[alert.rule] + slot] = (
-                        value if -_LARGEST < value < _LARGEST else math.copysign(_LARGEST, value)
-                    )
-            self._marked[name][slot] = view.marked
-
-    def finish(self) -> None:
-        """Make the point visible, and forget the nodes that are gone."""
-        self._times[self._next] = self._at
-        self._next = (self._next + 1) % POINTS
+        self._next = (slot + 1) % POINTS
         self._taken = min(self._taken + 1, POINTS)
-        for name in self._values.keys() - self._seen:
-            del self._values[name], self._marked[name], self._uids[name]
-        self._seen = set()
 
     @property
     def times(self) -> list[float]:
         """Of the points, the oldest first; in Unix seconds."""
-        return [self._times[slot] for slot in self._slots()]
+        return [float(at) for at in self._times[self._slots()]]
 
     @property
     def size(self) -> int:
-        """Bytes of all points, without what Python adds for each node."""
-        values = sum(len(of) * of.itemsize for of in self._values.values())
-        return values + POINTS * len(self._marked) + POINTS * self._times.itemsize
+        """Bytes of all points."""
+        return self._values.nbytes + self._marked.nbytes + self._times.nbytes
 
     def values(self, node: str) -> Mapping[str, list[float | None]] | None:
         """By rule, a value for each of ``times``; None where none was known. None for no node."""
-        found = self._values.get(node)
-        if found is None:
+        row = self._rows.get(node)
+        if row is None:
             return None
-        slots = self._slots()
+        found = self._values[row][:, self._slots()].tolist()
         return {
-            rule: [_known(found[index * POINTS + slot]) for slot in slots]
-            for index, rule in enumerate(self._rules)
+            rule: [_known(value) for value in values]
+            for rule, values in zip(self._rules, found, strict=True)
         }
 
     def marked(self, node: str) -> list[bool]:
         """For each of ``times``: whether the node carried the mark."""
-        found = self._marked.get(node)
-        return [] if found is None else [bool(found[slot]) for slot in self._slots()]
+        row = self._rows.get(node)
+        return [] if row is None else [bool(each) for each in self._marked[row, self._slots()]]
 
     def _slots(self) -> list[int]:
         first = self._next - self._taken
@@ -129,25 +109,45 @@ class History:
     def _drop_every_other(self) -> None:
         """Double the step. Until it is ``STEP`` no slot was written twice: they are in order."""
         kept = POINTS // 2
-        self._times[:kept] = self._times[1::2]
-        for name, values in self._values.items():
-            for start in range(0, len(values), POINTS):
-                values[start : start + kept] = values[start + 1 : start + POINTS : 2]
-            self._marked[name][:kept] = self._marked[name][1::2]
+        for points in (self._times, self._values, self._marked):
+            points[..., :kept] = points[..., 1::2]
         self._taken = self._next = kept
         self.step *= 2
 
-    def _follow(self, rules: tuple[str, ...]) -> None:
+    def _follow(self, rules: Sequence[str]) -> None:
         """Other rules are in force: those that stay keep their values."""
-        before = {rule: index * POINTS for index, rule in enumerate(self._rules)}
-        for name, values in self._values.items():
-            fresh = array("f", [_UNKNOWN]) * (POINTS * len(rules))
-            for index, rule in enumerate(rules):
-                if (start := before.get(rule)) is not None:
-                    at = index * POINTS
-                    fresh[at : at + POINTS] = values[start : start + POINTS]
-            self._values[name] = fresh
-        self._rules = rules
+        fresh = np.full((len(self._values), len(rules), POINTS), math.nan, np.float32)
+        for index, rule in enumerate(rules):
+            if rule in self._rules:
+                fresh[:, index] = self._values[:, self._rules.index(rule)]
+        self._rules, self._values = tuple(rules), fresh
+
+    def _make_room(self, roster: Roster) -> None:
+        """Rows for these nodes: those that stay keep theirs, those that are gone give theirs up."""
+        before = self._roster
+        gone = [
+            name
+            for name, uid in zip(before.names, before.uids, strict=True)
+            if roster.find(name, uid) is None
+        ]
+        self._free += [self._rows.pop(name) for name in gone]
+        missing = [name for name in roster.names if name not in self._rows]
+        if len(missing) > len(self._free):
+            spare = len(roster) // _SPARE if before.names else 0
+            self._grow(len(missing) - len(self._free) + spare)
+        for name in missing:
+            row = self._rows[name] = self._free.pop()
+            self._values[row], self._marked[row] = math.nan, False
+        self._roster = roster
+        self._row_of_place = np.array([self._rows[name] for name in roster.names], np.int64)
+
+    def _grow(self, more: int) -> None:
+        size = len(self._values)
+        values = np.empty((size + more, *self._values.shape[1:]), np.float32)
+        marked = np.zeros((size + more, POINTS), np.bool_)
+        values[:size], marked[:size] = self._values, self._marked
+        self._values, self._marked = values, marked
+        self._free += range(size + more - 1, size - 1, -1)
 
 
 def _known(value: float) -> float | None:

@@ -96,14 +96,12 @@ async def page_history(request: web.Request) -> web.Response:
     if not 0 < len(nodes) <= MOST_NODES:
         raise web.HTTPBadRequest(reason=f"name 1 to {MOST_NODES} nodes, as ?node=a&node=b")
     feed = request.app[PAGE].feed
-    await feed.remembered()
     return _json(feed.past(nodes))
 
 
 async def page_changes(request: web.Request) -> web.Response:
     """The last changes, of one node or of all."""
     feed = request.app[PAGE].feed
-    await feed.remembered()
     return _json(feed.latest(MOST_CHANGES, request.query.get("node")))
 
 

@@ -15,9 +15,7 @@ RULES = {"rules": [{"name": "cpu", "expr": "x", "threshold": 80}]}
 
 def take(history, snapshot):
     if history.is_due(snapshot.taken_at):
-        history.begin(snapshot.taken_at, [rule.name for rule in snapshot.rule_set.rules])
-        history.add(snapshot.nodes.values())
-        history.finish()
+        history.take(snapshot.taken_at, snapshot.nodes)
 
 
 def ticked(seconds, interval=10.0, step=10):
@@ -116,8 +114,7 @@ def ticks(scene, changes, *answers):
     for at, answer in enumerate(answers):
         snapshot = scene.tick(NOON + 10 * at, cpu=answer)
         changes.written(snapshot)
-        changes.add(snapshot.nodes.values())
-        changes.finish(snapshot)
+        changes.observe(snapshot.nodes)
 
 
 def test_the_changes_are_what_alerts_did_and_what_was_written_the_latest_first() -> None:
@@ -148,8 +145,7 @@ def test_what_is_decided_again_between_two_ticks_is_told_once() -> None:
     cool, hot = {"a": 10.0}, {"a": 90.0}
     for at, values in ((0, cool), (10, hot), (10, hot), (10, hot), (20, cool), (20, cool)):
         snapshot = scene.tick(NOON + at, cpu=values)
-        changes.add(snapshot.nodes.values())
-        changes.finish(snapshot)
+        changes.observe(snapshot.nodes)
     assert [change.kind for change in changes.latest(10)] == ["inactive", "firing"]
 
 
@@ -159,6 +155,5 @@ def test_the_number_of_changes_is_bounded() -> None:
     hot = dict.fromkeys(scene.nodes, 99.0)
     for at in range(60):
         snapshot = scene.tick(NOON + 300 * at, node_cpu=hot if at % 2 else {}, node_mem_usage=hot)
-        changes.add(snapshot.nodes.values())
-        changes.finish(snapshot)
+        changes.observe(snapshot.nodes)
     assert len(changes.latest(MOST * 2)) <= MOST

@@ -278,7 +278,6 @@ async def test_each_snapshot_is_remembered_though_the_next_comes_at_once(snapsho
     for at in range(5):
         hot = dict.fromkeys(scene.nodes, 95.0 if at % 2 else 1.0)
         snapshots.publish(scene.tick(NOON + 60 * at, node_cpu={}, node_mem_usage=hot))
-    await snapshots.feed.remembered()
     assert len(snapshots.feed.history.times) == 5
     assert [change.kind for change in snapshots.feed.latest(9, "n7") if change.rule] == [
         *("inactive", "pending") * 2,

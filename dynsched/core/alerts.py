@@ -1,0 +1,376 @@
+"""The alerts of all rules on all nodes after one evaluation, in columns; each is to be had as an
+`Alert`, and all alerts of a node as its `Verdict`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from dynsched.core.columns import CODES, QUALITIES, Bools, Codes, Floats, Ints, Roster, filled
+from dynsched.core.model import Alert, AlertState, Quality, Verdict
+from dynsched.core.rules import RuleSet
+from dynsched.core.transitions import Limits, Setting, States
+
+Alerts = Mapping[str, Mapping[str, Alert]]
+"""Rule name -> node name -> alert."""
+
+
+class Counts(NamedTuple):
+    """Of the alerts of a rule; without kinds of which there is none."""
+
+    quality: Mapping[Quality, int]
+    states: Mapping[AlertState, int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AlertTable(Mapping[str, Mapping[str, Alert]]):
+    """`Alerts` in columns: all arrays have the shape (rules, nodes), and are never changed. The
+    fields are those of `Alert`; NaN stands for None.
+    """
+
+    rules: tuple[str, ...]
+    """The names of the rules, in the order of the rows."""
+    roster: Roster
+    exists: Bools
+    """Whether there is an alert: the rule's selector selects the node."""
+    states: States
+    since: Floats
+    updated_at: Floats
+    known_at: Floats
+    quality: Codes
+    value: Floats
+    sampled_at: Floats
+    adopted: Bools
+
+    @classmethod
+    def new(cls, rules: Sequence[str], roster: Roster, exists: Bools, now: float) -> AlertTable:
+        """Alerts of which nothing is known yet."""
+        shape = exists.shape
+        began, nothing = filled(shape, now), filled(shape, np.nan)
+        return cls(
+            rules=tuple(rules),
+            roster=roster,
+            exists=exists,
+            states=States.inactive((len(rules), len(roster))),
+            since=began,
+            updated_at=began,
+            known_at=began,
+            quality=np.zeros(shape, np.int8),
+            value=nothing,
+            sampled_at=nothing,
+            adopted=np.zeros(shape, np.bool_),
+        )
+
+    def __getitem__(self, rule: str) -> Mapping[str, Alert]:
+        """The alerts of a rule, by the names of the nodes."""
+        try:
+            return _OfRule(self, self.rules.index(rule))
+        except ValueError:
+            raise KeyError(rule) from None
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of the rules."""
+        return iter(self.rules)
+
+    def __len__(self) -> int:
+        """The number of rules."""
+        return len(self.rules)
+
+    def alert(self, row: int, place: int) -> Alert:
+        """One of them."""
+        states = self.states
+        return Alert(
+            rule=self.rules[row],
+            node=self.roster.names[place],
+            state=_state(states.firing.item(row, place), states.pending.item(row, place)),
+            since=self.since.item(row, place),
+            updated_at=self.updated_at.item(row, place),
+            known_at=self.known_at.item(row, place),
+            quality=QUALITIES[self.quality.item(row, place)],
+            value=_number(self.value.item(row, place)),
+            sampled_at=_number(self.sampled_at.item(row, place)),
+            active_since=_number(states.active_since.item(row, place)),
+            keep_firing_since=_number(states.keep_firing_since.item(row, place)),
+            adopted=self.adopted.item(row, place),
+            uid=self.roster.uids[place],
+        )
+
+    def of_node(self, place: int) -> tuple[Alert, ...]:
+        """The alerts of a node, in the order of the rules."""
+        rows = range(len(self.rules))
+        return tuple([self.alert(row, place) for row in rows if self.exists.item(row, place)])
+
+    @property
+    def remembered(self) -> Bools:
+        """An element for each node: whether it has an alert."""
+        return np.asarray(self.exists.any(axis=0), np.bool_)
+
+    def counts(self, rule: str) -> Counts:
+        """How many nodes there are of each kind, by a rule."""
+        row = self.rules.index(rule)
+        exists = self.exists[row]
+        numbers = np.bincount(self.quality[row, exists], minlength=len(QUALITIES)).tolist()
+        firing = int(np.count_nonzero(self.states.firing[row] & exists))
+        pending = int(np.count_nonzero(self.states.pending[row] & exists))
+        inactive = int(np.count_nonzero(exists)) - firing - pending
+        states = zip(AlertState, (inactive, pending, firing), strict=True)
+        return Counts(
+            {quality: n for quality, n in zip(QUALITIES, numbers, strict=True) if n},
+            {state: n for state, n in states if n},
+        )
+
+    def on(self, rules: Sequence[str], roster: Roster) -> AlertTable:
+        """The alerts of these rules on these nodes; those that we do not have do not exist."""
+        if self.roster is roster and self.rules == tuple(rules):
+            return self
+        if not self.exists.size:
+            return AlertTable.new(rules, roster, _nowhere(rules, roster), 0.0)
+        rows = np.array([self.rules.index(r) if r in self.rules else -1 for r in rules], np.int64)
+        return self._taken(tuple(rules), rows, roster, roster.places_in(self.roster))
+
+    def _taken(
+        self, rules: tuple[str, ...], rows: Ints, roster: Roster, places: Ints
+    ) -> AlertTable:
+        """Rows and columns in another order; -1: one that we do not have."""
+        cells = np.ix_(rows, places)
+        states = self.states
+        return AlertTable(
+            rules=rules,
+            roster=roster,
+            exists=self.exists[cells] & (rows >= 0)[:, None] & (places >= 0),
+            states=States(
+                states.firing[cells],
+                states.pending[cells],
+                states.active_since[cells],
+                states.keep_firing_since[cells],
+            ),
+            since=self.since[cells],
+            updated_at=self.updated_at[cells],
+            known_at=self.known_at[cells],
+            quality=self.quality[cells],
+            value=self.value[cells],
+            sampled_at=self.sampled_at[cells],
+            adopted=self.adopted[cells],
+        )
+
+    def with_new(self, exists: Bools, now: float) -> AlertTable:
+        """Those where ``exists`` is True: ours, and new ones where we have none."""
+        ours = self.exists & exists
+        if np.array_equal(ours, exists):
+            return replace(self, exists=exists)
+        new = AlertTable.new(self.rules, self.roster, exists, now)
+        return AlertTable(
+            rules=self.rules,
+            roster=self.roster,
+            exists=exists,
+            states=new.states.where(ours, self.states),
+            since=np.where(ours, self.since, new.since),
+            updated_at=np.where(ours, self.updated_at, new.updated_at),
+            known_at=np.where(ours, self.known_at, new.known_at),
+            quality=np.where(ours, self.quality, new.quality),
+            value=np.where(ours, self.value, new.value),
+            sampled_at=np.where(ours, self.sampled_at, new.sampled_at),
+            adopted=np.where(ours, self.adopted, new.adopted),
+        )
+
+    def having(self, alerts: Iterable[Alert]) -> AlertTable:
+        """With these in the place of ours."""
+        found = replace(
+            self,
+            exists=self.exists.copy(),
+            states=States(
+                self.states.firing.copy(),
+                self.states.pending.copy(),
+                self.states.active_since.copy(),
+                self.states.keep_firing_since.copy(),
+            ),
+            **{name: getattr(self, name).copy() for name in _ARRAYS},
+        )
+        for alert in alerts:
+            found._put(alert)  # noqa: SLF001 - of the same class
+        return found
+
+    def _put(self, alert: Alert) -> None:
+        cell = self.rules.index(alert.rule), self.roster.places[alert.node]
+        self.exists[cell] = True
+        self.states.firing[cell] = alert.state is AlertState.FIRING
+        self.states.pending[cell] = alert.state is AlertState.PENDING
+        self.states.active_since[cell] = _or_nan(alert.active_since)
+        self.states.keep_firing_since[cell] = _or_nan(alert.keep_firing_since)
+        self.since[cell], self.updated_at[cell] = alert.since, alert.updated_at
+        self.known_at[cell], self.quality[cell] = alert.known_at, CODES[alert.quality]
+        self.value[cell], self.sampled_at[cell] = _or_nan(alert.value), _or_nan(alert.sampled_at)
+        self.adopted[cell] = alert.adopted
+
+    def fired_as(self, firing: Bools, which: Bools) -> AlertTable:
+        """Where ``which`` is True, an alert fires or is inactive as ``firing`` says of its node."""
+        changed = which & (self.states.firing != firing)
+        return replace(
+            self,
+            states=replace(
+                self.states,
+                firing=np.where(changed, firing, self.states.firing),
+                pending=self.states.pending & ~changed,
+            ),
+            since=np.where(changed, self.updated_at, self.since),
+        )
+
+    def without(self, which: Bools) -> AlertTable:
+        """Without those where ``which`` is True."""
+        return replace(self, exists=self.exists & ~which)
+
+    def shifted(self, seconds: float) -> AlertTable:
+        """The same with all times changed by ``seconds``, after the clock was set by as much."""
+        states = self.states
+        return replace(
+            self,
+            states=replace(
+                states,
+                active_since=states.active_since + seconds,
+                keep_firing_since=states.keep_firing_since + seconds,
+            ),
+            since=self.since + seconds,
+            updated_at=self.updated_at + seconds,
+            known_at=self.known_at + seconds,
+            sampled_at=self.sampled_at + seconds,
+        )
+
+
+_ARRAYS: Final = ("since", "updated_at", "known_at", "quality", "value", "sampled_at", "adopted")
+
+
+class _OfRule(Mapping[str, Alert]):
+    """One row of a table, by the names of the nodes."""
+
+    __slots__ = ("_row", "_table")
+
+    def __init__(self, table: AlertTable, row: int) -> None:
+        self._table, self._row = table, row
+
+    def __getitem__(self, node: str) -> Alert:
+        place = self._table.roster.places[node]
+        if not self._table.exists[self._row, place]:
+            raise KeyError(node)
+        return self._table.alert(self._row, place)
+
+    def __iter__(self) -> Iterator[str]:
+        names = self._table.roster.names
+        return (names[place] for place in np.flatnonzero(self._table.exists[self._row]))
+
+    def __len__(self) -> int:
+        return int(np.count_nonzero(self._table.exists[self._row]))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Verdicts(Mapping[str, Verdict]):
+    """One verdict per node, by its name; made when somebody asks. Shadow rules are in it, and count
+    for nothing. Arrays have one element for each node.
+    """
+
+    alerts: AlertTable
+    hot: Bools
+    early: Bools
+    """Not hot, and the alert of an early mark fires."""
+    since: Floats
+    """When the first of the firing alerts began to fire; NaN where none does."""
+    severity: Floats
+
+    @classmethod
+    def of(cls, alerts: AlertTable, rule_set: RuleSet) -> Verdicts:
+        """Combine the alerts of each node."""
+        rules = [rule_set.by_name[name] for name in alerts.rules]
+        is_hot = np.array([not r.shadow and r.early_of is None for r in rules], np.bool_)
+        is_early = np.array([not r.shadow and r.early_of is not None for r in rules], np.bool_)
+        firing = alerts.states.firing & alerts.exists
+        hot = np.logical_or.reduce(firing[is_hot], axis=0)
+        early: Bools = np.logical_or.reduce(firing[is_early], axis=0) & ~hot
+        since, severity = filled(hot.shape, np.nan), filled(hot.shape, 0.0)
+        places = np.flatnonzero(hot | early)
+        if places.size:
+            counts = np.where(hot[places], is_hot[:, None], is_early[:, None])
+            counting: Bools = np.logical_and(counts, firing[:, places])
+            began = np.where(counting, alerts.since[:, places], np.inf)
+            since[places] = began.min(axis=0)
+            limits = Limits([Setting.of(rule, rule_set) for rule in rules])
+            severity[places] = worst(limits.excess(alerts.value[:, places]), counting)
+        return cls(alerts, hot, early, since, severity)
+
+    @property
+    def wanting(self) -> list[str]:
+        """The names of the nodes that are to carry the mark, as far as ``guard`` allows."""
+        names = self.alerts.roster.names
+        return [names[place] for place in np.flatnonzero(self.hot | self.early)]
+
+    def at(self, place: int) -> Verdict:
+        """The verdict on the node of this place."""
+        return Verdict(
+            node=self.alerts.roster.names[place],
+            pressured=self.hot.item(place),
+            since=_number(self.since.item(place)),
+            severity=self.severity.item(place),
+            alerts=self.alerts.of_node(place),
+            early=self.early.item(place),
+        )
+
+    def __getitem__(self, node: str) -> Verdict:
+        """The verdict on a node."""
+        return self.at(self.alerts.roster.places[node])
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of the nodes."""
+        return iter(self.alerts.roster.names)
+
+    def __len__(self) -> int:
+        """The number of nodes."""
+        return len(self.alerts.roster)
+
+
+def worst(excess: Floats, counting: Bools) -> Floats:
+    """The largest excess of the ``counting`` alerts of each node; 0 where none is beyond its
+    threshold, or no value is known. Shapes: (rules, nodes).
+    """
+    # NaN, of a rule whose value is not known, is not greater.
+    found = np.where(counting & (excess > 0), excess, 0.0).max(axis=0, initial=0.0)
+    return np.asarray(found, np.float64)
+
+
+def no_alerts() -> AlertTable:
+    """Of no rule and no node."""
+    roster = Roster(())
+    return AlertTable.new((), roster, _nowhere((), roster), 0.0)
+
+
+def table_of(alerts: Alerts, rules: Sequence[str], roster: Roster) -> AlertTable:
+    """Alerts as a table of these rules and nodes."""
+    if isinstance(alerts, AlertTable):
+        return alerts.on(rules, roster)
+    known = [
+        alert
+        for rule in rules
+        for alert in alerts.get(rule, {}).values()
+        if roster.find(alert.node, alert.uid) is not None
+    ]
+    none = AlertTable.new(rules, roster, _nowhere(rules, roster), 0.0)
+    return none.having(known) if known else none
+
+
+def _nowhere(rules: Sequence[str], roster: Roster) -> Bools:
+    return np.zeros((len(rules), len(roster)), np.bool_)
+
+
+def _state(firing: bool, pending: bool) -> AlertState:  # noqa: FBT001 - what two columns say
+    if firing:
+        return AlertState.FIRING
+    return AlertState.PENDING if pending else AlertState.INACTIVE
+
+
+def _number(value: float) -> float | None:
+    return None if value != value else value  # noqa: PLR0124 - NaN alone is not equal to itself
+
+
+def _or_nan(value: float | None) -> float:
+    return np.nan if value is None else value

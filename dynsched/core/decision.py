@@ -1,0 +1,200 @@
+"""What one tick came to, and what follows from it for each node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from dynsched.core.columns import Ints
+from dynsched.core.evaluate import Evaluation
+from dynsched.core.expected import ExpectedLoad
+from dynsched.core.guard import Selection, pool_of, why_ineligible
+from dynsched.core.mark_state import MarkState, carried, mark_state
+from dynsched.core.model import Node, NodePatch, NodeView, SeveralSeries, Unmatched
+from dynsched.core.plan import plan_node
+from dynsched.core.pods import Added
+from dynsched.core.rules import RuleSet
+from dynsched.core.survey import Survey
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What one tick came to, on the nodes as they were. ``patches`` are due; nothing has been
+    written yet.
+    """
+
+    survey: Survey
+    evaluation: Evaluation
+    selection: Selection
+    patches: tuple[NodePatch, ...]
+    unmatched: tuple[Unmatched, ...]
+    several: Mapping[str, SeveralSeries]
+    expected: Mapping[str, ExpectedLoad]
+
+    @property
+    def rule_set(self) -> RuleSet:
+        """The rules that were decided by."""
+        return self.survey.rule_set
+
+    @property
+    def nodes(self) -> Mapping[str, Node]:
+        """The nodes that were decided on."""
+        return self.survey.nodes
+
+    def replan(self, node: Node) -> NodePatch | None:
+        """The patch for one node that changed since; None when nothing is due any more.
+
+        One that has replaced the node of its name is decided on in the next tick.
+        """
+        return self.due(*self.standing(node)) if self.is_of(node) else None
+
+    def standing(self, node: Node) -> tuple[MarkState, str | None]:
+        """How the mark stands on it, and why it must not be marked at all: as it was found then,
+        unless it changed since.
+        """
+        seen = self.survey
+        state = seen.states[node.name]
+        if state.node is node:
+            return state, seen.ineligible.get(node.name)
+        return mark_state(node, seen.mark), why_ineligible(node, self.rule_set.nodes)
+
+    def due(self, state: MarkState, ineligible: str | None) -> NodePatch | None:
+        """The patch for a node of which it ``standing`` is known."""
+        wanted = self.selection.marked if ineligible is None else frozenset()
+        return plan_node(state, wanted, self.evaluation.verdicts, self.rule_set)
+
+    def is_of(self, node: Node) -> bool:
+        """Whether this node, and not a former one of its name, was decided on."""
+        decided = self.nodes.get(node.name)
+        return decided is not None and decided.uid == node.uid
+
+    def views(self, nodes: Mapping[str, Node]) -> NodeViews:
+        """What `/nodes` tells, of nodes as they are now (after the writes)."""
+        return NodeViews(self, nodes)
+
+
+class NodeViews(Mapping[str, NodeView]):
+    """The state of each node in the last tick, by name; a view is made when somebody asks for it.
+
+    What many ask of all nodes is answered from the columns. Immutable: ``nodes`` must not change.
+    """
+
+    def __init__(self, decision: Decision, nodes: Mapping[str, Node]) -> None:
+        decided = decision.nodes
+        self._decision = decision
+        self._nodes = nodes
+        self._changed: frozenset[str] = frozenset()
+        if nodes is not decided:
+            self._changed = frozenset(
+                [name for name, node in nodes.items() if decided.get(name) is not node]
+            )
+            strange = [name for name in self._changed if not decision.is_of(nodes[name])]
+            if strange:
+                self._nodes = {n: node for n, node in nodes.items() if n not in set(strange)}
+                self._changed -= set(strange)
+
+    def __getitem__(self, name: str) -> NodeView:
+        return self._view(self._nodes[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._nodes)
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._nodes
+
+    @property
+    def evaluation(self) -> Evaluation:
+        """The alerts and verdicts in columns; `places` says which element is which node's."""
+        return self._decision.evaluation
+
+    @property
+    def expected(self) -> Mapping[str, ExpectedLoad]:
+        """By rule: what is added to the nodes' measured loads."""
+        return self._decision.expected
+
+    @cached_property
+    def places(self) -> Ints:
+        """The place of each node in the columns, in our order."""
+        roster = self._decision.survey.index.roster
+        if roster.names == tuple(self._nodes):
+            return np.arange(len(roster))
+        return np.array([roster.places[name] for name in self._nodes], np.int64)
+
+    @cached_property
+    def hot(self) -> frozenset[str]:
+        """The nodes on which a rule fires."""
+        return self._named(self.evaluation.verdicts.hot)
+
+    @cached_property
+    def early(self) -> frozenset[str]:
+        """Those that are not hot, and are to be avoided by their expected load."""
+        return self._named(self.evaluation.verdicts.early)
+
+    @cached_property
+    def marked(self) -> frozenset[str]:
+        """Those that carry the mark, a part of it, or the mark of an older configuration."""
+        stay = [name for name in self._decision.survey.marked if name in self._nodes]
+        return (
+            frozenset(stay)
+            .difference(self._changed)
+            .union(
+                [
+                    name
+                    for name in self._changed
+                    if self._decision.standing(self._nodes[name])[0].marked
+                ]
+            )
+        )
+
+    @cached_property
+    def ineligible(self) -> frozenset[str]:
+        """Those that must not be marked at all."""
+        stay = [name for name in self._decision.survey.ineligible if name in self._nodes]
+        found = (name for name in self._changed if self._decision.standing(self._nodes[name])[1])
+        return frozenset(stay).difference(self._changed).union(found)
+
+    @cached_property
+    def due(self) -> list[str]:
+        """Those that need a patch that has not been written."""
+        decision = self._decision
+        concerned = self._changed | decision.survey.touched | decision.selection.marked
+        return [
+            name
+            for name in self._nodes
+            if name in concerned and decision.due(*decision.standing(self._nodes[name]))
+        ]
+
+    def _named(self, which: np.ndarray) -> frozenset[str]:
+        names = self._decision.survey.index.roster.names
+        found = [names[place] for place in np.flatnonzero(which)]
+        return frozenset(name for name in found if name in self._nodes)
+
+    def _view(self, node: Node) -> NodeView:
+        decision, name = self._decision, node.name
+        verdict = decision.evaluation.verdicts[name]
+        state, ineligible = decision.standing(node)
+        return NodeView(
+            name=name,
+            ineligible=ineligible,
+            carries=carried(state, decision.survey.mark),
+            pressured=verdict.pressured,
+            since=verdict.since,
+            alerts=verdict.alerts,
+            due=decision.due(state, ineligible),
+            conflict=state.conflict,
+            withheld=decision.selection.withheld.get(name),
+            early=verdict.early,
+            pool=pool_of(node, decision.rule_set.guard),
+            added=self._added_to(name),
+        )
+
+    def _added_to(self, node: str) -> Mapping[str, Added]:
+        """By rule: what is added to the node's load; most often nothing."""
+        expected = self._decision.expected
+        return {rule: load.added[node] for rule, load in expected.items() if node in load.added}

@@ -1,0 +1,113 @@
+"""Alerts in columns are the alerts that come out one by one, whatever comes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from builders import NOON, rule, rule_set
+from hypothesis import given
+from hypothesis import strategies as st
+from plain_alerts import Plain, plainly
+from properties import steady
+
+from dynsched.core.alerts import Alerts, table_of
+from dynsched.core.columns import Roster
+from dynsched.core.evaluate import RuleReadings, evaluate
+from dynsched.core.model import Node, Quality, Reading
+
+RULES = [
+    rule("cpu", clear_threshold=75, for_="20s", keep_firing_for="20s"),
+    rule("free", op="<=", threshold=80, clear_threshold=85, on_stale="hold", stale_after="1m"),
+    rule("some", selector="pool=x", threshold=0, op=">=", early=None),
+    rule("trial", shadow=True),
+    rule("mem", early={"above_mean": 70, "clear_above_mean": 60}, for_="10s"),
+]
+VALUES = st.sampled_from([-1e308, -1.0, 0.0, 74.0, 75.0, 80.0, 81.0, 85.0, 86.0, 1e308])
+ENTRIES = st.tuples(VALUES | st.sampled_from([math.nan, math.inf]), st.sampled_from([0.0, 61, 500]))
+NODES = st.dictionaries(
+    st.sampled_from("abcd"),
+    st.tuples(st.sampled_from("12"), st.sampled_from("xy")),
+    max_size=4,
+)
+NAMES = ["cpu", "free", "some", "trial", "mem", "mem-early"]
+TICKS = st.tuples(
+    st.sampled_from([0.0, 10.0, 10.0, 25.0, 70.0, 400.0, -15.0, -400.0]),
+    NODES,
+    st.dictionaries(
+        st.sampled_from(NAMES),
+        st.none() | st.dictionaries(st.sampled_from("abcd"), ENTRIES, max_size=4),
+    ),
+    st.sets(st.sampled_from([0, 1, 2, 3, 4]), min_size=1),
+)
+
+
+def read(answer: dict[str, tuple[float, float]] | None, now: float) -> RuleReadings:
+    if answer is None:
+        return RuleReadings(failed=True)
+    return RuleReadings(
+        {
+            name: Reading(
+                *(name, value, now - age),
+                Quality.OK if math.isfinite(value) else Quality.INVALID,
+            )
+            for name, (value, age) in answer.items()
+        }
+    )
+
+
+@steady(400)
+@given(st.lists(TICKS, max_size=8), st.booleans())
+def test_columns_say_what_the_plain_form_says(
+    ticks: list[tuple[float, Any, Any, set[int]]], same_rules: bool
+) -> None:
+    """Over ticks in which nodes come, go and are replaced, rules are reloaded, clocks are set, and
+    queries fail.
+    """
+    alerts: Alerts = {}
+    plain: Plain = {}
+    now = NOON
+    for seconds, found, answers, chosen in ticks:
+        now += seconds
+        numbers = range(len(RULES)) if same_rules else sorted(chosen)
+        rules = rule_set(*(RULES[number] for number in numbers))
+        nodes = {
+            name: Node(name, uid=uid, labels={"pool": pool}) for name, (uid, pool) in found.items()
+        }
+        readings = {
+            name: read(answer, now) for name, answer in answers.items() if name in rules.by_name
+        }
+        evaluation = evaluate(rules, readings, nodes, alerts, now)
+        plain, verdicts = plainly(rules, readings, nodes, plain, now)
+        alerts = evaluation.alerts
+        assert alerts == plain
+        assert evaluation.verdicts == verdicts
+        wanting = [name for name, verdict in verdicts.items() if verdict.wants_mark]
+        assert evaluation.verdicts.wanting == wanting
+        # The same in objects, and back: nothing is lost between the two forms.
+        again = table_of(plain, list(rules.by_name), Roster(nodes.values()))
+        assert again == plain
+
+
+@pytest.mark.parametrize("seconds", [3600.0, -3600.0])
+def test_a_clock_that_was_set_moves_all_times_of_an_alert(seconds: float) -> None:
+    rules = rule_set(rule("cpu", for_="1m"), rule("mem", keep_firing_for="1m"))
+    nodes = {"a": Node("a")}
+    alerts: Alerts = {}
+    for at, value in ((0.0, 90.0), (10.0, 95.0), (20.0, 20.0)):
+        answers = {
+            "cpu": RuleReadings({"a": Reading("a", 90.0, NOON + at)}),
+            "mem": RuleReadings({"a": Reading("a", value, NOON + at)}),
+        }
+        table = evaluate(rules, answers, nodes, alerts, NOON + at).alerts
+        alerts = table
+    times = ("since", "updated_at", "known_at", "sampled_at", "active_since", "keep_firing_since")
+    for name in ("cpu", "mem"):
+        before, after = table[name]["a"], table.shifted(seconds)[name]["a"]
+        for time in times:
+            old = getattr(before, time)
+            assert getattr(after, time) == (None if old is None else old + seconds), time
+        assert (after.state, after.value, after.uid) == (before.state, before.value, before.uid)
+    assert table["mem"]["a"].keep_firing_since is not None
+    assert table["cpu"]["a"].active_since is not None
