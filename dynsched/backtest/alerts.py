@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dynsched.core.alerts import worst
 from dynsched.core.columns import Bools, Floats, filled
+from dynsched.core.evaluate import worst
 from dynsched.core.transitions import Limits, Readings, Setting, States, advance
 
 

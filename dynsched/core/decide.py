@@ -10,11 +10,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from dynsched.core.adoption import with_adopted
-from dynsched.core.alerts import Alerts, Verdicts, table_of
+from dynsched.core.alerts import Alerts, table_of
 from dynsched.core.columns import NodeReadings
 from dynsched.core.decision import Decision
 from dynsched.core.early import above_mean
-from dynsched.core.evaluate import Evaluation, RuleReadings, evaluated
+from dynsched.core.evaluate import Evaluation, RuleReadings, Verdicts, evaluated
 from dynsched.core.expected import NO_PODS, ExpectedLoad, KnownPods, expected_load
 from dynsched.core.guard import select
 from dynsched.core.match import Matched, match_samples
@@ -70,7 +70,8 @@ def decide(
     verdicts = Verdicts.of(alerts, rule_set)
     wanting = set(verdicts.wanting)
     concerned = _in_order(wanting | seen.touched, seen)
-    verdict_of = {name: verdicts[name] for name in concerned}
+    places = [seen.index.roster.places[name] for name in concerned]
+    verdict_of = dict(zip(concerned, verdicts.of_nodes(places), strict=True))
     selection = select(
         [seen.eligible[name] for name in concerned if name in seen.eligible],
         verdict_of,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,7 +13,7 @@ from dynsched.core.evaluate import Evaluation
 from dynsched.core.expected import ExpectedLoad
 from dynsched.core.guard import Selection, pool_of, why_ineligible
 from dynsched.core.mark_state import MarkState, carried, mark_state
-from dynsched.core.model import Node, NodePatch, NodeView, SeveralSeries, Unmatched
+from dynsched.core.model import Node, NodePatch, NodeView, SeveralSeries, Unmatched, Verdict
 from dynsched.core.plan import plan_node
 from dynsched.core.pods import Added
 from dynsched.core.rules import RuleSet
@@ -97,7 +97,16 @@ class NodeViews(Mapping[str, NodeView]):
                 self._changed -= set(strange)
 
     def __getitem__(self, name: str) -> NodeView:
-        return self._view(self._nodes[name])
+        return self._view(self._nodes[name], self.evaluation.verdicts[name])
+
+    def of(self, names: Sequence[str]) -> list[NodeView]:
+        """Those of some nodes, in less time than one by one."""
+        places = self._decision.survey.index.roster.places
+        verdicts = self.evaluation.verdicts.of_nodes([places[name] for name in names])
+        return [
+            self._view(self._nodes[name], verdict)
+            for name, verdict in zip(names, verdicts, strict=True)
+        ]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._nodes)
@@ -175,9 +184,8 @@ class NodeViews(Mapping[str, NodeView]):
         found = [names[place] for place in np.flatnonzero(which)]
         return frozenset(name for name in found if name in self._nodes)
 
-    def _view(self, node: Node) -> NodeView:
+    def _view(self, node: Node, verdict: Verdict) -> NodeView:
         decision, name = self._decision, node.name
-        verdict = decision.evaluation.verdicts[name]
         state, ineligible = decision.standing(node)
         return NodeView(
             name=name,

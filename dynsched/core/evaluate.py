@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isnan
 from typing import Final
 
 import numpy as np
 
-from dynsched.core.alerts import Alerts, AlertTable, Verdicts, table_of
+from dynsched.core.alerts import Alerts, AlertTable, table_of
 from dynsched.core.columns import (
     CODES,
     MISSING,
@@ -20,7 +21,7 @@ from dynsched.core.columns import (
     Roster,
     filled,
 )
-from dynsched.core.model import Node, Quality, Reading
+from dynsched.core.model import Alert, Node, Quality, Reading, Verdict
 from dynsched.core.rules import RuleSet
 from dynsched.core.transitions import Limits, Readings, Setting, advance
 
@@ -36,6 +37,83 @@ class RuleReadings:
     """By node name; empty when the query failed."""
     failed: bool = False
     """Whether the query failed."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Verdicts(Mapping[str, Verdict]):
+    """One verdict per node, by its name; made when somebody asks. Shadow rules are in it, and count
+    for nothing. Arrays have one element for each node.
+    """
+
+    alerts: AlertTable
+    hot: Bools
+    early: Bools
+    """Not hot, and the alert of an early mark fires."""
+    since: Floats
+    """When the first of the firing alerts began to fire; NaN where none does."""
+    severity: Floats
+
+    @classmethod
+    def of(cls, alerts: AlertTable, rule_set: RuleSet) -> Verdicts:
+        """Combine the alerts of each node."""
+        rules = [rule_set.by_name[name] for name in alerts.rules]
+        is_hot = np.array([not r.shadow and r.early_of is None for r in rules], np.bool_)
+        is_early = np.array([not r.shadow and r.early_of is not None for r in rules], np.bool_)
+        firing = alerts.states.firing & alerts.exists
+        hot = np.logical_or.reduce(firing[is_hot], axis=0)
+        early: Bools = np.logical_or.reduce(firing[is_early], axis=0) & ~hot
+        since, severity = filled(hot.shape, np.nan), filled(hot.shape, 0.0)
+        places = np.flatnonzero(hot | early)
+        if places.size:
+            counts = np.where(hot[places], is_hot[:, None], is_early[:, None])
+            counting: Bools = np.logical_and(counts, firing[:, places])
+            began = np.where(counting, alerts.since[:, places], np.inf)
+            since[places] = began.min(axis=0)
+            limits = Limits([Setting.of(rule, rule_set) for rule in rules])
+            severity[places] = worst(limits.excess(alerts.value[:, places]), counting)
+        return cls(alerts, hot, early, since, severity)
+
+    @property
+    def wanting(self) -> list[str]:
+        """The names of the nodes that are to carry the mark, as far as ``guard`` allows."""
+        names = self.alerts.roster.names
+        return [names[place] for place in np.flatnonzero(self.hot | self.early)]
+
+    def of_nodes(self, places: Sequence[int]) -> list[Verdict]:
+        """The verdicts on the nodes of these places."""
+        names = [self.alerts.roster.names[place] for place in places]
+        columns = (self.hot, self.since, self.severity, self.early)
+        taken = [column[places].tolist() for column in columns]
+        return list(map(_verdict, names, *taken, self.alerts.of_nodes(places)))
+
+    def __getitem__(self, node: str) -> Verdict:
+        """The verdict on a node."""
+        place = self.alerts.roster.places[node]
+        return _verdict(
+            node,
+            self.hot.item(place),
+            self.since.item(place),
+            self.severity.item(place),
+            self.early.item(place),
+            self.alerts.of_node(place),
+        )
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of the nodes."""
+        return iter(self.alerts.roster.names)
+
+    def __len__(self) -> int:
+        """The number of nodes."""
+        return len(self.alerts.roster)
+
+
+def worst(excess: Floats, counting: Bools) -> Floats:
+    """The largest excess of the ``counting`` alerts of each node; 0 where none is beyond its
+    threshold, or no value is known. Shapes: (rules, nodes).
+    """
+    # NaN, of a rule whose value is not known, is not greater.
+    found = np.where(counting & (excess > 0), excess, 0.0).max(axis=0, initial=0.0)
+    return np.asarray(found, np.float64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,3 +207,14 @@ def _columns(
         found = NodeReadings.of(answer.readings, before.roster)
         values[row], taken[row], quality[row] = found.value, found.taken, found.quality
     return values, taken, quality
+
+
+def _verdict(  # noqa: PLR0917 - the columns
+    node: str,
+    hot: bool,  # noqa: FBT001 - the columns
+    since: float,
+    severity: float,
+    early: bool,  # noqa: FBT001 - the columns
+    alerts: tuple[Alert, ...],
+) -> Verdict:
+    return Verdict(node, hot, None if isnan(since) else since, severity, alerts, early)
