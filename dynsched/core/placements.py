@@ -55,8 +55,8 @@ class Placements:
         step.clean += found[Kind.CLEAN]
         return found
 
-    def know(self, placed: Placed) -> None:
-        """Take in the counts of a whole step, which is later than those before."""
+    def set_step(self, placed: Placed) -> None:
+        """Set the counts of a whole step; without effect unless it is later than those before."""
         if self._kept and placed.at <= self._kept[-1].at:
             return
         step = self._step(placed.at)
@@ -104,16 +104,15 @@ class PastStates:
     def __init__(self) -> None:
         self._kept: deque[_States] = deque(maxlen=STEPS + 2)
 
-    def observe(self, views: Mapping[str, NodeView], at: float) -> None:
-        """Look at the nodes, once in each step."""
+    def observe(self, hot: Iterable[str], marked: Iterable[str], at: float) -> None:
+        """Note which nodes are hot, and which marked, at ``at``; the first time in each step
+        counts.
+        """
         begins = at - at % STEP
         if self._kept and self._kept[-1].at >= begins:
             return
-        found = _States(
-            begins,
-            frozenset(view.name for view in views.values() if view.pressured),
-            frozenset(view.name for view in views.values() if view.marked and not view.pressured),
-        )
+        are_hot = frozenset(hot)
+        found = _States(begins, are_hot, frozenset(marked) - are_hot)
         last = self._kept[-1] if self._kept else found
         self._kept.append(
             _States(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from itertools import islice
 from typing import Final
 
@@ -11,7 +11,7 @@ import msgspec
 
 from dynsched.core.model import Alert, AlertState, NodeView, Snapshot
 
-MOST: Final = 10_000
+MAX_CHANGES: Final = 10_000
 """Changes that are kept, of all nodes: about 2 MB."""
 
 
@@ -30,11 +30,11 @@ class Change(msgspec.Struct, frozen=True, gc=False):
 
 
 class Changes:
-    """The last ``MOST`` changes."""
+    """The last ``MAX_CHANGES`` changes."""
 
     def __init__(self) -> None:
-        self._kept: deque[Change] = deque(maxlen=MOST)
-        self._known: set[str] = set()
+        self._kept: deque[Change] = deque(maxlen=MAX_CHANGES)
+        self._known: Container[str] = ()
         self._since = 0.0
         self._told: dict[tuple[str, str], AlertState] = {}
 
@@ -76,7 +76,7 @@ class Changes:
 
     def finish(self, snapshot: Snapshot) -> None:
         """All nodes of the tick were added."""
-        self._known = set(snapshot.nodes)
+        self._known = snapshot.nodes
 
     def latest(self, most: int, node: str | None = None) -> list[Change]:
         """The latest first: of one node, or of all."""

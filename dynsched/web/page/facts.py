@@ -13,6 +13,7 @@ from dynsched.core.model import Snapshot
 from dynsched.core.overload import Overload
 from dynsched.core.page_facts import AboveRequest, BoundOnNode, hottest
 from dynsched.core.placements import Kind, PastStates, Placements
+from dynsched.web.totals import Totals
 
 LOOKED_AT: Final = 600.0
 """Seconds after a request of a page for which it counts as open: as long is asked what it shows."""
@@ -23,7 +24,7 @@ def _unwatched(_node: str) -> BoundOnNode | None:
 
 
 @dataclass(slots=True)
-class Board:
+class PageFacts:
     """``clock`` gives seconds and is never set.
 
     ``requested``: by resource and node, what pods request, in percent of the node's allocatable.
@@ -33,14 +34,15 @@ class Board:
     """
 
     clock: Callable[[], float]
+    bound: Callable[[str], BoundOnNode | None] = _unwatched
     requested: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     above: Mapping[str, Sequence[AboveRequest]] | None = None
-    bound: Callable[[str], BoundOnNode | None] = _unwatched
     overload: Overload = field(default_factory=Overload)
     _looked_at: float | None = field(default=None, init=False)
     _placements: Placements | None = field(default=None, init=False)
     _past: PastStates = field(default_factory=PastStates, init=False)
     _snapshot: Snapshot | None = field(default=None, init=False)
+    _watches_pods: bool = field(default=False, init=False)
 
     def look(self) -> None:
         """Somebody looks at the page."""
@@ -56,19 +58,24 @@ class Board:
         None where pods are not watched. Returned is how many of them there are of each kind.
         """
         before, self._snapshot = self._snapshot, snapshot
-        if any(rule.ok for rule in snapshot.rules):
-            hot = sum(view.pressured for view in snapshot.nodes.values())
-            self.overload.count(hot, len(snapshot.nodes), snapshot.taken_at)
-        else:
-            self.overload.skip(snapshot.taken_at)
+        self._watches_pods = placed is not None
         if placed is None:
-            self._past.observe(snapshot.nodes, snapshot.taken_at)
             return None
         self._placements = self._placements or Placements()
         if before is None:
             placed = ()  # what their nodes were is not known: that is not clean
         views = {} if before is None else before.nodes
         return self._placements.count(placed, views, snapshot.taken_at)
+
+    def count(self, totals: Totals) -> None:
+        """Take in what all nodes of a Snapshot come to, which was observed before."""
+        at = totals.snapshot.taken_at
+        if any(rule.ok for rule in totals.snapshot.rules):
+            self.overload.count(len(totals.hot), len(totals.names), at)
+        else:
+            self.overload.skip(at)
+        if not self._watches_pods:
+            self._past.observe(totals.hot, totals.marked, at)
 
     def hottest(self, most: int) -> list[str]:
         """The names of the hottest nodes, the worst first."""
@@ -81,7 +88,7 @@ class Board:
         found = self._past.placed(begins, nodes)
         if found is not None:
             self._placements = self._placements or Placements()
-            self._placements.know(found)
+            self._placements.set_step(found)
 
     def shown(self, at: float) -> dict[str, Any]:
         """What is sent with a Snapshot that was taken at ``at`` (Unix seconds)."""
