@@ -5,7 +5,7 @@
 Starts the HTTP server in a process of its own, with the readings of a synthetic cluster (a tenth
 of its nodes is hot), and asks it as a scheduler does: over connections that stay open, the same
 NodeNames for another pod each time; about 500 of them, where each pod is assumed on the best node;
-with 5,000 whole Nodes (9 KB each); and with a pod bound between any two questions, so that no
+with up to 5,000 whole Nodes (9 KB each); and with a pod bound between any two questions, so that no
 answer can be kept. With --url it asks a running dynsched instead.
 """
 
@@ -48,6 +48,9 @@ MEMORY = 64 << 20
 """What `--extender-memory 64` allows: for 5,000 whole Nodes."""
 SOME = 500
 """What kube-scheduler asks about in a cluster of 5,000 nodes, unless it is told otherwise."""
+
+WHOLE = 5000
+"""Whole Nodes that fit into MEMORY."""
 
 RULES = {
     "rules": [
@@ -213,7 +216,7 @@ async def run(options: argparse.Namespace) -> Table:
         ):
             found = await rate(client, path, asked, options.seconds)
             table.add_row(f"{path},{what} eight clients", f"{found:.0f} a second", A_SECOND)
-        whole = nodes_body(options.nodes)
+        whole = nodes_body(min(WHOLE, options.nodes))
         for path in ("/filter", "/prioritize"):
             took = []
             async with client() as one:

@@ -34,7 +34,6 @@ from dynsched.web.page.columns import About
 from dynsched.web.page.feed import Feed
 from dynsched.web.page.history import POINTS
 from dynsched.web.snapshots import SnapshotStore
-from dynsched.web.totals import count
 
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession
@@ -122,9 +121,7 @@ async def the_process(cluster: Cluster, ticks: list[Snapshot], viewers: int) -> 
         size = 0
         for snapshot in ticks:
             feed = Feed(2.0)
-            totals = asyncio.create_task(count(snapshot))
-            await totals
-            feed.publish(totals, lambda: ABOUT, cluster.requested)
+            feed.publish(snapshot, ABOUT, cluster.requested)
             began = time.process_time()
             await feed.remembered()
             remember.append((time.process_time() - began) * 1000)

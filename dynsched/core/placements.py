@@ -104,15 +104,16 @@ class PastStates:
     def __init__(self) -> None:
         self._kept: deque[_States] = deque(maxlen=STEPS + 2)
 
-    def observe(self, hot: Iterable[str], marked: Iterable[str], at: float) -> None:
-        """Note which nodes are hot, and which marked, at ``at``; the first time in each step
-        counts.
-        """
+    def observe(self, views: Mapping[str, NodeView], at: float) -> None:
+        """Look at the nodes, once in each step."""
         begins = at - at % STEP
         if self._kept and self._kept[-1].at >= begins:
             return
-        are_hot = frozenset(hot)
-        found = _States(begins, are_hot, frozenset(marked) - are_hot)
+        found = _States(
+            begins,
+            frozenset(view.name for view in views.values() if view.pressured),
+            frozenset(view.name for view in views.values() if view.marked and not view.pressured),
+        )
         last = self._kept[-1] if self._kept else found
         self._kept.append(
             _States(

@@ -6,7 +6,6 @@ import asyncio
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final
 
 from dynsched.core.health import is_overdue, overdue_after, why_unhealthy
@@ -75,8 +74,7 @@ class SnapshotStore:
         return self._snapshot
 
     def publish(self, snapshot: Snapshot, placed: Sequence[str] | None = None) -> None:
-        """Replace the Snapshot and count its tick and its nodes. It is encoded at the first request
-        only.
+        """Replace the Snapshot and count its tick. It is encoded at the first request only.
 
         ``placed``: the node of each pod that was bound since the one before; None where pods are
         not watched. Those before the first Snapshot do not count.
@@ -88,24 +86,21 @@ class SnapshotStore:
         self._published_at = self.clock()
         self._encoded = {}
         self._series = None
+        self._counting = None
         self.metrics.observe(snapshot)
-        self._counting = asyncio.get_running_loop().create_task(
-            self._count(snapshot, self._counting)
-        )
-        self.feed.publish(self._counting, partial(self._about, snapshot), self.facts.requested)
-
-    async def _count(self, snapshot: Snapshot, before: asyncio.Task[Totals] | None) -> Totals:
-        if before is not None and not before.done():
-            await asyncio.wait([before])
-        totals = await count(snapshot)
-        self.facts.count(totals)
-        return totals
+        self.feed.publish(snapshot, self._about(snapshot), self.facts.requested)
 
     async def totals(self) -> Totals | None:
         """Of the last Snapshot; None before the first tick is done."""
         # Shielded, as all that is awaited here: one caller that hangs up must not take it from the
         # others.
-        return None if self._counting is None else await asyncio.shield(self._counting)
+        counting = self._count()
+        return None if counting is None else await asyncio.shield(counting)
+
+    def _count(self) -> asyncio.Task[Totals] | None:
+        if self._counting is None and self._snapshot is not None:
+            self._counting = asyncio.create_task(count(self._snapshot))
+        return self._counting
 
     def why_unhealthy(self) -> str | None:
         """One line with the reason why `/status` is not ok; None when it is."""
@@ -138,11 +133,12 @@ class SnapshotStore:
 
         ``marked`` narrows the list of nodes, never the names and the number of the marked.
         """
-        if self._counting is None:
+        counting = self._count()
+        if counting is None:
             return None
         task = self._encoded.get(marked)
         if task is None:
-            task = asyncio.create_task(_encode_all(self._counting, marked=marked))
+            task = asyncio.create_task(_encode_all(counting, marked=marked))
             self._encoded[marked] = task
         return await asyncio.shield(task)
 

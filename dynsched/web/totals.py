@@ -1,7 +1,8 @@
 """What all nodes of a Snapshot come to: names in order, counts.
 
-Whoever needs something of all nodes takes it from here. It is counted once a Snapshot, some nodes
-at a time: at 65,000 nodes, all of them in one piece would hold up other requests.
+The answers that need something of all nodes take it from here. It is counted once a Snapshot, when
+the first of them is asked for, and some nodes at a time: at 65,000 nodes, all of them in one piece
+would hold up other requests.
 """
 
 from __future__ import annotations
@@ -37,8 +38,6 @@ class Totals:
         """Node, and what is in the way."""
         self.pools: Counter[tuple[str, bool]] = Counter()
         """Nodes that may be marked, by their pool and whether they are hot."""
-        self.changed: list[str] = []
-        """Those of which an alert changed its state in this tick, or that are new."""
         self._part = main_part(snapshot.rule_set.mark)
 
     @classmethod
@@ -66,9 +65,6 @@ class Totals:
                 self.conflicts.append((name, view.conflict))
             self.early += view.early
             self.withheld += view.withheld is not None
-            # A change of state is the only thing that sets both times to the same moment.
-            if any(alert.since == alert.updated_at for alert in view.alerts):
-                self.changed.append(name)
 
     def narrowed(self, *, marked: bool | None) -> list[str]:
         """The names of those that are ``marked`` or not; None: of all."""
@@ -85,7 +81,7 @@ class Totals:
 async def count(snapshot: Snapshot) -> Totals:
     """On the event loop, in batches."""
     totals = Totals(snapshot)
-    async for views in batches_of(snapshot, await _in_order(snapshot.nodes), _COUNTED):
+    async for views in batches_of(snapshot, await in_order(snapshot.nodes), _COUNTED):
         totals.add(views)
     return totals
 
@@ -100,7 +96,7 @@ async def batches_of(
         await asyncio.sleep(0)
 
 
-async def _in_order(names: Iterable[str]) -> list[str]:
+async def in_order(names: Iterable[str]) -> list[str]:
     """Sorted, in batches: the last `sort` only merges what they left in order."""
     found = list(names)
     for start in range(0, len(found), _SORTED):

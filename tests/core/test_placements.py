@@ -67,9 +67,10 @@ def test_each_binding_counts_once_however_it_is_told() -> None:
 
 def test_pods_of_a_past_step_count_by_what_their_nodes_were_when_it_began() -> None:
     states = PastStates()
-    states.observe(["worker-2"], [], NOON)
-    states.observe([], [], NOON + 10)  # worker-2 cools within the step, and in the next
-    states.observe([], [], NOON + STEP)
+    states.observe(VIEWS, NOON)
+    cool = {"worker-2": VIEWS["worker-1"]}  # worker-2 cools within the step, and in the next
+    states.observe(cool, NOON + 10)
+    states.observe(cool, NOON + STEP)
     nodes = {"worker-2": 3, "worker-1": 2, "nobody": 1}
     assert states.placed(NOON, nodes) == Placed(NOON, hot=3, marked=0, clean=3)
     assert states.placed(NOON + STEP, nodes) == Placed(NOON + STEP, hot=0, marked=0, clean=6)
@@ -79,7 +80,7 @@ def test_pods_of_a_past_step_count_by_what_their_nodes_were_when_it_began() -> N
 def test_what_nodes_were_is_kept_for_an_hour() -> None:
     states = PastStates()
     for step in range(30):
-        states.observe([], [], NOON + step * STEP)
+        states.observe(VIEWS, NOON + step * STEP)
     known = [states.placed(NOON + step * STEP, {}) is not None for step in range(30)]
     assert not any(known[: 30 - STEPS - 2])
     assert all(known[-STEPS:])

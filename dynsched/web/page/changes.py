@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from itertools import islice
 from typing import Final
 
@@ -34,7 +34,7 @@ class Changes:
 
     def __init__(self) -> None:
         self._kept: deque[Change] = deque(maxlen=MAX_CHANGES)
-        self._known: Container[str] = ()
+        self._known: set[str] = set()
         self._since = 0.0
         self._told: dict[tuple[str, str], AlertState] = {}
 
@@ -76,7 +76,7 @@ class Changes:
 
     def finish(self, snapshot: Snapshot) -> None:
         """All nodes of the tick were added."""
-        self._known = snapshot.nodes
+        self._known = set(snapshot.nodes)
 
     def latest(self, most: int, node: str | None = None) -> list[Change]:
         """The latest first: of one node, or of all."""

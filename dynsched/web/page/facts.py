@@ -13,7 +13,6 @@ from dynsched.core.model import Snapshot
 from dynsched.core.overload import Overload
 from dynsched.core.page_facts import AboveRequest, BoundOnNode, hottest
 from dynsched.core.placements import Kind, PastStates, Placements
-from dynsched.web.totals import Totals
 
 LOOKED_AT: Final = 600.0
 """Seconds after a request of a page for which it counts as open: as long is asked what it shows."""
@@ -42,7 +41,6 @@ class PageFacts:
     _placements: Placements | None = field(default=None, init=False)
     _past: PastStates = field(default_factory=PastStates, init=False)
     _snapshot: Snapshot | None = field(default=None, init=False)
-    _watches_pods: bool = field(default=False, init=False)
 
     def look(self) -> None:
         """Somebody looks at the page."""
@@ -58,24 +56,19 @@ class PageFacts:
         None where pods are not watched. Returned is how many of them there are of each kind.
         """
         before, self._snapshot = self._snapshot, snapshot
-        self._watches_pods = placed is not None
+        if any(rule.ok for rule in snapshot.rules):
+            hot = sum(view.pressured for view in snapshot.nodes.values())
+            self.overload.count(hot, len(snapshot.nodes), snapshot.taken_at)
+        else:
+            self.overload.skip(snapshot.taken_at)
         if placed is None:
+            self._past.observe(snapshot.nodes, snapshot.taken_at)
             return None
         self._placements = self._placements or Placements()
         if before is None:
             placed = ()  # what their nodes were is not known: that is not clean
         views = {} if before is None else before.nodes
         return self._placements.count(placed, views, snapshot.taken_at)
-
-    def count(self, totals: Totals) -> None:
-        """Take in what all nodes of a Snapshot come to, which was observed before."""
-        at = totals.snapshot.taken_at
-        if any(rule.ok for rule in totals.snapshot.rules):
-            self.overload.count(len(totals.hot), len(totals.names), at)
-        else:
-            self.overload.skip(at)
-        if not self._watches_pods:
-            self._past.observe(totals.hot, totals.marked, at)
 
     def hottest(self, most: int) -> list[str]:
         """The names of the hottest nodes, the worst first."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import zlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from dynsched.core.model import NodeView, Snapshot
 from dynsched.web.page.changes import Change, Changes
 from dynsched.web.page.columns import About, Columns, Requested
 from dynsched.web.page.history import History
-from dynsched.web.totals import Totals, batches_of
+from dynsched.web.totals import batches_of, in_order
 
 _BATCH: Final = 100
 """Nodes that are worked on in one go: about a millisecond in which no other request is answered."""
@@ -39,7 +40,7 @@ class Feed:
         """``interval``: seconds from one tick to the next."""
         self.history = History(interval)
         self.changes = Changes()
-        self._last: tuple[Awaitable[Totals], Callable[[], About], Requested] | None = None
+        self._last: tuple[Snapshot, About, Requested] | None = None
         self._encoded: asyncio.Task[Encoded] | None = None
         self._has_viewers = False
         self._remembering: asyncio.Task[None] | None = None
@@ -47,20 +48,13 @@ class Feed:
         # Another process counts from 1 as well: its bytes must not pass for this one's.
         self._process = os.urandom(4).hex()
 
-    def publish(
-        self,
-        totals: Awaitable[Totals],
-        about: Callable[[], About],
-        requested: Requested | None = None,
-    ) -> None:
-        """Another Snapshot counts from now on: that of ``totals``, which may be awaited more than
-        once. ``about`` is asked when they are known. ``requested``: as of `PageFacts`.
-        """
-        self._last = totals, about, requested or {}
+    def publish(self, snapshot: Snapshot, about: About, requested: Requested | None = None) -> None:
+        """Another Snapshot counts from now on. ``requested``: as of `PageFacts`."""
+        self._last = snapshot, about, requested or {}
         self._encoded = None
         self._snapshots += 1
         self._remembering = asyncio.get_running_loop().create_task(
-            self._remember(totals, self._remembering)
+            self._remember(snapshot, self._remembering)
         )
         if self._has_viewers:  # somebody asked for the one before
             self._has_viewers = False
@@ -105,36 +99,37 @@ class Feed:
         """As of `Changes`."""
         return self.changes.latest(most, node)
 
-    async def _remember(
-        self, counting: Awaitable[Totals], before: asyncio.Task[None] | None
-    ) -> None:
+    async def _remember(self, snapshot: Snapshot, before: asyncio.Task[None] | None) -> None:
         if before is not None and not before.done():
             await asyncio.wait([before])
-        totals = await counting
-        snapshot = totals.snapshot
         self.changes.written(snapshot)
-        async for batch in batches_of(snapshot, totals.changed, _BATCH):
-            self.changes.add(batch)
-        self.changes.finish(snapshot)
-        if self.history.is_due(snapshot.taken_at):
+        takes_point = self.history.is_due(snapshot.taken_at)
+        if takes_point:
             names = [rule.name for rule in snapshot.rule_set.rules]
             self.history.begin(snapshot.taken_at, names)
-            async for batch in batches_of(snapshot, totals.names, _BATCH):
+        views = list(snapshot.nodes.values())
+        for batch in _batches(views):
+            self.changes.add(batch)
+            if takes_point:
                 self.history.add(batch)
+            await asyncio.sleep(0)
+        self.changes.finish(snapshot)
+        if takes_point:
             self.history.finish()
 
 
-async def _encode(
-    counting: Awaitable[Totals], about: Callable[[], About], requested: Requested, etag: str
-) -> Encoded:
-    totals = await counting
-    columns = Columns(totals.snapshot, requested)
-    async for batch in batches_of(totals.snapshot, totals.names, _BATCH):
+async def _encode(snapshot: Snapshot, about: About, requested: Requested, etag: str) -> Encoded:
+    columns = Columns(snapshot, requested)
+    async for batch in batches_of(snapshot, await in_order(snapshot.nodes), _BATCH):
         columns.add(batch)
-    plain = columns.body(about())
+    plain = columns.body(about)
     packer = zlib.compressobj(_LEVEL, wbits=_GZIP)
     pieces = []
     for start in range(0, len(plain), _PIECE):
         pieces.append(packer.compress(plain[start : start + _PIECE]))
         await asyncio.sleep(0)
     return Encoded(etag, plain, b"".join((*pieces, packer.flush())))
+
+
+def _batches(views: Sequence[NodeView]) -> list[Sequence[NodeView]]:
+    return [views[start : start + _BATCH] for start in range(0, len(views), _BATCH)]

@@ -103,7 +103,6 @@ async def test_placements_by_prometheus_are_shown_where_pods_are_not_watched(
     assert NOON % STEP == 0
     snapshots.publish(replace(example(), taken_at=NOON + 1))
     snapshots.publish(replace(example(), taken_at=NOON + STEP))
-    await snapshots.totals()  # what the nodes were then
     snapshots.facts.placed(NOON - STEP, {"worker-1": 9})  # nobody knows what it was then
     snapshots.facts.placed(NOON, {"worker-2": 2, "worker-1": 3})
     snapshots.publish(replace(example(), taken_at=NOON + STEP + 10))
