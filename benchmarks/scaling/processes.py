@@ -22,7 +22,8 @@ async def start(module: str, *arguments: str, output: bool = True) -> asyncio.su
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", module, *arguments),
         stdout=asyncio.subprocess.PIPE if output else None,
-        env=os.environ | {"PYTHONPATH": path},
+        # The tree of PYTHONPATH counts, and not the one of the working directory.
+        env=os.environ | {"PYTHONPATH": path, "PYTHONSAFEPATH": "1"},
         limit=1 << 26,
     )
 
