@@ -101,7 +101,7 @@ async def test_between_some_hundred_nodes_and_the_next_others_have_their_turn(
 
 
 async def test_nodes_in_whatever_order_are_counted_by_name(many) -> None:
-    backwards = dict(reversed(many.nodes.items()))
+    backwards = {name: many.nodes[name] for name in sorted(many.nodes, reverse=True)}
     found = await count(replace(many, nodes=backwards))
     assert found.names == sorted(many.nodes)
     assert found.hot == [name for name in found.names if many.nodes[name].pressured]
