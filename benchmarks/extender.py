@@ -5,7 +5,7 @@
 Starts the HTTP server in a process of its own, with the readings of a synthetic cluster (a tenth
 of its nodes is hot), and asks it as a scheduler does: over connections that stay open, the same
 NodeNames for another pod each time; about 500 of them, where each pod is assumed on the best node;
-with 5,000 whole Nodes (9 KB each); and with a pod bound between any two questions, so that no
+with up to 5,000 whole Nodes (9 KB each); and with a pod bound between any two questions, so that no
 answer can be kept. With --url it asks a running dynsched instead.
 """
 
@@ -19,12 +19,11 @@ import signal
 import statistics
 import sys
 import time
-import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self
 from urllib.parse import urlsplit
 
+from asking import UID, Client, times
 from prometheus_client import CollectorRegistry
 from rich.console import Console
 from rich.table import Table
@@ -49,8 +48,9 @@ MEMORY = 64 << 20
 """What `--extender-memory 64` allows: for 5,000 whole Nodes."""
 SOME = 500
 """What kube-scheduler asks about in a cluster of 5,000 nodes, unless it is told otherwise."""
-UID = "11111111-2222-3333-4444-555555555555"
-"""Stands in a body for the uid of another pod each time."""
+
+WHOLE = 5000
+"""Whole Nodes that fit into MEMORY."""
 
 RULES = {
     "rules": [
@@ -110,51 +110,6 @@ async def serve(count: int, *, bursts: bool) -> None:
     async with WebServer(app, parse_address("127.0.0.1:0")) as server:
         print(server.port, flush=True)
         await asyncio.Event().wait()
-
-
-class Client:
-    """One connection that stays open; no more HTTP than the server speaks."""
-
-    def __init__(self, host: str, port: int, prefix: str) -> None:
-        self._host, self._port, self._prefix = host, port, prefix
-
-    async def __aenter__(self) -> Self:
-        self._reader, self._writer = await asyncio.open_connection(
-            self._host, self._port, limit=1 << 20
-        )
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._writer.close()
-
-    async def ask(self, path: str, body: bytes) -> bytes:
-        """One question, about a pod of its own, and the body of its answer."""
-        body = body.replace(UID.encode(), str(uuid.uuid4()).encode(), 1)
-        self._writer.write(
-            f"POST {self._prefix}{path} HTTP/1.1\r\nHost: {self._host}\r\n"
-            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode()
-        )
-        self._writer.write(body)
-        head = await self._reader.readuntil(b"\r\n\r\n")
-        assert head.startswith(b"HTTP/1.1 200"), head
-        length = next(
-            int(line.split(b":")[1])
-            for line in head.lower().splitlines()
-            if line.startswith(b"content-length:")
-        )
-        return await self._reader.readexactly(length)
-
-
-async def times(client: Client, path: str, body: bytes, seconds: float) -> list[float]:
-    """How long each question took, one after the other."""
-    for _ in range(20):
-        await client.ask(path, body)
-    found = []
-    end = time.perf_counter() + seconds
-    while (began := time.perf_counter()) < end:
-        await client.ask(path, body)
-        found.append(time.perf_counter() - began)
-    return found
 
 
 async def rate(make: Callable[[], Client], path: str, body: bytes, seconds: float) -> float:
@@ -261,7 +216,7 @@ async def run(options: argparse.Namespace) -> Table:
         ):
             found = await rate(client, path, asked, options.seconds)
             table.add_row(f"{path},{what} eight clients", f"{found:.0f} a second", A_SECOND)
-        whole = nodes_body(options.nodes)
+        whole = nodes_body(min(WHOLE, options.nodes))
         for path in ("/filter", "/prioritize"):
             took = []
             async with client() as one:

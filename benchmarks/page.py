@@ -89,7 +89,7 @@ def store(cluster: Cluster) -> SnapshotStore:
         synced=lambda: True,
         metrics=Metrics(CollectorRegistry()),
     )
-    snapshots.board.requested = cluster.requested
+    snapshots.facts.requested = cluster.requested
     return snapshots
 
 

@@ -54,6 +54,8 @@ from dynsched.writer import Written, write_all
 logger = logging.getLogger(__name__)
 
 TICKS_BETWEEN_TRIMS: Final = 4
+"""Ticks from one time that free memory is given back to the system to the next, while nothing is
+written: giving it back at each tick would cost more than it saves."""
 STOP_SECONDS: Final = 1.5
 """Seconds that the parts may take to end after a signal, before they are cancelled."""
 
@@ -123,6 +125,10 @@ async def _serve(settings: Settings) -> None:
         source = _prometheus(settings, rules_file, cluster.nodes)
         stack.push_async_callback(source.close)
         metrics_server = await stack.enter_async_context(_metrics_server(settings, cluster.nodes))
+        pod_use = PodUseSource(source, lambda: rules_file.rule_set)
+        extension = await stack.enter_async_context(
+            _extension(settings, rules_file, cluster, pod_use)
+        )
         snapshots = SnapshotStore(
             clock=time.monotonic,
             interval=settings.interval,
@@ -132,15 +138,11 @@ async def _serve(settings: Settings) -> None:
             node_series=settings.node_metrics,
             leader=lambda: elector.leader if elector else None,
             graphs=settings.prometheus.external_url,
+            bound=extension.bound,
         )
-        pod_use = PodUseSource(source, lambda: rules_file.rule_set)
-        extension = await stack.enter_async_context(
-            _extension(settings, rules_file, cluster, pod_use)
-        )
-        snapshots.board.bound = extension.bound
         page_facts = PageFactsSource(
             source,
-            snapshots.board,
+            snapshots.facts,
             rule_set=lambda: rules_file.rule_set,
             nodes=cluster.nodes,
             watches_pods=lambda: extension.watches,
@@ -282,10 +284,17 @@ async def _leading(settings: Settings) -> AsyncIterator[Elector]:
 
 
 def _publish(snapshot: Snapshot, snapshots: SnapshotStore, extension: Extension) -> None:
-    if snapshot.tick == 1:  # all nodes were read: what the watch keeps of each lives as long as it
-        leave_out_the_living()
+    _keep_memory_small(snapshot)
     snapshots.publish(snapshot, placed=extension.placed())
     extension.extender.publish_soon(snapshot)
+
+
+def _keep_memory_small(snapshot: Snapshot) -> None:
+    """After some ticks, have freed memory given back; after the first, take what there is out of
+    garbage collection.
+    """
+    if snapshot.tick == 1:  # all nodes were read: what the watch keeps of each lives as long as it
+        leave_out_the_living()
     if snapshot.applied or snapshot.tick % TICKS_BETWEEN_TRIMS == 1:
         asyncio.get_running_loop().run_in_executor(None, give_back_free_memory)
 

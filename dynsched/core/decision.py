@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import compress, count
 
 import numpy as np
 
@@ -161,12 +163,55 @@ class NodeViews(Mapping[str, NodeView]):
             )
         )
 
+    def carrying(self, part: str) -> frozenset[str]:
+        """Those that carry a part of the mark, as it stands in ``NodeView.carries``."""
+        decision, nodes = self._decision, self._nodes
+        mark = decision.survey.mark
+        return frozenset(
+            [n for n in self.marked if part in carried(decision.standing(nodes[n])[0], mark)]
+        )
+
     @cached_property
     def ineligible(self) -> frozenset[str]:
         """Those that must not be marked at all."""
         stay = [name for name in self._decision.survey.ineligible if name in self._nodes]
         found = (name for name in self._changed if self._decision.standing(self._nodes[name])[1])
         return frozenset(stay).difference(self._changed).union(found)
+
+    @cached_property
+    def withheld(self) -> frozenset[str]:
+        """Those that the guard leaves unmarked, or whose release it delays."""
+        return frozenset(name for name in self._decision.selection.withheld if name in self._nodes)
+
+    @cached_property
+    def conflicts(self) -> Mapping[str, str]:
+        """Of those on which something of somebody else stands in the mark's place: what."""
+        stay = self._decision.survey.conflicts.items()
+        found = {n: why for n, why in stay if n in self._nodes and n not in self._changed}
+        for name in self._changed:
+            conflict = self._decision.standing(self._nodes[name])[0].conflict
+            if conflict is not None:
+                found[name] = conflict
+        return found
+
+    @cached_property
+    def pools(self) -> Counter[tuple[str, bool]]:
+        """How many that may be marked there are, by their pool and whether they are hot."""
+        columns = self._decision.survey.columns
+        places = self.places
+        if self.ineligible:
+            names = compress(count(), [name not in self.ineligible for name in self._nodes])
+            places = places[list(names)]
+        kinds = 2 * columns.pool[places] + self.evaluation.verdicts.hot[places]
+        counts = np.bincount(kinds, minlength=2 * len(columns.pools)).tolist()
+        return Counter(
+            {
+                (pool, is_hot): counts[2 * number + is_hot]
+                for number, pool in enumerate(columns.pools)
+                for is_hot in (False, True)
+                if counts[2 * number + is_hot]
+            }
+        )
 
     @cached_property
     def due(self) -> list[str]:

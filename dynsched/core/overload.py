@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 DAY: Final = 86_400.0
 DAYS: Final = 8
 """Days that are kept: today, and the seven before."""
-LONGEST: Final = 600.0
+MAX_SECONDS: Final = 600.0
 """Seconds that one tick stands for at most: of a longer pause nothing is known."""
 
 
@@ -33,8 +33,8 @@ class _Seen(NamedTuple):
     seconds: float = 0.0
 
 
-class _Told(NamedTuple):
-    """The share of one day, and how many seconds of it it is of."""
+class _Known(NamedTuple):
+    """The share of one day as another source knows it, and of how many seconds of the day."""
 
     share: float
     seconds: float
@@ -42,17 +42,18 @@ class _Told(NamedTuple):
 
 class Overload:
     """The share of node-time in which nodes were hot, of each day: by what the process saw since it
-    was started, or by what it is told from elsewhere, whichever is of more of the day.
+    was started, or by what another source knows of the
+    day, whichever is of more of it.
     """
 
     def __init__(self) -> None:
         self._at: float | None = None
         self._seen: dict[int, _Seen] = {}
-        self._told: dict[int, _Told] = {}
+        self._known: dict[int, _Known] = {}
 
     def count(self, hot: int, nodes: int, at: float) -> None:
         """Of ``nodes``, ``hot`` have been hot since the last call, until ``at`` (Unix seconds)."""
-        seconds = 0.0 if self._at is None else min(max(0.0, at - self._at), LONGEST)
+        seconds = 0.0 if self._at is None else min(max(0.0, at - self._at), MAX_SECONDS)
         self._at = at
         day = day_of(at)
         if nodes and seconds:
@@ -60,18 +61,18 @@ class Overload:
             self._seen[day] = _Seen(
                 seen.hot + hot * seconds, seen.all + nodes * seconds, seen.seconds + seconds
             )
-        for known in (self._seen, self._told):
-            for old in [old for old in known if not day - DAYS < old <= day]:
-                del known[old]
+        for kept in (self._seen, self._known):
+            for old in [old for old in kept if not day - DAYS < old <= day]:
+                del kept[old]
 
     def skip(self, at: float) -> None:
         """Nothing is known of the time since the last call."""
         self._at = at
 
-    def tell(self, shares: Mapping[int, float], at: float) -> None:
-        """What was known elsewhere at ``at``, by day."""
+    def set_known_shares(self, shares: Mapping[int, float], at: float) -> None:
+        """Take in what another source knows of each day, as of ``at`` (Unix seconds)."""
         for day, share in shares.items():
-            self._told[day] = _Told(share, min(DAY, at - day * DAY))
+            self._known[day] = _Known(share, min(DAY, at - day * DAY))
 
     def columns(self, at: float) -> dict[str, Any] | None:
         """``days`` as text, the oldest first, and the ``share`` of each; None for one that is not
@@ -86,7 +87,7 @@ class Overload:
         return {"days": [name_of(day) for day in days[known[0] :]], "share": share[known[0] :]}
 
     def _share(self, day: int) -> float | None:
-        seen, told = self._seen.get(day, _Seen()), self._told.get(day)
-        if told is not None and told.seconds >= seen.seconds:
-            return round(told.share, 5)
+        seen, known = self._seen.get(day, _Seen()), self._known.get(day)
+        if known is not None and known.seconds >= seen.seconds:
+            return round(known.share, 5)
         return round(seen.hot / seen.all, 5) if seen.all else None

@@ -55,8 +55,8 @@ class Placements:
         step.clean += found[Kind.CLEAN]
         return found
 
-    def know(self, placed: Placed) -> None:
-        """Take in the counts of a whole step, which is later than those before."""
+    def set_step(self, placed: Placed) -> None:
+        """Set the counts of a whole step; without effect unless it is later than those before."""
         if self._kept and placed.at <= self._kept[-1].at:
             return
         step = self._step(placed.at)

@@ -19,14 +19,14 @@ from dynsched.running import Running, nodes_path
 from dynsched.tables import plain
 from dynsched.terminal import nodes_head, nodes_table
 
-SHORTEST: Final = 1.0
-LONGEST: Final = 5.0
+MIN_PAUSE: Final = 1.0
+MAX_PAUSE: Final = 5.0
 """Seconds from one question to the next: half the interval of dynsched's ticks, within these, as
 the page does it. Between two ticks the answer is 304, which costs nothing."""
 WITHOUT_ETAG: Final = 10.0
 """Seconds where each answer has all nodes in it: a dynsched that is older, or a proxy on the way
 that drops the ETag."""
-MOST_OLDER: Final = 10
+MAX_OLDER: Final = 10
 """Answers in a row that may be older than the last one that was shown: a replica is a tick behind
 at most, which is two questions. More of them mean that the clock over there was set back."""
 
@@ -147,7 +147,7 @@ def answers(
             # Of several replicas behind a Service, one may be a tick behind.
             is_older = payload is not None and payload["taken_at"] < latest
             older = older + 1 if is_older else 0
-            if payload is not None and (not is_older or older > MOST_OLDER):
+            if payload is not None and (not is_older or older > MAX_OLDER):
                 etag, latest, older = answer.etag, payload["taken_at"], 0
                 yield payload
         time.sleep(pause)
@@ -158,5 +158,5 @@ def _period(running: Running) -> float:
     try:
         status = running.read(running.ask("/status"), key="interval_seconds")
     except ExpectedError:  # it is not well: `/nodes` will tell
-        return LONGEST
-    return min(LONGEST, max(SHORTEST, float(status["interval_seconds"]) / 2))
+        return MAX_PAUSE
+    return min(MAX_PAUSE, max(MIN_PAUSE, float(status["interval_seconds"]) / 2))

@@ -61,7 +61,7 @@ class Prometheus(Protocol):
 
 
 class Board(Protocol):
-    """What shows it. ``requested`` and ``above`` as of `dynsched.web.page.board.Board`."""
+    """What shows it. ``requested`` and ``above`` as of `dynsched.web.page.facts.PageFacts`."""
 
     requested: Mapping[str, Mapping[str, int]]
     above: Mapping[str, Sequence[AboveRequest]] | None
@@ -222,7 +222,7 @@ class PageFactsSource:
                 by_day[labels.get("day", "")][labels.get("namespace", "")] = sample.value
         days = {name_of(day): day for day in range(day_of(now) - DAYS + 1, day_of(now) + 1)}
         own = {days[name]: self._own(by_day[name]) for name in by_day.keys() & days.keys()}
-        self._board.overload.tell(
+        self._board.overload.set_known_shares(
             {day: share for day, share in own.items() if share is not None}, now
         )
         return EVERY if samples is None else RARELY

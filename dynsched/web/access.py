@@ -31,9 +31,9 @@ GRANTED_SECONDS: Final = 60.0
 this is how long a right that was taken away still opens a path."""
 REFUSED_SECONDS: Final = 10.0
 """The same for what was refused: a person who was just given the right tries again soon."""
-MOST_KEPT: Final = 4096
+MAX_KEPT: Final = 4096
 """Answers of each kind that are kept; the oldest go first."""
-MOST_ASKED: Final = 128
+MAX_ASKED: Final = 128
 """Reviews of each kind that are under way, or wait for their turn."""
 ANSWER_SECONDS: Final = 5.0
 """How long a caller waits for the API server, the wait for other reviews included."""
@@ -97,8 +97,8 @@ class KeptAnswers(Generic[V]):
         task = self._asked.get(key)
         if task is None:
             # Who was let in a moment ago is asked about again, however many made-up tokens come.
-            if len(self._asked) >= MOST_ASKED and key not in self._granted:
-                raise BusyError(f"{MOST_ASKED} other reviews are under way")
+            if len(self._asked) >= MAX_ASKED and key not in self._granted:
+                raise BusyError(f"{MAX_ASKED} other reviews are under way")
             task = asyncio.create_task(self._ask(key, ask))
             self._asked[key] = task
             task.add_done_callback(partial(self._done, key))
@@ -113,7 +113,7 @@ class KeptAnswers(Generic[V]):
             kept, other = other, kept
         other.pop(key, None)
         kept.pop(key, None)  # it moves to the end: the first of a dict is its oldest
-        if len(kept) >= MOST_KEPT:
+        if len(kept) >= MAX_KEPT:
             del kept[next(iter(kept))]
         kept[key] = _Answer(value, self._clock() + (GRANTED_SECONDS if value else REFUSED_SECONDS))
         return value

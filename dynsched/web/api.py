@@ -16,7 +16,7 @@ from dynsched.core.model import Snapshot
 from dynsched.web.extender.answers import Extender
 from dynsched.web.extender.http import EXTENDER_ENDPOINTS, add_extender
 from dynsched.web.metrics import CONTENT_TYPE
-from dynsched.web.nodes import MOST_ON_A_PAGE, node_detail
+from dynsched.web.nodes import MAX_ON_A_PAGE, node_detail
 from dynsched.web.openapi import document
 from dynsched.web.page.http import (
     PAGE,
@@ -31,7 +31,7 @@ from dynsched.web.page.http import (
 )
 from dynsched.web.snapshots import SnapshotStore
 from dynsched.web.status import rules_answer, status_answer
-from dynsched.web.transport.answering import TURNS, Handler, Turns, one_at_a_time
+from dynsched.web.transport.answering import TURNS, Handler, Turns, one_at_a_time, respond
 from dynsched.web.transport.bodies import MEMORY, BodyReader
 from dynsched.web.transport.headers import protect
 from dynsched.web.transport.quiet import quiet_logger
@@ -60,7 +60,7 @@ def make_app(
     app = _application(Turns(), ENDPOINTS, guards)
     app[_SNAPSHOTS] = snapshots
     app[_DOCUMENT] = document(extender=extender is not None, bearer=bearer)
-    app[PAGE] = Page(snapshots.feed, snapshots.board, snapshots.age)
+    app[PAGE] = Page(snapshots.feed, snapshots.facts, snapshots.age)
     for path, (handler, _) in ENDPOINTS.items():
         app.router.add_get(path, handler)
     app.router.add_get("/page/{file}", page_file)
@@ -103,7 +103,7 @@ async def _status(request: web.Request) -> web.Response:
     if _JSON not in request.headers.get(hdrs.ACCEPT, ""):
         return _text(error or "ok", code)
     body = status_answer(
-        snapshots.snapshot,
+        await snapshots.totals(),
         error=error,
         source=snapshots.source,
         interval=snapshots.interval,
@@ -112,20 +112,22 @@ async def _status(request: web.Request) -> web.Response:
     return _json(body, code)
 
 
-async def _nodes(request: web.Request) -> web.Response:
+async def _nodes(request: web.Request) -> web.StreamResponse:
     marked, snapshots = _flag(request.query, "marked"), request.app[_SNAPSHOTS]
     limit = _limit(request.query)
-    headers = {hdrs.ETAG: snapshots.feed.etag}  # before any wait: of the Snapshot that is encoded
+    # Before any wait: of the Snapshot that is encoded.
+    headers: dict[str, str] = {hdrs.ETAG: snapshots.feed.etag}
     if snapshots.snapshot is not None and is_known(request, headers[hdrs.ETAG]):
         return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=headers)
     if limit is None:
-        body = await snapshots.encoded_nodes(marked=marked)
+        pieces = await snapshots.encoded_nodes(marked=marked)
     else:
         after = request.query.get("continue", "")
-        body = await snapshots.encoded_page(marked=marked, limit=limit, after=after)
-    if body is None:
+        page = await snapshots.encoded_page(marked=marked, limit=limit, after=after)
+        pieces = None if page is None else [page]
+    if pieces is None:
         raise _nothing_known()
-    return web.Response(body=body, headers=headers, content_type=_JSON)
+    return respond(pieces, {**headers, hdrs.CONTENT_TYPE: _JSON})
 
 
 async def _node(request: web.Request) -> web.Response:
@@ -140,9 +142,9 @@ async def _rules(request: web.Request) -> web.Response:
     return _json(rules_answer(_snapshot(request)))
 
 
-async def _metrics(request: web.Request) -> web.Response:
-    body = await request.app[_SNAPSHOTS].exposition()
-    return web.Response(body=body, headers={hdrs.CONTENT_TYPE: CONTENT_TYPE})
+async def _metrics(request: web.Request) -> web.StreamResponse:
+    pieces = await request.app[_SNAPSHOTS].exposition()
+    return respond(pieces, {hdrs.CONTENT_TYPE: CONTENT_TYPE})
 
 
 async def _healthz(_request: web.Request) -> web.Response:
@@ -277,8 +279,8 @@ def _limit(query: Mapping[str, str]) -> int | None:
             raise _Refusal(HTTPStatus.BAD_REQUEST, "continue=: write limit=NUMBER beside it")
         return None
     limit = int(text) if re.fullmatch("[0-9]{1,3}", text) else 0
-    if not 1 <= limit <= MOST_ON_A_PAGE:
-        asked = f"write a number from 1 to {MOST_ON_A_PAGE}"
+    if not 1 <= limit <= MAX_ON_A_PAGE:
+        asked = f"write a number from 1 to {MAX_ON_A_PAGE}"
         raise _Refusal(HTTPStatus.BAD_REQUEST, f"limit={text}: {asked}")
     return limit
 

@@ -20,9 +20,10 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
 from dynsched import __version__
 from dynsched.core.loads import rule_load
-from dynsched.core.model import Action, AlertState, NodeView, Quality, RuleHealth, Snapshot
+from dynsched.core.model import Action, AlertState, Quality, RuleHealth, Snapshot
 from dynsched.core.placements import Kind
 from dynsched.core.pods import PodsSummary
+from dynsched.web.totals import Totals
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 """The one text format that every Prometheus reads."""
@@ -115,7 +116,6 @@ class Metrics:
         """Called once for every Snapshot. One that was decided again on the last answers is no
         tick, and no query.
         """
-        self._gauges.snapshot = snapshot
         if snapshot.queried:
             self._ticks.labels("ok" if snapshot.error is None else "failed").inc()
             self._tick_duration.observe(snapshot.duration)
@@ -142,8 +142,11 @@ class Metrics:
         for kind in Kind:
             self._placed.labels(kind.value).inc(counts.get(kind, 0))
 
-    def exposition(self) -> bytes:
-        """The body of `/metrics`, in the text format."""
+    def exposition(self, totals: Totals | None = None) -> bytes:
+        """The body of `/metrics`, in the text format. ``totals``: of the last Snapshot; None before
+        the first.
+        """
+        self._gauges.totals = totals
         return generate_latest(_WithoutCreated(self._registry))
 
     def _forget_rules_that_are_gone(self, snapshot: Snapshot) -> None:
@@ -178,10 +181,10 @@ class _WithoutCreated(CollectorRegistry):
 
 
 class _SnapshotGauges:
-    """A collector: the last Snapshot as gauges."""
+    """A collector: a Snapshot as gauges."""
 
     def __init__(self) -> None:
-        self.snapshot: Snapshot | None = None
+        self.totals: Totals | None = None
 
     def collect(self) -> Iterator[Metric]:
         yield _gauge(
@@ -189,47 +192,47 @@ class _SnapshotGauges:
             "Always 1; the version is in the labels.",
             ({"version": __version__, "python": platform.python_version()}, 1),
         )
-        if self.snapshot is not None:
-            yield from _of_nodes(self.snapshot)
-            yield from _of_pools(self.snapshot.nodes)
-            yield from _of_pods(self.snapshot.pods)
-            yield from _of_rules(self.snapshot.rules, tuple(_asked_rules(self.snapshot)))
+        if self.totals is not None:
+            snapshot = self.totals.snapshot
+            yield from _of_nodes(self.totals)
+            yield from _of_pools(self.totals.pools)
+            yield from _of_pods(snapshot.pods)
+            yield from _of_rules(snapshot.rules, tuple(_asked_rules(snapshot)))
 
 
-def _of_nodes(snapshot: Snapshot) -> Iterator[Metric]:
-    views = tuple(snapshot.nodes.values())
-    eligible = sum(view.eligible for view in views)
+def _of_nodes(totals: Totals) -> Iterator[Metric]:
+    snapshot = totals.snapshot
     yield _gauge(
         "dynsched_nodes",
         "Nodes of the cluster, by whether they may be marked.",
-        ({"eligible": "true"}, eligible),
-        ({"eligible": "false"}, len(views) - eligible),
+        ({"eligible": "true"}, totals.eligible),
+        ({"eligible": "false"}, len(totals.names) - totals.eligible),
     )
     for name, text, value in (
         (
             "marked_nodes",
             "Nodes that carry the mark, a part of it, or that of an older configuration.",
-            sum(view.marked for view in views),
+            len(totals.marked),
         ),
         (
             "pressured_nodes",
             "Hot nodes: a rule fires on them.",
-            sum(view.pressured for view in views),
+            len(totals.hot),
         ),
         (
             "early_nodes",
             "Nodes that are not hot, and are marked early or are to be, by their expected load.",
-            sum(view.early for view in views),
+            totals.early,
         ),
         (
             "withheld_nodes",
             "Nodes that the guard keeps from being marked or released yet.",
-            sum(view.withheld is not None for view in views),
+            totals.withheld,
         ),
         (
             "conflicts",
             "Nodes on which somebody else set the mark's label or taint to another value.",
-            sum(view.conflict is not None for view in views),
+            len(totals.conflicts),
         ),
         (
             "disputed_nodes",
@@ -253,8 +256,8 @@ def _of_nodes(snapshot: Snapshot) -> Iterator[Metric]:
         yield _gauge(f"dynsched_{name}", text, ({}, value))
 
 
-def _of_pools(nodes: Mapping[str, NodeView]) -> Iterator[Metric]:
-    counts = Counts((view.pool, view.pressured) for view in nodes.values() if view.eligible)
+def _of_pools(counts: Counts[tuple[str, bool]]) -> Iterator[Metric]:
+    """``counts``: of nodes, by their pool and whether they are hot."""
     pools = dict.fromkeys(pool for pool, _ in counts)
     yield _gauge(
         "dynsched_pool_nodes",

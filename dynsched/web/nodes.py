@@ -24,11 +24,12 @@ from dynsched.web.explain import what_clears
 # Most alerts of a tick began at a few distinct times; formatting each anew is a third of the cost.
 _time = lru_cache(maxsize=4096)(format_time)
 
-MOST_ON_A_PAGE: Final = 500
+MAX_ON_A_PAGE: Final = 500
 """Nodes. All of `/nodes` is kept once for all who ask, but each page is made for one caller:
 without a limit, 128 connections would fill the memory."""
 
 _NOTHING: Final = Added(0.0, 0.0)
+_NO_NODES: Final = b'"nodes":[]'
 
 
 class Expected(msgspec.Struct, frozen=True, gc=False):
@@ -121,7 +122,7 @@ class NodesAnswer(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
     type: str
     num: int
-    node_names: list[str]
+    node_names: Sequence[str]
     nodes: Sequence[msgspec.Raw]
     taken_at: str
     dry_run: bool
@@ -137,7 +138,7 @@ def describe_mark(mark: Mark) -> str:
     return f"Label {mark.label} Nodes" if mark.label else f"Taint {mark.taint} Nodes"
 
 
-def _main_part(mark: Mark) -> str:
+def main_part(mark: Mark) -> str:
     """The part of a mark that `/nodes` names and counts, as it stands in ``carries``."""
     return f"label {mark.label}" if mark.label else f"taint {mark.taint}"
 
@@ -149,26 +150,27 @@ def encode_each(snapshot: Snapshot, views: Iterable[NodeView]) -> list[msgspec.R
     return [msgspec.Raw(encode(NodeAnswer(*_fields(view, rules, snapshot)))) for view in views]
 
 
-def encode_nodes(
-    snapshot: Snapshot, encoded: Sequence[msgspec.Raw], more: str | None = None
-) -> bytes:
-    """The body of `/nodes` around nodes that are encoded already, all or some of them. ``more``:
-    the last of them, where others follow.
+def around_nodes(
+    snapshot: Snapshot, named: Sequence[str], more: str | None = None
+) -> tuple[bytes, bytes]:
+    """What stands in the body of `/nodes` before the nodes, all or some of them, and after them.
+    ``named``: the names of those that carry the main part of the mark; ``more``: the last of the
+    nodes, where others follow.
     """
-    part = _main_part(snapshot.rule_set.mark)
-    names = sorted(view.name for view in snapshot.nodes.values() if part in view.carries)
     answer = NodesAnswer(
         type=describe_mark(snapshot.rule_set.mark),
-        num=len(names),
-        node_names=names,
-        nodes=encoded,
+        num=len(named),
+        node_names=named,
+        nodes=(),
         taken_at=_time(snapshot.taken_at),
         dry_run=snapshot.dry_run,
         rules_error=snapshot.rules_error,
-        counts=part,
+        counts=main_part(snapshot.rule_set.mark),
         more=more,
     )
-    return msgspec.json.encode(answer)
+    # The first that is found is the field: within a text, quotes have a backslash before them.
+    before, field, after = msgspec.json.encode(answer).partition(_NO_NODES)
+    return before + field[:-1], field[-1:] + after
 
 
 def node_detail(snapshot: Snapshot, name: str) -> NodeDetail | None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from dynsched import __version__
-from dynsched.web.nodes import MOST_ON_A_PAGE
+from dynsched.web.nodes import MAX_ON_A_PAGE
 from dynsched.web.transport.answering import PROBES
 
 _Schema = Mapping[str, Any]
@@ -234,7 +234,7 @@ def _get_paths() -> dict[str, Any]:
     limit = {
         "name": "limit",
         "in": "query",
-        "schema": {"type": "integer", "minimum": 1, "maximum": MOST_ON_A_PAGE},
+        "schema": {"type": "integer", "minimum": 1, "maximum": MAX_ON_A_PAGE},
     }
     after = {"name": "continue", "in": "query", "schema": _NAME}
     name = {"name": "name", "in": "path", "required": True, "schema": _NAME}

@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import Final
-
-import msgspec
 
 from dynsched.core.health import is_overdue, overdue_after, why_unhealthy
 from dynsched.core.model import Snapshot
+from dynsched.core.page_facts import BoundOnNode
 from dynsched.web.metrics import Metrics
 from dynsched.web.node_series import NodeSeries
-from dynsched.web.nodes import encode_each, encode_nodes
-from dynsched.web.page.board import Board
+from dynsched.web.nodes import around_nodes, encode_each
 from dynsched.web.page.columns import About
+from dynsched.web.page.facts import PageFacts
 from dynsched.web.page.feed import Feed
+from dynsched.web.totals import Totals, batches_of, count
+from dynsched.web.transport.answering import Pieces
 
 _BATCH: Final = 50
 """Nodes that are encoded in one go: about a millisecond in which no other request is answered."""
 
 
 def _no_leader() -> str | None:
+    return None
+
+
+def _unwatched(_node: str) -> BoundOnNode | None:
     return None
 
 
@@ -37,6 +41,7 @@ class SnapshotStore:
     ``node_series``: whether `/metrics` has series for each node.
     ``leader``: which replica writes; None where that is not known, or there is no election.
     ``graphs``: where people reach Prometheus's own pages, for links; None: at ``source``.
+    ``bound``: the pods that were just bound to a node; None where pods are not watched.
     """
 
     clock: Callable[[], float]
@@ -47,19 +52,21 @@ class SnapshotStore:
     node_series: bool = True
     leader: Callable[[], str | None] = _no_leader
     graphs: str | None = None
+    bound: Callable[[str], BoundOnNode | None] = _unwatched
     feed: Feed = field(init=False)
     """What the page at `/` is answered from."""
-    board: Board = field(init=False)
+    facts: PageFacts = field(init=False)
     """What it shows beside the Snapshot."""
     _snapshot: Snapshot | None = field(default=None, init=False)
     _published_at: float = field(default=0.0, init=False)
-    _encoded: dict[bool | None, asyncio.Task[bytes]] = field(default_factory=dict, init=False)
+    _counting: asyncio.Task[Totals] | None = field(default=None, init=False)
+    _encoded: dict[bool | None, asyncio.Task[Pieces]] = field(default_factory=dict, init=False)
     _series: asyncio.Task[bytes] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         """The page's step in time follows the interval."""
         self.feed = Feed(self.interval)
-        self.board = Board(self.clock)
+        self.facts = PageFacts(self.clock, self.bound)
 
     @property
     def snapshot(self) -> Snapshot | None:
@@ -72,15 +79,28 @@ class SnapshotStore:
         ``placed``: the node of each pod that was bound since the one before; None where pods are
         not watched. Those before the first Snapshot do not count.
         """
-        counted = self.board.observe(snapshot, placed)
-        if counted is not None:
-            self.metrics.placed(counted)
+        found = self.facts.observe(snapshot, placed)
+        if found is not None:
+            self.metrics.placed(found)
         self._snapshot = snapshot
         self._published_at = self.clock()
         self._encoded = {}
         self._series = None
+        self._counting = None
         self.metrics.observe(snapshot)
-        self.feed.publish(snapshot, self._about(snapshot), self.board.requested)
+        self.feed.publish(snapshot, self._about(snapshot), self.facts.requested)
+
+    async def totals(self) -> Totals | None:
+        """Of the last Snapshot; None before the first tick is done."""
+        # Shielded, as all that is awaited here: one caller that hangs up must not take it from the
+        # others.
+        counting = self._count()
+        return None if counting is None else await asyncio.shield(counting)
+
+    def _count(self) -> asyncio.Task[Totals] | None:
+        if self._counting is None and self._snapshot is not None:
+            self._counting = asyncio.create_task(count(self._snapshot))
+        return self._counting
 
     def why_unhealthy(self) -> str | None:
         """One line with the reason why `/status` is not ok; None when it is."""
@@ -99,7 +119,7 @@ class SnapshotStore:
             # Of the Snapshot itself: how old it is, the page sees for itself.
             error=why_unhealthy(snapshot, 0.0, self.interval),
             leader=self.leader(),
-            **self.board.shown(snapshot.taken_at),
+            **self.facts.shown(snapshot.taken_at),
         )
 
     def why_not_ready(self) -> str | None:
@@ -108,67 +128,66 @@ class SnapshotStore:
             return "the nodes are not listed yet"
         return None if self._snapshot else "no tick has finished yet"
 
-    async def encoded_nodes(self, *, marked: bool | None) -> bytes | None:
-        """The body of `/nodes`, made once a Snapshot; None before the first tick is done.
+    async def encoded_nodes(self, *, marked: bool | None) -> Pieces | None:
+        """The body of `/nodes` in pieces, made once a Snapshot; None before the first tick is done.
 
         ``marked`` narrows the list of nodes, never the names and the number of the marked.
         """
-        if self._snapshot is None:
+        counting = self._count()
+        if counting is None:
             return None
         task = self._encoded.get(marked)
         if task is None:
-            task = asyncio.create_task(_encode(self._snapshot, marked=marked))
+            task = asyncio.create_task(_encode_all(counting, marked=marked))
             self._encoded[marked] = task
-        # Shielded: one caller that hangs up must not take the answer from the others.
         return await asyncio.shield(task)
 
     async def encoded_page(self, *, marked: bool | None, limit: int, after: str) -> bytes | None:
         """As `encoded_nodes`, with at most ``limit`` nodes, by name, that come after ``after``."""
-        if self._snapshot is None:
+        totals = await self.totals()
+        if totals is None:
             return None
-        return await _encode(self._snapshot, marked=marked, limit=limit, after=after)
+        names = totals.narrowed(marked=marked)
+        start = bisect_right(names, after)
+        page = names[start : start + limit]
+        more = page[-1] if start + limit < len(names) else None
+        before, behind = around_nodes(totals.snapshot, totals.named, more)
+        return b"".join([before, *await _encode(totals.snapshot, page), behind])
 
-    async def exposition(self) -> bytes:
-        """The body of `/metrics`. While ticks are overdue, there are no series of nodes: a program
-        that acts on them must not go by a state that nobody looks after.
+    async def exposition(self) -> Pieces:
+        """The body of `/metrics`, in pieces. While ticks are overdue, there are no series of nodes:
+        a program that acts on them must not go by a state that nobody looks after.
         """
-        common = self.metrics.exposition()
-        if not self.node_series or self._snapshot is None or is_overdue(self.age(), self.interval):
-            return common
+        totals = await self.totals()
+        common = self.metrics.exposition(totals)
+        if not self.node_series or totals is None or is_overdue(self.age(), self.interval):
+            return [common]
         if self._series is None:
-            self._series = asyncio.create_task(_series_of(self._snapshot))
-        return common + await asyncio.shield(self._series)
+            self._series = asyncio.create_task(_series_of(totals))
+        return [common, await asyncio.shield(self._series)]
 
 
-async def _series_of(snapshot: Snapshot) -> bytes:
-    # On the loop, by batches, as `_encode` does.
-    views = sorted(snapshot.nodes.values(), key=lambda view: view.name)
-    series = NodeSeries(snapshot)
-    for start in range(0, len(views), _BATCH):
-        series.add(views[start : start + _BATCH])
-        await asyncio.sleep(0)
-    return series.text()
+async def _series_of(totals: Totals) -> bytes:
+    series = NodeSeries(totals.snapshot)
+    async for views in batches_of(totals.snapshot, totals.names, _BATCH):
+        series.add(views)
+    # In a thread: at 65,000 nodes these are 30 MB, in one piece.
+    return await asyncio.to_thread(series.text)
 
 
-async def _encode(
-    snapshot: Snapshot, *, marked: bool | None, limit: int | None = None, after: str = ""
-) -> bytes:
+async def _encode_all(counting: asyncio.Task[Totals], *, marked: bool | None) -> Pieces:
+    totals = await asyncio.shield(counting)
+    nodes = await _encode(totals.snapshot, totals.narrowed(marked=marked))
+    before, behind = around_nodes(totals.snapshot, totals.named)
+    return [before, *nodes, behind]
+
+
+async def _encode(snapshot: Snapshot, names: Sequence[str]) -> Pieces:
+    """The nodes of these names, with commas between them."""
     # On the loop, by batches. In a thread the interpreter's lock would hold up other requests
     # for 5 ms at a time; and the threads may all be waiting for a Prometheus that hangs.
-    found = (
-        view
-        for view in snapshot.nodes.values()
-        if view.name > after and (marked is None or view.marked is marked)
-    )
-    by_name = attrgetter("name")
-    if limit is None:
-        views, more = sorted(found, key=by_name), None
-    else:
-        views = heapq.nsmallest(limit + 1, found, key=by_name)
-        more = views[limit - 1].name if len(views) > limit else None
-        views = views[:limit]
-    encoded: list[msgspec.Raw] = []
-    for start in range(0, len(views), _BATCH):
-        encoded += encode_each(snapshot, views[start : start + _BATCH])
-        await asyncio.sleep(0)
-    return encode_nodes(snapshot, encoded, more)
+    pieces: list[bytes] = []
+    async for views in batches_of(snapshot, names, _BATCH):
+        comma = b"," if pieces else b""
+        pieces.append(comma + b",".join(encode_each(snapshot, views)))
+    return pieces

@@ -19,6 +19,7 @@ from dynsched.core.pods import PodsSummary
 from dynsched.core.rule_fields import Limit
 from dynsched.core.rules import EarlyMark, RuleSet
 from dynsched.core.sections import BindBurst
+from dynsched.web.totals import Totals
 
 MAX_LISTED: Final = 20
 """The most conflicts, unmatched samples and failures that `/status` lists; it counts all."""
@@ -47,15 +48,17 @@ _BEFORE_THE_FIRST_TICK: Final[dict[str, Any]] = dict.fromkeys(
 
 
 def status_answer(
-    snapshot: Snapshot | None,
+    totals: Totals | None,
     *,
     error: str | None,
     source: str,
     interval: float,
     leader: str | None,
 ) -> dict[str, Any]:
-    """The JSON form of `/status`; before the first tick all that comes from one is null."""
-    of_a_tick = _BEFORE_THE_FIRST_TICK if snapshot is None else _of_a_tick(snapshot)
+    """The JSON form of `/status`. ``totals``: of the last Snapshot; before the first tick there are
+    none, and all that comes from a tick is null.
+    """
+    of_a_tick = _BEFORE_THE_FIRST_TICK if totals is None else _of_a_tick(totals)
     return {
         "ok": error is None,
         "error": error,
@@ -100,14 +103,10 @@ def rules_answer(snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
-def _of_a_tick(snapshot: Snapshot) -> dict[str, Any]:
-    views = sorted(snapshot.nodes.values(), key=lambda view: view.name)
+def _of_a_tick(totals: Totals) -> dict[str, Any]:
+    snapshot = totals.snapshot
     blind = blindness(snapshot)
-    conflicts = [
-        {"node": view.name, "conflict": view.conflict}
-        for view in views
-        if view.conflict is not None
-    ]
+    conflicts = [{"node": name, "conflict": conflict} for name, conflict in totals.conflicts]
     unmatched = [
         {"rule": found.rule, "value": found.value, "reason": found.reason}
         for found in snapshot.unmatched[:MAX_LISTED]
@@ -122,11 +121,11 @@ def _of_a_tick(snapshot: Snapshot) -> dict[str, Any]:
             "duration_seconds": snapshot.duration,
         },
         "nodes": {
-            "total": len(views),
-            "eligible": sum(view.eligible for view in views),
-            "marked": sum(view.marked for view in views),
-            "pressured": sum(view.pressured for view in views),
-            "early": sum(view.early for view in views),
+            "total": len(totals.names),
+            "eligible": totals.eligible,
+            "marked": len(totals.marked),
+            "pressured": len(totals.hot),
+            "early": totals.early,
         },
         "pods": _pods(snapshot.pods),
         "rules": [

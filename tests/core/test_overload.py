@@ -3,7 +3,7 @@
 import pytest
 from snapshots import NOON
 
-from dynsched.core.overload import DAY, DAYS, LONGEST, Overload, day_of, name_of
+from dynsched.core.overload import DAY, DAYS, MAX_SECONDS, Overload, day_of, name_of
 
 TODAY = day_of(NOON)
 MIDNIGHT = (TODAY + 1) * DAY
@@ -45,8 +45,8 @@ def test_time_of_which_nothing_is_known_does_not_count() -> None:
 
 
 def test_a_long_pause_is_no_long_overload() -> None:
-    overload = counted((0, 0, 4), (LONGEST, 0, 4), (20 * LONGEST, 4, 4))
-    assert overload.columns(NOON + 20 * LONGEST)["share"] == [0.5]
+    overload = counted((0, 0, 4), (MAX_SECONDS, 0, 4), (20 * MAX_SECONDS, 4, 4))
+    assert overload.columns(NOON + 20 * MAX_SECONDS)["share"] == [0.5]
 
 
 def test_a_clock_that_is_set_back_takes_nothing_away() -> None:
@@ -56,7 +56,7 @@ def test_a_clock_that_is_set_back_takes_nothing_away() -> None:
 
 def test_days_before_the_start_are_as_prometheus_knows_them_with_gaps() -> None:
     overload = counted((0, 0, 4), (60, 4, 4))
-    overload.tell({TODAY - 3: 0.125, TODAY - 1: 0.0}, NOON)
+    overload.set_known_shares({TODAY - 3: 0.125, TODAY - 1: 0.0}, NOON)
     assert overload.columns(NOON + 60) == {
         "days": [name_of(TODAY - ago) for ago in (3, 2, 1, 0)],
         "share": [0.125, None, 0.0, 1.0],
@@ -66,15 +66,15 @@ def test_days_before_the_start_are_as_prometheus_knows_them_with_gaps() -> None:
 @pytest.mark.parametrize(("told_at", "share"), [(NOON + 30, 0.75), (TODAY * DAY + 30, 1.0)])
 def test_of_today_the_word_counts_that_is_of_more_of_the_day(told_at, share) -> None:
     overload = counted((0, 0, 4), (60, 4, 4))
-    overload.tell({TODAY: 0.75}, told_at)
+    overload.set_known_shares({TODAY: 0.75}, told_at)
     assert overload.columns(NOON + 60)["share"] == [share]
 
 
 def test_it_keeps_a_week() -> None:
     overload = Overload()
     for day in range(30):
-        overload.tell({TODAY + day: 0.5}, NOON + day * DAY)
+        overload.set_known_shares({TODAY + day: 0.5}, NOON + day * DAY)
         counted((day * DAY, 1, 4), (day * DAY + 60, 1, 4), overload=overload)
     columns = overload.columns(NOON + 29 * DAY)
     assert columns["days"] == [name_of(TODAY + day) for day in range(30 - DAYS, 30)]
-    assert len(overload._told) == len(overload._seen) == DAYS
+    assert len(overload._known) == len(overload._seen) == DAYS

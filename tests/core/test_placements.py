@@ -90,7 +90,7 @@ def test_counts_that_are_known_later_are_of_an_hour_too_and_each_step_counts_onc
     placements = Placements()
     for step in range(STEPS + 5):
         for _ in range(2):
-            placements.know(Placed(NOON + step * STEP, hot=step, clean=1))
+            placements.set_step(Placed(NOON + step * STEP, hot=step, clean=1))
     found = placements.columns()
     assert found["hot"] == list(range(5, STEPS + 5))
     assert found["clean"] == [1] * STEPS

@@ -64,9 +64,9 @@ def watched(pauses: list[float]) -> Watch:
 
 async def now(pages: Pages, etag: str | None = '"1"', *, marked: bool | None = None) -> Answer:
     """The present `/nodes`."""
-    body = await pages.snapshots.encoded_nodes(marked=marked)
-    assert body is not None
-    return Answer(200, body, etag)
+    pieces = await pages.snapshots.encoded_nodes(marked=marked)
+    assert pieces is not None
+    return Answer(200, b"".join(pieces), etag)
 
 
 def words(text: str) -> list[list[str]]:
@@ -177,10 +177,10 @@ async def test_without_an_etag_it_asks_less_often(watched, pauses) -> None:
 @pytest.mark.parametrize(
     ("status", "period"),
     [
-        (Answer(200, b'{"interval_seconds": 0.5}', None), watch.SHORTEST),
-        (Answer(200, b'{"interval_seconds": 300}', None), watch.LONGEST),
-        (Answer(200, b"{}", None), watch.LONGEST),
-        (ServerError("not well"), watch.LONGEST),
+        (Answer(200, b'{"interval_seconds": 0.5}', None), watch.MIN_PAUSE),
+        (Answer(200, b'{"interval_seconds": 300}', None), watch.MAX_PAUSE),
+        (Answer(200, b"{}", None), watch.MAX_PAUSE),
+        (ServerError("not well"), watch.MAX_PAUSE),
     ],
 )
 async def test_it_asks_neither_too_often_nor_too_seldom(watched, pauses, status, period) -> None:
@@ -231,7 +231,7 @@ async def test_after_the_clock_over_there_was_set_back_it_goes_on(watched, capsy
     pages.at -= 3600
     pages.tick(worker_1=91.0)
     after = await now(pages, '"b"')
-    running = watched(before, *[after] * (watch.MOST_OLDER + 1))
+    running = watched(before, *[after] * (watch.MAX_OLDER + 1))
 
     assert len(capsys.readouterr().out.splitlines()) == 1 + 3 + 1
     assert running.asked[-1] == ("/nodes", '"b"')

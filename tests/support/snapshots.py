@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -56,7 +56,8 @@ class Scene:
             for rule in self.rule_set.rules
             if rule.early_of is None
         }
-        decision = decide(self.rule_set, results, self.nodes, self._alerts, at, pods=pods)
+        nodes = dict(self.nodes)
+        decision = decide(self.rule_set, results, nodes, self._alerts, at, pods=pods)
         self._alerts = decision.evaluation.alerts
         self.ticks += 1
         applied = () if dry_run else decision.patches
@@ -98,6 +99,9 @@ class OtherViews(NodeViews):
 
     def __getitem__(self, name: str) -> NodeView:
         return self._views[name]
+
+    def of(self, names: Sequence[str]) -> list[NodeView]:
+        return [self._views[name] for name in names]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._views)

@@ -22,6 +22,7 @@ from dynsched.web.api import ENDPOINTS, make_app
 from dynsched.web.metrics import Metrics
 from dynsched.web.node_series import NodeSeries
 from dynsched.web.snapshots import SnapshotStore
+from dynsched.web.totals import Totals
 
 PAGE = ROOT / "docs/http.md"
 EXAMPLE = re.compile(r"```console\n\$ (?P<command>curl [^\n]+)\n(?P<answer>.*?)```", re.DOTALL)
@@ -74,7 +75,7 @@ async def answer(client, command):
 
 
 def metrics_table(snapshots):
-    text = snapshots.metrics.exposition().decode()
+    text = snapshots.metrics.exposition(Totals.of(snapshots.snapshot)).decode()
     for snapshot in (snapshots.snapshot, early_example(), example()):  # some series are not in each
         series = NodeSeries(snapshot)
         series.add(snapshot.nodes.values())

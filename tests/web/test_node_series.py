@@ -29,7 +29,7 @@ async def test_one_verdict_for_every_node() -> None:
     snapshots = make_store(Clock())
     snapshot = example()
     snapshots.publish(snapshot)
-    found = series(await snapshots.exposition())
+    found = series(b"".join(await snapshots.exposition()))
     assert {labels[0] for labels in found["dynsched_node_verdict"]} == set(snapshot.nodes)
     assert set(found["dynsched_node_verdict"].values()) == {0.0, 0.5, 1.0}
 
@@ -82,20 +82,20 @@ def test_a_mark_that_is_due_says_why_it_is_not_written() -> None:
 async def test_while_ticks_are_overdue_the_series_are_gone() -> None:
     clock = Clock()
     snapshots = make_store(clock)
-    assert series(await snapshots.exposition()) == {}
+    assert series(b"".join(await snapshots.exposition())) == {}
     snapshots.publish(example())
     clock.now = 30.0
-    assert series(await snapshots.exposition())
+    assert series(b"".join(await snapshots.exposition()))
     clock.now = 30.1
-    assert series(await snapshots.exposition()) == {}
+    assert series(b"".join(await snapshots.exposition())) == {}
     snapshots.publish(example())
-    assert series(await snapshots.exposition())
+    assert series(b"".join(await snapshots.exposition()))
 
 
 async def test_they_can_be_turned_off() -> None:
     snapshots = make_store(Clock(), node_series=False)
     snapshots.publish(example())
-    text = await snapshots.exposition()
+    text = b"".join(await snapshots.exposition())
     assert b"dynsched_nodes" in text
     assert series(text) == {}
 

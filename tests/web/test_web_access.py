@@ -265,7 +265,7 @@ async def test_one_that_hangs_up_leaves_the_answer_to_the_others() -> None:
 
 
 async def test_no_more_is_kept_than_the_limit_and_refusals_push_no_grant_out(monkeypatch) -> None:
-    monkeypatch.setattr(access, "MOST_KEPT", 10)
+    monkeypatch.setattr(access, "MAX_KEPT", 10)
     answers: KeptAnswers[bool] = KeptAnswers(Clock())
 
     async def yes() -> bool:
@@ -317,7 +317,7 @@ async def test_an_api_server_that_hangs_is_not_waited_for(get, kubernetes, monke
 
 
 async def test_no_more_reviews_are_begun_than_the_limit(get, kubernetes, monkeypatch) -> None:
-    monkeypatch.setattr(access, "MOST_ASKED", 3)
+    monkeypatch.setattr(access, "MAX_ASKED", 3)
     kubernetes.answers.clear()
     waiting = [asyncio.create_task(get("/nodes", f"made-up-{number}")) for number in range(3)]
     while len(kubernetes.asked) < 3:
@@ -333,7 +333,7 @@ async def test_who_was_let_in_is_let_in_again_while_made_up_tokens_come(
 ) -> None:
     assert (await get("/nodes", "anns"))[0] == 200
     clock.now += 2 * access.GRANTED_SECONDS
-    monkeypatch.setattr(access, "MOST_ASKED", 3)
+    monkeypatch.setattr(access, "MAX_ASKED", 3)
     kubernetes.answers.clear()
     begun = len(kubernetes.asked)
     waiting = [asyncio.create_task(get("/nodes", f"made-up-{number}")) for number in range(3)]

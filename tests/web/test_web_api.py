@@ -12,7 +12,6 @@ from aiohttp.test_utils import TestClient, TestServer
 from early_scene import early_example, early_scene, known_pods
 from msgspec.structs import replace as changed
 from snapshots import EXAMPLE_RULES, NOON, OtherViews, Scene, example, many
-from store_support import Clock, make_store
 
 import dynsched.web.snapshots
 from dynsched import __version__
@@ -23,16 +22,6 @@ from dynsched.web.api import ENDPOINTS, make_app
 from dynsched.web.transport import quiet
 
 JSON = {"Accept": "application/json"}
-
-
-@pytest.fixture
-def clock():
-    return Clock(NOON + 125)
-
-
-@pytest.fixture
-def snapshots(clock):
-    return make_store(clock)
 
 
 @pytest_asyncio.fixture
@@ -407,7 +396,21 @@ async def test_one_who_hangs_up_does_not_take_the_answer_from_the_others(snapsho
     patient = asyncio.create_task(snapshots.encoded_nodes(marked=None))
     await asyncio.sleep(0)
     impatient.cancel()
-    assert len(json.loads(await patient)["nodes"]) == 300
+    assert len(json.loads(b"".join(await patient))["nodes"]) == 300
+
+
+async def test_head_has_the_length_of_a_long_answer_and_nothing_of_it(client, snapshots) -> None:
+    snapshots.publish(many(300))
+    async with client.get("/nodes") as response:
+        whole = await response.read()
+        assert len(json.loads(whole)["nodes"]) == 300
+        etag = response.headers["ETag"]
+    async with client.head("/nodes") as response:
+        assert (response.status, await response.read()) == (200, b"")
+        assert response.headers["Content-Length"] == str(len(whole))
+        assert response.headers["ETag"] == etag
+    async with client.head("/nodes", headers={"If-None-Match": etag}) as response:
+        assert response.status == 304
 
 
 # /nodes/NAME

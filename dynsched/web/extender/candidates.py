@@ -18,6 +18,9 @@ MAX_LISTS: Final = 16
 
 MEMORY: Final = 12 << 20
 """Bytes that they may take together: about eight lists of 5,000 names, with their answers."""
+A_CANDIDATE: Final = 400
+"""In a larger cluster they may take as many bytes for each name that a question may have, of which
+there are twice as many as nodes: room for two lists of all nodes."""
 
 _A_NAME: Final = 200
 """Bytes that a name takes besides its own: as text, as a fragment, and in the answers."""
@@ -70,10 +73,11 @@ class CandidateLists:
             self._lists.move_to_end(key)
             return known
         found = Candidates(read_names(key, most), key)
-        if found.memory <= MEMORY:
+        room = max(MEMORY, A_CANDIDATE * most)
+        if found.memory <= room:
             self._lists[key] = found
             self._memory += found.memory
-            while len(self._lists) > MAX_LISTS or self._memory > MEMORY:
+            while len(self._lists) > MAX_LISTS or self._memory > room:
                 _, forgotten = self._lists.popitem(last=False)
                 self._memory -= forgotten.memory
         return found

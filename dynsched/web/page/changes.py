@@ -13,7 +13,7 @@ import numpy as np
 from dynsched.core.decision import NodeViews
 from dynsched.core.model import Alert, AlertState, Snapshot
 
-MOST: Final = 10_000
+MAX_CHANGES: Final = 10_000
 """Changes that are kept, of all nodes: about 2 MB."""
 
 
@@ -32,10 +32,10 @@ class Change(msgspec.Struct, frozen=True, gc=False):
 
 
 class Changes:
-    """The last ``MOST`` changes."""
+    """The last ``MAX_CHANGES`` changes."""
 
     def __init__(self) -> None:
-        self._kept: deque[Change] = deque(maxlen=MOST)
+        self._kept: deque[Change] = deque(maxlen=MAX_CHANGES)
         self._known: Collection[str] = ()
         self._since = 0.0
         self._told: dict[tuple[str, str], AlertState] = {}

@@ -12,6 +12,7 @@ from dynsched.core.model import NodeView, Snapshot
 from dynsched.web.page.changes import Change, Changes
 from dynsched.web.page.columns import About, Columns, Requested
 from dynsched.web.page.history import History
+from dynsched.web.totals import batches_of, in_order
 
 _BATCH: Final = 100
 """Nodes that are worked on in one go: about a millisecond in which no other request is answered."""
@@ -47,7 +48,7 @@ class Feed:
         self._process = os.urandom(4).hex()
 
     def publish(self, snapshot: Snapshot, about: About, requested: Requested | None = None) -> None:
-        """Another Snapshot counts from now on. ``requested``: as of `Board`."""
+        """Another Snapshot counts from now on. ``requested``: as of `PageFacts`."""
         self._last = snapshot, about, requested or {}
         self._encoded = None
         self._snapshots += 1
@@ -96,10 +97,8 @@ class Feed:
 
 async def _encode(snapshot: Snapshot, about: About, requested: Requested, etag: str) -> Encoded:
     columns = Columns(snapshot, requested)
-    views = sorted(snapshot.nodes.values(), key=lambda view: view.name)
-    for batch in _batches(views):
+    async for batch in batches_of(snapshot, await in_order(snapshot.nodes), _BATCH):
         columns.add(batch)
-        await asyncio.sleep(0)
     plain = columns.body(about)
     packer = zlib.compressobj(_LEVEL, wbits=_GZIP)
     pieces = []

@@ -11,12 +11,12 @@ from typing import Final, NamedTuple
 import msgspec
 from aiohttp import hdrs, web
 
-from dynsched.web.page.board import Board
+from dynsched.web.page.facts import PageFacts
 from dynsched.web.page.feed import Feed
 
-MOST_NODES: Final = 60
+MAX_NODES: Final = 60
 """Nodes whose past one request may ask for."""
-MOST_CHANGES: Final = 200
+MAX_CHANGES: Final = 200
 """Changes that one answer has."""
 
 _POLICY: Final = (
@@ -45,9 +45,9 @@ class _File(NamedTuple):
 class Page:
     """What the handlers answer from. ``age``: seconds since the last Snapshot."""
 
-    def __init__(self, feed: Feed, board: Board, age: Callable[[], float]) -> None:
+    def __init__(self, feed: Feed, facts: PageFacts, age: Callable[[], float]) -> None:
         self.feed = feed
-        self.board = board
+        self.facts = facts
         self.age = age
         self.files = _read_files()
 
@@ -71,7 +71,7 @@ async def page_file(request: web.Request) -> web.Response:
 async def page_data(request: web.Request) -> web.Response:
     """All nodes and rules of the last Snapshot, as columns."""
     page = request.app[PAGE]
-    page.board.look()
+    page.facts.look()
     encoded = await page.feed.encoded()
     if encoded is None:
         raise web.HTTPServiceUnavailable(reason="no tick has finished yet; try again soon")
@@ -93,8 +93,8 @@ async def page_data(request: web.Request) -> web.Response:
 async def page_history(request: web.Request) -> web.Response:
     """The values of some nodes in the last hour."""
     nodes = request.query.getall("node", [])
-    if not 0 < len(nodes) <= MOST_NODES:
-        raise web.HTTPBadRequest(reason=f"name 1 to {MOST_NODES} nodes, as ?node=a&node=b")
+    if not 0 < len(nodes) <= MAX_NODES:
+        raise web.HTTPBadRequest(reason=f"name 1 to {MAX_NODES} nodes, as ?node=a&node=b")
     feed = request.app[PAGE].feed
     return _json(feed.past(nodes))
 
@@ -102,7 +102,7 @@ async def page_history(request: web.Request) -> web.Response:
 async def page_changes(request: web.Request) -> web.Response:
     """The last changes, of one node or of all."""
     feed = request.app[PAGE].feed
-    return _json(feed.latest(MOST_CHANGES, request.query.get("node")))
+    return _json(feed.latest(MAX_CHANGES, request.query.get("node")))
 
 
 async def page_pods(request: web.Request) -> web.Response:
@@ -110,7 +110,7 @@ async def page_pods(request: web.Request) -> web.Response:
     node = request.query.get("node")
     if node is None:
         raise web.HTTPBadRequest(reason="name the node, as ?node=a")
-    return _json(request.app[PAGE].board.of_node(node))
+    return _json(request.app[PAGE].facts.of_node(node))
 
 
 def is_known(request: web.Request, etag: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Final
 
@@ -20,6 +20,32 @@ PROBES: Final = frozenset({"/healthz", "/readyz"})
 """Paths that are answered without waiting for a turn."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Pieces = Sequence[bytes]
+"""A body in several parts: putting a long one together would need as much memory again, and some
+time in which nothing else is answered."""
+
+
+class PiecewiseResponse(web.StreamResponse):
+    """An answer whose body is sent piece by piece."""
+
+    def __init__(
+        self,
+        pieces: Pieces,
+        *,
+        headers: Mapping[str, str],
+        status: int = HTTPStatus.OK,
+        reason: str | None = None,
+    ) -> None:
+        super().__init__(status=status, reason=reason, headers=headers)
+        self.pieces = pieces
+        self.content_length = sum(map(len, pieces))
+
+
+def respond(pieces: Pieces, headers: Mapping[str, str]) -> web.StreamResponse:
+    """An answer with this body; a short one is sent in one go."""
+    if sum(map(len, pieces)) <= SLICE:
+        return web.Response(body=b"".join(pieces), headers=headers)
+    return PiecewiseResponse(pieces, headers=headers)
 
 
 class Turns:
@@ -91,20 +117,39 @@ def break_off(request: web.Request) -> None:
 async def _send(
     request: web.Request, response: web.StreamResponse, at_once: int
 ) -> web.StreamResponse:
+    pieces: Pieces = ()
+    if isinstance(response, PiecewiseResponse):
+        pieces = response.pieces
+    elif (body := _long_body(response, at_once)) and request.method != hdrs.METH_HEAD:
+        pieces = [body]
+        response = _in_pieces(response, pieces)
+    await response.prepare(request)
+    if request.method != hdrs.METH_HEAD:
+        for part in _slices(pieces):
+            await response.write(part)
+            # A caller who reads at once keeps no write waiting: others still have their turn.
+            await asyncio.sleep(0)
+    await response.write_eof()
+    return response
+
+
+def _long_body(response: web.StreamResponse, at_once: int) -> bytes | None:
     body = response.body if isinstance(response, web.Response) else None
-    if not isinstance(body, bytes) or len(body) <= at_once or request.method == hdrs.METH_HEAD:
-        await response.prepare(request)
-        await response.write_eof()
-        return response
-    sliced = web.StreamResponse(
-        status=response.status, reason=response.reason, headers=response.headers
+    return body if isinstance(body, bytes) and len(body) > at_once else None
+
+
+def _in_pieces(response: web.StreamResponse, pieces: Pieces) -> PiecewiseResponse:
+    """The same answer, with its body to be sent piece by piece."""
+    sliced = PiecewiseResponse(
+        pieces, status=response.status, reason=response.reason, headers=response.headers
     )
-    sliced.content_length = len(body)
     if response.keep_alive is False:
         sliced.force_close()
-    await sliced.prepare(request)
-    whole = memoryview(body)
-    for start in range(0, len(whole), SLICE):
-        await sliced.write(whole[start : start + SLICE])
-    await sliced.write_eof()
     return sliced
+
+
+def _slices(pieces: Pieces) -> Iterator[memoryview]:
+    for piece in pieces:
+        whole = memoryview(piece)
+        for start in range(0, len(whole), SLICE):
+            yield whole[start : start + SLICE]

@@ -80,11 +80,13 @@ class World:
 
     def learn(self, pod: str = "shop/api-0") -> None:
         """All that can be known of pods and of past days, and is not in a Snapshot."""
-        board = self.snapshots.board
-        board.requested = {"cpu": dict.fromkeys(self.cpu, 50)}
-        board.bound = lambda _: BoundOnNode(21, [JustBound(pod, 0.5, 2.0**30, 12.0)])
-        board.above = {name: [AboveRequest(pod, "memory", 3e9)] for name in self.cpu}
-        board.overload.tell({day_of(NOON) - ago: 0.01 * ago for ago in range(1, 8)}, NOON)
+        facts = self.snapshots.facts
+        facts.requested = {"cpu": dict.fromkeys(self.cpu, 50)}
+        facts.bound = lambda _: BoundOnNode(21, [JustBound(pod, 0.5, 2.0**30, 12.0)])
+        facts.above = {name: [AboveRequest(pod, "memory", 3e9)] for name in self.cpu}
+        facts.overload.set_known_shares(
+            {day_of(NOON) - ago: 0.01 * ago for ago in range(1, 8)}, NOON
+        )
 
 
 @contextlib.asynccontextmanager
@@ -298,7 +300,7 @@ async def test_where_pods_were_placed_is_shown_where_they_are_watched(shown, wor
 async def test_what_pods_request_is_a_tick_on_the_bar_and_in_the_legend(shown, world) -> None:
     assert await texts(shown, "#bar-legend li") == ["threshold", "clears"]
     assert await shown.page.locator("#nodes .tick[visibility=visible]").count() == 0
-    world.snapshots.board.requested = {"cpu": {"web-2": 50, "batch-1": 75}}
+    world.snapshots.facts.requested = {"cpu": {"web-2": 50, "batch-1": 75}}
     await tick(world, shown)
     assert await texts(shown, "#bar-legend li") == ["threshold", "clears", "requested by pods"]
     assert await shown.page.locator("#nodes .tick[visibility=visible]").count() == 2
@@ -312,8 +314,8 @@ async def test_a_nodes_detail_lists_pods_just_bound_and_above_their_requests(sho
     assert "Pods" not in await shown.page.inner_text("dialog")
     await shown.page.keyboard.press("Escape")
     pod = JustBound("shop/web-5d9c7b9d4f-x2x4p", 0.5, 2.0**30, 12.0)
-    world.snapshots.board.bound = lambda _: BoundOnNode(21, [pod])
-    world.snapshots.board.above = {"web-1": [AboveRequest("shop/api-0", "memory", 3 * 2.0**29)]}
+    world.snapshots.facts.bound = lambda _: BoundOnNode(21, [pod])
+    world.snapshots.facts.above = {"web-1": [AboveRequest("shop/api-0", "memory", 3 * 2.0**29)]}
     await shown.page.click("tr[data-node=web-1] a")
     await shown.until("document.querySelector('dialog').open")
     rows = await texts(shown, "dialog [aria-label^=Pods] tbody tr")
@@ -326,7 +328,7 @@ async def test_a_nodes_detail_lists_pods_just_bound_and_above_their_requests(sho
 
 async def test_the_overload_of_each_day_is_shown_once_it_is_known(shown, world) -> None:
     assert not await shown.page.is_visible("#overload")
-    world.snapshots.board.overload.tell({day_of(NOON) - 1: 0.0321}, NOON)
+    world.snapshots.facts.overload.set_known_shares({day_of(NOON) - 1: 0.0321}, NOON)
     world.cpu["web-3"] = 95.0
     await tick(world, shown)
     await tick(world, shown)

@@ -7,7 +7,7 @@ from itertools import pairwise
 from snapshots import EXAMPLE_RULES, NOON, Scene, example, many
 
 from dynsched.core.model import Node
-from dynsched.web.page.changes import MOST, Changes
+from dynsched.web.page.changes import MAX_CHANGES, Changes
 from dynsched.web.page.history import POINTS, STEP, History
 
 RULES = {"rules": [{"name": "cpu", "expr": "x", "threshold": 80}]}
@@ -156,4 +156,4 @@ def test_the_number_of_changes_is_bounded() -> None:
     for at in range(60):
         snapshot = scene.tick(NOON + 300 * at, node_cpu=hot if at % 2 else {}, node_mem_usage=hot)
         changes.observe(snapshot.nodes)
-    assert len(changes.latest(MOST * 2)) <= MOST
+    assert len(changes.latest(MAX_CHANGES * 2)) <= MAX_CHANGES

@@ -12,27 +12,16 @@ from early_scene import early_example
 from programs import ROOT
 from prometheus_client import CollectorRegistry
 from snapshots import EXAMPLE_RULES, NOON, Scene, example, many
-from store_support import Clock, make_store
 
 from dynsched.core.model import Node
 from dynsched.web.api import make_app
 from dynsched.web.metrics import Metrics
 from dynsched.web.page import columns
-from dynsched.web.page.http import MOST_NODES
+from dynsched.web.page.http import MAX_NODES
 from dynsched.web.snapshots import SnapshotStore
 
 BROWSER = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
 STATIC = ROOT / "dynsched/web/page/static"
-
-
-@pytest.fixture
-def clock():
-    return Clock(NOON + 125)
-
-
-@pytest.fixture
-def snapshots(clock):
-    return make_store(clock)
 
 
 @pytest_asyncio.fixture
@@ -257,11 +246,11 @@ async def test_the_history_is_of_the_nodes_that_were_asked_for(client, snapshots
     }
 
 
-@pytest.mark.parametrize("query", ["", "?" + "&".join(["node=a"] * (MOST_NODES + 1))])
+@pytest.mark.parametrize("query", ["", "?" + "&".join(["node=a"] * (MAX_NODES + 1))])
 async def test_a_history_of_none_or_too_many_nodes_is_refused(client, snapshots, query) -> None:
     snapshots.publish(example())
     _, body = await get(client, f"/page/history{query}", 400)
-    assert f"1 to {MOST_NODES} nodes" in json.loads(body)["error"]
+    assert f"1 to {MAX_NODES} nodes" in json.loads(body)["error"]
 
 
 async def test_the_changes_of_a_node_are_told(client, snapshots) -> None:

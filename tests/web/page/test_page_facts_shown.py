@@ -9,23 +9,12 @@ import pytest
 import pytest_asyncio
 from aiohttp.test_utils import TestClient, TestServer
 from snapshots import EXAMPLE_RULES, NOON, Scene, example
-from store_support import Clock, make_store
 
 from dynsched.core.model import Node
 from dynsched.core.page_facts import AboveRequest, BoundOnNode, JustBound
 from dynsched.core.placements import STEP
 from dynsched.web.api import make_app
-from dynsched.web.page.board import LOOKED_AT
-
-
-@pytest.fixture
-def clock():
-    return Clock(1000.0)
-
-
-@pytest.fixture
-def snapshots(clock):
-    return make_store(clock)
+from dynsched.web.page.facts import LOOKED_AT
 
 
 @pytest_asyncio.fixture
@@ -47,18 +36,18 @@ async def test_the_page_is_looked_at_while_its_data_is_asked_for(client, snapsho
     snapshots.publish(example())
     await get(client, "/nodes")
     await get(client, "/page/pods?node=worker-1")
-    assert not snapshots.board.is_looked_at
+    assert not snapshots.facts.is_looked_at
     await get(client, "/page/data")
     clock.now += LOOKED_AT - 1
-    assert snapshots.board.is_looked_at
+    assert snapshots.facts.is_looked_at
     clock.now += 2
-    assert not snapshots.board.is_looked_at
+    assert not snapshots.facts.is_looked_at
 
 
 async def test_before_the_first_tick_it_is_looked_at_too(client, snapshots) -> None:
     await get(client, "/page/data", 503)
-    assert snapshots.board.is_looked_at
-    assert snapshots.board.hottest(9) == []
+    assert snapshots.facts.is_looked_at
+    assert snapshots.facts.hottest(9) == []
 
 
 # Requests
@@ -75,7 +64,7 @@ async def test_what_is_requested_is_in_the_unit_of_each_rule_that_names_a_resour
     ]
     scene = Scene({"rules": rules}, [Node("a"), Node("b")])
     values = {"a": 0.5, "b": 0.5}
-    snapshots.board.requested = {"cpu": {"a": 75}, "memory": {"a": 50}}
+    snapshots.facts.requested = {"cpu": {"a": 75}, "memory": {"a": 50}}
     snapshots.publish(scene.tick(NOON, cpu=values, share=values, free=values, disk=values))
     columns = (await get(client, "/page/data"))["columns"]
     assert [column["requested"] for column in columns] == [[75.0, None], [0.75, None], None, None]
@@ -92,8 +81,8 @@ async def test_what_is_not_known_of_a_nodes_pods_is_null(client, snapshots) -> N
 
 async def test_the_pods_of_a_node_are_told(client, snapshots) -> None:
     pod = JustBound("shop/web-1", 0.5, 2.0**20, 3.14159)
-    snapshots.board.bound = lambda node: BoundOnNode(7, [pod]) if node == "a" else None
-    snapshots.board.above = {"a": [AboveRequest("shop/web-2", "cpu", 1.5)], "b": []}
+    snapshots.facts.bound = lambda node: BoundOnNode(7, [pod]) if node == "a" else None
+    snapshots.facts.above = {"a": [AboveRequest("shop/web-2", "cpu", 1.5)], "b": []}
     assert await get(client, "/page/pods?node=a") == {
         "bound": {
             "total": 7,
@@ -114,8 +103,8 @@ async def test_placements_by_prometheus_are_shown_where_pods_are_not_watched(
     assert NOON % STEP == 0
     snapshots.publish(replace(example(), taken_at=NOON + 1))
     snapshots.publish(replace(example(), taken_at=NOON + STEP))
-    snapshots.board.placed(NOON - STEP, {"worker-1": 9})  # nobody knows what it was then
-    snapshots.board.placed(NOON, {"worker-2": 2, "worker-1": 3})
+    snapshots.facts.placed(NOON - STEP, {"worker-1": 9})  # nobody knows what it was then
+    snapshots.facts.placed(NOON, {"worker-2": 2, "worker-1": 3})
     snapshots.publish(replace(example(), taken_at=NOON + STEP + 10))
     found = (await get(client, "/page/data"))["placements"]
     assert found == {"step": STEP, "times": [NOON], "hot": [2], "marked": [0], "clean": [3]}

@@ -23,7 +23,7 @@ def _unwatched(_node: str) -> BoundOnNode | None:
 
 
 @dataclass(slots=True)
-class Board:
+class PageFacts:
     """``clock`` gives seconds and is never set.
 
     ``requested``: by resource and node, what pods request, in percent of the node's allocatable.
@@ -33,9 +33,9 @@ class Board:
     """
 
     clock: Callable[[], float]
+    bound: Callable[[str], BoundOnNode | None] = _unwatched
     requested: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     above: Mapping[str, Sequence[AboveRequest]] | None = None
-    bound: Callable[[str], BoundOnNode | None] = _unwatched
     overload: Overload = field(default_factory=Overload)
     _looked_at: float | None = field(default=None, init=False)
     _placements: Placements | None = field(default=None, init=False)
@@ -80,7 +80,7 @@ class Board:
         found = self._past.placed(begins, nodes)
         if found is not None:
             self._placements = self._placements or Placements()
-            self._placements.know(found)
+            self._placements.set_step(found)
 
     def shown(self, at: float) -> dict[str, Any]:
         """What is sent with a Snapshot that was taken at ``at`` (Unix seconds)."""

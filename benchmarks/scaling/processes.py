@@ -1,0 +1,100 @@
+"""Processes of the bench, and what the kernel and `/metrics` say of one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+
+_BENCHMARKS: Final = Path(__file__).parent.parent
+
+
+async def start(module: str, *arguments: str, output: bool = True) -> asyncio.subprocess.Process:
+    """A module of the bench, or of dynsched, as a process of its own."""
+    path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(_BENCHMARKS))))
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", module, *arguments),
+        stdout=asyncio.subprocess.PIPE if output else None,
+        # The tree of PYTHONPATH counts, and not the one of the working directory.
+        env=os.environ | {"PYTHONPATH": path, "PYTHONSAFEPATH": "1"},
+        limit=1 << 26,
+    )
+
+
+@contextlib.asynccontextmanager
+async def serving(module: str, *arguments: str) -> AsyncIterator[tuple[int, str]]:
+    """A server's process id and the URL that it prints when it serves."""
+    process = await start(module, *arguments)
+    try:
+        assert process.stdout is not None
+        url = (await process.stdout.readline()).decode().strip()
+        if not url:
+            raise RuntimeError(f"{module} did not start: see its output above")
+        yield process.pid, url
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+def memory(pid: int) -> tuple[float, float]:
+    """Resident memory now, and its peak, in MB."""
+    text = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    found = dict(re.findall(r"^(VmRSS|VmHWM):\s+(\d+) kB", text, re.MULTILINE))
+    return int(found["VmRSS"]) / 1024, int(found["VmHWM"]) / 1024
+
+
+def cpu_seconds(*pids: int) -> float:
+    """All that the processes have used so far."""
+    ticks = 0
+    for pid in pids:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+async def get(session: aiohttp.ClientSession, url: str) -> tuple[int, str]:
+    """Status and body; status 0 where nobody answers."""
+    try:
+        async with session.get(url) as response:
+            return response.status, await response.text()
+    except aiohttp.ClientError:
+        return 0, ""
+
+
+class Durations:
+    """Histograms of `/metrics` at one moment, to tell what came since an earlier one."""
+
+    def __init__(self, text: str) -> None:
+        pattern = r"^(dynsched_\w+_seconds(?:_sum|_count)(?:\{[^}]*\})?) (\S+)$"
+        found = re.findall(pattern, text, re.MULTILINE)
+        self._values = {name: float(value) for name, value in found}
+
+    def mean(self, before: Durations, name: str) -> float:
+        """The mean since ``before``; of several series, of the one in which it is the highest."""
+        means = []
+        for series, count in self._values.items():
+            if not series.startswith(f"{name}_count"):
+                continue
+            total = series.replace("_count", "_sum", 1)
+            count -= before._values.get(series, 0.0)  # noqa: PLW2901 (the earlier ones are taken off)
+            if count:
+                means.append((self._values[total] - before._values.get(total, 0.0)) / count)
+        return max(means, default=0.0)
+
+    def beyond_prometheus(self, before: Durations) -> float:
+        """A tick's seconds, less those of the rule whose query takes longest; both on average."""
+        tick = self.mean(before, "dynsched_tick_duration_seconds")
+        return tick - self.mean(before, "dynsched_rule_query_duration_seconds")
+
+    def ticks(self, before: Durations) -> int:
+        """How many there were since ``before``."""
+        name = "dynsched_tick_duration_seconds_count"
+        return int(self._values[name] - before._values.get(name, 0.0))

@@ -1,0 +1,114 @@
+"""What all nodes come to, and that no answer looks at all of them in one piece."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+
+import pytest
+import pytest_asyncio
+from aiohttp.test_utils import TestClient, TestServer
+from early_scene import early_example
+from snapshots import NOON, OtherViews, Scene, example
+
+from dynsched.core.decision import NodeViews
+from dynsched.core.model import Node, NodeView, Snapshot
+from dynsched.web.api import make_app
+from dynsched.web.totals import Totals, count
+
+MANY = 5000
+AT_ONCE = 600
+"""Views that all who work side by side may make until others have their turn."""
+
+
+class Turns(NodeViews):
+    """Nodes that count how many of their views are made in each turn of the event loop."""
+
+    def __init__(self, views: NodeViews) -> None:
+        self.__dict__.update(views.__dict__)
+        self._turn = 0
+        self.made: Counter[int] = Counter()
+
+    def __getitem__(self, name: str) -> NodeView:
+        self.made[self._turn] += 1
+        return super().__getitem__(name)
+
+    def of(self, names: Sequence[str]) -> list[NodeView]:
+        self.made[self._turn] += len(names)
+        return super().of(names)
+
+    async def turn(self) -> None:
+        while True:
+            self._turn += 1
+            await asyncio.sleep(0)
+
+    async def settled(self) -> None:
+        """Wait until none is made any more, and forget those that were."""
+        while self.made:
+            self.made.clear()
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+
+
+@pytest.fixture(scope="module")
+def many() -> Snapshot:
+    names = [f"node-{number:04d}" for number in range(MANY)]
+    scene = Scene({"rules": [{"name": "cpu", "expr": "x", "threshold": 80}]}, map(Node, names))
+    return scene.tick(NOON, cpu={name: 90.0 if n % 5 else 10.0 for n, name in enumerate(names)})
+
+
+@pytest_asyncio.fixture
+async def turns(many: Snapshot) -> AsyncIterator[Turns]:
+    nodes = Turns(many.nodes)
+    turning = asyncio.create_task(nodes.turn())
+    yield nodes
+    turning.cancel()
+
+
+@pytest.mark.parametrize(
+    ("path", "wanted"),
+    [
+        ("/nodes", MANY),
+        ("/nodes?marked=false", MANY // 5),
+        ("/nodes?limit=500&continue=node-1000", 500),
+        ("/nodes?limit=500&marked=true", 500),
+        ("/metrics", MANY),
+        ("/page/data", MANY),
+    ],
+)
+async def test_between_some_hundred_nodes_and_the_next_others_have_their_turn(
+    path, wanted, turns, many, snapshots
+) -> None:
+    async with TestClient(TestServer(make_app(snapshots))) as client:
+        snapshots.publish(replace(many, nodes=turns))
+        await turns.settled()
+        async with client.get(path, headers={"Accept": "application/json"}) as response:
+            assert response.status == 200
+            await response.read()
+    assert turns.made.total() >= wanted
+    assert max(turns.made.values()) <= AT_ONCE
+
+
+async def test_nodes_in_whatever_order_are_counted_by_name(many) -> None:
+    backwards = {name: many.nodes[name] for name in sorted(many.nodes, reverse=True)}
+    found = await count(replace(many, nodes=OtherViews(many.nodes, backwards)))
+    assert found.names == sorted(many.nodes)
+    assert found.hot == [name for name in found.names if many.nodes[name].pressured]
+    assert vars(found) | {"snapshot": None} == vars(Totals.of(many)) | {"snapshot": None}
+
+
+@pytest.mark.parametrize("make", [example, early_example])
+def test_totals_are_what_the_nodes_have(make) -> None:
+    snapshot = make()
+    views = sorted(snapshot.nodes.values(), key=lambda view: view.name)
+    found = Totals.of(snapshot)
+    assert found.names == [view.name for view in views]
+    assert found.hot == [view.name for view in views if view.pressured]
+    assert found.marked == [view.name for view in views if view.marked]
+    assert found.narrowed(marked=False) == [view.name for view in views if not view.marked]
+    assert found.eligible == sum(found.pools.values()) == sum(view.eligible for view in views)
+    assert found.early == sum(view.early for view in views)
+    assert found.withheld == sum(view.withheld is not None for view in views)
+    assert dict(found.conflicts) == {v.name: v.conflict for v in views if v.conflict is not None}
