@@ -39,6 +39,7 @@ from dynsched.logs import LoopErrors
 from dynsched.loop import Loop
 from dynsched.plumbing.garbage import collect_less, leave_out_the_living
 from dynsched.plumbing.malloc import give_back_free_memory, share_heap
+from dynsched.plumbing.stopping import until_so
 from dynsched.reporting import report_doubts
 from dynsched.rules_file import FixedRules, RulesFile, load_rules
 from dynsched.serving import serving
@@ -172,7 +173,7 @@ async def _serve(settings: Settings) -> None:
             "the watch of nodes": watch.run(stop),
             "the loop": loop.run(stop, settings.interval),
             "the watch of pods": extension.run(stop),
-            "the page's questions": page_facts.run(stop),
+            "the page's questions": _ask_once_synced(stop, cluster, page_facts),
         }
         await _until_stopped(
             stop,
@@ -180,6 +181,16 @@ async def _serve(settings: Settings) -> None:
             elector,
             meanwhile=events.close,
         )
+
+
+async def _ask_once_synced(
+    stop: asyncio.Event, cluster: NodeCluster, page_facts: PageFactsSource
+) -> None:
+    """How large an answer may be depends on the number of nodes, which is 0 until they are listed;
+    what is refused before is asked again after minutes only.
+    """
+    await until_so(stop, lambda: cluster.synced)
+    await page_facts.run(stop)
 
 
 async def _until_stopped(

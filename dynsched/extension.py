@@ -17,7 +17,7 @@ from dynsched.kube.cluster import NodeCluster
 from dynsched.kube.pending import PendingPods
 from dynsched.kube.pods import PodWatch
 from dynsched.kube.stream import StreamingApi
-from dynsched.plumbing.stopping import pause
+from dynsched.plumbing.stopping import pause, until_so
 from dynsched.sources.bound_pods import BoundPodsSource
 from dynsched.sources.pod_use import PodUseSource
 from dynsched.web.extender.answers import Extender
@@ -53,6 +53,7 @@ class Extension:
         self._binder = binder
         self._rule_set = rule_set
         self._nodes = cluster.nodes
+        self._is_synced = lambda: cluster.synced
         self._pods = RecentPods()
         self._told = 0
         self._collected: dict[str, tuple[float, BoundOnNode]] = {}
@@ -61,7 +62,7 @@ class Extension:
         self._pending = PendingPods(pending_api)
         self.extender = Extender(
             nodes=cluster.nodes,
-            synced=lambda: cluster.synced,
+            synced=self._is_synced,
             rules=lambda: rule_set().extender,
             clock=time.monotonic,
             bound=self._pods,
@@ -85,10 +86,15 @@ class Extension:
                     self._api, self._pods, counts=lambda: self._rule_set().uses_expected_load
                 )
                 await asyncio.gather(
-                    self._watch.run(stop), self._pending.run(stop), self._pod_use.run(stop)
+                    self._watch.run(stop), self._pending.run(stop), self._ask_what_pods_use(stop)
                 )
                 return
             await pause(stop, _POLL)
+
+    async def _ask_what_pods_use(self, stop: asyncio.Event) -> None:
+        """Once the nodes are known: by their number an answer is limited."""
+        await until_so(stop, self._is_synced)
+        await self._pod_use.run(stop)
 
     @property
     def sequence(self) -> int:

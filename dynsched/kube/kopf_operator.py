@@ -1,14 +1,17 @@
 """kopf, embedded: it lists and watches Nodes, and does nothing else to them.
 
+It decides what is asked, and when; the nodes are taken out of the answers before it decodes them:
+see `dynsched.kube.kopf_answers`.
+
 kopf runs in a thread with an event loop of its own. In ours it would take over SIGTERM, cancel
 every task that was made after it (a web server's open connections among them, after waiting five
 seconds for each), and hold up the HTTP answers while it decodes a list. In a thread it does none
 of these, and what it sees comes over one function call an event.
 
-What keeps kopf's hands off the nodes, each necessary: `on.event` handlers only (all others write
-annotations or finalizers), returning None (a result would be written to the status), storages
-that store nothing, and a finalizer name that no other kopf operator uses: kopf *removes* the one
-it is configured with from any object that it needs no finalizer on.
+What keeps kopf's hands off a node that reaches it after all, each necessary: `on.event` handlers
+only (all others write annotations or finalizers), returning None (a result would be written to the
+status), storages that store nothing, and a finalizer name that no other kopf operator uses: kopf
+*removes* the one it is configured with from any object that it needs no finalizer on.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ import math
 import ssl
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Any, Final, cast
@@ -31,10 +34,12 @@ import kopf
 
 from dynsched.core.errors import ClusterError
 from dynsched.kube import failures
-from dynsched.kube.bodies import BoundedResponse, TooLargeError
+from dynsched.kube.bodies import TooLargeError
 from dynsched.kube.config import TOKEN_MAX_AGE, KubeConfig
 from dynsched.kube.failures import Call
+from dynsched.kube.kopf_answers import NodesResponse, Observer
 from dynsched.kube.kopf_settings import quiet_kopf, settings
+from dynsched.kube.projection import project
 from dynsched.kube.transport import LIST_TIMEOUT, SESSION, USER_AGENT
 from dynsched.plumbing.backoff import Backoff, jittered
 from dynsched.plumbing.stopping import until_done
@@ -47,10 +52,6 @@ STOP_TIMEOUT: Final = 2.5
 _SERVER_ERRORS: Final = 500
 _PASSING: Final = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.GONE)
 _WATCH: Final = Call("watch", "nodes", "GET", "/api/v1/nodes")
-
-Observer = Callable[[str | None, Mapping[str, Any]], None]
-"""Called with an event's type (None for a listed object) and its raw Node, in kopf's thread.
-Must not block and must not raise."""
 
 Follower = Callable[[], None]
 """Called before each request for a watch, in kopf's thread; the list before it is complete then.
@@ -151,7 +152,8 @@ class NodeOperator:
 
         @kopf.on.event("", "v1", "nodes", registry=registry, id="observe")
         async def observe(event: kopf.RawEvent, **_: object) -> None:
-            self._observer(event["type"], cast("Mapping[str, Any]", event["object"]))
+            # Reached only by what could not be taken out of an answer before.
+            self._observer(event["type"], project(event["object"]))
 
         return registry
 
@@ -183,7 +185,7 @@ class NodeOperator:
             # Not the token: aiohttp sends the headers of a session to its proxy too, in the clear.
             headers={"User-Agent": USER_AGENT},
             proxy=config.proxy,
-            response_class=BoundedResponse,
+            response_class=NodesResponse,
             **{**SESSION, "middlewares": (self._middleware, *SESSION["middlewares"])},
         )
 
@@ -191,18 +193,27 @@ class NodeOperator:
         self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
         """What kopf has no setting for: the token, for the API server alone; the TLS server
-        name of the kubeconfig; and a pause between two watch requests (when the server accepts
-        and closes each, it makes none).
+        name of the kubeconfig; a pause between two watch requests (when the server accepts
+        and closes each, it makes none); and the nodes, taken out of the answers.
         """
         if self._config.authorization and self._config.serves(request.url.host, request.url.port):
             request.headers["Authorization"] = self._config.authorization
         if self._config.configuration.tls_server_name:
             request.server_hostname = self._config.configuration.tls_server_name
-        if request.url.query.get("watch"):
+        is_watch = "watch" in request.url.query
+        if is_watch:
             await asyncio.sleep(max(0.0, self._next_watch - time.monotonic()))
             self._next_watch = time.monotonic() + jittered(1.0)
             self._follower()
-        return await handler(request)
+        response = await handler(request)
+        if (
+            isinstance(response, NodesResponse)
+            and response.status == HTTPStatus.OK
+            and response.content_type == "application/json"
+            and request.url.path.endswith(_WATCH.path)
+        ):
+            response.take_nodes(self._observer, watch=is_watch)
+        return response
 
 
 def _tls(config: KubeConfig) -> ssl.SSLContext | bool:

@@ -188,10 +188,7 @@ class Resync:
 
     async def _look_until_recent(self, stop: asyncio.Event) -> Comparison | None:
         """What a list shows that is not older than what we know now; None if all lists are."""
-        undated = self._store.undated()
-        nodes = self._store.nodes().items()
-        dated = (node.resource_version for name, node in nodes if name not in undated)
-        known = newest(self._newest, *dated)
+        known = await asyncio.to_thread(self._newest_known)
         for looks in range(1 + math.ceil(OLD / LOOK_AGAIN)):
             listing, found = await self._look(stop)
             if found.impossible or not is_older(listing.version, known):
@@ -208,6 +205,13 @@ class Resync:
             if stop.is_set():
                 break
         return None
+
+    def _newest_known(self) -> str:
+        """The newest version that we know of, of the lists and of the nodes."""
+        undated = self._store.undated()
+        nodes = self._store.nodes().items()
+        dated = (node.resource_version for name, node in nodes if name not in undated)
+        return newest(self._newest, *dated)
 
     async def _look(self, stop: asyncio.Event) -> tuple[Listing, Comparison]:
         """Compare with a new list, and forget the nodes that are gone; where most are, only those
@@ -237,7 +241,8 @@ class Resync:
         undated = self._store.undated()  # first: what comes in between is dated, and is known
         known = self._store.nodes()
         listing = await self._client.listing()
-        return known, listing, compare(known, listing, undated)
+        # In a thread, for at 65,000 nodes it takes longer than an HTTP answer should wait.
+        return known, listing, await asyncio.to_thread(compare, known, listing, undated)
 
     async def _missed(self, late: Mapping[str, Seen], stop: asyncio.Event) -> list[str]:
         """Which of the ``late`` nodes do not come, though a second list shows them too."""

@@ -14,16 +14,15 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from dynsched.core.errors import ClusterError, ForbiddenError
+from dynsched.core.model import Node
 from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import NodeStore
 from dynsched.kube.failures import SetupError
 from dynsched.kube.kopf_operator import NodeOperator, WatchBrokenError
-from dynsched.kube.projection import project
 from dynsched.kube.resync import Resync
 from dynsched.kube.troubles import Part, Troubles
 from dynsched.plumbing.backoff import Backoff, jittered
@@ -184,9 +183,8 @@ class NodeWatch:
         life.follows = True
         self._begun += 1
 
-    def _observe(self, life: _Life, kind: str | None, raw: Mapping[str, Any]) -> None:
+    def _observe(self, life: _Life, kind: str | None, node: Node | None) -> None:
         """One event. Called in kopf's thread, which may be left behind when its life is over."""
-        node = project(raw)
         if life.over.is_set():
             return
         if node is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -17,6 +17,12 @@ async def pause(stop: asyncio.Event, seconds: float) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(max(0.0, seconds)):
             await stop.wait()
+
+
+async def until_so(stop: asyncio.Event, is_so: Callable[[], bool], every: float = 0.1) -> None:
+    """Ask ``every`` so many seconds, until ``is_so()`` or ``stop`` is set."""
+    while not is_so() and not stop.is_set():
+        await pause(stop, every)
 
 
 async def until_done(stop: asyncio.Event, *work: asyncio.Future[Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections import Counter
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -411,3 +412,26 @@ async def test_a_quiet_cluster_is_compared_without_its_nodes_bodies(sim: SimClus
         assert lists_by_kopf(sim) == 0
         assert {r.verb for r in sim.server.requests} == {"list"}
         assert {r.query.get("limit") for r in sim.server.requests} == {"500"}
+
+
+async def test_a_large_cluster_is_compared_beside_the_event_loop(
+    sim: SimCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """HTTP answers wait for whatever runs in it."""
+    threads: set[int] = set()
+
+    def beside(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            threads.add(threading.get_ident())
+            return function(*arguments)
+
+        return call
+
+    monkeypatch.setattr(resync, "compare", beside(resync.compare))
+    monkeypatch.setattr(Resync, "_newest_known", beside(Resync._newest_known))
+    await make_nodes(sim, "a")
+    async with watching(sim.kubeconfig, resync=OFTEN) as running:
+        await running.synced()
+        await running.until(lambda: lists(sim) >= 2)
+    assert threads
+    assert threading.get_ident() not in threads

@@ -1,0 +1,213 @@
+"""Nodes are taken out of the API server's answers before kopf decodes them."""
+
+from __future__ import annotations
+
+import gc
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from cluster import Cluster, SimCluster
+from hypothesis import example, given
+from hypothesis import strategies as st
+from watch_support import watching
+
+from dynsched.core.model import Node
+from dynsched.kube import kopf_answers
+from dynsched.kube.kopf_answers import _Lines, _without_nodes
+from dynsched.kube.kopf_settings import CHUNK
+from dynsched.kube.projection import project, read_node
+from dynsched.sim.nodes import make_node
+
+TEXTS = st.sampled_from(["", "a", "Zone", "10.0.0.1", "fe80::1%eth0", "dynsched.io/x", "8", "1Xi"])
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | TEXTS | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=6,
+)
+PAIRS = st.dictionaries(TEXTS, TEXTS, max_size=3)
+WRITERS = st.lists(
+    st.fixed_dictionaries(
+        {"manager": st.sampled_from(["dynsched", "kubelet"])},
+        optional={
+            "operation": st.sampled_from(["Update", "Apply"]),
+            "subresource": st.sampled_from(["", "status"]),
+            "fieldsV1": st.builds(
+                lambda keys: {"f:metadata": {"f:labels": {f"f:{key}": {} for key in keys}}},
+                st.lists(TEXTS, max_size=3),
+            )
+            | JSON,
+        },
+    ),
+    max_size=3,
+)
+NAN = b'{"metadata":{"resourceVersion":"9"},"items":[{"metadata":{"name":"a"},"odd":NaN}]}'
+NODES = st.fixed_dictionaries(
+    {},
+    optional={
+        "metadata": st.fixed_dictionaries(
+            {"name": st.sampled_from(["a", "b"]) | JSON},
+            optional={
+                "uid": TEXTS | JSON,
+                "resourceVersion": TEXTS | JSON,
+                "labels": PAIRS | JSON,
+                "annotations": PAIRS | JSON,
+                "creationTimestamp": st.sampled_from(["2026-11-20T12:00:00Z", "soon"]) | JSON,
+                "managedFields": WRITERS | JSON,
+            },
+        )
+        | JSON,
+        "spec": st.fixed_dictionaries({}, optional={"taints": st.lists(PAIRS) | JSON}) | JSON,
+        "status": st.fixed_dictionaries(
+            {},
+            optional={
+                "addresses": st.lists(
+                    st.fixed_dictionaries({}, optional={"type": TEXTS, "address": TEXTS | JSON}),
+                    max_size=3,
+                )
+                | JSON,
+                "allocatable": st.fixed_dictionaries(
+                    {}, optional={"cpu": TEXTS | JSON, "memory": TEXTS | JSON}
+                )
+                | JSON,
+            },
+        )
+        | JSON,
+    },
+)
+
+
+@given(raw=NODES)
+@example(raw=make_node("worker-1", 1, size=9000))
+@example(raw={"metadata": {"name": "a", "labels": {"x": "\ud800"}}})
+def test_what_is_read_of_a_nodes_json_is_what_is_kept_of_the_decoded_node(raw: Any) -> None:
+    read = read_node(json.dumps(raw).encode())
+    kept = project(json.loads(json.dumps(raw)))
+    assert repr(read) == repr(kept)
+    if read is not None:
+        assert repr(read.known_as) == repr(kept.known_as)
+
+
+def test_nodes_of_the_same_size_share_what_is_allocatable() -> None:
+    first, second = (read_node(json.dumps(make_node(name)).encode()) for name in ("a", "b"))
+    assert first is not None
+    assert second is not None
+    assert first.allocatable is second.allocatable
+    assert first.annotations is second.annotations
+
+
+def event(kind: str, name: str, version: str) -> bytes:
+    raw = make_node(name)
+    raw["metadata"]["resourceVersion"] = version
+    return json.dumps({"type": kind, "object": raw}).encode() + b"\n"
+
+
+class Chunks:
+    """A stream that is read in pieces of any size."""
+
+    def __init__(self, data: bytes, size: int) -> None:
+        self.chunks = [data[at : at + size] for at in range(0, len(data), size)]
+
+    async def iter_chunked(self, _size: int) -> AsyncIterator[bytes]:
+        for chunk in self.chunks:
+            yield chunk
+
+
+@pytest.mark.parametrize("size", [1, 700, 2**20])
+async def test_of_an_event_kopf_gets_a_bookmark_and_all_else_as_it_came(size: int) -> None:
+    others = [
+        b'{"type":"BOOKMARK","object":{"kind":"Node","metadata":{"resourceVersion":"8"}}}',
+        b'{"type":"ERROR","object":{"kind":"Status","code":410}}',
+        b"no JSON",
+        b'{"type":"ADDED","object":"no node"}',
+    ]
+    events = [event("ADDED", "a", "5"), event("MODIFIED", "a", "6"), event("DELETED", "b", "7")]
+    seen: list[tuple[str | None, Node | None]] = []
+    lines = _Lines(
+        Chunks(b"".join(events) + b"\n".join(others), size),  # type: ignore[arg-type]
+        lambda *event: seen.append(event),
+    )
+
+    given = b"".join([chunk async for chunk in lines.iter_chunked(2**20)]).split(b"\n")
+
+    assert [json.loads(line) for line in given[:3]] == [
+        {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": version}}}
+        for version in ("5", "6", "7")
+    ]
+    assert given[3:6] == others[:3]
+    assert json.loads(given[6]) == {"type": "BOOKMARK", "object": {"metadata": {}}}
+    assert [(kind, node and node.name) for kind, node in seen] == [
+        ("ADDED", "a"),
+        ("MODIFIED", "a"),
+        ("DELETED", "b"),
+        ("ADDED", None),
+    ]
+
+
+def test_of_a_page_kopf_gets_where_the_list_is() -> None:
+    seen: list[tuple[str | None, Node | None]] = []
+    page = {
+        "kind": "NodeList",
+        "metadata": {"resourceVersion": "9", "continue": "next", "remainingItemCount": 4},
+        "items": [make_node("a"), {"metadata": {"name": "b", "labels": 3}}, None],
+    }
+    position = _without_nodes(json.dumps(page).encode(), lambda *event: seen.append(event))
+    assert position == {"metadata": {"resourceVersion": "9", "continue": "next"}, "items": []}
+    assert [(kind, node and node.name) for kind, node in seen] == [
+        (None, "a"),
+        (None, "b"),
+        (None, None),
+    ]
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b"{}", b"[]", b'{"metadata":{},"items":[]}', NAN])
+def test_what_is_no_page_is_left_to_kopf(body: bytes) -> None:
+    assert _without_nodes(body, lambda *_: pytest.fail("there is no node")) is None
+
+
+async def test_kopf_keeps_nothing_of_a_node(cluster: Cluster) -> None:
+    await cluster.create_node(make_node("a", 0))
+    async with watching(cluster.kubeconfig) as running:
+        await running.synced()
+        await cluster.create_node(make_node("b", 1))
+        await running.until(lambda: "b" in running.names())
+        await cluster.patch_node("a", {"metadata": {"labels": {"pool": "blue"}}})
+        await running.until(lambda: running.label("a", "pool") == "blue")
+        kept = [each for each in gc.get_objects() if type(each).__name__ == "ResourceMemory"]
+        assert kept == []
+
+
+async def test_a_watch_goes_on_from_the_last_event(sim: SimCluster) -> None:
+    await sim.create_node(make_node("a", 0))
+    async with watching(sim.kubeconfig) as running:
+        await running.synced()
+        await running.until(lambda: sim.server.open_watches == 1)
+        await sim.patch_node("a", {"metadata": {"labels": {"pool": "blue"}}})
+        await running.until(lambda: running.label("a", "pool") == "blue")
+        version = running.cluster.nodes()["a"].resource_version
+        sim.server.requests.clear()
+        sim.server.drop_watches("end")
+        asked = sim.server.requests
+        await running.until(lambda: any(each.verb == "watch" for each in asked))
+        assert [
+            each.query.get("resourceVersion", "none")
+            for each in asked
+            if each.verb == "watch" or each.query.get("limit") == str(CHUNK)
+        ] == [version]
+
+
+async def test_what_is_left_to_kopf_comes_by_its_handler(
+    sim: SimCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an answer in a form that is not expected."""
+    monkeypatch.setattr(kopf_answers, "_without_nodes", lambda *_: None)
+    monkeypatch.setattr(_Lines, "_without_node", lambda _, line: line)
+    await sim.create_node(make_node("a", 0))
+    async with watching(sim.kubeconfig) as running:
+        await running.synced()
+        await running.until(lambda: sim.server.open_watches == 1)
+        await sim.create_node(make_node("b", 1))
+        await sim.delete_node("a")
+        await running.until(lambda: running.names() == {"b"})
+        await running.knows(sim)

@@ -1,0 +1,66 @@
+"""What follows pods: what it waits for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from builders import rule, rule_set
+
+from dynsched import extension
+from dynsched.extension import Extension
+
+
+class Idle:
+    """Something that runs until it is stopped, and says so."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.runs = asyncio.Event()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        self.runs.set()
+        await stop.wait()
+
+
+class Scene:
+    """An Extension that runs in a cluster whose nodes are not listed yet."""
+
+    def __init__(self) -> None:
+        self.pending, self.pod_use = Idle(), Idle()
+        self.cluster: Any = SimpleNamespace(synced=False, nodes=dict)
+        self.stop = asyncio.Event()
+        rules, api = rule_set(rule("cpu", early={})), SimpleNamespace()
+        made = Extension(
+            *(api, api, lambda: rules, self.cluster),  # type: ignore[arg-type]
+            binder=None,
+            pod_use=self.pod_use,  # type: ignore[arg-type]
+        )
+        made._pending = self.pending  # type: ignore[assignment]
+        self.running = asyncio.create_task(made.run(self.stop))
+
+
+@pytest.fixture
+async def scene(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
+    monkeypatch.setattr(extension, "PodWatch", Idle)
+    monkeypatch.setattr(extension, "PendingPods", Idle)
+    found = Scene()
+    async with asyncio.timeout(10):
+        await found.pending.runs.wait()
+        await asyncio.sleep(0)
+        yield found
+        found.stop.set()
+        await found.running
+
+
+async def test_what_pods_use_is_asked_for_once_the_number_of_nodes_is_known(scene: Scene) -> None:
+    """By that number an answer is limited, and what was refused is asked again after minutes."""
+    assert not scene.pod_use.runs.is_set()
+    scene.cluster.synced = True
+    await scene.pod_use.runs.wait()
+
+
+async def test_it_stops_while_it_waits_for_the_nodes(scene: Scene) -> None:
+    assert not scene.pod_use.runs.is_set()
