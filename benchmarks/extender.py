@@ -3,10 +3,12 @@
     python benchmarks/extender.py [--nodes 5000] [--seconds 4] [--url http://host:9000]
 
 Starts the HTTP server in a process of its own, with the readings of a synthetic cluster (a tenth
-of its nodes is hot), and asks it as a scheduler does: over connections that stay open, the same
-NodeNames for another pod each time; about 500 of them, where each pod is assumed on the best node;
-with up to 5,000 whole Nodes (9 KB each); and with a pod bound between any two questions, so that no
-answer can be kept. With --url it asks a running dynsched instead.
+of its nodes is hot), and asks it over connections that stay open, for another pod each time: the
+same NodeNames in the same order; in another order for each pod, first /filter and then /prioritize,
+as kube-scheduler does it; about 500 of them, where each pod is assumed on the best node; with 5,000
+whole Nodes (9 KB each); and with a pod bound between any two questions, so that no answer can be
+kept. Then it prints what the parts of an answer take, in CPU time of this process. With --url it
+asks a running dynsched instead.
 """
 
 from __future__ import annotations
@@ -14,16 +16,23 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import random
-import signal
+import socket
 import statistics
+import subprocess
 import sys
 import time
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from itertools import cycle
 from pathlib import Path
+from typing import Self
 from urllib.parse import urlsplit
 
-from asking import UID, Client, times
 from prometheus_client import CollectorRegistry
 from rich.console import Console
 from rich.table import Table
@@ -32,25 +41,33 @@ sys.path.append(str(Path(__file__).parent.parent / "tests" / "support"))
 
 from snapshots import NOON, Scene
 
-from dynsched.core.model import Node
+from dynsched.core.model import Node, Snapshot
 from dynsched.core.pods import BoundPod
 from dynsched.core.recent import RecentPods
+from dynsched.core.score import scores_by_load
+from dynsched.plumbing.garbage import collect_less, leave_out_the_living
 from dynsched.web.api import make_app
+from dynsched.web.extender import wire
 from dynsched.web.extender.answers import Extender
+from dynsched.web.extender.candidates import CandidateLists
 from dynsched.web.extender.scoring import ScoringSnapshot
 from dynsched.web.metrics import Metrics
 from dynsched.web.server import WebServer, parse_address
 from dynsched.web.snapshots import SnapshotStore
 
-TARGET = "p50 1.2 ms, p99 3 ms"
-A_SECOND = "1000 a second"
+TARGETS = {5000: "p50 0.6 ms", 15000: "p50 2 ms", 65000: "p50 10 ms"}
+"""By the number of nodes."""
+SEARCHERS = 16
+"""Goroutines of kube-scheduler that look at nodes, each at some that are neighbours."""
+ORDERS = 20
+WHOLE = 5000
+"""Whole Nodes in a body."""
 MEMORY = 64 << 20
 """What `--extender-memory 64` allows: for 5,000 whole Nodes."""
 SOME = 500
 """What kube-scheduler asks about in a cluster of 5,000 nodes, unless it is told otherwise."""
-
-WHOLE = 5000
-"""Whole Nodes that fit into MEMORY."""
+UID = "11111111-2222-3333-4444-555555555555"
+"""Stands in a body for the uid of another pod each time."""
 
 RULES = {
     "rules": [
@@ -72,16 +89,42 @@ def node_names(count: int) -> list[str]:
     return [f"ip-10-0-{n // 250}-{n % 250}.eu-west-1.compute.internal" for n in range(count)]
 
 
-async def serve(count: int, *, bursts: bool) -> None:
-    """The server alone; prints its port. ``bursts``: another pod is bound before each question."""
-    rng = random.Random(7)
-    names = node_names(count)
+def as_searched(names: list[str], rng: random.Random) -> list[str]:
+    """The names in the order in which kube-scheduler finds the nodes: each goroutine takes the next
+    few nodes, and lists each that fits, at once with the others.
+    """
+    size = max(1, min(int(len(names) ** 0.5), len(names) // SEARCHERS + 1))
+    pieces = iter([names[start : start + size] for start in range(0, len(names), size)])
+    at_work = [iter(piece) for _, piece in zip(range(SEARCHERS), pieces, strict=False)]
+    found: list[str] = []
+    while at_work:
+        one = rng.randrange(len(at_work))
+        name = next(at_work[one], None)
+        if name is not None:
+            found.append(name)
+        elif (piece := next(pieces, None)) is not None:
+            at_work[one] = iter(piece)
+        else:
+            del at_work[one]
+    return found
+
+
+def ticked(names: list[str], rng: random.Random) -> tuple[Scene, dict[str, Node], Snapshot]:
+    """A tick over these nodes."""
     room = {"cpu": 16.0, "memory": 64 * 2.0**30}
     nodes = {name: Node(name, allocatable=room) for name in names}
     scene = Scene(RULES, nodes.values())
     loads = {
         name: rng.uniform(86, 99) if rng.random() < 0.1 else rng.uniform(5, 79) for name in names
     }
+    return scene, nodes, scene.tick(NOON, node_cpu=loads, node_mem_usage=loads)
+
+
+async def serve(count: int, *, bursts: bool) -> None:
+    """The server alone; prints its port. ``bursts``: another pod is bound before each question."""
+    rng = random.Random(7)
+    names = node_names(count)
+    scene, nodes, snapshot = ticked(names, rng)
     bound = RecentPods()
 
     class Bursting(Extender):
@@ -97,7 +140,6 @@ async def serve(count: int, *, bursts: bool) -> None:
         clock=time.monotonic,
         bound=bound,
     )
-    snapshot = scene.tick(NOON, node_cpu=loads, node_mem_usage=loads)
     extender.take(ScoringSnapshot(snapshot))
     snapshots = SnapshotStore(
         clock=time.monotonic,
@@ -107,27 +149,100 @@ async def serve(count: int, *, bursts: bool) -> None:
         metrics=Metrics(CollectorRegistry()),
     )
     app = make_app(snapshots, extender, memory=MEMORY)
+    collect_less()
+    leave_out_the_living()  # as `dynsched run` does
     async with WebServer(app, parse_address("127.0.0.1:0")) as server:
         print(server.port, flush=True)
         await asyncio.Event().wait()
 
 
-async def rate(make: Callable[[], Client], path: str, body: bytes, seconds: float) -> float:
+class Client:
+    """One connection that stays open; no more HTTP than the server speaks. It blocks, so that
+    little of what is measured is its own.
+    """
+
+    def __init__(self, host: str, port: int, prefix: str) -> None:
+        self._host, self._prefix = host, prefix
+        self._socket = socket.create_connection((host, port))
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as Go does
+        self._buffer = memoryview(bytearray(1 << 20))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def ask(self, path: str, body: bytearray) -> None:
+        """One question, about a pod of its own, and the whole answer."""
+        if (at := body.find(b'"uid":"')) > 0:
+            start = at + len(b'"uid":"')
+            body[start : start + len(UID)] = str(uuid.uuid4()).encode()
+        self._socket.sendall(
+            f"POST {self._prefix}{path} HTTP/1.1\r\nHost: {self._host}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+        )
+        self._socket.sendall(body)
+        head = b""
+        while (end := head.find(b"\r\n\r\n")) < 0:
+            received = self._socket.recv_into(self._buffer)
+            assert received, "the server closed the connection"
+            head += self._buffer[:received]
+        assert head.startswith(b"HTTP/1.1 200"), head[:end]
+        length = next(
+            int(line.split(b":")[1])
+            for line in head[:end].lower().splitlines()
+            if line.startswith(b"content-length:")
+        )
+        left = length - (len(head) - end - len(b"\r\n\r\n"))
+        while left:
+            received = self._socket.recv_into(self._buffer)
+            assert received, "the server closed the connection"
+            left -= received
+
+
+def times(client: Client, path: str, body: bytes, seconds: float) -> list[float]:
+    """How long each question took, one after the other."""
+    return times_in_turn(client, [path], [body], seconds)[path]
+
+
+def times_in_turn(
+    client: Client, paths: list[str], bodies: list[bytes], seconds: float
+) -> dict[str, list[float]]:
+    """By path. Each body is sent to all the paths, one after the other."""
+    in_turn = cycle([bytearray(body) for body in bodies])
+    for path in paths:
+        client.ask(path, next(in_turn))
+    found: dict[str, list[float]] = {path: [] for path in paths}
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        body = next(in_turn)
+        for path in paths:
+            began = time.perf_counter()
+            client.ask(path, body)
+            found[path].append(time.perf_counter() - began)
+    return found
+
+
+def rate(make: Callable[[], Client], path: str, body: bytes, seconds: float) -> float:
     """Questions a second of eight clients."""
 
-    async def one() -> int:
-        async with make() as client:
-            return len(await times(client, path, body, seconds))
+    def one(_: int) -> int:
+        with make() as client:
+            return len(times(client, path, body, seconds))
 
-    return sum(await asyncio.gather(*(one() for _ in range(8)))) / seconds
+    with ThreadPoolExecutor(8) as clients:
+        return sum(clients.map(one, range(8))) / seconds
 
 
-def names_body(count: int, scheduler: str = "default-scheduler") -> bytes:
+def names_body(names: list[str], scheduler: str = "default-scheduler") -> bytes:
+    """As Go writes it, without blanks."""
     pod = {
         "metadata": {"name": "p", "namespace": "d", "uid": UID},
         "spec": {"schedulerName": scheduler},
     }
-    return json.dumps({"Pod": pod, "Nodes": None, "NodeNames": node_names(count)}).encode()
+    question = {"Pod": pod, "Nodes": None, "NodeNames": names}
+    return json.dumps(question, separators=(",", ":")).encode()
 
 
 def nodes_body(count: int) -> bytes:
@@ -151,26 +266,29 @@ def nodes_body(count: int) -> bytes:
     return json.dumps({"Pod": pod, "Nodes": {"metadata": {}, "items": items}}).encode()
 
 
-async def start(count: int, *, bursts: bool = False) -> tuple[asyncio.subprocess.Process, int]:
+@contextmanager
+def server(count: int, *, bursts: bool = False) -> Iterator[tuple[int, int]]:
+    """The process and the port of a server."""
     flags = ["--serve", "--nodes", str(count), *(["--bursts"] if bursts else [])]
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, __file__, *flags, stdout=asyncio.subprocess.PIPE
-    )
-    assert process.stdout is not None
-    return process, int(await process.stdout.readline())
+    command = [sys.executable, __file__, *flags]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            yield process.pid, int(process.stdout.readline())
+        finally:
+            process.kill()
 
 
-async def stop(process: asyncio.subprocess.Process | None) -> None:
-    if process is not None and process.returncode is None:
-        process.send_signal(signal.SIGKILL)
-        await process.wait()
-
-
-def peak(pid: int) -> float:
-    """The most memory that the process ever had, in MB."""
+def memory(pid: int, field: str) -> str:
+    """VmRSS, or VmHWM: the most that the process ever had."""
     status = Path(f"/proc/{pid}/status").read_text()
-    found = next(line for line in status.splitlines() if line.startswith("VmHWM"))
-    return int(found.split()[1]) / 1024
+    found = next(line for line in status.splitlines() if line.startswith(field))
+    return f"{int(found.split()[1]) / 1024:.0f} MB"
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def row(table: Table, what: str, found: list[float], goal: str = "") -> None:
@@ -179,68 +297,127 @@ def row(table: Table, what: str, found: list[float], goal: str = "") -> None:
     table.add_row(what, f"p50 {p50 * 1e3:.2f} ms, p99 {p99 * 1e3:.2f} ms", goal)
 
 
-async def run(options: argparse.Namespace) -> Table:
-    table = Table("question", "found", "target", title=f"{options.nodes} nodes")
-    process, pid = None, None
+def ask_names(table: Table, make: Callable[[], Client], options: argparse.Namespace) -> None:
+    names = node_names(options.nodes)
+    body = names_body(names)
+    target = TARGETS.get(options.nodes, "")
+    rng = random.Random(11)
+    orders = [names_body(as_searched(names, rng)) for _ in range(ORDERS)]
+    some = names_body(names[:SOME], "least")
+    with make() as one:
+        for path in ("/filter", "/prioritize"):
+            row(table, f"{path}", times(one, path, body, options.seconds), target)
+        for scheduler in ("relative", "least"):
+            other = names_body(names, scheduler)
+            found = times(one, "/prioritize", other, options.seconds)
+            row(table, f"/prioritize, {scheduler}", found, target)
+        paths = ["/filter", "/prioritize"]
+        in_turn = times_in_turn(one, paths, orders, options.seconds)
+        for path, found in in_turn.items():
+            row(table, f"{path}, another order for each pod", found, target)
+        found = times(one, "/prioritize", some, options.seconds)
+        row(table, f"/prioritize, {SOME} of them, least", found)
+    for path, asked, what in (
+        ("/filter", body, ""),
+        ("/prioritize", body, ""),
+        ("/prioritize", some, f" {SOME} of them, least,"),
+    ):
+        per_second = rate(make, path, asked, options.seconds)
+        table.add_row(f"{path},{what} eight clients", f"{per_second:.0f} a second")
+
+
+def ask_whole(table: Table, make: Callable[[], Client], count: int) -> None:
+    whole = bytearray(nodes_body(count))
+    for path in ("/filter", "/prioritize"):
+        took = []
+        with make() as one:
+            for _ in range(5):
+                began = time.perf_counter()
+                one.ask(path, whole)
+                took.append(time.perf_counter() - began)
+        what = f"{path}, {count} whole Nodes, {len(whole) / 1e6:.0f} MB"
+        table.add_row(what, f"{statistics.median(took):.2f} s", "0.30 s")
+
+
+def ask_about_cpu(
+    table: Table, make: Callable[[], Client], names: list[str], pid: int, seconds: float
+) -> None:
+    """What the server takes in all, for the same names and for another order each time."""
+    rng = random.Random(11)
+    orders = [names_body(as_searched(names, rng)) for _ in range(ORDERS)]
+    with make() as one:
+        for what, bodies in (("the same order", orders[:1]), ("another order", orders)):
+            began = cpu_seconds(pid)
+            found = times_in_turn(one, ["/prioritize"], bodies, seconds)
+            each = (cpu_seconds(pid) - began) / len(found["/prioritize"])
+            table.add_row(f"CPU of the server, /prioritize, {what}", f"{each * 1e3:.2f} ms")
+
+
+def run(options: argparse.Namespace) -> Table:
+    table = Table("question", "found", "target", title=f"{options.nodes} nodes, one client")
+    names = node_names(options.nodes)
+    some = min(options.nodes, WHOLE)
     if options.url:
         split = urlsplit(options.url)
         host, port, prefix = split.hostname or "localhost", split.port or 80, split.path.rstrip("/")
-    else:
-        process, port = await start(options.nodes)
-        host, prefix, pid = "127.0.0.1", "", process.pid
-
-    def client() -> Client:
-        return Client(host, port, prefix)
-
-    body = names_body(options.nodes)
-    try:
-        async with client() as one:
-            for path in ("/filter", "/prioritize"):
-                row(
-                    table,
-                    f"{path}, one client",
-                    await times(one, path, body, options.seconds),
-                    TARGET,
-                )
-            for scheduler in ("relative", "least"):
-                other = names_body(options.nodes, scheduler)
-                found = await times(one, "/prioritize", other, options.seconds)
-                row(table, f"/prioritize, {scheduler}, one client", found, TARGET)
-            some = names_body(min(SOME, options.nodes), "least")
-            found = await times(one, "/prioritize", some, options.seconds)
-            row(table, f"/prioritize, {SOME} of them, least, one client", found, TARGET)
-        for path, asked, what in (
-            ("/filter", body, ""),
-            ("/prioritize", body, ""),
-            ("/prioritize", some, f" {SOME} of them, least,"),
-        ):
-            found = await rate(client, path, asked, options.seconds)
-            table.add_row(f"{path},{what} eight clients", f"{found:.0f} a second", A_SECOND)
-        whole = nodes_body(min(WHOLE, options.nodes))
-        for path in ("/filter", "/prioritize"):
-            took = []
-            async with client() as one:
-                for _ in range(5):
-                    began = time.perf_counter()
-                    await one.ask(path, whole)
-                    took.append(time.perf_counter() - began)
-            size = f"{len(whole) / 1e6:.0f} MB"
-            table.add_row(
-                f"{path}, {size} of whole Nodes", f"{statistics.median(took):.2f} s", "0.30 s"
-            )
-        if pid is not None:
-            table.add_row("memory at most, since its start", f"{peak(pid):.0f} MB", "300 MB")
-    finally:
-        await stop(process)
-    if not options.url:
-        process, port = await start(options.nodes, bursts=True)
-        try:
-            async with client() as one:
-                found = await times(one, "/prioritize", body, options.seconds)
-                row(table, "/prioritize, a pod bound before each", found)
-        finally:
-            await stop(process)
+        ask_names(table, lambda: Client(host, port, prefix), options)
+        ask_whole(table, lambda: Client(host, port, prefix), some)
+        return table
+    with server(options.nodes) as (pid, port):
+        make = partial(Client, "127.0.0.1", port, "")
+        ask_names(table, make, options)
+        ask_about_cpu(table, make, names, pid, options.seconds)
+        table.add_row("memory after questions by names", memory(pid, "VmRSS"))
+        ask_whole(table, make, some)
+        table.add_row("memory at most, since its start", memory(pid, "VmHWM"), "300 MB")
+    with server(options.nodes, bursts=True) as (_, port), Client("127.0.0.1", port, "") as one:
+        found = times(one, "/prioritize", names_body(names), options.seconds)
+        row(table, "/prioritize, a pod bound before each", found)
     return table
+
+
+def parts(count: int) -> Table:
+    """What the parts of an answer take without HTTP: the least of several times, as other programs
+    only make it longer.
+    """
+    names = node_names(count)
+    readings = ScoringSnapshot(ticked(names, random.Random(7))[2])
+    numbers, profile = readings.numbers, readings.profile("default")
+    body = names_body(as_searched(names, random.Random(11)))
+    asked = wire.read_front(body)
+    assert asked is not None
+    assert asked.names is not None
+    lists, value = CandidateLists(), asked.names
+    candidates = lists.of(value, count, numbers)
+    loads = profile.of(candidates.numbers)
+    scores = scores_by_load(loads, profile.method)
+    dropped = readings.is_refused[candidates.numbers]
+    table = Table("part", "CPU", title=f"{count} names")
+    for what, part in (
+        ("before the names: the Pod", lambda: wire.read_front(body)),
+        ("to recognise a list that is kept", lambda: lists.of(value, count, numbers)),
+        ("the nodes of another list", lambda: CandidateLists().of(value, count, numbers)),
+        (
+            "their loads, and the scores",
+            lambda: scores_by_load(profile.of(candidates.numbers), "linear"),
+        ),
+        (
+            "the answer to /prioritize",
+            lambda: numbers.scored(candidates.numbers, (), scores[loads]),
+        ),
+        ("the names that pass /filter", lambda: candidates.without(dropped)),
+    ):
+        table.add_row(what, f"{least(part) * 1e3:.3f} ms")
+    return table
+
+
+def least(part: Callable[[], object]) -> float:
+    found = []
+    for _ in range(9):
+        began = time.process_time()
+        part()
+        found.append(time.process_time() - began)
+    return min(found)
 
 
 def main() -> None:
@@ -254,7 +431,10 @@ def main() -> None:
     if options.serve:
         asyncio.run(serve(options.nodes, bursts=options.bursts))
     else:
-        Console(width=100).print(asyncio.run(run(options)))
+        console = Console(width=100)
+        console.print(run(options))
+        if not options.url:
+            console.print(parts(options.nodes))
 
 
 if __name__ == "__main__":

@@ -384,6 +384,20 @@ async def test_marks_found_at_start_are_adopted_not_removed() -> None:
     assert bench.label("a") is None
 
 
+def run_for(seconds: float, bench: Bench, virtual: VirtualLoop, *, interval: float) -> None:
+    """Let the loop run for so long, by the time of ``virtual``."""
+
+    async def run() -> None:
+        stop = asyncio.Event()
+        running = asyncio.create_task(bench.loop.run(stop, interval))
+        await asyncio.sleep(seconds)
+        stop.set()
+        await running
+
+    with asyncio.Runner(loop_factory=lambda: virtual) as runner:
+        runner.run(run())
+
+
 @pytest.mark.parametrize(
     ("delay", "starts"), [(0.5, [0, 1, 2, 3]), (1.5, [0, 1.5, 3])], ids=["short", "too long"]
 )
@@ -401,15 +415,7 @@ def test_ticks_start_an_interval_apart_and_never_overlap(delay, starts) -> None:
 
     bench.source.query = recorded
 
-    async def run() -> None:
-        stop = asyncio.Event()
-        running = asyncio.create_task(bench.loop.run(stop, 1.0))
-        await asyncio.sleep(3.25)
-        stop.set()
-        await running
-
-    with asyncio.Runner(loop_factory=lambda: virtual) as runner:
-        runner.run(run())
+    run_for(3.25, bench, virtual, interval=1.0)
     assert begun == pytest.approx(starts)
     assert bench.source.most_at_once == 2  # two rules of one tick, never of two
 
@@ -979,14 +985,6 @@ def test_ticks_stay_on_their_schedule_while_pods_are_bound() -> None:
     bench.source.values = {"cpu": {"a": 30.0, "b": 30.0}}
     bench.loop._publish = publish
 
-    async def run() -> None:
-        stop = asyncio.Event()
-        running = asyncio.create_task(bench.loop.run(stop, 10.0))
-        await asyncio.sleep(45)
-        stop.set()
-        await running
-
-    with asyncio.Runner(loop_factory=lambda: virtual) as runner:
-        runner.run(run())
+    run_for(45, bench, virtual, interval=10.0)
     assert asked == pytest.approx([0, 10, 20, 30, 40])
     assert decided == pytest.approx([0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 30, 40])

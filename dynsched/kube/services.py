@@ -28,7 +28,7 @@ LABEL: Final = "app.kubernetes.io/name=dynsched"
 
 TIMEOUT: Final = 30.0
 """Seconds for one answer: `/nodes` of 5,000 nodes is 5.5 MB with three rules."""
-_MOST: Final = 512 * 2**20
+_MAX_BYTES: Final = 512 * 2**20
 """Bytes of an answer: `/nodes` of 65,000 nodes with ten rules is some 200 MB."""
 
 _PORT_NAMES: Final = ("http", "https")
@@ -169,23 +169,20 @@ async def ask_service(
     raw = await api.exchange(
         call,
         headers={"If-None-Match": etag} if etag else None,
-        passes=lambda raw: raw.status not in _OWN or not _is_of_api_server(raw),
+        passes=lambda raw: raw.status not in _OWN or _status(raw.data) is None,
         timeout=timeout,
-        most=_MOST,
+        most=_MAX_BYTES,
     )
-    if raw.status >= HTTPStatus.BAD_REQUEST and _is_of_api_server(raw):
-        raise _refusal(call, api.config.server, service, raw)
+    refused = _status(raw.data) if raw.status >= HTTPStatus.BAD_REQUEST else None
+    if refused is not None:
+        raise _refusal(call, api.config.server, service, raw, " ".join(refused.message.split()))
     return Proxied(raw.status, raw.data, raw.headers.get("ETag"))
 
 
-def _is_of_api_server(raw: RawAnswer) -> bool:
-    """Whether an error is the API server's own: that is a Status object, or, where it could not
-    reach the program, a line of text.
-    """
-    return _status(raw.data) is not None
-
-
 def _status(body: bytes) -> _Status | None:
+    """The Status object that an error of the API server itself has as its body. None for any other
+    body: then the program behind the Service answered.
+    """
     try:
         found = msgspec.json.decode(body, type=_Status)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -193,10 +190,8 @@ def _status(body: bytes) -> _Status | None:
     return found if (found.kind, found.api_version) == ("Status", "v1") else None
 
 
-def _refusal(call: Call, server: str, service: Service, raw: RawAnswer) -> ClusterError:
-    """Why the API server did not pass a request on, and what to do."""
-    found = _status(raw.data)
-    said = " ".join(found.message.split()) if found else ""
+def _refusal(call: Call, server: str, service: Service, raw: RawAnswer, said: str) -> ClusterError:
+    """Why the API server did not pass a request on, which it ``said``, and what to do."""
     pods = f"kubectl -n {service.namespace} get pods -l {LABEL}"
     match raw.status:
         case HTTPStatus.FORBIDDEN:

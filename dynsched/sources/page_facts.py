@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 RARELY: Final = 3600.0
 """Seconds until it is asked again for what did not exist, and for the shares of whole days."""
-_MOST_PERCENT: Final = 1000.0
+_MAX_PERCENT: Final = 1000.0
 HOTTEST: Final = 100
 """Nodes whose pods are asked for: the hottest."""
 _POLL: Final = 2.0
@@ -256,5 +256,5 @@ def _percent(samples: Iterable[Sample], resource: str, nodes: Mapping[str, Node]
         node = nodes.get(sample.labels.get("node", ""))
         capacity = 0.0 if node is None else node.allocatable.get(resource, 0.0)
         if node is not None and capacity > 0 and math.isfinite(sample.value):
-            found[node.name] = round(min(100 * sample.value / capacity, _MOST_PERCENT))
+            found[node.name] = round(min(100 * sample.value / capacity, _MAX_PERCENT))
     return found

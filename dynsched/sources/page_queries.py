@@ -19,7 +19,7 @@ MOMENTS: Final = ("kube_pod_status_scheduled_time", "kube_pod_created")
 """When pods were placed, the more exact metric first."""
 SCRAPED_AFTER: Final = 60.0
 """Seconds after its binding within which a pod must have been scraped to count."""
-MOST_PODS: Final = 5
+MAX_PODS: Final = 5
 """Pods of each node, for each resource."""
 ARE_KNOWN: Final = "count(kube_pod_info) and on () count(container_cpu_usage_seconds_total)"
 """Something, where pods and their use are known."""
@@ -46,7 +46,7 @@ def above(resource: str, nodes: Sequence[str]) -> str:
     pods = f"max by ({of_pod}) (kube_pod_info{{{on_nodes[1:]}}})"
     least = f"(sum by ({of_pod}) ({requests}) or on ({of_pod}) 0 * {pods})"
     more = f"{USES[resource]} - on (namespace, pod) group_right () {least}"
-    return f"topk by (node) ({MOST_PODS}, ({more}) > 0)"
+    return f"topk by (node) ({MAX_PODS}, ({more}) > 0)"
 
 
 def placed(moment: str) -> str:

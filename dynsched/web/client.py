@@ -59,13 +59,13 @@ def ask(
     status is in ``accept`` is an answer too. ``token_file`` holds the bearer token that it wants
     with --web-auth.
     """
-    url = f"{split(server).geturl().rstrip('/')}{path}"
+    shown = split(server).geturl()
+    url = f"{shown.rstrip('/')}{path}"
     headers = {"Accept": _JSON} | ({"If-None-Match": etag} if etag else {})
     request = urllib.request.Request(url, headers=headers)  # noqa: S310 (http or https: split)
     if token_file is not None:
         # Not to where a redirect leads: that may be another host.
         request.add_unredirected_header("Authorization", f"Bearer {_token(token_file)}")
-    shown = split(server).geturl()
     try:
         proxy = proxy_for(url)
         with opener().open(request, timeout=timeout) as response:
@@ -94,12 +94,10 @@ def _read(error: urllib.error.HTTPError) -> bytes:
 def _token(file: Path) -> str:
     try:
         found = read_file(str(file), _MAX_TOKEN_BYTES).decode("ascii").strip()
-    except TooLargeError:
+    except (TooLargeError, UnicodeDecodeError):
         found = ""
     except OSError as error:
         raise ServerError(f"--server-token-file {file}: {error.strerror or error}") from None
-    except UnicodeDecodeError:
-        found = ""
     if not found or not found.isprintable() or " " in found:
         raise ServerError(f"--server-token-file {file}: it does not hold one token and no more")
     return found

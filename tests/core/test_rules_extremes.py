@@ -8,6 +8,7 @@ import json
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
@@ -18,6 +19,7 @@ from snapshots import NOON, Scene
 from dynsched.core.model import Node
 from dynsched.core.parsing import parse_rules
 from dynsched.core.rule_errors import RulesInvalidError
+from dynsched.core.score import scores_by_load
 from dynsched.web.extender.scoring import ScoringSnapshot
 from dynsched.web.metrics import Metrics
 from dynsched.web.nodes import node_detail
@@ -100,5 +102,7 @@ def use(data: dict[str, Any], values: list[float], **others: dict[str, float]) -
     metrics = Metrics(CollectorRegistry())
     metrics.observe(snapshot)
     assert metrics.exposition()
-    profile = ScoringSnapshot(snapshot).profile("default")
-    assert profile.scorer.score(list(profile.loads.values()))
+    readings = ScoringSnapshot(snapshot)
+    profile = readings.profile("default")
+    loads = profile.of(np.arange(len(readings.numbers.names)))
+    assert set(scores_by_load(loads, profile.method)[loads].tolist()) <= set(range(11))

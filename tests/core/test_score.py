@@ -7,10 +7,12 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 from builders import FAILED, NOON, answer, node, rule, rule_set
 from hypothesis import given
 from hypothesis import strategies as st
+from plain_score import PlainScorer, plain_ties
 
 from dynsched.core.decide import decide
 from dynsched.core.decision import NodeViews
@@ -25,11 +27,14 @@ from dynsched.core.score import (
     MIN_COOL,
     NEUTRAL,
     TENTHS,
+    UNKNOWN,
     FreshPods,
+    Loads,
     Method,
-    Scorer,
+    Scores,
     break_ties,
     node_loads,
+    scores_by_load,
     weighted_profile,
 )
 
@@ -60,8 +65,17 @@ def points_of(values: list[float | None], firing: frozenset[int] = frozenset()) 
 
 def scores(loads: Sequence[int | None], method: Method) -> list[int]:
     """One score for each candidate, in their order."""
-    found = Scorer(method).score(loads)
-    return [found[load] for load in loads]
+    found = array_of(loads)
+    return scores_by_load(found, method)[found].tolist()
+
+
+def array_of(loads: Sequence[int | None]) -> Loads:
+    return np.array([UNKNOWN if load is None else load for load in loads], np.int16)
+
+
+def by_load(scores: Scores, loads: Sequence[int | None]) -> dict[int | None, int]:
+    """The scores of the loads that occur."""
+    return {load: int(scores[UNKNOWN if load is None else load]) for load in loads}
 
 
 # --- the methods ---
@@ -187,10 +201,10 @@ def test_when_all_fire_the_least_hot_is_best() -> None:
 
 
 def settled(method: Method, values: list[float | None]) -> tuple[int | None, list[int]]:
-    loads = points_of(values)
-    found = Scorer(method).score(loads)
+    loads = array_of(points_of(values))
+    found = scores_by_load(loads, method)
     first = break_ties(found, loads)
-    return first, [found[load] for load in loads]
+    return first, found[loads].tolist()
 
 
 def test_among_few_the_least_loaded_is_put_first() -> None:
@@ -212,7 +226,7 @@ def test_among_many_nothing_is_put_first() -> None:
     values: list[float | None] = [20.0 + n / 10 for n in range(17)]
     assert settled("linear", values) == (None, scores(points_of(values), "linear"))
     assert settled("linear", values[:16])[1] == [8] + [7] * 15
-    assert break_ties({None: NEUTRAL}, []) is None
+    assert break_ties(scores_by_load(array_of([]), "linear"), array_of([])) is None
     values = [20.0] + [30.0] * 999
     assert settled("linear", values)[0] == 0
     assert settled("linear", [*values, 30.0])[0] is None
@@ -226,13 +240,14 @@ LOADS = st.lists(st.none() | COOL | COOL.map(lambda load: load + FIRING), min_si
 def test_graded_and_settled_scores_keep_the_order(
     method: Method, questions: list[list[int | None]]
 ) -> None:
-    scorer = Scorer(method)
     for loads in questions:
-        graded = scorer.score(loads)
-        assert graded == Scorer(method).score(loads)  # nothing of the last question is kept
-        found = dict(graded)
-        first = break_ties(found, loads)
-        assert scorer.score(loads) == graded  # and settling leaves no trace
+        asked = array_of(loads)
+        scores = scores_by_load(asked, method)
+        graded = by_load(scores, loads)
+        first = break_ties(scores, asked)
+        found = by_load(scores, loads)
+        again = by_load(scores_by_load(asked, method), loads)
+        assert again == graded  # settling leaves no trace
         known = sorted(load for load in set(loads) if load is not None)
         cool = [load for load in known if load < FIRING]
         hot = [load for load in known if load >= FIRING]
@@ -259,10 +274,22 @@ def test_the_order_of_the_names_does_not_matter_after_settling(
 ) -> None:
     other = loads[:]
     chance.shuffle(other)
-    one, two = Scorer(method).score(loads), Scorer(method).score(other)
-    break_ties(one, loads)
-    break_ties(two, other)
-    assert one == two
+    one = scores_by_load(array_of(loads), method)
+    two = scores_by_load(array_of(other), method)
+    break_ties(one, array_of(loads))
+    break_ties(two, array_of(other))
+    assert by_load(one, loads) == by_load(two, loads)
+
+
+@given(st.sampled_from(METHODS), LOADS | st.lists(st.none() | st.integers(0, 2 * FIRING)))
+def test_scores_of_an_array_are_those_of_one_load_after_the_other(
+    method: Method, loads: list[int | None]
+) -> None:
+    plain = PlainScorer(method).score(loads)
+    found = scores_by_load(array_of(loads), method)
+    assert by_load(found, loads) == {load: plain[load] for load in loads}
+    assert break_ties(found, array_of(loads)) == plain_ties(plain, loads)
+    assert by_load(found, loads) == {load: plain[load] for load in loads}
 
 
 # --- from values to loads ---

@@ -7,19 +7,21 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from api_support import api_of
 from cluster import Cluster, SimCluster
 from operator_support import until
-from pods_support import PODS, api_of, create, pod
+from pods_support import PODS, create, pod
 
 from dynsched.kube import pending
 from dynsched.kube.pending import PendingPods
+from dynsched.kube.stream import StreamingApi
 from dynsched.sim.nodes import make_node
 
 
 @asynccontextmanager
 async def following(cluster: Cluster) -> AsyncIterator[PendingPods]:
     stop = asyncio.Event()
-    async with api_of(cluster) as api:
+    async with api_of(cluster.kubeconfig, StreamingApi) as api:
         found = PendingPods(api)
         task = asyncio.create_task(found.run(stop))
         try:

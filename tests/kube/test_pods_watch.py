@@ -10,10 +10,11 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 import pytest
+from api_support import api_of
 from builders import NOON
 from cluster import Cluster, SimCluster
 from operator_support import until
-from pods_support import PODS, api_of, create, pod
+from pods_support import PODS, create, pod
 
 from dynsched.core.errors import ClusterError
 from dynsched.core.formatting import format_time
@@ -54,7 +55,7 @@ def ends(recent: RecentPods, now: float = 0.0) -> list[str]:
 @asynccontextmanager
 async def watching(cluster: Cluster) -> AsyncIterator[tuple[RecentPods, PodWatch]]:
     bound, stop = RecentPods(), asyncio.Event()
-    async with api_of(cluster) as api:
+    async with api_of(cluster.kubeconfig, StreamingApi) as api:
         watch = PodWatch(api, bound)
         task = asyncio.create_task(watch.run(stop))
         try:

@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 import yaml
+from api_support import api_of
 from certificates import Authority
 from cluster import Cluster, EnvtestCluster
 from manifest_support import COMPONENTS
 from service_support import OURS, Pages, in_namespace, own_address, served, service, stranger
 
 from dynsched.core.errors import ClusterError, ForbiddenError, NotFoundError
-from dynsched.kube.config import load_config
 from dynsched.kube.services import Service, ask_service, find_service
 from dynsched.kube.transport import KubeApi
 from dynsched.sim.processes import free_port
 
 ROLES = "/apis/rbac.authorization.k8s.io/v1/namespaces/dynsched"
-
-
-@contextlib.asynccontextmanager
-async def api_of(kubeconfig: Path) -> AsyncIterator[KubeApi]:
-    api = KubeApi(await load_config(str(kubeconfig)))
-    try:
-        yield api
-    finally:
-        await api.close()
 
 
 @pytest.fixture

@@ -6,13 +6,12 @@ import asyncio
 import json
 import math
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from api_support import api_of
 from cluster import Cluster, EnvtestCluster, SimCluster
 from kubectl_support import kubectl_command
 from metrics_support import metrics_api, set_usage
@@ -25,9 +24,7 @@ from dynsched.core.model import Node, Quality
 from dynsched.core.parsing import parse_rules
 from dynsched.core.rules import Rule
 from dynsched.core.usage import NodeUsage
-from dynsched.kube.config import load_config
 from dynsched.kube.metrics import PAGE, list_node_metrics
-from dynsched.kube.transport import KubeApi
 from dynsched.sim.nodes import make_node
 from dynsched.sources.metrics_server import MetricsServerSource
 
@@ -211,15 +208,6 @@ async def test_a_warning_names_a_few_nodes_and_counts_the_rest() -> None:
 
 
 # --- the API ---
-
-
-@asynccontextmanager
-async def api_of(kubeconfig: Path) -> AsyncIterator[KubeApi]:
-    api = KubeApi(await load_config(str(kubeconfig)))
-    try:
-        yield api
-    finally:
-        await api.close()
 
 
 async def test_the_list_as_an_api_server_gives_it(cluster: Cluster) -> None:

@@ -1,15 +1,11 @@
-"""Pods as tests make them, and an API for those who watch them."""
+"""Pods as tests make them."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from typing import Any
 
 from cluster import Cluster
-
-from dynsched.kube.config import load_config
-from dynsched.kube.stream import StreamingApi
 
 PODS = "/api/v1/namespaces/default/pods"
 
@@ -31,12 +27,3 @@ async def create(cluster: Cluster, body: Mapping[str, Any]) -> dict[str, Any]:
     await cluster.post(account, {"metadata": {"name": "default"}})  # envtest has no controllers
     found: dict[str, Any] = (await cluster.post(PODS, body)).ok
     return found
-
-
-@asynccontextmanager
-async def api_of(cluster: Cluster) -> AsyncIterator[StreamingApi]:
-    api = StreamingApi(await load_config(str(cluster.kubeconfig)))
-    try:
-        yield api
-    finally:
-        await api.close()

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final
 
+import numpy as np
 from msgspec import Raw
 
 from dynsched.core.errors import ClusterError
@@ -17,10 +18,11 @@ from dynsched.core.extender import Refusal, missing_label, without_label
 from dynsched.core.model import Node, Snapshot
 from dynsched.core.pods import BoundPod
 from dynsched.core.recent import RecentPods
-from dynsched.core.score import BEST, NEUTRAL, break_ties
+from dynsched.core.score import NEUTRAL, break_ties, scores_by_load
 from dynsched.core.sections import ExtenderRules
 from dynsched.web.extender import wire
-from dynsched.web.extender.candidates import Answer, CandidateLists, Candidates
+from dynsched.web.extender.candidates import CandidateLists, Candidates, Filtered, Scored, of_names
+from dynsched.web.extender.numbers import NodeNumbers
 from dynsched.web.extender.scoring import ProfileLoads, ScoringSnapshot
 from dynsched.web.extender.victims import preempt_answer, read_preemption
 from dynsched.web.transport.quiet import quiet_logger
@@ -32,13 +34,12 @@ Bind = Callable[[wire.Binding, Callable[[], bool]], Awaitable[None]]
 ClusterError with one line when that was not possible."""
 
 Body = bytes | bytearray
+Parts = Sequence[wire.Buffer]
+"""An answer in pieces, which are sent one after the other."""
 
 MAX_NAMED_NODES: Final = 8
 """The most refused nodes whose messages contain the value. With more of them the messages are equal
 per rule, so that the pod's event counts them."""
-
-_FILTER: Final = "/filter"
-"""The key of its answers, which no schedulerName can be."""
 
 ROOM_FOR_NODES: Final = 10_000
 """Candidates that a question may name in any case: the nodes may not be listed yet."""
@@ -46,8 +47,7 @@ ROOM_FOR_NODES: Final = 10_000
 MAX_UID_LENGTH: Final = 64
 """Characters; a longer uid does not come from an API server and is not kept."""
 
-_ENDS: Final = tuple(b"%d}" % score for score in range(BEST + 1))
-
+_NO_NODES: Final = NodeNumbers(())
 _BIND_OFF: Final = (
     "/bind is off: start dynsched with --bind, or remove bindVerb from the scheduler's "
     "configuration"
@@ -95,7 +95,7 @@ class Extender:
 
     def publish_soon(self, snapshot: Snapshot) -> asyncio.Task[None]:
         """Answer by ``snapshot`` when the task is done: it is made ready beside the event loop, for
-        5,000 nodes are some 50 ms.
+        5,000 nodes take some 50 ms.
         """
         self._waiting = snapshot
         if self._preparing is None or self._preparing.done():
@@ -106,7 +106,7 @@ class Extender:
         while self._waiting is not None:
             snapshot, self._waiting = self._waiting, None
             try:
-                self.take(await asyncio.to_thread(ScoringSnapshot, snapshot))
+                self.take(await asyncio.to_thread(ScoringSnapshot, snapshot, self._readings))
             except Exception:
                 logger.exception("the extender continues with its previous readings")
 
@@ -120,17 +120,17 @@ class Extender:
         self._readings = readings
         self._published_at = self._clock()
 
-    def filter(self, body: Body) -> list[bytes | Raw]:
+    def filter(self, body: Body) -> Parts:
         """The answer to `/filter`, in parts. WireError where the body is not a question."""
-        asked = wire.read_args(body)
+        asked, candidates = self._read(body)
         readings = self._fresh()
         key = (readings.rules if readings else self._rules()).require_label
         if key is not None and asked.nodes is None and not self._synced():
             return [wire.filter_error("dynsched does not know the nodes' labels yet")]
         try:
-            if asked.nodes is None and asked.names is not None:
-                return [self._filter_names(asked.names, readings, key)]
-            return self._filter_nodes(body, asked, readings.refused if readings else {}, key)
+            if asked.nodes is None and candidates is not None:
+                return self._filter_names(candidates, readings, key)
+            return self._filter_nodes(body, asked, candidates, readings, key)
         except wire.WireError:
             raise
         except Exception:
@@ -139,12 +139,11 @@ class Extender:
 
     def prioritize(self, body: Body) -> bytes:
         """The answer to `/prioritize`. WireError where the body is not a question."""
-        asked = wire.read_args(body)
-        if asked.names is not None:
-            candidates = self._lists.of(asked.names, self._most())
-        elif asked.nodes is not None:
+        asked, candidates = self._read(body)
+        if candidates is None:
+            assert asked.nodes is not None  # noqa: S101 (one of them is there)
             heads = wire.read_heads(body, asked.nodes, self._most(), None)
-            candidates = Candidates([head.name for head in heads])
+            candidates = of_names([head.name for head in heads], self._numbers)
         try:
             return self._scores(candidates, asked)
         except Exception:
@@ -189,6 +188,21 @@ class Extender:
             self._counted = self._bound.sequence
             readings.add(changes, self._nodes())
 
+    def _read(self, body: Body) -> tuple[wire.Asked, Candidates | None]:
+        """The question, and its NodeNames where it has some. WireError."""
+        most, numbers = self._most(), self._numbers
+        asked = wire.read_front(body)
+        if asked is not None and asked.names is not None:
+            candidates = self._lists.of_plain(asked.names, most, numbers)
+            if candidates is not None:
+                return asked, candidates
+        asked = wire.read_args(body)
+        return asked, None if asked.names is None else self._lists.of(asked.names, most, numbers)
+
+    @property
+    def _numbers(self) -> NodeNumbers:
+        return _NO_NODES if self._readings is None else self._readings.numbers
+
     def _most(self) -> int:
         """Candidates that a question may name: as many as there are nodes, with room."""
         return max(ROOM_FOR_NODES, 2 * len(self._nodes()))
@@ -207,38 +221,47 @@ class Extender:
             self._labelled = (nodes, key, without_label(key, nodes))
         return self._labelled[2]
 
-    def _filter_names(self, raw: Raw, readings: ScoringSnapshot | None, key: str | None) -> bytes:
-        candidates = self._lists.of(raw, self._most())
+    def _filter_names(
+        self, candidates: Candidates, readings: ScoringSnapshot | None, key: str | None
+    ) -> Parts:
         version = readings.version if readings else 0
-        known = candidates.answers.get(_FILTER)
+        known = candidates.filtered
         if known is not None and known.version == version and key is None:
-            return known.body
-        names = candidates.names
-        refused = readings.refused if readings else {}
+            return known.parts
+        dropped = np.zeros(len(candidates), np.bool_)
+        refused: Mapping[str, Refusal] = {}
         failed: dict[str, str] = {}
-        unresolvable = _reasons([name for name in names if name in refused], refused)
+        if readings is not None:
+            refused, dropped = readings.refused, readings.is_refused[candidates.numbers]
+        stopped = candidates.numbers[dropped].tolist()
+        unresolvable = _reasons([candidates.nodes.names[number] for number in stopped], refused)
         if key is not None:
-            nodes, bare = self._nodes(), self._without(key)
+            names, nodes, bare = candidates.names(), self._nodes(), self._without(key)
             unresolvable.update((name, missing_label(key)) for name in names if name in bare)
             unknown = f"node is not known, nor whether it carries the label {key}"
             failed = {name: unknown for name in names if name not in nodes}
-        if unresolvable or failed:
-            passed = wire.names_answer(
-                [name for name in names if name not in unresolvable and name not in failed]
+            dropped |= np.array(
+                [name in unresolvable or name in failed for name in names], np.bool_
             )
-        else:
-            passed = candidates.raw
-        tail = wire.filter_tail(names=passed, failed=failed, unresolvable=unresolvable)
-        answer = b'{"Nodes":null' + tail
+        passed = candidates.without(dropped) if dropped.any() else candidates.raw
+        tail = wire.filter_tail(failed=failed, unresolvable=unresolvable)
+        answer = Filtered(version, [b'{"Nodes":null,"NodeNames":', passed, tail])
         if key is None:  # else it also depends on the nodes, which change at any time
-            candidates.answers[_FILTER] = Answer(version, answer)
-        return answer
+            candidates.filtered = answer
+            self._lists.trim()
+        return answer.parts
 
     def _filter_nodes(
-        self, body: Body, asked: wire.Asked, refused: Mapping[str, Refusal], key: str | None
-    ) -> list[bytes | Raw]:
+        self,
+        body: Body,
+        asked: wire.Asked,
+        candidates: Candidates | None,
+        readings: ScoringSnapshot | None,
+        key: str | None,
+    ) -> Parts:
         """Whole nodes: those that pass go back as they came; their own labels count."""
         assert asked.nodes is not None  # noqa: S101 (the caller looked)
+        refused: Mapping[str, Refusal] = readings.refused if readings else {}
         heads = wire.read_heads(body, asked.nodes, self._most(), key)
         head, items = wire.read_nodes(asked.nodes)
         passed: list[Raw] = []
@@ -253,14 +276,18 @@ class Extender:
                 passed.append(item)
         unresolvable = _reasons(stopped, refused)
         unresolvable.update((name, missing_label(key or "")) for name in bare)
-        names = None
-        if asked.names is not None:  # both forms were sent: both are answered
-            given = self._lists.of(asked.names, self._most()).names
+        names: bytes = b"null"
+        if candidates is not None:  # both forms were sent: both are answered
             names = wire.names_answer(
-                [name for name in given if name not in unresolvable and name not in refused]
+                [
+                    name
+                    for name in candidates.names()
+                    if name not in unresolvable and name not in refused
+                ]
             )
-        tail = wire.filter_tail(names=names, failed={}, unresolvable=unresolvable)
-        return [b'{"Nodes":', head, b"[", *_separated(passed), b"]}", tail]
+        tail = wire.filter_tail(failed={}, unresolvable=unresolvable)
+        head = b'{"Nodes":' + head + b"["
+        return [head, *_separated(passed), b']},"NodeNames":', names, tail]
 
     def _scores(self, candidates: Candidates, asked: wire.Asked) -> bytes:
         readings = self._fresh()
@@ -269,22 +296,21 @@ class Extender:
         now = self._clock()
         self._count_pods(readings)
         profile = readings.profile(asked.scheduler)
-        answer = candidates.answers.get(profile.name)
+        answer = candidates.scored
         if answer is None or answer.version != profile.version:
-            answer = _scored(candidates, profile)
-            candidates.answers[profile.name] = answer
+            candidates.scored = answer = _scored(candidates, profile)
+            self._lists.trim()
         if answer.best and 0 < len(asked.uid) <= MAX_UID_LENGTH and self._waits(asked.uid):
             self._bound.add(BoundPod(asked.uid, answer.best, assumed=True), now)
         return answer.body
 
 
-def _scored(candidates: Candidates, profile: ProfileLoads) -> Answer:
-    loads = list(map(profile.loads.get, candidates.names))
-    scores = profile.scorer.score(loads)
+def _scored(candidates: Candidates, profile: ProfileLoads) -> Scored:
+    loads = profile.of(candidates.numbers)
+    scores = scores_by_load(loads, profile.method)
     best = break_ties(scores, loads)
-    ends = {load: _ENDS[score] for load, score in scores.items()}
-    body = _joined(candidates.fragments, list(map(ends.__getitem__, loads)))
-    return Answer(profile.version, body, "" if best is None else candidates.names[best])
+    body = candidates.nodes.scored(candidates.numbers, candidates.singles(), scores[loads])
+    return Scored(profile.version, body, "" if best is None else candidates.name(best))
 
 
 def _reasons(stopped: Sequence[str], refused: Mapping[str, Refusal]) -> dict[str, str]:
@@ -293,17 +319,9 @@ def _reasons(stopped: Sequence[str], refused: Mapping[str, Refusal]) -> dict[str
     return {name: refused[name].short for name in stopped}
 
 
-def _joined(fragments: list[bytes], ends: list[bytes]) -> bytes:
-    if not fragments:
-        return b"[]"
-    parts = [b""] * (2 * len(fragments))
-    parts[::2] = fragments
-    parts[1::2] = ends
-    return b"[" + b"".join(parts)[1:] + b"]"
-
-
 def _same_score(candidates: Candidates) -> bytes:
-    return _joined(candidates.fragments, [_ENDS[NEUTRAL]] * len(candidates.names))
+    scores = np.full(len(candidates), NEUTRAL, np.uint8)
+    return candidates.nodes.scored(candidates.numbers, candidates.singles(), scores)
 
 
 def _separated(items: Iterable[Raw]) -> Iterable[bytes | Raw]:
@@ -315,6 +333,8 @@ def _separated(items: Iterable[Raw]) -> Iterable[bytes | Raw]:
         yield item
 
 
-def _all_pass(asked: wire.Asked) -> list[bytes | Raw]:
-    nodes: bytes | Raw = b"null" if asked.nodes is None else asked.nodes
-    return [b'{"Nodes":', nodes, wire.filter_tail(names=asked.names, failed={}, unresolvable={})]
+def _all_pass(asked: wire.Asked) -> Parts:
+    nodes: wire.Buffer = b"null" if asked.nodes is None else asked.nodes
+    names: wire.Buffer = b"null" if asked.names is None else asked.names
+    tail = wire.filter_tail(failed={}, unresolvable={})
+    return [b'{"Nodes":', nodes, b',"NodeNames":', names, tail]

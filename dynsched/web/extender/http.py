@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Final
 
 from aiohttp import hdrs, web
-from msgspec import Raw
 
 from dynsched.web.extender import wire
-from dynsched.web.extender.answers import Extender
-from dynsched.web.transport.answering import TURNS, WRITE_SECONDS, Handler, not_fetched, send
+from dynsched.web.extender.answers import Extender, Parts
+from dynsched.web.transport.answering import TURNS, WRITE_SECONDS, Handler, not_fetched, write
 from dynsched.web.transport.bodies import Body, BodyError, BodyReader
 from dynsched.web.transport.connections import kept
 from dynsched.web.transport.quiet import quiet_logger
@@ -54,10 +53,11 @@ def add_extender(
 
 async def _filter(request: web.Request, body: Body) -> web.StreamResponse:
     parts = request.app[_EXTENDER].filter(body.data)
-    if len(parts) == 1:
-        return await _sent(request, body, bytes(parts[0]))
+    size = sum(len(memoryview(part)) for part in parts)
+    if size <= _AT_ONCE:
+        return await _sent(request, body, b"".join(map(memoryview, parts)))
     response = web.StreamResponse(headers={hdrs.CONTENT_TYPE: _JSON})
-    response.content_length = sum(len(memoryview(part)) for part in parts)
+    response.content_length = size
     async with request.app[_READER].room.waiting_for_caller(WRITE_SECONDS):
         await response.prepare(request)
         for piece in _slices(parts):
@@ -84,7 +84,7 @@ async def _sent(request: web.Request, body: Body, answer: bytes) -> web.StreamRe
     """An answer made of the body, which takes its place until it was fetched."""
     body.becomes(len(answer) + min(len(answer), _AT_ONCE))
     async with request.app[_READER].room.waiting_for_caller(WRITE_SECONDS):
-        return await send(request, _json(answer), _AT_ONCE)
+        return await write(request, _json(answer), _AT_ONCE)
 
 
 def _answering(verb: str, answer: _Answer, most: Callable[[int], int]) -> Handler:
@@ -130,7 +130,7 @@ def _json(body: bytes) -> web.Response:
     return web.Response(body=body, content_type=_JSON)
 
 
-def _slices(parts: Sequence[bytes | Raw]) -> Iterator[memoryview]:
+def _slices(parts: Parts) -> Iterator[memoryview]:
     """The parts, small ones put together and large ones cut."""
     gathered = bytearray()
     for part in parts:

@@ -16,6 +16,9 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 T = TypeVar("T")
 Buffer = bytes | bytearray | memoryview | Raw
 
+_NAMES: Final = b',"Nodes":null,"NodeNames":'
+"""What kube-scheduler writes between the Pod and the names, with which the body then ends."""
+_CLOSING: Final = ord("}")
 _BETWEEN: Final = 16
 """Bytes around a name: quotes, comma, and the blanks of an indented document."""
 _FURTHER_METADATA: Final = 1000
@@ -82,7 +85,7 @@ class Asked(Struct, gc=False):
 
     scheduler: str
     uid: str
-    names: Raw | None
+    names: Raw | memoryview | None
     nodes: Raw | None
 
 
@@ -107,6 +110,7 @@ class Binding(Struct, frozen=True, gc=False):
 
 
 _args = msgspec.json.Decoder(_Args)
+_string = msgspec.json.Decoder(str)
 _strings = msgspec.json.Decoder(list[str])
 _node_list = msgspec.json.Decoder(_NodeList)
 _pod = msgspec.json.Decoder(_Pod | None)
@@ -123,6 +127,30 @@ def read_args(body: Buffer) -> Asked:
         raise WireError(
             "neither Nodes nor NodeNames is there: one of them must name the candidates"
         )
+    return _asked(args, names, nodes)
+
+
+def read_front(body: bytes | bytearray) -> Asked | None:
+    """A body in kube-scheduler's own form: what stands before the names is decoded, and the names
+    are not looked at. None for any other body.
+
+    If the front is an object once it is closed, and the names are a list, this is what `read_args`
+    finds: then what follows the front are the last two keys of the object.
+    """
+    at = body.find(_NAMES, 0, MAX_POD_BYTES)
+    if at < 1 or body[at - 1] != _CLOSING or body[-1] != _CLOSING:
+        return None
+    try:
+        args = _args.decode(body[:at] + b"}")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    before = (args.names, args.names_camel, args.names_lower, args.nodes, args.nodes_lower)
+    if given(*before) is not None:
+        return None
+    return _asked(args, memoryview(body)[at + len(_NAMES) : -1], None)
+
+
+def _asked(args: _Args, names: Raw | memoryview | None, nodes: Raw | None) -> Asked:
     raw = given(args.pod, args.pod_lower)
     if raw is not None and len(memoryview(raw)) > MAX_POD_BYTES:
         raise WireError(f"Pod: longer than {MAX_POD_BYTES >> 20} MiB, which no Pod is")
@@ -140,14 +168,20 @@ def read_args(body: Buffer) -> Asked:
 def names_fit(raw: Buffer, most: int) -> None:
     """WireError where this value of NodeNames cannot be one of ``most`` names, by its length."""
     if len(memoryview(raw)) > most * (MAX_NAME_LENGTH + _BETWEEN):
-        raise _too_many("NodeNames", most)
+        raise too_many("NodeNames", most)
 
 
-def read_names(raw: bytes, most: int) -> list[str]:
+def read_names(value: Buffer, most: int) -> list[str]:
     """The value of NodeNames, counted before it is taken apart: ``most`` names."""
+    raw = bytes(value)
     if raw.count(b'"') > 2 * most:
-        raise _too_many("NodeNames", most)
+        raise too_many("NodeNames", most)
     return decode(_strings, raw, "NodeNames")
+
+
+def read_name(written: bytes) -> str:
+    """One name, of what stands between its quotes. WireError when that is no string."""
+    return decode(_string, b'"%b"' % written, "NodeNames")
 
 
 def read_nodes(raw: Buffer) -> tuple[bytes, list[Raw]]:
@@ -173,11 +207,11 @@ def read_heads(body: bytes | bytearray, raw: Buffer, most: int, key: str | None)
     that claims to have millions of them costs no more than its bytes.
     """
     if body.count(b'"metadata"') > most + _FURTHER_METADATA:
-        raise _too_many("Nodes", most)
+        raise too_many("Nodes", most)
     found = decode(_heads_decoder(key), raw, "Nodes")
     items = found.items if found.items is not None else found.items_upper
     if items is not None and len(items) > most:
-        raise _too_many("Nodes", most)
+        raise too_many("Nodes", most)
     return [_head(item.metadata, asked=key is not None) for item in items or ()]
 
 
@@ -218,16 +252,10 @@ def read_binding(body: Buffer) -> Binding:
 
 
 def filter_tail(
-    *,
-    names: Buffer | None,
-    failed: Mapping[str, str],
-    unresolvable: Mapping[str, str],
-    error: str = "",
+    *, failed: Mapping[str, str], unresolvable: Mapping[str, str], error: str = ""
 ) -> bytes:
-    """ExtenderFilterResult after the value of Nodes; ``names`` is encoded already."""
-    shown = b"null" if names is None else bytes(names)
-    return b',"NodeNames":%b,"FailedNodes":%b,"FailedAndUnresolvableNodes":%b,"Error":%b}' % (
-        shown,
+    """ExtenderFilterResult after the values of Nodes and NodeNames."""
+    return b',"FailedNodes":%b,"FailedAndUnresolvableNodes":%b,"Error":%b}' % (
         _encode(failed),
         _encode(unresolvable),
         _encode(error),
@@ -238,7 +266,8 @@ def filter_error(error: str) -> bytes:
     """ExtenderFilterResult without a result: the scheduler goes on without us where the extender
     is ignorable, and tries the pod again later where it is not.
     """
-    return b'{"Nodes":null' + filter_tail(names=None, failed={}, unresolvable={}, error=error)
+    tail = filter_tail(failed={}, unresolvable={}, error=error)
+    return b'{"Nodes":null,"NodeNames":null' + tail
 
 
 def names_answer(names: Sequence[str]) -> bytes:
@@ -256,16 +285,6 @@ def refusal(message: str) -> bytes:
     return b'{"error":%b}' % _encode(message)
 
 
-def host_fragments(names: Sequence[str]) -> list[bytes]:
-    """For each name a HostPriority up to its score, after a comma."""
-    # Nearly every name is a DNS name, as long encoded as it is: then all are written in one go.
-    every = "".join(names)
-    if names and len(_encode(every)) == len(every) + 2:
-        text = '","Score":\0,{"Host":"'.join(names)
-        return f',{{"Host":"{text}","Score":'.encode().split(b"\0")
-    return [b',{"Host":%b,"Score":' % _encode(name) for name in names]
-
-
 def decode(decoder: msgspec.json.Decoder[T], body: Buffer, where: str = "") -> T:
     """What the body says. WireError with what is wrong in it, and in which part."""
     try:
@@ -279,7 +298,8 @@ def decode(decoder: msgspec.json.Decoder[T], body: Buffer, where: str = "") -> T
         raise WireError("not JSON that can be read: it is nested too deeply") from None
 
 
-def _too_many(where: str, most: int) -> WireError:
+def too_many(where: str, most: int) -> WireError:
+    """The error for more candidates than ``most``."""
     return WireError(f"{where}: more than {most}, which is more than the cluster can have")
 
 

@@ -97,7 +97,7 @@ async def send(
     """
     try:
         async with asyncio.timeout(WRITE_SECONDS):
-            return await _send(request, response, at_once)
+            return await write(request, response, at_once)
     except TimeoutError:
         raise not_fetched(request) from None
 
@@ -114,9 +114,10 @@ def break_off(request: web.Request) -> None:
         request.transport.abort()
 
 
-async def _send(
+async def write(
     request: web.Request, response: web.StreamResponse, at_once: int
 ) -> web.StreamResponse:
+    """As `send`, for a caller that limits the time itself."""
     pieces: Pieces = ()
     if isinstance(response, PiecewiseResponse):
         pieces = response.pieces

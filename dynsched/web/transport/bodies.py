@@ -81,11 +81,12 @@ class Body:
     async def grow(self, size: int) -> None:
         """Reserve ``size`` more bytes of the room; waits until other bodies have released them."""
         size = min(size, self._most - self._held)
-        try:
-            async with asyncio.timeout(WAIT_SECONDS):
-                await self._room.take(size)
-        except TimeoutError:
-            raise BodyError(503, "too much is asked at a time; try again") from None
+        if not self._room.take_if_free(size):
+            try:
+                async with asyncio.timeout(WAIT_SECONDS):
+                    await self._room.take(size)
+            except TimeoutError:
+                raise BodyError(503, "too much is asked at a time; try again") from None
         self._held += size
 
     async def add(self, chunk: bytes) -> None:

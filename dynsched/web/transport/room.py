@@ -25,8 +25,7 @@ class Room:
 
     async def take(self, size: int) -> None:
         """Reserve ``size`` bytes (not more than the whole); waits until they are free."""
-        if size <= self._free and not self._waiting:
-            self._free -= size
+        if self.take_if_free(size):
             return
         turn = asyncio.get_running_loop().create_future()
         self._waiting[turn] = size
@@ -38,6 +37,13 @@ class Room:
             if self._waiting.pop(turn, None) is None:
                 self.give(size)  # it had been let in at the same moment
             raise
+
+    def take_if_free(self, size: int) -> bool:
+        """Reserve ``size`` bytes if they are free and nobody waits; whether it was done."""
+        if size > self._free or self._waiting:
+            return False
+        self._free -= size
+        return True
 
     def take_at_once(self, size: int) -> None:
         """Reserve ``size`` bytes without waiting, even beyond the limit; others then wait."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from extender_support import NAMES, RULES, World, ask, ask_whole, raw, whole
 from snapshots import NOON, Scene
@@ -17,6 +18,8 @@ from snapshots import NOON, Scene
 from dynsched.core.errors import ConflictError
 from dynsched.core.model import Node
 from dynsched.core.pods import BoundPod
+from dynsched.web.extender.candidates import CandidateLists, Scored
+from dynsched.web.extender.numbers import NodeNumbers
 from dynsched.web.extender.scoring import ScoringSnapshot
 from dynsched.web.extender.wire import Binding, WireError
 
@@ -324,7 +327,7 @@ def test_pods_on_a_node_that_nobody_knows_change_nothing() -> None:
 
 def test_a_bug_scores_every_node_the_same(monkeypatch: Any, caplog: Any) -> None:
     world = World().tick()
-    monkeypatch.setattr("dynsched.core.score.Scorer.score", lambda *_: 1 / 0)
+    monkeypatch.setattr("dynsched.web.extender.answers.scores_by_load", lambda *_: 1 / 0)
     with caplog.at_level(logging.ERROR):
         assert world.scores(ask()) == dict.fromkeys(NAMES, 5)
 
@@ -472,18 +475,44 @@ def test_lists_that_were_asked_about_take_bounded_memory() -> None:
     assert 5 < len(kept) < 16
     assert sum(each.memory for each in kept) <= 12 << 20
     taken = sum(
-        sys.getsizeof(part)
+        memory_of(part)
         for each in kept
         for part in [
-            each.raw,
-            each.names,
-            each.fragments,
-            *each.names,
-            *each.fragments,
-            *(answer.body for answer in each.answers.values()),
+            each.raw.obj,
+            each.numbers,
+            each.unknown,
+            *each._names,
+            each.scored.body if each.scored else b"",
+            *(
+                part
+                for part in (each.filtered.parts if each.filtered else ())
+                if part is not each.raw
+            ),
         ]
     )
-    assert taken < 16 << 20
+    assert taken < 13 << 20
+
+
+def test_of_the_largest_lists_the_last_two_are_kept() -> None:
+    names = [
+        f"ip-10-{n // 62500}-{n // 250}-{n % 250}.eu-west-1.compute.internal" for n in range(65000)
+    ]
+    nodes = NodeNumbers(names)
+    lists = CandidateLists()
+    for number in range(4):
+        found = lists.of(raw(names[number:]), len(names), nodes)
+        scores = np.zeros(len(found), np.uint8)
+        found.scored = Scored(1, nodes.scored(found.numbers, (), scores), "")
+        lists.trim()
+    assert len(lists._lists) == 2
+    assert sum(each.memory for each in lists._lists.values()) <= 400 * len(names)
+
+
+def memory_of(part: Any) -> int:
+    """An array keeps the one that it is a part of."""
+    if isinstance(part, np.ndarray):
+        return part.nbytes if part.base is None else memory_of(part.base)
+    return sys.getsizeof(part)
 
 
 def test_lists_that_were_asked_about_are_forgotten() -> None:
