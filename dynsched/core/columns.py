@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynsched.core.loads import FALLING_SCALE, MAX_LOAD, full_at
-from dynsched.core.model import Node, Quality, Reading, Sample
+from dynsched.core.model import Node, Quality, Reading, Sample, Series
 from dynsched.core.rules import Rule
 
 Floats = NDArray[np.float64]
@@ -110,6 +110,77 @@ class Vector(Sequence[Sample]):
 
     def __eq__(self, other: object) -> bool:
         """Whether all samples are equal."""
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]  # as a list
+
+
+class Spans(Sequence[Series]):
+    """The series of a range vector; each is made when somebody asks for it. Immutable.
+
+    ``series`` and ``labels_of`` as of `Vector`. ``times`` (Unix seconds, rising within a series)
+    and ``values`` are those of all series, one after the other; ``counts``: how many each has.
+    """
+
+    __slots__ = ("_ends", "_owner", "labels_of", "series", "times", "values")
+
+    def __init__(
+        self,
+        series: Sequence[Hashable],
+        labels_of: Callable[[Hashable], Labels],
+        times: Floats,
+        values: Floats,
+        counts: Ints,
+    ) -> None:
+        self.series = series
+        self.labels_of = labels_of
+        self.times = times
+        self.values = values
+        self._ends = np.cumsum(counts)
+        self._owner = np.repeat(np.arange(len(series)), counts)
+
+    @classmethod
+    def of(cls, series: Iterable[Series]) -> Spans:
+        """Series in columns; Spans as they are."""
+        if isinstance(series, Spans):
+            return series
+        series = tuple(series)
+        points = [point for each in series for point in each.points]
+        return cls(
+            [tuple(sorted(each.labels.items())) for each in series],
+            _labels,
+            np.array([at for at, _ in points], np.float64),
+            np.array([value for _, value in points], np.float64),
+            np.array([len(each.points) for each in series], np.int64),
+        )
+
+    def last(self, since: float, until: float) -> Vector:
+        """The last point of each series in ``(since, until]``; without series that have none."""
+        within = np.flatnonzero((self.times > since) & (self.times <= until))
+        last = np.full(len(self.series), -1, np.int64)
+        np.maximum.at(last, self._owner[within], within)
+        which = np.flatnonzero(last >= 0)
+        at = last[which]
+        series = [self.series[number] for number in which.tolist()]
+        return Vector(series, self.labels_of, self.values[at], self.times[at])
+
+    def __len__(self) -> int:
+        return len(self.series)
+
+    @overload
+    def __getitem__(self, index: int) -> Series: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Series]: ...
+    def __getitem__(self, index: int | slice) -> Series | Sequence[Series]:
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(len(self)))]
+        place = range(len(self))[index]
+        here = slice(self._ends.item(place - 1) if place else 0, self._ends.item(place))
+        times, values = self.times[here].tolist(), self.values[here].tolist()
+        return Series(self.labels_of(self.series[place]), tuple(zip(times, values, strict=True)))
+
+    def __eq__(self, other: object) -> bool:
+        """Whether all series are equal."""
         return isinstance(other, Sequence) and list(self) == list(other)
 
     __hash__ = None  # type: ignore[assignment]  # as a list

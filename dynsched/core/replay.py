@@ -8,20 +8,18 @@ are evaluated again.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from operator import itemgetter
 from typing import Final
 
 import numpy as np
 
 from dynsched.core.adoption import adopted, with_adopted
 from dynsched.core.alerts import Alerts, AlertTable, table_of
-from dynsched.core.columns import Roster
+from dynsched.core.columns import Roster, Spans
 from dynsched.core.evaluate import RuleReadings, evaluated, selected
 from dynsched.core.mark_state import MarkState, mark_states
 from dynsched.core.match import index_nodes, match_samples
-from dynsched.core.model import Alert, Node, Sample, Series
+from dynsched.core.model import Alert, Node, Series
 from dynsched.core.rules import RuleSet
 from dynsched.core.transitions import GRAIN, Setting
 
@@ -68,13 +66,14 @@ def replay(
     applies = selected(rule_set, nodes)
     created = np.array([node.created for node in nodes.values()], np.float64)
     alerts = table_of(previous, [rule.name for rule in rule_set.rules], index.roster)
+    spans = {name: Spans.of(found) for name, found in histories.items() if found is not None}
     for now in times:
         is_later = (now < created) & (created <= until + _SKEW)
         readings = {}
         for rule in rule_set.rules:
-            history = histories.get(rule.name)
-            if history is not None:
-                samples = _last_between(history, now - step, now)
+            if rule.name in spans:
+                # To the millisecond.
+                samples = spans[rule.name].last(now - step + GRAIN, now + GRAIN)
                 fresh_since = now - rule_set.stale_after_of(rule)
                 matched = match_samples(rule, samples, index, fresh_since=fresh_since)
                 readings[rule.name] = RuleReadings(matched.readings)
@@ -138,14 +137,3 @@ def _marked(rule_set: RuleSet, nodes: Mapping[str, Node]) -> list[MarkState]:
     """The states of the nodes that carry our mark."""
     states = mark_states(nodes.values(), rule_set.mark).values()
     return [state for state in states if state.marked]
-
-
-def _last_between(history: Sequence[Series], since: float, until: float) -> list[Sample]:
-    """The last point of each series in ``(since, until]``, to the millisecond."""
-    samples = []
-    for series in history:
-        place = bisect_right(series.points, until + GRAIN, key=itemgetter(0))
-        if place and series.points[place - 1][0] > since + GRAIN:
-            time, value = series.points[place - 1]
-            samples.append(Sample(series.labels, value, time))
-    return samples

@@ -13,9 +13,9 @@ from plain_alerts import Plain, plainly
 from properties import steady
 
 from dynsched.core.alerts import Alerts, table_of
-from dynsched.core.columns import Roster
+from dynsched.core.columns import Roster, Spans
 from dynsched.core.evaluate import RuleReadings, evaluate
-from dynsched.core.model import Node, Quality, Reading
+from dynsched.core.model import Node, Quality, Reading, Series
 
 RULES = [
     rule("cpu", clear_threshold=75, for_="20s", keep_firing_for="20s"),
@@ -111,3 +111,26 @@ def test_a_clock_that_was_set_moves_all_times_of_an_alert(seconds: float) -> Non
         assert (after.state, after.value, after.uid) == (before.state, before.value, before.uid)
     assert table["mem"]["a"].keep_firing_since is not None
     assert table["cpu"]["a"].active_since is not None
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 40), unique=True, max_size=6).map(sorted), max_size=4),
+    st.integers(-5, 45),
+    st.integers(0, 20),
+)
+def test_the_last_point_of_each_series_within_a_span(
+    times: list[list[int]], since: int, length: int
+) -> None:
+    series = [
+        Series({"node": str(number)}, tuple((float(at), float(number + at)) for at in found))
+        for number, found in enumerate(times)
+    ]
+    spans = Spans.of(series)
+    assert spans == series
+    assert spans[-len(series) :] == series
+    within = [[at for at in found if since < at <= since + length] for found in times]
+    assert [
+        (s.labels["node"], s.value, s.timestamp) for s in spans.last(since, since + length)
+    ] == [
+        (str(number), number + found[-1], found[-1]) for number, found in enumerate(within) if found
+    ]

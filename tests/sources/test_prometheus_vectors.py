@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 
 from dynsched.core.columns import Vector
 from dynsched.sources.prometheus.failures import QueryFailedError
-from dynsched.sources.prometheus.wire import Clocks, VectorParser, parse_vector
+from dynsched.sources.prometheus.ranges import parse_matrix, read_spans
+from dynsched.sources.prometheus.wire import Clocks, SeriesKeys, parse_vector, read_vector
 
 CLOCKS = Clocks(received=2000.0, date=1990.0, cached=3.0)
 METRICS = st.sampled_from(
@@ -48,11 +50,39 @@ def outcome(parse: Any, body: bytes) -> object:
 
 
 @given(st.lists(st.lists(SERIES, max_size=4), max_size=4), st.booleans())
-def test_both_ways_of_reading_say_the_same(answers: list[list[Any]], partial: bool) -> None:
-    parser = VectorParser()
+def test_both_ways_of_reading_say_the_same(answers: list[list[Any]], warned: bool) -> None:
+    keys = SeriesKeys()
     for series in answers:
-        body = body_of(series, **({"warnings": ["a store is down"]} if partial else {}))
-        assert outcome(parser.parse, body) == outcome(parse_vector, body)
+        body = body_of(series, **({"warnings": ["a store is down"]} if warned else {}))
+        assert outcome(partial(read_vector, keys), body) == outcome(parse_vector, body)
+
+
+POINTS = st.lists(st.tuples(st.floats(0, 3000), TEXTS), max_size=3)
+SPANS = st.fixed_dictionaries(
+    {"metric": METRICS}, optional={"values": POINTS, "histograms": st.just([[1, {}]])}
+)
+
+
+@given(st.lists(st.lists(SPANS, max_size=4), max_size=4), st.booleans())
+def test_both_ways_of_reading_a_range_say_the_same(answers: list[list[Any]], warned: bool) -> None:
+    def read(parse: Any, body: bytes) -> object:
+        try:
+            series, warnings = parse(body, CLOCKS)
+        except QueryFailedError as error:
+            return str(error)
+        # In columns, a series without a point stays; nothing is made of it.
+        return [
+            (each.labels, [(at, "NaN" if math.isnan(v) else v) for at, v in each.points])
+            for each in series
+            if each.points
+        ], warnings
+
+    keys = SeriesKeys()
+    for series in answers:
+        data = {"resultType": "matrix", "result": series}
+        more = {"warnings": ["a store is down"]} if warned else {}
+        body = json.dumps({"status": "success", "data": data, **more}).encode()
+        assert read(partial(read_spans, keys), body) == read(parse_matrix, body)
 
 
 def good(instances: str) -> bytes:
@@ -60,8 +90,8 @@ def good(instances: str) -> bytes:
 
 
 def test_a_series_that_comes_again_takes_no_further_memory() -> None:
-    parser = VectorParser()
-    (first, _), (again, _) = (parser.parse(good("ab"), CLOCKS) for _ in range(2))
+    keys = SeriesKeys()
+    (first, _), (again, _) = (read_vector(keys, good("ab"), CLOCKS) for _ in range(2))
     assert isinstance(first, Vector)
     assert isinstance(again, Vector)
     assert [id(key) for key in first.series] == [id(key) for key in again.series]
@@ -69,18 +99,18 @@ def test_a_series_that_comes_again_takes_no_further_memory() -> None:
 
 @pytest.mark.parametrize("turns", [50])
 def test_series_that_come_and_go_are_forgotten(turns: int) -> None:
-    parser = VectorParser()
+    keys = SeriesKeys()
     for turn in range(turns):
         body = body_of([{"metric": {"pod": f"{turn}-{n}"}, "value": [1, "1"]} for n in range(10)])
-        parser.parse(body, CLOCKS)
-    assert len(parser._known) <= 5 * 10
+        read_vector(keys, body, CLOCKS)
+    assert len(keys._known) <= 5 * 10
 
 
 def test_a_small_answer_does_not_make_a_large_one_be_read_anew() -> None:
-    parser = VectorParser()
-    large, _ = parser.parse(good("abcdefghijklm"), CLOCKS)
-    parser.parse(good("z"), CLOCKS)
-    again, _ = parser.parse(good("abcdefghijklm"), CLOCKS)
+    keys = SeriesKeys()
+    large, _ = read_vector(keys, good("abcdefghijklm"), CLOCKS)
+    read_vector(keys, good("z"), CLOCKS)
+    again, _ = read_vector(keys, good("abcdefghijklm"), CLOCKS)
     assert isinstance(large, Vector)
     assert isinstance(again, Vector)
     assert all(one is other for one, other in zip(large.series, again.series, strict=True))

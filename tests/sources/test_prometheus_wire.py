@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from hypothesis import example, given, settings
@@ -14,11 +15,11 @@ from misbehaving_server import GOOD
 from dynsched.core.model import Sample, Series
 from dynsched.sources.prometheus.failures import QueryFailedError
 from dynsched.sources.prometheus.ranges import parse_matrix
-from dynsched.sources.prometheus.wire import Clocks, VectorParser
+from dynsched.sources.prometheus.wire import Clocks, SeriesKeys, read_vector
 
 _T = TypeVar("_T")
 CLOCKS = Clocks(received=2000.0, date=2000.0)
-PARSER = VectorParser()  # one for all: what it remembers must not change what it reads
+KEYS = SeriesKeys()  # one for all: what it remembers must not change what it reads
 
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
@@ -81,7 +82,7 @@ def parsed(
 
 def check(body: bytes) -> tuple[tuple[Sample, ...], tuple[Series, ...]]:
     """Parse both ways; every sample must be one that another parser sees in the body too."""
-    samples, spans = parsed(PARSER.parse, body), parsed(parse_matrix, body)
+    samples, spans = parsed(partial(read_vector, KEYS), body), parsed(parse_matrix, body)
     if samples:
         seen = [pair for each in told(body) if (pair := _labels_and_value(each)) is not None]
         for sample in samples:
@@ -137,7 +138,7 @@ def test_a_good_answer_is_kept_whole(wanted: list[tuple[dict[str, str], str, flo
     result = [{"metric": labels, "value": [at, value]} for labels, value, at in wanted]
     data = {"resultType": "vector", "result": result}
     body = json.dumps({"status": "success", "data": data}).encode()
-    samples, warnings = PARSER.parse(body, CLOCKS)
+    samples, warnings = read_vector(KEYS, body, CLOCKS)
     assert warnings == ()
     assert [(sample.labels, sample.value) for sample in samples] == [
         (labels, float(value)) for labels, value, _ in wanted
@@ -164,7 +165,7 @@ def test_warnings_are_few_even_when_all_is_odd() -> None:
     warnings = [f"store {n} is down" for n in range(50)]
     data = {"resultType": "vector", "result": odd}
     body = json.dumps({"status": "success", "data": data, "warnings": warnings}).encode()
-    samples, told_warnings = PARSER.parse(body, CLOCKS)
+    samples, told_warnings = read_vector(KEYS, body, CLOCKS)
     assert len(samples) == 1
     assert told_warnings[0] == "store 0 is down"
     assert told_warnings[-1] == "and 41 more warnings"

@@ -5,18 +5,24 @@ QueryFailedError.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
+import numpy as np
 
+from dynsched.core.columns import Spans
 from dynsched.core.model import Series
 from dynsched.sources.prometheus.wire import (
+    UNFIT,
     Clocks,
     Oddities,
+    SeriesKeys,
     each_series,
+    labels_of,
     number_of,
+    numbers_of,
     open_result,
     warnings_of,
 )
@@ -28,6 +34,13 @@ class _Span(msgspec.Struct, gc=False):
     histograms: msgspec.Raw = msgspec.Raw(b"")
 
 
+class _KeyedSpan(msgspec.Struct, gc=False):
+    metric: msgspec.Raw
+    values: list[tuple[float, str]]
+    histograms: msgspec.Raw = msgspec.Raw(b"")
+
+
+_KEYED: Final = msgspec.json.Decoder(list[_KeyedSpan])
 _MATRIX: Final = msgspec.json.Decoder(list[_Span])
 _SPAN: Final = msgspec.json.Decoder(_Span)
 
@@ -80,6 +93,26 @@ def parse_matrix(body: bytes | bytearray, _: Clocks) -> tuple[tuple[Series, ...]
         if points:
             kept.append(Series(span.metric, tuple(points)))
     return tuple(kept), warnings_of(warnings, odd, kept=bool(kept))
+
+
+def read_spans(
+    keys: SeriesKeys, body: bytes | bytearray, clocks: Clocks
+) -> tuple[Sequence[Series], tuple[str, ...]]:
+    """As ``parse_matrix``; in columns, where all series are as Prometheus writes them."""
+    raw, warnings = open_result(body, "matrix")
+    if warnings:
+        return parse_matrix(body, clocks)
+    try:
+        decoded = _KEYED.decode(raw)
+        if any(bytes(span.histograms) for span in decoded):
+            return parse_matrix(body, clocks)
+        values = numbers_of([text for span in decoded for _, text in span.values])
+        series = keys.of(span.metric for span in decoded)
+    except (*UNFIT, ValueError):
+        return parse_matrix(body, clocks)
+    times = np.array([at for span in decoded for at, _ in span.values], np.float64)
+    counts = np.array([len(span.values) for span in decoded], np.int64)
+    return Spans(series, labels_of, times, values, counts), ()
 
 
 def parse_long_matrix(

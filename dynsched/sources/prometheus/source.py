@@ -9,9 +9,10 @@ import logging
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -31,9 +32,16 @@ from dynsched.sources.prometheus.ranges import (
     RangeResult,
     parse_long_matrix,
     parse_matrix,
+    read_spans,
 )
 from dynsched.sources.prometheus.transport import Answer, Attempt, Client, Question
-from dynsched.sources.prometheus.wire import Allowance, Clocks, VectorParser, parse_data
+from dynsched.sources.prometheus.wire import (
+    Allowance,
+    Clocks,
+    SeriesKeys,
+    parse_data,
+    read_vector,
+)
 
 _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -76,7 +84,7 @@ class PrometheusSource:
         self._slots = asyncio.Semaphore(max_concurrency)
         self._under_way: set[Attempt] = set()
         self._closed = False
-        self._vectors = VectorParser()
+        self._series = SeriesKeys()
         if config.insecure_skip_verify and config.url.startswith("https://"):
             _LOG.warning("the TLS certificate of %s is not verified, as configured", config.url)
             # Said once, above; urllib3 would say it on stderr from time to time.
@@ -96,7 +104,9 @@ class PrometheusSource:
         """As ``query``, for an expression that belongs to no rule. ``label`` names the node."""
         most = Allowance(self._limit(), label)
         question = Question(
-            lambda api, _, more: api.custom_query(expr, more), self._vectors.parse, most
+            lambda api, _, more: api.custom_query(expr, more),
+            partial(read_vector, self._series),
+            most,
         )
         return QueryResult(*await self._result(question))
 
@@ -173,14 +183,14 @@ class PrometheusSource:
         items, error, _, duration = await self._result(question)
         return PageResult(items[0] if items else None, error, duration)
 
-    async def history(
-        self, rule: Rule, start: float, end: float, step: float
-    ) -> tuple[Series, ...]:
-        """``query_range`` of the rule's expression; PastUnknownError when it failed."""
-        found = await self.query_range(rule.expr or "", start, end, step, rule.node_labels[-1])
-        if found.error is not None:
-            raise PastUnknownError(found.error)
-        return found.series
+    async def history(self, rule: Rule, start: float, end: float, step: float) -> Sequence[Series]:
+        """The rule's expression, as of ``query_range``; PastUnknownError when it failed."""
+        moments, most = (start, end, step), Allowance(self._limit(), rule.node_labels[-1])
+        parse = partial(read_spans, self._series)
+        found, error, *_ = await self._result(self._range(rule.expr or "", moments, parse, most))
+        if error is not None:
+            raise PastUnknownError(error)
+        return found
 
     async def close(self) -> None:
         """End what is under way (those queries come to an error) and refuse what comes after.

@@ -7,7 +7,7 @@ An answer: ``{"status", "data": {"resultType", "result"}, "warnings", "errorType
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, cast
 
@@ -77,7 +77,7 @@ _SERIES: Final = msgspec.json.Decoder(_Series)
 _KEYED: Final = msgspec.json.Decoder(list[_Keyed])
 _LABELS: Final = msgspec.json.Decoder(dict[str, str])
 # What msgspec raises for bytes that are not what was expected, however odd.
-_UNFIT: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
+UNFIT: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,10 +180,9 @@ def parse_vector(body: _Bytes, clocks: Clocks) -> tuple[tuple[Sample, ...], tupl
     return tuple(samples), warnings_of(warnings, odd, kept=bool(samples))
 
 
-class VectorParser:
-    """Reads the instant vectors of one server into columns, where all series are as Prometheus
-    writes them. They are the same from one tick to the next: each is known by the bytes in which
-    its labels came, which are read once. Any other answer is read by `parse_vector`.
+class SeriesKeys:
+    """The series of one server, each known by the bytes in which its labels came. They are the same
+    from one answer to the next, so that their labels are read once.
 
     Used by several threads: what is remembered is one dict, and the worst of a race is a series
     that is read twice.
@@ -193,24 +192,9 @@ class VectorParser:
         self._known: dict[bytes, bytes] = {}
         self._largest = 0
 
-    def parse(self, body: _Bytes, clocks: Clocks) -> tuple[Sequence[Sample], tuple[str, ...]]:
-        """As `parse_vector`: the samples of an answer, and its warnings."""
-        raw, warnings = open_result(body, "vector")
-        if warnings:
-            return parse_vector(body, clocks)
-        try:
-            decoded = _KEYED.decode(raw)
-            values = _numbers([each.value[1] for each in decoded])
-            series = self._keys([bytes(each.metric) for each in decoded])
-        except (*_UNFIT, ValueError):
-            return parse_vector(body, clocks)
-        if not series:
-            return (), ()
-        taken = clocks.local_of(np.array([each.value[0] for each in decoded], np.float64))
-        return Vector(series, _labels_of, values, taken), ()
-
-    def _keys(self, texts: list[bytes]) -> Sequence[bytes]:
+    def of(self, metrics: Iterable[msgspec.Raw]) -> Sequence[bytes]:
         """The same objects for the same labels. Raises what msgspec does for other than labels."""
+        texts = [bytes(metric) for metric in metrics]
         self._largest = max(self._largest, len(texts))
         if len(self._known) > _SPARE * self._largest:  # series come and go
             self._known = {}
@@ -220,17 +204,37 @@ class VectorParser:
         return found
 
 
+def read_vector(
+    keys: SeriesKeys, body: _Bytes, clocks: Clocks
+) -> tuple[Sequence[Sample], tuple[str, ...]]:
+    """As `parse_vector`; in columns, where all series are as Prometheus writes them."""
+    raw, warnings = open_result(body, "vector")
+    if warnings:
+        return parse_vector(body, clocks)
+    try:
+        decoded = _KEYED.decode(raw)
+        values = numbers_of([each.value[1] for each in decoded])
+        series = keys.of(each.metric for each in decoded)
+    except (*UNFIT, ValueError):
+        return parse_vector(body, clocks)
+    if not series:
+        return (), ()
+    taken = clocks.local_of(np.array([each.value[0] for each in decoded], np.float64))
+    return Vector(series, labels_of, values, taken), ()
+
+
 def _checked(text: bytes) -> bytes:
     _LABELS.decode(text)
     return text
 
 
-def _labels_of(key: Hashable) -> Mapping[str, str]:
+def labels_of(key: Hashable) -> Mapping[str, str]:
+    """The labels of one of `SeriesKeys`."""
     return _LABELS.decode(cast("bytes", key))
 
 
-def _numbers(texts: Sequence[str]) -> Floats:
-    """ValueError where one is no number."""
+def numbers_of(texts: Sequence[str]) -> Floats:
+    """The values as they were sent. ValueError where one is no number."""
     if "".join(texts).encode().translate(None, _NUMERIC):
         raise ValueError("not a number")
     return np.array([float(text) for text in texts], np.float64)
@@ -246,7 +250,7 @@ def server_error(body: _Bytes) -> str | None:
     """``errorType: error`` of a body that is Prometheus's own error answer, else None."""
     try:
         envelope = _ENVELOPE.decode(body)
-    except _UNFIT:
+    except UNFIT:
         return None
     if envelope.status != "error":
         return None
@@ -262,7 +266,7 @@ def _words(said: msgspec.Raw) -> Any:
         return f"{size:,} bytes of text, which are not shown"
     try:
         return msgspec.json.decode(said)
-    except _UNFIT:
+    except UNFIT:
         return "a text that is damaged"
 
 
@@ -301,7 +305,7 @@ def _fit(decoder: msgspec.json.Decoder[_T], part: _Bytes | msgspec.Raw, body: _B
         raise QueryFailedError(
             f"the answer is JSON, but not Prometheus's ({one_line(str(error))}); check the URL"
         ) from None
-    except _UNFIT as error:
+    except UNFIT as error:
         if body.lstrip()[:1] not in (b"{", b"["):
             raise QueryFailedError(
                 f"the answer is no JSON but {excerpt(body) or 'binary data'}; "
@@ -324,12 +328,12 @@ def each_series(
     """
     try:
         decoded = whole.decode(raw)
-    except _UNFIT:
+    except UNFIT:
         unfit = 0
         for piece in _fit(_PIECES, raw, bytes(raw)):
             try:
                 yield single.decode(piece)
-            except _UNFIT as error:
+            except UNFIT as error:
                 unfit += 1
                 if unfit > _MAX_ODD:
                     raise QueryFailedError(
@@ -350,7 +354,7 @@ class _Labelled(msgspec.Struct):
 def _labels(piece: msgspec.Raw) -> Mapping[str, str] | None:
     try:
         return msgspec.json.decode(piece, type=_Labelled).metric
-    except _UNFIT:
+    except UNFIT:
         return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Collection
 from itertools import islice
@@ -11,10 +12,13 @@ import msgspec
 import numpy as np
 
 from dynsched.core.decision import NodeViews
-from dynsched.core.model import Alert, AlertState, Snapshot
+from dynsched.core.model import AlertState, Snapshot
 
 MAX_CHANGES: Final = 10_000
 """Changes that are kept, of all nodes: about 2 MB."""
+_INACTIVE: Final = AlertState.INACTIVE.value
+_PENDING: Final = AlertState.PENDING.value
+_FIRING: Final = AlertState.FIRING.value
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
@@ -38,7 +42,7 @@ class Changes:
         self._kept: deque[Change] = deque(maxlen=MAX_CHANGES)
         self._known: Collection[str] = ()
         self._since = 0.0
-        self._told: dict[tuple[str, str], AlertState] = {}
+        self._told: dict[tuple[str, str], str] = {}
 
     def written(self, snapshot: Snapshot) -> None:
         """What this tick wrote. Only the replica that leads writes."""
@@ -56,27 +60,30 @@ class Changes:
         changed = table.exists & (table.since == table.updated_at)
         if not self._known:  # of new nodes, to be inactive is no change
             changed &= table.states.firing | table.states.pending
-        for place, row in np.argwhere(changed.T).tolist():
-            name = table.roster.names[place]
-            if name not in views:
+        places, rows = np.nonzero(changed.T)  # by node: what is too much, are whole nodes
+        cells = rows[-MAX_CHANGES:], places[-MAX_CHANGES:]
+        states = table.states
+        columns = (states.firing, states.pending, table.since, table.value)
+        taken = (column[cells].tolist() for column in columns)
+        for row, place, firing, pending, since, value in zip(
+            *(each.tolist() for each in cells), *taken, strict=True
+        ):
+            name, rule = table.roster.names[place], table.rules[row]
+            kind = _FIRING if firing else _PENDING if pending else _INACTIVE
+            if name not in views or (kind is _INACTIVE and name not in self._known):
                 continue
-            alert = table.alert(row, place)
-            if alert.state is AlertState.INACTIVE and name not in self._known:
-                continue
-            if not self._is_told(alert):
-                self._kept.append(
-                    Change(alert.since, name, alert.state.value, alert.rule, alert.value, "")
-                )
+            if not self._is_told(name, rule, kind, since):
+                known = None if math.isnan(value) else value
+                self._kept.append(Change(since, name, kind, rule, known, ""))
         self._known = table.roster.places
 
-    def _is_told(self, alert: Alert) -> bool:
+    def _is_told(self, node: str, rule: str, kind: str, since: float) -> bool:
         """Whether this change was taken in before; from now on it was."""
-        if alert.since != self._since:
-            self._since, self._told = alert.since, {}
-        key = alert.node, alert.rule
-        before = self._told.get(key)
-        self._told[key] = alert.state
-        return before is alert.state
+        if since != self._since:
+            self._since, self._told = since, {}
+        before = self._told.get((node, rule))
+        self._told[node, rule] = kind
+        return before == kind
 
     def latest(self, most: int, node: str | None = None) -> list[Change]:
         """The latest first: of one node, or of all."""
