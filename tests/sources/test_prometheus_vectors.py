@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -12,13 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dynsched.core.columns import Vector
+from dynsched.sources.prometheus import wire
 from dynsched.sources.prometheus.failures import QueryFailedError
 from dynsched.sources.prometheus.ranges import parse_matrix, read_spans
 from dynsched.sources.prometheus.wire import Clocks, SeriesKeys, parse_vector, read_vector
 
 CLOCKS = Clocks(received=2000.0, date=1990.0, cached=3.0)
 METRICS = st.sampled_from(
-    [{}, {"instance": "a"}, {"instance": "b", "job": "x"}, {"instance": "ü\n"}, {"a": 1}, [], None]
+    [
+        *({}, {"instance": "a"}, {"instance": "b", "job": "x"}, {"instance": "ü\n"}),
+        {"instance": '},{"metric":{}'},
+        *({"a": 1}, [], None),
+    ]
 )
 TEXTS = st.sampled_from(
     ["1", "-2.5", "1e3", "+Inf", "-Inf", "NaN", "1_0", " 1", "", "x", "٣", "e", "infinity", "1e999"]
@@ -32,9 +38,18 @@ SERIES = st.fixed_dictionaries(
 )
 
 
-def body_of(series: list[Any], **more: Any) -> bytes:
-    data = {"resultType": "vector", "result": series}
-    return json.dumps({"status": "success", "data": data, **more}).encode()
+@pytest.fixture(scope="module", autouse=True)
+def small_parts() -> Iterator[None]:
+    """Answers are read some bytes at a time, as those of megabytes are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wire, "_PART", 30)
+        yield
+
+
+def body_of(series: list[Any], *, kind: str = "vector", **more: Any) -> bytes:
+    data = {"resultType": kind, "result": series}
+    body = {"status": "success", "data": data, **more}
+    return json.dumps(body, separators=(",", ":")).encode()  # as Go writes it
 
 
 def outcome(parse: Any, body: bytes) -> object:
@@ -79,9 +94,8 @@ def test_both_ways_of_reading_a_range_say_the_same(answers: list[list[Any]], war
 
     keys = SeriesKeys()
     for series in answers:
-        data = {"resultType": "matrix", "result": series}
         more = {"warnings": ["a store is down"]} if warned else {}
-        body = json.dumps({"status": "success", "data": data, **more}).encode()
+        body = body_of(series, kind="matrix", **more)
         assert read(partial(read_spans, keys), body) == read(parse_matrix, body)
 
 

@@ -24,6 +24,7 @@ from dynsched.sources.prometheus.wire import (
     number_of,
     numbers_of,
     open_result,
+    parts_of,
     warnings_of,
 )
 
@@ -102,17 +103,24 @@ def read_spans(
     raw, warnings = open_result(body, "matrix")
     if warnings:
         return parse_matrix(body, clocks)
+    series: list[bytes] = []
+    values, times, counts = [], [], []
+    keys.make_room(raw)
     try:
-        decoded = _KEYED.decode(raw)
-        if any(bytes(span.histograms) for span in decoded):
-            return parse_matrix(body, clocks)
-        values = numbers_of([text for span in decoded for _, text in span.values])
-        series = keys.of(span.metric for span in decoded)
+        for part in parts_of(raw):
+            decoded = _KEYED.decode(part)
+            if any(bytes(span.histograms) for span in decoded):
+                return parse_matrix(body, clocks)
+            series += keys.of(span.metric for span in decoded)
+            values.append(numbers_of([text for span in decoded for _, text in span.values]))
+            times.append(np.array([at for span in decoded for at, _ in span.values], np.float64))
+            counts.append(np.array([len(span.values) for span in decoded], np.int64))
     except (*UNFIT, ValueError):
         return parse_matrix(body, clocks)
-    times = np.array([at for span in decoded for at, _ in span.values], np.float64)
-    counts = np.array([len(span.values) for span in decoded], np.int64)
-    return Spans(series, labels_of, times, values, counts), ()
+    if not series:
+        return (), ()
+    points = np.concatenate(times), np.concatenate(values)
+    return Spans(series, labels_of, *points, np.concatenate(counts)), ()
 
 
 def parse_long_matrix(

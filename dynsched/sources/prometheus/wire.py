@@ -31,6 +31,9 @@ _NUMERIC: Final = b"0123456789+-.eEinfINFaA"
 """What a number is made of, as strconv.FormatFloat writes it. `float` alone would take "1_0"."""
 _SPARE: Final = 4
 """So many times the series of the largest answer are remembered: most rules have the same ones."""
+_METRIC: Final = b'"metric"'
+_NEXT: Final = b',{"metric":'
+_PART: Final = 256 * 1024  # bytes of an answer that are decoded in one go
 _NULL: Final = msgspec.Raw(b"null")
 _BY_NODE: Final = "give a vector with a sample for each node, as in `sum by (instance) (...)`"
 _WRONG_TYPE: Final = {
@@ -192,12 +195,15 @@ class SeriesKeys:
         self._known: dict[bytes, bytes] = {}
         self._largest = 0
 
+    def make_room(self, result: msgspec.Raw) -> None:
+        """Before the series of this result are read: so many are remembered at least."""
+        self._largest = max(self._largest, bytes(result).count(_METRIC))
+        if len(self._known) > _SPARE * self._largest:  # series come and go
+            self._known = {}
+
     def of(self, metrics: Iterable[msgspec.Raw]) -> Sequence[bytes]:
         """The same objects for the same labels. Raises what msgspec does for other than labels."""
         texts = [bytes(metric) for metric in metrics]
-        self._largest = max(self._largest, len(texts))
-        if len(self._known) > _SPARE * self._largest:  # series come and go
-            self._known = {}
         known = self._known
         found = [known.get(text) or _checked(text) for text in texts]
         known.update(zip(found, found, strict=True))
@@ -211,16 +217,34 @@ def read_vector(
     raw, warnings = open_result(body, "vector")
     if warnings:
         return parse_vector(body, clocks)
+    series: list[bytes] = []
+    values, taken = [], []
+    keys.make_room(raw)
     try:
-        decoded = _KEYED.decode(raw)
-        values = numbers_of([each.value[1] for each in decoded])
-        series = keys.of(each.metric for each in decoded)
+        for part in parts_of(raw):
+            decoded = _KEYED.decode(part)
+            series += keys.of(each.metric for each in decoded)
+            values.append(numbers_of([each.value[1] for each in decoded]))
+            taken.append(np.array([each.value[0] for each in decoded], np.float64))
     except (*UNFIT, ValueError):
         return parse_vector(body, clocks)
     if not series:
         return (), ()
-    taken = clocks.local_of(np.array([each.value[0] for each in decoded], np.float64))
-    return Vector(series, labels_of, values, taken), ()
+    at = clocks.local_of(np.concatenate(taken))
+    return Vector(series, labels_of, np.concatenate(values), at), ()
+
+
+def parts_of(result: msgspec.Raw) -> Iterator[bytes]:
+    """A result as lists of some series each, so that the objects of the whole answer never exist at
+    the same time. Each is JSON if the result is: in a string there would be a backslash before each
+    quote, and what was cut within a series has a brace without its other.
+    """
+    text = bytes(result)
+    start = text.find(b"[") + 1
+    while (end := text.find(_NEXT, start + _PART)) > 0:
+        yield b"[%b]" % text[start:end]
+        start = end + 1
+    yield b"[" + text[start:]
 
 
 def _checked(text: bytes) -> bytes:
