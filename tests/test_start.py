@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-HEAVY = {"aiohttp", "kopf", "kubernetes", "pydantic", "requests", "rich"}
+HEAVY = {"aiohttp", "kopf", "kubernetes", "numpy", "pydantic", "requests", "rich"}
 PROGRAM = """
 import sys
 from dynsched.cli import main
