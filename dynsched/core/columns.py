@@ -7,9 +7,10 @@ the memory of objects. Objects are made of those that somebody asks for.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, cast, overload
+from typing import Final, TypeVar, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,8 @@ from numpy.typing import NDArray
 from dynsched.core.loads import FALLING_SCALE, MAX_LOAD, full_at
 from dynsched.core.model import Node, Quality, Reading, Sample, Series
 from dynsched.core.rules import Rule
+
+_T = TypeVar("_T")
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -59,7 +62,31 @@ class Roster:
 Labels = Mapping[str, str]
 
 
-class Vector(Sequence[Sample]):
+class _OnDemand(Sequence[_T]):
+    """Objects that are made of columns, each when somebody asks for it."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def _made(self, place: int) -> _T:
+        """The one at this place, which is not negative."""
+
+    @overload
+    def __getitem__(self, index: int) -> _T: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[_T]: ...
+    def __getitem__(self, index: int | slice) -> _T | Sequence[_T]:
+        places = range(len(self))[index]
+        return self._made(places) if isinstance(places, int) else list(map(self._made, places))
+
+    def __eq__(self, other: object) -> bool:
+        """Whether all are equal."""
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]  # as a list
+
+
+class Vector(_OnDemand[Sample]):
     """The samples of an instant vector; each is made when somebody asks for it. Immutable.
 
     ``series``: one key for each, which is the same whenever the labels are (the text in which they
@@ -97,25 +124,13 @@ class Vector(Sequence[Sample]):
     def __len__(self) -> int:
         return len(self.series)
 
-    @overload
-    def __getitem__(self, index: int) -> Sample: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Sample]: ...
-    def __getitem__(self, index: int | slice) -> Sample | Sequence[Sample]:
-        if isinstance(index, slice):
-            return [self[place] for place in range(*index.indices(len(self)))]
+    def _made(self, place: int) -> Sample:
         return Sample(
-            self.labels_of(self.series[index]), self.values.item(index), self.taken.item(index)
+            self.labels_of(self.series[place]), self.values.item(place), self.taken.item(place)
         )
 
-    def __eq__(self, other: object) -> bool:
-        """Whether all samples are equal."""
-        return isinstance(other, Sequence) and list(self) == list(other)
 
-    __hash__ = None  # type: ignore[assignment]  # as a list
-
-
-class Spans(Sequence[Series]):
+class Spans(_OnDemand[Series]):
     """The series of a range vector; each is made when somebody asks for it. Immutable.
 
     ``series`` and ``labels_of`` as of `Vector`. ``times`` (Unix seconds, rising within a series)
@@ -167,23 +182,10 @@ class Spans(Sequence[Series]):
     def __len__(self) -> int:
         return len(self.series)
 
-    @overload
-    def __getitem__(self, index: int) -> Series: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Series]: ...
-    def __getitem__(self, index: int | slice) -> Series | Sequence[Series]:
-        if isinstance(index, slice):
-            return [self[place] for place in range(*index.indices(len(self)))]
-        place = range(len(self))[index]
+    def _made(self, place: int) -> Series:
         here = slice(self._ends.item(place - 1) if place else 0, self._ends.item(place))
         times, values = self.times[here].tolist(), self.values[here].tolist()
         return Series(self.labels_of(self.series[place]), tuple(zip(times, values, strict=True)))
-
-    def __eq__(self, other: object) -> bool:
-        """Whether all series are equal."""
-        return isinstance(other, Sequence) and list(self) == list(other)
-
-    __hash__ = None  # type: ignore[assignment]  # as a list
 
 
 def _labels(key: Hashable) -> Labels:
