@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import compress, count
@@ -51,7 +51,8 @@ class Decision:
 
         One that has replaced the node of its name is decided on in the next tick.
         """
-        return self.due(*self.standing(node)) if self.is_of(node) else None
+        verdicts = self.evaluation.verdicts
+        return self.due(*self.standing(node), verdicts) if self.is_of(node) else None
 
     def standing(self, node: Node) -> tuple[MarkState, str | None]:
         """How the mark stands on it, and why it must not be marked at all: as it was found then,
@@ -63,10 +64,12 @@ class Decision:
             return state, seen.ineligible.get(node.name)
         return mark_state(node, seen.mark), why_ineligible(node, self.rule_set.nodes)
 
-    def due(self, state: MarkState, ineligible: str | None) -> NodePatch | None:
-        """The patch for a node of which it ``standing`` is known."""
+    def due(
+        self, state: MarkState, ineligible: str | None, verdicts: Mapping[str, Verdict]
+    ) -> NodePatch | None:
+        """The patch for a node of which its ``standing`` is known, and its verdict is at hand."""
         wanted = self.selection.marked if ineligible is None else frozenset()
-        return plan_node(state, wanted, self.evaluation.verdicts, self.rule_set)
+        return plan_node(state, wanted, verdicts, self.rule_set)
 
     def is_of(self, node: Node) -> bool:
         """Whether this node, and not a former one of its name, was decided on."""
@@ -103,8 +106,7 @@ class NodeViews(Mapping[str, NodeView]):
 
     def of(self, names: Sequence[str]) -> list[NodeView]:
         """Those of some nodes, in less time than one by one."""
-        places = self._decision.survey.index.roster.places
-        verdicts = self.evaluation.verdicts.of_nodes([places[name] for name in names])
+        verdicts = self.evaluation.verdicts.of_nodes(self.places_of(names))
         return [
             self._view(self._nodes[name], verdict)
             for name, verdict in zip(names, verdicts, strict=True)
@@ -136,6 +138,16 @@ class NodeViews(Mapping[str, NodeView]):
         if roster.names == tuple(self._nodes):
             return np.arange(len(roster))
         return np.array([roster.places[name] for name in self._nodes], np.int64)
+
+    def places_of(self, names: Sequence[str]) -> list[int]:
+        """The places of some nodes in the columns."""
+        places = self._decision.survey.index.roster.places
+        return [places[name] for name in names]
+
+    def pools_of(self, names: Sequence[str]) -> list[str]:
+        """``NodeView.pool`` of some nodes."""
+        guard = self._decision.rule_set.guard
+        return [pool_of(self._nodes[name], guard) for name in names]
 
     @cached_property
     def hot(self) -> frozenset[str]:
@@ -172,26 +184,33 @@ class NodeViews(Mapping[str, NodeView]):
         )
 
     @cached_property
-    def ineligible(self) -> frozenset[str]:
-        """Those that must not be marked at all."""
-        stay = [name for name in self._decision.survey.ineligible if name in self._nodes]
-        found = (name for name in self._changed if self._decision.standing(self._nodes[name])[1])
-        return frozenset(stay).difference(self._changed).union(found)
+    def ineligible(self) -> Mapping[str, str]:
+        """Of those that must not be marked at all: why."""
+        return self._those(self._decision.survey.ineligible, lambda found: found[1])
 
     @cached_property
-    def withheld(self) -> frozenset[str]:
-        """Those that the guard leaves unmarked, or whose release it delays."""
-        return frozenset(name for name in self._decision.selection.withheld if name in self._nodes)
+    def withheld(self) -> Mapping[str, str]:
+        """Of those that the guard leaves unmarked, or whose release it delays: why."""
+        withheld = self._decision.selection.withheld
+        return {name: why for name, why in withheld.items() if name in self._nodes}
 
     @cached_property
     def conflicts(self) -> Mapping[str, str]:
         """Of those on which something of somebody else stands in the mark's place: what."""
-        stay = self._decision.survey.conflicts.items()
-        found = {n: why for n, why in stay if n in self._nodes and n not in self._changed}
-        for name in self._changed:
-            conflict = self._decision.standing(self._nodes[name])[0].conflict
-            if conflict is not None:
-                found[name] = conflict
+        return self._those(self._decision.survey.conflicts, lambda found: found[0].conflict)
+
+    def _those(
+        self,
+        decided: Mapping[str, str],
+        of: Callable[[tuple[MarkState, str | None]], str | None],
+    ) -> Mapping[str, str]:
+        """``decided`` of the nodes that stay as they were, and what is so ``of`` the others."""
+        changed = self._changed
+        found = {n: why for n, why in decided.items() if n in self._nodes and n not in changed}
+        for name in changed:
+            why = of(self._decision.standing(self._nodes[name]))
+            if why is not None:
+                found[name] = why
         return found
 
     @cached_property
@@ -216,13 +235,25 @@ class NodeViews(Mapping[str, NodeView]):
     @cached_property
     def due(self) -> list[str]:
         """Those that need a patch that has not been written."""
+        return self.due_of(self._nodes)
+
+    def due_of(self, names: Iterable[str]) -> list[str]:
+        """`due`, of some nodes."""
         decision = self._decision
-        concerned = self._changed | decision.survey.touched | decision.selection.marked
+        concerned = [name for name in names if name in self._concerned]
+        found = self.evaluation.verdicts.of_nodes(self.places_of(concerned))
+        verdicts = dict(zip(concerned, found, strict=True))
         return [
             name
-            for name in self._nodes
-            if name in concerned and decision.due(*decision.standing(self._nodes[name]))
+            for name in concerned
+            if decision.due(*decision.standing(self._nodes[name]), verdicts)
         ]
+
+    @cached_property
+    def _concerned(self) -> frozenset[str]:
+        """The nodes on which something can be due."""
+        decision = self._decision
+        return self._changed | decision.survey.touched | decision.selection.marked
 
     def _named(self, which: np.ndarray) -> frozenset[str]:
         names = self._decision.survey.index.roster.names
@@ -239,7 +270,7 @@ class NodeViews(Mapping[str, NodeView]):
             pressured=verdict.pressured,
             since=verdict.since,
             alerts=verdict.alerts,
-            due=decision.due(state, ineligible),
+            due=decision.due(state, ineligible, {name: verdict}),
             conflict=state.conflict,
             withheld=decision.selection.withheld.get(name),
             early=verdict.early,

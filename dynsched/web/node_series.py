@@ -4,13 +4,20 @@ cluster, and prometheus_client would take a hundred times longer for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
+from math import isnan
 from typing import Final
 
-from dynsched.core.loads import rule_load
-from dynsched.core.model import NodeView, Quality, Snapshot
-from dynsched.core.verdict_value import verdict_value
+import numpy as np
+
+from dynsched.core.columns import OK, Ints, rule_loads
+from dynsched.core.loads import MAX_LOAD, full_at
+from dynsched.core.model import Snapshot
+from dynsched.core.pods import Added
+from dynsched.core.rules import Rule
+from dynsched.core.verdict_value import COOL, HOT, UNDECIDED
 from dynsched.web.reasons import Reason, Reasons
 
 FAMILIES: Final = (
@@ -33,51 +40,107 @@ FAMILIES: Final = (
 )
 """Name and help of each metric. The series are gone while ticks are overdue."""
 
+_VERDICT, _MEASURED, _EXPECTED, _UNMARKED = (name for name, _ in FAMILIES)
+_NOTHING: Final[Mapping[str, Added]] = {}
+
 
 class NodeSeries:
-    """Lines for nodes, collected one after the other."""
+    """Lines for nodes, collected some nodes at a time from the columns."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
+        self._alerts = snapshot.nodes.evaluation.alerts
         self._reasons = Reasons(snapshot)
-        self._lines: tuple[list[str], ...] = tuple([] for _ in FAMILIES)
+        rules = [snapshot.rule_set.by_name[name] for name in self._alerts.rules]
+        self._rules = [(row, rule) for row, rule in enumerate(rules) if rule.traits.asked]
+        counting = [rule.early_of is None and not rule.shadow for rule in rules]
+        self._counting = np.flatnonzero(counting)
+        self._parts: dict[str, list[bytes]] = {name: [] for name, _ in FAMILIES}
 
-    def add(self, views: Iterable[NodeView]) -> None:
+    def add(self, names: Sequence[str]) -> None:
         """Take in some more nodes."""
-        verdicts, measured, expected, unmarked = self._lines
-        rule_set, uses = self._snapshot.rule_set, self._snapshot.uses
-        for view in views:
-            verdicts.append(f'{{node="{view.name}"}} {verdict_value(view, rule_set):g}')
-            if view.pressured and not view.marked:
-                unmarked.append(f'{{node="{view.name}",reason="{self._reason(view)}"}} 1')
-            for rule, load in _loads(view, self._snapshot):
-                labels = f'{{node="{view.name}",rule="{_escaped(rule)}"}}'
-                measured.append(f"{labels} {load:.4g}")
-                if rule in uses:
-                    added = view.added.get(rule)
-                    expected.append(f"{labels} {load if added is None else added.to(load):.4g}")
+        nodes, uses = self._snapshot.nodes, self._snapshot.uses
+        places = np.array(nodes.places_of(names), np.int64)
+        self._put(_VERDICT, _lines(_VERDICT, names, self._verdicts(names, places)))
+        self._put(_UNMARKED, self._unmarked([name for name in names if name in nodes.hot]))
+        measured, expected = [], []
+        for row, rule in self._rules:
+            labels = f'",rule="{_escaped(rule.name)}'
+            loads = self._loads(row, rule, places)
+            texts = ["" if isnan(load) else f"{load:.4g}" for load in loads]
+            measured.append(_lines(_MEASURED, names, texts, labels))
+            if rule.name in uses:
+                added = nodes.expected[rule.name].added if rule.name in nodes.expected else _NOTHING
+                for at, name in enumerate(names):
+                    if name in added and texts[at]:
+                        texts[at] = f"{added[name].to(loads[at]):.4g}"
+                expected.append(_lines(_EXPECTED, names, texts, labels))
+        # All rules of a node, then those of the next one.
+        self._put(_MEASURED, chain.from_iterable(zip(*measured, strict=True)))
+        self._put(_EXPECTED, chain.from_iterable(zip(*expected, strict=True)))
 
-    def _reason(self, view: NodeView) -> str:
-        why = self._reasons.of(view)
-        return (Reason.NEXT_TICK if why is None else why.reason).value
-
-    def text(self) -> bytes:
+    def pieces(self) -> list[bytes]:
         """All of it in Prometheus's text format; a metric without series is left out."""
-        parts: list[str] = []
-        for (name, explained), lines in zip(FAMILIES, self._lines, strict=True):
-            if lines:
-                parts += [f"# HELP {name} {explained}", f"# TYPE {name} gauge"]
-                parts += [name + line for line in lines]
-        return "".join(f"{part}\n" for part in parts).encode()
+        found: list[bytes] = []
+        for name, explained in FAMILIES:
+            if parts := self._parts[name]:
+                found.append(f"# HELP {name} {explained}\n# TYPE {name} gauge\n".encode())
+                found += parts
+        return found
+
+    def _put(self, family: str, lines: Iterable[str]) -> None:
+        if text := "".join(lines):
+            self._parts[family].append(text.encode())
+
+    def _verdicts(self, names: Sequence[str], places: Ints) -> list[str]:
+        """`verdict_value` of some nodes, as text."""
+        nodes, alerts, cells = self._snapshot.nodes, self._alerts, np.ix_(self._counting, places)
+        states, early = alerts.states, nodes.evaluation.verdicts.early[places]
+        exists, ok, firing = alerts.exists[cells], alerts.quality[cells] == OK, states.firing[cells]
+        goes_on = exists & ok & firing & np.isnan(states.keep_firing_since[cells])
+        is_idle = ok & ~firing & ~states.pending[cells]
+        cool = ~early & exists.any(axis=0) & (is_idle | ~exists).all(axis=0)
+        marked = np.array([name in nodes.marked for name in names], np.bool_)
+        hindered = [name in nodes.ineligible or name in nodes.conflicts for name in names]
+        found = np.select(
+            [np.array(hindered, np.bool_), marked & goes_on.any(axis=0), cool & ~marked],
+            [UNDECIDED, HOT, COOL],
+            UNDECIDED,
+        )
+        return [f"{value:g}" for value in found.tolist()]
+
+    def _unmarked(self, hot: Sequence[str]) -> Iterator[str]:
+        """Of these hot nodes."""
+        nodes = self._snapshot.nodes
+        names = [name for name in hot if name not in nodes.marked]
+        whys = self._reasons.of(names, nodes.due_of(names))
+        for name in names:
+            reason = whys[name].reason if name in whys else Reason.NEXT_TICK
+            yield f'{_UNMARKED}{{node="{name}",reason="{reason}"}} 1\n'
+
+    def _loads(self, row: int, rule: Rule, places: Ints) -> list[float]:
+        """`rule_load` of what was measured, NaN where there is no good value: to the last bit, as
+        the difference may be a digit of the text.
+        """
+        alerts = self._alerts
+        is_good = alerts.exists[row, places] & (alerts.quality[row, places] == OK)
+        values = np.where(is_good, alerts.value[row, places], np.nan)
+        with np.errstate(over="ignore"):
+            if rule.rises:
+                values = np.clip(100 * values / full_at(rule), 0.0, MAX_LOAD) + 0.0  # never -0.0
+            else:
+                values = rule_loads(rule, values)
+        found: list[float] = values.tolist()
+        return found
 
 
-def _loads(view: NodeView, snapshot: Snapshot) -> Iterator[tuple[str, float]]:
-    """By rule: the load that was measured. What ``early`` stands for is compared, not measured."""
-    for alert in view.alerts:
-        if alert.quality is Quality.OK and alert.value is not None:
-            rule = snapshot.rule_set.by_name[alert.rule]
-            if rule.traits.asked and (load := rule_load(rule, alert.value)) is not None:
-                yield rule.name, load
+def _lines(family: str, names: Sequence[str], values: Sequence[str], labels: str = "") -> list[str]:
+    """One for each node; empty where its value is."""
+    before, after = f'{family}{{node="', f'{labels}"}} '
+    return [
+        f"{before}{name}{after}{value}\n" if value else ""
+        for name, value in zip(names, values, strict=True)
+    ]
 
 
 @lru_cache(maxsize=256)

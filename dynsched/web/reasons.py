@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from dynsched.core.model import NodeView, Snapshot
+from dynsched.core.model import Snapshot
 
 
 class Reason(StrEnum):
@@ -34,17 +35,19 @@ class Reasons:
         self._snapshot = snapshot
         self._failed = {failure.node: failure.cause for failure in snapshot.failures}
 
-    def of(self, view: NodeView) -> Why | None:
-        """The first that applies, in the order of `Reason`; None for a node that is as it should
-        be.
+    def of(self, names: Sequence[str], due: Iterable[str]) -> dict[str, Why]:
+        """By node, the first that applies, in the order of `Reason`; without those that are as they
+        should be. ``due``: those of the nodes that need a patch.
         """
-        if view.conflict is not None:
-            return Why(Reason.CONFLICT, view.conflict)
-        if view.ineligible is not None:
-            return Why(Reason.INELIGIBLE, view.ineligible)
-        if view.withheld is not None:
-            return Why(Reason.WITHHELD, view.withheld)
-        return None if view.due is None else self._why_due(view.name)
+        nodes = self._snapshot.nodes
+        found = {name: self._why_due(name) for name in due}
+        for reason, texts in (
+            (Reason.WITHHELD, nodes.withheld),
+            (Reason.INELIGIBLE, nodes.ineligible),
+            (Reason.CONFLICT, nodes.conflicts),
+        ):
+            found |= {name: Why(reason, texts[name]) for name in names if name in texts}
+        return found
 
     def _why_due(self, name: str) -> Why:
         if self._snapshot.dry_run:

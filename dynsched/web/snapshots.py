@@ -22,6 +22,8 @@ from dynsched.web.transport.answering import Pieces
 
 _BATCH: Final = 50
 """Nodes that are encoded in one go: about a millisecond in which no other request is answered."""
+_IN_COLUMNS: Final = 500
+"""The same, where they are taken from the columns: a millisecond or two."""
 
 
 def _no_leader() -> str | None:
@@ -61,7 +63,7 @@ class SnapshotStore:
     _published_at: float = field(default=0.0, init=False)
     _counting: asyncio.Task[Totals] | None = field(default=None, init=False)
     _encoded: dict[bool | None, asyncio.Task[Pieces]] = field(default_factory=dict, init=False)
-    _series: asyncio.Task[bytes] | None = field(default=None, init=False)
+    _series: asyncio.Task[Pieces] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         """The page's step in time follows the interval."""
@@ -164,15 +166,15 @@ class SnapshotStore:
             return [common]
         if self._series is None:
             self._series = asyncio.create_task(_series_of(totals))
-        return [common, await asyncio.shield(self._series)]
+        return [common, *await asyncio.shield(self._series)]
 
 
-async def _series_of(totals: Totals) -> bytes:
+async def _series_of(totals: Totals) -> Pieces:
     series = NodeSeries(totals.snapshot)
-    async for views in batches_of(totals.snapshot, totals.names, _BATCH):
-        series.add(views)
-    # In a thread: at 65,000 nodes these are 30 MB, in one piece.
-    return await asyncio.to_thread(series.text)
+    for start in range(0, len(totals.names), _IN_COLUMNS):
+        series.add(totals.names[start : start + _IN_COLUMNS])
+        await asyncio.sleep(0)
+    return series.pieces()
 
 
 async def _encode_all(counting: asyncio.Task[Totals], *, marked: bool | None) -> Pieces:

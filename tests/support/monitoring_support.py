@@ -9,13 +9,14 @@ from typing import Any, Final
 
 from early_scene import early_example
 from manifest_support import COMPONENTS, Doc, load_all
+from plain_answers import series_text
 from prometheus_client import CollectorRegistry
 from snapshots import example
 
 from dynsched.core.model import Snapshot
 from dynsched.core.placements import Kind
 from dynsched.web.metrics import Metrics
-from dynsched.web.node_series import NodeSeries
+from dynsched.web.totals import Totals
 
 FOLDER: Final = COMPONENTS / "monitoring"
 DASHBOARD: Final[Doc] = json.loads((FOLDER / "dashboard.json").read_text())
@@ -89,9 +90,7 @@ def _with_pods(count: int) -> Metrics:
 
 def _text(snapshot: Snapshot, metrics: Metrics) -> str:
     metrics.observe(snapshot)
-    series = NodeSeries(snapshot)
-    series.add(snapshot.nodes.values())
-    return (metrics.exposition() + series.text()).decode()
+    return (metrics.exposition(Totals.of(snapshot)) + series_text(snapshot)).decode()
 
 
 def _replaced(expr: str, chosen: Mapping[str, str]) -> str:

@@ -11,6 +11,7 @@ import shlex
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from early_scene import early_example
+from plain_answers import series_text
 from programs import ROOT
 from prometheus_client import CollectorRegistry
 from snapshots import EXAMPLE_RULES, NOON, Scene, example
@@ -20,7 +21,6 @@ from dynsched.core.model import Node
 from dynsched.core.pods import BoundPod, RecentPod
 from dynsched.web.api import ENDPOINTS, make_app
 from dynsched.web.metrics import Metrics
-from dynsched.web.node_series import NodeSeries
 from dynsched.web.snapshots import SnapshotStore
 from dynsched.web.totals import Totals
 
@@ -77,9 +77,7 @@ async def answer(client, command):
 def metrics_table(snapshots):
     text = snapshots.metrics.exposition(Totals.of(snapshots.snapshot)).decode()
     for snapshot in (snapshots.snapshot, early_example(), example()):  # some series are not in each
-        series = NodeSeries(snapshot)
-        series.add(snapshot.nodes.values())
-        text += series.text().decode()
+        text += series_text(snapshot).decode()
     kinds = dict(re.findall(r"^# TYPE (dynsched_\w+) (\w+)$", text, re.MULTILINE))
     rows = ["| metric | type | meaning |", "| --- | --- | --- |"]
     meanings = dict(re.findall(r"^# HELP (dynsched_\w+) (.+)$", text, re.MULTILINE))

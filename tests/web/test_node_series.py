@@ -6,13 +6,14 @@ from dataclasses import replace
 
 from builders import body, project
 from early_scene import early_example
+from plain_answers import series_text
 from prometheus_client.parser import text_string_to_metric_families
 from snapshots import NOON, Scene, example
 from store_support import Clock, make_store
 
 from dynsched.core.keys import IGNORE_LABEL
 from dynsched.core.model import Node, Snapshot, WriteFailure
-from dynsched.web.node_series import FAMILIES, NodeSeries
+from dynsched.web.node_series import FAMILIES
 
 
 def series(text: bytes) -> dict[str, dict[tuple[str, ...], float]]:
@@ -36,9 +37,7 @@ async def test_one_verdict_for_every_node() -> None:
 
 def test_measured_and_expected_load_by_rule() -> None:
     snapshot = early_example()
-    made = NodeSeries(snapshot)
-    made.add(snapshot.nodes.values())
-    found = series(made.text())
+    found = series(series_text(snapshot))
     name, view = next((name, view) for name, view in snapshot.nodes.items() if view.added)
     [rule] = view.added
     measured = found["dynsched_node_measured_load"][name, rule]
@@ -50,9 +49,7 @@ def test_measured_and_expected_load_by_rule() -> None:
 
 def unmarked(snapshot: Snapshot) -> dict[tuple[str, ...], float]:
     """The series of hot nodes without the mark, by node and reason."""
-    made = NodeSeries(snapshot)
-    made.add(snapshot.nodes.values())
-    return series(made.text()).get("dynsched_node_hot_unmarked", {})
+    return series(series_text(snapshot)).get("dynsched_node_hot_unmarked", {})
 
 
 def test_hot_nodes_without_the_mark_are_named_with_the_reason() -> None:
@@ -106,6 +103,4 @@ def test_a_rules_name_may_have_quotes_in_it() -> None:
         {"rules": [{"name": name, "expr": "load", "threshold": 80}]}, [project(body("n1"))]
     )
     snapshot = scene.tick(NOON, **{name: {"n1": 40.0}})
-    made = NodeSeries(snapshot)
-    made.add(snapshot.nodes.values())
-    assert series(made.text())["dynsched_node_measured_load"] == {("n1", name): 40.0}
+    assert series(series_text(snapshot))["dynsched_node_measured_load"] == {("n1", name): 40.0}

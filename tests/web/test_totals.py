@@ -20,11 +20,13 @@ from dynsched.web.totals import Totals, count
 
 MANY = 5000
 AT_ONCE = 600
-"""Views that all who work side by side may make until others have their turn."""
+"""Nodes that all who work side by side may look at until others have their turn."""
 
 
 class Turns(NodeViews):
-    """Nodes that count how many of their views are made in each turn of the event loop."""
+    """Nodes that count how many of them are looked at in each turn of the event loop, as views or
+    in the columns.
+    """
 
     def __init__(self, views: NodeViews) -> None:
         self.__dict__.update(views.__dict__)
@@ -35,9 +37,9 @@ class Turns(NodeViews):
         self.made[self._turn] += 1
         return super().__getitem__(name)
 
-    def of(self, names: Sequence[str]) -> list[NodeView]:
+    def places_of(self, names: Sequence[str]) -> list[int]:
         self.made[self._turn] += len(names)
-        return super().of(names)
+        return super().places_of(names)
 
     async def turn(self) -> None:
         while True:

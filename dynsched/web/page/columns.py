@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import repeat
 from typing import Any, Final, NamedTuple
 
 import msgspec
+import numpy as np
 
 from dynsched import __version__
+from dynsched.core.columns import OK, QUALITIES, Bools, Floats, Ints
+from dynsched.core.decision import NodeViews
 from dynsched.core.health import blindness
 from dynsched.core.loads import full_at
-from dynsched.core.model import Alert, AlertState, NodeView, Quality, Snapshot
+from dynsched.core.model import Quality, Snapshot
 from dynsched.core.pods import Added
 from dynsched.core.rules import Rule
 from dynsched.web.reasons import Reasons
@@ -31,20 +35,16 @@ DUE: Final = 64
 UNKNOWN: Final = 128
 """The bits of a node in the column ``flags``. UNKNOWN: a rule has no current value for it."""
 
-_STATES: Final[Mapping[AlertState, str]] = {
-    AlertState.PENDING: "p",
-    AlertState.FIRING: "f",
-}
-_INACTIVE: Final = "i"
-_HELD: Final = "h"
 _QUALITIES: Final[Mapping[Quality, str]] = {
+    Quality.OK: "o",
     Quality.MISSING: "m",
     Quality.STALE: "s",
     Quality.INVALID: "i",
     Quality.FAILED: "f",
 }
-_GOOD: Final = "o"
-_NO_ALERT: Final = "-"
+_LETTERS: Final = np.array([ord(_QUALITIES[quality]) for quality in QUALITIES], np.uint8)
+_INACTIVE, _PENDING, _FIRING, _HELD = b"ipfh"
+_NO_ALERT: Final = ord("-")
 """In both columns: the rule's selector does not select the node."""
 
 
@@ -69,96 +69,89 @@ class About(NamedTuple):
     graphs: str = ""
 
 
+class _Array:
+    """A JSON array, written some elements at a time, as the nodes come."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+
+    def add(self, values: list[Any]) -> None:
+        """Some more; msgspec writes NaN as null."""
+        self._parts.append(msgspec.json.encode(values)[1:-1])
+
+    def json(self) -> msgspec.Raw:
+        return msgspec.Raw(b"[%b]" % b",".join(self._parts))
+
+
 class _Column:
-    """One rule on all nodes. ``since`` and ``expected`` hold only the nodes where there is
-    something to tell: two lists, of indices of nodes and of what they have. ``requests``: by node,
-    what its pods request of the rule's resource, in percent of what the node can give; None where
-    that is not known.
+    """One rule, which has a row in the table of alerts, on all nodes. ``since`` and ``expected``
+    hold only the nodes where there is something to tell: two lists, of indices of nodes and of what
+    they have. ``requests``: by node, what its pods request of the rule's resource, in percent of
+    what the node can give; None where that is not known.
     """
 
-    def __init__(self, rule: Rule, requests: Mapping[str, int] | None = None) -> None:
-        self.rule = rule
-        self._requests = requests if rule.rises else None
-        self._requested: list[float | None] = []
-        self.digits = _digits(rule.threshold)
-        self.value: list[float | None] = []
-        self.state: list[str] = []
-        self.quality: list[str] = []
-        self.since: tuple[list[int], list[int]] = ([], [])
-        self.expected: tuple[list[int], list[float]] = ([], [])
+    def __init__(
+        self, rule: Rule, row: int, views: NodeViews, requests: Mapping[str, int] | None
+    ) -> None:
+        self._row = row
+        self._alerts = views.evaluation.alerts
+        self._full = full_at(rule)
+        self._digits = _digits(rule.threshold)
+        self._added = views.expected[rule.name].added if rule.name in views.expected else {}
+        self._requests = None
+        if not rule.rises:
+            self._added = {}
+        elif requests is not None and views:
+            # Drawn on the same bar, in the unit of the rule.
+            unit = self._full / 100
+            shown = {each: round(each * unit, self._digits) for each in set(requests.values())}
+            self._requests = requests, shown
+        self._value, self._requested = _Array(), _Array()
+        self._state, self._quality = bytearray(), bytearray()
+        self._since: tuple[list[int], list[int]] = ([], [])
+        self._expected: tuple[list[int], list[float]] = ([], [])
 
-    def add(self, first: int, alerts: Sequence[Alert | None]) -> Sequence[int]:
-        """Take in some more nodes, of which the first has the index ``first``; None: the rule is
-        not for that node. The indices of those without a current value. By comprehensions: at
-        5,000 nodes this is most of an answer's cost.
+    def add(self, first: int, names: Sequence[str], places: Ints) -> Bools:
+        """Take in some more nodes, of which the first has the index ``first``. Which of them have
+        no current value.
         """
-        digits = self.digits
-        self.value += [
-            None if alert is None or alert.value is None else round(alert.value, digits)
-            for alert in alerts
-        ]
-        # The hash of an enum's member is computed in Python: most are not looked up.
-        qualities = [
-            _NO_ALERT
-            if alert is None
-            else _GOOD
-            if alert.quality is Quality.OK
-            else _QUALITIES[alert.quality]
-            for alert in alerts
-        ]
-        states = [
-            _NO_ALERT
-            if alert is None
-            else _INACTIVE
-            if alert.state is AlertState.INACTIVE
-            else _STATES[alert.state]
-            if alert.keep_firing_since is None
-            else _HELD
-            for alert in alerts
-        ]
-        self.quality += qualities
-        self.state += states
-        if states.count(_INACTIVE) != len(states):
-            self._add_since(first, alerts)
-        if qualities.count(_GOOD) == len(qualities):
-            return ()
-        return [
-            index
-            for index, quality in enumerate(qualities, first)
-            if quality not in (_GOOD, _NO_ALERT)
-        ]
+        cells = self._row, places
+        alerts, states = self._alerts, self._alerts.states
+        exists, quality = alerts.exists[cells], alerts.quality[cells]
+        firing, held = states.firing[cells], ~np.isnan(states.keep_firing_since[cells])
+        active = exists & (firing | states.pending[cells])
+        letters = np.select(
+            [~exists, ~active, held, firing], [_NO_ALERT, _INACTIVE, _HELD, _FIRING], _PENDING
+        )
+        self._state += letters.astype(np.uint8).tobytes()
+        letters = np.where(exists, _LETTERS[quality], _NO_ALERT)
+        self._quality += letters.astype(np.uint8).tobytes()
+        values = np.where(exists, alerts.value[cells], np.nan).tolist()
+        self._value.add(list(map(round, values, repeat(self._digits))))
+        _put(self._since, first, active, alerts.since[cells])
+        if self._requests is not None:
+            requests, shown = self._requests
+            self._requested.add(list(map(shown.get, map(requests.get, names))))  # type: ignore[arg-type]
+        for index, (name, value) in enumerate(zip(names, values, strict=True), first):
+            if name in self._added:
+                self._expect(index, value, self._added[name])
+        return np.asarray(exists & (quality != OK), np.bool_)
 
-    def _add_since(self, first: int, alerts: Sequence[Alert | None]) -> None:
-        for index, alert in enumerate(alerts, first):
-            if alert is not None and alert.state is not AlertState.INACTIVE:
-                self.since[0].append(index)
-                self.since[1].append(int(alert.since))
-
-    def request(self, names: Sequence[str]) -> None:
-        """What is requested on some more nodes, in the unit of the rule: drawn on the same bar."""
-        requests = self._requests
-        if requests is not None:
-            unit, digits = full_at(self.rule) / 100, self.digits
-            self._requested += [
-                round(requests[name] * unit, digits) if name in requests else None for name in names
-            ]
-
-    def expect(self, index: int, value: float, added: Added) -> None:
+    def _expect(self, index: int, value: float, added: Added) -> None:
         """The node's expected value, in the unit of the rule: both are drawn on one bar."""
-        full = full_at(self.rule)
-        measured = 100 * value / full
-        if self.rule.rises and math.isfinite(measured):
-            self.expected[0].append(index)
-            self.expected[1].append(round(added.to(measured) * full / 100, self.digits))
+        measured = 100 * value / self._full
+        if math.isfinite(measured):
+            self._expected[0].append(index)
+            self._expected[1].append(round(added.to(measured) * self._full / 100, self._digits))
 
     def body(self) -> dict[str, Any]:
         return {
-            "value": self.value,
-            "state": "".join(self.state),
-            "quality": "".join(self.quality),
-            "since": self.since,
-            "expected": self.expected,
-            "requested": self._requested or None,
+            "value": self._value.json(),
+            "state": self._state.decode(),
+            "quality": self._quality.decode(),
+            "since": self._since,
+            "expected": self._expected,
+            "requested": None if self._requests is None else self._requested.json(),
         }
 
 
@@ -168,57 +161,48 @@ class Columns:
     """
 
     def __init__(self, snapshot: Snapshot, requested: Requested = _NOTHING) -> None:
+        nodes, rule_set = snapshot.nodes, snapshot.rule_set
+        asked = {rule.name for rule in rule_set.asked_rules}
         self._snapshot = snapshot
-        self._columns = {
-            rule.name: _Column(rule, requested.get(rule.resource or ""))
-            for rule in snapshot.rule_set.rules
-        }
-        self._names: list[str] = []
+        self._columns = [
+            (_Column(rule, row, nodes, requested.get(rule.resource or "")), rule.name in asked)
+            for row, rule in enumerate(rule_set.rules)
+        ]
+        self._count = 0
+        self._name, self._pool, self._flags = _Array(), _Array(), _Array()
         self._pools: dict[str, int] = {}
-        self._pool: list[int] = []
-        self._flags: list[int] = []
         self._since: tuple[list[int], list[int]] = ([], [])
         self._notes: list[tuple[int, str, str]] = []
         self._reasons = Reasons(snapshot)
-        self._asked = {rule.name for rule in snapshot.rule_set.asked_rules}
 
-    def add(self, views: Sequence[NodeView]) -> None:
+    def add(self, names: Sequence[str]) -> None:
         """Take in some more nodes."""
-        first, count = len(self._names), len(self._columns)
-        self._names += [view.name for view in views]
-        self._pool += [self._pools.setdefault(view.pool, len(self._pools)) for view in views]
-        # A rule's selector leaves nodes out: then an alert's place is not that of its rule.
-        alerts = [
-            view.alerts if len(view.alerts) == count else self._in_place(view) for view in views
+        first, nodes, pools = self._count, self._snapshot.nodes, self._pools
+        places = np.array(nodes.places_of(names), np.int64)
+        verdicts = nodes.evaluation.verdicts
+        self._count += len(names)
+        self._name.add(list(names))
+        self._pool.add([pools.setdefault(pool, len(pools)) for pool in nodes.pools_of(names)])
+        unknown = np.zeros(len(names), np.bool_)
+        for column, is_asked in self._columns:
+            unknown |= column.add(first, names, places) & is_asked
+        _put(self._since, first, ~np.isnan(verdicts.since[places]), verdicts.since[places])
+        due = frozenset(nodes.due_of(names))
+        whys = self._reasons.of(names, due)
+        flags = PRESSURED * verdicts.hot[places] + EARLY * verdicts.early[places]
+        flags += UNKNOWN * unknown
+        for bit, some in (
+            (MARKED, nodes.marked),
+            (INELIGIBLE, nodes.ineligible),
+            (CONFLICT, nodes.conflicts),
+            (WITHHELD, nodes.withheld),
+            (DUE, due),
+        ):
+            flags += bit * np.fromiter(map(some.__contains__, names), np.bool_, len(names))
+        self._flags.add(flags.tolist())
+        self._notes += [
+            (index, *whys[name]) for index, name in enumerate(names, first) if name in whys
         ]
-        unknown: set[int] = set()
-        for number, (name, column) in enumerate(self._columns.items()):
-            found = column.add(first, [of_node[number] for of_node in alerts])
-            column.request([view.name for view in views])
-            if name in self._asked:
-                unknown.update(found)
-        self._flags += [
-            _flags(view) | (UNKNOWN if index in unknown else 0)
-            for index, view in enumerate(views, first)
-        ]
-        for index, view in enumerate(views, first):
-            if view.since is not None:
-                self._since[0].append(index)
-                self._since[1].append(int(view.since))
-            if view.added:
-                self._expect(index, view)
-            if (why := self._reasons.of(view)) is not None:
-                self._notes.append((index, *why))
-
-    def _in_place(self, view: NodeView) -> Sequence[Alert | None]:
-        found = {alert.rule: alert for alert in view.alerts}
-        return [found.get(name) for name in self._columns]
-
-    def _expect(self, index: int, view: NodeView) -> None:
-        for alert in view.alerts:
-            added = view.added.get(alert.rule)
-            if added is not None and alert.value is not None:
-                self._columns[alert.rule].expect(index, alert.value, added)
 
     def body(self, about: About) -> bytes:
         """All of it."""
@@ -242,13 +226,13 @@ class Columns:
                 **_of_rules(snapshot),
                 "pools": list(self._pools),
                 "nodes": {
-                    "name": self._names,
-                    "pool": self._pool,
-                    "flags": self._flags,
+                    "name": self._name.json(),
+                    "pool": self._pool.json(),
+                    "flags": self._flags.json(),
                     "since": self._since,
                     "notes": self._notes,
                 },
-                "columns": [column.body() for column in self._columns.values()],
+                "columns": [column.body() for column, _ in self._columns],
             }
         )
 
@@ -258,16 +242,11 @@ def _of_rules(snapshot: Snapshot) -> dict[str, Any]:
     return {"guard": answer["guard"], "rules": answer["rules"]}
 
 
-def _flags(view: NodeView) -> int:
-    return (
-        (MARKED if view.carries else 0)
-        | (PRESSURED if view.pressured else 0)
-        | (EARLY if view.early else 0)
-        | (INELIGIBLE if view.ineligible is not None else 0)
-        | (CONFLICT if view.conflict is not None else 0)
-        | (WITHHELD if view.withheld is not None else 0)
-        | (DUE if view.due is not None else 0)
-    )
+def _put(since: tuple[list[int], list[int]], first: int, which: Bools, times: Floats) -> None:
+    """Add the times of those nodes."""
+    found = np.flatnonzero(which)
+    since[0].extend((first + found).tolist())
+    since[1].extend(times[found].astype(np.int64).tolist())
 
 
 def _digits(threshold: float) -> int:

@@ -8,14 +8,15 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from dynsched.core.model import NodeView, Snapshot
+from dynsched.core.model import Snapshot
 from dynsched.web.page.changes import Change, Changes
 from dynsched.web.page.columns import About, Columns, Requested
 from dynsched.web.page.history import History
-from dynsched.web.totals import batches_of, in_order
+from dynsched.web.totals import in_order
 
-_BATCH: Final = 100
-"""Nodes that are worked on in one go: about a millisecond in which no other request is answered."""
+_BATCH: Final = 250
+"""Nodes that are worked on in one go: about two milliseconds in which no other request is answered,
+and ten where a patch is due on each of them."""
 _PIECE: Final = 32 << 10
 """Bytes that are compressed in one go: about a millisecond too."""
 _LEVEL: Final = 3
@@ -97,8 +98,10 @@ class Feed:
 
 async def _encode(snapshot: Snapshot, about: About, requested: Requested, etag: str) -> Encoded:
     columns = Columns(snapshot, requested)
-    async for batch in batches_of(snapshot, await in_order(snapshot.nodes), _BATCH):
-        columns.add(batch)
+    names = await in_order(snapshot.nodes)
+    for start in range(0, len(names), _BATCH):
+        columns.add(names[start : start + _BATCH])
+        await asyncio.sleep(0)
     plain = columns.body(about)
     packer = zlib.compressobj(_LEVEL, wbits=_GZIP)
     pieces = []
@@ -106,7 +109,3 @@ async def _encode(snapshot: Snapshot, about: About, requested: Requested, etag: 
         pieces.append(packer.compress(plain[start : start + _PIECE]))
         await asyncio.sleep(0)
     return Encoded(etag, plain, b"".join((*pieces, packer.flush())))
-
-
-def _batches(views: Sequence[NodeView]) -> list[Sequence[NodeView]]:
-    return [views[start : start + _BATCH] for start in range(0, len(views), _BATCH)]

@@ -1,0 +1,163 @@
+"""What the page and `/metrics` tell of nodes, from one view after the other: the plain form of
+`web.page.columns` and `web.node_series`, with which what is taken from the columns is compared.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from dynsched.core.loads import full_at, rule_load
+from dynsched.core.model import Alert, AlertState, NodeView, Quality, Snapshot
+from dynsched.core.rules import Rule
+from dynsched.core.verdict_value import verdict_value
+from dynsched.web.node_series import FAMILIES, NodeSeries
+
+STATES: Final = {AlertState.INACTIVE: "i", AlertState.PENDING: "p", AlertState.FIRING: "f"}
+QUALITIES: Final = dict(zip(Quality, "omsif", strict=True))
+
+
+def series_text(snapshot: Snapshot, at_once: int = 500) -> bytes:
+    """The series of nodes as they are: from the columns."""
+    series, names = NodeSeries(snapshot), sorted(snapshot.nodes)
+    for start in range(0, len(names), at_once):
+        series.add(names[start : start + at_once])
+    return b"".join(series.pieces())
+
+
+def plain_series(snapshot: Snapshot) -> bytes:
+    """The same, from the views."""
+    verdicts, measured, expected, unmarked = found = [[] for _ in FAMILIES]
+    for view in _views(snapshot):
+        node = f'node="{view.name}"'
+        verdicts.append(f"{{{node}}} {verdict_value(view, snapshot.rule_set):g}")
+        if view.pressured and not view.marked:
+            why = _why(view, snapshot)
+            unmarked.append(f'{{{node},reason="{why[0] if why else "next_tick"}"}} 1')
+        for alert in view.alerts:
+            rule = snapshot.rule_set.by_name[alert.rule]
+            if alert.quality is not Quality.OK or alert.value is None or not rule.traits.asked:
+                continue
+            load = rule_load(rule, alert.value)
+            assert load is not None
+            labels = f'{{{node},rule="{alert.rule}"}}'
+            measured.append(f"{labels} {load:.4g}")
+            if rule.name in snapshot.uses:
+                added = view.added.get(rule.name)
+                expected.append(f"{labels} {load if added is None else added.to(load):.4g}")
+    return "".join(
+        f"# HELP {name} {explained}\n# TYPE {name} gauge\n"
+        + "".join(f"{name}{line}\n" for line in lines)
+        for (name, explained), lines in zip(FAMILIES, found, strict=True)
+        if lines
+    ).encode()
+
+
+def plain_page(snapshot: Snapshot, requested: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
+    """What the page's data has of nodes, from the views: its last three keys."""
+    views = _views(snapshot)
+    pools = list(dict.fromkeys(view.pool for view in views))
+    whys = [(index, _why(view, snapshot)) for index, view in enumerate(views)]
+    return {
+        "pools": pools,
+        "nodes": {
+            "name": [view.name for view in views],
+            "pool": [pools.index(view.pool) for view in views],
+            "flags": [_flags(view, snapshot) for view in views],
+            "since": _sparse({i: int(v.since) for i, v in enumerate(views) if v.since is not None}),
+            "notes": [(index, *why) for index, why in whys if why is not None],
+        },
+        "columns": [
+            _column(rule, views, requested.get(rule.resource or ""))
+            for rule in snapshot.rule_set.rules
+        ],
+    }
+
+
+def _views(snapshot: Snapshot) -> list[NodeView]:
+    return sorted(snapshot.nodes.values(), key=lambda view: view.name)
+
+
+def _flags(view: NodeView, snapshot: Snapshot) -> int:
+    asked = {rule.name for rule in snapshot.rule_set.asked_rules}
+    bits = (
+        view.marked,
+        view.pressured,
+        view.early,
+        view.ineligible is not None,
+        view.conflict is not None,
+        view.withheld is not None,
+        view.due is not None,
+        any(alert.rule in asked and alert.quality is not Quality.OK for alert in view.alerts),
+    )
+    return sum(1 << place for place, is_set in enumerate(bits) if is_set)
+
+
+def _why(view: NodeView, snapshot: Snapshot) -> tuple[str, str] | None:
+    for kind in ("conflict", "ineligible", "withheld"):
+        text = getattr(view, kind)
+        if text is not None:
+            return kind, text
+    if view.due is None:
+        return None
+    if snapshot.dry_run:
+        return "dry_run", ""
+    if not snapshot.leading:
+        return "following", ""
+    causes = [failure.cause for failure in snapshot.failures if failure.node == view.name]
+    return ("failed", causes[-1]) if causes else ("next_tick", "")
+
+
+def _column(
+    rule: Rule, views: list[NodeView], requests: Mapping[str, int] | None
+) -> dict[str, Any]:
+    alerts = [next((a for a in view.alerts if a.rule == rule.name), None) for view in views]
+    digits, full = _digits(rule.threshold), full_at(rule)
+    requested = None
+    if requests is not None and rule.rises and views:
+        unit = full / 100
+        requested = [
+            round(requests[view.name] * unit, digits) if view.name in requests else None
+            for view in views
+        ]
+    return {
+        "value": [
+            None if alert is None or alert.value is None else round(alert.value, digits)
+            for alert in alerts
+        ],
+        "state": "".join(map(_state, alerts)),
+        "quality": "".join("-" if alert is None else QUALITIES[alert.quality] for alert in alerts),
+        "since": _sparse({i: int(a.since) for i, a in enumerate(alerts) if _state(a) not in "-i"}),
+        "expected": _sparse(dict(_expected(rule, views, alerts))),
+        "requested": requested,
+    }
+
+
+def _state(alert: Alert | None) -> str:
+    if alert is None:
+        return "-"
+    return STATES[alert.state] if alert.keep_firing_since is None else "h"
+
+
+def _expected(
+    rule: Rule, views: list[NodeView], alerts: list[Alert | None]
+) -> Iterator[tuple[int, float]]:
+    digits, full = _digits(rule.threshold), full_at(rule)
+    for index, (view, alert) in enumerate(zip(views, alerts, strict=True)):
+        added = view.added.get(rule.name)
+        if added is None or alert is None or alert.value is None or not rule.rises:
+            continue
+        measured = 100 * alert.value / full
+        if math.isfinite(measured):
+            yield index, round(added.to(measured) * full / 100, digits)
+
+
+def _digits(threshold: float) -> int:
+    if threshold == 0:
+        return 2
+    return 3 - max(-9, min(300, math.ceil(math.log10(abs(threshold)))))
+
+
+def _sparse(found: Mapping[int, Any]) -> tuple[list[int], list[Any]]:
+    return list(found), list(found.values())
