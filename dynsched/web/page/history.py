@@ -124,22 +124,18 @@ class History:
 
     def _make_room(self, roster: Roster) -> None:
         """Rows for these nodes: those that stay keep theirs, those that are gone give theirs up."""
-        before = self._roster
-        gone = [
-            name
-            for name, uid in zip(before.names, before.uids, strict=True)
-            if roster.find(name, uid) is None
-        ]
-        self._free += [self._rows.pop(name) for name in gone]
-        missing = [name for name in roster.names if name not in self._rows]
+        before, self._roster = self._roster, roster
+        # By operations on whole dicts: at 65,000 nodes a loop would hold up other requests.
+        was, now = (dict(zip(one.names, one.uids, strict=True)) for one in (before, roster))
+        self._free += [self._rows.pop(name) for name, _ in was.items() - now.items()]
+        missing = now.keys() - self._rows.keys()
         if len(missing) > len(self._free):
             spare = len(roster) // _SPARE if before.names else 0
             self._grow(len(missing) - len(self._free) + spare)
         for name in missing:
             row = self._rows[name] = self._free.pop()
             self._values[row], self._marked[row] = math.nan, False
-        self._roster = roster
-        self._row_of_place = np.array([self._rows[name] for name in roster.names], np.int64)
+        self._row_of_place = np.fromiter(map(self._rows.__getitem__, roster.names), np.int64)
 
     def _grow(self, more: int) -> None:
         size = len(self._values)
