@@ -195,7 +195,7 @@ def rule_loads(rule: Rule, values: Floats) -> Floats:
     """`rule_load` of many values, all finite or NaN; NaN for the latter."""
     with np.errstate(over="ignore"):
         if rule.rises:
-            return np.clip(100 / full_at(rule) * values, 0.0, MAX_LOAD)
+            return np.clip(100 * values / full_at(rule), 0.0, MAX_LOAD)
         zero = min(0.0, rule.threshold)
         unit = (rule.threshold - zero) * FALLING_SCALE or 1.0
         return np.asarray(100 / (1 + np.maximum(0.0, values - zero) / unit), np.float64)
