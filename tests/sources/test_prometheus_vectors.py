@@ -19,7 +19,10 @@ METRICS = st.sampled_from(
     [{}, {"instance": "a"}, {"instance": "b", "job": "x"}, {"instance": "ü\n"}, {"a": 1}, [], None]
 )
 TEXTS = st.sampled_from(
-    ["1", "-2.5", "1e3", "+Inf", "-Inf", "NaN", "1_0", " 1", "", "x", "٣", "e", "infinity", "1e999"]
+    [
+        *("1", "-2.5", "1e3", "+Inf", "-Inf", "NaN", "1_0", " 1", "", "x", "٣", "e", "infinity"),
+        *("1e999", ".5", "+NaN", "INF", "5.", "--1", "1e"),
+    ]
 )
 SERIES = st.fixed_dictionaries(
     {"metric": METRICS},
@@ -84,3 +87,16 @@ def test_a_small_answer_does_not_make_a_large_one_be_read_anew() -> None:
     assert isinstance(large, Vector)
     assert isinstance(again, Vector)
     assert all(one is other for one, other in zip(large.series, again.series, strict=True))
+
+
+def test_an_answer_that_is_always_partial_takes_no_further_memory_either() -> None:
+    """Thanos without one of its stores, for weeks."""
+    parser = VectorParser()
+    body = good("ab").replace(b'{"status"', b'{"warnings": ["no store"], "status"')
+    (first, told), (again, _) = (parser.parse(body, CLOCKS) for _ in range(2))
+    assert told == ("no store",)
+    assert isinstance(first, Vector)
+    assert isinstance(again, Vector)
+    assert [id(key) for key in first.series] == [id(key) for key in again.series]
+    nothing = body_of([], warnings=["no store"])
+    assert parser.parse(nothing, CLOCKS) == ((), ("no store",))
