@@ -14,7 +14,7 @@ from typing import Final, cast, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from dynsched.core.loads import FALLING_SCALE, MAX_LOAD, full_at
+from dynsched.core.loads import MAX_LOAD, falling_unit, full_at
 from dynsched.core.model import Node, Quality, Reading, Sample
 from dynsched.core.rules import Rule
 
@@ -197,5 +197,6 @@ def rule_loads(rule: Rule, values: Floats) -> Floats:
         if rule.rises:
             return np.clip(100 * values / full_at(rule), 0.0, MAX_LOAD)
         zero = min(0.0, rule.threshold)
-        unit = (rule.threshold - zero) * FALLING_SCALE or 1.0
-        return np.asarray(100 / (1 + np.maximum(0.0, values - zero) / unit), np.float64)
+        return np.asarray(
+            100 / (1 + np.maximum(0.0, values - zero) / falling_unit(rule)), np.float64
+        )
