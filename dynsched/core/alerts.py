@@ -266,6 +266,8 @@ class _OfRule(Mapping[str, Alert]):
 
     def __getitem__(self, node: str) -> Alert:
         place = self._table.roster.places[node]
+        if not self._table.exists.item(self._row, place):
+            raise KeyError(node)
         return self._table.alert(self._row, place)
 
     def __iter__(self) -> Iterator[str]:

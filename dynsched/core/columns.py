@@ -15,7 +15,7 @@ from typing import Final, TypeVar, cast, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from dynsched.core.loads import FALLING_SCALE, MAX_LOAD, full_at
+from dynsched.core.loads import MAX_LOAD, falling_unit, full_at
 from dynsched.core.model import Node, Quality, Reading, Sample, Series
 from dynsched.core.rules import Rule
 
@@ -268,7 +268,8 @@ def rule_loads(rule: Rule, values: Floats) -> Floats:
     """`rule_load` of many values, all finite or NaN; NaN for the latter."""
     with np.errstate(over="ignore"):
         if rule.rises:
-            return np.clip(100 / full_at(rule) * values, 0.0, MAX_LOAD)
+            return np.clip(100 * values / full_at(rule), 0.0, MAX_LOAD)
         zero = min(0.0, rule.threshold)
-        unit = (rule.threshold - zero) * FALLING_SCALE or 1.0
-        return np.asarray(100 / (1 + np.maximum(0.0, values - zero) / unit), np.float64)
+        return np.asarray(
+            100 / (1 + np.maximum(0.0, values - zero) / falling_unit(rule)), np.float64
+        )

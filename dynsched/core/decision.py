@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import compress, count
 
 import numpy as np
 
@@ -216,21 +215,24 @@ class NodeViews(Mapping[str, NodeView]):
     @cached_property
     def pools(self) -> Counter[tuple[str, bool]]:
         """How many that may be marked there are, by their pool and whether they are hot."""
-        columns = self._decision.survey.columns
-        places = self.places
-        if self.ineligible:
-            names = compress(count(), [name not in self.ineligible for name in self._nodes])
-            places = places[list(names)]
-        kinds = 2 * columns.pool[places] + self.evaluation.verdicts.hot[places]
-        counts = np.bincount(kinds, minlength=2 * len(columns.pools)).tolist()
-        return Counter(
+        columns, hot = self._decision.survey.columns, self.evaluation.verdicts.hot
+        # A node that changed since may be in another pool by now.
+        counts = [n not in self.ineligible and n not in self._changed for n in self._nodes]
+        places = self.places[counts]
+        numbers = np.bincount(2 * columns.pool[places] + hot[places]).tolist()
+        found = Counter(
             {
-                (pool, is_hot): counts[2 * number + is_hot]
-                for number, pool in enumerate(columns.pools)
-                for is_hot in (False, True)
-                if counts[2 * number + is_hot]
+                (columns.pools[kind // 2], bool(kind % 2)): number
+                for kind, number in enumerate(numbers)
+                if number
             }
         )
+        guard = self._decision.rule_set.guard
+        found.update(
+            (pool_of(self._nodes[name], guard), name in self.hot)
+            for name in self._changed.difference(self.ineligible)
+        )
+        return found
 
     @cached_property
     def due(self) -> list[str]:

@@ -24,11 +24,13 @@ def above_mean(rule: FileRule, loads: Floats, weights: Floats, pool: Ints, count
     if not pool.size:
         return loads
     known = counts & ~np.isnan(loads)
-    totals = _sums(np.where(known, loads * weights, 0.0), pool)
-    of_known = _sums(np.where(known, weights, 0.0), pool)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        means = np.where(of_known != 0, totals / of_known, at_least)
-    return np.asarray(loads - np.maximum(at_least, means)[..., pool], np.float64)
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        totals = _sums(np.where(known, loads * weights, 0.0), pool)
+        of_known = _sums(np.where(known, weights, 0.0), pool)
+        means = totals / of_known
+    # There is none of a pool without known loads, or with weights beyond what can be counted.
+    means = np.where(np.isfinite(means), np.maximum(at_least, means), at_least)
+    return np.asarray(loads - means[..., pool], np.float64)
 
 
 def _sums(values: Floats, pool: Ints) -> Floats:

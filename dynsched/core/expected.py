@@ -307,4 +307,6 @@ def _mean_use(
     loads = readings.loads(rule)
     if rule.resource is None:
         return float(np.nansum(loads)) / shown
-    return float(np.nansum(loads * columns.capacity[rule.resource])) / 100 / shown
+    with np.errstate(over="ignore", invalid="ignore"):  # a kubelet may claim any capacity
+        used = loads * columns.capacity[rule.resource]
+        return float(np.nansum(used)) / 100 / shown

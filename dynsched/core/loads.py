@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Final
 
 from dynsched.core.rules import Rule
 
 _FULL_PERCENT: Final = 100.0
+_MOST: Final = sys.float_info.max
+"""A value that cannot be counted must not be divided by infinity, which is no number."""
 FALLING_SCALE: Final = 4.0
 """Of a value that falls with load: at this many times the threshold it is 50."""
 MAX_LOAD: Final = 500.0
@@ -25,8 +28,13 @@ def rule_load(rule: Rule, value: float) -> float | None:
     if rule.rises:
         return min(max(0.0, 100 * value / full_at(rule)), MAX_LOAD)
     zero = min(0.0, rule.threshold)
-    unit = (rule.threshold - zero) * FALLING_SCALE or 1.0
-    return 100 / (1 + max(0.0, value - zero) / unit)
+    return 100 / (1 + max(0.0, value - zero) / falling_unit(rule))
+
+
+def falling_unit(rule: Rule) -> float:
+    """Of a value that falls with load: how far above 0, or its threshold, it is 50."""
+    unit = (rule.threshold - min(0.0, rule.threshold)) * FALLING_SCALE
+    return min(unit, _MOST) or 1.0
 
 
 def full_at(rule: Rule) -> float:
@@ -39,4 +47,4 @@ def full_at(rule: Rule) -> float:
         return _FULL_PERCENT
     if rule.threshold <= 1:
         return 1.0
-    return _FULL_PERCENT if rule.threshold <= _FULL_PERCENT else rule.threshold * 1.25
+    return _FULL_PERCENT if rule.threshold <= _FULL_PERCENT else min(rule.threshold * 1.25, _MOST)

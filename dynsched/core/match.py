@@ -7,13 +7,14 @@ port or without; in the label ``node`` here and in ``instance`` there.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import attrgetter
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dynsched.core.columns import INVALID, OK, Ints, NodeReadings, Roster, Vector
 from dynsched.core.formatting import canonical
@@ -24,9 +25,14 @@ from dynsched.core.wording import some
 _MAX_KEPT: Final = 8192
 """Spellings of IPv6 addresses that are remembered: each is read anew in 5 microseconds, and comes
 with every tick. Those that are canonical, or mostly so, need no memory."""
-_MAX_SERIES: Final = 4
-"""For each name and address of a node: series whose places are remembered."""
+_SPARE: Final = 4
+"""For each name and address of a node, or series of the largest answer where these are more: series
+whose places are remembered."""
+_MAX_TEXTS: Final = 100_000
+"""Values of labels that are remembered with what they stand for, those too that name no node: the
+nodes of other clusters in the same Prometheus."""
 _NOWHERE: Final = -1
+_NO_NODE: Final = _NOWHERE, "no node has this name or address"
 _MAX_NAMED: Final = 3
 """Nodes that are named where many share one address."""
 
@@ -47,6 +53,30 @@ def spellings(text: str) -> Iterable[str]:
     yield _canonical(bare) if ":" in bare else canonical(bare)
 
 
+class KnownSeries:
+    """What was found for series, which are the same at every tick. Mutable, for one thread at a
+    time.
+    """
+
+    __slots__ = ("_largest", "crowds", "places")
+
+    def __init__(self) -> None:
+        self.places: dict[Hashable, int] = {}
+        """Those of their nodes."""
+        self.crowds: dict[tuple[str, int], tuple[frozenset[Hashable], Collection[str]]] = {}
+        """By rule and place of a node: the series that it had, and the labels in which these
+        differ."""
+        self._largest = 0
+
+    def make_room(self, series: int) -> None:
+        """Before an answer of so many ``series`` is looked at, or where there are so many names and
+        addresses of nodes: where many series came and went, forget all.
+        """
+        self._largest = max(self._largest, series)
+        if len(self.places) > _SPARE * self._largest:
+            self.places.clear()
+
+
 @dataclass(frozen=True, slots=True)
 class NodeIndex:
     """Every name and address of every node, in its canonical text -> the node's name; the names of
@@ -55,9 +85,10 @@ class NodeIndex:
 
     places: Mapping[str, str | list[str]]
     roster: Roster
-    _found: dict[tuple[str, ...], dict[Hashable, int]] = field(
+    _found: dict[tuple[str, ...], KnownSeries] = field(
         default_factory=dict, repr=False, compare=False
     )
+    _texts: dict[str, tuple[int, str]] = field(default_factory=dict, repr=False, compare=False)
 
     def find(self, text: str) -> str | None:
         """The node of a label value, or None. ValueError when several nodes share that address."""
@@ -70,14 +101,26 @@ class NodeIndex:
                 raise ValueError(f"more than one node has the address {spelling}: {names}")
         return None
 
-    def known(self, labels: tuple[str, ...]) -> dict[Hashable, int]:
-        """The places that were found for the series of rules with these ``node_labels``: the same
-        series come at every tick, and most rules have the same ones.
-        """
-        found = self._found.setdefault(labels, {})
-        if len(found) > _MAX_SERIES * len(self.places):
-            found.clear()  # so many series of one node come and go
+    def place_of(self, text: str) -> tuple[int, str]:
+        """The place of the node of a label value; -1 where it has none, and why."""
+        found = self._texts.get(text)
+        if found is None:
+            if len(self._texts) > _SPARE * len(self.places) + _MAX_TEXTS:
+                self._texts.clear()
+            try:
+                name = self.find(text)
+            except ValueError as error:
+                found = _NOWHERE, str(error)
+            else:
+                found = (self.roster.places[name], "") if name is not None else _NO_NODE
+            self._texts[text] = found
         return found
+
+    def known(self, labels: tuple[str, ...]) -> KnownSeries:
+        """What was found for the series of rules with these ``node_labels``: most rules have the
+        same ones.
+        """
+        return self._found.setdefault(labels, KnownSeries())
 
 
 def index_nodes(nodes: Iterable[Node], roster: Roster | None = None) -> NodeIndex:
@@ -129,89 +172,89 @@ def match_samples(
     places, unmatched = _places(rule, vector, index)
     which = np.flatnonzero(places >= 0)
     counts = np.bincount(places[which], minlength=len(index.roster))
-    crowd = _Crowd()
+    several = None
     if counts.size and counts.max() > 1:
-        several = which[counts[places[which]] > 1].tolist()
-        found = ((places.item(number), number, vector[number]) for number in several)
-        best = _best(rule, found, crowd, fresh_since)
-        which = np.concatenate([which[counts[places[which]] == 1], np.array(best, np.int64)])
+        is_crowded = counts[places[which]] > 1
+        crowded = which[is_crowded]
+        several = _several(rule, vector, crowded, places[crowded], index)
+        best = crowded[_best(rule, vector, crowded, places[crowded], fresh_since)]
+        which = np.concatenate([which[~is_crowded], best])
     readings = NodeReadings.none(index.roster)
     at, values = places[which], vector.values[which]
     readings.value[at], readings.taken[at] = values, vector.taken[which]
     readings.quality[at] = np.where(np.isfinite(values), OK, INVALID)
-    return Matched(readings, unmatched, crowd.summary(rule, index.roster))
+    return Matched(readings, unmatched, several)
 
 
 def _places(rule: Rule, vector: Vector, index: NodeIndex) -> tuple[Ints, list[Unmatched]]:
     """The place of each sample's node, -1 where it has none; and why it has none."""
     known = index.known(rule.node_labels)
-    found = list(map(known.get, vector.series))
+    known.make_room(max(len(vector), len(index.places)))
+    found = list(map(known.places.get, vector.series))
     unmatched = []
     if None in found:
         for number, place in enumerate(found):
             if place is not None:
                 continue
             key = vector.series[number]
-            labels = vector.labels_of(key)
-            value = next((labels[label] for label in rule.node_labels if label in labels), None)
-            name, why = _node_of(rule, value, index)
-            if name is not None:
-                found[number] = known[key] = index.roster.places[name]
+            text, at, why = _place_of(rule, vector.labels_of(key), index)
+            found[number] = at
+            if at != _NOWHERE:
+                known.places[key] = at
             else:
-                found[number] = _NOWHERE
-                unmatched.append(Unmatched(rule.name, value or "", why))
+                unmatched.append(Unmatched(rule.name, text, why))
     unmatched.sort(key=attrgetter("value", "reason"))
     return np.array(found, np.int64), unmatched
 
 
-def _node_of(rule: Rule, value: str | None, index: NodeIndex) -> tuple[str | None, str]:
-    """The node of a label's value, or why there is none."""
-    if value is None:
-        return None, f"the sample has no label {' or '.join(rule.node_labels)}"
-    try:
-        return index.find(value), "no node has this name or address"
-    except ValueError as error:
-        return None, str(error)
+def _place_of(rule: Rule, labels: Mapping[str, str], index: NodeIndex) -> tuple[str, int, str]:
+    """The value of the label that names the node; the node's place, -1 for none, and why."""
+    for label in rule.node_labels:
+        text = labels.get(label)
+        if text is not None:
+            return text, *index.place_of(text)
+    return "", _NOWHERE, f"the sample has no label {' or '.join(rule.node_labels)}"
 
 
 def _best(
-    rule: Rule, samples: Iterable[tuple[int, int, Sample]], crowd: _Crowd, fresh_since: float
-) -> list[int]:
-    """Of samples with their nodes' places and their own numbers: the numbers of those that count,
-    one for each node.
+    rule: Rule, vector: Vector, crowded: Ints, places: Ints, fresh_since: float
+) -> NDArray[np.intp]:
+    """Of the ``crowded`` samples, of nodes at these ``places``, those that count: indices into
+    both, one for each node. Among samples that cannot be used, the latest.
     """
-    best: dict[int, tuple[int, Sample]] = {}
-    for place, number, sample in samples:
-        _, other = best.setdefault(place, (number, sample))
-        if other is not sample:
-            crowd.add(place, other.labels, sample.labels)
-            if _rank(rule, sample, fresh_since) > _rank(rule, other, fresh_since):
-                best[place] = number, sample
-    return [number for number, _ in best.values()]
+    values, taken = vector.values[crowded], vector.taken[crowded]
+    is_valid = np.isfinite(values)
+    is_fresh = is_valid & (taken >= fresh_since)
+    height = np.where(is_valid, values if rule.rises else -values, 0.0)
+    # By the last key first; of equal ones the first in the answer comes first.
+    order = np.lexsort(
+        (-height, -taken, np.where(is_fresh, -height, 0.0), ~is_valid, ~is_fresh, places)
+    )
+    return order[np.unique(places[order], return_index=True)[1]]
 
 
-def _rank(rule: Rule, sample: Sample, fresh_since: float) -> tuple[bool, bool, float, float, float]:
-    """The highest counts. Among samples that cannot be used, the latest."""
-    valid = math.isfinite(sample.value)
-    fresh = valid and sample.timestamp >= fresh_since
-    excess = rule.excess(sample.value) if valid else 0.0
-    return fresh, valid, excess if fresh else 0.0, sample.timestamp, excess
+def _several(
+    rule: Rule, vector: Vector, crowded: Ints, places: Ints, index: NodeIndex
+) -> SeveralSeries:
+    """Of the nodes that have more than one series: how many, and in which labels these differ."""
+    of_nodes: dict[int, list[Hashable]] = {}
+    for number, place in zip(crowded.tolist(), places.tolist(), strict=True):
+        of_nodes.setdefault(place, []).append(vector.series[number])
+    crowds = index.known(rule.node_labels).crowds
+    differing: set[str] = set()
+    for place, series in of_nodes.items():
+        kept, labels = crowds.get((rule.name, place), (None, ()))
+        these = frozenset(series)
+        if kept != these:
+            labels = _differing(map(vector.labels_of, series))
+            crowds[rule.name, place] = these, labels
+        differing.update(labels)
+    example = min(index.roster.names[place] for place in of_nodes)
+    return SeveralSeries(rule.name, len(of_nodes), example, tuple(sorted(differing)))
 
 
-class _Crowd:
-    """The nodes that have more than one series, and in which labels these differ."""
-
-    def __init__(self) -> None:
-        self._nodes: set[int] = set()
-        self._labels: set[str] = set()
-
-    def add(self, place: int, one: Mapping[str, str], other: Mapping[str, str]) -> None:
-        self._nodes.add(place)
-        # Each series against the worst so far: a label that differs in two of them differs here.
-        self._labels.update(dict(one.items() ^ other.items()))
-
-    def summary(self, rule: Rule, roster: Roster) -> SeveralSeries | None:
-        if not self._nodes:
-            return None
-        example = min(roster.names[place] for place in self._nodes)
-        return SeveralSeries(rule.name, len(self._nodes), example, tuple(sorted(self._labels)))
+def _differing(labels: Iterable[Mapping[str, str]]) -> Collection[str]:
+    """The labels in which some of these differ."""
+    first, *others = labels
+    # A label that differs in two of them differs from the first in one of these.
+    return {name for other in others for name, _ in first.items() ^ other.items()}

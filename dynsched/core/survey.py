@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from dynsched.core.model import Node
 from dynsched.core.rules import RuleSet
 
 _T = TypeVar("_T")
+
+_SPARE_POOLS: Final = 2
+"""So many pools for each node are kept, those too that no node is in any more."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,7 +66,7 @@ class NodeColumns:
         """
         places = slice(None) if roster is self.roster else roster.places_in(self.roster)
         found = self._taken(roster, places)
-        pools = {name: number for number, name in enumerate(self.pools)}
+        pools = {name: number for number, name in enumerate(found.pools)}
         for node in changed:
             at = roster.places[node.name]
             found.applies[:, at] = [rule.applies_to(node.labels) for rule in rules.rules]
@@ -86,13 +89,17 @@ class NodeColumns:
         """Copies, in the order of ``places``."""
         if not len(self.roster):
             return no_columns(roster, len(self.applies))
+        pool, pools = self.pool[places].copy(), self.pools
+        if len(pools) > _SPARE_POOLS * (len(roster) + 1):  # pools come and go, as nodes do
+            numbers, pool = np.unique(pool, return_inverse=True)
+            pools = tuple([pools[number] for number in numbers.tolist()])
         return NodeColumns(
             roster,
             self.applies[:, places].copy(),
             self.eligible[places].copy(),
             self.counts_for_mean[places].copy(),
-            self.pool[places].copy(),
-            self.pools,
+            pool,
+            pools,
             {name: column[places].copy() for name, column in self.capacity.items()},
         )
 

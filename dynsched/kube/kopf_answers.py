@@ -111,5 +111,8 @@ class _Lines:
         except (msgspec.DecodeError, ValueError):
             return line
         self._observer(event.type, node)
-        position = {"resourceVersion": node.resource_version} if node else {}
+        # Without a version, kopf keeps the one that it has; from "" it would miss what was deleted.
+        position = (
+            {"resourceVersion": version} if node and (version := node.resource_version) else {}
+        )
         return msgspec.json.encode({"type": "BOOKMARK", "object": {"metadata": position}})

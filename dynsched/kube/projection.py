@@ -11,6 +11,7 @@ types goes through `project`, which takes anything.
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
@@ -147,7 +148,10 @@ def quantity(value: object) -> float | None:
         number: Decimal = parse_quantity(value)  # type: ignore[no-untyped-call]
     except ValueError:
         return None
-    return float(number) if number.is_finite() and number >= 0 else None
+    if not number.is_finite() or number < 0:
+        return None
+    amount = float(number)  # infinity, where the number has hundreds of digits
+    return amount if math.isfinite(amount) else None
 
 
 def _list(value: object) -> Sequence[Any]:

@@ -31,6 +31,7 @@ from dynsched.core.decide import decide
 from dynsched.core.decision import Decision
 from dynsched.core.guard import count_of
 from dynsched.core.health import rule_health
+from dynsched.core.keys import IGNORE_LABEL
 from dynsched.core.model import (
     Action,
     AlertState,
@@ -687,3 +688,26 @@ def test_a_nodes_verdict_depends_on_that_node_alone(
             decision = cluster.tick(FILES[0], {"cpu": result}, 10 * number)
             found.append(decision.evaluation.verdicts["n0"])
     assert verdicts[0] == verdicts[1]
+
+
+# What is told of nodes that changed while the writes went on
+
+
+def test_a_node_that_moved_to_another_pool_since_is_counted_there() -> None:
+    rules = unlimited(guard={"pool_label": "pool"})
+    nodes = {name: node(name, labels={"pool": "old"}) for name in ("a", "b", "c")}
+    decision = decide(rules, {"cpu": answer({"a": 90, "b": 50, "c": 50})}, nodes, {}, NOON)
+    since = {name: replace(each, labels={"pool": "new"}) for name, each in nodes.items()}
+    since["b"] = nodes["b"]
+    since["c"] = replace(since["c"], labels={"pool": "new", IGNORE_LABEL: "true"})
+    assert decision.views(nodes).pools == {("old", True): 1, ("old", False): 2}
+    assert decision.views(since).pools == {("new", True): 1, ("old", False): 1}
+
+
+def test_a_rule_has_no_alert_on_a_node_that_it_does_not_select() -> None:
+    rules = unlimited(rule("all"), rule("some", selector="x"))
+    nodes = {"a": node("a", labels={"x": ""}), "b": node("b")}
+    alerts = decide(rules, {}, nodes, {}, NOON).evaluation.alerts
+    assert [set(alerts[name]) for name in ("all", "some")] == [{"a", "b"}, {"a"}]
+    assert "b" not in alerts["some"]
+    assert alerts["some"].get("b") is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -89,6 +90,18 @@ def test_a_large_node_counts_more_in_the_mean() -> None:
 def test_where_there_is_little_load_the_mean_counts_as_more() -> None:
     assert excess(cluster().tick(loads(a=12, b=0, c=0, d=0)))["a"] == -8
     assert excess(cluster(mean_at_least=0).tick(loads(a=12, b=0, c=0, d=0)))["a"] == 9
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("load", [0.0, 50.0])
+@pytest.mark.parametrize("cores", [1e308, math.inf])
+def test_a_node_that_claims_more_cores_than_can_be_counted_hides_no_other(
+    load: float, cores: float
+) -> None:
+    it = cluster(cores={"a": cores}, mean_at_least=20)
+    found = excess(it.tick(loads(a=load, b=70, c=30), pods=KnownPods(running=10)))
+    assert found.keys() == {"a", "b", "c"}
+    assert found["b"] - found["c"] == 40
 
 
 def test_a_cordoned_node_is_not_in_the_mean() -> None:

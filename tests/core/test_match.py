@@ -2,15 +2,20 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
+from collections.abc import Hashable, Mapping
 from ipaddress import IPv4Address, IPv6Address
 from itertools import permutations
+from typing import cast
 
+import numpy as np
 import pytest
 from builders import NOON, node, rule, rule_set
 from hypothesis import given
 from hypothesis import strategies as st
 from properties import steady
 
+from dynsched.core.columns import Vector
 from dynsched.core.formatting import canonical
 from dynsched.core.match import Matched, index_nodes, match_samples
 from dynsched.core.model import Quality, Reading, Sample, SeveralSeries, Unmatched
@@ -287,6 +292,44 @@ def test_a_fresh_sample_counts_before_a_worse_one_that_is_stale(op: str) -> None
         assert matched.readings["worker-3"].value == cool
         stale = match_samples(one_rule(op=op), order, INDEX, fresh_since=NOON)
         assert stale.readings["worker-3"].timestamp == NOON - 10
+
+
+def test_series_of_each_core_are_read_once() -> None:
+    """An expression without an aggregation: as many series as the nodes have cores."""
+    nodes = [node(f"n{number}") for number in range(20)]
+    index = index_nodes(nodes)
+    labels = [{"node": each.name, "cpu": str(cpu)} for each in nodes for cpu in range(64)]
+    labels += [{"node": f"of another cluster {number}"} for number in range(20)]
+    read: Counter[Hashable] = Counter()
+
+    def labels_of(key: Hashable) -> Mapping[str, str]:
+        read[key] += 1
+        return labels[cast("int", key)]
+
+    for turn in range(4):
+        order = random.Random(turn).sample(range(len(labels)), len(labels))
+        values = np.array([float(number % 64) for number in order])
+        vector = Vector(order, labels_of, values, np.full(len(order), NOON))
+        matched = match_samples(one_rule(), vector, index)
+        assert {name: each.value for name, each in matched.readings.items()} == dict.fromkeys(
+            (each.name for each in nodes), 63.0
+        )
+        assert matched.several == SeveralSeries("cpu", 20, "n0", ("cpu",))
+        assert len(matched.unmatched) == 20
+        if turn == 0:
+            read.clear()
+    assert set(read) <= set(range(20 * 64, 20 * 64 + 20))
+
+
+def test_a_series_that_is_gone_is_not_told_of() -> None:
+    index = index_nodes(NODES)
+    for labels, differ in (
+        ([{"node": "worker-3", "pod": "a"}, {"node": "worker-3", "pod": "b"}], ("pod",)),
+        ([{"node": "worker-3", "cpu": "0"}, {"node": "worker-3", "cpu": "1"}], ("cpu",)),
+        ([{"node": "worker-3", "pod": "a"}, {"node": "worker-3", "cpu": "1"}], ("cpu", "pod")),
+    ):
+        several = match_samples(one_rule(), samples(*((e, 1.0) for e in labels)), index).several
+        assert several == SeveralSeries("cpu", 1, "worker-3", differ)
 
 
 SERIES = st.builds(

@@ -24,6 +24,7 @@ from dynsched.web.extender.scoring import ScoringSnapshot
 from dynsched.web.metrics import Metrics
 from dynsched.web.nodes import node_detail
 from dynsched.web.status import rules_answer, status_answer
+from dynsched.web.totals import Totals
 
 NUMBERS = st.one_of(
     st.sampled_from(
@@ -94,7 +95,7 @@ def use(data: dict[str, Any], values: list[float], **others: dict[str, float]) -
     snapshot = scene.tick(NOON, **answers)
     for body in (
         rules_answer(snapshot),
-        status_answer(snapshot, error=None, source="x", interval=1, leader=None),
+        status_answer(Totals.of(snapshot), error=None, source="x", interval=1, leader=None),
         *(node_detail(snapshot, name) for name in snapshot.nodes),
         snapshot.planned,
     ):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,7 +14,9 @@ from builders import FAILED, NOON, answer, node, rule, rule_set
 from hypothesis import given
 from hypothesis import strategies as st
 from plain_score import PlainScorer, plain_ties
+from properties import steady
 
+from dynsched.core.columns import rule_loads
 from dynsched.core.decide import decide
 from dynsched.core.decision import NodeViews
 from dynsched.core.expected import KnownPods
@@ -315,6 +318,22 @@ def test_scores_of_an_array_are_those_of_one_load_after_the_other(
 def test_a_value_in_points(options: dict[str, Any], value: float, expected: float) -> None:
     (found,) = rule_set(rule(**options)).rules
     assert rule_load(found, value) == pytest.approx(expected)
+
+
+@pytest.mark.filterwarnings("error")
+@steady(200)
+@given(
+    st.lists(st.floats(allow_nan=False, allow_infinity=False)),
+    st.sampled_from([">", "<"]),
+    st.floats(allow_nan=False, allow_infinity=False) | st.just(sys.float_info.max),
+    st.none() | st.floats(0, exclude_min=True, allow_infinity=False),
+)
+def test_many_values_in_points_are_those_of_one_after_the_other(
+    values: list[float], op: str, threshold: float, full: float | None
+) -> None:
+    options = {} if full is None else {"full_at": full}
+    found = rule_set(rule(op=op, threshold=threshold, **options)).rules[0]
+    assert rule_loads(found, np.array(values)).tolist() == [rule_load(found, v) for v in values]
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

@@ -90,3 +90,15 @@ def test_what_is_taken_over_is_what_a_new_look_finds(
         assert found(before) == found(survey(known, RULES))
     other = rule_set(nodes={"selector": "x=other"})
     assert found(survey(known, other, before)) == found(survey(known, other))
+
+
+def test_pools_that_no_node_is_in_any_more_are_forgotten() -> None:
+    before = None
+    for turn in range(50):
+        known = {
+            name: Node(name, uid=str(turn), labels={"x": f"{name}{turn}"})
+            for name in ("a", "b", f"c{turn}")
+        }
+        before = survey(known, RULES, before)
+        assert found(before) == found(survey(known, RULES))
+        assert len(before.columns.pools) < 20

@@ -123,6 +123,7 @@ def test_no_object_is_too_odd(metadata: Any, spec: Any, status: Any) -> None:
         ("NaN", None),
         ("-1", None),
         ("Infinity", None),
+        ("9" * 400, None),
         (True, None),
         (None, None),
         ([], None),

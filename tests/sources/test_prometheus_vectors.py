@@ -27,7 +27,10 @@ METRICS = st.sampled_from(
     ]
 )
 TEXTS = st.sampled_from(
-    ["1", "-2.5", "1e3", "+Inf", "-Inf", "NaN", "1_0", " 1", "", "x", "٣", "e", "infinity", "1e999"]
+    [
+        *("1", "-2.5", "1e3", "+Inf", "-Inf", "NaN", "1_0", " 1", "", "x", "٣", "e", "infinity"),
+        *("1e999", ".5", "+NaN", "INF", "5.", "--1", "1e"),
+    ]
 )
 SERIES = st.fixed_dictionaries(
     {"metric": METRICS},
@@ -128,3 +131,16 @@ def test_a_small_answer_does_not_make_a_large_one_be_read_anew() -> None:
     assert isinstance(large, Vector)
     assert isinstance(again, Vector)
     assert all(one is other for one, other in zip(large.series, again.series, strict=True))
+
+
+def test_an_answer_that_is_always_partial_takes_no_further_memory_either() -> None:
+    """Thanos without one of its stores, for weeks."""
+    keys = SeriesKeys()
+    body = good("ab").replace(b'{"status"', b'{"warnings": ["no store"], "status"')
+    (first, told), (again, _) = (read_vector(keys, body, CLOCKS) for _ in range(2))
+    assert told == ("no store",)
+    assert isinstance(first, Vector)
+    assert isinstance(again, Vector)
+    assert [id(key) for key in first.series] == [id(key) for key in again.series]
+    nothing = body_of([], warnings=["no store"])
+    assert read_vector(keys, nothing, CLOCKS) == ((), ("no store",))

@@ -100,9 +100,7 @@ def read_spans(
     keys: SeriesKeys, body: bytes | bytearray, clocks: Clocks
 ) -> tuple[Sequence[Series], tuple[str, ...]]:
     """As ``parse_matrix``; in columns, where all series are as Prometheus writes them."""
-    raw, warnings = open_result(body, "matrix")
-    if warnings:
-        return parse_matrix(body, clocks)
+    raw, said = open_result(body, "matrix")
     series: list[bytes] = []
     values, times, counts = [], [], []
     keys.make_room(raw)
@@ -117,10 +115,11 @@ def read_spans(
             counts.append(np.array([len(span.values) for span in decoded], np.int64))
     except (*UNFIT, ValueError):
         return parse_matrix(body, clocks)
+    warnings = warnings_of(said, Oddities(), kept=bool(series))
     if not series:
-        return (), ()
+        return (), warnings
     points = np.concatenate(times), np.concatenate(values)
-    return Spans(series, labels_of, *points, np.concatenate(counts)), ()
+    return Spans(series, labels_of, *points, np.concatenate(counts)), warnings
 
 
 def parse_long_matrix(
