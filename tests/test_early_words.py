@@ -8,13 +8,13 @@ from types import SimpleNamespace
 import msgspec
 from early_scene import CPU, EARLY_RULES, MEMORY, early_example, early_scene, known_pods
 from rich.console import Console
-from snapshots import NOON, example
+from snapshots import NOON, example, nodes_payload
 
 from dynsched import app, passes
 from dynsched.core.pods import RecentPod
 from dynsched.findings import render_findings
 from dynsched.terminal import render_nodes, render_why
-from dynsched.web.nodes import encode_each, encode_nodes, node_detail
+from dynsched.web.nodes import node_detail
 from dynsched.web.report import pass_report
 
 
@@ -29,8 +29,7 @@ def why(snapshot, name):
 
 
 def nodes(snapshot):
-    encoded = encode_nodes(snapshot, encode_each(snapshot, snapshot.nodes.values()))
-    return lines(render_nodes, json.loads(encoded))
+    return lines(render_nodes, nodes_payload(snapshot))
 
 
 def plan(snapshot):

@@ -7,21 +7,16 @@ from dataclasses import replace
 import msgspec
 import pytest
 from rich.console import Console
-from snapshots import EXAMPLE_RULES, NOON, Scene, example, many
+from snapshots import EXAMPLE_RULES, NOON, Scene, example, many, nodes_payload
 
 from dynsched.core.model import Action, Node, NodePatch, WriteFailure
 from dynsched.core.parsing import parse_rules
 from dynsched.core.plan import plan_prune
 from dynsched.terminal import render_nodes, render_patches, render_why
-from dynsched.web.nodes import encode_each, encode_nodes, node_detail
+from dynsched.web.nodes import node_detail
 
 CONTROL_PLANE = "it is a control-plane node (label node-role.kubernetes.io/control-plane)"
 MARK = EXAMPLE_RULES | {"mark": {"taint": "dynsched.io/pressure=true:PreferNoSchedule"}}
-
-
-def nodes_payload(snapshot, views=None):
-    views = snapshot.nodes.values() if views is None else views
-    return json.loads(encode_nodes(snapshot, encode_each(snapshot, views)))
 
 
 def node_payload(snapshot, name):

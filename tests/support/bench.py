@@ -28,6 +28,7 @@ from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
 from dynsched.web.metrics import Metrics
 from dynsched.web.nodes import NodeDetail, node_detail
 from dynsched.web.status import rules_answer, status_answer
+from dynsched.web.totals import Totals
 
 INTERVAL = 10.0
 _METADATA = {"Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}
@@ -120,7 +121,8 @@ class Bench:
     def status(self) -> dict[str, Any]:
         """What `/status` answers, as JSON."""
         error = self.last.error
-        found = status_answer(self.last, error=error, source="", interval=INTERVAL, leader=None)
+        totals = Totals.of(self.last)
+        found = status_answer(totals, error=error, source="", interval=INTERVAL, leader=None)
         return dict(json.loads(json.dumps(found)))
 
     def rules(self) -> list[dict[str, Any]]:
@@ -129,7 +131,7 @@ class Bench:
 
     def metric(self, name: str) -> float | None:
         """One series of `/metrics`, by its whole name with labels."""
-        lines = self.metrics.exposition().decode().splitlines()
+        lines = self.metrics.exposition(Totals.of(self.last)).decode().splitlines()
         return next(
             (float(line.split()[-1]) for line in lines if line.startswith(f"{name} ")), None
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -15,6 +16,8 @@ from dynsched.core.health import rule_health
 from dynsched.core.keys import CONTROL_PLANE_LABELS
 from dynsched.core.model import Node, NodePatch, NodeView, QueryResult, Sample, Snapshot
 from dynsched.core.parsing import parse_rules
+from dynsched.web.nodes import around_nodes, encode_each
+from dynsched.web.totals import Totals
 
 NOON = datetime.fromisoformat("2026-11-20T12:00:00Z").timestamp()
 
@@ -108,6 +111,14 @@ class OtherViews(NodeViews):
 
     def __len__(self) -> int:
         return len(self._views)
+
+
+def nodes_payload(snapshot: Snapshot, views: Iterable[NodeView] | None = None) -> Any:
+    """What `/nodes` answers, decoded; of ``views`` alone, where they are given."""
+    before, behind = around_nodes(snapshot, Totals.of(snapshot).named)
+    views = snapshot.nodes.values() if views is None else views
+    nodes = b",".join(bytes(each) for each in encode_each(snapshot, views))
+    return json.loads(before + nodes + behind)
 
 
 def patched(node: Node, patch: NodePatch) -> Node:
