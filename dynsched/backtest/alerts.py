@@ -46,8 +46,8 @@ class Alerts:
 
     def reset(self, which: Bools, now: float) -> None:
         """Forget all of these lanes: their nodes came or went."""
-        states = self._states
-        self._states = states.where(which, States.inactive(states.firing.shape))
+        new = States.inactive(self.firing.shape)
+        self._states = self._states.each(lambda ours, theirs: np.where(which, theirs, ours), new)
         self._value = np.where(which, np.nan, self._value)
         self._known_at = np.where(which, now, self._known_at)
 

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import compress, repeat
@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from dynsched.core.columns import CODES, QUALITIES, Bools, Codes, Floats, Ints, Roster, filled
+from dynsched.core.columns import CODES, OK, QUALITIES, Bools, Codes, Floats, Ints, Roster, filled
 from dynsched.core.model import Alert, AlertState, Quality
 from dynsched.core.transitions import States
 
@@ -122,6 +122,14 @@ class AlertTable(Mapping[str, Mapping[str, Alert]]):
         """An element for each node: whether it has an alert."""
         return np.asarray(self.exists.any(axis=0), np.bool_)
 
+    def good_values(self, rows: Any = slice(None), places: Any = slice(None)) -> Floats:
+        """The values that are good now, NaN for all others: of some ``rows`` and ``places``, as
+        numpy's indices.
+        """
+        cells = rows, places
+        is_good = self.exists[cells] & (self.quality[cells] == OK)
+        return np.where(is_good, self.value[cells], np.nan)
+
     def counts(self, rule: str) -> Counts:
         """How many nodes there are of each kind, by a rule."""
         row = self.rules.index(rule)
@@ -150,25 +158,8 @@ class AlertTable(Mapping[str, Mapping[str, Alert]]):
     ) -> AlertTable:
         """Rows and columns in another order; -1: one that we do not have."""
         cells = np.ix_(rows, places)
-        states = self.states
-        return AlertTable(
-            rules=rules,
-            roster=roster,
-            exists=self.exists[cells] & (rows >= 0)[:, None] & (places >= 0),
-            states=States(
-                states.firing[cells],
-                states.pending[cells],
-                states.active_since[cells],
-                states.keep_firing_since[cells],
-            ),
-            since=self.since[cells],
-            updated_at=self.updated_at[cells],
-            known_at=self.known_at[cells],
-            quality=self.quality[cells],
-            value=self.value[cells],
-            sampled_at=self.sampled_at[cells],
-            adopted=self.adopted[cells],
-        )
+        taken = replace(self._each(lambda column: column[cells]), rules=rules, roster=roster)
+        return taken.without(~((rows >= 0)[:, None] & (places >= 0)))
 
     def with_new(self, exists: Bools, now: float) -> AlertTable:
         """Those where ``exists`` is True: ours, and new ones where we have none."""
@@ -176,36 +167,23 @@ class AlertTable(Mapping[str, Mapping[str, Alert]]):
         if np.array_equal(ours, exists):
             return replace(self, exists=exists)
         new = AlertTable.new(self.rules, self.roster, exists, now)
-        return AlertTable(
-            rules=self.rules,
-            roster=self.roster,
-            exists=exists,
-            states=new.states.where(ours, self.states),
-            since=np.where(ours, self.since, new.since),
-            updated_at=np.where(ours, self.updated_at, new.updated_at),
-            known_at=np.where(ours, self.known_at, new.known_at),
-            quality=np.where(ours, self.quality, new.quality),
-            value=np.where(ours, self.value, new.value),
-            sampled_at=np.where(ours, self.sampled_at, new.sampled_at),
-            adopted=np.where(ours, self.adopted, new.adopted),
-        )
+        both = self._each(lambda mine, theirs: np.where(ours, mine, theirs), new)
+        return replace(both, exists=exists)
 
     def having(self, alerts: Iterable[Alert]) -> AlertTable:
         """With these in the place of ours."""
-        found = replace(
-            self,
-            exists=self.exists.copy(),
-            states=States(
-                self.states.firing.copy(),
-                self.states.pending.copy(),
-                self.states.active_since.copy(),
-                self.states.keep_firing_since.copy(),
-            ),
-            **{name: getattr(self, name).copy() for name in _ARRAYS},
-        )
+        found = self._each(np.copy)
         for alert in alerts:
             found._put(alert)  # noqa: SLF001 - of the same class
         return found
+
+    def _each(self, change: Callable[..., Any], *others: AlertTable) -> AlertTable:
+        """``change`` of each of our arrays, with those of ``others`` beside it."""
+        return replace(
+            self,
+            states=self.states.each(change, *(other.states for other in others)),
+            **{name: change(*(getattr(one, name) for one in (self, *others))) for name in _ARRAYS},
+        )
 
     def _put(self, alert: Alert) -> None:
         cell = self.rules.index(alert.rule), self.roster.places[alert.node]
@@ -253,7 +231,10 @@ class AlertTable(Mapping[str, Mapping[str, Alert]]):
         )
 
 
-_ARRAYS: Final = ("since", "updated_at", "known_at", "quality", "value", "sampled_at", "adopted")
+_ARRAYS: Final = (
+    *("exists", "since", "updated_at", "known_at", "quality", "value", "sampled_at", "adopted"),
+)
+"""The fields of `AlertTable` that are arrays."""
 
 
 class _OfRule(Mapping[str, Alert]):

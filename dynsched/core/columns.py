@@ -268,7 +268,7 @@ def rule_loads(rule: Rule, values: Floats) -> Floats:
     """`rule_load` of many values, all finite or NaN; NaN for the latter."""
     with np.errstate(over="ignore"):
         if rule.rises:
-            return np.clip(100 * values / full_at(rule), 0.0, MAX_LOAD)
+            return np.clip(100 * values / full_at(rule), 0.0, MAX_LOAD) + 0.0  # never -0.0
         zero = min(0.0, rule.threshold)
         return np.asarray(
             100 / (1 + np.maximum(0.0, values - zero) / falling_unit(rule)), np.float64

@@ -117,9 +117,8 @@ def _early_readings(
             continue
         readings = good[rule.name]
         loads = readings.loads(rule)
-        for name, more in expected[rule.name].added.items() if rule.name in expected else ():
-            place = columns.roster.places[name]
-            loads[place] = more.to(loads.item(place))
+        if rule.name in expected:
+            expected[rule.name].add_to(loads, columns.roster)
         weights = columns.weights(rule.resource)
         distances = above_mean(rule, loads, weights, columns.pool, columns.counts_for_mean)
         found[made.name] = replace(readings, value=distances)

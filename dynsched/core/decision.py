@@ -161,18 +161,15 @@ class NodeViews(Mapping[str, NodeView]):
     @cached_property
     def marked(self) -> frozenset[str]:
         """Those that carry the mark, a part of it, or the mark of an older configuration."""
-        stay = [name for name in self._decision.survey.marked if name in self._nodes]
-        return (
-            frozenset(stay)
-            .difference(self._changed)
-            .union(
-                [
-                    name
-                    for name in self._changed
-                    if self._decision.standing(self._nodes[name])[0].marked
-                ]
-            )
+        stay = (n for n in self._decision.survey.marked - self._changed if n in self._nodes)
+        return frozenset(stay).union(
+            [name for name, (state, _) in self._standings.items() if state.marked]
         )
+
+    @cached_property
+    def _standings(self) -> Mapping[str, tuple[MarkState, str | None]]:
+        """`Decision.standing` of the nodes that changed since."""
+        return {name: self._decision.standing(self._nodes[name]) for name in self._changed}
 
     def carrying(self, part: str) -> frozenset[str]:
         """Those that carry a part of the mark, as it stands in ``NodeView.carries``."""
@@ -206,8 +203,8 @@ class NodeViews(Mapping[str, NodeView]):
         """``decided`` of the nodes that stay as they were, and what is so ``of`` the others."""
         changed = self._changed
         found = {n: why for n, why in decided.items() if n in self._nodes and n not in changed}
-        for name in changed:
-            why = of(self._decision.standing(self._nodes[name]))
+        for name, standing in self._standings.items():
+            why = of(standing)
             if why is not None:
                 found[name] = why
         return found

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 
-from dynsched.core.columns import NodeReadings
+from dynsched.core.columns import Floats, NodeReadings, Roster
 from dynsched.core.durations import parse_duration
 from dynsched.core.model import Node
 from dynsched.core.pods import Added, Allocatable, BoundPod, PodsSummary, PodUse, RecentPod
@@ -152,6 +152,12 @@ class ExpectedLoad:
     """What a pod is expected to use."""
     added: Mapping[str, Added]
     """By node; without those on which nothing happened."""
+
+    def add_to(self, loads: Floats, roster: Roster) -> None:
+        """Make the measured ``loads`` of these nodes the expected ones, in place."""
+        for name, more in self.added.items():
+            place = roster.places[name]
+            loads[place] = more.to(loads.item(place))
 
 
 class RecentOnes(Protocol):

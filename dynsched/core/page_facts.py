@@ -11,7 +11,6 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from dynsched.core.columns import OK
 from dynsched.core.model import Snapshot
 from dynsched.core.pods import RecentPod
 from dynsched.core.transitions import Limits, Setting
@@ -70,8 +69,11 @@ def hottest(snapshot: Snapshot, most: int) -> list[str]:
     by_name = snapshot.rule_set.by_name
     rows = [row for row, name in enumerate(alerts.rules) if by_name[name].early_of is None]
     limits = Limits([Setting.of(by_name[alerts.rules[row]], snapshot.rule_set) for row in rows])
-    is_known = alerts.exists[rows] & (alerts.quality[rows] == OK)
-    beyond = np.where(is_known, limits.excess(alerts.value[rows]), -np.inf)
-    worst = beyond.max(axis=0, initial=-np.inf)[views.places].tolist()
+    beyond = limits.excess(alerts.good_values(rows))
+    worst = (
+        np.where(np.isnan(beyond), -np.inf, beyond)
+        .max(axis=0, initial=-np.inf)[views.places]
+        .tolist()
+    )
     hot = verdicts.hot[views.places].tolist()
     return [name for *_, name in heapq.nlargest(most, zip(hot, worst, views, strict=True))]

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynsched.core.alerts import AlertTable
-from dynsched.core.columns import OK, Floats, filled, rule_loads
+from dynsched.core.columns import Floats, filled, rule_loads
 from dynsched.core.decision import NodeViews
 from dynsched.core.expected import ExpectedLoad, Unseen
 from dynsched.core.pods import PodChange, PodUse
@@ -170,11 +170,9 @@ def node_loads(views: NodeViews, weighed: WeightedProfile) -> dict[str, int]:
 
 def _loads(rule: Rule, alerts: AlertTable, row: int, expected: ExpectedLoad | None) -> Floats:
     """One rule's load on each node, NaN where it knows nothing."""
-    is_good = alerts.exists[row] & (alerts.quality[row] == OK)
-    loads = rule_loads(rule, np.where(is_good, alerts.value[row], np.nan))
-    for name, more in expected.added.items() if expected is not None else ():
-        place = alerts.roster.places[name]
-        loads[place] = more.to(loads.item(place))
+    loads = rule_loads(rule, alerts.good_values(row))
+    if expected is not None:
+        expected.add_to(loads, alerts.roster)
     return loads
 
 

@@ -27,9 +27,9 @@ each of several settings of the rules.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -134,13 +134,14 @@ class States:
         none, nothing = np.zeros(shape, np.bool_), filled(shape, np.nan)
         return cls(none, none, nothing, nothing)
 
-    def where(self, which: Bools, others: States) -> States:
-        """The states of ``others`` where ``which`` is True, else ours."""
+    def each(self, change: Callable[..., Any], *others: States) -> States:
+        """``change`` of each of our arrays, with those of ``others`` beside it."""
+        both = (self, *others)
         return States(
-            np.where(which, others.firing, self.firing),
-            np.where(which, others.pending, self.pending),
-            np.where(which, others.active_since, self.active_since),
-            np.where(which, others.keep_firing_since, self.keep_firing_since),
+            change(*(one.firing for one in both)),
+            change(*(one.pending for one in both)),
+            change(*(one.active_since for one in both)),
+            change(*(one.keep_firing_since for one in both)),
         )
 
 

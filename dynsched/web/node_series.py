@@ -13,10 +13,8 @@ from typing import Final
 import numpy as np
 
 from dynsched.core.columns import OK, Ints, rule_loads
-from dynsched.core.loads import MAX_LOAD, full_at
 from dynsched.core.model import Snapshot
 from dynsched.core.pods import Added
-from dynsched.core.rules import Rule
 from dynsched.core.verdict_value import COOL, HOT, UNDECIDED
 from dynsched.web.reasons import Reason, Reasons
 
@@ -66,7 +64,7 @@ class NodeSeries:
         measured, expected = [], []
         for row, rule in self._rules:
             labels = f'",rule="{_escaped(rule.name)}'
-            loads = self._loads(row, rule, places)
+            loads = rule_loads(rule, self._alerts.good_values(row, places)).tolist()
             texts = ["" if isnan(load) else f"{load:.4g}" for load in loads]
             measured.append(_lines(_MEASURED, names, texts, labels))
             if rule.name in uses:
@@ -117,21 +115,6 @@ class NodeSeries:
         for name in names:
             reason = whys[name].reason if name in whys else Reason.NEXT_TICK
             yield f'{_UNMARKED}{{node="{name}",reason="{reason}"}} 1\n'
-
-    def _loads(self, row: int, rule: Rule, places: Ints) -> list[float]:
-        """`rule_load` of what was measured, NaN where there is no good value: to the last bit, as
-        the difference may be a digit of the text.
-        """
-        alerts = self._alerts
-        is_good = alerts.exists[row, places] & (alerts.quality[row, places] == OK)
-        values = np.where(is_good, alerts.value[row, places], np.nan)
-        with np.errstate(over="ignore"):
-            if rule.rises:
-                values = np.clip(100 * values / full_at(rule), 0.0, MAX_LOAD) + 0.0  # never -0.0
-            else:
-                values = rule_loads(rule, values)
-        found: list[float] = values.tolist()
-        return found
 
 
 def _lines(family: str, names: Sequence[str], values: Sequence[str], labels: str = "") -> list[str]:

@@ -103,9 +103,10 @@ def read_spans(
     raw, said = open_result(body, "matrix")
     series: list[bytes] = []
     values, times, counts = [], [], []
-    keys.make_room(raw)
+    text = bytes(raw)
+    keys.make_room(text)
     try:
-        for part in parts_of(raw):
+        for part in parts_of(text):
             decoded = _KEYED.decode(part)
             if any(bytes(span.histograms) for span in decoded):
                 return parse_matrix(body, clocks)

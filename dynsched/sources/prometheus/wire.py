@@ -92,19 +92,18 @@ class Clocks:
     date: float | None = None
     cached: float = 0.0
 
-    def local_of(self, timestamps: Floats) -> Floats:
-        """`local` of many."""
-        now = self.received if self.date is None else self.date
-        return self.received - np.maximum(0.0, now - timestamps) - self.cached
-
     def local(self, timestamp: float) -> float:
         """A sample's time by our clock, never later than now.
 
         The age is taken between two readings of the server's own clock, so that a server whose
         clock is minutes off has neither only stale samples nor samples from the future.
         """
+        return self.local_of(np.array([timestamp], np.float64)).item()
+
+    def local_of(self, timestamps: Floats) -> Floats:
+        """`local` of many."""
         now = self.received if self.date is None else self.date
-        return self.received - max(0.0, now - timestamp) - self.cached
+        return self.received - np.maximum(0.0, now - timestamps) - self.cached
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,9 +191,9 @@ class SeriesKeys:
         self._known: dict[bytes, bytes] = {}
         self._largest = 0
 
-    def make_room(self, result: msgspec.Raw) -> None:
+    def make_room(self, result: bytes) -> None:
         """Before the series of this result are read: so many are remembered at least."""
-        self._largest = max(self._largest, bytes(result).count(_METRIC))
+        self._largest = max(self._largest, result.count(_METRIC))
         if len(self._known) > _SPARE * self._largest:  # series come and go
             self._known = {}
 
@@ -214,9 +213,10 @@ def read_vector(
     raw, said = open_result(body, "vector")
     series: list[bytes] = []
     values, taken = [], []
-    keys.make_room(raw)
+    text = bytes(raw)
+    keys.make_room(text)
     try:
-        for part in parts_of(raw):
+        for part in parts_of(text):
             decoded = _KEYED.decode(part)
             series += keys.of(each.metric for each in decoded)
             values.append(numbers_of([each.value[1] for each in decoded]))
@@ -230,17 +230,16 @@ def read_vector(
     return Vector(series, labels_of, np.concatenate(values), at), warnings
 
 
-def parts_of(result: msgspec.Raw) -> Iterator[bytes]:
+def parts_of(result: bytes) -> Iterator[bytes]:
     """A result as lists of some series each, so that the objects of the whole answer never exist at
     the same time. Each is JSON if the result is: in a string there would be a backslash before each
     quote, and what was cut within a series has a brace without its other.
     """
-    text = bytes(result)
-    start = text.find(b"[") + 1
-    while (end := text.find(_NEXT, start + _PART)) > 0:
-        yield b"[%b]" % text[start:end]
+    start = result.find(b"[") + 1
+    while (end := result.find(_NEXT, start + _PART)) > 0:
+        yield b"[%b]" % result[start:end]
         start = end + 1
-    yield b"[" + text[start:]
+    yield b"[" + result[start:]
 
 
 def _checked(text: bytes) -> bytes:

@@ -157,7 +157,7 @@ class _Column:
 
 class Columns:
     """Collects the nodes of a Snapshot, some at a time, in the order in which they are shown.
-    ``requested``: as of `Board`.
+    ``requested``: as of `PageFacts`.
     """
 
     def __init__(self, snapshot: Snapshot, requested: Requested = _NOTHING) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dynsched.core.columns import OK, Ints, Roster
+from dynsched.core.columns import Ints, Roster
 from dynsched.core.decision import NodeViews
 
 POINTS: Final = 60
@@ -65,8 +65,7 @@ class History:
         if alerts.roster is not self._roster:
             self._make_room(alerts.roster)
         slot, rows = self._next, self._row_of_place
-        is_known = alerts.exists & (alerts.quality == OK)
-        values = np.where(is_known, alerts.value, math.nan).clip(-_LARGEST, _LARGEST)
+        values = alerts.good_values().clip(-_LARGEST, _LARGEST)
         # What was there before, an hour ago, is overwritten.
         self._values[rows, :, slot] = values.T
         self._marked[:, slot] = False
