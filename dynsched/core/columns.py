@@ -218,19 +218,6 @@ class NodeReadings(Mapping[str, Reading]):
         quality = np.full(len(roster), MISSING, np.int8)
         return cls(roster, nothing, nothing.copy(), quality)
 
-    @classmethod
-    def of(cls, readings: Mapping[str, Reading], roster: Roster) -> NodeReadings:
-        """Readings as columns of these nodes."""
-        if isinstance(readings, NodeReadings) and readings.roster is roster:
-            return readings
-        found = cls.none(roster)
-        for name, reading in readings.items():
-            place = roster.places.get(name)
-            if place is not None:
-                found.value[place], found.taken[place] = reading.value, reading.timestamp
-                found.quality[place] = CODES[reading.quality]
-        return found
-
     def only(self, which: Bools) -> NodeReadings:
         """Those where ``which`` is True."""
         if which.all():

@@ -14,7 +14,7 @@ from dynsched.core.alerts import Alerts, table_of
 from dynsched.core.columns import NodeReadings
 from dynsched.core.decision import Decision
 from dynsched.core.early import above_mean
-from dynsched.core.evaluate import Evaluation, RuleReadings, Verdicts, evaluated
+from dynsched.core.evaluate import Evaluation, Verdicts, evaluated
 from dynsched.core.expected import NO_PODS, ExpectedLoad, KnownPods, expected_load
 from dynsched.core.guard import select
 from dynsched.core.match import Matched, match_samples
@@ -61,12 +61,7 @@ def decide(
     if seen.marked:  # only a node that carries the mark can be adopted
         marked = [seen.states[name] for name in seen.marked]
         table = with_adopted(rule_set, marked, table, table.remembered, now)
-    alerts = evaluated(
-        rule_set,
-        {name: RuleReadings(found) for name, found in readings.items()},
-        table.with_new(seen.columns.applies, now),
-        now,
-    )
+    alerts = evaluated(rule_set, readings, table.with_new(seen.columns.applies, now), now)
     verdicts = Verdicts.of(alerts, rule_set)
     wanting = set(verdicts.wanting)
     concerned = _in_order(wanting | seen.touched, seen)

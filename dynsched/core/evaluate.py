@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import isnan
 from typing import Final
 
 import numpy as np
 
-from dynsched.core.alerts import Alerts, AlertTable, table_of
+from dynsched.core.alerts import AlertTable
 from dynsched.core.columns import (
     CODES,
     MISSING,
@@ -18,25 +18,14 @@ from dynsched.core.columns import (
     Codes,
     Floats,
     NodeReadings,
-    Roster,
     filled,
 )
-from dynsched.core.model import Alert, Node, Quality, Reading, Verdict
+from dynsched.core.model import Alert, Node, Quality, Verdict
 from dynsched.core.rules import RuleSet
 from dynsched.core.transitions import Limits, Readings, Setting, advance
 
 _FAILED: Final = CODES[Quality.FAILED]
 _STALE: Final = CODES[Quality.STALE]
-
-
-@dataclass(frozen=True, slots=True)
-class RuleReadings:
-    """One rule's readings in one tick."""
-
-    readings: Mapping[str, Reading] = field(default_factory=dict)
-    """By node name; empty when the query failed."""
-    failed: bool = False
-    """Whether the query failed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -126,26 +115,6 @@ class Evaluation:
     """One per node, by its name."""
 
 
-def evaluate(
-    rule_set: RuleSet,
-    readings: Mapping[str, RuleReadings],
-    nodes: Mapping[str, Node],
-    previous: Alerts,
-    now: float,
-) -> Evaluation:
-    """One evaluation of every rule on every node that its ``selector`` selects; ``nodes`` by name.
-
-    A rule without an entry in ``readings`` counts as failed. Alerts of rules and nodes that no
-    longer exist are dropped, and so are those of nodes that the rule does not select. A node with
-    another uid is another node and gets new alerts. ``now`` may be earlier than in the previous
-    evaluation; the times of an alert never go back.
-    """
-    rules = [rule.name for rule in rule_set.rules]
-    before = table_of(previous, rules, Roster(nodes.values()))
-    table = evaluated(rule_set, readings, before.with_new(selected(rule_set, nodes), now), now)
-    return Evaluation(table, Verdicts.of(table, rule_set))
-
-
 def selected(rule_set: RuleSet, nodes: Mapping[str, Node]) -> Bools:
     """Which rule applies to which node: shape (rules, nodes)."""
     found = np.ones((len(rule_set.rules), len(nodes)), np.bool_)
@@ -156,9 +125,13 @@ def selected(rule_set: RuleSet, nodes: Mapping[str, Node]) -> Bools:
 
 
 def evaluated(
-    rule_set: RuleSet, readings: Mapping[str, RuleReadings], before: AlertTable, now: float
+    rule_set: RuleSet, readings: Mapping[str, NodeReadings], before: AlertTable, now: float
 ) -> AlertTable:
-    """The alerts ``before`` after one evaluation of all rules."""
+    """The alerts ``before`` after one evaluation of every rule on the same nodes.
+
+    A rule without an entry in ``readings`` counts as failed. ``now`` may be earlier than in the
+    evaluation before; the times of an alert never go back.
+    """
     settings = [Setting.of(rule, rule_set) for rule in rule_set.rules]
     limits = Limits(settings)
     values, taken, quality = _columns(rule_set, readings, before)
@@ -193,19 +166,18 @@ def evaluated(
 
 
 def _columns(
-    rule_set: RuleSet, readings: Mapping[str, RuleReadings], before: AlertTable
+    rule_set: RuleSet, readings: Mapping[str, NodeReadings], before: AlertTable
 ) -> tuple[Floats, Floats, Codes]:
     """Values, the times at which they were taken, and their quality: shape (rules, nodes)."""
     shape = before.exists.shape
     values, taken = filled(shape, np.nan), filled(shape, np.nan)
     quality: Codes = np.full(shape, MISSING, np.int8)
     for row, rule in enumerate(rule_set.rules):
-        answer = readings.get(rule.name)
-        if answer is None or answer.failed:
+        found = readings.get(rule.name)
+        if found is None:
             quality[row] = _FAILED
-            continue
-        found = NodeReadings.of(answer.readings, before.roster)
-        values[row], taken[row], quality[row] = found.value, found.taken, found.quality
+        else:
+            values[row], taken[row], quality[row] = found.value, found.taken, found.quality
     return values, taken, quality
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from dynsched.core.adoption import adopted, with_adopted
 from dynsched.core.alerts import Alerts, AlertTable, table_of
 from dynsched.core.columns import Roster, Spans
-from dynsched.core.evaluate import RuleReadings, evaluated, selected
+from dynsched.core.evaluate import evaluated, selected
 from dynsched.core.mark_state import MarkState, mark_states
 from dynsched.core.match import index_nodes, match_samples
 from dynsched.core.model import Alert, Node, Series
@@ -76,7 +76,7 @@ def replay(
                 samples = spans[rule.name].last(now - step + GRAIN, now + GRAIN)
                 fresh_since = now - rule_set.stale_after_of(rule)
                 matched = match_samples(rule, samples, index, fresh_since=fresh_since)
-                readings[rule.name] = RuleReadings(matched.readings)
+                readings[rule.name] = matched.readings
         there = [s for s in marked if not is_later[index.roster.places[s.node.name]]]
         found = adopted(rule_set, there, now)
         before = _without_aging(alerts, found).with_new(applies & ~is_later, now)

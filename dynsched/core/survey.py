@@ -118,14 +118,6 @@ def no_columns(roster: Roster, rules: int) -> NodeColumns:
     )
 
 
-def node_columns(
-    nodes: Mapping[str, Node], eligible: Mapping[str, Node], rules: RuleSet
-) -> NodeColumns:
-    """Those of ``nodes``, of which ``eligible`` may be marked."""
-    roster = Roster(nodes.values())
-    return no_columns(roster, len(rules.rules)).updated(roster, nodes.values(), eligible, rules)
-
-
 @dataclass(frozen=True, slots=True)
 class Survey:
     """Of all nodes at one moment. All mappings are by node name."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from builders import NOON, rule, rule_set
+from evaluating import RuleReadings, evaluate
 from hypothesis import given
 from hypothesis import strategies as st
 from plain_alerts import Plain, plainly
@@ -14,7 +15,6 @@ from properties import steady
 
 from dynsched.core.alerts import Alerts, table_of
 from dynsched.core.columns import Roster, Spans
-from dynsched.core.evaluate import RuleReadings, evaluate
 from dynsched.core.model import Node, Quality, Reading, Series
 
 RULES = [

@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 from builders import NOON, named, rule, rule_set
+from evaluating import RuleReadings, evaluate
 from msgspec.structs import replace
 
 from dynsched.core.adoption import adopt
 from dynsched.core.alerts import Alerts
-from dynsched.core.evaluate import Evaluation, RuleReadings, evaluate
+from dynsched.core.evaluate import Evaluation
 from dynsched.core.model import Alert, AlertState, Node, Quality, Reading
 from dynsched.core.rules import RuleSet
 

@@ -7,13 +7,13 @@ from itertools import pairwise
 from typing import Any
 
 from builders import NOON, named, rule, rule_set
+from evaluating import RuleReadings, evaluate
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from properties import steady
 
 from dynsched.core.alerts import Alerts
-from dynsched.core.evaluate import RuleReadings, evaluate
 from dynsched.core.model import Alert, AlertState, Quality, Reading
 from dynsched.core.rules import RuleSet
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from builders import NOON, rule, rule_set
+from evaluating import columns_of, node_columns
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynsched.core.columns import NodeReadings
 from dynsched.core.expected import (
     METRICS_SERVER,
     ExpectedLoad,
@@ -23,7 +23,6 @@ from dynsched.core.expected import (
 from dynsched.core.model import Node, Reading
 from dynsched.core.pods import Added, BoundPod, RecentPod
 from dynsched.core.rules import Rule
-from dynsched.core.survey import node_columns
 
 GIB = 2.0**30
 LAG = "100s"
@@ -59,8 +58,8 @@ def added(
 def load_of(
     found: Rule, readings: Mapping[str, Reading], nodes: Mapping[str, Node], pods: KnownPods
 ) -> ExpectedLoad:
-    columns = node_columns(nodes, nodes, rule_set())
-    good = NodeReadings.of(readings, columns.roster)
+    columns = node_columns(nodes, rule_set())
+    good = columns_of(readings, columns.roster)
     return expected_load(found, good, nodes, pods, NOON, columns=columns)
 
 

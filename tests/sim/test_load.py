@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 from builders import named
+from evaluating import RuleReadings, evaluate
 from hypothesis import given
 from hypothesis import strategies as st
 
 import dynsched.sim
 from dynsched.core.alerts import Alerts
-from dynsched.core.evaluate import RuleReadings, evaluate
 from dynsched.core.model import Reading
 from dynsched.core.rules import RuleSet
 from dynsched.rules_file import load_rules

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from evaluating import RuleReadings
 from msgspec.structs import replace
 
-from dynsched.core.evaluate import RuleReadings
 from dynsched.core.model import Alert, AlertState, Node, Quality, Reading, Verdict
 from dynsched.core.rules import Rule, RuleSet
 
