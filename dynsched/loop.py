@@ -18,7 +18,7 @@ from dynsched.core.alerts import no_alerts
 from dynsched.core.decide import decide
 from dynsched.core.disputes import Disputes
 from dynsched.core.expected import NO_PODS, KnownPods
-from dynsched.core.health import blindness, crowding, rule_health
+from dynsched.core.health import blindness, crowding, rule_health, why_unsuccessful
 from dynsched.core.model import Action, Node, QueryResult, Snapshot
 from dynsched.core.rehearse import Rehearsal
 from dynsched.core.rule_fields import SourceName
@@ -27,7 +27,7 @@ from dynsched.core.survey import Survey
 from dynsched.history import HistorySource, Past
 from dynsched.plumbing.stopping import pause
 from dynsched.reporting import EventSink, Reporter
-from dynsched.writer import NodeStorage, Written, write_all
+from dynsched.writer import NodeStorage, write_all
 
 logger = logging.getLogger(__name__)
 
@@ -301,7 +301,9 @@ class Loop:
             planned=decision.patches,
             applied=tuple(written.applied),
             failures=tuple(written.failures),
-            error=self._error(rule_set, results, written, len(decision.patches)),
+            error=why_unsuccessful(rule_set, results, written.failures, len(decision.patches))
+            or self._cluster.error
+            or self._leadership.error,
             dry_run=self._dry_run,
             leading=leading,
             leader=self._leadership.leader,
@@ -383,20 +385,3 @@ class Loop:
             text = "rule %s: its source failed in an unexpected way"
             logger.exception(text, rule.name, extra={"rule": rule.name})
             return QueryResult(error=f"unexpected {type(error).__name__}: {error}")
-
-    def _error(
-        self,
-        rule_set: RuleSet,
-        results: Mapping[str, QueryResult],
-        written: Written,
-        planned: int,
-    ) -> str | None:
-        """Why a tick did not succeed. One rule of several that fails is that rule's health only."""
-        asked = [results[rule.name] for rule in rule_set.asked_rules]
-        errors = [result.error for result in asked if result.error is not None]
-        if errors and len(errors) == len(asked):
-            return f"no rule could be queried: {errors[0]}"
-        if written.failures:
-            count = len(written.failures)
-            return f"{count} of {planned} nodes could not be written: {written.failures[0]}"
-        return self._cluster.error or self._leadership.error

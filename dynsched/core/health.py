@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from dynsched.core.decision import Decision
 from dynsched.core.durations import format_duration
-from dynsched.core.model import Quality, QueryResult, RuleHealth, SeveralSeries, Snapshot, Unmatched
-from dynsched.core.rules import Rule
+from dynsched.core.model import (
+    Quality,
+    QueryResult,
+    RuleHealth,
+    SeveralSeries,
+    Snapshot,
+    Unmatched,
+    WriteFailure,
+)
+from dynsched.core.rules import Rule, RuleSet
 from dynsched.core.wording import by_reason, named_rules, some
 
 OVERDUE_INTERVALS: Final = 3
@@ -15,6 +24,24 @@ OVERDUE_INTERVALS: Final = 3
 OVERDUE_AT_LEAST: Final = 30.0
 """Seconds: the shortest time after which the loop counts as stuck, however short the interval is,
 because a single query may take several seconds."""
+
+
+def why_unsuccessful(
+    rule_set: RuleSet,
+    results: Mapping[str, QueryResult],
+    failures: Sequence[WriteFailure],
+    planned: int,
+) -> str | None:
+    """Why a tick did not succeed: no rule of several could be queried (one that fails is that
+    rule's health only), or some of the ``planned`` writes failed. None when it did.
+    """
+    asked = [results[rule.name] for rule in rule_set.asked_rules]
+    errors = [result.error for result in asked if result.error is not None]
+    if errors and len(errors) == len(asked):
+        return f"no rule could be queried: {errors[0]}"
+    if failures:
+        return f"{len(failures)} of {planned} nodes could not be written: {failures[0]}"
+    return None
 
 
 def why_unhealthy(snapshot: Snapshot | None, age: float, interval: float) -> str | None:
