@@ -214,9 +214,13 @@ class NodeViews(Mapping[str, NodeView]):
         """How many that may be marked there are, by their pool and whether they are hot."""
         columns, hot = self._decision.survey.columns, self.evaluation.verdicts.hot
         # A node that changed since may be in another pool by now.
-        counts = [n not in self.ineligible and n not in self._changed for n in self._nodes]
-        places = self.places[counts]
-        numbers = np.bincount(2 * columns.pool[places] + hot[places]).tolist()
+        places = self._decision.survey.index.roster.places
+        aside = [places[n] for n in self.ineligible.keys() | self._changed if n in self._nodes]
+        counts = np.zeros(len(hot), np.bool_)
+        counts[self.places] = True
+        counts[aside] = False
+        counted = np.flatnonzero(counts)
+        numbers = np.bincount(2 * columns.pool[counted] + hot[counted]).tolist()
         found = Counter(
             {
                 (columns.pools[kind // 2], bool(kind % 2)): number

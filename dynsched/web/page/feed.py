@@ -56,7 +56,7 @@ class Feed:
         self.changes.written(snapshot)
         self.changes.observe(snapshot.nodes)
         if self.history.is_due(snapshot.taken_at):
-            self.history.take(snapshot.taken_at, snapshot.nodes)
+            self.history.take(snapshot)
         if self._has_viewers:  # somebody asked for the one before
             self._has_viewers = False
             self._encode()

@@ -4,6 +4,10 @@ import math
 from dataclasses import replace
 from itertools import pairwise
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from properties import steady
 from snapshots import EXAMPLE_RULES, NOON, Scene, example, many
 
 from dynsched.core.model import Node
@@ -15,7 +19,7 @@ RULES = {"rules": [{"name": "cpu", "expr": "x", "threshold": 80}]}
 
 def take(history, snapshot):
     if history.is_due(snapshot.taken_at):
-        history.take(snapshot.taken_at, snapshot.nodes)
+        history.take(snapshot)
 
 
 def ticked(seconds, interval=10.0, step=10):
@@ -61,10 +65,80 @@ def test_what_is_not_known_is_a_gap_and_no_zero() -> None:
     assert history.values("a") == {"cpu": [50.0, None, 51.5]}
 
 
-def test_a_value_beyond_32_bits_is_kept_as_the_largest() -> None:
+def test_a_value_beyond_16_bits_is_kept_as_the_largest() -> None:
     history = History(60.0)
     take(history, Scene(RULES, [Node("a")]).tick(NOON, cpu={"a": 1e300}))
-    assert history.values("a")["cpu"][0] > 1e38
+    assert history.values("a")["cpu"] == [80 * 65_500]
+
+
+def of_rule(threshold, **fields):
+    return {"rules": [{"name": "r", "expr": "x", "threshold": threshold, **fields}]}
+
+
+@pytest.mark.parametrize(
+    ("rule", "values"),
+    [
+        (of_rule(80), [79.9, 80.1, 0.0123, 4_000.0]),
+        (of_rule(4e9, op="<", clear_threshold=8e9), [3.99e9, 64e9, 1.25e6]),
+        (of_rule(0.05), [0.049, 0.051, 1.0]),
+        (of_rule(0, clear_threshold=0), [0.0, 1.0, 12.5]),
+        (of_rule(-5), [-4.99, -40.0]),
+    ],
+)
+def test_values_keep_three_digits_whatever_their_unit(rule, values) -> None:
+    history = History(60.0)
+    scene = Scene(rule, [Node("a")])
+    for at, value in enumerate(values):
+        take(history, scene.tick(NOON + 60 * at, r={"a": value}))
+    assert history.values("a") == {"r": values}
+
+
+def test_a_rule_with_another_threshold_keeps_its_values() -> None:
+    history = History(60.0)
+    take(history, Scene(of_rule(80), [Node("a")]).tick(NOON, r={"a": 72.5}))
+    take(history, Scene(of_rule(0.8), [Node("a")]).tick(NOON + 60, r={"a": 0.725}))
+    assert history.values("a") == {"r": [72.5, 0.725]}
+
+
+def test_an_early_rule_takes_no_memory_because_its_values_are_those_of_another() -> None:
+    history = History(60.0)
+    early = {"rules": [{**RULES["rules"][0], "early": {}}]}
+    take(history, Scene(early, [Node("a")]).tick(NOON, cpu={"a": 50.0}))
+    assert history.values("a") == {"cpu": [50.0]}
+
+
+@steady(80)
+@given(
+    ticks=st.lists(
+        st.tuples(
+            st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 3), max_size=8),
+            st.sets(st.sampled_from(["cpu", "memory"]), min_size=1),
+        ),
+        max_size=20,
+    )
+)
+def test_nodes_and_rules_that_come_and_go_never_show_the_values_of_others(ticks) -> None:
+    history, plain = History(60.0), {}
+    for at, (uids, names) in enumerate(ticks):
+        nodes = {name: Node(name, uid=str(uid)) for name, uid in uids.items()}
+        rules = [{**RULES["rules"][0], "name": name} for name in sorted(names)]
+        scene = Scene({"rules": rules}, nodes.values())
+        values = {node: float(10 * at + number) for number, node in enumerate(nodes)}
+        take(history, scene.tick(NOON + 60 * at, **dict.fromkeys(names, values)))
+        # The plain form: a list for each node and rule, begun anew where either is new.
+        plain = {
+            (name, uid, rule): [
+                *plain.get((name, uid, rule), [None] * at),
+                values[name],
+            ]
+            for name, uid in uids.items()
+            for rule in names
+        }
+        for name in "abcdefgh":
+            shown = history.values(name)
+            expected = {rule: had for (node, _, rule), had in plain.items() if node == name}
+            assert (shown or {}) == expected
+            assert (shown is None) == (name not in uids)
 
 
 def test_a_node_that_is_gone_or_replaced_leaves_nothing() -> None:
@@ -106,7 +180,7 @@ def test_its_memory_is_bounded_and_as_documented() -> None:
     for minute in range(100):
         take(history, replace(snapshot, taken_at=NOON + 60 * minute))
     rules = 3
-    assert history.size == 500 * POINTS * (4 * rules + 1) + 8 * POINTS
+    assert history.size == 500 * POINTS * (2 * rules + 1) + 8 * POINTS
     assert not math.isnan(history.times[0])
 
 

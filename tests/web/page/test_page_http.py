@@ -242,7 +242,7 @@ async def test_the_history_is_of_the_nodes_that_were_asked_for(client, snapshots
     past = json.loads(body)
     assert past["times"] == [NOON + 120]
     assert past["nodes"] == {
-        "worker-2": {"values": {"node-cpu": [91.25], "node-mem-usage": [42.0]}, "marked": [True]}
+        "worker-2": {"values": {"node-cpu": [91.2], "node-mem-usage": [42.0]}, "marked": [True]}
     }
 
 
