@@ -37,8 +37,7 @@ from dynsched.kube.transport import HOST, IDENTITY, KubeApi
 from dynsched.kube.watch import NodeWatch
 from dynsched.logs import LoopErrors
 from dynsched.loop import Loop
-from dynsched.plumbing.garbage import collect_less, leave_out_the_living
-from dynsched.plumbing.malloc import give_back_free_memory, share_heap
+from dynsched.plumbing.long_running import prepare, tidy_up
 from dynsched.plumbing.stopping import until_so
 from dynsched.reporting import report_doubts
 from dynsched.rules_file import FixedRules, RulesFile, load_rules
@@ -54,9 +53,6 @@ from dynsched.writer import Written, write_all
 
 logger = logging.getLogger(__name__)
 
-TICKS_BETWEEN_TRIMS: Final = 4
-"""Ticks from one time that free memory is given back to the system to the next, while nothing is
-written: giving it back at each tick would cost more than it saves."""
 STOP_SECONDS: Final = 1.5
 """Seconds that the parts may take to end after a signal, before they are cancelled."""
 
@@ -67,8 +63,7 @@ class PartDiedError(ClusterError):
 
 def run(settings: Settings) -> None:
     """Run until SIGTERM or SIGINT. Raises an ExpectedError, or whatever a part died of."""
-    share_heap()
-    collect_less()
+    prepare()
     asyncio.run(_serve(settings))
 
 
@@ -295,19 +290,9 @@ async def _leading(settings: Settings) -> AsyncIterator[Elector]:
 
 
 def _publish(snapshot: Snapshot, snapshots: SnapshotStore, extension: Extension) -> None:
-    _keep_memory_small(snapshot)
+    tidy_up(snapshot.tick, wrote=bool(snapshot.applied))
     snapshots.publish(snapshot, placed=extension.placed())
     extension.extender.publish_soon(snapshot)
-
-
-def _keep_memory_small(snapshot: Snapshot) -> None:
-    """After some ticks, have freed memory given back; after the first, take what there is out of
-    garbage collection.
-    """
-    if snapshot.tick == 1:  # all nodes were read: what the watch keeps of each lives as long as it
-        leave_out_the_living()
-    if snapshot.applied or snapshot.tick % TICKS_BETWEEN_TRIMS == 1:
-        asyncio.get_running_loop().run_in_executor(None, give_back_free_memory)
 
 
 async def _config(told: Settings | Prune) -> KubeConfig:

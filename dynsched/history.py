@@ -54,7 +54,7 @@ class Past:
         if not times or not nodes:
             return None
         step = now - times[-1]
-        alerts = adopted_alerts(rule_set, nodes, times[0])
+        alerts = await asyncio.to_thread(adopted_alerts, rule_set, nodes, times[0])
         self._unknown = {
             rule.name: f"source {rule.source} keeps none"
             for rule in rule_set.rules
@@ -73,7 +73,7 @@ class Past:
                 "replayed the last %s from Prometheus's history",
                 format_duration(round(now - times[0])),
             )
-        return finish_replay(rule_set, nodes, alerts, now)
+        return await asyncio.to_thread(finish_replay, rule_set, nodes, alerts, now)
 
     def _known(self, rule_set: RuleSet) -> list[Rule]:
         """The rules whose past can be had, as far as is known."""

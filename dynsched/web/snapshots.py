@@ -22,8 +22,9 @@ from dynsched.web.transport.answering import Pieces
 
 _BATCH: Final = 50
 """Nodes that are encoded in one go: about a millisecond in which no other request is answered."""
-_IN_COLUMNS: Final = 500
-"""The same, where they are taken from the columns: a millisecond or two."""
+_IN_COLUMNS: Final = 150
+"""The same, where they are taken from the columns. In operations on more than 500 elements (here
+of three rules) numpy lets other threads have a turn, and each turn is another millisecond."""
 
 
 def _no_leader() -> str | None:

@@ -24,6 +24,7 @@ from dynsched.core.errors import PastUnknownError
 from dynsched.core.rules import Rule
 from dynsched.loop import Source
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
+from dynsched.sources.prometheus import source as source_module
 from dynsched.sources.prometheus.failures import QueryFailedError
 from dynsched.sources.prometheus.transport import Attempt
 
@@ -467,6 +468,37 @@ async def test_65000_nodes_have_a_sample_each(server: MisbehavingServer) -> None
     result = await source.query_expr("x")
     assert (result.error, len(result.samples)) == (None, 65_000)
     await source.close()
+
+
+async def test_answers_are_parsed_one_after_the_other(
+    server: MisbehavingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_vector, parsing, most = source_module.read_vector, 0, 0
+
+    def slowly(*arguments: Any) -> Any:
+        nonlocal parsing, most
+        parsing += 1
+        most = max(most, parsing)
+        time.sleep(0.05)
+        parsing -= 1
+        return read_vector(*arguments)
+
+    monkeypatch.setattr(source_module, "read_vector", slowly)
+    server.default = http(vector(({"instance": "a"}, "91.5")))
+    async with source_at(server.url) as source:
+        results = await asyncio.gather(*(source.query_expr("x") for _ in range(4)))
+    assert [len(result.samples) for result in results] == [1] * 4
+    assert most == 1
+
+
+async def test_an_answer_that_cannot_be_parsed_does_not_hold_up_the_next(
+    server: MisbehavingServer,
+) -> None:
+    server.replies["bad"] = http(b'{"status":"success","data":{"resultType":"vector","result":[{')
+    server.replies["good"] = http(vector(({"instance": "a"}, "91.5")))
+    async with source_at(server.url) as source:
+        assert (await source.query_expr("bad")).error is not None
+        assert len((await source.query_expr("good")).samples) == 1
 
 
 PEAK_OF_LARGE_ANSWERS = """

@@ -128,6 +128,9 @@ class Client:
         self.clock = clock
         self.tls = TlsFiles(config)
         self.methods: tuple[str, ...] = ("POST", "GET")
+        self.parsing = threading.Lock()
+        """Held while an answer is parsed: by turns, all would be done when the last one is, and the
+        event loop would wait for each of these threads."""
 
     def ask(self, question: Question[_T], attempt: Attempt) -> Answer[_T]:
         """What came, and its warnings. Blocks its thread; QueryFailedError shows no secret."""
@@ -229,7 +232,9 @@ class _Adapter(requests.adapters.BaseAdapter):
                 body = self._read(response, authenticated="Authorization" in request.headers)
             if not posts and not only_get:
                 self._client.methods = (method,)
-            items, self.warnings = self._question.parse(body, _clocks(response.headers, received))
+            clocks = _clocks(response.headers, received)
+            with self._client.parsing:
+                items, self.warnings = self._question.parse(body, clocks)
             self._question.most.check(len(items), len(body))
             return _Answered(items)
         raise AssertionError("GET answers or fails")
