@@ -18,7 +18,7 @@ different each time; each of them is a process of its own as well. The rows:
   go on in which nodes change, and pages of `/nodes`, all of `/nodes`, `/metrics`, `/status` and
   `/page/data` are asked for in turn. A server that does nothing is asked at the same time: it waits
   for a core as well, and for nothing else.
-- *steady CPU beyond parsing*: less what `parse_vector` takes on such answers in this process.
+- *steady CPU beyond parsing*: less what the parsing of such answers takes in this process.
 
 With PYTHONPATH set to another version's tree, that version is measured.
 """

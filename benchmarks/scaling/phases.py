@@ -8,9 +8,10 @@ import itertools
 import json
 import statistics
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from functools import partial
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -233,16 +234,29 @@ def _longest(found: Iterable[float]) -> str:
 
 def parse_seconds(nodes: int) -> float | None:
     """CPU seconds of parsing one answer; None where this version does it otherwise."""
+    body = Readings(nodes).answer()
     try:
-        from dynsched.sources.prometheus.wire import Clocks, parse_vector  # noqa: PLC0415 (see above)
-
-        body = Readings(nodes).answer()
+        parse, clocks = _parser()
         found = []
         for _ in range(5):
             answer = bytearray(body)
             began = time.process_time()
-            parse_vector(answer, Clocks(received=time.time()))
+            parse(answer, clocks(received=time.time()))
             found.append(time.process_time() - began)
     except (ImportError, TypeError):
         return None
     return min(found)
+
+
+def _parser() -> tuple[Callable[..., Any], Any]:
+    """How this version parses an answer, and its `Clocks`."""
+    # Imported here: another version, which is measured with PYTHONPATH, has it elsewhere.
+    from dynsched.sources.prometheus.wire import Clocks  # noqa: PLC0415
+
+    try:
+        from dynsched.sources.prometheus.vectors import SeriesKeys, read_vector  # noqa: PLC0415
+    except ImportError:
+        from dynsched.sources.prometheus.wire import parse_vector  # noqa: PLC0415
+
+        return parse_vector, Clocks
+    return partial(read_vector, SeriesKeys()), Clocks

@@ -112,10 +112,10 @@ class AlertTable(Mapping[str, Mapping[str, Alert]]):
             for row, rule in enumerate(self.rules)
         ]
         found = zip(*rows, strict=True) if rows else repeat((), len(names))
-        if self.exists.all():
+        exists = self.exists[:, places]
+        if exists.all():
             return list(found)
-        exists = self.exists[:, places].T.tolist()
-        return [tuple(compress(*both)) for both in zip(found, exists, strict=True)]
+        return [tuple(compress(*both)) for both in zip(found, exists.T.tolist(), strict=True)]
 
     @property
     def remembered(self) -> Bools:

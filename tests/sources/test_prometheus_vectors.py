@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dynsched.core.columns import Vector
-from dynsched.sources.prometheus import wire
+from dynsched.sources.prometheus import vectors
 from dynsched.sources.prometheus.failures import QueryFailedError
 from dynsched.sources.prometheus.ranges import parse_matrix, read_spans
-from dynsched.sources.prometheus.wire import Clocks, SeriesKeys, parse_vector, read_vector
+from dynsched.sources.prometheus.vectors import SeriesKeys, parse_vector, read_vector
+from dynsched.sources.prometheus.wire import Clocks
 
 CLOCKS = Clocks(received=2000.0, date=1990.0, cached=3.0)
 METRICS = st.sampled_from(
@@ -45,7 +46,7 @@ SERIES = st.fixed_dictionaries(
 def small_parts() -> Iterator[None]:
     """Answers are read some bytes at a time, as those of megabytes are."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(wire, "_PART", 30)
+        patch.setattr(vectors, "_PART", 30)
         yield
 
 

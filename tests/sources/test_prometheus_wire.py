@@ -15,7 +15,8 @@ from misbehaving_server import GOOD
 from dynsched.core.model import Sample, Series
 from dynsched.sources.prometheus.failures import QueryFailedError
 from dynsched.sources.prometheus.ranges import parse_matrix
-from dynsched.sources.prometheus.wire import Clocks, SeriesKeys, read_vector
+from dynsched.sources.prometheus.vectors import SeriesKeys, read_vector
+from dynsched.sources.prometheus.wire import Clocks
 
 _T = TypeVar("_T")
 CLOCKS = Clocks(received=2000.0, date=2000.0)

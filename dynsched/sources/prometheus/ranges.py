@@ -14,17 +14,14 @@ import numpy as np
 
 from dynsched.core.columns import Spans
 from dynsched.core.model import Series
+from dynsched.sources.prometheus.vectors import SeriesKeys, labels_of, numbers_of, parts_of
 from dynsched.sources.prometheus.wire import (
     UNFIT,
     Clocks,
     Oddities,
-    SeriesKeys,
     each_series,
-    labels_of,
     number_of,
-    numbers_of,
     open_result,
-    parts_of,
     warnings_of,
 )
 

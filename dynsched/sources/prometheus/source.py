@@ -35,13 +35,8 @@ from dynsched.sources.prometheus.ranges import (
     read_spans,
 )
 from dynsched.sources.prometheus.transport import Answer, Attempt, Client, Question
-from dynsched.sources.prometheus.wire import (
-    Allowance,
-    Clocks,
-    SeriesKeys,
-    parse_data,
-    read_vector,
-)
+from dynsched.sources.prometheus.vectors import SeriesKeys, read_vector
+from dynsched.sources.prometheus.wire import Allowance, Clocks, parse_data
 
 _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")

@@ -6,17 +6,16 @@ An answer: ``{"status", "data": {"resultType", "result"}, "warnings", "errorType
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar, cast
 
 import msgspec
 import numpy as np
 
 from dynsched.core.answers import AnswerLimit
-from dynsched.core.columns import Floats, Vector
+from dynsched.core.columns import Floats
 from dynsched.core.formatting import one_line
-from dynsched.core.model import Sample
 from dynsched.sources.prometheus.failures import QueryFailedError, excerpt
 
 _T = TypeVar("_T")
@@ -24,13 +23,8 @@ _Bytes = bytes | bytearray
 _MAX_WARNINGS: Final = 10
 _MAX_WORDS: Final = 64 * 1024  # bytes of what the server says about its answer
 _MAX_ODD: Final = 1000  # each costs some 10 microseconds, in which no other thread runs
-_NUMERIC: Final = b"0123456789+-.eEinfINFaA"
+NUMERIC: Final = b"0123456789+-.eEinfINFaA"
 """What a number is made of, as strconv.FormatFloat writes it. `float` alone would take "1_0"."""
-_SPARE: Final = 4
-"""So many times the series of the largest answer are remembered: most rules have the same ones."""
-_METRIC: Final = b'"metric"'
-_NEXT: Final = b',{"metric":'
-_PART: Final = 256 * 1024  # bytes of an answer that are decoded in one go
 _NULL: Final = msgspec.Raw(b"null")
 _BY_NODE: Final = "give a vector with a sample for each node, as in `sum by (instance) (...)`"
 _WRONG_TYPE: Final = {
@@ -42,9 +36,9 @@ _WRONG_TYPE: Final = {
 }
 
 
-class _Envelope(msgspec.Struct, gc=False):
+class _Envelope(msgspec.Struct, Generic[_T], gc=False):
     status: str
-    data: msgspec.Raw = _NULL
+    data: _T = cast("Any", _NULL)  # an error has none
     # Undecoded, for they may be anything, of any size.
     error: msgspec.Raw = _NULL
     error_type: msgspec.Raw = msgspec.field(name="errorType", default=_NULL)
@@ -57,25 +51,11 @@ class _Data(msgspec.Struct, gc=False):
     result: msgspec.Raw = msgspec.Raw(b"null")
 
 
-class _Series(msgspec.Struct, gc=False):
-    metric: dict[str, str]
-    value: tuple[float, str] | None = None
-    histogram: msgspec.Raw = msgspec.Raw(b"")
-
-
-class _Keyed(msgspec.Struct, gc=False):
-    metric: msgspec.Raw
-    value: tuple[float, str]
-
-
-_ENVELOPE: Final = msgspec.json.Decoder(_Envelope)
+_ENVELOPE: Final = msgspec.json.Decoder(_Envelope[msgspec.Raw])
+_OPEN: Final = msgspec.json.Decoder(_Envelope[_Data])
 _DATA: Final = msgspec.json.Decoder(_Data)
 _ANYTHING: Final = msgspec.json.Decoder()
 _PIECES: Final = msgspec.json.Decoder(list[msgspec.Raw])
-_VECTOR: Final = msgspec.json.Decoder(list[_Series])
-_SERIES: Final = msgspec.json.Decoder(_Series)
-_KEYED: Final = msgspec.json.Decoder(list[_Keyed])
-_LABELS: Final = msgspec.json.Decoder(dict[str, str])
 # What msgspec raises for bytes that are not what was expected, however odd.
 UNFIT: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
 
@@ -156,109 +136,6 @@ def _show(labels: Mapping[str, str] | None) -> str:
     return one_line("{" + ", ".join(f'{k}="{v}"' for k, v in labels.items()) + "}")
 
 
-def parse_vector(body: _Bytes, clocks: Clocks) -> tuple[tuple[Sample, ...], tuple[str, ...]]:
-    """The samples of an instant query's answer, and the warnings that make it a partial one.
-
-    A series that cannot be used is ignored, with a warning; when there is no other
-    series, that is an error. QueryFailedError for everything that is no instant vector.
-    """
-    raw, warnings = open_result(body, "vector")
-    odd = Oddities()
-    samples = []
-    for series in each_series(raw, _VECTOR, _SERIES, odd):
-        if series.value is None:
-            bare = not bytes(series.histogram)
-            odd.add("no value" if bare else "a native histogram, not a number", series.metric)
-            continue
-        timestamp, text = series.value
-        value = number_of(text)
-        if value is None:
-            odd.add("the value is not a number", series.metric, text)
-            continue
-        samples.append(Sample(series.metric, value, clocks.local(timestamp)))
-    return tuple(samples), warnings_of(warnings, odd, kept=bool(samples))
-
-
-class SeriesKeys:
-    """The series of one server, each known by the bytes in which its labels came. They are the same
-    from one answer to the next, so that their labels are read once.
-
-    Used by several threads: what is remembered is one dict, and the worst of a race is a series
-    that is read twice.
-    """
-
-    def __init__(self) -> None:
-        self._known: dict[bytes, bytes] = {}
-        self._largest = 0
-
-    def make_room(self, result: bytes) -> None:
-        """Before the series of this result are read: so many are remembered at least."""
-        self._largest = max(self._largest, result.count(_METRIC))
-        if len(self._known) > _SPARE * self._largest:  # series come and go
-            self._known = {}
-
-    def of(self, metrics: Iterable[msgspec.Raw]) -> Sequence[bytes]:
-        """The same objects for the same labels. Raises what msgspec does for other than labels."""
-        texts = [bytes(metric) for metric in metrics]
-        known = self._known
-        found = [known.get(text) or _checked(text) for text in texts]
-        known.update(zip(found, found, strict=True))
-        return found
-
-
-def read_vector(
-    keys: SeriesKeys, body: _Bytes, clocks: Clocks
-) -> tuple[Sequence[Sample], tuple[str, ...]]:
-    """As `parse_vector`; in columns, where all series are as Prometheus writes them."""
-    raw, said = open_result(body, "vector")
-    series: list[bytes] = []
-    values, taken = [], []
-    text = bytes(raw)
-    keys.make_room(text)
-    try:
-        for part in parts_of(text):
-            decoded = _KEYED.decode(part)
-            series += keys.of(each.metric for each in decoded)
-            values.append(numbers_of([each.value[1] for each in decoded]))
-            taken.append(np.array([each.value[0] for each in decoded], np.float64))
-    except (*UNFIT, ValueError):
-        return parse_vector(body, clocks)
-    warnings = warnings_of(said, Oddities(), kept=bool(series))
-    if not series:
-        return (), warnings
-    at = clocks.local_of(np.concatenate(taken))
-    return Vector(series, labels_of, np.concatenate(values), at), warnings
-
-
-def parts_of(result: bytes) -> Iterator[bytes]:
-    """A result as lists of some series each, so that the objects of the whole answer never exist at
-    the same time. Each is JSON if the result is: in a string there would be a backslash before each
-    quote, and what was cut within a series has a brace without its other.
-    """
-    start = result.find(b"[") + 1
-    while (end := result.find(_NEXT, start + _PART)) > 0:
-        yield b"[%b]" % result[start:end]
-        start = end + 1
-    yield b"[" + result[start:]
-
-
-def _checked(text: bytes) -> bytes:
-    _LABELS.decode(text)
-    return text
-
-
-def labels_of(key: Hashable) -> Mapping[str, str]:
-    """The labels of one of `SeriesKeys`."""
-    return _LABELS.decode(cast("bytes", key))
-
-
-def numbers_of(texts: Sequence[str]) -> Floats:
-    """The values as they were sent. ValueError where one is no number."""
-    if "".join(texts).encode().translate(None, _NUMERIC):
-        raise ValueError("not a number")
-    return np.array([float(text) for text in texts], np.float64)
-
-
 def parse_data(body: _Bytes, _: Clocks) -> tuple[tuple[Any, ...], tuple[str, ...]]:
     """Whatever stands in ``data`` of a good answer, as the only item, and its warnings."""
     envelope, warnings = _envelope(body)
@@ -268,9 +145,12 @@ def parse_data(body: _Bytes, _: Clocks) -> tuple[tuple[Any, ...], tuple[str, ...
 def server_error(body: _Bytes) -> str | None:
     """``errorType: error`` of a body that is Prometheus's own error answer, else None."""
     try:
-        envelope = _ENVELOPE.decode(body)
+        return _error_in(_ENVELOPE.decode(body))
     except UNFIT:
         return None
+
+
+def _error_in(envelope: _Envelope[Any]) -> str | None:
     if envelope.status != "error":
         return None
     parts = (_words(envelope.error_type), _words(envelope.error))
@@ -289,13 +169,18 @@ def _words(said: msgspec.Raw) -> Any:
         return "a text that is damaged"
 
 
-def _envelope(body: _Bytes) -> tuple[_Envelope, list[str]]:
-    """A good answer, and the server's warnings."""
+def _envelope(
+    body: _Bytes, decoder: msgspec.json.Decoder[_Envelope[Any]] = _ENVELOPE
+) -> tuple[_Envelope[Any], list[str]]:
+    """A good answer, and the server's warnings. The data is undecoded where ``decoder`` cannot."""
     if not body or body.isspace():
         raise QueryFailedError("the answer is empty; is this Prometheus's query API?")
-    if error := server_error(body):
+    try:
+        envelope = decoder.decode(body)
+    except UNFIT:
+        envelope = _fit(_ENVELOPE, body, body)
+    if error := _error_in(envelope):
         raise QueryFailedError(error)
-    envelope = _fit(_ENVELOPE, body, body)
     if envelope.status != "success":
         raise QueryFailedError(f"the answer's status is {one_line(envelope.status)!r}")
     warnings = _words(envelope.warnings) or []
@@ -308,8 +193,11 @@ def _envelope(body: _Bytes) -> tuple[_Envelope, list[str]]:
 
 def open_result(body: _Bytes, wanted: str) -> tuple[msgspec.Raw, list[str]]:
     """The result of a good answer of type ``wanted``, undecoded, and the server's warnings."""
-    envelope, warnings = _envelope(body)
-    data = _fit(_DATA, envelope.data, body)
+    # The whole answer is read once: while 10 MB are read, no other thread runs.
+    envelope, warnings = _envelope(body, _OPEN)
+    data = envelope.data
+    if not isinstance(data, _Data):
+        data = _fit(_DATA, data, body)
     if data.result_type != wanted:
         kind = f"the result has the unknown type {one_line(data.result_type, 40)!r}"
         raise QueryFailedError(_WRONG_TYPE.get(data.result_type, kind))
@@ -379,7 +267,7 @@ def _labels(piece: msgspec.Raw) -> Mapping[str, str] | None:
 
 def number_of(text: str) -> float | None:
     """A value as it was sent, NaN and infinities too; None when it is no number."""
-    if text.encode().translate(None, _NUMERIC):
+    if text.encode().translate(None, NUMERIC):
         return None
     try:
         return float(text)
