@@ -360,7 +360,7 @@ async def _extension(
         if settings.bind and not settings.dry_run:
             config = await _config(settings)
             # Until the first list is complete, no node is known to be gone.
-            binder = Binder(config, lambda node: not cluster.synced or node in cluster.nodes())
+            binder = Binder(config, lambda node: not cluster.synced or cluster.has(node))
             stack.push_async_callback(binder.close)
         yield Extension(
             *(api, pending_api, lambda: rules_file.rule_set, cluster),

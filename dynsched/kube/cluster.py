@@ -41,6 +41,11 @@ class NodeStore:
                 self._view = MappingProxyType(dict(self._nodes))
             return self._view
 
+    def find(self, name: str) -> Node | None:
+        """One node as it is now. `nodes` copies them all wherever one of them changed."""
+        with self._lock:
+            return self._nodes.get(name)
+
     def offer(self, node: Node, *, only_known: bool = False) -> bool:
         """Keep ``node`` unless a newer state of it is known; whether it was kept.
 
@@ -100,9 +105,13 @@ class _StoredCluster:
         """All nodes by name; the mapping does not change after it was handed out."""
         return self._store.nodes()
 
+    def has(self, name: str) -> bool:
+        """Whether there is a node of this name."""
+        return self._store.find(name) is not None
+
     async def read(self, name: str) -> Node | None:
         """The node as the API server has it now; None when it is gone. Raises ClusterError."""
-        known = self._store.nodes().get(name)
+        known = self._store.find(name)
         node = await self._client.read(name)
         if node is not None:
             self._store.offer(node, only_known=True)
@@ -116,7 +125,7 @@ class _StoredCluster:
         Raises NotPermittedError, ConflictError, NotFoundError (the node is forgotten),
         ForbiddenError, ClusterError.
         """
-        known = self._store.nodes().get(patch.node)
+        known = self._store.find(patch.node)
         try:
             node = await self._client.patch(patch)
         except NotFoundError:

@@ -1,8 +1,13 @@
 """What the page shows of pods and of which nodes it asks."""
 
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+from properties import steady
 from snapshots import NOON, Scene, example
 
-from dynsched.core.model import Node
+from dynsched.core.model import Node, Quality
 from dynsched.core.page_facts import MOST_BOUND, hottest, just_bound
 from dynsched.core.pods import BoundPod, RecentPod
 
@@ -51,3 +56,29 @@ def test_a_value_that_falls_with_load_counts_the_other_way_round() -> None:
     scene = Scene(rules, [Node("roomy"), Node("tight")])
     snapshot = scene.tick(NOON, free={"roomy": 90.0, "tight": 20.0})
     assert hottest(snapshot, 1) == ["tight"]
+
+
+@steady(60)
+@given(
+    values=st.lists(st.sampled_from([None, 10.0, 50.0, 79.0, 80.0, 90.0, 95.0]), max_size=14),
+    later=st.lists(st.sampled_from([None, 10.0, 75.0, 95.0]), max_size=14),
+    most=st.integers(0, 9),
+)
+def test_of_many_the_hottest_are_those_of_the_whole_order(values, later, most) -> None:
+    rules = {"rules": [{"name": "cpu", "expr": "x", "threshold": 80, "clear_threshold": 70}]}
+    names = [f"n{number}" for number in range(len(values))]
+    scene = Scene(rules, [Node(name) for name in names])
+    snapshot = None
+    for at, found in enumerate((values, later)):
+        pairs = zip(names, found, strict=False)
+        readings = {name: value for name, value in pairs if value is not None}
+        snapshot = scene.tick(NOON + 60 * at, cpu=readings)
+    order = [(view.pressured, beyond(view), view.name) for view in snapshot.nodes.values()]
+    expected = [name for *_, name in sorted(order, reverse=True)[:most]]
+    assert hottest(snapshot, most) == expected
+
+
+def beyond(view) -> float:
+    """How far the only rule's value is beyond its threshold; the least where it is not known."""
+    (alert,) = view.alerts
+    return -math.inf if alert.quality is not Quality.OK else alert.value

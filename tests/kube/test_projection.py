@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynsched.core.model import Node
-from dynsched.kube.cluster import NodeStore
+from dynsched.core.model import Action, Node, NodePatch
+from dynsched.kube.cluster import ListedCluster, NodeStore
 from dynsched.kube.projection import project, quantity
 from dynsched.sim.nodes import make_node
 
@@ -186,3 +187,28 @@ def test_after_a_restored_etcd_lower_versions_count_again() -> None:
     assert store.offer(node("a", version="12", x="1"))
     assert not store.offer(node("a", version="11"))
     assert store.offer(node("b", version="13"))
+
+
+class Answering:
+    """A client that answers each patch with the node in its next version."""
+
+    version = 100
+
+    async def patch(self, patch: NodePatch) -> Node:
+        self.version += 1
+        return node(patch.node, str(self.version))
+
+
+async def test_what_a_patch_costs_does_not_grow_with_the_cluster() -> None:
+    many = [node(f"n{number}", uid=f"u{number}") for number in range(20_000)]
+    cluster = ListedCluster(Answering(), many)  # type: ignore[arg-type]
+    seen = cluster.nodes()
+    tracemalloc.start()
+    for number in range(3):
+        await cluster.patch(NodePatch(f"n{number}", Action.MARK, {}, "because"))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 100_000  # a copy of all nodes by name is 600 kB
+    assert (seen["n0"].resource_version, cluster.nodes()["n0"].resource_version) == ("1", "101")
+    assert cluster.has("n0")
+    assert not cluster.has("n20000")
