@@ -20,6 +20,9 @@ different each time; each of them is a process of its own as well. The rows:
   for a core as well, and for nothing else.
 - *steady CPU beyond parsing*: less what the parsing of such answers takes in this process.
 
+With --real, the API server is kube-apiserver with etcd, of the folder KUBEBUILDER_ASSETS. It uses
+several cores, and dynsched waits for it: what is taken off the start is too much then.
+
 With PYTHONPATH set to another version's tree, that version is measured.
 """
 
@@ -70,8 +73,9 @@ async def measure(options: argparse.Namespace, folder: Path) -> list[Row]:
     config, rules_file, port = folder / "config", folder / "rules.yaml", free_port()
     rules_file.write_text(rules(options.rules), encoding="utf-8")
     size = ("--nodes", str(options.nodes), "--rules", str(options.rules))
+    server = "real" if options.real else "api"
     async with (
-        serving("scaling.servers", "api", *size, "--kubeconfig", str(config)) as (api_pid, api),
+        serving("scaling.servers", server, *size, "--kubeconfig", str(config)) as (api_pid, api),
         serving("scaling.servers", "prometheus", *size) as (prometheus_pid, prometheus),
         aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=300)) as session,
     ):
@@ -120,6 +124,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--nodes", type=int, default=5000)
+    parser.add_argument("--real", action="store_true", help="a real API server, see above")
     parser.add_argument("--marks", type=int, default=1000)
     parser.add_argument("--rules", type=int, default=3, help="at least 2")
     parser.add_argument("--interval", type=float, default=10.0, help="seconds between two ticks")
@@ -129,7 +134,11 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         rows = asyncio.run(measure(options, Path(folder)))
-    title = f"{options.nodes} nodes, {options.rules} rules, a tick every {options.interval:g} s"
+    server = "real" if options.real else "simulated"
+    title = (
+        f"{options.nodes} nodes, {options.rules} rules, a tick every {options.interval:g} s, "
+        f"{server} API server"
+    )
     table = Table("what", "measured", "target", title=title)
     for row in rows:
         table.add_row(*row)

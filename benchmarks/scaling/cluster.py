@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import random
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -39,14 +41,21 @@ def fill(api: ApiServer, count: int) -> None:
     first = api.objects.create("nodes", make_node(names[0], 0, size=NODE_BYTES)).body
     for number, name in enumerate(names):
         if number:
-            api.store.put(NODES, _like(first, name, number))
+            node = _like(first, name, number)
+            node["metadata"]["uid"] = f"00000000-0000-4000-8000-{number:012d}"
+            api.store.put(NODES, node)
+
+
+def likeness() -> Callable[[str, int], dict[str, Any]]:
+    """Makes the same nodes, of a name and a number, as a client sends them."""
+    return partial(_like, make_node(node_names(1)[0], 0, size=NODE_BYTES))
 
 
 def _like(first: dict[str, Any], name: str, number: int) -> dict[str, Any]:
     """Another node: what it does not have for itself is shared with the first."""
     node = copy.copy(first)
     meta = node["metadata"] = copy.copy(first["metadata"])
-    meta["name"], meta["uid"] = name, f"00000000-0000-4000-8000-{number:012d}"
+    meta["name"] = name
     zone = f"eu-west-1{'abc'[number % 3]}"
     meta["labels"] = first["metadata"]["labels"] | {
         "kubernetes.io/hostname": name,

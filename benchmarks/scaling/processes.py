@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from collections.abc import AsyncIterator
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -52,9 +53,9 @@ def memory(pid: int) -> tuple[float, float]:
 
 
 def cpu_seconds(*pids: int) -> float:
-    """All that the processes have used so far."""
+    """All that the processes have used so far, with those that they started."""
     ticks = 0
-    for pid in pids:
+    for pid in [*pids, *chain.from_iterable(map(_children, pids))]:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
         ticks += int(fields[11]) + int(fields[12])
     return ticks / os.sysconf("SC_CLK_TCK")
@@ -98,3 +99,8 @@ class Durations:
         """How many there were since ``before``."""
         name = "dynsched_tick_duration_seconds_count"
         return int(self._values[name] - before._values.get(name, 0.0))
+
+
+def _children(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for task in tasks for child in task.read_text(encoding="ascii").split()]

@@ -1,6 +1,7 @@
 """The API server and the stand-in for Prometheus, each as a process of its own.
 
     python -m scaling.servers api --nodes 5000 --kubeconfig FILE
+    python -m scaling.servers real --nodes 5000 --kubeconfig FILE
     python -m scaling.servers prometheus --nodes 5000 --rules 3
 
 Each prints the URL of its own paths, in one line, when it serves.
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,8 @@ from aiohttp import web
 
 from dynsched.sim.apiserver.server import ApiServer
 from scaling.cluster import Readings, fill, past
+from scaling.real import real_cluster
+from scaling.real import writes as writes_to_nodes
 
 NOTHING = b'{"status":"success","data":{"resultType":"vector","result":[]}}'
 
@@ -88,12 +92,11 @@ def prometheus(options: argparse.Namespace) -> web.Application:
     return app
 
 
-def writes(api: ApiServer) -> web.Application:
+def writes(found: Callable[[], list[Any]]) -> web.Application:
     """What was written to nodes: the time of each."""
 
     async def told(_request: web.Request) -> web.Response:
-        found: list[Any] = [each.time for each in api.requests.writes("nodes")]
-        return web.json_response(found)
+        return web.json_response(found())
 
     app = web.Application()
     app.router.add_get("/writes", told)
@@ -111,16 +114,19 @@ async def serve(app: web.Application) -> None:
 async def run(options: argparse.Namespace) -> None:
     if options.server == "prometheus":
         await serve(prometheus(options))
-        return
-    async with ApiServer() as api:
-        fill(api, options.nodes)
-        api.kubeconfig(options.kubeconfig)
-        await serve(writes(api))
+    elif options.server == "real":
+        async with real_cluster(options.nodes, options.kubeconfig) as servers:
+            await serve(writes(lambda: writes_to_nodes(servers)))
+    else:
+        async with ApiServer() as api:
+            fill(api, options.nodes)
+            api.kubeconfig(options.kubeconfig)
+            await serve(writes(lambda: [each.time for each in api.requests.writes("nodes")]))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("server", choices=("api", "prometheus"))
+    parser.add_argument("server", choices=("api", "real", "prometheus"))
     parser.add_argument("--nodes", type=int, required=True)
     parser.add_argument("--rules", type=int, default=0)
     parser.add_argument("--kubeconfig", type=Path)

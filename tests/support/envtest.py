@@ -19,11 +19,12 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 AUDITED = ("nodes", "nodes/status", "pods", "pods/binding", "events")
+AUDITED_VERBS = ("create", "update", "patch", "delete", "deletecollection")
 ADMISSION_OFF = "ServiceAccount,TaintNodesByCondition"
 _ATTEMPTS = 3  # another process may take a free port before we do
 _PDEATHSIG = 1
@@ -36,8 +37,11 @@ class StartError(RuntimeError):
 class Envtest:
     """The servers of one session."""
 
-    def __init__(self, assets: Path, folder: Path) -> None:
+    def __init__(
+        self, assets: Path, folder: Path, *, audited: Sequence[str] = AUDITED_VERBS
+    ) -> None:
         self._assets = assets
+        self._verbs = audited
         self.folder = folder
         self.token = secrets.token_hex(16)
         self.stranger_token = secrets.token_hex(16)
@@ -143,7 +147,7 @@ class Envtest:
             "rules": [
                 {
                     "level": "Request",
-                    "verbs": ["create", "update", "patch", "delete", "deletecollection"],
+                    "verbs": list(self._verbs),
                     "resources": [
                         {"group": "", "resources": list(AUDITED)},
                         {"group": "coordination.k8s.io", "resources": ["leases"]},
