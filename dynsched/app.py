@@ -290,7 +290,7 @@ async def _leading(settings: Settings) -> AsyncIterator[Elector]:
 
 
 def _publish(snapshot: Snapshot, snapshots: SnapshotStore, extension: Extension) -> None:
-    tidy_up(snapshot.tick, wrote=bool(snapshot.applied))
+    tidy_up(snapshot.tick)
     snapshots.publish(snapshot, placed=extension.placed())
     extension.extender.publish_soon(snapshot)
 
