@@ -57,7 +57,7 @@ class Roster:
 
     def places_in(self, other: Roster) -> Ints:
         """For each of our nodes its place in ``other``; -1 for those that it does not have."""
-        # By operations on whole sequences: they take a fifth of the time of a loop.
+        # By operations on whole sequences: two thirds of the time of a loop over `find`.
         count = len(self)
         places = list(map(other.places.get, self.names, repeat(-1)))
         uids = map((*other.uids, None).__getitem__, places)
