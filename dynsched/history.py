@@ -12,7 +12,7 @@ from dynsched.core.alerts import AlertTable
 from dynsched.core.durations import format_duration
 from dynsched.core.errors import PastUnknownError
 from dynsched.core.model import Node, Series
-from dynsched.core.replay import adopted_alerts, finish_replay, replay, replay_times
+from dynsched.core.replay import Present, adopted_alerts, finish_replay, replay, replay_times
 from dynsched.core.rule_fields import SourceName
 from dynsched.core.rules import Rule, RuleSet
 
@@ -54,7 +54,8 @@ class Past:
         if not times or not nodes:
             return None
         step = now - times[-1]
-        alerts = await asyncio.to_thread(adopted_alerts, rule_set, nodes, times[0])
+        present = await asyncio.to_thread(Present.of, rule_set, nodes)
+        alerts = await asyncio.to_thread(adopted_alerts, present, times[0])
         self._unknown = {
             rule.name: f"source {rule.source} keeps none"
             for rule in rule_set.rules
@@ -66,14 +67,14 @@ class Past:
             moments = times[first : first + part]
             past = await self._of_rules(rule_set, moments, step)
             alerts = await asyncio.to_thread(
-                partial(replay, rule_set, past, nodes, alerts, times=moments, step=step, until=now)
+                partial(replay, present, past, alerts, times=moments, step=step, until=now)
             )
         if self._known(rule_set):
             logger.info(
                 "replayed the last %s from Prometheus's history",
                 format_duration(round(now - times[0])),
             )
-        return await asyncio.to_thread(finish_replay, rule_set, nodes, alerts, now)
+        return await asyncio.to_thread(finish_replay, present, alerts, now)
 
     def _known(self, rule_set: RuleSet) -> list[Rule]:
         """The rules whose past can be had, as far as is known."""

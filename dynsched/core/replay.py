@@ -9,16 +9,17 @@ are evaluated again.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from dynsched.core.adoption import adopted, with_adopted
 from dynsched.core.alerts import Alerts, AlertTable, table_of
-from dynsched.core.columns import Roster, Spans
+from dynsched.core.columns import Bools, Floats, Spans
 from dynsched.core.evaluate import evaluated, selected
 from dynsched.core.mark_state import MarkState, mark_states
-from dynsched.core.match import index_nodes, match_samples
+from dynsched.core.match import NodeIndex, index_nodes, match_samples
 from dynsched.core.model import Alert, Node, Series
 from dynsched.core.rules import RuleSet
 from dynsched.core.transitions import GRAIN, Setting
@@ -46,10 +47,39 @@ def replay_times(rule_set: RuleSet, now: float, interval: float) -> tuple[float,
     return tuple(now - number * step for number in range(count, 0, -1))
 
 
+@dataclass(frozen=True, slots=True)
+class Present:
+    """The nodes as they are now, whose past is replayed; worked out once for all its parts."""
+
+    rule_set: RuleSet
+    index: NodeIndex
+    marked: Sequence[MarkState]
+    """The states of the nodes that carry our mark."""
+    applies: Bools
+    """Which rule applies to which node: shape (rules, nodes)."""
+    created: Floats
+    """When each node was made, in Unix seconds."""
+
+    @classmethod
+    def of(cls, rule_set: RuleSet, nodes: Mapping[str, Node]) -> Present:
+        """``nodes`` by name."""
+        states = mark_states(nodes.values(), rule_set.mark).values()
+        return cls(
+            rule_set=rule_set,
+            index=index_nodes(nodes.values()),
+            marked=[state for state in states if state.marked],
+            applies=selected(rule_set, nodes),
+            created=np.array([node.created for node in nodes.values()], np.float64),
+        )
+
+    def table(self, alerts: Alerts) -> AlertTable:
+        """Alerts as a table of these rules and nodes."""
+        return table_of(alerts, [rule.name for rule in self.rule_set.rules], self.index.roster)
+
+
 def replay(
-    rule_set: RuleSet,
+    present: Present,
     histories: Histories,
-    nodes: Mapping[str, Node],
     previous: Alerts,
     *,
     times: Sequence[float],
@@ -61,14 +91,11 @@ def replay(
     The past of a node begins when it was made: what came before is another node's of its name.
     ``until`` is when the whole replay ends, of which ``times`` may be a part.
     """
-    index = index_nodes(nodes.values())
-    marked = _marked(rule_set, nodes)
-    applies = selected(rule_set, nodes)
-    created = np.array([node.created for node in nodes.values()], np.float64)
-    alerts = table_of(previous, [rule.name for rule in rule_set.rules], index.roster)
+    rule_set, index = present.rule_set, present.index
+    alerts = present.table(previous)
     spans = {name: Spans.of(found) for name, found in histories.items() if found is not None}
     for now in times:
-        is_later = (now < created) & (created <= until + _SKEW)
+        is_later = (now < present.created) & (present.created <= until + _SKEW)
         readings = {}
         for rule in rule_set.rules:
             if rule.name in spans:
@@ -77,9 +104,9 @@ def replay(
                 fresh_since = now - rule_set.stale_after_of(rule)
                 matched = match_samples(rule, samples, index, fresh_since=fresh_since)
                 readings[rule.name] = matched.readings
-        there = [s for s in marked if not is_later[index.roster.places[s.node.name]]]
+        there = [s for s in present.marked if not is_later[index.roster.places[s.node.name]]]
         found = adopted(rule_set, there, now)
-        before = _without_aging(alerts, found).with_new(applies & ~is_later, now)
+        before = _without_aging(alerts, found).with_new(present.applies & ~is_later, now)
         alerts = evaluated(rule_set, readings, before, now)
         # For a rule without history, the marks on the nodes are adopted as of now.
         is_unknown = np.array([rule.name not in readings for rule in rule_set.rules], np.bool_)
@@ -101,21 +128,17 @@ def _without_aging(alerts: AlertTable, found: Sequence[Alert]) -> AlertTable:
     return alerts.having(renewed) if renewed else alerts
 
 
-def finish_replay(
-    rule_set: RuleSet, nodes: Mapping[str, Node], alerts: Alerts, now: float
-) -> AlertTable:
+def finish_replay(present: Present, alerts: Alerts, now: float) -> AlertTable:
     """What a whole replay came to, for the first tick to go on from.
 
     Marks on nodes that are younger than the last moment are adopted now. Alerts are dropped that
     fire on an unmarked node whose value is not over the threshold any more: ``keep_firing_for``
     and a dead band keep a mark, and there is none to keep. Those of shadow rules never have one.
     """
-    roster = Roster(nodes.values())
-    table = table_of(alerts, [rule.name for rule in rule_set.rules], roster)
-    marked = _marked(rule_set, nodes)
-    table = with_adopted(rule_set, marked, table, table.remembered, now)
-    names = {state.node.name for state in marked}
-    unmarked = np.array([name not in names for name in roster.names], np.bool_)
+    rule_set, table = present.rule_set, present.table(alerts)
+    table = with_adopted(rule_set, present.marked, table, table.remembered, now)
+    names = {state.node.name for state in present.marked}
+    unmarked = np.array([name not in names for name in table.roster.names], np.bool_)
     settled = [
         table.states.firing[row]
         & unmarked
@@ -126,14 +149,6 @@ def finish_replay(
     return table.without(np.array(settled, np.bool_).reshape(table.exists.shape))
 
 
-def adopted_alerts(rule_set: RuleSet, nodes: Mapping[str, Node], now: float) -> AlertTable:
+def adopted_alerts(present: Present, now: float) -> AlertTable:
     """The alerts of a process that remembers nothing: firing for each node with our mark."""
-    rules = [rule.name for rule in rule_set.rules]
-    none = table_of({}, rules, Roster(nodes.values()))
-    return none.having(adopted(rule_set, _marked(rule_set, nodes), now))
-
-
-def _marked(rule_set: RuleSet, nodes: Mapping[str, Node]) -> list[MarkState]:
-    """The states of the nodes that carry our mark."""
-    states = mark_states(nodes.values(), rule_set.mark).values()
-    return [state for state in states if state.marked]
+    return present.table({}).having(adopted(present.rule_set, present.marked, now))

@@ -10,7 +10,7 @@ from builders import NOON, named, rule, rule_set
 
 from dynsched.core.alerts import Alerts
 from dynsched.core.model import AlertState, Node, Series
-from dynsched.core.replay import adopted_alerts, finish_replay, replay, replay_times
+from dynsched.core.replay import Present, adopted_alerts, finish_replay, replay, replay_times
 from dynsched.core.rules import RuleSet
 
 STEP = 10.0
@@ -33,11 +33,12 @@ def replayed(
 ) -> Alerts:
     """The whole window, ``part`` moments at a time."""
     times = replay_times(rules, NOON, STEP)
-    alerts = adopted_alerts(rules, nodes, times[0])
+    present = Present.of(rules, nodes)
+    alerts = adopted_alerts(present, times[0])
     for first in range(0, len(times), part):
         moments = times[first : first + part]
-        alerts = replay(rules, history, nodes, alerts, times=moments, step=STEP, until=NOON)
-    return finish_replay(rules, nodes, alerts, NOON)
+        alerts = replay(present, history, alerts, times=moments, step=STEP, until=NOON)
+    return finish_replay(present, alerts, NOON)
 
 
 @pytest.mark.parametrize("part", [1, 3, 1000])

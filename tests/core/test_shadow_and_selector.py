@@ -15,7 +15,7 @@ from dynsched.core.decision import Decision
 from dynsched.core.health import blindness, why_unhealthy
 from dynsched.core.keys import EVIDENCE_ANNOTATION
 from dynsched.core.model import Alert, AlertState, Node, Quality
-from dynsched.core.replay import finish_replay
+from dynsched.core.replay import Present, finish_replay
 from dynsched.core.rule_errors import RulesInvalidError
 from dynsched.core.rules import RuleSet
 from dynsched.core.score import node_loads, weighted_profile
@@ -79,7 +79,7 @@ def test_a_shadow_rule_goes_on_firing_after_a_restart_though_no_node_is_marked()
         }
         for name in ("trial", "cpu")
     }
-    kept = finish_replay(rules, {"a": node}, firing, NOON)
+    kept = finish_replay(Present.of(rules, {"a": node}), firing, NOON)
     assert {name: list(by_node) for name, by_node in kept.items()} == {"trial": ["a"], "cpu": []}
 
 
