@@ -65,7 +65,7 @@ def decide(
     verdicts = Verdicts.of(alerts, rule_set)
     wanting = set(verdicts.wanting)
     concerned = _in_order(wanting | seen.touched, seen)
-    places = [seen.index.roster.places[name] for name in concerned]
+    places = seen.index.roster.places_of(concerned)
     verdict_of = dict(zip(concerned, verdicts.of_nodes(places), strict=True))
     selection = select(
         [seen.eligible[name] for name in concerned if name in seen.eligible],

@@ -136,12 +136,11 @@ class NodeViews(Mapping[str, NodeView]):
         roster = self._decision.survey.index.roster
         if roster.names == tuple(self._nodes):
             return np.arange(len(roster))
-        return np.array([roster.places[name] for name in self._nodes], np.int64)
+        return np.array(roster.places_of(self._nodes), np.int64)
 
     def places_of(self, names: Sequence[str]) -> list[int]:
         """The places of some nodes in the columns."""
-        places = self._decision.survey.index.roster.places
-        return [places[name] for name in names]
+        return self._decision.survey.index.roster.places_of(names)
 
     def pools_of(self, names: Sequence[str]) -> list[str]:
         """``NodeView.pool`` of some nodes."""
@@ -214,11 +213,10 @@ class NodeViews(Mapping[str, NodeView]):
         """How many that may be marked there are, by their pool and whether they are hot."""
         columns, hot = self._decision.survey.columns, self.evaluation.verdicts.hot
         # A node that changed since may be in another pool by now.
-        places = self._decision.survey.index.roster.places
-        aside = [places[n] for n in self.ineligible.keys() | self._changed if n in self._nodes]
+        aside = [n for n in self.ineligible.keys() | self._changed if n in self._nodes]
         counts = np.zeros(len(hot), np.bool_)
         counts[self.places] = True
-        counts[aside] = False
+        counts[self._decision.survey.index.roster.places_of(aside)] = False
         counted = np.flatnonzero(counts)
         numbers = np.bincount(2 * columns.pool[counted] + hot[counted]).tolist()
         found = Counter(

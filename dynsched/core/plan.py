@@ -74,10 +74,9 @@ def _put(state: MarkState, verdict: Verdict, rule_set: RuleSet) -> NodePatch | N
         and verdict.wants_mark
         and evidence.early is not verdict.early
     )
-    if is_new or restates:
-        edit.annotations[keys.EVIDENCE_ANNOTATION] = write_evidence(mark, verdict, rule_set)
     if not (is_new or restates):  # most marked nodes, at every tick: no text is made for them
         return None
+    edit.annotations[keys.EVIDENCE_ANNOTATION] = write_evidence(mark, verdict, rule_set)
     was_hot = state.marked and (evidence is None or not evidence.early)
     # A node with an early mark that becomes hot is marked anew: now it is something for a person.
     action = Action.REPAIR if was_hot or (state.marked and verdict.early) else Action.MARK

@@ -6,10 +6,15 @@ and has no mark because of ``guard.max_marked`` would look like a cool one to wh
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
+
+from dynsched.core.columns import OK
+from dynsched.core.decision import NodeViews
 from dynsched.core.model import Alert, AlertState, NodeView, Quality
-from dynsched.core.rules import RuleSet
+from dynsched.core.rules import Rule, RuleSet
 
 HOT: Final = 1.0
 UNDECIDED: Final = 0.5
@@ -33,9 +38,31 @@ def verdict_value(view: NodeView, rule_set: RuleSet) -> float:
     return COOL if is_known and not view.early and not view.pressured else UNDECIDED
 
 
+def verdict_values(views: NodeViews, names: Sequence[str], rule_set: RuleSet) -> list[float]:
+    """`verdict_value` of some nodes, in less time."""
+    table, places = views.evaluation.alerts, views.places_of(names)
+    rows = [row for row, name in enumerate(table.rules) if _makes_hot(rule_set.by_name[name])]
+    cells = np.ix_(rows, places)
+    states, early = table.states, views.evaluation.verdicts.early[places]
+    exists, ok, firing = table.exists[cells], table.quality[cells] == OK, states.firing[cells]
+    goes_on = exists & ok & firing & np.isnan(states.keep_firing_since[cells])
+    is_idle = ok & ~firing & ~states.pending[cells]
+    cool = ~early & exists.any(axis=0) & (is_idle | ~exists).all(axis=0)
+    marked = np.array([name in views.marked for name in names], np.bool_)
+    hindered = [name in views.ineligible or name in views.conflicts for name in names]
+    found = np.select(
+        [np.array(hindered, np.bool_), marked & goes_on.any(axis=0), cool & ~marked],
+        [UNDECIDED, HOT, COOL],
+        UNDECIDED,
+    )
+    return [float(value) for value in found]
+
+
 def _counts(alert: Alert, rule_set: RuleSet) -> bool:
-    """Whether the alert is of a rule that makes nodes hot."""
-    rule = rule_set.by_name[alert.rule]
+    return _makes_hot(rule_set.by_name[alert.rule])
+
+
+def _makes_hot(rule: Rule) -> bool:
     return rule.early_of is None and not rule.shadow
 
 

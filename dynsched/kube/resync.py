@@ -265,11 +265,11 @@ class Resync:
         ]
 
     def _outstanding(self, late: Mapping[str, Seen]) -> Mapping[str, Seen]:
-        undated, known = self._store.undated(), self._store.nodes()
+        undated, find = self._store.undated(), self._store.find
         return {
             name: seen
             for name, seen in late.items()
-            if name in undated or not has_reached(known.get(name), seen)
+            if name in undated or not has_reached(find(name), seen)
         }
 
 

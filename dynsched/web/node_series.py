@@ -12,10 +12,10 @@ from typing import Final
 
 import numpy as np
 
-from dynsched.core.columns import OK, Ints, rule_loads
+from dynsched.core.columns import rule_loads
 from dynsched.core.model import Snapshot
 from dynsched.core.pods import Added
-from dynsched.core.verdict_value import COOL, HOT, UNDECIDED
+from dynsched.core.verdict_value import verdict_values
 from dynsched.web.reasons import Reason, Reasons
 
 FAMILIES: Final = (
@@ -51,15 +51,14 @@ class NodeSeries:
         self._reasons = Reasons(snapshot)
         rules = [snapshot.rule_set.by_name[name] for name in self._alerts.rules]
         self._rules = [(row, rule) for row, rule in enumerate(rules) if rule.traits.asked]
-        counting = [rule.early_of is None and not rule.shadow for rule in rules]
-        self._counting = np.flatnonzero(counting)
         self._parts: dict[str, list[bytes]] = {name: [] for name, _ in FAMILIES}
 
     def add(self, names: Sequence[str]) -> None:
         """Take in some more nodes."""
         nodes, uses = self._snapshot.nodes, self._snapshot.uses
         places = np.array(nodes.places_of(names), np.int64)
-        self._put(_VERDICT, _lines(_VERDICT, names, self._verdicts(names, places)))
+        verdicts = verdict_values(nodes, names, self._snapshot.rule_set)
+        self._put(_VERDICT, _lines(_VERDICT, names, [f"{value:g}" for value in verdicts]))
         self._put(_UNMARKED, self._unmarked([name for name in names if name in nodes.hot]))
         measured, expected = [], []
         for row, rule in self._rules:
@@ -89,23 +88,6 @@ class NodeSeries:
     def _put(self, family: str, lines: Iterable[str]) -> None:
         if text := "".join(lines):
             self._parts[family].append(text.encode())
-
-    def _verdicts(self, names: Sequence[str], places: Ints) -> list[str]:
-        """`verdict_value` of some nodes, as text."""
-        nodes, alerts, cells = self._snapshot.nodes, self._alerts, np.ix_(self._counting, places)
-        states, early = alerts.states, nodes.evaluation.verdicts.early[places]
-        exists, ok, firing = alerts.exists[cells], alerts.quality[cells] == OK, states.firing[cells]
-        goes_on = exists & ok & firing & np.isnan(states.keep_firing_since[cells])
-        is_idle = ok & ~firing & ~states.pending[cells]
-        cool = ~early & exists.any(axis=0) & (is_idle | ~exists).all(axis=0)
-        marked = np.array([name in nodes.marked for name in names], np.bool_)
-        hindered = [name in nodes.ineligible or name in nodes.conflicts for name in names]
-        found = np.select(
-            [np.array(hindered, np.bool_), marked & goes_on.any(axis=0), cool & ~marked],
-            [UNDECIDED, HOT, COOL],
-            UNDECIDED,
-        )
-        return [f"{value:g}" for value in found.tolist()]
 
     def _unmarked(self, hot: Sequence[str]) -> Iterator[str]:
         """Of these hot nodes."""

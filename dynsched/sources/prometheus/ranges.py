@@ -14,13 +14,14 @@ import numpy as np
 
 from dynsched.core.columns import Spans
 from dynsched.core.model import Series
-from dynsched.sources.prometheus.vectors import SeriesKeys, labels_of, numbers_of, parts_of
+from dynsched.sources.prometheus.vectors import SeriesKeys, labels_of
 from dynsched.sources.prometheus.wire import (
     UNFIT,
     Clocks,
     Oddities,
     each_series,
     number_of,
+    numbers_of,
     open_result,
     warnings_of,
 )
@@ -100,10 +101,8 @@ def read_spans(
     raw, said = open_result(body, "matrix")
     series: list[bytes] = []
     values, times, counts = [], [], []
-    text = bytes(raw)
-    keys.make_room(text)
     try:
-        for part in parts_of(text):
+        for part in keys.parts(raw):
             decoded = _KEYED.decode(part)
             if any(bytes(span.histograms) for span in decoded):
                 return parse_matrix(body, clocks)

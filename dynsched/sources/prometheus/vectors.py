@@ -10,15 +10,15 @@ from typing import Final, cast
 import msgspec
 import numpy as np
 
-from dynsched.core.columns import Floats, Vector
+from dynsched.core.columns import Vector
 from dynsched.core.model import Sample
 from dynsched.sources.prometheus.wire import (
-    NUMERIC,
     UNFIT,
     Clocks,
     Oddities,
     each_series,
     number_of,
+    numbers_of,
     open_result,
     warnings_of,
 )
@@ -83,8 +83,21 @@ class SeriesKeys:
         self._known: dict[bytes, bytes] = {}
         self._largest = 0
 
-    def make_room(self, result: bytes) -> None:
-        """Before the series of this result are read: so many are remembered at least."""
+    def parts(self, raw: msgspec.Raw) -> Iterator[bytes]:
+        """A result as lists of some series each, so that the objects of the whole answer never
+        exist at the same time. Each is JSON if the result is: in a string there would be a
+        backslash before each quote, and what was cut within a series has a brace without its other.
+        """
+        result = bytes(raw)
+        self._make_room(result)
+        start = result.find(b"[") + 1
+        while (end := result.find(_NEXT, start + _PART)) > 0:
+            yield b"[%b]" % result[start:end]
+            start = end + 1
+        yield b"[" + result[start:]
+
+    def _make_room(self, result: bytes) -> None:
+        """For the series of this result: so many are remembered at least."""
         self._largest = max(self._largest, result.count(_METRIC))
         if len(self._known) > _SPARE * self._largest:  # series come and go
             self._known = {}
@@ -105,10 +118,8 @@ def read_vector(
     raw, said = open_result(body, "vector")
     series: list[bytes] = []
     values, taken = [], []
-    text = bytes(raw)
-    keys.make_room(text)
     try:
-        for part in parts_of(text):
+        for part in keys.parts(raw):
             decoded = _KEYED.decode(part)
             series += keys.of(each.metric for each in decoded)
             values.append(numbers_of([each.value[1] for each in decoded]))
@@ -122,18 +133,6 @@ def read_vector(
     return Vector(series, labels_of, np.concatenate(values), at), warnings
 
 
-def parts_of(result: bytes) -> Iterator[bytes]:
-    """A result as lists of some series each, so that the objects of the whole answer never exist at
-    the same time. Each is JSON if the result is: in a string there would be a backslash before each
-    quote, and what was cut within a series has a brace without its other.
-    """
-    start = result.find(b"[") + 1
-    while (end := result.find(_NEXT, start + _PART)) > 0:
-        yield b"[%b]" % result[start:end]
-        start = end + 1
-    yield b"[" + result[start:]
-
-
 def _checked(text: bytes) -> bytes:
     _LABELS.decode(text)
     return text
@@ -142,10 +141,3 @@ def _checked(text: bytes) -> bytes:
 def labels_of(key: Hashable) -> Mapping[str, str]:
     """The labels of one of `SeriesKeys`."""
     return _LABELS.decode(cast("bytes", key))
-
-
-def numbers_of(texts: Sequence[str]) -> Floats:
-    """The values as they were sent. ValueError where one is no number."""
-    if "".join(texts).encode().translate(None, NUMERIC):
-        raise ValueError("not a number")
-    return np.array([float(text) for text in texts], np.float64)

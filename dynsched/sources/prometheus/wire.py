@@ -6,7 +6,7 @@ An answer: ``{"status", "data": {"resultType", "result"}, "warnings", "errorType
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar, cast
 
@@ -23,7 +23,7 @@ _Bytes = bytes | bytearray
 _MAX_WARNINGS: Final = 10
 _MAX_WORDS: Final = 64 * 1024  # bytes of what the server says about its answer
 _MAX_ODD: Final = 1000  # each costs some 10 microseconds, in which no other thread runs
-NUMERIC: Final = b"0123456789+-.eEinfINFaA"
+_NUMERIC: Final = b"0123456789+-.eEinfINFaA"
 """What a number is made of, as strconv.FormatFloat writes it. `float` alone would take "1_0"."""
 _NULL: Final = msgspec.Raw(b"null")
 _BY_NODE: Final = "give a vector with a sample for each node, as in `sum by (instance) (...)`"
@@ -267,12 +267,19 @@ def _labels(piece: msgspec.Raw) -> Mapping[str, str] | None:
 
 def number_of(text: str) -> float | None:
     """A value as it was sent, NaN and infinities too; None when it is no number."""
-    if text.encode().translate(None, NUMERIC):
+    if text.encode().translate(None, _NUMERIC):
         return None
     try:
         return float(text)
     except ValueError:
         return None
+
+
+def numbers_of(texts: Sequence[str]) -> Floats:
+    """`number_of` of many. ValueError where one is no number."""
+    if "".join(texts).encode().translate(None, _NUMERIC):
+        raise ValueError("not a number")
+    return np.array([float(text) for text in texts], np.float64)
 
 
 def warnings_of(said: list[str], odd: Oddities, *, kept: bool) -> tuple[str, ...]:

@@ -70,12 +70,12 @@ class History:
         if alerts.roster is not self._roster:
             self._make_room(alerts.roster)
         slot, units = self._next, np.array(list(self._units.values()))
-        values = alerts.good_values(shown) / units[:, None]
+        with np.errstate(over="ignore"):  # it is kept as the largest
+            values = alerts.good_values(shown) / units[:, None]
         # What was there before, an hour ago, is overwritten.
         self._values[slot][:, self._rows] = values.clip(-_LARGEST, _LARGEST)
         self._marked[slot] = False
-        marked = [self._roster.places[name] for name in nodes.marked]
-        self._marked[slot, self._rows[marked]] = True
+        self._marked[slot, self._rows[self._roster.places_of(nodes.marked)]] = True
         self._times[slot] = snapshot.taken_at
         self._due_at = snapshot.taken_at + self.step
         self._next = (slot + 1) % POINTS
