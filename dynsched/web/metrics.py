@@ -208,12 +208,13 @@ def _of_nodes(totals: Totals) -> Iterator[Metric]:
         ({"eligible": "true"}, totals.eligible),
         ({"eligible": "false"}, len(totals.names) - totals.eligible),
     )
+    yield _gauge(
+        "dynsched_marked_nodes",
+        "Nodes that carry the mark, a part of it, or that of an older configuration: hot ones, "
+        "early ones (not hot, by their expected load), and others (not released yet).",
+        *(({"state": state}, count) for state, count in totals.marked_by_state.items()),
+    )
     for name, text, value in (
-        (
-            "marked_nodes",
-            "Nodes that carry the mark, a part of it, or that of an older configuration.",
-            len(totals.marked),
-        ),
         (
             "pressured_nodes",
             "Hot nodes: a rule fires on them.",

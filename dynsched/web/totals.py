@@ -33,6 +33,8 @@ class Totals:
         """Those that carry the part of the mark that `/nodes` names and counts."""
         self.hot = sorted(nodes.hot)
         self.early = len(nodes.early)
+        hot, early = len(nodes.marked & nodes.hot), len(nodes.marked & nodes.early)
+        self.marked_by_state = {"hot": hot, "early": early, "other": len(self.marked) - hot - early}
         self.withheld = len(nodes.withheld)
         self.eligible = len(nodes) - len(nodes.ineligible)
         self.conflicts = sorted(nodes.conflicts.items())

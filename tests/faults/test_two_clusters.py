@@ -104,6 +104,18 @@ async def test_with_two_leases_both_write_and_say_so(cluster: Cluster, tmp_path:
         await until(both_nodes, "an Event is on each of them")
 
 
+async def test_two_leaders_that_saw_other_moments_say_so_between_the_two_lines() -> None:
+    """Two installations with the same rules and the same Prometheus."""
+    first, second = Bench("a"), Bench("a")
+    second.cluster.stored = first.cluster.stored
+    for load, seen in ((75.0, 75.0), (81.0, 79.0)):
+        told = [await first.tick(cpu={"a": load}), await second.tick(cpu={"a": seen})]
+    while not all(each.disputes for each in told):
+        told = [await each.tick(cpu={"a": 75.0}) for each in (first, second)]
+        assert len(first.snapshots) < 10
+    assert [each.disputes for each in told] == [{"a": TAKEN_OFF}, {"a": PUT_ON}]
+
+
 async def test_a_follower_that_would_decide_otherwise_says_so(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -4,7 +4,7 @@ import subprocess
 from dataclasses import replace
 
 import pytest
-from early_scene import early_example, early_scene, known_pods
+from early_scene import CPU, MEMORY, early_example, early_scene, known_pods
 from programs import need
 from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
@@ -51,7 +51,9 @@ def test_the_last_snapshot_as_gauges(metrics) -> None:
     expected = {
         ("nodes", "eligible=true"): 7,
         ("nodes", "eligible=false"): 1,
-        ("marked_nodes", ""): 2,
+        ("marked_nodes", "state=hot"): 2,
+        ("marked_nodes", "state=early"): 0,
+        ("marked_nodes", "state=other"): 0,
         ("pressured_nodes", ""): 4,
         ("withheld_nodes", ""): 1,
         ("conflicts", ""): 1,
@@ -81,6 +83,9 @@ def test_early_marks_and_what_is_known_of_pods_as_gauges(metrics) -> None:
     found = series(metrics)
     expected = {
         ("early_nodes", ""): 1,
+        ("marked_nodes", "state=hot"): 1,
+        ("marked_nodes", "state=early"): 1,
+        ("marked_nodes", "state=other"): 0,
         ("pressured_nodes", ""): 1,
         ("pods_watch_up", ""): 1,
         ("pods_recent", ""): 2,
@@ -89,6 +94,14 @@ def test_early_marks_and_what_is_known_of_pods_as_gauges(metrics) -> None:
         ("rule_firing_nodes", "rule=node-cpu-early"): 2,
     }
     assert {key: found[f"dynsched_{key[0]}", key[1]] for key in expected} == expected
+
+
+def test_a_mark_that_is_to_be_released_counts_as_neither_hot_nor_early(metrics) -> None:
+    marked = early_scene(worker_2={"status": "presure"}, worker_4={"status": "presure"})
+    pods = known_pods()
+    metrics.observe(marked.tick(NOON, node_cpu=CPU, node_mem=MEMORY, pods=pods, dry_run=True))
+    found = {key[1]: count for key, count in series(metrics).items() if "marked" in key[0]}
+    assert found == {"state=hot": 1, "state=early": 0, "state=other": 1}
 
 
 def test_a_query_is_counted_once_though_two_rules_go_by_it(metrics) -> None:
