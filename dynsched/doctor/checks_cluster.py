@@ -1,4 +1,4 @@
-"""The checks of rights and of other programs in the cluster: K1 and K2. Pure."""
+"""The checks of rights, of metrics-server and of other programs: K1, P0 and K2. Pure."""
 
 from __future__ import annotations
 
@@ -49,6 +49,18 @@ def check_rights(facts: ClusterFacts) -> Iterator[Finding]:
             "more than one dynsched holds a Lease in this cluster: they write the same nodes",
             listed(list(facts.holders or ())),
             "stop all but one, or give them the same --lease-namespace",
+        )
+
+
+def check_metrics(facts: ClusterFacts) -> Iterator[Finding]:
+    """P0 of the rules whose source is metrics-server."""
+    if facts.metrics is not None:
+        yield Finding(
+            "P0",
+            Severity.ERROR,
+            "metrics-server does not answer, so its rules know nothing of any node",
+            facts.metrics,
+            "make `kubectl top nodes` work, or write rules of source prometheus",
         )
 
 

@@ -43,6 +43,7 @@ from dynsched.running import Where
 from dynsched.web.api import make_app
 
 RULE = {"name": "cpu", "expr": "load", "threshold": 80}
+MEMORY = {"name": "memory", "source": "metrics-server", "resource": "memory", "threshold": 85}
 TAINT = "dynsched.io/pressure=true:PreferNoSchedule"
 AVOIDS = yaml.safe_load("""
 nodeAffinity:
@@ -194,6 +195,10 @@ DEFECTS: Mapping[str, tuple[Mapping[str, Any], RuleSet, str, Severity, str]] = {
             ]
         },
         *(rules(), "K2", Severity.WARNING, "--balancing-ignore-label=status"),
+    ),
+    "no metrics-server": (
+        {},
+        *(parse_rules({"rules": [MEMORY]}), "P0", Severity.ERROR, "install metrics-server"),
     ),
     "a Karpenter that respects preferences": (
         {DEPLOYMENTS: [a_program("karpenter", "karpenter/controller:v1")]},
