@@ -224,6 +224,8 @@ def test_promql_that_no_server_parses_is_an_error_without_a_server(call, tmp_pat
         "of_next_year(load)",
         "rate(load)",  # as VictoriaMetrics has it, and the following
         "load default 0",
+        "load @ (end() - 5m)",
+        "load * on () group_left (*) load2",
         "(load, load2)",
         "rate(load[5i]) keep_metric_names",
     ],

@@ -185,10 +185,8 @@ def _lacking(side: Json) -> list[str]:
             found.append(f"{told} there are nodes in less than half of the time.")
         pools = [pool for pool in rule["pools_without_enough_data"] if pool]
         if pools:
-            found.append(
-                f"Rule {rule['rule']}: less than half is known of pool"
-                f"{'' if len(pools) == 1 else 's'} {listed(pools)}."
-            )
+            those = f"{counted(len(pools), 'pool')}: {listed(pools)}"
+            found.append(f"{told} less than half is known of {those}.")
     return found
 
 

@@ -21,7 +21,7 @@ _IN_NO_DIALECT: Final = re.compile(
 """What promql-parser says of brackets and quotes without their other half."""
 _NO_QUERY: Final = "read it: invalid promql query"
 _OF_OTHERS: Final = re.compile(
-    r"\b(?:anchored|smoothed|offset|fill\w*|with|default|if|ifnot|limit|keep_metric_names)\b|[<>]/|,",
+    r"\b(?:anchored|smoothed|offset|fill\w*|with|default|if|ifnot|limit|keep_metric_names)\b|[<>]/|[,@]|\(\*",
     re.IGNORECASE,
 )
 """Where promql-parser may not know what a newer Prometheus or VictoriaMetrics does."""
