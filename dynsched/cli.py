@@ -37,7 +37,7 @@ _IN_MODULES: Final[Mapping[str, str]] = {
 """Commands that have a module of their own, in which the command has the same name."""
 _FUNCTIONS: Final = {"open": "open_page"}  # `open` is Python's own
 
-_NOT_PARSED: Final = "note: PromQL was not checked: no server is named (--prom URL)"
+_NOT_PARSED: Final = "note: PromQL was read here only, and not by your server (--prom URL)"
 
 _EXPECTED: Final = (ExpectedError, click.ClickException)
 """Errors whose message is enough for the user: they are printed without a traceback."""
@@ -220,21 +220,23 @@ def check(*, rules: Path, files: tuple[Path, ...], output: str, **given: Any) ->
 
     A FILE may also be a manifest: the rules in its ConfigMaps are checked. `-` is standard input.
     A warning means that a rule is valid but probably does not do what was intended; it does not
-    change the exit code. With --prom, that server also parses the expressions; without it they are
-    not parsed, and a note says so.
+    change the exit code. With --prom, that server parses the expressions. Without it they are read
+    here: what no server parses is an error, what a newer or another one may know a warning.
 
     \b
     Example:
       dynsched check rules.yaml --prom http://localhost:9090
       kubectl -n dynsched get configmap -o yaml | dynsched check -
     """
+    from dynsched.doctor.syntax import parse_by_server, parse_here
     from dynsched.rules_check import check as check_file
 
     remedy = "name a rules file" if files else "name the file with --rules"
     reports = [report for file in files or (rules,) for report in check_file(file, remedy)]
     trouble = None
-    if given["prom"] is not None:
-        from dynsched.doctor.syntax import parse_by_server
+    if given["prom"] is None:
+        reports = list(parse_here(reports))
+    else:
         from dynsched.settings import settings_of
 
         parsed, trouble = parse_by_server(reports, settings_of(given).prometheus)

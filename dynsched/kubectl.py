@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import re
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -74,6 +75,7 @@ def complete(arguments: Sequence[str] | None = None) -> None:
     """The console script `kubectl_complete-dynsched`. Its arguments are the words after
     `kubectl dynsched`; the last one is the one to complete, and may be empty.
     """
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` ends it without a traceback
     for line in completions(list(sys.argv[1:] if arguments is None else arguments) or [""]):
         click.echo(line)
 

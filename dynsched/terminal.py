@@ -246,14 +246,17 @@ def _why_cool(node: Mapping[str, Any]) -> str:
     for rule in node["rules"]:
         if rule["quality"] != Quality.OK and not is_early_rule(rule):
             unknown.setdefault(UNKNOWN[Quality(rule["quality"])], []).append(rule["rule"])
-    gaps = ", ".join(f"{listed(rules)} ({why})" for why, rules in unknown.items())
+    gaps = ", ".join(
+        f"{listed(rules)} {'has' if len(rules) == 1 else 'have'} no value for it ({why})"
+        for why, rules in unknown.items()
+    )
     if _is_unknown(node):
-        return f"nothing is known of it by {gaps}"
+        return f"nothing is known of it: {gaps}"
     pending = [
         rule["rule"] for rule in node["rules"] if rule["state"] == "pending" and not is_shadow(rule)
     ]
     also = f", pending: {listed(pending)}" if pending else ""
-    return f"no rule fires{also}" + (f"; nothing is known of it by {gaps}" if gaps else "")
+    return f"no rule fires{also}" + (f"; {gaps}" if gaps else "")
 
 
 def _is_unknown(node: Mapping[str, Any]) -> bool:

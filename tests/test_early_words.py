@@ -149,8 +149,8 @@ def test_by_several_rules_each_is_named() -> None:
 def test_a_rule_of_early_marks_is_no_knowledge_of_its_own() -> None:
     snapshot = early_scene().tick(NOON, node_cpu={}, node_mem={}, pods=known_pods())
     assert why(snapshot, "worker-1")[0] == (
-        "worker-1 is not marked: nothing is known of it by node-cpu and node-mem "
-        "(the query's answer does not name this node)."
+        "worker-1 is not marked: nothing is known of it: node-cpu and node-mem have no value "
+        "for it (the query's answer does not name this node)."
     )
     assert nodes(snapshot)[2].endswith("nothing is known")
 

@@ -14,7 +14,7 @@ from dynsched import cli
 GOOD = "rules:\n  - {name: cpu, expr: load, threshold: 80}\n"
 BAD = "# the rules\nrules:\n  - name: cpu\n    expr: load\n    for: 5\n    threshold: 80\n"
 DOUBTFUL = "rules:\n  - {name: cpu, expr: load > 80, threshold: 80}\n"
-NOTE = "note: PromQL was not checked: no server is named (--prom URL)\n"
+NOTE = "note: PromQL was read here only, and not by your server (--prom URL)\n"
 SAID = "rules[0].for: 5 has no unit; write it like 30s, 2m or 1h30m"
 
 
@@ -194,3 +194,43 @@ def test_the_shipped_rules_as_a_config_map(call, tmp_path) -> None:
     file = tmp_path / "cm.yaml"
     file.write_text(yaml.safe_dump(config_map(**{"rules.yaml": rules})))
     assert call(file)[0] == 0
+
+
+def of_expression(folder: Path, expr: str) -> Path:
+    rules = folder / "rules.yaml"
+    rule = {"name": "cpu", "expr": expr, "threshold": 80}
+    rules.write_text(yaml.safe_dump({"rules": [rule]}, sort_keys=False))
+    return rules
+
+
+@pytest.mark.parametrize(
+    "expr",
+    ["sum by (instance", "rate(load[5m])) * 100", 'load{a="b}', "load[5m", "# none", "load +"],
+)
+def test_promql_that_no_server_parses_is_an_error_without_a_server(call, tmp_path, expr) -> None:
+    code, _, errors = call(of_expression(tmp_path, expr))
+    assert code == 1
+    assert "rules.yaml:3:3: rule cpu: the expression cannot be parsed: promql-parser" in errors
+
+
+@pytest.mark.parametrize(
+    "expr",
+    [
+        "rate(load[5m] anchored)",
+        "load smoothed",
+        "rate(load[5m * 2])",
+        "load offset (1m + 2m)",
+        "load >/ 3",
+        "of_next_year(load)",
+        "rate(load)",  # as VictoriaMetrics has it, and the following
+        "load default 0",
+        "load @ (end() - 5m)",
+        "load * on () group_left (*) load2",
+        "(load, load2)",
+        "rate(load[5i]) keep_metric_names",
+    ],
+)
+def test_promql_that_another_server_may_parse_is_a_warning(call, tmp_path, expr) -> None:
+    code, _, errors = call(of_expression(tmp_path, expr))
+    assert code == 0
+    assert "rules.yaml:3:3: warning: rule cpu: the expression was not checked: " in errors

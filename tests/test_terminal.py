@@ -151,8 +151,8 @@ def test_why_of_a_marked_node() -> None:
         (
             "worker-7",
             (
-                "worker-7 is not marked: no rule fires; nothing is known of it by "
-                "node-cpu (the query's answer does not name this node)."
+                "worker-7 is not marked: no rule fires; node-cpu has no value for it "
+                "(the query's answer does not name this node)."
             ),
         ),
         (
@@ -204,8 +204,8 @@ def test_why_of_a_node_that_was_never_sampled() -> None:
     scene = Scene(EXAMPLE_RULES, [Node("a")])
     snapshot = scene.tick(NOON, node_cpu={}, node_mem_usage="refused")
     assert shown(render_why, node_payload(snapshot, "a"))[0] == (
-        "a is not marked: nothing is known of it by node-cpu (the query's answer does not name "
-        "this node), node-mem-usage (the query failed)."
+        "a is not marked: nothing is known of it: node-cpu has no value for it (the query's answer "
+        "does not name this node), node-mem-usage has no value for it (the query failed)."
     )
     assert shown(render_nodes, nodes_payload(snapshot))[2].endswith("  nothing is known")
     assert shown(render_why, node_payload(snapshot, "a"))[2:] == [
@@ -219,8 +219,8 @@ def test_bound_pods_that_are_counted_are_not_taken_for_knowledge_of_a_node() -> 
     scene = Scene(EXAMPLE_RULES | {"guard": guard}, [Node("a")])
     snapshot = scene.tick(NOON, node_cpu={}, node_mem_usage={}, bind_burst={"a": 0.0})
     assert (
-        "is not marked: nothing is known of it by node-cpu and node-mem-usage ("
-        in (shown(render_why, node_payload(snapshot, "a"))[0])
+        "is not marked: nothing is known of it: node-cpu and node-mem-usage have no value "
+        "for it (" in (shown(render_why, node_payload(snapshot, "a"))[0])
     )
 
 

@@ -161,6 +161,8 @@ async def gather(
         spans = spans_of(pasts, window, stale_after)
         nodes = {name: Node(name) for name in spans}
     index = index_nodes(nodes.values())
+    if little := _little_history(pasts, window, nodes.values()):
+        notes.insert(0, little)
     _note_pasts(rules, pasts, window, index, notes)
     return Gathered(wanted, nodes, spans, Scene(pasts, index, window), scrape, notes)
 
@@ -242,6 +244,30 @@ def _require_something(pasts: Pasts) -> None:
     raise ExpectedError(
         "; ".join(sorted(errors)[:_MAX_NAMED])
         + "; no part of the history could be had, so there is nothing to replay"
+    )
+
+
+def _little_history(pasts: Pasts, window: Window, nodes: Iterable[Node]) -> str | None:
+    """That there is history, and a node that is as old, for less than half of the window."""
+    steps = [step for past in pasts.values() for seen in past.seen.values() for step in seen]
+    if not steps:
+        return None
+    born = min((node.created or -math.inf for node in nodes), default=-math.inf)
+    begun, ended = window.at(min(steps)), window.at(max(steps))
+    if born > ended:
+        return (
+            "All nodes are newer than the history: the oldest was created at "
+            f"{format_time(born)}, and the last value is of {format_time(ended)}. A node counts "
+            "from its creation on; --nodes-from-series replays the nodes that were there then."
+        )
+    since = max(begun, born)
+    lasted = ended - since + window.step
+    if 2 * lasted >= window.count * window.step:
+        return None
+    return (
+        f"Not enough history: {format_duration(round(lasted))}, less than half of what was asked "
+        f"for; {'nodes' if born > begun else 'values'} are there since {format_time(since)} only. "
+        "Numbers per day go by the time in which there are nodes."
     )
 
 

@@ -18,7 +18,8 @@ from dynsched.core.rules import Rule, RuleSet
 Json = dict[str, Any]
 
 ENOUGH: Final = 0.5
-"""The share of the time of all nodes that must be known: with less, a rule's numbers say little."""
+"""The share of the window in which there must be nodes, and of their time that must be known: with
+less, a rule's numbers say little."""
 CELLS: Final = 56
 """Of a node's strip: three hours each for a week."""
 
@@ -100,7 +101,7 @@ def _rule(rule: Rule, record: Record, counted: Bools) -> Json:
         "keep_firing_for_seconds": rule.keep_firing_for,
         **_numbers(told),
         "coverage": _share(coverage),
-        "enough_data": coverage >= ENOUGH,
+        "enough_data": min(coverage, record.moments / record.window.count) >= ENOUGH,
         "pools_without_enough_data": [
             _pool_name(record, number)
             for number in range(len(record.world.pools))
@@ -122,23 +123,23 @@ def _numbers(told: Tally | None) -> Json:
 
 def _total(record: Record, counted: Bools) -> Json:
     step = record.window.step
-    days = record.window.count * step / DAY
+    moments = max(1, record.moments)
     known = _any_known(record)
     return {
         **_numbers(tally(record.marked, counted, step)),
         "hot": _numbers(tally(record.marked & ~record.early, counted, step)),
         "early": _numbers(tally(record.early, counted, step)),
         "writes": int(record.writes.sum()),
-        "writes_per_day": round(float(record.writes.sum()) / days, 2),
+        "writes_per_day": round(float(record.writes.sum()) / (moments * step / DAY), 2),
         "peak_marked": int(record.marked.sum(axis=1).max(initial=0)),
-        "time_at_cap": _share(float(record.withheld.any(axis=1).mean())),
+        "time_at_cap": _share(float(record.withheld.any(axis=1).sum() / moments)),
         "coverage": _share(share(known, counted)),
         "node_days": round(float(counted.sum()) * step / DAY, 3),
     }
 
 
 def _pools(rule_set: RuleSet, record: Record, counted: Bools) -> list[Json]:
-    found = []
+    found, moments = [], max(1, record.moments)
     for number in range(len(record.world.pools)):
         here = record.world.pool == number
         marked = record.marked[:, here].sum(axis=1)
@@ -151,7 +152,7 @@ def _pools(rule_set: RuleSet, record: Record, counted: Bools) -> list[Json]:
                 "max_marked": str(rule_set.guard.max_marked),
                 "peak_marked": int(marked.max(initial=0)),
                 "cap_at_peak": int(record.caps[peak, number]),
-                "time_at_cap": _share(float(record.withheld[:, number].mean())),
+                "time_at_cap": _share(float(record.withheld[:, number].sum() / moments)),
                 "coverage": _share(share(_any_known(record), _in_pool(record, counted, number))),
             }
         )

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from dynsched.backtest.report import ENOUGH
 from dynsched.core.defaults import MAX_ROWS
 from dynsched.core.durations import format_duration
 from dynsched.core.formatting import format_threshold
@@ -173,20 +174,19 @@ def _lacking(side: Json) -> list[str]:
     for rule in side["rules"]:
         if rule["early"]:
             continue
+        told = f"Rule {rule['rule']}: not enough data:"
         if not rule["coverage"]:
-            found.append(f"Rule {rule['rule']}: not enough data, for no node has any value.")
+            found.append(f"{told} nothing is known of any node.")
             continue
-        if not rule["enough_data"]:
-            found.append(
-                f"Rule {rule['rule']}: not enough data: only {percent(rule['coverage'])} of the "
-                "time of all nodes is known."
-            )
+        if rule["coverage"] < ENOUGH:
+            known = percent(rule["coverage"])
+            found.append(f"{told} only {known} of the time of all nodes is known.")
+        elif not rule["enough_data"]:
+            found.append(f"{told} there are nodes in less than half of the time.")
         pools = [pool for pool in rule["pools_without_enough_data"] if pool]
         if pools:
-            found.append(
-                f"Rule {rule['rule']}: less than half is known of pool"
-                f"{'' if len(pools) == 1 else 's'} {listed(pools)}."
-            )
+            those = f"{counted(len(pools), 'pool')}: {listed(pools)}"
+            found.append(f"{told} less than half is known of {those}.")
     return found
 
 

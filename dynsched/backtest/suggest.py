@@ -195,7 +195,7 @@ class _Sweep:
         marks = RunsInParts(nodes * len(settings), window.count)
         pools = len(self._world.pools)
         at_cap = np.zeros(len(settings))
-        counted = 0
+        counted = moments = 0
         for first, last in chunks(window, nodes * len(settings), 1):
             columns = self._columns(first, last)
             times = window.times(first, last)
@@ -203,16 +203,26 @@ class _Sweep:
             marks.add(played.marked)
             short = played.withheld.reshape(last - first, len(settings), pools)
             at_cap += short.any(axis=2).sum(axis=0)
-            counted += int((self._world.present(times) & self._world.eligible).sum())
+            there = self._world.present(times) & self._world.eligible
+            counted += int(there.sum())
+            moments += int(there.any(axis=1).sum())
         runs = marks.runs()
         return [
-            self._outcome(one, runs.between(nodes * n, nodes * (n + 1)), at_cap[n], counted)
+            self._outcome(
+                one,
+                runs.between(nodes * n, nodes * (n + 1)),
+                at_cap=at_cap[n],
+                counted=counted,
+                moments=max(1, moments),
+            )
             for n, one in enumerate(settings)
         ]
 
-    def _outcome(self, setting: Candidate, found: Runs, at_cap: float, counted: int) -> Outcome:
+    def _outcome(
+        self, setting: Candidate, found: Runs, *, at_cap: float, counted: int, moments: int
+    ) -> Outcome:
         window = self._scene.window
-        days = window.count * window.step / DAY
+        days = moments * window.step / DAY
         events = (
             np.array([one.lane for one in self._incidents], np.int64),
             np.array([window.index(one.at) for one in self._incidents], np.int64),
@@ -224,7 +234,7 @@ class _Sweep:
             node_time=float((found.ended - found.begun).sum() / counted) if counted else 0.0,
             # A mark that is there at the end was not released.
             writes_per_day=(2 * len(found) - int((found.ended == window.count).sum())) / days,
-            time_at_cap=float(at_cap / window.count),
+            time_at_cap=float(at_cap / moments),
             leads=leads(found, *self._full_runs, window.count) * window.step,
             event_leads=leads(found, *events, window.count) * window.step,
         )

@@ -45,6 +45,11 @@ class Record:
         found: Bools = self.present & self.world.eligible
         return found
 
+    @property
+    def moments(self) -> int:
+        """At how many steps any node counts: what is told per day is told of this time."""
+        return int(self.counted.any(axis=1).sum())
+
 
 class Recorder:
     """Gathers what is played, chunk after chunk, into arrays of the whole window: a byte for each

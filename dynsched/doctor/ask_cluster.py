@@ -22,6 +22,7 @@ from dynsched.kube.config import load_config
 from dynsched.kube.holders import find_holders
 from dynsched.kube.leases import LEASE_NAME
 from dynsched.kube.looks import Program, Right, config_map, is_allowed, policy, programs
+from dynsched.kube.metrics import list_node_metrics
 from dynsched.kube.pods_listed import fold_pods
 from dynsched.kube.transport import KubeApi
 
@@ -81,6 +82,12 @@ async def ask_cluster(
     rights = needed_rights(rule_set, home)
     refused = await asked("K1", _refused(api, rights))
     found = await asked("K2", programs(api, IMAGES)) or []
+    metrics = None
+    if _asks_metrics_server(rule_set):
+        try:
+            await list_node_metrics(api)
+        except ClusterError as error:
+            metrics = str(error)
     return ClusterFacts(
         nodes,
         reach if is_counted else None,
@@ -91,6 +98,7 @@ async def ask_cluster(
         tuple(found),
         await asked("K2", _policies(api, found)) or {},
         await asked("K2", config_map(api, "kube-system", "cilium-config")),
+        metrics,
         errors,
     )
 
@@ -108,9 +116,13 @@ def needed_rights(rule_set: RuleSet, home: str) -> tuple[Right, ...]:
     ]
     if rule_set.uses_expected_load or rule_set.guard.bind_burst is not None:
         found += [Right(verb, "pods") for verb in ("list", "watch")]
-    if any(rule.source == "metrics-server" for rule in rule_set.rules):
+    if _asks_metrics_server(rule_set):
         found.append(Right("list", "nodes", "metrics.k8s.io"))
     return tuple(found)
+
+
+def _asks_metrics_server(rule_set: RuleSet) -> bool:
+    return any(rule.source == "metrics-server" for rule in rule_set.rules)
 
 
 async def _counted(client: KubeClient, reach: Reach) -> bool:

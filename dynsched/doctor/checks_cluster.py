@@ -1,4 +1,4 @@
-"""The checks of rights and of other programs in the cluster: K1 and K2. Pure."""
+"""The checks of rights, of metrics-server and of other programs: K1, P0 and K2. Pure."""
 
 from __future__ import annotations
 
@@ -52,6 +52,18 @@ def check_rights(facts: ClusterFacts) -> Iterator[Finding]:
         )
 
 
+def check_metrics(facts: ClusterFacts) -> Iterator[Finding]:
+    """P0 of the rules whose source is metrics-server."""
+    if facts.metrics is not None:
+        yield Finding(
+            "P0",
+            Severity.ERROR,
+            "metrics-server does not answer, so its rules know nothing of any node",
+            facts.metrics,
+            "make `kubectl top nodes` work, or write rules of source prometheus",
+        )
+
+
 def check_admission(facts: ClusterFacts, label: LabelMark | None) -> Iterator[Finding]:
     """K1: the policies in the cluster against the mark of rules.yaml."""
     if facts.guardrail is not None and label is not None:
@@ -84,8 +96,8 @@ def check_neighbours(
     for program in facts.programs:
         if label is not None and "cluster-autoscaler" in program.image:
             yield from _autoscaler(program, label)
-        elif label is not None and "karpenter" in program.image:
-            yield from _karpenter(program)
+        elif "karpenter" in program.image:
+            yield from _karpenter(program, label, taint)
     for place, policy in facts.policies.items():
         yield from _descheduler(place, policy, label, taint)
     if facts.cilium is not None and label is not None:
@@ -112,18 +124,30 @@ def _autoscaler(program: Program, label: LabelMark) -> Iterator[Finding]:
     )
 
 
-def _karpenter(program: Program) -> Iterator[Finding]:
+def _karpenter(
+    program: Program, label: LabelMark | None, taint: TaintMark | None
+) -> Iterator[Finding]:
+    if taint is not None:
+        yield Finding(
+            "K2",
+            Severity.WARNING,
+            "Karpenter takes a node with a PreferNoSchedule taint for closed to pods that do not "
+            "tolerate it: while nodes are marked it keeps nodes that it could remove, and adds "
+            "some",
+            f"{_place(program)}; mark.taint is {taint}, which {_PREFERENCES[1]} does not change",
+            f"write mark.taint: null, mark by the label, and set {_PREFERENCES[1]}=Ignore",
+        )
     set_to = [
         *_values(program.words, _PREFERENCES[0]),
         *(value for name, value in program.environment if name == _PREFERENCES[1]),
     ]
-    if "Ignore" in set_to:
+    if label is None or "Ignore" in set_to:
         return
     yield Finding(
         "K2",
         Severity.WARNING,
-        "Karpenter treats a preference as a requirement first: for a pod that waits it may add a "
-        "node only because all others are marked",
+        "Karpenter treats a preference as a requirement first: it may add a node, or keep one, "
+        "only because the others are marked",
         f"{_place(program)}: {_PREFERENCES[0]} is {listed(set_to) or 'not set (Respect)'}",
         f"set {_PREFERENCES[0]}=Ignore (or {_PREFERENCES[1]}=Ignore)",
     )

@@ -43,6 +43,16 @@ def values_against_thresholds(rule: RuleFacts) -> Iterator[Finding]:
         )
     elif seen.since >= ENOUGH:
         yield from _never_or_always(limit, seen)
+    elif _may_be_share_of_one(rule, seen):
+        yield _finding(
+            limit,
+            seen,
+            Severity.INFO,
+            "all values so far are within 0 and 1, and the threshold is above 1: if they are "
+            "shares of 1, it is never passed",
+            f"if they are, write threshold: {limit.threshold / 100:g}, or multiply the expression "
+            "by 100",
+        )
 
 
 def _never_or_always(limit: FileRule, seen: Seen) -> Iterator[Finding]:
@@ -73,12 +83,16 @@ def _is_far(threshold: float, value: float) -> bool:
 
 
 def _is_share_of_one(rule: RuleFacts, seen: Seen) -> bool:
+    divides = rule.expression is not None and rule.expression.divides
+    return divides and _may_be_share_of_one(rule, seen)
+
+
+def _may_be_share_of_one(rule: RuleFacts, seen: Seen) -> bool:
     """A cluster that is idle also has values below 1: a multiplication by 100 tells it apart."""
     is_percent = rule.expression is None or rule.expression.is_percent
     rises, threshold = rule.rule.rises, rule.rule.threshold
-    divides = rule.expression is not None and rule.expression.divides
     in_range = seen.least >= 0 and seen.most <= _RATIO + 1e-9
-    return rises and in_range and not is_percent and divides and _RATIO < threshold <= 100  # noqa: PLR2004 (percent)
+    return rises and in_range and not is_percent and _RATIO < threshold <= 100  # noqa: PLR2004 (percent)
 
 
 def _is_share_of_hundred(rule: RuleFacts, seen: Seen) -> bool:

@@ -15,7 +15,12 @@ from dynsched.core.model import Node
 from dynsched.core.rules import RuleSet
 from dynsched.doctor.ask_cluster import ask_cluster, open_client
 from dynsched.doctor.ask_prometheus import NotReachedError, ask_prometheus
-from dynsched.doctor.checks_cluster import check_admission, check_neighbours, check_rights
+from dynsched.doctor.checks_cluster import (
+    check_admission,
+    check_metrics,
+    check_neighbours,
+    check_rights,
+)
 from dynsched.doctor.checks_extender import ask_extender, check_extender
 from dynsched.doctor.checks_nodes import check_clocks, check_coverage, check_marks
 from dynsched.doctor.checks_reach import check_reach
@@ -88,6 +93,7 @@ async def _ask_cluster(
 
 def _check_cluster(cluster: ClusterFacts, rule_set: RuleSet, report: Report) -> None:
     report.add(NotChecked(code, error) for code, error in cluster.errors.items())
+    report.add(check_metrics(cluster))
     report.add(check_marks(cluster, rule_set))
     report.add(check_rights(cluster))
     report.add(check_admission(cluster, rule_set.mark.label))

@@ -124,5 +124,7 @@ class ClusterFacts:
     """The descheduler's policies, read, by where they stand."""
     cilium: Mapping[str, str] | None = None
     """The data of Cilium's ConfigMap."""
+    metrics: str | None = None
+    """Why metrics-server, which a rule asks, does not answer."""
     errors: Mapping[str, str] = field(default_factory=dict)
     """By code: why what its check needs could not be asked."""

@@ -48,8 +48,9 @@ def render(reach: Reach, console: Console, *, every: bool = False) -> None:
 def headline(reach: Reach) -> str:
     """The share of pods and of requests that react, and which pods are not counted."""
     text = (
-        f"{reach.reacting} of {counted(reach.pods, 'running pod')} react to the mark "
-        f"({reach.mark}): {percent(reach.reacting, reach.pods)}"
+        f"{reach.reacting} of {counted(reach.pods, 'running pod')} "
+        f"react{'s' if 1 in (reach.reacting, reach.pods) else ''} to the mark ({reach.mark}): "
+        f"{percent(reach.reacting, reach.pods)}"
     )
     if reach.pods:
         text += (

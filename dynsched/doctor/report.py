@@ -15,6 +15,7 @@ from dynsched.doctor.findings import CODES, Finding, Report, Severity
 from dynsched.tables import plain, show
 
 _STYLES: Final = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.INFO: ""}
+_SERVERS: Final = 2
 _INDENT: Final = " " * 13
 _NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -88,6 +89,8 @@ def _unchecked(report: Report) -> dict[str, list[str]]:
 
 def _summary(report: Report) -> str:
     if not report.findings:
+        if len(report.unreachable) == _SERVERS:
+            return "Nothing was checked: neither Prometheus nor the API server could be asked."
         return "No findings." if not report.unreachable else "No findings in what was checked."
     return f"{listed(list(_counts(report.findings)))}; docs/doctor.md explains each code."
 

@@ -148,12 +148,17 @@ def forbidden(call: Call, server: str, said: str) -> ForbiddenError:
     if call.namespace and call.namespace != _INSTALLED:  # from a terminal it is seldom that one
         role += f", which is in namespace {_INSTALLED}: use --lease-namespace {_INSTALLED}, or "
         role += f"copy it to namespace {call.namespace}"
-    folder = _GRANTED_BY.get(call.resource, "base")
+    granted = f"manifests/{_GRANTED_BY.get(call.resource, 'base')}"
+    remedy = f"grant with `kubectl apply -k {granted}` (its {role})"
+    if user and not user.group(1).startswith("system:serviceaccount:"):
+        remedy = (
+            f"ask an administrator to bind a {role.partition(',')[0]} with it to {user.group(1)}; "
+            f"{granted} grants it to the account of dynsched alone"
+        )
     return ForbiddenError(
         f"may not {call.verb} {call.resource}: {server} answered 403"
         + (f": {said}" if said else "")
-        + f"; check with `kubectl auth can-i {call.verb} {call.resource}{where}{who}`, "
-        f"grant with `kubectl apply -k manifests/{folder}` (its {role})"
+        + f"; check with `kubectl auth can-i {call.verb} {call.resource}{where}{who}`, {remedy}"
     )
 
 

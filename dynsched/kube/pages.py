@@ -44,7 +44,7 @@ async def pages(
     """Each page, decoded to the msgspec type ``shape``, whose ``metadata`` is a ListMeta. The
     caller must let go of a page (``del``) before it takes the next, or two would be in memory.
 
-    ``may_be_unknown``: whether a server may have no such resource; it is told so then. Raises
+    ``may_be_unknown``: a server that does not know the resource has no such objects. Raises
     ConflictError when the list's snapshot expired between two pages (minutes); ClusterError.
     """
     expected = (HTTPStatus.GONE, *([HTTPStatus.NOT_FOUND] if may_be_unknown else ()))
@@ -61,7 +61,7 @@ async def pages(
         if answer.status == HTTPStatus.GONE:
             raise ConflictError(f"cannot {call}: the list's snapshot expired between two pages")
         if answer.status == HTTPStatus.NOT_FOUND:
-            raise ClusterError(f"cannot {call}: {api.config.server} does not know them (404)")
+            return
         page = require_list(call, api.config.server, answer.body)
         after = page.metadata.after
         del answer

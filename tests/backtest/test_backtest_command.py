@@ -173,6 +173,38 @@ async def test_no_history_is_a_result(call: Call, prometheus: FakePrometheus) ->
     assert "Rule mem: not enough data" in table
 
 
+async def test_a_history_that_is_shorter_than_the_window_is_told_first_and_divides_alike(
+    call: Call, prometheus: FakePrometheus
+) -> None:
+    prometheus.set(1740, cpu={"a": 90})
+    week = ("--nodes-from-series", "--since", "7d", "--step", "60s")
+    _, out, _ = await call(prometheus.url, rules(CPU), *week, "--suggest", "-o", "json")
+    report = json.loads(out)
+    assert re.match(r"Not enough history: (28|29|30)m, ", report["notes"][0])
+    (cpu,), total = report["rules"], report["total"]
+    assert (cpu["marks"], total["writes"], cpu["enough_data"]) == (1, 1, False)
+    # One node with one mark that is one write: so many marks a node and day, so many writes a day.
+    assert total["writes_per_day"] == pytest.approx(cpu["marks_per_node_day"], abs=0.01)
+    tried = next(one for one in report["suggested"]["rules"][0]["points"] if one["marks"] == 1)
+    assert tried["writes_per_day"] == total["writes_per_day"]
+    _, table, _ = await call(prometheus.url, rules(CPU), *week)
+    assert "Rule cpu: not enough data: there are nodes in less than half of the time." in table
+
+
+async def test_nodes_that_are_newer_than_the_history_are_the_reason_for_no_coverage(
+    call: Call, prometheus: FakePrometheus, sim: SimCluster
+) -> None:
+    prometheus.set(7200, cpu={"a": 90})
+    await sim.create_node(make_node("a", 0))
+    past = ("--until", str(time.time() - 1800), "--since", "1h", "--step", "30s")
+    told = ("--kubeconfig", str(sim.kubeconfig), *past, "-o", "json")
+    _, out, _ = await call(prometheus.url, rules(CPU), *told)
+    report = json.loads(out)
+    assert report["rules"][0]["coverage"] == 0
+    assert report["notes"][0].startswith("All nodes are newer than the history")
+    assert "--nodes-from-series" in report["notes"][0]
+
+
 async def test_nothing_at_all_is_a_result_too(call: Call, prometheus: FakePrometheus) -> None:
     for output in ("json", "table", "html", "markdown"):
         code, out, err = await call(prometheus.url, rules(CPU), *SERIES, "-o", output)

@@ -43,6 +43,7 @@ from dynsched.running import Where
 from dynsched.web.api import make_app
 
 RULE = {"name": "cpu", "expr": "load", "threshold": 80}
+MEMORY = {"name": "memory", "source": "metrics-server", "resource": "memory", "threshold": 85}
 TAINT = "dynsched.io/pressure=true:PreferNoSchedule"
 AVOIDS = yaml.safe_load("""
 nodeAffinity:
@@ -195,9 +196,17 @@ DEFECTS: Mapping[str, tuple[Mapping[str, Any], RuleSet, str, Severity, str]] = {
         },
         *(rules(), "K2", Severity.WARNING, "--balancing-ignore-label=status"),
     ),
+    "no metrics-server": (
+        {},
+        *(parse_rules({"rules": [MEMORY]}), "P0", Severity.ERROR, "install metrics-server"),
+    ),
     "a Karpenter that respects preferences": (
         {DEPLOYMENTS: [a_program("karpenter", "karpenter/controller:v1")]},
         *(rules(), "K2", Severity.WARNING, "PREFERENCE_POLICY=Ignore"),
+    ),
+    "a Karpenter beside a taint, which `Ignore` does not open": (
+        {},
+        *(rules(mark={"taint": TAINT}), "K2", Severity.WARNING, "write mark.taint: null"),
     ),
     "a descheduler that drains": (
         descheduler(plugin="RemovePodsViolatingNodeTaints", args={"includePreferNoSchedule": True}),
@@ -232,7 +241,7 @@ async def test_a_defect_of_a_cluster_is_found(tmp_path, name) -> None:
 
 async def test_a_descheduler_that_leaves_the_mark_alone_is_no_finding(tmp_path) -> None:
     args = {"includePreferNoSchedule": True, "excludedTaints": ["dynsched.io/pressure"]}
-    objects = descheduler(plugin="RemovePodsViolatingNodeTaints", args=args)
+    objects = descheduler(plugin="RemovePodsViolatingNodeTaints", args=args) | {DEPLOYMENTS: []}
     found = await found_in(tmp_path, objects, rules(mark={"taint": TAINT}))
     assert [each for each in found if each.code == "K2"] == []
 
@@ -265,7 +274,7 @@ async def test_what_a_server_does_not_know_is_not_checked_and_the_rest_goes_on(s
     async with open_client(sim.kubeconfig, None) as client:
         facts = await ask_cluster(client, await client.list_nodes(), rules(), None)
     assert [right.verb for right in facts.refused] == ["patch"]
-    assert set(facts.errors) == {"W1", "W2", "K2"}
+    assert set(facts.errors) == {"W1", "W2"}  # a server without Deployments runs none of K2's
     assert "may not list pods" in facts.errors["W1"]
 
 

@@ -106,6 +106,12 @@ def test_nobody_to_ask_is_exit_code_2_with_a_line_for_each(tmp_path, capsys, mon
     assert len(json.loads(printed)["unreachable"]) == len(errors.splitlines()) == 2
     assert "Prometheus at http://127.0.0.1:1: connection refused" in errors
 
+    with pytest.raises(SystemExit):
+        cli.main(arguments)
+    assert capsys.readouterr().out == (
+        "Nothing was checked: neither Prometheus nor the API server could be asked.\n"
+    )
+
 
 def test_a_rules_file_that_cannot_be_used_is_exit_code_2(tmp_path, capsys) -> None:
     rules = tmp_path / "rules.yaml"

@@ -9,10 +9,14 @@ from collections.abc import Mapping
 import pytest
 from prometheus_support import RealPrometheus
 
+from dynsched.core.model import QueryResult
 from dynsched.core.parsing import parse_rules
 from dynsched.core.rules import RuleSet
 from dynsched.doctor.ask_prometheus import ask_prometheus
 from dynsched.doctor.checks_rules import check_rules
+from dynsched.doctor.checks_values import values_against_thresholds
+from dynsched.doctor.expressions import read
+from dynsched.doctor.facts import RuleFacts, Seen
 from dynsched.doctor.findings import Finding, NotChecked, Severity
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
 
@@ -164,6 +168,25 @@ def test_rules_without_a_defect_have_no_finding(findings) -> None:
         if each.rule in HEALTHY and not (each.code == "P9" and each.rule in always)
     ]
     assert told == []
+
+
+@pytest.mark.parametrize(
+    ("expr", "threshold", "is_told"),
+    [
+        ("instance:node_cpu_utilisation:rate5m", 80, True),
+        ('1 - avg by (instance) (rate(node_cpu_seconds_total{mode="idle"}[2m]))', 80, True),
+        ("instance:node_cpu_utilisation:rate5m", 0.8, False),
+        ("100 * instance:node_cpu_utilisation:rate5m", 80, False),  # of an idle cluster
+    ],
+)
+def test_values_of_a_young_prometheus_that_may_be_shares_of_1_are_a_hint(
+    expr, threshold, is_told
+) -> None:
+    (rule,) = rule_set({"cpu": {"expr": expr, "threshold": threshold}}).file_rules
+    seen = Seen(0.02, 0.93, points=168, since=600.0)
+    facts = RuleFacts(rule, QueryResult(()), read(expr), past=seen)
+    found = [(each.code, each.severity) for each in values_against_thresholds(facts)]
+    assert found == ([("P9", Severity.INFO)] if is_told else [])
 
 
 async def test_a_slow_query_is_told_by_the_interval(history) -> None:

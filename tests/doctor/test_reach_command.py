@@ -105,6 +105,11 @@ async def test_pods_come_in_pages_and_are_counted_by_workload(with_pods, tmp_pat
     assert best["by"] == {"soft affinity": 3}
 
 
+async def test_the_verb_goes_with_one_pod(cluster, tmp_path, capsys) -> None:
+    await create(cluster, pod("db-0", ("StatefulSet", "db")))
+    assert "0 of 1 running pod reacts to" in await reach(cluster, tmp_path, capsys)
+
+
 async def test_the_table_says_the_share_and_how_to_mend_it(with_pods, tmp_path, capsys) -> None:
     text = await reach(with_pods, tmp_path, capsys)
 

@@ -24,7 +24,7 @@ from dynsched.kube import transport
 from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import ListedCluster
 from dynsched.kube.config import KubeConfigError, load_config
-from dynsched.kube.failures import SetupError
+from dynsched.kube.failures import Call, SetupError, forbidden
 from dynsched.sim.nodes import make_node
 
 TAINT = {"key": "dynsched.io/pressure", "value": "true", "effect": "PreferNoSchedule"}
@@ -660,3 +660,14 @@ async def test_an_untrusted_certificate(cluster: Cluster, tmp_path: Path) -> Non
     async with connected(path) as client:
         with pytest.raises(SetupError, match=r"certificate is not trusted .*self-signed"):
             await client.count()
+
+
+def test_a_person_without_a_right_is_not_told_to_grant_it_to_the_account_of_dynsched() -> None:
+    said = 'nodes is forbidden: User "jane" cannot list resource "nodes" in API group ""'
+    told = str(forbidden(Call("list", "nodes", "GET", "/api/v1/nodes"), "https://k", said))
+    assert "`kubectl auth can-i list nodes --as=jane`" in told
+    assert "kubectl apply" not in told
+    assert told.endswith(
+        "ask an administrator to bind a ClusterRole with it to jane; manifests/base grants it to "
+        "the account of dynsched alone"
+    )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import subprocess
+import sys
 
 import aiohttp
 import pytest
@@ -54,6 +56,17 @@ async def test_kubectl_completes_commands_flags_and_nodes(kubectl, pages) -> Non
     assert await completed("") == (list(COMMANDS), ":4")
     assert await completed("why", "worker-") == (["worker-1", "worker-2", "worker-3"], ":4")
     assert await completed("plan", "--rules", "") == ([], ":0")  # the shell offers files
+
+
+def test_a_reader_that_has_closed_the_pipe_ends_the_completion_without_a_traceback() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    code = "from dynsched.kubectl import complete; complete([''])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], stdout=writing, stderr=subprocess.PIPE, check=False
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (-signal.SIGPIPE, b"")
 
 
 @pytest.mark.parametrize(
