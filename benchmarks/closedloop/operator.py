@@ -192,12 +192,14 @@ class Operator:
 
     def bound(self, pod: Pod, node: str) -> None:
         """A pod was bound."""
-        self._running += self._pods.add(_as_bound(pod, node), self._clock())
+        self._running += 1
+        self._pods.add(_as_bound(pod, node), self._clock())
         self._pods_of.setdefault(pod.owner, []).append(pod.uses)
 
     def deleted(self, pod: Pod, node: str) -> None:
         """A pod has gone."""
-        self._running -= self._pods.end(_as_bound(pod, node), self._clock())
+        self._running -= 1
+        self._pods.end(_as_bound(pod, node), self._clock())
         self._pods_of[pod.owner].remove(pod.uses)
 
     @property

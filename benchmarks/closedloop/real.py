@@ -1,7 +1,7 @@
 """One run on real servers: pods are created at their time, use CPU once they are bound, and end.
 
-No kubelet is there. This process watches where pods are bound, knows what each of them uses, and
-shows it to Prometheus as exporters would.
+No kubelet is there. This process watches where pods are bound, says that they run, knows what each
+of them uses, and shows it to Prometheus as exporters would.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+from pods_support import start
 
 from closedloop.account import Account, pod_name
 from closedloop.meters import Floats
@@ -159,6 +160,7 @@ class _Run:
             self._account.bound(pod, self._places[await binding], self._now())
         if self._now() >= self._scenario.warm:
             self._result.waits.append(self._now() - asked)
+        await start(self._cluster, name)
         await asyncio.sleep(pod.lives)
         self._account.ended(pod, self._now())
         _ = (await self._cluster.delete(f"{PODS}/{name}", gracePeriodSeconds=0)).ok

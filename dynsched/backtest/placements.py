@@ -13,6 +13,7 @@ from dynsched.backtest.world import World
 from dynsched.core.answers import AnswerLimit
 from dynsched.core.match import NodeIndex, spellings
 from dynsched.core.wording import counted
+from dynsched.sources import page_queries
 from dynsched.sources.prometheus import LongSeries, PrometheusSource
 
 SLICE: Final = 10_800.0
@@ -76,13 +77,7 @@ def allocatable(resource: str) -> Query:
 
 def requested(resource: str) -> Query:
     """What the pods that run on nodes, or are about to, request."""
-    return Query(
-        f'sum by (node) (kube_pod_container_resource_requests{{resource="{resource}",node!=""}} '
-        "unless on (namespace, pod, uid) "
-        '(kube_pod_status_phase{phase=~"Succeeded|Failed"} == 1))',
-        ("node",),
-        rises=True,
-    )
+    return Query(page_queries.requested(resource), ("node",), rises=True)
 
 
 async def metric_of_placements(source: PrometheusSource, window: Window) -> str | None:
@@ -155,9 +150,7 @@ class _Slices:
             if one.labels.get("created_by_kind") in _PINNED:
                 self.pinned.add(_key(one))
         resources = "|".join(RESOURCES)
-        asks = (
-            f"last_over_time(kube_pod_container_resource_requests{{resource=~'{resources}'}}{over})"
-        )
+        asks = page_queries.of_containers(f"resource=~'{resources}'", over)
         by = f"sum by ({_POD}, resource) ({asks}) and on ({_POD}) {placed}"
         for one in await self._series(by, ended):
             wanted = self.requests.setdefault(_key(one), {})
@@ -230,7 +223,7 @@ def about(found: Placements) -> list[str]:
     """The limits of what is said, a sentence each."""
     told = [
         "Pods that lived shorter than a scrape are invisible.",
-        "Room is room by requests; taints, affinity and volumes are not looked at.",
+        "Room is room by requests; overhead, taints, affinity and volumes are not looked at.",
     ]
     if found.metric == CREATED:
         told.append(

@@ -266,19 +266,19 @@ def expected_load(
 def _unseen(
     recent: RecentOnes, lag: Lag, readings: NodeReadings, now: float
 ) -> Iterator[tuple[BoundPod, float, float]]:
-    """Of each pod on a node with a reading: the shares of its beginning and of its end that the
-    reading does not show.
+    """Of each pod on a node with a reading: the share that is to come, and of one that ended the
+    share that the reading still shows.
     """
     unseen = lag.unseen
     for pod, bound, ended in recent:
         reading = readings.get(pod.node)
         if reading is not None:
             ago = max(0.0, now - reading.timestamp)
-            yield (
-                pod,
-                0.0 if bound is None else unseen(bound - ago),
-                0.0 if ended is None else unseen(ended - ago),
-            )
+            begun = 0.0 if bound is None else unseen(bound - ago)
+            if ended is None:
+                yield pod, begun, 0.0
+            else:
+                yield pod, 0.0, unseen(ended - ago) - begun
 
 
 def _shown(

@@ -106,5 +106,7 @@ class Added(NamedTuple):
     ended: float
 
     def to(self, measured: float) -> float:
-        """The expected load, within the limits of a load."""
-        return min(max(0.0, measured + self.bound - self.ended), MAX_LOAD)
+        """The expected load, within the limits of a load. What ended used no more than was
+        measured; the rest is an error of its estimate, and is not taken off what was bound.
+        """
+        return min(max(0.0, measured - self.ended) + self.bound, MAX_LOAD)

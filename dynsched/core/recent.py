@@ -73,10 +73,10 @@ class RecentPods:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def add(self, pod: BoundPod, now: float) -> bool:
-        """A pod was bound, or is assumed to be; whether its binding was not known before. One that
-        is known keeps its time, and may correct its requests; the time of one that was assumed
-        begins with its binding. A binding that was observed is never overwritten by an assumed one.
+    def add(self, pod: BoundPod, now: float) -> None:
+        """A pod was bound, or is assumed to be. One that is known keeps its time, and may correct
+        its requests; the time of one that was assumed begins with its binding. A binding that was
+        observed is never overwritten by an assumed one.
         """
         self._forget(now)
         known = self._entries.get(pod.uid)
@@ -84,41 +84,36 @@ class RecentPods:
             self._entries[pod.uid] = _Entry(pod, now)
             self._remember(pod.uid, now)
             self._tell(PodChange(pod, 1))
-            return not pod.assumed
+            return
         if known.ended is not None or known.pod == pod or (pod.assumed and not known.pod.assumed):
-            return False
+            return
         self._tell(PodChange(known.pod, -1), PodChange(pod, 1))
         is_new = known.pod.assumed and not pod.assumed
         self._entries[pod.uid] = _Entry(pod, now if is_new else known.bound)
         if is_new:
             self._remember(pod.uid, now)
-        return is_new
 
-    def end(self, pod: BoundPod, now: float) -> bool:
-        """A pod that had a node uses nothing more: it finished, or was deleted. Whether that was
-        not known before.
-        """
+    def end(self, pod: BoundPod, now: float) -> None:
+        """A pod that ran on a node uses nothing more: it finished, or was deleted."""
         self._forget(now)
         known = self._entries.get(pod.uid)
         if known is None:
             self._entries[pod.uid] = _Entry(pod, None, now)
             self._remember(pod.uid, now)
             self._tell(PodChange(pod, -1, is_recent=False))
-            return True
-        if known.ended is not None:
-            return False
-        if known.pod.assumed:  # its binding was missed, so its use is not to be taken off
+        elif known.pod.assumed:  # its binding was missed, so its use is not to be taken off
             self.remove(pod.uid)
-            return True
-        self._entries[pod.uid] = known._replace(ended=now)
-        self._remember(pod.uid, now)
-        self._tell(PodChange(known.pod, -1))
-        return True
+        elif known.ended is None:
+            self._entries[pod.uid] = known._replace(ended=now)
+            self._remember(pod.uid, now)
+            self._tell(PodChange(known.pod, -1))
 
-    def is_bound(self, uid: str) -> bool:
-        """Whether the binding of this pod is remembered, and no end of it."""
-        known = self._entries.get(uid)
-        return known is not None and known.bound is not None and known.ended is None
+    def never_ran(self, uid: str) -> None:
+        """A pod is gone of which no container ever ran: no metric shows anything of it. That is no
+        change: of what it counted a part has faded, and a change would take off all of it until
+        loads are worked out again.
+        """
+        self._entries.pop(uid, None)
 
     def remove(self, uid: str) -> None:
         """Forget this pod, as if it had never been on its node."""

@@ -1,9 +1,11 @@
-"""What a pod requests, as the scheduler counts it, from the JSON of its specification."""
+"""What a pod requests, as the scheduler counts it, from the JSON of its spec and status."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
+from operator import attrgetter
 from typing import Final
 
 import msgspec
@@ -13,24 +15,28 @@ from dynsched.kube.projection import quantity
 
 _MAX_CPU: Final = 1e6
 _MAX_MEMORY: Final = 1e18
+_INFEASIBLE: Final = ("PodResizePending", "Infeasible")
+_EPOCH: Final = "1971"
 
 RUNNING: Final = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}
-"""Of a list of pods: those that have a node and have not ended, whose requests count there."""
+"""Of pods: those that have a node and have not ended, whose requests count there."""
 
 Amount = str | int | float | None
 
 
-class _Requests(msgspec.Struct, gc=False):
+class _Amounts(msgspec.Struct, gc=False):
     cpu: Amount = None
     memory: Amount = None
 
 
 class _Resources(msgspec.Struct, gc=False):
-    requests: _Requests | None = None
+    requests: _Amounts | None = None
 
 
 class _Container(msgspec.Struct, gc=False):
+    name: str = ""
     resources: _Resources | None = None
+    restarts: str | None = msgspec.field(name="restartPolicy", default=None)
 
 
 class PodSpec(msgspec.Struct, gc=False):
@@ -39,36 +45,133 @@ class PodSpec(msgspec.Struct, gc=False):
     containers: list[_Container] | None = None
     init: list[_Container] | None = msgspec.field(name="initContainers", default=None)
     resources: _Resources | None = None
+    overhead: _Amounts | None = None
 
 
-def requests_of(spec: PodSpec) -> tuple[float, float]:
-    """Cores and bytes. A container without a request counts a little; init containers run before
-    the others, so the larger need of the two counts.
+class _Resized(msgspec.Struct, gc=False):
+    """The part of a status that says what a pod, or one of its containers, holds: another amount
+    than it requests while it is resized in place.
     """
-    of_pod = spec.resources.requests if spec.resources and spec.resources.requests else _Requests()
-    cpu, memory = (
-        max(sum(main), *starting, 0.0)
-        for main, starting in (
-            (_amounts(spec.containers, cpu=True), _amounts(spec.init, cpu=True)),
-            (_amounts(spec.containers, cpu=False), _amounts(spec.init, cpu=False)),
-        )
+
+    resources: _Resources | None = None
+    allocated: _Amounts | None = msgspec.field(name="allocatedResources", default=None)
+
+
+class _Run(msgspec.Struct, gc=False, frozen=True):
+    started: str | None = msgspec.field(name="startedAt", default=None)
+
+
+class _State(msgspec.Struct, gc=False, frozen=True):
+    running: _Run | None = None
+    terminated: _Run | None = None
+
+
+_NOT_YET: Final = _State()
+
+
+class _ContainerStatus(_Resized, gc=False):
+    name: str = ""
+    state: _State = _NOT_YET
+    before: _State = msgspec.field(name="lastState", default=_NOT_YET)
+
+
+class _Condition(msgspec.Struct, gc=False):
+    type: str = ""
+    reason: str | None = None
+
+
+class PodStatus(_Resized, gc=False):
+    """The part of a pod's status that says what counts as requested, and whether it ever ran."""
+
+    containers: list[_ContainerStatus] | None = msgspec.field(
+        name="containerStatuses", default=None
     )
-    return _amount(of_pod.cpu, cpu, _MAX_CPU), _amount(of_pod.memory, memory, _MAX_MEMORY)
+    init: list[_ContainerStatus] | None = msgspec.field(name="initContainerStatuses", default=None)
+    conditions: list[_Condition] | None = None
+
+    @property
+    def has_run(self) -> bool:
+        """Whether a container of it runs or has run. One that could not be started says that it was
+        started in 1970.
+        """
+        return any(
+            run is not None and (run.started or "") > _EPOCH
+            for each in (*(self.containers or ()), *(self.init or ()))
+            for run in (each.state.running, each.state.terminated, each.before.terminated)
+        )
 
 
-def _amounts(containers: list[_Container] | None, *, cpu: bool) -> list[float]:
-    least, most = (MIN_CPU, _MAX_CPU) if cpu else (MIN_MEMORY, _MAX_MEMORY)
-    found = []
-    for container in containers or ():
-        requests = container.resources and container.resources.requests
-        value = None if not requests else requests.cpu if cpu else requests.memory
-        found.append(_amount(value, least, most))
-    return found
+_NO_STATUS: Final = PodStatus()
 
 
-def _amount(value: Amount, default: float, most: float) -> float:
-    number = None if value is None else _quantity(value)
-    return default if number is None else min(number, most)
+def requests_of(spec: PodSpec, status: PodStatus = _NO_STATUS) -> tuple[float, float]:
+    """Cores and bytes. A container without a request counts a little, as for the scheduler's
+    scores.
+    """
+    states = {each.name: each for each in (*(status.containers or ()), *(status.init or ()))}
+    is_infeasible = any((each.type, each.reason) == _INFEASIBLE for each in status.conditions or ())
+
+    def requested(get: Callable[[_Amounts], Amount], least: float, most: float) -> float:
+        def asked(resources: _Resources | None) -> float | None:
+            return _amount(get, resources.requests if resources else None)
+
+        def held(resources: _Resources | None, state: _Resized | None) -> float | None:
+            """While a pod is resized, the largest of what is wanted, allocated and in force counts;
+            a wish that its node can never fulfil does not.
+            """
+            if state is None or state.resources is None:
+                return asked(resources)
+            wanted = None if is_infeasible else asked(resources)
+            amounts = (wanted, asked(state.resources), _amount(get, state.allocated))
+            return max((each for each in amounts if each is not None), default=None)
+
+        main = [held(each.resources, states.get(each.name)) for each in spec.containers or ()]
+        init = [
+            (held(each.resources, states.get(each.name)), True)
+            if each.restarts == "Always"
+            else (asked(each.resources), False)
+            for each in spec.init or ()
+        ]
+        of_pod, overhead = asked(spec.resources), _amount(get, spec.overhead)
+        if _is_set(spec.resources) and any(
+            each is not None for each in (*main, *(need for need, _ in init), of_pod, overhead)
+        ):
+            least = 0.0
+        if of_pod is None:
+            total = _at_its_most(
+                [least if each is None else each for each in main],
+                [(least if need is None else need, stays) for need, stays in init],
+            )
+        else:
+            total = held(spec.resources, status) or 0.0
+        return min(total + (overhead or 0.0), most)
+
+    return (
+        requested(attrgetter("cpu"), MIN_CPU, _MAX_CPU),
+        requested(attrgetter("memory"), MIN_MEMORY, _MAX_MEMORY),
+    )
+
+
+def _at_its_most(main: list[float], init: list[tuple[float, bool]]) -> float:
+    """Init containers run one after the other before the main ones; a sidecar, which is an init
+    container that ``stays``, runs beside all that come after it.
+    """
+    sidecars = most = 0.0
+    for need, stays in init:
+        most = max(most, sidecars + need)
+        if stays:
+            sidecars += need
+    return max(most, sidecars + sum(main))
+
+
+def _is_set(resources: _Resources | None) -> bool:
+    requests = resources.requests if resources else None
+    return requests is not None and (requests.cpu is not None or requests.memory is not None)
+
+
+def _amount(get: Callable[[_Amounts], Amount], amounts: _Amounts | None) -> float | None:
+    value = None if amounts is None else get(amounts)
+    return None if value is None else _quantity(value)
 
 
 @lru_cache(maxsize=4096)

@@ -14,7 +14,7 @@ import msgspec
 from dynsched.core.reach import DEFAULT_SCHEDULER, Owner, PodShape
 from dynsched.kube.failures import Call
 from dynsched.kube.pages import ListMeta, pages
-from dynsched.kube.pod_requests import RUNNING, PodSpec, requests_of
+from dynsched.kube.pod_requests import RUNNING, PodSpec, PodStatus, requests_of
 from dynsched.kube.transport import KubeApi
 
 _LIST: Final = Call("list", "pods", "GET", "/api/v1/pods")
@@ -50,6 +50,7 @@ class _Spec(PodSpec, gc=False):
 class _Pod(msgspec.Struct, gc=False):
     metadata: _Metadata = msgspec.field(default_factory=_Metadata)
     spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: PodStatus = msgspec.field(default_factory=PodStatus)
 
 
 class _Page(msgspec.Struct, gc=False):
@@ -76,7 +77,7 @@ def _take(take: Callable[[Iterable[PodShape]], None], page: _Page) -> None:
 
 def _shape(pod: _Pod) -> PodShape:
     metadata, spec = pod.metadata, pod.spec
-    cpu, memory = requests_of(spec)
+    cpu, memory = requests_of(spec, pod.status)
     owner = next((each for each in metadata.owners or () if each.controller), None)
     return PodShape(
         sys.intern(metadata.namespace),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Final
 
 import aiohttp
 
+from dynsched.core.errors import ClusterError
 from dynsched.kube import failures
 from dynsched.kube.bodies import MAX_OF_AN_OBJECT, TooLargeError, read_error
 from dynsched.kube.failures import Call
@@ -18,16 +20,26 @@ WATCH_SECONDS: Final = 290
 resumed at its last resourceVersion."""
 
 _SILENCE: Final = 120.0
-"""Seconds without a byte after which a watch counts as dead: bookmarks come about every minute."""
+"""Seconds without a byte after which a watch ends: its connection may be dead. Bookmarks come about
+every minute."""
+
+
+class ExpiredError(ClusterError):
+    """The resourceVersion is too old: begin again with the present one."""
+
+    def __init__(self, call: Call) -> None:
+        super().__init__(f"cannot {call}: the resourceVersion is too old")
 
 
 class StreamingApi(KubeApi):
     """KubeApi, and watches. One watch at a time: it holds a connection for minutes."""
 
     async def watch(self, call: Call, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
-        """The lines of a watch, until the server ends it.
+        """The lines of a watch, until the server ends it or was silent for long, as one without
+        bookmarks is where nothing happens. An empty line tells that the server has begun to answer.
 
-        Raises ClusterError, or its subclass for the status, before the first line or in between.
+        Raises ExpiredError for a status 410, which a proxy may give in place of an event; another
+        ClusterError, before the first line or in between.
         """
         try:
             async with await self._open(call, query) as response:
@@ -36,14 +48,18 @@ class StreamingApi(KubeApi):
                     refused = self.config.authorization
                     if response.status == HTTPStatus.UNAUTHORIZED:
                         await self._login_again(refused)  # for the next time
+                    if response.status == HTTPStatus.GONE:
+                        raise ExpiredError(call)
                     raise failures.from_status(call, self.config.server, response.status, said)
                 rest = b""
-                while chunk := await response.content.readany():
-                    *lines, rest = (rest + chunk).split(b"\n")
-                    for line in lines:
-                        yield line
-                    if len(rest) > MAX_OF_AN_OBJECT:
-                        raise TooLargeError(MAX_OF_AN_OBJECT)
+                yield rest
+                with suppress(TimeoutError):
+                    while chunk := await response.content.readany():
+                        *lines, rest = (rest + chunk).split(b"\n")
+                        for line in lines:
+                            yield line
+                        if len(rest) > MAX_OF_AN_OBJECT:
+                            raise TooLargeError(MAX_OF_AN_OBJECT)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise failures.from_exception(call, self.config.server, error, _SILENCE) from error
 

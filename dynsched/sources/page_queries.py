@@ -89,5 +89,22 @@ _HOT_SHARE: Final = (
 
 
 def _requests(resource: str, labels: str, selector: str = ',node!=""') -> str:
-    metric = f'kube_pod_container_resource_requests{{resource="{resource}"{selector}}}'
-    return f"max by ({labels}) ({metric})"
+    selected = f'resource="{resource}"{selector}'
+    return f"max by ({labels}) ({of_containers(selected)})"
+
+
+def of_containers(selector: str, over: str = "") -> str:
+    """What containers request that run as long as their pod: the main ones and sidecars.
+
+    ``over``: a range of which the last value counts. Other init containers, of which the scheduler
+    counts the largest where it is more than all of these, and the pod's overhead are not in it.
+    """
+
+    def last(metric: str, selected: str) -> str:
+        series = f"{metric}{{{selected}}}{over}"
+        return f"last_over_time({series})" if over else series
+
+    main = last("kube_pod_container_resource_requests", selector)
+    init = last("kube_pod_init_container_resource_requests", selector)
+    sidecars = last("kube_pod_init_container_info", 'restart_policy="Always"')
+    return f"({main} or ({init} and on (namespace, pod, uid, container) {sidecars}))"

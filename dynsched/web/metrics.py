@@ -287,7 +287,9 @@ def _of_pods(known: PodsSummary | None) -> Iterator[Metric]:
         ({}, known.recent),
     )
     if known.running is not None:
-        yield _gauge("dynsched_pods_running", "Pods that run in the cluster.", ({}, known.running))
+        yield _gauge(
+            "dynsched_pods_running", "Pods with a node that have not ended.", ({}, known.running)
+        )
     yield _gauge(
         "dynsched_workloads_of_known_use",
         "Workloads of which it is known what one of their pods uses.",

@@ -201,7 +201,7 @@ def test_how_old_a_change_is_counts_from_the_time_of_the_reading() -> None:
 
 def test_a_pod_that_came_and_went_is_taken_off_as_far_as_it_was_seen() -> None:
     one = RecentPod(BoundPod("u", "a"), 75.0, 50.0)
-    assert added([one], workloads={"": 2.0}) == {"a": Added(25 * 0.25, 25 * 0.5)}
+    assert added([one], workloads={"": 2.0}) == {"a": Added(0, 25 * 0.25)}
 
 
 # --- nodes ---
@@ -210,6 +210,11 @@ def test_a_pod_that_came_and_went_is_taken_off_as_far_as_it_was_seen() -> None:
 def test_no_load_is_below_nothing() -> None:
     assert Added(0, 25).to(10.0) == 0
     assert Added(5, 25).to(30.0) == 10
+
+
+def test_what_ended_is_bounded_by_what_was_measured() -> None:
+    """Pods that idled and were deleted took the load of others off: 30 points of new pods too."""
+    assert Added(30, 85).to(78.0) == 30
 
 
 def test_of_a_node_without_a_reading_nothing_is_said() -> None:

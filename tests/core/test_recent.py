@@ -44,8 +44,8 @@ def test_a_longer_window_keeps_what_is_remembered() -> None:
 
 def test_a_pod_counts_once_whoever_tells_of_it() -> None:
     recent = RecentPods(60)
-    assert recent.add(pod("1"), 0)
-    assert not recent.add(pod("1"), 50)
+    recent.add(pod("1"), 0)
+    recent.add(pod("1"), 50)
     assert tuple(recent.pods(50)) == ((pod("1"), 50, None),)
     assert tuple(recent.pods(60)) == ()
 
@@ -61,14 +61,14 @@ def test_what_is_known_later_corrects_the_requests_and_not_the_time() -> None:
 def test_what_was_observed_is_not_undone_by_a_question_that_comes_late() -> None:
     recent = RecentPods(60)
     recent.add(pod("u", "b", cpu=4.0), 0)
-    assert not recent.add(BoundPod("u", "a", assumed=True), 1)
+    recent.add(BoundPod("u", "a", assumed=True), 1)
     assert tuple(recent.pods(1)) == ((pod("u", "b", cpu=4.0), 1, None),)
 
 
 def test_a_pod_that_waited_counts_from_its_binding_on() -> None:
     recent = RecentPods(60)
-    assert not recent.add(BoundPod("u", "a", assumed=True), 0)
-    assert recent.add(pod("u", "b"), 59)
+    recent.add(BoundPod("u", "a", assumed=True), 0)
+    recent.add(pod("u", "b"), 59)
     assert on_nodes(recent, 118) == {"b": 1}
     assert not on_nodes(recent, 119)
 
@@ -86,22 +86,22 @@ def test_an_assumed_pod_that_counts_no_longer_is_not_taken_off_again_when_it_is_
     recent.add(BoundPod("u", "a", assumed=True), 0)
     recent.pods(60)
     before = recent.sequence
-    assert recent.add(pod("u", "b"), 61)
+    recent.add(pod("u", "b"), 61)
     assert recent.changes_after(before) == [PodChange(pod("u", "b"), 1)]
 
 
 def test_an_assumed_pod_that_ends_was_never_there() -> None:
     recent = RecentPods(300)
     recent.add(BoundPod("u", "a", assumed=True), 0)
-    assert recent.end(pod("u"), 1)
+    recent.end(pod("u"), 1)
     assert tuple(recent.pods(1)) == ()
 
 
 def test_a_pod_that_ends_is_remembered_for_one_window_from_then_on() -> None:
     recent = RecentPods(60)
     recent.add(pod("new"), 0)
-    assert recent.end(pod("new"), 50)
-    assert recent.end(pod("of before", "b"), 50)
+    recent.end(pod("new"), 50)
+    recent.end(pod("of before", "b"), 50)
     assert tuple(recent.pods(59)) == ((pod("new"), 59, 9), (pod("of before", "b"), None, 9))
     assert len(recent.pods(109)) == 2
     assert tuple(recent.pods(110)) == ()
@@ -110,9 +110,9 @@ def test_a_pod_that_ends_is_remembered_for_one_window_from_then_on() -> None:
 def test_a_pod_ends_once_and_is_not_bound_again() -> None:
     recent = RecentPods(60)
     recent.add(pod("1"), 0)
-    assert recent.end(pod("1"), 1)
-    assert not recent.end(pod("1"), 2)
-    assert not recent.add(pod("1"), 3)
+    recent.end(pod("1"), 1)
+    recent.end(pod("1"), 2)
+    recent.add(pod("1"), 3)
     assert tuple(recent.pods(3)) == ((pod("1"), 3, 2),)
 
 
@@ -124,6 +124,17 @@ def test_a_pod_that_is_removed_was_never_there() -> None:
     assert tuple(recent.pods(0)) == ()
     recent.add(pod("1", node="b"), 1)
     assert on_nodes(recent, 2) == {"b": 1}
+
+
+def test_a_pod_that_never_ran_is_forgotten_and_takes_nothing_off() -> None:
+    """What it counted has faded. The extender counts by the changes, each in full."""
+    recent = RecentPods(300)
+    recent.add(pod("1"), 0)
+    before = recent.sequence
+    recent.never_ran("1")
+    recent.never_ran("never seen")
+    assert tuple(recent.pods(150)) == ()
+    assert recent.changes_after(before) == []
 
 
 def test_bindings_are_counted_by_a_window_of_their_own() -> None:
@@ -307,30 +318,26 @@ class Model:
         if one is not None and one.ended is None:
             self.totals[one.node] -= 1
 
-    def end(self, uid: str, node: str, now: float) -> bool:
+    def end(self, uid: str, node: str, now: float) -> None:
         one = self.known.get(uid)
         if one is None:
             self.known[uid] = Known(node, None, ended=now)
             self.totals[node] -= 1
         elif one.assumed:
             self.remove(uid)
-        elif one.ended is not None:
-            return False
-        else:
+        elif one.ended is None:
             one.ended = now
             self.totals[one.node] -= 1
-        return True
 
-    def add(self, uid: str, node: str, now: float, *, assumed: bool) -> bool:
+    def add(self, uid: str, node: str, now: float, *, assumed: bool) -> None:
         one = self.known.get(uid)
         if one is not None and (one.ended is not None or (assumed and not one.assumed)):
-            return False
+            return
         is_new = not assumed and (one is None or one.assumed)
         self.remove(uid)
         bound = now if one is None or is_new else one.bound
         self.known[uid] = Known(node, bound, assumed=assumed)
         self.totals[node] += 1
-        return is_new
 
     def pods(self, now: float) -> dict[str, tuple[str, float | None, float | None]]:
         return {
@@ -367,9 +374,11 @@ def test_what_is_remembered_is_what_happened(steps: list[tuple[str, str, int, st
             recent.remove(uid)
             model.remove(uid)
         elif what == "ended":
-            assert recent.end(told, now) is model.end(uid, node, now)
+            recent.end(told, now)
+            model.end(uid, node, now)
         else:
-            assert recent.add(told, now) is model.add(uid, node, now, assumed=told.assumed)
+            recent.add(told, now)
+            model.add(uid, node, now, assumed=told.assumed)
         found = {pod.uid: (pod.node, bound, ended) for pod, bound, ended in recent.pods(now)}
         assert found == model.pods(now)
         totals: Counter[str] = Counter()

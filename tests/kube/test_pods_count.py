@@ -1,11 +1,11 @@
-"""How many pods run: counted by a list of metadata, and kept up by the watch."""
+"""How many pods run: counted by a list of metadata, and kept up by a watch from its version on."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,86 +13,159 @@ import msgspec
 
 from dynsched.core.errors import ClusterError
 from dynsched.core.recent import RecentPods
+from dynsched.kube import pods
 from dynsched.kube.pods import PodWatch
-
-NOW = 1_000.0
+from dynsched.kube.stream import ExpiredError
 
 
 class Api:
-    """Two pages of running pods, then the lines of a watch; ``failing``: the count fails."""
+    """Lists of five pods in two pages, and one watch after the other: each a series of lines, and
+    an error that ends it. The last one stays open.
+    """
 
     def __init__(self, *lines: Mapping[str, Any], failing: bool = False) -> None:
         self.failing = failing
-        self.queries: list[Mapping[str, str]] = []
-        self._lines = lines
-        self.done = asyncio.Event()
+        self.version = "7"
+        self.lists: list[Mapping[str, str]] = []
+        self.watched: list[str] = []
+        self.watches: list[tuple[tuple[Mapping[str, Any], ...], Exception | None]] = [(lines, None)]
+        self.ended: Callable[[], None] = lambda: None
+        self.may_list = asyncio.Event()
+        self.may_list.set()
 
     async def call(self, _: Any, *, query: Any, shape: Any, headers: Any = None) -> Any:
-        self.queries.append(query)
+        self.lists.append(query)
         if query["limit"] != "1":
+            await self.may_list.wait()
             assert "PartialObjectMetadataList" in headers["Accept"]
             if self.failing:
                 raise ClusterError("cannot list pods: HTTP 500")
         more = query["limit"] != "1" and "continue" not in query
         items = [{"metadata": {"name": f"p{n}"}} for n in range(3 if more else 2)]
-        metadata = {"resourceVersion": "7", "continue": "next" if more else ""}
+        metadata = {"resourceVersion": self.version, "continue": "next" if more else ""}
         body = json.dumps({"metadata": metadata, "items": items}).encode()
         return SimpleNamespace(body=msgspec.json.decode(body, type=shape))
 
-    async def watch(self, *_: Any) -> AsyncIterator[bytes]:
-        for line in self._lines:
+    async def watch(self, _: Any, query: Mapping[str, str]) -> AsyncIterator[bytes]:
+        self.watched.append(query["resourceVersion"])
+        lines, error = self.watches.pop(0)
+        yield b""
+        for line in lines:
             yield json.dumps(line).encode()
-        self.done.set()
+        if error is not None:
+            self.ended()
+            raise error
         await asyncio.Event().wait()
 
 
-def event(kind: str, name: str, **status: Any) -> Mapping[str, Any]:
+def event(kind: str, name: str) -> Mapping[str, Any]:
     metadata = {"uid": name, "namespace": "shop", "name": name, "resourceVersion": "8"}
-    return {
-        "type": kind,
-        "object": {"metadata": metadata, "spec": {"nodeName": "a"}, "status": status},
-    }
+    return {"type": kind, "object": {"metadata": metadata, "spec": {"nodeName": "a"}}}
 
 
-async def watched(api: Api, until: asyncio.Event | None = None, *, counts: bool = True) -> PodWatch:
-    watch = PodWatch(api, RecentPods(), clock=lambda: NOW, counts=lambda: counts)  # type: ignore[arg-type]
-    stop = asyncio.Event()
-    task = asyncio.create_task(watch.run(stop))
-    async with asyncio.timeout(5):
-        if until is None:
-            while watch.error is None:
+class Watched(PodWatch):
+    """A watch of pods that runs until something is so, at a time that stands still."""
+
+    def __init__(self, api: Api, *, counts: bool = True) -> None:
+        self.now = 1_000.0
+        self.recent = RecentPods()
+        super().__init__(api, self.recent, clock=lambda: self.now, counts=lambda: counts)  # type: ignore[arg-type]
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        stop = asyncio.Event()
+        task = asyncio.create_task(self.run(stop))
+        async with asyncio.timeout(5):
+            while not is_so():
                 await asyncio.sleep(0.01)
-        else:
-            await until.wait()
-        stop.set()
-        await task
-    return watch
+            stop.set()
+            await task
 
 
-async def test_running_pods_are_counted_by_pages_of_metadata() -> None:
+async def test_running_pods_are_counted_by_pages_of_metadata_as_of_the_version_of_the_watch() -> (
+    None
+):
     api = Api()
-    assert (await watched(api, api.done)).running == 5
-    assert [query.get("limit") for query in api.queries] == ["1", "500", "500"]
-    assert "status.phase=Running" in api.queries[1]["fieldSelector"]
-    assert api.queries[2]["continue"] == "next"
+    watch = Watched(api)
+    await watch.until(lambda: watch.running is not None)
+    assert watch.running == 5
+    _, first, second = api.lists
+    assert first["limit"] == second["limit"] == "500"
+    assert "status.phase!=Succeeded,status.phase!=Failed" in first["fieldSelector"]
+    assert (first["resourceVersion"], first["resourceVersionMatch"]) == ("7", "Exact")
+    assert second["continue"] == "next"
+    assert "resourceVersion" not in second
+    assert api.watched == ["7"]
 
 
 async def test_the_watch_keeps_the_number_up() -> None:
-    finished = {"containerStatuses": [], "phase": "Running"}
-    api = Api(event("ADDED", "new"), event("ADDED", "more"), event("DELETED", "old", **finished))
-    assert (await watched(api, api.done)).running == 6
+    watch = Watched(Api(event("ADDED", "new"), event("ADDED", "more"), event("DELETED", "old")))
+    await watch.until(lambda: len(watch.recent) == 2 and watch.running is not None)
+    assert watch.running == 6
+
+
+async def test_what_is_bound_while_pods_are_counted_is_seen_at_once_and_counts_once() -> None:
+    """Of 100,000 pods the count takes half a minute; all that was bound in it was then told at
+    once, as if it were bound now.
+    """
+    api = Api(event("ADDED", "new"))
+    api.may_list.clear()
+    watch = Watched(api)
+
+    def is_seen() -> bool:
+        if len(watch.recent) == 1 and watch.running is None:
+            api.may_list.set()
+        return watch.running is not None
+
+    await watch.until(is_seen)
+    assert watch.running == 6
 
 
 async def test_a_count_that_fails_does_not_keep_the_watch_from_beginning(caplog: Any) -> None:
     """It is the longest list of all, and first to fail on an API server that has much to do."""
-    api = Api(event("ADDED", "new"), failing=True)
+    watch = Watched(Api(event("ADDED", "new"), failing=True))
     with caplog.at_level(logging.INFO):
-        watch = await watched(api, api.done)
+        await watch.until(lambda: len(watch.recent) == 1 and bool(caplog.records))
     assert (watch.running, watch.error) == (None, None)
     assert "cannot list pods: HTTP 500" in caplog.text
 
 
 async def test_where_no_expected_load_is_used_nothing_is_counted() -> None:
     api = Api(event("ADDED", "new"))
-    assert (await watched(api, api.done, counts=False)).running is None
-    assert [query.get("limit") for query in api.queries] == ["1"]
+    watch = Watched(api, counts=False)
+    await watch.until(lambda: len(watch.recent) == 1)
+    assert watch.running is None
+    assert [query.get("limit") for query in api.lists] == ["1"]
+
+
+async def interrupted(error: Exception, gap: float, monkeypatch: Any) -> tuple[Watched, Api]:
+    """A watch that ended by the error, and is taken up after so many seconds, when the present
+    version is 99.
+    """
+    monkeypatch.setattr("dynsched.kube.following._FIRST_WAIT", 0.01)
+    api = Api()
+    api.watches = [((event("ADDED", "before"),), error), ((), None)]
+    watch = Watched(api)
+
+    def ended() -> None:
+        api.version, watch.now = "99", watch.now + gap
+
+    api.ended = ended
+    await watch.until(lambda: len(api.watched) == 2 and watch.running is not None)
+    return watch, api
+
+
+async def test_after_a_short_gap_it_goes_on_where_it_was(monkeypatch: Any) -> None:
+    _, api = await interrupted(ClusterError("down"), 20.0, monkeypatch)
+    assert api.watched == ["7", "8"]
+
+
+async def test_after_a_long_gap_it_begins_anew(monkeypatch: Any) -> None:
+    """Minutes later the metrics show what was bound and ended meanwhile: it counted twice."""
+    watch, api = await interrupted(ClusterError("down"), pods._GAP + 1, monkeypatch)
+    assert api.watched == ["7", "99"]
+    assert watch.running == 5
+
+
+async def test_where_its_version_is_too_old_it_begins_anew(monkeypatch: Any) -> None:
+    _, api = await interrupted(ExpiredError(pods._WATCH), 1.0, monkeypatch)
+    assert api.watched == ["7", "99"]

@@ -363,11 +363,22 @@ class ClusterMetrics(Exporter):
                     f'kube_pod_status_phase{{{of_pod},phase="{phase}"}} 1',
                     f"kube_pod_status_scheduled_time{{{of_pod}}} {self._started:.0f}",
                 ]
-                for container in ("main", "side") if requests is not None else ():
-                    lines.append(
-                        f'kube_pod_container_resource_requests{{{of_pod},node="{node}",'
-                        f'container="{container}",resource="cpu"}} {requests / 2}'
-                    )
+                for container, kind_of, cores in (
+                    ("main", "", requests and requests / 2),
+                    ("side", "init_", requests and requests / 2),
+                    ("setup", "init_", requests and 7.0),
+                ):
+                    of_it = f'{of_pod},container="{container}"'
+                    if kind_of:
+                        policy = "Always" if container == "side" else ""
+                        lines.append(
+                            f'kube_pod_init_container_info{{{of_it},restart_policy="{policy}"}} 1'
+                        )
+                    if cores is not None:
+                        lines.append(
+                            f"kube_pod_{kind_of}container_resource_requests{{{of_it},"
+                            f'node="{node}",resource="cpu"}} {cores}'
+                        )
             seconds = uses * (now - self._started) / 2
             for container in ("main", "side"):
                 lines.append(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from cluster import Cluster
 
@@ -27,3 +27,20 @@ async def create(cluster: Cluster, body: Mapping[str, Any]) -> dict[str, Any]:
     await cluster.post(account, {"metadata": {"name": "default"}})  # envtest has no controllers
     found: dict[str, Any] = (await cluster.post(PODS, body)).ok
     return found
+
+
+STARTED: Final[Mapping[str, Any]] = {
+    "name": "c",
+    "image": "i",
+    "imageID": "i",
+    "ready": True,
+    "restartCount": 0,
+    "state": {"running": {"startedAt": "2026-11-20T12:00:00Z"}},
+}
+"""A container's status, as the kubelet writes it."""
+
+
+async def start(cluster: Cluster, name: str) -> None:
+    """What the kubelet says once the container of `pod` runs."""
+    status = {"phase": "Running", "containerStatuses": [STARTED]}
+    _ = (await cluster.patch(f"{PODS}/{name}/status", {"status": status})).ok
