@@ -40,8 +40,8 @@ def above_line(  # noqa: PLR0917 - the columns
     weight and load are limited here: one node does not decide about all others.
 
     So many nodes stay unmarked as ``max_marked`` leaves out, the coolest. One that is not GAP
-    hotter than all of these is not above ``above_mean`` either: equal nodes are marked together or
-    not at all.
+    hotter than each of these is told as no further above the line than ``above_mean``: it gets no
+    mark, and one that it has is held.
     """
     if rule.early is None or not kind.size:
         return loads
