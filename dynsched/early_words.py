@@ -9,7 +9,7 @@ from typing import Any
 
 from dynsched.core.formatting import format_threshold
 from dynsched.core.model import Quality
-from dynsched.core.wording import beside_the_mean
+from dynsched.core.wording import beside_the_line
 
 _LEAST = 0.05
 """Points that are shown as ``0.1`` and not as ``0.0``."""
@@ -32,8 +32,8 @@ def is_changed_by_pods(rule: Mapping[str, Any]) -> bool:
 
 
 def how_early(node: Mapping[str, Any]) -> str:
-    """Of each rule by which a node is marked early: ``its expected load is 6.2 points above the
-    mean of its pool (marked above -4, released at -12)``.
+    """Of each rule by which a node is marked early: ``its expected load is 6.2 points above its
+    early line (marked above -4, released at -12)``.
     """
     found = [rule for rule in node["rules"] if is_early_rule(rule) and rule["state"] == "firing"]
     several = len(found) > 1
@@ -50,7 +50,7 @@ def _is_where(rule: Mapping[str, Any]) -> str:
     if rule["value"] is None:
         return "is not known yet"
     when = "is" if rule["quality"] == Quality.OK else "is not known now, and was last"
-    return f"{when} {beside_the_mean(rule['value'])}"
+    return f"{when} {beside_the_line(rule['value'])}"
 
 
 def expected_parts(node: Mapping[str, Any]) -> list[str]:

@@ -53,7 +53,7 @@ def test_why_of_an_early_mark() -> None:
     assert why(early_example(), "worker-1") == [
         (
             "worker-1 is marked early (label status=presure): its expected load is 5.7 points "
-            "above the mean of its pool (marked above 2, released at -6)."
+            "above its early line (marked above 2, released at -6)."
         ),
         "RULE            STATE     VALUE  THRESHOLD  CLEARS AT  SINCE  SAMPLE",
         "node-cpu        inactive  61     > 80       <= 80      0s     4s ago",
@@ -66,8 +66,8 @@ def test_why_of_an_early_mark() -> None:
         ),
         "To clear:",
         (
-            "- the expected load by node-cpu must fall to 6 points below the mean of its pool or "
-            "less; it is 5.7 points above the mean of its pool"
+            "- the expected load by node-cpu must fall to 6 points below its early line or less; "
+            "it is 5.7 points above its early line"
         ),
     ]
 
@@ -87,7 +87,7 @@ def test_an_early_mark_inside_of_its_dead_band_is_still_explained() -> None:
     cooler = CPU | {"worker-1": 56.0}
     snapshot = scene.tick(NOON + 10, node_cpu=cooler, node_mem=MEMORY, pods=known_pods(recent=()))
     assert why(snapshot, "worker-1")[0].endswith(
-        "its expected load is 1 point below the mean of its pool (marked above 2, released at -6)."
+        "its expected load is 1 point below its early line (marked above 2, released at -6)."
     )
 
 
@@ -97,12 +97,12 @@ def test_an_early_mark_of_which_nothing_is_known_now_says_so_and_what_it_waits_f
     snapshot = scene.tick(NOON + 10, node_cpu="refused", node_mem="refused", pods=known_pods())
     told = why(snapshot, "worker-1")
     assert (
-        "its expected load is not known now, and was last 5.7 points above the mean of its pool"
+        "its expected load is not known now, and was last 5.7 points above its early line"
         in told[0]
     )
     assert told[-1] == (
-        "- node-cpu needs a good sample by which the expected load is 6 points below the mean of "
-        "its pool (no current value: the query failed), or no good sample for 4m50s more"
+        "- node-cpu needs a good sample by which the expected load is 6 points below its early "
+        "line (no current value: the query failed), or no good sample for 4m50s more"
     )
 
 
@@ -118,11 +118,12 @@ def test_what_is_known_of_pods_fades_as_the_metric_shows_it() -> None:
 
 
 def test_an_early_mark_that_is_not_made_says_why() -> None:
-    rules = {**EARLY_RULES, "guard": {"max_marked": 1}}
-    snapshot = early_scene(rules=rules).tick(NOON, node_cpu=CPU, node_mem=MEMORY, pods=known_pods())
+    rules = {**EARLY_RULES, "guard": {"max_marked": 2}}
+    memory = MEMORY | {"worker-3": 90.0}  # two nodes are hot
+    snapshot = early_scene(rules=rules).tick(NOON, node_cpu=CPU, node_mem=memory, pods=known_pods())
     assert why(snapshot, "worker-1")[0] == (
-        "worker-1 is not marked: guard.max_marked is 1. It is to be marked early: its expected "
-        "load is 5.7 points above the mean of its pool (marked above 2, released at -6)."
+        "worker-1 is not marked: guard.max_marked is 2. It is to be marked early: its expected "
+        "load is 5.7 points above its early line (marked above 2, released at -6)."
     )
 
 
@@ -173,7 +174,7 @@ def test_plan_tells_early_marks_and_that_one_pass_watches_no_pods() -> None:
     assert told[-3:] == [
         "Early, and not hot: 1 node",
         (
-            "- worker-1: its expected load is 6.5 points above the mean of its pool "
+            "- worker-1: its expected load is 6.5 points above its early line "
             "(marked above 2, released at -6)"
         ),
         (
@@ -182,9 +183,7 @@ def test_plan_tells_early_marks_and_that_one_pass_watches_no_pods() -> None:
         ),
     ]
     reasons = {patch.node: patch.reason for patch in snapshot.planned}
-    assert reasons["worker-1"] == (
-        "node-cpu is expected 6.5 points above the mean of its pool (> 2)"
-    )
+    assert reasons["worker-1"] == ("node-cpu is expected 6.5 points above its early line (> 2)")
 
 
 def test_without_early_marks_plan_says_nothing_of_them() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from dynsched.backtest.world import World
 from dynsched.core.columns import Bools, Floats, Ints
-from dynsched.core.guard import EARLY_INCUMBENT_BONUS, INCUMBENT_BONUS, count_of
+from dynsched.core.guard import EARLY_INCUMBENT_BONUS, INCUMBENT_BONUS, count_of, early_limit
 from dynsched.core.sections import GuardRules
 
 
@@ -29,6 +29,9 @@ class Marks:
         self._eligible = np.tile(world.eligible, groups)
         offsets = np.repeat(np.arange(groups), nodes)
         self.pool: Ints = np.tile(world.pool, groups) + offsets * max(1, pools)
+        kinds = int(world.kind.max(initial=-1)) + 1
+        self._kind: Ints = np.tile(world.kind, groups) + offsets * kinds
+        self._limits: Ints = np.zeros(groups * kinds, np.int64)
         self._allowed: Ints = np.array(
             [max(1, count_of(guard.max_releases, number)) for number in range(nodes + 1)], np.int64
         )
@@ -45,6 +48,10 @@ class Marks:
         self.caps = np.array(
             [count_of(self._guard.max_marked, int(number)) for number in count], np.int64
         )
+        count = np.bincount(self._kind[self._may], minlength=len(self._limits))
+        self._limits = np.array(
+            [early_limit(self._guard.max_marked, int(number)) for number in count], np.int64
+        )
         self._caps_changed = True
 
     def choose(
@@ -58,7 +65,7 @@ class Marks:
         changed = wanted ^ self.marked
         if not self._caps_changed and not changed.any():
             return self.marked, None
-        bound = self._bound(wanted, changed)
+        bound = self._bound(wanted, wanted & ~hot, changed)
         new, short = wanted, None
         if bound.any():
             excess = severity()
@@ -75,7 +82,7 @@ class Marks:
         self.marked = new
         return new, short
 
-    def _bound(self, wanted: Bools, changed: Bools) -> Bools:
+    def _bound(self, wanted: Bools, early: Bools, changed: Bools) -> Bools:
         """In which groups the marks cannot simply be the wanted ones."""
         size = len(self.caps)
         arriving = np.bincount(self.pool[changed & wanted], minlength=size)
@@ -90,7 +97,11 @@ class Marks:
         over = (over_cap & ((arriving > 0) | (here + arriving - leaving > self.caps))).reshape(
             shape
         )
-        found: Bools = over.any(axis=1) | too_many
+        limits = len(self._limits)
+        marked = np.bincount(self._kind[wanted | self.marked], minlength=limits)
+        crowded = (marked > self._limits) & (np.bincount(self._kind[early], minlength=limits) > 0)
+        too_early = crowded.reshape(self._groups, -1).any(axis=1)
+        found: Bools = over.any(axis=1) | too_many | too_early
         return found
 
     def _settled(self, wanted: Bools, hot: Bools, severity: Floats) -> Bools:
@@ -117,6 +128,7 @@ class Marks:
         marked, pool = self.marked[part], self.pool[part]
         granted = np.zeros(len(wants), np.bool_)
         order: dict[int, Ints] = {}
+        none = np.zeros_like(self._limits)
         numbers = np.unique(pool[wants]).tolist() if self._pools > 1 else [int(pool[0])]
         for number in numbers:
             names = np.flatnonzero(wants & (pool == number))
@@ -124,14 +136,28 @@ class Marks:
             is_new = ~marked[names]
             rank = -excess[names] - np.where(is_new, 0.0, bonus)
             sorted_names = names[np.lexsort((names, is_new, rank, ~is_hot[names]))]
-            order[number] = sorted_names[: self.caps[number]]
+            order[number] = self._fitting(part, sorted_names, is_hot, self.caps[number], none)
             granted[order[number]] = True
         leaving = np.flatnonzero(marked & ~granted)
         leaving = leaving[np.lexsort((leaving, excess[leaving], wants[leaving]))]
         result: Bools = marked & granted
         result[leaving[self._allowed[int(marked.sum())] :]] = True
         here = np.bincount(pool[marked], minlength=len(self.caps))
+        used = np.bincount(self._kind[part][marked], minlength=len(self._limits))
         for number, names in order.items():
             arriving = names[~marked[names]]
-            result[arriving[: max(0, int(self.caps[number] - here[number]))]] = True
+            free = self.caps[number] - here[number]
+            result[self._fitting(part, arriving, is_hot, free, used)] = True
         return result
+
+    def _fitting(self, part: slice, ranked: Ints, hot: Bools, free: int, used: Ints) -> Ints:
+        """Of ranked nodes of one pool, as many as are ``free`` there, and early ones only below the
+        limit of their kind, of which ``used`` are marked.
+        """
+        kind = self._kind[part][ranked]
+        before = np.zeros(len(ranked), np.int64)
+        for number in np.unique(kind):
+            of_kind = kind == number
+            before[of_kind] = used[number] + np.arange(np.count_nonzero(of_kind))
+        fits = ranked[hot[ranked] | (before < self._limits[kind])]
+        return fits[: max(0, int(free))]

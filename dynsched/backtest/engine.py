@@ -15,7 +15,7 @@ from dynsched.backtest.alerts import Alerts
 from dynsched.backtest.choice import Marks
 from dynsched.backtest.world import World, weights
 from dynsched.core.columns import Bools, Floats, Ints, rule_loads
-from dynsched.core.early import above_mean
+from dynsched.core.early import above_line
 from dynsched.core.rules import Rule, RuleSet
 from dynsched.core.transitions import Setting
 
@@ -119,9 +119,9 @@ class Engine:
                 # No pods are known of the past: the expected load is the measured one.
                 world = self._world
                 loads = rule_loads(rule, values[rule.name])
-                weight = weights(world.nodes, rule.resource)
-                values[made.name] = above_mean(
-                    rule, loads, weight, world.pool, world.counts_for_mean
+                values[made.name] = above_line(
+                    *(rule, loads, weights(world.nodes, rule.resource), world.kind, world.eligible),
+                    self._rule_set.guard.max_marked,
                 )
         self._alerts.begin(
             [np.tile(values.get(rule.name, missing), self._groups) for rule in self.rules]

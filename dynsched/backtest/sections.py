@@ -160,7 +160,7 @@ def _setting(rule: Json) -> str:
     text = f"{rule['op']} {format_threshold(rule['threshold'])}"
     if rule["for_seconds"]:
         text += f" for {format_duration(rule['for_seconds'])}"
-    return text + (" above the mean" if rule["early"] else "")
+    return text + (" above the early line" if rule["early"] else "")
 
 
 def _number(value: float | None) -> str:

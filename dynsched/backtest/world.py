@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dynsched.core.columns import Bools, Floats, Ints
-from dynsched.core.guard import is_cordoned, is_eligible, pool_of
+from dynsched.core.guard import is_eligible, kind_of
 from dynsched.core.mark_state import mark_state
 from dynsched.core.model import Node
 from dynsched.core.plan import plan_prune
@@ -35,11 +35,11 @@ class World:
     nodes: tuple[Node, ...]
     eligible: Bools
     """Whether it may be marked: by the rules, and because nobody else uses the mark's key."""
-    counts_for_mean: Bools
-    """Whether it is part of its pool's mean load: eligible, and not cordoned."""
     pool: Ints
     """Index into ``pools``."""
     pools: tuple[str, ...]
+    kind: Ints
+    """A number for each kind (`core.guard.Kind`), from 0."""
     first: Floats
     last: Floats
 
@@ -74,16 +74,17 @@ def make_world(
         ],
         dtype=np.bool_,
     )
-    pool_names = [pool_of(node, rule_set.guard) for node in ordered]
-    pools = tuple(sorted(set(pool_names)))
+    kinds = [kind_of(node, rule_set.guard) for node in ordered]
+    numbers = {kind: number for number, kind in enumerate(dict.fromkeys(kinds))}
+    pools = tuple(sorted({kind.pool for kind in kinds}))
     spans = spans or {}
     kept = [spans.get(node.name, Span(node.created or -math.inf)) for node in ordered]
     return World(
         nodes=ordered,
         eligible=eligible,
-        counts_for_mean=eligible & ~np.array([is_cordoned(node) for node in ordered], np.bool_),
-        pool=np.array([pools.index(name) for name in pool_names], np.int64),
+        pool=np.array([pools.index(kind.pool) for kind in kinds], np.int64),
         pools=pools,
+        kind=np.array([numbers[kind] for kind in kinds], np.int64),
         first=np.array([span.first for span in kept], np.float64),
         last=np.array([span.last for span in kept], np.float64),
     )
@@ -98,6 +99,6 @@ def without_marks(nodes: Mapping[str, Node], rule_set: RuleSet) -> dict[str, Nod
 
 
 def weights(nodes: Sequence[Node], resource: str | None) -> Floats:
-    """What each node has of a rule's resource, as the mean of a pool weighs it."""
+    """What each node has of a rule's resource, as the mean of its kind weighs it."""
     found = [node.allocatable.get(resource, 1.0) if resource else 1.0 for node in nodes]
     return np.array(found, np.float64)

@@ -13,7 +13,7 @@ from dynsched.core.adoption import with_adopted
 from dynsched.core.alerts import Alerts, table_of
 from dynsched.core.columns import NodeReadings
 from dynsched.core.decision import Decision
-from dynsched.core.early import above_mean
+from dynsched.core.early import above_line
 from dynsched.core.evaluate import Evaluation, Verdicts, evaluated
 from dynsched.core.expected import NO_PODS, ExpectedLoad, KnownPods, expected_load
 from dynsched.core.guard import select
@@ -74,7 +74,7 @@ def decide(
         rule_set.guard,
         outgoing=[nodes[name] for name in seen.marked - seen.eligible.keys()],
         released=released,
-        sizes=seen.columns.pool_sizes,
+        sizes=seen.columns.sizes,
     )
     # On all other nodes nothing can be due.
     patches = plan(
@@ -114,8 +114,10 @@ def _early_readings(
         loads = readings.loads(rule)
         if rule.name in expected:
             expected[rule.name].add_to(loads, columns.roster)
-        weights = columns.weights(rule.resource)
-        distances = above_mean(rule, loads, weights, columns.pool, columns.counts_for_mean)
+        distances = above_line(
+            *(rule, loads, columns.weights(rule.resource), columns.kind, columns.eligible),
+            rule_set.guard.max_marked,
+        )
         found[made.name] = replace(readings, value=distances)
     return found
 

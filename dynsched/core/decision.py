@@ -218,14 +218,11 @@ class NodeViews(Mapping[str, NodeView]):
         counts[self.places] = True
         counts[self._decision.survey.index.roster.places_of(aside)] = False
         counted = np.flatnonzero(counts)
-        numbers = np.bincount(2 * columns.pool[counted] + hot[counted]).tolist()
-        found = Counter(
-            {
-                (columns.pools[kind // 2], bool(kind % 2)): number
-                for kind, number in enumerate(numbers)
-                if number
-            }
-        )
+        numbers = np.bincount(2 * columns.kind[counted] + hot[counted]).tolist()
+        found: Counter[tuple[str, bool]] = Counter()
+        for place, number in enumerate(numbers):
+            if number:
+                found[columns.kinds[place // 2].pool, bool(place % 2)] += number
         guard = self._decision.rule_set.guard
         found.update(
             (pool_of(self._nodes[name], guard), name in self.hot)

@@ -1,4 +1,4 @@
-"""Early marks: how far each node's expected load is above the mean of its pool.
+"""Early marks: how far each node's expected load is above the early line of its pool.
 
 Where the scheduler is to prefer a node is decided between nodes: one that has more load than the
 mean gets enough pods already. So it is marked before it is hot, and pods go to the others.
@@ -6,37 +6,72 @@ mean gets enough pods already. So it is marked before it is hot, and pods go to 
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from dynsched.core.columns import Bools, Floats, Ints
+from dynsched.core.guard import early_limit
+from dynsched.core.rule_fields import Limit
 from dynsched.core.rules import FileRule
 
+GAP: Final = 6.0
+"""Points by which a node must be hotter than those that get the pods in its place: what is
+measured on equal nodes differs by 3 points either way."""
+_HEAVIEST: Final = 4.0
+"""A node weighs this many times what the median of its kind does, at most."""
+_FULL: Final = 100.0
 
-def above_mean(rule: FileRule, loads: Floats, weights: Floats, pool: Ints, counts: Bools) -> Floats:
-    """How far each load is above the mean of its pool, in points, for a ``rule`` that has
-    ``early``. ``loads``: NaN where nothing is known; the last axis has one element for each node,
-    as the other arrays have. ``pool``: a number for each, from 0.
 
-    The mean is that of the nodes that ``counts`` names: those that may be marked and are not
-    cordoned, weighted by what they have of the rule's resource: the share of the pool that is used.
+def above_line(  # noqa: PLR0917 - the columns
+    rule: FileRule,
+    loads: Floats,
+    weights: Floats,
+    kind: Ints,
+    counts: Bools,
+    max_marked: Limit,
+) -> Floats:
+    """How far each load is above the early line, in points, for a ``rule`` that has ``early``.
+    ``loads``: NaN where nothing is known; the last axis has one element for each node, as the other
+    arrays have. ``kind``: a number for each; each kind has a line of its own.
+
+    The line is the mean of the nodes that ``counts`` names (those that may be marked), weighted by
+    what they have of the rule's resource; or ``mean_at_least`` where that is higher. A node's
+    weight and load are limited here: one node does not decide about all others.
+
+    So many nodes stay unmarked as ``max_marked`` leaves out, the coolest. One that is not GAP
+    hotter than each of these is told as no further above the line than ``above_mean``: it gets no
+    mark, and one that it has is held.
     """
-    at_least = rule.early.mean_at_least if rule.early else 0.0
-    if not pool.size:
+    if rule.early is None or not kind.size:
         return loads
-    known = counts & ~np.isnan(loads)
-    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        totals = _sums(np.where(known, loads * weights, 0.0), pool)
-        of_known = _sums(np.where(known, weights, 0.0), pool)
-        means = totals / of_known
-    # There is none of a pool without known loads, or with weights beyond what can be counted.
-    means = np.where(np.isfinite(means), np.maximum(at_least, means), at_least)
-    return np.asarray(loads - means[..., pool], np.float64)
-
-
-def _sums(values: Floats, pool: Ints) -> Floats:
-    """The sum over each pool, along the last axis."""
-    order = np.argsort(pool, kind="stable")
-    numbers, begins = np.unique(pool[order], return_index=True)
-    found = np.zeros((*values.shape[:-1], int(pool.max()) + 1))
-    found[..., numbers] = np.add.reduceat(values[..., order], begins, axis=-1)
+    found = np.array(loads, np.float64)
+    order = np.argsort(kind, kind="stable")
+    for places in np.split(order, np.flatnonzero(np.diff(kind[order])) + 1):
+        here = loads[..., places]
+        known = np.where(counts[places], here, np.nan)
+        number = np.count_nonzero(~np.isnan(known), axis=-1, keepdims=True)
+        weight = np.where(np.isnan(known), np.nan, weights[places])
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+            weight = np.minimum(weight, _HEAVIEST * _lowest(weight, number // 2))
+            total = np.nansum(np.minimum(known, _FULL) * weight, axis=-1, keepdims=True)
+            mean = total / np.nansum(weight, axis=-1, keepdims=True)
+        # There is none of nodes without known loads, or with weights beyond what can be counted.
+        line = np.fmax(np.where(np.isfinite(mean), mean, np.nan), rule.early.mean_at_least)
+        others = _lowest(known, _unmarked(max_marked, number) - 1)
+        stands_out = here > others + GAP
+        found[..., places] = np.where(
+            stands_out, here - line, np.minimum(here - line, rule.early.above_mean)
+        )
     return found
+
+
+def _lowest(values: Floats, place: Ints) -> Floats:
+    """The value at this place from the lowest, of those that are not NaN."""
+    return np.take_along_axis(np.sort(values, axis=-1), place, axis=-1)
+
+
+def _unmarked(max_marked: Limit, numbers: Ints) -> Ints:
+    """Of so many nodes, how many stay without an early mark at least."""
+    counts = [each - early_limit(max_marked, each) for each in numbers.ravel().tolist()]
+    return np.array(counts, np.int64).reshape(numbers.shape)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from dynsched.core import keys
 from dynsched.core.model import Node, Verdict
@@ -20,8 +20,15 @@ about the same load do not swap the last place under the cap at every tick."""
 EARLY_INCUMBENT_BONUS: Final = 0.04
 """The same for early marks, as a share of full: four points."""
 
+_HARD_EFFECTS: Final = ("NoSchedule", "NoExecute")
 
-_UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"
+
+class Kind(NamedTuple):
+    """What nodes have in common that can take the same pods: early marks are decided among them."""
+
+    pool: str
+    taints: frozenset[tuple[str, str, str]]
+    """Key, value and effect of those that keep pods off; a cordoned node has one too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +66,6 @@ def why_ineligible(node: Node, rules: NodeRules) -> str | None:
     return None if unmet is None else f"nodes.selector wants {unmet}"
 
 
-def is_cordoned(node: Node) -> bool:
-    """Whether no pod is placed there: a drained node would pull the mean down."""
-    return any(taint.get("key") == _UNSCHEDULABLE for taint in node.taints)
-
-
 def select(
     eligible: Iterable[Node],
     verdicts: Mapping[str, Verdict],
@@ -72,31 +74,50 @@ def select(
     outgoing: Iterable[Node] = (),
     *,
     released: int = 0,
-    sizes: Mapping[str, int] | None = None,
+    sizes: Mapping[Kind, int] | None = None,
 ) -> Selection:
-    """Apply ``max_releases`` over all, then ``max_marked`` in every pool, hottest first.
+    """Apply ``max_releases`` over all, then ``max_marked`` in every pool, hottest first. Among the
+    nodes of one kind ``max_marked`` is the limit of early marks, and one node stays without.
 
     ``eligible``: of the nodes that may be marked (no conflict stands on them), those that carry the
-    mark or should by their verdict, at least; ``sizes``: how many may be in each pool, when that is
-    more than there are in ``eligible``.
+    mark or should by their verdict, at least; ``sizes``: how many there may be of each kind, when
+    that is more than there are in ``eligible``.
     ``marked``: the names that carry the mark now; ``released`` others did when this tick began.
     ``outgoing``: the nodes that carry it and are not eligible (any more). Each mark counts under
     the cap, those too that are to go: a place is free when its mark is seen to be gone, for a write
     may fail, and the writes of a tick are made in no order. What the cap is a share of, are the
     eligible nodes alone.
     """
+    kinds = {node.name: kind_of(node, guard) for node in eligible}
     pools: dict[str, list[str]] = defaultdict(list)
-    for node in eligible:
-        pools[pool_of(node, guard)].append(node.name)
+    for name, kind in kinds.items():
+        pools[kind.pool].append(name)
     taken = Counter(pool_of(node, guard) for node in outgoing)
     incumbents = frozenset(marked)
-    total = {pool: len(names) for pool, names in pools.items()} if sizes is None else sizes
+    sizes = Counter(kinds.values()) if sizes is None else sizes
+    total: Counter[str] = Counter()
+    for kind, size in sizes.items():
+        total[kind.pool] += size
     caps = {pool: count_of(guard.max_marked, total[pool]) for pool in pools}
+    limits = {kind: early_limit(guard.max_marked, size) for kind, size in sizes.items()}
     wanting = {
         pool: [name for name in names if verdicts[name].wants_mark] for pool, names in pools.items()
     }
+
+    def fitting(ranked: Iterable[str], free: int, used: Counter[Kind]) -> Iterator[str]:
+        """As many as are ``free`` in their pool, and early ones only below the limit of their kind,
+        of which ``used`` are marked.
+        """
+        for name in ranked:
+            kind = kinds[name]
+            if free > 0 and (verdicts[name].pressured or used[kind] < limits[kind]):
+                free -= 1
+                used[kind] += 1
+                yield name
+
     granted = {
-        pool: _hottest(names, verdicts, incumbents, caps[pool]) for pool, names in wanting.items()
+        pool: dict.fromkeys(fitting(_ranked(names, verdicts, incumbents), caps[pool], Counter()))
+        for pool, names in wanting.items()
     }
     present = [name for names in pools.values() for name in names if name in incumbents]
     allowed = max(0, max(1, count_of(guard.max_releases, len(present) + released)) - released)
@@ -106,9 +127,10 @@ def select(
     for pool, names in pools.items():
         here = [name for name in names if name in incumbents]
         staying = [name for name in here if name in granted[pool] or name in kept]
-        free = max(0, caps[pool] - len(here) - taken[pool])
+        free = caps[pool] - len(here) - taken[pool]
+        used = Counter(kinds[name] for name in here)
         arriving = [name for name in granted[pool] if name not in incumbents]
-        result.update(staying, arriving[:free])
+        result.update(staying, fitting(arriving, free, used))
         withheld |= {
             name: f"release delayed: guard.max_releases is {guard.max_releases}"
             for name in staying
@@ -132,15 +154,26 @@ def pool_of(node: Node, guard: GuardRules) -> str:
     return node.labels.get(guard.pool_label, "") if guard.pool_label else ""
 
 
-def _hottest(
-    names: Iterable[str],
-    verdicts: Mapping[str, Verdict],
-    incumbents: Collection[str],
-    cap: int,
-) -> dict[str, None]:
-    """Of those that want the mark, the ones that fit under the cap: the hot ones first, of each
-    kind the hottest first (a dict: ordered, and a set).
+def kind_of(node: Node, guard: GuardRules) -> Kind:
+    """The kind of a node."""
+    taints = [taint for taint in node.taints if taint.get("effect") in _HARD_EFFECTS]
+    return Kind(
+        pool_of(node, guard),
+        frozenset((str(t.get("key")), str(t.get("value")), str(t["effect"])) for t in taints),
+    )
+
+
+def early_limit(limit: Limit, size: int) -> int:
+    """How many of ``size`` nodes of a kind may be marked so that early marks are among them: one
+    stays unmarked, so that pods have where to go.
     """
+    return min(count_of(limit, size), size - 1)
+
+
+def _ranked(
+    names: Iterable[str], verdicts: Mapping[str, Verdict], incumbents: Collection[str]
+) -> list[str]:
+    """Those that want the mark: the hot ones first, then the early ones, the hottest first."""
 
     def rank(name: str) -> tuple[bool, float, bool, str]:
         verdict = verdicts[name]
@@ -148,7 +181,7 @@ def _hottest(
         is_new = name not in incumbents
         return (not verdict.pressured, -verdict.severity - (0 if is_new else bonus), is_new, name)
 
-    return dict.fromkeys(sorted(names, key=rank)[:cap])
+    return sorted(names, key=rank)
 
 
 def _kept(

@@ -12,7 +12,7 @@ from dynsched.core.labels import Mark, TaintMark
 from dynsched.core.mark_state import MarkState, mark_state, write_evidence
 from dynsched.core.model import Action, Alert, Node, NodePatch, Verdict
 from dynsched.core.rules import Rule, RuleSet
-from dynsched.core.wording import beside_the_mean
+from dynsched.core.wording import beside_the_line
 
 
 def plan(
@@ -130,7 +130,7 @@ def _reason(rule: Rule, alert: Alert) -> str:
     if rule.early_of is not None:
         if alert.value is None:
             return f"{rule.early_of} has no expected load yet"
-        return f"{rule.early_of} is expected {beside_the_mean(alert.value)} ({over})"
+        return f"{rule.early_of} is expected {beside_the_line(alert.value)} ({over})"
     if alert.value is None or rule.breached(alert.value):
         return f"{rule.name} {value} {over}"
     return f"{rule.name} was {over}, is {value}"

@@ -47,13 +47,14 @@ _COMPARE: Final[Mapping[str, Callable[[float, float], bool]]] = {
 
 class EarlyMark(Model):
     """``early`` of a rule: marks a node before it is hot, by its expected load (`core.expected`)
-    compared with the mean of its pool. All are points: 0 is idle, 100 is full.
+    compared with the early line of its kind (`core.early`): the mean, or ``mean_at_least``. All are
+    points: 0 is idle, 100 is full.
     """
 
     above_mean: Number = 0.0
-    """A node is marked whose expected load is more than this above the mean."""
+    """A node is marked whose expected load is more than this above the line."""
     clear_above_mean: Number = Field(default_factory=lambda data: data.get("above_mean", 0.0) - 8.0)
-    """A marked node is released that is not more than this above the mean (hysteresis)."""
+    """A marked node is released that is not more than this above the line (hysteresis)."""
     mean_at_least: Annotated[Number, Field(ge=0, le=100)] = 20.0
     """What the mean counts as at least: in a pool with little load nobody needs to be avoided."""
 
@@ -194,7 +195,7 @@ class Rule(Model):
 
 class EarlyRule(Rule):
     """The rule that ``early`` of another one stands for. Its value is how far a node's expected
-    load is above the mean of its pool, in points.
+    load is above its early line, in points.
     """
 
     measures: str

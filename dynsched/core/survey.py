@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 import numpy as np
 
 from dynsched.core.columns import Bools, Floats, Ints, Roster, filled
-from dynsched.core.guard import is_cordoned, pool_of, why_ineligible
+from dynsched.core.guard import Kind, kind_of, why_ineligible
 from dynsched.core.labels import Mark
 from dynsched.core.mark_state import MarkState, mark_state
 from dynsched.core.match import NodeIndex, index_nodes
@@ -23,8 +23,8 @@ from dynsched.core.rules import RuleSet
 
 _T = TypeVar("_T")
 
-_SPARE_POOLS: Final = 2
-"""So many pools for each node are kept, those too that no node is in any more."""
+_SPARE_KINDS: Final = 2
+"""So many kinds for each node are kept, those too that no node is of any more."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,23 +36,21 @@ class NodeColumns:
     """Which rule selects which node: shape (rules, nodes)."""
     eligible: Bools
     """Which nodes may be marked, and have nothing that stands in the mark's place."""
-    counts_for_mean: Bools
-    """Which nodes are part of their pool's mean load: eligible, and not cordoned."""
-    pool: Ints
-    """Index into ``pools``."""
-    pools: tuple[str, ...]
-    """The values of ``guard.pool_label``."""
+    kind: Ints
+    """Index into ``kinds``."""
+    kinds: tuple[Kind, ...]
+    """The pools, and what keeps pods off the nodes."""
     capacity: Mapping[str, Floats]
     """By resource: what a node can give, in cores or bytes; NaN where that is not known."""
 
     @property
-    def pool_sizes(self) -> Mapping[str, int]:
-        """How many nodes of each pool may be marked."""
-        counts = np.bincount(self.pool[self.eligible], minlength=len(self.pools))
-        return dict(zip(self.pools, counts.tolist(), strict=True))
+    def sizes(self) -> Mapping[Kind, int]:
+        """How many nodes of each kind may be marked."""
+        counts = np.bincount(self.kind[self.eligible], minlength=len(self.kinds))
+        return dict(zip(self.kinds, counts.tolist(), strict=True))
 
     def weights(self, resource: str | None) -> Floats:
-        """What each node has of a rule's resource, as the mean of a pool weighs it."""
+        """What each node has of a rule's resource, as the mean of its kind weighs it."""
         if resource is None:
             return filled((len(self.roster),), 1.0)
         capacity = self.capacity[resource]
@@ -66,22 +64,20 @@ class NodeColumns:
         """
         places = slice(None) if roster is self.roster else roster.places_in(self.roster)
         found = self._taken(roster, places)
-        pools = {name: number for number, name in enumerate(found.pools)}
+        kinds = {each: number for number, each in enumerate(found.kinds)}
         for node in changed:
             at = roster.places[node.name]
             found.applies[:, at] = [rule.applies_to(node.labels) for rule in rules.rules]
-            found.eligible[at] = is_eligible = node.name in eligible
-            found.counts_for_mean[at] = is_eligible and not is_cordoned(node)
-            found.pool[at] = pools.setdefault(pool_of(node, rules.guard), len(pools))
+            found.eligible[at] = node.name in eligible
+            found.kind[at] = kinds.setdefault(kind_of(node, rules.guard), len(kinds))
             for resource, column in found.capacity.items():
                 column[at] = node.allocatable.get(resource, np.nan)
         return NodeColumns(
             roster,
             found.applies,
             found.eligible,
-            found.counts_for_mean,
-            found.pool,
-            tuple(pools),
+            found.kind,
+            tuple(kinds),
             found.capacity,
         )
 
@@ -89,17 +85,16 @@ class NodeColumns:
         """Copies, in the order of ``places``."""
         if not len(self.roster):
             return no_columns(roster, len(self.applies))
-        pool, pools = self.pool[places].copy(), self.pools
-        if len(pools) > _SPARE_POOLS * (len(roster) + 1):  # pools come and go, as nodes do
-            numbers, pool = np.unique(pool, return_inverse=True)
-            pools = tuple([pools[number] for number in numbers.tolist()])
+        kind, kinds = self.kind[places].copy(), self.kinds
+        if len(kinds) > _SPARE_KINDS * (len(roster) + 1):  # kinds come and go, as nodes do
+            numbers, kind = np.unique(kind, return_inverse=True)
+            kinds = tuple([kinds[number] for number in numbers.tolist()])
         return NodeColumns(
             roster,
             self.applies[:, places].copy(),
             self.eligible[places].copy(),
-            self.counts_for_mean[places].copy(),
-            pool,
-            pools,
+            kind,
+            kinds,
             {name: column[places].copy() for name, column in self.capacity.items()},
         )
 
@@ -110,7 +105,6 @@ def no_columns(roster: Roster, rules: int) -> NodeColumns:
     return NodeColumns(
         roster,
         np.zeros((rules, size), np.bool_),
-        np.zeros(size, np.bool_),
         np.zeros(size, np.bool_),
         np.zeros(size, np.int64),
         (),

@@ -58,10 +58,10 @@ def by_reason(reasons: Mapping[str, str]) -> dict[str, list[str]]:
     return found
 
 
-def beside_the_mean(points: float) -> str:
-    """``6.2 points above the mean of its pool``, ``1.5 points below the mean of its pool``."""
+def beside_the_line(points: float) -> str:
+    """``6.2 points above its early line``, ``1.5 points below its early line``."""
     distance, side = round(abs(points), 1), "below" if points < 0 else "above"
-    return f"{distance:g} point{'' if distance == 1 else 's'} {side} the mean of its pool"
+    return f"{distance:g} point{'' if distance == 1 else 's'} {side} its early line"
 
 
 def changes(body: Mapping[str, Any]) -> Iterable[str]:

@@ -9,7 +9,7 @@ from dynsched.core.durations import format_duration
 from dynsched.core.formatting import format_threshold, format_value
 from dynsched.core.model import Alert, Quality
 from dynsched.core.rules import Rule
-from dynsched.core.wording import UNKNOWN, beside_the_mean
+from dynsched.core.wording import UNKNOWN, beside_the_line
 
 _MOVE: Final[Mapping[str, str]] = {
     ">": "fall to {0} or below",
@@ -42,7 +42,7 @@ def what_clears(
     if rule.early_of is not None:
         return (
             f"the expected load by {rule.early_of} must fall to {_limit(rule)} or less; it is "
-            f"{beside_the_mean(alert.value or 0.0)}"
+            f"{beside_the_line(alert.value or 0.0)}"
         )
     limit = format_threshold(rule.clear_threshold)
     value = format_value(alert.value)
@@ -71,7 +71,7 @@ def _when_unknown(
 
 def _limit(rule: Rule) -> str:
     if rule.early_of is not None:
-        return beside_the_mean(rule.clear_threshold)
+        return beside_the_line(rule.clear_threshold)
     return format_threshold(rule.clear_threshold)
 
 

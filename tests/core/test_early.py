@@ -109,13 +109,13 @@ def test_a_cordoned_node_is_not_in_the_mean() -> None:
     some = cluster(names="abc")
     taint = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
     some.nodes["c"] = replace(some.nodes["c"], taints=(taint,))
-    assert excess(some.tick(loads(a=60, b=60, c=0))) == {"a": 0, "b": 0, "c": -60}
+    assert excess(some.tick(loads(a=60, b=60, c=0))) == {"a": 0, "b": 0, "c": -20}
 
 
 def test_one_wrong_load_does_not_lift_the_mean_beyond_all_others() -> None:
     some = cluster()
     pods = KnownPods((RecentPod(BoundPod("u", "a", cpu=1e6), 0.0, None),))
-    assert excess(some.tick(loads(a=60, b=60, c=60, d=60), pods=pods))["b"] == 60 - 170
+    assert excess(some.tick(loads(a=60, b=60, c=60, d=60), pods=pods))["b"] == 60 - 70
 
 
 def test_what_was_released_in_this_tick_before_counts_under_max_releases() -> None:
@@ -176,6 +176,106 @@ def test_pods_that_the_metric_does_not_show_yet_count() -> None:
     decision = some.tick(loads(a=30, b=30), pods=pods)
     assert excess(decision) == {"a": 25, "b": -25}
     assert some.marked() == "a"
+
+
+# --- equal nodes, and nodes that pods cannot use ---
+
+SHIPPED = {"mean_at_least": 60}
+GUARD = {"max_marked": "80%", "max_releases": "25%"}
+
+
+def guarded(nodes: Iterable[Node], **early: Any) -> Cluster:
+    """With the shipped lines and limits."""
+    rules = rule_set(
+        rule(threshold=80, early={**SHIPPED, **early}, resource="cpu"), guard={**GUARD}
+    )
+    return Cluster(rules, nodes)
+
+
+@steady(200)
+@given(st.floats(0, 75), st.lists(st.floats(0, 5), min_size=1, max_size=40))
+def test_nodes_that_are_equal_within_five_points_are_never_marked_early(
+    base: float, more: list[float]
+) -> None:
+    values = {f"n{number}": base + each for number, each in enumerate(more)}
+    some = guarded([Node(name, allocatable={"cpu": 8.0}) for name in values])
+    for _ in range(3):
+        assert some.tick(values).patches == ()
+
+
+@steady(100)
+@given(st.lists(st.floats(0, 60), min_size=1, max_size=40))
+def test_nothing_is_marked_early_while_no_node_is_above_the_line(loads: list[float]) -> None:
+    values = {f"n{number}": load for number, load in enumerate(loads)}
+    some = guarded(map(Node, values))
+    assert some.tick(values).patches == ()
+
+
+@pytest.mark.parametrize("equal", [9, 11, 40])
+def test_the_cap_leaves_no_few_of_many_equal_nodes_to_receive_everything(equal: int) -> None:
+    """One idle node makes all others stand out: only some of them could be marked."""
+    values = {"idle": 5.0} | {f"n{number}": 70 + number % 5 for number in range(equal)}
+    some = guarded(map(Node, values))
+    for _ in range(3):
+        assert some.tick(values).patches == ()
+    some.tick({**values, "n0": 79})
+    assert [name for name, node in some.nodes.items() if "status" in node.labels] == ["n0"]
+
+
+GPU = {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}
+
+
+def test_nodes_behind_a_hard_taint_decide_nothing_about_the_others() -> None:
+    idle = {f"gpu{number}": 0.0 for number in range(6)}
+    values = {"hot": 95.0, **{f"n{number}": 60.0 for number in range(5)}}
+    nodes = [Node(name, taints=(GPU,)) for name in idle]
+    some = guarded([*map(Node, values), *nodes], mean_at_least=20)
+    decision = some.tick({**values, **idle})
+    assert excess(decision)["n0"] == pytest.approx(60 - (95 + 5 * 60) / 6)
+    assert [name for name, node in some.nodes.items() if "status" in node.labels] == ["hot"]
+
+
+def test_early_marks_of_nodes_behind_the_same_taints_are_counted_together() -> None:
+    """Six idle nodes that pods cannot use do not let all others be marked."""
+    nodes = [*map(Node, "abcdef"), *(Node(f"gpu{number}", taints=(GPU,)) for number in range(6))]
+    rules = rule_set(rule(threshold=99, early={}), guard=GUARD)
+    some = Cluster(rules, nodes)
+    some.tick({**dict.fromkeys("abcd", 90), "e": 50, "f": 50})
+    assert some.marked() == "abcd"
+    for _ in range(4):  # one mark may go in a tick
+        some.tick({**dict.fromkeys("abcd", 85), "e": 97, "f": 97})
+        assert len(some.marked()) <= 4
+    assert {"e", "f"} <= set(some.marked())
+
+
+@steady(100)
+@given(st.lists(st.lists(st.floats(0, 79), min_size=4, max_size=4), min_size=1, max_size=12))
+def test_early_marks_never_cover_all_nodes(loads: list[list[float]]) -> None:
+    some = cluster()
+    some.rules = unlimited(rule(threshold=99, early={}, resource="cpu"))
+    for each in loads:
+        some.tick(dict(zip("abcd", each, strict=True)))
+        assert len(some.marked()) < 4
+
+
+@pytest.mark.parametrize("at", [45.0, 70.0])
+def test_one_huge_node_does_not_make_all_others_stand_out(at: float) -> None:
+    values = {"virtual": 1.0, **{f"n{number}": at + number / 2 for number in range(10)}}
+    nodes = [Node(name, allocatable={"cpu": 1e4 if name == "virtual" else 8.0}) for name in values]
+    some = guarded(nodes)
+    some.tick(values)
+    assert some.writes == []
+
+
+def test_more_load_than_a_node_can_have_does_not_lift_the_mean() -> None:
+    """Forty idle pods on one node were expected to make it 240 % full."""
+    some = cluster(mean_at_least=60)
+    some.tick(loads(a=78, b=72, c=30, d=30))
+    pods = KnownPods(
+        tuple(RecentPod(BoundPod(f"u{n}", "c", cpu=0.48), 0.0, None) for n in range(40))
+    )
+    some.tick(loads(a=78, b=72, c=30, d=30), pods=pods)
+    assert some.marked() == "abc"
 
 
 # --- marks ---

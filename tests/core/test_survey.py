@@ -55,8 +55,7 @@ def found(seen: Survey) -> object:
         name: (
             columns.applies[:, place].tolist(),
             columns.eligible[place],
-            columns.counts_for_mean[place],
-            columns.pools[columns.pool[place]],
+            columns.kinds[columns.kind[place]],
             str(columns.capacity["cpu"][place]),
         )
         for name, place in columns.roster.places.items()
@@ -68,7 +67,7 @@ def found(seen: Survey) -> object:
         replace(seen, index=None, columns=None),
         places,
         of_nodes,
-        {pool: size for pool, size in columns.pool_sizes.items() if size},
+        {kind: size for kind, size in columns.sizes.items() if size},
     )
 
 
@@ -92,7 +91,7 @@ def test_what_is_taken_over_is_what_a_new_look_finds(
     assert found(survey(known, other, before)) == found(survey(known, other))
 
 
-def test_pools_that_no_node_is_in_any_more_are_forgotten() -> None:
+def test_kinds_that_no_node_is_of_any_more_are_forgotten() -> None:
     before = None
     for turn in range(50):
         known = {
@@ -101,4 +100,4 @@ def test_pools_that_no_node_is_in_any_more_are_forgotten() -> None:
         }
         before = survey(known, RULES, before)
         assert found(before) == found(survey(known, RULES))
-        assert len(before.columns.pools) < 20
+        assert len(before.columns.kinds) < 20
