@@ -120,20 +120,26 @@ async def test_a_long_expression_arrives_whole(server: MisbehavingServer) -> Non
 
 
 @pytest.mark.parametrize("status", [405, 501])
-async def test_get_where_post_is_refused_and_only_get_from_then_on(
-    server: MisbehavingServer, status: int
-) -> None:
+async def test_get_where_post_is_refused(server: MisbehavingServer, status: int) -> None:
     def reads_only(request: Seen, connection: socket.socket) -> None:
         good = request.method == "GET"
         connection.sendall(http(GOOD) if good else http("read only", status))
 
     server.default = reads_only
     async with source_at(server.url) as source:
-        for _ in range(2):
-            result = await source.query_expr('up{a="ä +"}')
-            assert (result.error, len(result.samples)) == (None, 1)
-    assert [request.method for request in server.seen] == ["POST", "GET", "GET"]
+        result = await source.query_expr('up{a="ä +"}')
+    assert (result.error, len(result.samples)) == (None, 1)
+    assert [request.method for request in server.seen] == ["POST", "GET"]
     assert {request.form["query"] for request in server.seen} == {'up{a="ä +"}'}
+
+
+async def test_a_post_that_was_refused_once_is_tried_again(server: MisbehavingServer) -> None:
+    replies = iter([http("the proxy starts", 405), http(GOOD), http(GOOD)])
+    server.default = lambda _, connection: connection.sendall(next(replies))
+    async with source_at(server.url) as source:
+        for _ in range(2):
+            assert (await source.query_expr("x")).error is None
+    assert [request.method for request in server.seen] == ["POST", "GET", "POST"]
 
 
 async def test_special_values_come_as_they_are(server: MisbehavingServer) -> None:
