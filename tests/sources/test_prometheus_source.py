@@ -240,6 +240,32 @@ async def test_the_age_of_a_sample_is_taken_by_the_servers_clock(
     assert sample.timestamp == pytest.approx(expected, abs=0.001)
 
 
+@pytest.mark.parametrize("ahead", [0.0, 300.0, -300.0])
+async def test_the_past_is_that_of_our_clock_whatever_the_servers_says(
+    server: MisbehavingServer, ahead: float
+) -> None:
+    """Each value is the moment, by our clock, at which the server had it."""
+
+    def past(request: Seen, connection: socket.socket) -> None:
+        start, end, step = (float(request.form[key]) for key in ("start", "end", "step"))
+        values = []
+        while start <= min(end, NOW + ahead):
+            values.append([start, str(start - ahead)])
+            start += step
+        series = [{"metric": {"node": "a"}, "values": values}]
+        data = {"resultType": "matrix", "result": series}
+        body = json.dumps({"status": "success", "data": data})
+        connection.sendall(http(body, date=NOW + ahead))
+
+    server.default = past
+    rule = Rule(name="cpu", expr="cpu", threshold=80)
+    async with source_at(server.url) as source:
+        for end in (NOW - 60, NOW - 15):  # two parts of one past
+            [series] = await source.history(rule, end - 45, end, 15)
+            assert series.points == tuple((end - age, end - age) for age in (45, 30, 15, 0))
+    assert len(server.seen) == (3 if ahead else 2)
+
+
 @pytest.mark.parametrize("date", ["yesterday", "Fri, 99 Nov 2026 10:00:00 GMT", "", "0"])
 async def test_a_damaged_date_is_as_none(server: MisbehavingServer, date: str) -> None:
     server.default = http(vector(({}, "1"), at=NOW - 5), Date=date, Age="soon")
