@@ -69,15 +69,17 @@ class KubeConfig:
     context: str | None = None
     authorization: str | None = field(init=False, repr=False)
     """The value of the Authorization header; never to be logged."""
-    tls_files: tuple[tuple[int, ...], ...] = field(init=False)
-    """Differs when the CA, the client certificate or its key does: connections keep theirs."""
+    tls_files: Mapping[str, tuple[int, ...]] = field(init=False)
+    """The files of the CA, the client certificate and its key. Where they differ, connections have
+    to be opened anew.
+    """
 
     def __post_init__(self) -> None:
         """Take the token out of ``configuration``, and look at its files. OSError."""
         object.__setattr__(self, "authorization", self.configuration.api_key.get("BearerToken"))
         wanted = self.configuration
         named = (wanted.ssl_ca_cert, wanted.cert_file, wanted.key_file)
-        found = tuple(fingerprint(require_file(path)) if path else () for path in named)
+        found = {path: fingerprint(require_file(path)) for path in named if path}
         object.__setattr__(self, "tls_files", found)
 
     def logs_in_as(self, other: KubeConfig) -> bool:

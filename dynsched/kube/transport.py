@@ -174,7 +174,14 @@ class KubeApi:
     def _client_of(self, config: KubeConfig) -> ApiClient:
         config.configuration.client_session_kwargs = dict(SESSION)
         config.configuration.connection_pool_maxsize = self._in_flight
-        client = ApiClient(config.configuration)
+        try:
+            client = ApiClient(config.configuration)
+        except OSError as error:  # an SSLError is one too
+            why = getattr(error, "reason", None) or error.strerror or str(error)
+            raise KubeConfigError(
+                f"the certificates for {config.server} cannot be used, in "
+                f"{', '.join(config.tls_files)}: {str(why).replace('_', ' ').lower()}"
+            ) from error
         client.user_agent = USER_AGENT
         return client
 
@@ -346,7 +353,7 @@ class KubeApi:
             config = await self.config.reload()
             if config.tls_files != self.config.tls_files:
                 await self._connect_anew(self._client_of(config))
-        except (KubeConfigError, OSError) as error:  # an OSError: a certificate and another's key
+        except KubeConfigError as error:  # also of a certificate without its key
             # What we have may still be good; if it is not, the server will say so.
             logger.warning("credentials could not be read again: %s", error)
             return

@@ -20,7 +20,7 @@ from operator_support import until
 from dynsched.core.errors import ClusterError
 from dynsched.kube import transport
 from dynsched.kube.client import KubeClient
-from dynsched.kube.config import load_config
+from dynsched.kube.config import KubeConfigError, load_config
 from dynsched.kube.failures import SetupError
 
 EMPTY = {"kind": "NodeList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []}
@@ -147,6 +147,19 @@ async def test_a_certificate_without_its_key_yet_is_not_taken_up(
     assert "credentials could not be read again" in caplog.text
     shutil.copy(renewed.key, tmp_path / "tls.key")
     assert await client.count() == 0
+
+
+async def test_a_file_that_is_no_certificate_is_one_line(
+    server: ApiServer, tmp_path: Path, client: KubeClient
+) -> None:
+    (tmp_path / "ca.pem").write_text("no certificate")
+    config = await load_config(str(tmp_path / "k"))
+    with pytest.raises(KubeConfigError) as refused:
+        KubeClient(config)
+    files = ", ".join(str(tmp_path / name) for name in ("ca.pem", "tls.crt", "tls.key"))
+    assert str(refused.value).startswith(
+        f"the certificates for {server.url} cannot be used, in {files}: no certificate or crl found"
+    )
 
 
 async def test_a_ca_that_was_rotated_is_taken_up(
