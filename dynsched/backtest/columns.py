@@ -6,6 +6,7 @@ one column of the worst values, as `core.match` takes the worst sample.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ import numpy as np
 
 from dynsched.backtest.steps import Part, Window
 from dynsched.core.columns import Bools, Floats
+from dynsched.core.errors import ExpectedError
 
 _SUCCESSION: Final = 600.0
 """Seconds for which a series may overlap with its successor, of the same node and other labels: for
@@ -101,18 +103,26 @@ def _column(one: LongSeries, start: float, step: float, count: int) -> Floats:
 
 
 def save(path: Path, block: Block) -> None:
-    """Write a block so that it is there whole, or not at all."""
+    """Write a block so that it is there whole, or not at all. ExpectedError: the disk is full."""
     aside = path.with_suffix(f".{os.getpid()}.tmp")
-    with aside.open("wb") as file:
-        np.savez(
-            file,
-            names=np.array(block.names, np.str_),
-            values=block.values,
-            unnamed=np.array(block.unnamed),
-            warnings=np.array(block.warnings, np.str_),
-            several=np.array(sorted(block.several), np.str_),
-        )
-    aside.replace(path)
+    try:
+        with aside.open("wb") as file:
+            np.savez(
+                file,
+                names=np.array(block.names, np.str_),
+                values=block.values,
+                unnamed=np.array(block.unnamed),
+                warnings=np.array(block.warnings, np.str_),
+                several=np.array(sorted(block.several), np.str_),
+            )
+        aside.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            aside.unlink()
+        raise ExpectedError(
+            f"the history cannot be kept in {path.parent}: {error.strerror}; free some space, or "
+            "name another directory with --cache"
+        ) from error
 
 
 def load(path: Path) -> Block:

@@ -3,7 +3,8 @@ is put on a node.
 
 Grammar and meaning of a selector are those of apimachinery's ``labels.Parse``, as ``kubectl get``
 takes it with ``-l``: requirements joined by commas; ``k=v``, ``k==v``, ``k!=v``, ``k in (a, b)``,
-``k notin (a, b)``, ``k``, ``!k``. ``!=`` and ``notin`` also match an object without the key.
+``k notin (a, b)``, ``k``, ``!k``, and of integers ``k>4``, ``k<4``. ``!=`` and ``notin`` also match
+an object without the key.
 """
 
 from __future__ import annotations
@@ -28,10 +29,14 @@ _REQUIREMENT: Final = re.compile(
         !\s*(?P<absent>{_KEY})
       | (?P<set_key>{_KEY})\s+(?P<set_op>in|notin)\s*\((?P<set>[^()]*)\)
       | (?P<key>{_KEY})\s*(?P<op>==|=|!=)\s*(?P<value>{_VALUE})
+      | (?P<number_key>{_KEY})\s*(?P<side>[<>])\s*(?P<bound>\d{{1,63}})
       | (?P<present>{_KEY})
     )\s*(?:,|$)""",
     re.ASCII | re.VERBOSE,
 )
+_NUMBER_RE: Final = re.compile(r"\d{1,63}", re.ASCII)
+"""A label's value has no sign, and has at most 63 characters."""
+_MAX_NUMBER: Final = 2**63 - 1
 
 
 def is_label_key(text: str) -> bool:
@@ -65,10 +70,26 @@ class _Requirement:
 
 
 @dataclass(frozen=True, slots=True)
+class _Comparison:
+    key: str
+    side: str
+    bound: int
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        text = labels.get(self.key, "")
+        if not _NUMBER_RE.fullmatch(text) or (value := int(text)) > _MAX_NUMBER:
+            return False
+        return value > self.bound if self.side == ">" else value < self.bound
+
+    def __str__(self) -> str:
+        return f"{self.key}{self.side}{self.bound}"
+
+
+@dataclass(frozen=True, slots=True)
 class Selector:
     """A parsed selector; an empty one matches everything."""
 
-    requirements: tuple[_Requirement, ...] = ()
+    requirements: tuple[_Requirement | _Comparison, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether an object with these labels is selected."""
@@ -92,7 +113,7 @@ def parse_selector(text: str) -> Selector:
     text = text.strip()
     if not text:
         return Selector()
-    requirements = []
+    requirements: list[_Requirement | _Comparison] = []
     position = 0
     while position < len(text):
         match = _REQUIREMENT.match(text, position)
@@ -110,8 +131,12 @@ def parse_selector(text: str) -> Selector:
     return Selector(tuple(requirements))
 
 
-def _requirement(match: re.Match[str]) -> _Requirement:
+def _requirement(match: re.Match[str]) -> _Requirement | _Comparison:
     part = match.groupdict()
+    if part["number_key"]:
+        if int(part["bound"]) > _MAX_NUMBER:
+            raise ValueError(f"{part['bound']!r} is larger than {_MAX_NUMBER}")
+        return _Comparison(part["number_key"], part["side"], int(part["bound"]))
     if part["absent"]:
         return _Requirement(part["absent"], None, negated=True)
     if part["set_key"]:

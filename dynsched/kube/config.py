@@ -27,7 +27,7 @@ from kubernetes.aio.config.incluster_config import InClusterConfigLoader
 from kubernetes.aio.config.kube_config import KubeConfigMerger, load_kube_config
 
 from dynsched.core.errors import ClusterError
-from dynsched.plumbing.files import require_file
+from dynsched.plumbing.files import fingerprint, require_file
 from dynsched.plumbing.proxies import Proxy, ProxyError, parse_proxy, proxy_for
 
 SERVICE_ACCOUNT: Path = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -69,10 +69,22 @@ class KubeConfig:
     context: str | None = None
     authorization: str | None = field(init=False, repr=False)
     """The value of the Authorization header; never to be logged."""
+    tls_files: Mapping[str, tuple[int, ...]] = field(init=False)
+    """The files of the CA, the client certificate and its key. Where they differ, connections have
+    to be opened anew.
+    """
 
     def __post_init__(self) -> None:
-        """Take the token out of ``configuration``."""
+        """Take the token out of ``configuration``, and look at its files. OSError."""
         object.__setattr__(self, "authorization", self.configuration.api_key.get("BearerToken"))
+        wanted = self.configuration
+        named = (wanted.ssl_ca_cert, wanted.cert_file, wanted.key_file)
+        found = {path: fingerprint(require_file(path)) for path in named if path}
+        object.__setattr__(self, "tls_files", found)
+
+    def logs_in_as(self, other: KubeConfig) -> bool:
+        """Whether a server that refuses one of the two refuses both."""
+        return (self.authorization, self.tls_files) == (other.authorization, other.tls_files)
 
     @property
     def server(self) -> str:
@@ -231,8 +243,8 @@ def _finished(
         configuration.api_key["BearerToken"] = configuration.api_key["BearerToken"].strip()
     # As client-go: a CA without an authority key identifier (old kubeadm) is still a CA.
     configuration.disable_strict_ssl_verification = True
-    found = KubeConfig(namespace or "default", asked, refresh_at, configuration, context)
     try:
+        found = KubeConfig(namespace or "default", asked, refresh_at, configuration, context)
         _ = urlsplit(configuration.host).port  # it raises where it is no number
         if found.authorization:
             # As client-go: a user in the URL gives way; aiohttp would refuse to send both.
@@ -241,7 +253,7 @@ def _finished(
             proxy: Proxy | None = parse_proxy("its proxy-url", configuration.proxy)
         else:
             proxy = proxy_for(found.server)
-    except ProxyError as error:
+    except (ProxyError, OSError) as error:
         raise KubeConfigError(f"{source}: {error}") from None
     except ValueError:
         raise KubeConfigError(f"{source}: its server is not a URL like https://host:6443") from None

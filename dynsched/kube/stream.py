@@ -12,7 +12,7 @@ import aiohttp
 from dynsched.core.errors import ClusterError
 from dynsched.kube import failures
 from dynsched.kube.bodies import MAX_OF_AN_OBJECT, TooLargeError, read_error
-from dynsched.kube.failures import Call
+from dynsched.kube.failures import Call, SetupError
 from dynsched.kube.transport import CONNECT_TIMEOUT, KubeApi
 
 WATCH_SECONDS: Final = 290
@@ -41,13 +41,13 @@ class StreamingApi(KubeApi):
         Raises ExpiredError for a status 410, which a proxy may give in place of an event; another
         ClusterError, before the first line or in between.
         """
+        config = self.config
         try:
             async with await self._open(call, query) as response:
                 if response.status >= HTTPStatus.MULTIPLE_CHOICES:
                     said = await read_error(response)
-                    refused = self.config.authorization
                     if response.status == HTTPStatus.UNAUTHORIZED:
-                        await self._login_again(refused)  # for the next time
+                        await self._login_again(config)  # for the next time
                     if response.status == HTTPStatus.GONE:
                         raise ExpiredError(call)
                     raise failures.from_status(call, self.config.server, response.status, said)
@@ -61,7 +61,10 @@ class StreamingApi(KubeApi):
                         if len(rest) > MAX_OF_AN_OBJECT:
                             raise TooLargeError(MAX_OF_AN_OBJECT)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise failures.from_exception(call, self.config.server, error, _SILENCE) from error
+            failure = failures.from_exception(call, self.config.server, error, _SILENCE)
+            if isinstance(failure, SetupError):  # TLS
+                await self._login_again(config)
+            raise failure from error
 
     async def _open(self, call: Call, query: Mapping[str, str]) -> aiohttp.ClientResponse:
         await self._login_when_due()

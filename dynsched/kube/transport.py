@@ -101,8 +101,8 @@ class RawAnswer(NamedTuple):
     status: int
     headers: Mapping[str, str]
     data: bytes
-    authorization: str | None
-    """What the request was sent with; never to be logged."""
+    config: KubeConfig
+    """What the request was sent with."""
 
 
 class _CircuitBreaker:
@@ -167,14 +167,29 @@ class KubeApi:
         self._login = asyncio.Lock()
         self._last_login = time.monotonic()
         self._breaker = _CircuitBreaker()
+        self._in_flight = in_flight
+        self._client = self._client_of(config)
+        self._former: ApiClient | None = None
+
+    def _client_of(self, config: KubeConfig) -> ApiClient:
         config.configuration.client_session_kwargs = dict(SESSION)
-        config.configuration.connection_pool_maxsize = in_flight
-        self._client = ApiClient(config.configuration)
-        self._client.user_agent = USER_AGENT
+        config.configuration.connection_pool_maxsize = self._in_flight
+        try:
+            client = ApiClient(config.configuration)
+        except OSError as error:  # an SSLError is one too
+            why = getattr(error, "reason", None) or error.strerror or str(error)
+            raise KubeConfigError(
+                f"the certificates for {config.server} cannot be used, in "
+                f"{', '.join(config.tls_files)}: {str(why).replace('_', ' ').lower()}"
+            ) from error
+        client.user_agent = USER_AGENT
+        return client
 
     async def close(self) -> None:
         """Close the connections. Calls after this fail."""
-        await self._client.close()  # type: ignore[no-untyped-call]
+        for client in (self._client, self._former):
+            if client is not None:
+                await client.close()  # type: ignore[no-untyped-call]
 
     async def call(
         self,
@@ -232,7 +247,7 @@ class KubeApi:
         if most is None:
             most = MAX_OF_A_LIST if call.verb == "list" else MAX_OF_AN_OBJECT
         for attempt in range(1, ATTEMPTS + 1):
-            began = time.monotonic()
+            began, config = time.monotonic(), self.config
             try:
                 async with self._slots:
                     # Inside the slot: a queued request must see the outcome of those before it.
@@ -251,7 +266,9 @@ class KubeApi:
                     timeout=timeout,
                 )
                 failure = explain(call)
-                hopeless = isinstance(failure, SetupError) or isinstance(error, TimeoutError)
+                # TLS failed: the CA or the client certificate may have been replaced.
+                in_vain = isinstance(failure, SetupError) and not await self._login_again(config)
+                hopeless = in_vain or isinstance(error, TimeoutError)
                 self._breaker.lost(explain, began=began, hopeless=hopeless)
                 if attempt == ATTEMPTS or hopeless or not resend:
                     raise failure from error
@@ -275,7 +292,7 @@ class KubeApi:
         check: Callable[[], None] | None,
     ) -> RawAnswer:
         await self._login_when_due()
-        authorization = self.config.authorization
+        config = self.config
         method, url, sent_headers, sent_body, _ = await self._client.param_serialize(
             call.method,
             call.path,
@@ -300,11 +317,11 @@ class KubeApi:
             data = await read_error(answered)
         else:
             data = await read_body(answered, most)
-        return RawAnswer(answered.status, answered.headers, data, authorization)
+        return RawAnswer(answered.status, answered.headers, data, config)
 
     async def _may_send_again(self, raw: RawAnswer, *, resend: bool) -> bool:
         if raw.status == HTTPStatus.UNAUTHORIZED:
-            return await self._login_again(raw.authorization)
+            return await self._login_again(raw.config)
         if raw.status == HTTPStatus.TOO_MANY_REQUESTS:
             # The server speaks to this client, not to this call: all of its calls wait.
             retry_after = _retry_after(raw.headers)
@@ -322,23 +339,34 @@ class KubeApi:
                 if self.config.refresh_at == due:
                     await self._reload()
 
-    async def _login_again(self, refused: str | None) -> bool:
+    async def _login_again(self, refused: KubeConfig) -> bool:
         """Whether there are other credentials than the refused ones now."""
         async with self._login:
-            stale = self.config.authorization == refused
+            stale = self.config.logs_in_as(refused)
             if stale and time.monotonic() - self._last_login >= RELOGIN_GAP:
                 await self._reload()
-        return self.config.authorization != refused
+        return not self.config.logs_in_as(refused)
 
     async def _reload(self) -> None:
         self._last_login = time.monotonic()
         try:
-            self.config = await self.config.reload()
-        except KubeConfigError as error:
+            config = await self.config.reload()
+            if config.tls_files != self.config.tls_files:
+                await self._connect_anew(self._client_of(config))
+        except KubeConfigError as error:  # also of a certificate without its key
             # What we have may still be good; if it is not, the server will say so.
             logger.warning("credentials could not be read again: %s", error)
             return
-        self._client.configuration.api_key = self.config.configuration.api_key
+        self.config = config
+        self._client.configuration.api_key = config.configuration.api_key
+
+    async def _connect_anew(self, client: ApiClient) -> None:
+        """Send what comes now by ``client``: an open connection keeps its certificate. What is
+        under way goes on by the former one, which is closed when the next one takes its place.
+        """
+        if self._former is not None:
+            await self._former.close()  # type: ignore[no-untyped-call]
+        self._former, self._client = self._client, client
 
     def _decoded(self, call: Call, raw: RawAnswer, shape: Any) -> Any:
         try:

@@ -199,6 +199,7 @@ _NOT_LET_IN: Final = (
 _PLAIN: Final = "text/plain"
 _REFUSED: Final = (
     (400, "unknown request"),
+    (403, "asked by a page in a browser"),
     (404, "rules.yaml has no section `extender`"),
     (408, "too slow"),
     (413, "too large"),

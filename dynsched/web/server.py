@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import ipaddress
 import re
 import socket
 import ssl
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from aiohttp import web
 
 from dynsched.core.errors import ExpectedError
 from dynsched.web.transport.listener import Listener
+from dynsched.web.transport.protocol import Protocol
 from dynsched.web.transport.quiet import http_logger
 
 SHUTDOWN_SECONDS: Final = 0.5
@@ -103,12 +106,7 @@ class WebServer:
         self._runner = web.AppRunner(
             app,
             handle_signals=False,  # the application's own, in `app`
-            access_log=None,  # probes and scrapes would fill the log
-            logger=http_logger(),
             shutdown_timeout=SHUTDOWN_SECONDS,
-            lingering_time=LINGER_SECONDS,
-            read_bufsize=READ_AHEAD,
-            auto_decompress=False,  # a kilobyte would become a megabyte before anybody looks at it
         )
         self._listener: Listener | None = None
 
@@ -117,7 +115,15 @@ class WebServer:
         await self._runner.setup()
         server = self._runner.server
         assert server is not None  # noqa: S101 (it is there from `setup` to `cleanup`)
-        self._listener = Listener(server, self._context, self._of)
+        options: dict[str, Any] = {
+            "access_log": None,  # probes and scrapes would fill the log
+            "logger": http_logger(),
+            "lingering_time": LINGER_SECONDS,
+            "read_bufsize": READ_AHEAD,
+            "auto_decompress": False,  # a kilobyte would become a megabyte before anybody reads it
+        }
+        protocol = partial(Protocol, server, loop=asyncio.get_running_loop(), **options)
+        self._listener = Listener(protocol, self._context, self._of)
         try:
             await self._listener.start(self._address.host, self._address.port)
         except OSError as error:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import math
+import os
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import pytest
@@ -225,6 +228,23 @@ async def test_a_damaged_file_is_asked_for_again(tmp_path: Path) -> None:
     kept.write_bytes(kept.read_bytes()[:50])
     past = await fetch(Server(), tmp_path, 10, 1)
     assert column(past, 10) == [7.0] * 10
+
+
+async def test_a_full_disk_is_one_line_and_leaves_no_half_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fills(file: IO[bytes], **_: object) -> None:
+        file.write(b"as much as fits")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(np, "savez", fills)
+    with pytest.raises(ExpectedError) as refused:
+        await fetch(Server(), tmp_path, 10, 1)
+    assert str(refused.value) == (
+        f"the history cannot be kept in {tmp_path}: No space left on device; free some space, or "
+        "name another directory with --cache"
+    )
+    assert not list(tmp_path.iterdir())  # noqa: ASYNC240 (an empty directory)
 
 
 def test_rules_with_the_same_query_share_it() -> None:

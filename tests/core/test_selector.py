@@ -40,6 +40,7 @@ MEANING = {
     "zone notin (b),pool notin (batch)": "no yes yes yes",
     "in": "no no no no",
     "notin": "no no no no",
+    "pool>1": "no no no no",
 }
 
 
@@ -56,12 +57,41 @@ def test_a_selector_as_text_means_the_same(text: str) -> None:
     assert parse_selector(str(selector)) == selector
 
 
+@pytest.mark.parametrize(
+    ("text", "value", "expected"),
+    [
+        ("cores>4", "5", True),
+        ("cores>4", "4", False),
+        ("cores>4", "40", True),  # as numbers, and not as text
+        ("cores<40", "5", True),
+        ("cores < 40", "40", False),
+        ("cores>4,cores<8", "6", True),
+        ("cores>4", "", False),
+        ("cores<4", "1x", False),
+        ("cores<4", "3.5", False),
+        ("cores>004", "05", True),
+        ("cores>9223372036854775806", "9223372036854775807", True),
+        ("cores>1", "9223372036854775808", False),  # beyond 64 bits it is no number to Go
+    ],
+)
+def test_integers_are_compared_as_labels_parse_does(text: str, value: str, expected: bool) -> None:
+    assert parse_selector(text).matches({"cores": value}) is expected
+    assert not parse_selector(text).matches({})
+
+
+def test_a_number_that_no_label_can_have() -> None:
+    with pytest.raises(ValueError) as caught:
+        parse_selector("cores<9223372036854775808")
+    assert str(caught.value) == "'9223372036854775808' is larger than 9223372036854775807"
+
+
 def test_the_first_requirement_that_is_not_met_is_named() -> None:
     selector = parse_selector("pool in (web, batch), zone notin (b), !gpu")
     assert selector.unmet({"pool": "web", "zone": "a"}) is None
     assert selector.unmet({"gpu": "1"}) == "pool in (batch, web)"
     assert selector.unmet({"pool": "web", "zone": "b"}) == "zone!=b"
     assert selector.unmet({"pool": "web", "gpu": "1"}) == "!gpu"
+    assert parse_selector("cores > 4").unmet({"cores": "2"}) == "cores>4"
 
 
 def test_a_key_with_a_domain() -> None:
@@ -81,7 +111,13 @@ NO_SELECTOR = {
     "a in (b": "a in (b",
     "a in (b))": "a in (b))",
     "a in ((b))": "a in ((b))",
-    "a>1": "a>1",
+    "a>=1": "a>=1",
+    "a>": "a>",
+    "a>x": "a>x",
+    "a>1.5": "a>1.5",
+    "a>-1": "a>-1",  # not a label value, and so not for labels.Parse either
+    "a>+1": "a>+1",
+    "!a>1": "!a>1",
     "a === b": "a === b",
     "!a=b": "!a=b",
     "(a)": "(a)",
@@ -175,7 +211,7 @@ def test_label_values(text: str, *, good: bool) -> None:
 
 
 @steady(500)
-@given(st.text("ab=!, ()innot/.\n-", max_size=30))
+@given(st.text("ab=!, ()innot/.\n-<>19", max_size=30))
 @example("a" * 5000)
 @example("a." * 2000 + "!")
 def test_any_text_is_a_selector_or_a_clear_error(text: str) -> None:

@@ -120,20 +120,26 @@ async def test_a_long_expression_arrives_whole(server: MisbehavingServer) -> Non
 
 
 @pytest.mark.parametrize("status", [405, 501])
-async def test_get_where_post_is_refused_and_only_get_from_then_on(
-    server: MisbehavingServer, status: int
-) -> None:
+async def test_get_where_post_is_refused(server: MisbehavingServer, status: int) -> None:
     def reads_only(request: Seen, connection: socket.socket) -> None:
         good = request.method == "GET"
         connection.sendall(http(GOOD) if good else http("read only", status))
 
     server.default = reads_only
     async with source_at(server.url) as source:
-        for _ in range(2):
-            result = await source.query_expr('up{a="ä +"}')
-            assert (result.error, len(result.samples)) == (None, 1)
-    assert [request.method for request in server.seen] == ["POST", "GET", "GET"]
+        result = await source.query_expr('up{a="ä +"}')
+    assert (result.error, len(result.samples)) == (None, 1)
+    assert [request.method for request in server.seen] == ["POST", "GET"]
     assert {request.form["query"] for request in server.seen} == {'up{a="ä +"}'}
+
+
+async def test_a_post_that_was_refused_once_is_tried_again(server: MisbehavingServer) -> None:
+    replies = iter([http("the proxy starts", 405), http(GOOD), http(GOOD)])
+    server.default = lambda _, connection: connection.sendall(next(replies))
+    async with source_at(server.url) as source:
+        for _ in range(2):
+            assert (await source.query_expr("x")).error is None
+    assert [request.method for request in server.seen] == ["POST", "GET", "POST"]
 
 
 async def test_special_values_come_as_they_are(server: MisbehavingServer) -> None:
@@ -232,6 +238,32 @@ async def test_the_age_of_a_sample_is_taken_by_the_servers_clock(
     async with source_at(server.url) as source:
         [sample] = (await source.query_expr("x")).samples
     assert sample.timestamp == pytest.approx(expected, abs=0.001)
+
+
+@pytest.mark.parametrize("ahead", [0.0, 300.0, -300.0])
+async def test_the_past_is_that_of_our_clock_whatever_the_servers_says(
+    server: MisbehavingServer, ahead: float
+) -> None:
+    """Each value is the moment, by our clock, at which the server had it."""
+
+    def past(request: Seen, connection: socket.socket) -> None:
+        start, end, step = (float(request.form[key]) for key in ("start", "end", "step"))
+        values = []
+        while start <= min(end, NOW + ahead):
+            values.append([start, str(start - ahead)])
+            start += step
+        series = [{"metric": {"node": "a"}, "values": values}]
+        data = {"resultType": "matrix", "result": series}
+        body = json.dumps({"status": "success", "data": data})
+        connection.sendall(http(body, date=NOW + ahead))
+
+    server.default = past
+    rule = Rule(name="cpu", expr="cpu", threshold=80)
+    async with source_at(server.url) as source:
+        for end in (NOW - 60, NOW - 15):  # two parts of one past
+            [series] = await source.history(rule, end - 45, end, 15)
+            assert series.points == tuple((end - age, end - age) for age in (45, 30, 15, 0))
+    assert len(server.seen) == (3 if ahead else 2)
 
 
 @pytest.mark.parametrize("date", ["yesterday", "Fri, 99 Nov 2026 10:00:00 GMT", "", "0"])

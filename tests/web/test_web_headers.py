@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -19,6 +21,7 @@ from dynsched.web.access import require_token
 from dynsched.web.api import ENDPOINTS, make_app, make_extender_app
 from dynsched.web.extender.http import EXTENDER_ENDPOINTS
 from dynsched.web.server import WebServer, parse_address
+from dynsched.web.transport import quiet
 from dynsched.web.transport.framing import MAX_HEAD_BYTES
 
 BROWSER = {"Accept": "text/html"}
@@ -112,6 +115,37 @@ async def test_a_head_that_is_too_long_is_refused_with_them() -> None:
     for name, value in EXPECTED.items():
         assert f"\r\n{name}: {value}\r\n" in head
     assert "\r\nContent-Security-Policy: default-src 'none'" in head
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"Authorization: Bearer " + b"s3cret" * 1500,
+        b"Authorization Bearer s3cret",  # without the colon
+        b"Content-Length: s3cret",
+        b"Transfer-Encoding: s3cret",
+    ],
+)
+async def test_what_is_no_http_is_refused_with_them_and_quoted_nowhere(
+    line: bytes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A header that is too long or damaged can be a token."""
+    monkeypatch.setattr(quiet, "EACH_SECONDS", 0.0)
+    async with WebServer(application()[0], parse_address("127.0.0.1:0")) as server:
+        with caplog.at_level(logging.DEBUG):
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n%b\r\n\r\n" % line)
+            head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
+            writer.close()
+    assert head.startswith("HTTP/1.0 400 ")  # as aiohttp answers where it knows no version
+    for name, value in EXPECTED.items():
+        assert f"\r\n{name}: {value}\r\n" in f"{head}\r\n"
+    assert head.count("\r\nServer: ") == 1
+    assert "\r\nContent-Security-Policy: default-src 'none'" in head
+    assert list(json.loads(body)) == ["error"]
+    assert "a caller was refused" in caplog.text
+    for told in (head, body, caplog.text):
+        assert "s3cret" not in told
 
 
 async def test_an_answer_that_is_sent_in_slices_has_them(client) -> None:

@@ -9,7 +9,7 @@ The promises of this package:
   zero load.
 - A query ends within ``PrometheusConfig.timeout``, whatever the server does.
 - One query is one HTTP request: nothing is retried. (POST is tried first; a server that refuses
-  the method itself is asked again by GET, and by GET only from then on.)
+  the method itself is asked again by GET.)
 - No credential appears in an error, a warning, a log line or a repr.
 
 ``config`` where to ask and with which credentials; ``source`` the asynchronous face;

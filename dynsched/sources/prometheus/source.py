@@ -22,6 +22,7 @@ import urllib3.exceptions
 from prometheus_api_client import PrometheusConnect
 
 from dynsched.core.answers import AnswerLimit, answer_limit
+from dynsched.core.columns import Spans
 from dynsched.core.errors import PastUnknownError
 from dynsched.core.model import QueryResult, Series
 from dynsched.core.rules import Rule
@@ -45,6 +46,8 @@ MAX_CONCURRENCY: Final = 20
 _STOPPING: Final = "the query was cancelled because dynsched is stopping"
 
 
+_SAME_TIME: Final = 2.0
+"""Seconds that two clocks may differ: a Date header has whole seconds, and takes time to arrive."""
 _PAGE_LIMIT: Final = AnswerLimit(0, 50_000, 32 << 20)
 
 
@@ -80,6 +83,7 @@ class PrometheusSource:
         self._under_way: set[Attempt] = set()
         self._closed = False
         self._series = SeriesKeys()
+        self._ahead = 0.0
         if config.insecure_skip_verify and config.url.startswith("https://"):
             _LOG.warning("the TLS certificate of %s is not verified, as configured", config.url)
             # Said once, above; urllib3 would say it on stderr from time to time.
@@ -179,13 +183,27 @@ class PrometheusSource:
         return PageResult(items[0] if items else None, error, duration)
 
     async def history(self, rule: Rule, start: float, end: float, step: float) -> Sequence[Series]:
-        """The rule's expression, as of ``query_range``; PastUnknownError when it failed."""
-        moments, most = (start, end, step), Allowance(self._limit(), rule.node_labels[-1])
-        parse = partial(read_spans, self._series)
-        found, error, *_ = await self._result(self._range(rule.expr or "", moments, parse, most))
-        if error is not None:
-            raise PastUnknownError(error)
-        return found
+        """The rule's expression from ``start`` to ``end`` by *our* clock, as are the points' times;
+        PastUnknownError when it failed. Where the server's clock shows another time, the answer
+        tells by how much, and it is asked once more.
+        """
+        most, seen = Allowance(self._limit(), rule.node_labels[-1]), []
+
+        def parse(body: bytearray, clocks: Clocks) -> Answer[Sequence[Series]]:
+            seen.append(clocks.ahead)
+            return read_spans(self._series, body, clocks)
+
+        for _ in range(2):
+            ahead = self._ahead
+            moments = (start + ahead, end + ahead, step)
+            question = self._range(rule.expr or "", moments, parse, most)
+            found, error, *_ = await self._result(question)
+            if error is not None:
+                raise PastUnknownError(error)
+            if abs(seen[-1] - ahead) <= _SAME_TIME:
+                break
+            self._ahead = seen[-1]
+        return Spans.of(found).moved(-ahead) if ahead else found
 
     async def close(self) -> None:
         """End what is under way (those queries come to an error) and refuse what comes after.

@@ -127,7 +127,6 @@ class Client:
         self.config = config
         self.clock = clock
         self.tls = TlsFiles(config)
-        self.methods: tuple[str, ...] = ("POST", "GET")
         self.parsing = threading.Lock()
         """Held while an answer is parsed: by turns, all would be done when the last one is, and the
         event loop would wait for each of these threads."""
@@ -203,13 +202,13 @@ class _Adapter(requests.adapters.BaseAdapter):
 
     def _send(self, pools: urllib3.PoolManager, request: requests.PreparedRequest) -> _Answered:
         """By POST first, for an expression may be longer than a URL can be; a proxy that lets only
-        reading pass refuses it with 405 or 501, and is asked by GET, then and from then on.
+        reading pass refuses it with 405 or 501, and is asked by GET. Each query begins with POST,
+        because the one that refuses may only be starting.
         """
         url, _, form = str(request.url).partition("?")
         pool: Any = pools.connection_from_url(url)
         pool.ConnectionCls = _watched(pool.ConnectionCls, self._attempt)
-        only_get = self._question.only_get
-        for method in ("GET",) if only_get else self._client.methods:
+        for method in ("GET",) if self._question.only_get else ("POST", "GET"):
             self._attempt.phase = CONNECTING
             left = self._attempt.remaining()
             posts = method == "POST"
@@ -230,8 +229,6 @@ class _Adapter(requests.adapters.BaseAdapter):
                 if posts and response.status in _NO_SUCH_METHOD:
                     continue
                 body = self._read(response, authenticated="Authorization" in request.headers)
-            if not posts and not only_get:
-                self._client.methods = (method,)
             clocks = _clocks(response.headers, received)
             with self._client.parsing:
                 items, self.warnings = self._question.parse(body, clocks)

@@ -72,6 +72,11 @@ class Clocks:
     date: float | None = None
     cached: float = 0.0
 
+    @property
+    def ahead(self) -> float:
+        """By how many seconds the server's clock is ahead of ours; 0 where it does not say."""
+        return 0.0 if self.date is None else self.date + self.cached - self.received
+
     def local(self, timestamp: float) -> float:
         """A sample's time by our clock, never later than now.
 

@@ -24,6 +24,7 @@ in slices they take a third longer.
 """
 _SLICE: Final = 256 << 10
 _OFF: Final = "the scheduler extender is off: rules.yaml has no section `extender`"
+_NOT_FOR_PAGES: Final = "this path is for schedulers; a page in a browser may not ask it"
 _MAX_BINDING_BYTES: Final = 128 << 10
 _PREEMPT_SHARE: Final = 4
 """A body of `/preempt` may take at most this fraction (one in 4) of the memory for requests,
@@ -93,6 +94,10 @@ def _answering(verb: str, answer: _Answer, most: Callable[[int], int]) -> Handle
     """
 
     async def handle(request: web.Request) -> web.StreamResponse:
+        if hdrs.ORIGIN in request.headers:
+            # Any site's page can send a POST to a port that was forwarded to this machine, and
+            # /bind changes something. Browsers add this header to each POST, schedulers never do.
+            return _refused(HTTPStatus.FORBIDDEN, _NOT_FOR_PAGES)
         if not request.app[_EXTENDER].served():
             return _refused(HTTPStatus.NOT_FOUND, _OFF)
         request.app[_ASKED](verb)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from importlib import resources
@@ -24,6 +25,9 @@ _POLICY: Final = (
     "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 """Of the page and its files."""
+
+_TAKES_GZIP: Final = re.compile(r"\bgzip\b(?!\s*;\s*q=0(?:\.0*)?\s*(?:,|$))", re.IGNORECASE)
+"""In Accept-Encoding; ``q=0`` refuses it."""
 
 _TYPES: Final[Mapping[str, str]] = {
     "html": "text/html",
@@ -84,7 +88,7 @@ async def page_data(request: web.Request) -> web.Response:
     if is_known(request, encoded.etag):
         return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=headers)
     body = encoded.plain
-    if "gzip" in request.headers.get(hdrs.ACCEPT_ENCODING, ""):
+    if _TAKES_GZIP.search(request.headers.get(hdrs.ACCEPT_ENCODING, "")):
         body = encoded.gzipped
         headers[hdrs.CONTENT_ENCODING] = "gzip"
     return web.Response(body=body, headers=headers, content_type="application/json")

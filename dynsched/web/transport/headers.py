@@ -41,6 +41,11 @@ AS_SENT: Final = "".join(
 
 async def protect(_request: web.Request, response: web.StreamResponse) -> None:
     """To be called before each answer's headers are sent (`on_response_prepare`)."""
+    add_headers(response)
+
+
+def add_headers(response: web.StreamResponse) -> None:
+    """Those that every answer has."""
     response.headers.update(_ALWAYS)
     for name, value in _UNLESS_SET.items():
         response.headers.setdefault(name, value)

@@ -62,8 +62,8 @@ def http_logger() -> logging.Logger:
 
 
 def _in_one_line(record: logging.LogRecord, error: HttpProcessingError) -> None:
-    lines = error.message.splitlines() or [""]
+    # Not the error's own words: they quote what was sent, which can be a token.
     record.msg = "a caller was refused, what it sent is not HTTP: %s"
-    record.args = (lines[0][:_MAX_CHARACTERS].rstrip(":"),)
+    record.args = (type(error).__name__,)
     record.exc_info = None
     record.levelno, record.levelname = logging.INFO, "INFO"

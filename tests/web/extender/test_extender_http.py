@@ -90,6 +90,19 @@ async def test_it_is_asked_by_post_only(client: TestClient) -> None:
         assert await response.json() == {"error": "GET is not for /filter; use POST"}
 
 
+@pytest.mark.parametrize("path", EXTENDER_ENDPOINTS)
+@pytest.mark.parametrize("origin", ["http://elsewhere.example", "null", "http://localhost:9000"])
+async def test_pages_in_a_browser_are_no_schedulers(
+    client: TestClient, path: str, origin: str
+) -> None:
+    """A page of any site can send a POST to a forwarded port; browsers add where it is from."""
+    async with client.post(path, data=raw(ask()), headers={"Origin": origin}) as response:
+        assert response.status == 403
+        assert (await response.json())["error"] == (
+            "this path is for schedulers; a page in a browser may not ask it"
+        )
+
+
 async def test_it_is_there_only_while_the_rules_ask_for_it() -> None:
     asking = World().tick().extender
     wanted = [False]

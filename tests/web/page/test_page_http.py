@@ -216,6 +216,23 @@ async def test_it_is_compressed_for_those_who_take_it(client, snapshots) -> None
     assert len(packed) < len(plain) / 3
 
 
+@pytest.mark.parametrize(
+    ("accepted", "packed"),
+    [
+        ("gzip", True),
+        ("br;q=1.0, GZIP;q=0.5", True),
+        ("gzip; q=0.001", True),
+        ("gzip;q=0", False),
+        ("deflate, gzip ; q=0.000, br", False),
+        ("br", False),
+    ],
+)
+async def test_gzip_is_for_those_who_do_not_refuse_it(client, snapshots, accepted, packed) -> None:
+    snapshots.publish(example())
+    headers, _ = await get(client, "/page/data", **{"Accept-Encoding": accepted})
+    assert (headers.get("Content-Encoding") == "gzip") is packed
+
+
 async def test_many_viewers_get_the_same_bytes_that_were_made_once(
     client, snapshots, monkeypatch
 ) -> None:
