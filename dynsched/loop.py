@@ -18,7 +18,8 @@ from dynsched.core.alerts import no_alerts
 from dynsched.core.decide import decide
 from dynsched.core.disputes import Disputes
 from dynsched.core.expected import NO_PODS, KnownPods
-from dynsched.core.health import blindness, crowding, rule_health, why_unsuccessful
+from dynsched.core.health import blindness, crowding, rules_health, why_unsuccessful
+from dynsched.core.lease import Patience
 from dynsched.core.model import Action, Node, QueryResult, Snapshot
 from dynsched.core.rehearse import Rehearsal
 from dynsched.core.rule_fields import SourceName
@@ -76,6 +77,9 @@ class Leadership(Protocol):
     @property
     def error(self) -> str | None:
         """Why the election does not work; None while it does."""
+
+    def give_way(self) -> None:
+        """Let another replica lead, if there is one that would."""
 
 
 class PodsSource(Protocol):
@@ -153,6 +157,7 @@ class Loop:
         self._offset = clock() - monotonic()
         self._alerts = no_alerts()
         self._disputes = Disputes()
+        self._patience = Patience()
         self._last_success: dict[str, float] = {}
         self._ticks = self._released = self._pod_changes = 0
         self._answers: _Answers | None = None
@@ -220,7 +225,16 @@ class Loop:
         """One pass, evaluated at ``now`` (Unix seconds); the Snapshot that was published."""
         self._answers, self._released = None, 0  # the last answers go before the next ones come
         self._answers = await self._ask(self._clock() if now is None else now)
+        self._give_way_if_blind(self._answers)
         return await self._act(self._answers)
+
+    def _give_way_if_blind(self, answers: _Answers) -> None:
+        asked = answers.rule_set.asked_rules
+        sees = any(answers.results[rule.name].error is None for rule in asked)
+        leads = self._leadership.may_write and not self._dry_run
+        if self._patience.is_over(self._monotonic(), sees=sees, leads=leads):
+            logger.warning("no rule can be asked: another replica may lead, if there is one")
+            self._leadership.give_way()
 
     async def _ask(self, now: float) -> _Answers:
         """Look whether the rules changed, and ask the sources, to decide on it at ``now``."""
@@ -287,14 +301,7 @@ class Loop:
             duration=self._monotonic() - began,
             rule_set=rule_set,
             nodes=await asyncio.to_thread(decision.views, nodes),
-            rules=tuple(
-                rule_health(
-                    *(rule, results[rule.answered_by], decision),
-                    self._last_success.get(rule.answered_by),
-                    no_past.get(rule.name),
-                )
-                for rule in rule_set.rules
-            ),
+            rules=rules_health(rule_set, results, decision, self._last_success, no_past),
             unmatched=decision.unmatched,
             capped=decision.selection.capped,
             disputes=disputes,

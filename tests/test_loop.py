@@ -492,6 +492,33 @@ async def test_who_does_not_lead_any_more_does_not_say_that_writes_are_well(capl
     assert "all writes succeed again" in caplog.messages
 
 
+async def test_a_leader_that_can_ask_no_rule_for_a_minute_gives_way_and_keeps_its_marks() -> None:
+    clock = [0.0]
+    bench = Bench("a", monotonic=lambda: clock[0])
+    await bench.tick(cpu={"a": 90})
+    for clock[0] in range(10, 70, 10):
+        await bench.tick(cpu="connection refused", mem="connection refused")
+        assert bench.leadership.may_write
+    clock[0] = 70
+    await bench.tick(cpu="connection refused", mem="connection refused")
+    assert not bench.leadership.may_write
+    bench.leadership.may_write = True  # nobody else took the Lease
+    clock[0] = 90
+    await bench.tick(cpu="connection refused", mem="connection refused")
+    assert bench.leadership.may_write
+    assert bench.label("a") == "presure"
+    assert [patch.action for patch in bench.cluster.writes] == [Action.MARK]
+
+
+@pytest.mark.parametrize("options", [{}, {"dry_run": True}])
+async def test_one_rule_that_answers_or_a_dry_run_gives_no_way(options) -> None:
+    clock = [0.0]
+    bench = Bench("a", monotonic=lambda: clock[0], **options)
+    for clock[0] in range(0, 300, 10):
+        await bench.tick(cpu="connection refused", mem="no" if options else {"a": 10})
+        assert bench.leadership.may_write
+
+
 async def test_a_leader_that_loses_the_lease_stops_in_the_middle_of_a_pass() -> None:
     names = [f"n{i:02}" for i in range(50)]
     bench = Bench(*names)

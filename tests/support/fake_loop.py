@@ -126,6 +126,9 @@ class FakeLeadership:
     leader = "me"
     error = None
 
+    def give_way(self):
+        self.may_write = False
+
 
 class FakeHistory:
     """Points by rule name and node; a text is why a rule's past cannot be had."""
