@@ -166,7 +166,7 @@ class Bench:
             cluster=self.cluster,
             events=self.events,
             publish=self.snapshots.append,
-            **{"clock": lambda: self.now, **options},
+            **{"clock": lambda: self.now, "monotonic": lambda: self.now, **options},
         )
 
     async def tick(self, **values):
