@@ -401,12 +401,12 @@ async def test_early_marks_beyond_the_bound_wait_and_are_counted() -> None:
     rules = {**EARLY, "guard": {**EARLY["guard"], "max_writes_per_minute": 6}}
     names = [f"n{i}" for i in range(20)]
     bench = Bench(*names, rules=rules)
-    load = {name: 70.0 if number < 5 else 5.0 for number, name in enumerate(names)}
+    load = {name: 70.0 if number < 10 else 5.0 for number, name in enumerate(names)}
     found = []
     for _ in range(6):
         snapshot = await bench.tick(cpu=load)
         found.append((len(snapshot.applied), snapshot.delayed, len(snapshot.nodes.withheld)))
-    assert found == [(1, 4, 4), (1, 3, 3), (1, 2, 2), (1, 1, 1), (1, 0, 0), (0, 0, 0)]
+    assert found == [(6, 4, 4), (1, 3, 3), (1, 2, 2), (1, 1, 1), (1, 0, 0), (0, 0, 0)]
 
 
 async def test_a_foreign_label_is_told_once_and_never_touched() -> None:

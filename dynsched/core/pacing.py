@@ -12,7 +12,7 @@ from dynsched.core.decision import Decision
 from dynsched.core.model import Action, NodePatch, Verdict, WriteFailure
 
 BURST: Final = 10.0
-"""Seconds: so much of the bound may be used at once."""
+"""Seconds: so much of the bound may be used at once, in the first pass all of it."""
 FIRST_PAUSE: Final = 5.0
 LONGEST_PAUSE: Final = 60.0
 """Seconds until a write that was refused is tried again: twice as long after each refusal."""
@@ -61,8 +61,10 @@ class Pace:
         urgent = [patch for patch in ready if _is_urgent(patch)]
         others = [patch for patch in ready if not _is_urgent(patch)]
         burst = max(1.0, per_minute * BURST / 60)
-        left = burst if self._left is None else self._left
-        left = min(burst, left + (now - self._at) * per_minute / 60) - len(urgent)
+        left = float(per_minute)  # at the start: what a single pass would write
+        if self._left is not None:
+            left = min(burst, self._left + (now - self._at) * per_minute / 60)
+        left -= len(urgent)
         room = max(0, int(left))
         if len(others) > room:
             others.sort(key=lambda patch: _rank(patch, decision.evaluation.verdicts))
