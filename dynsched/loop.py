@@ -224,13 +224,13 @@ class Loop:
         """One pass, evaluated at ``now`` (Unix seconds); the Snapshot that was published."""
         self._answers, self._released = None, 0  # the last answers go before the next ones come
         self._answers = await self._ask(self._clock() if now is None else now)
+        snapshot = await self._act(self._answers)
         self._give_way_if_blind(self._answers)
-        return await self._act(self._answers)
+        return snapshot
 
     def _give_way_if_blind(self, answers: _Answers) -> None:
         sees = any(answers.results[r.name].error is None for r in answers.rule_set.asked_rules)
-        leads = self._leadership.may_write and not self._dry_run
-        if self._patience.is_over(self._monotonic(), sees=sees, leads=leads):
+        if self._patience.is_over(self._monotonic(), sees=sees, leads=self._leadership.may_write):
             logger.warning("no rule can be asked: the Lease is given up for another replica")
             self._leadership.give_way()
 
@@ -263,7 +263,7 @@ class Loop:
         chosen = Chosen(decision.patches)
         if leading or self._dry_run:
             chosen = self._pace.choose(decision, began)
-            decision = decision.without(chosen.delayed)
+            decision = decision.without(chosen.delayed) if chosen.delayed else decision
         self._released += sum(patch.action is Action.RELEASE for patch in chosen.patches)
         if not leading:
             self._alerts = with_early_as_marked(

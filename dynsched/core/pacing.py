@@ -53,7 +53,7 @@ class Pace:
         others make up for. They come in this order: what else concerns hot marks, releases of early
         marks, early marks, the hottest first.
         """
-        per_minute = decision.rule_set.guard.max_writes_per_minute
+        per_minute = decision.survey.rule_set.guard.max_writes_per_minute
         due = {patch.node for patch in decision.patches}
         self._pauses = {name: pause for name, pause in self._pauses.items() if name in due}
         pausing = {name: pause for name, pause in self._pauses.items() if now < pause.end}

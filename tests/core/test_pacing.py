@@ -30,7 +30,7 @@ def choose(
     verdicts = {one.node: SimpleNamespace(severity=severity.get(one.node, 0.0)) for one in due}
     decision: Any = SimpleNamespace(
         patches=due,
-        rule_set=rule_set(guard={"max_writes_per_minute": per_minute}),
+        survey=SimpleNamespace(rule_set=rule_set(guard={"max_writes_per_minute": per_minute})),
         evaluation=SimpleNamespace(verdicts=verdicts),
     )
     return pace.choose(decision, now)
