@@ -18,8 +18,10 @@ from dynsched.core.alerts import no_alerts
 from dynsched.core.decide import decide
 from dynsched.core.disputes import Disputes
 from dynsched.core.expected import NO_PODS, KnownPods
-from dynsched.core.health import blindness, crowding, rule_health, why_unsuccessful
+from dynsched.core.health import blindness, crowding, rules_health, why_unsuccessful
+from dynsched.core.lease import Patience
 from dynsched.core.model import Action, Node, QueryResult, Snapshot
+from dynsched.core.pacing import Chosen, Pace
 from dynsched.core.rehearse import Rehearsal
 from dynsched.core.rule_fields import SourceName
 from dynsched.core.rules import Rule, RuleSet
@@ -76,6 +78,9 @@ class Leadership(Protocol):
     @property
     def error(self) -> str | None:
         """Why the election does not work; None while it does."""
+
+    def give_way(self) -> None:
+        """Let another replica lead, if there is one that would."""
 
 
 class PodsSource(Protocol):
@@ -153,6 +158,8 @@ class Loop:
         self._offset = clock() - monotonic()
         self._alerts = no_alerts()
         self._disputes = Disputes()
+        self._patience = Patience()
+        self._pace = Pace()
         self._last_success: dict[str, float] = {}
         self._ticks = self._released = self._pod_changes = 0
         self._answers: _Answers | None = None
@@ -165,7 +172,8 @@ class Loop:
         Ticks never overlap; one that takes longer than the interval is followed by the next at
         once, and those that were missed are not made up for.
         """
-        await self._until_synced(stop)
+        while not self._cluster.synced and not stop.is_set():
+            await pause(stop, SYNC_POLL)
         if not stop.is_set():
             await self.remember(interval)
         due = self._monotonic()
@@ -204,10 +212,6 @@ class Loop:
                 _Answers(answers.rule_set, answers.results, answers.at, began, known=True)
             )
 
-    async def _until_synced(self, stop: asyncio.Event) -> None:
-        while not self._cluster.synced and not stop.is_set():
-            await pause(stop, SYNC_POLL)
-
     async def remember(self, interval: float) -> None:
         """Rebuild the alerts as if ticks had gone on all along, every ``interval`` seconds."""
         found = await self._past.alerts(
@@ -220,7 +224,15 @@ class Loop:
         """One pass, evaluated at ``now`` (Unix seconds); the Snapshot that was published."""
         self._answers, self._released = None, 0  # the last answers go before the next ones come
         self._answers = await self._ask(self._clock() if now is None else now)
-        return await self._act(self._answers)
+        snapshot = await self._act(self._answers)
+        self._give_way_if_blind(self._answers)
+        return snapshot
+
+    def _give_way_if_blind(self, answers: _Answers) -> None:
+        sees = any(answers.results[r.name].error is None for r in answers.rule_set.asked_rules)
+        if self._patience.is_over(self._monotonic(), sees=sees, leads=self._leadership.may_write):
+            logger.warning("no rule can be asked: the Lease is given up for another replica")
+            self._leadership.give_way()
 
     async def _ask(self, now: float) -> _Answers:
         """Look whether the rules changed, and ask the sources, to decide on it at ``now``."""
@@ -246,29 +258,35 @@ class Loop:
         # Without the time that the queries took: a slow Prometheus is no load on this machine.
         self._decided_in, self._pod_changes = self._monotonic() - asked, pods.sequence
         self._survey, self._alerts = decision.survey, decision.evaluation.alerts
-        self._released += sum(patch.action is Action.RELEASE for patch in decision.patches)
         leading = self._leadership.may_write
         writes = leading and not self._dry_run
+        chosen = Chosen(decision.patches)
+        if leading or self._dry_run:
+            chosen = self._pace.choose(decision, began)
+            decision = decision.without(chosen.delayed) if chosen.delayed else decision
+        self._released += sum(patch.action is Action.RELEASE for patch in chosen.patches)
         if not leading:
             self._alerts = with_early_as_marked(
                 rule_set, decision.evaluation.alerts, decision.survey.marked
             )
         written = await write_all(
             self._cluster,
-            decision.patches if writes else (),
+            chosen.patches if writes else (),
             replan=decision.replan,
             on_written=self._reporter.change,
         )
+        failures = (*written.failures, *chosen.refused)
+        self._pace.refused(written.failures, written.untried, began)
         # After the writes: no patch waits for log lines and Events.
         no_past = self._past.take_unknown()
         self._report_rules(rule_set, results, no_past)
         self._reporter.conflicts(decision, nodes, post_events=writes)
         self._reporter.cap(decision, post_events=writes)
         if writes:  # otherwise nothing was sent, so that nothing is known about writes
-            self._reporter.unwritten(written.failures)
+            self._reporter.unwritten(failures)
         if self._dry_run:
-            self._reporter.rehearsed(decision.patches)
-            self._rehearsal.write(decision.patches)
+            self._reporter.rehearsed(chosen.patches)
+            self._rehearsal.write(chosen.patches)
         self._ticks += 1
         nodes = self._cluster.nodes()
         if answers.reloaded:
@@ -287,21 +305,15 @@ class Loop:
             duration=self._monotonic() - began,
             rule_set=rule_set,
             nodes=await asyncio.to_thread(decision.views, nodes),
-            rules=tuple(
-                rule_health(
-                    *(rule, results[rule.answered_by], decision),
-                    self._last_success.get(rule.answered_by),
-                    no_past.get(rule.name),
-                )
-                for rule in rule_set.rules
-            ),
+            rules=rules_health(rule_set, results, decision, self._last_success, no_past),
             unmatched=decision.unmatched,
             capped=decision.selection.capped,
             disputes=disputes,
-            planned=decision.patches,
+            planned=chosen.patches if self._dry_run else decision.patches,
             applied=tuple(written.applied),
-            failures=tuple(written.failures),
-            error=why_unsuccessful(rule_set, results, written.failures, len(decision.patches))
+            failures=failures,
+            delayed=len(chosen.delayed),
+            error=why_unsuccessful(rule_set, results, failures, len(decision.patches))
             or self._cluster.error
             or self._leadership.error,
             dry_run=self._dry_run,

@@ -111,6 +111,12 @@ def _fired(patch: NodePatch) -> Sequence[str]:
     return fired_rules(written) if written is not None else ()
 
 
+def _change(patch: NodePatch) -> str:
+    """``mark node worker-2 (early): ...`` where it is not hot."""
+    early = " (early)" if patch.early else ""
+    return f"{patch.action.value} node {patch.node}{early}: {patch.reason}"
+
+
 def report_doubts(rule_set: RuleSet) -> None:
     """Log a warning for each rule that is valid but probably does not do what was intended; at the
     start, and after each reload.
@@ -142,18 +148,14 @@ class Reporter:
         self._unwritten = LoggedKinds()
 
     def change(self, node: Node, patch: NodePatch) -> None:
-        """A mark was set, updated or released. Of an early mark no person needs to be told, and
-        there are many: a log line at level debug, no Event. A disputed mark changes at every tick,
-        so these changes are logged at level debug too: the log has one line about the dispute
-        instead.
+        """A mark was set, updated or released: a log line, and an Event if it is a hot node's. A
+        disputed mark changes at every tick, so these changes are logged at level debug: the log has
+        one line about the dispute instead.
         """
         rules = _fired(patch)
         about = {"node": node.name} | (_field(rules) if rules else {})
-        quiet = patch.early or node.name in self._disputed
-        level = logging.DEBUG if quiet else logging.INFO
-        logger.log(
-            level, "%s node %s: %s", patch.action.value, node.name, patch.reason, extra=about
-        )
+        level = logging.DEBUG if node.name in self._disputed else logging.INFO
+        logger.log(level, "%s", _change(patch), extra=about)
         if patch.early:  # the node is not hot: it concerns the scheduler alone
             return
         if patch.action is Action.RELEASE:
@@ -172,8 +174,7 @@ class Reporter:
     def rehearsed(self, patches: Sequence[NodePatch]) -> None:
         """What a dry run would write now, and would not have written before."""
         for patch in patches:
-            level = logging.DEBUG if patch.early else logging.INFO
-            logger.log(level, "would %s node %s: %s", patch.action.value, patch.node, patch.reason)
+            logger.info("would %s", _change(patch))
 
     def conflicts(
         self, decision: Decision, nodes: Mapping[str, Node], *, post_events: bool

@@ -45,11 +45,13 @@ class NodeStorage(Protocol):
 @dataclass(slots=True)
 class Written:
     """What a pass came to: the patches that were taken, and those that were not.
-    ``why_not``: why nothing was looked at; None when it was.
+    ``untried``: those that were not sent because too many had failed. ``why_not``: why nothing was
+    looked at; None when it was.
     """
 
     applied: list[NodePatch] = field(default_factory=list)
     failures: list[WriteFailure] = field(default_factory=list)
+    untried: list[NodePatch] = field(default_factory=list)
     why_not: str | None = None
 
 
@@ -71,8 +73,11 @@ async def write_all(
     async def work() -> None:
         nonlocal permitted
         for patch in queue:
-            if not permitted or len(written.failures) >= FAILURES_BEFORE_GIVING_UP:
+            if not permitted:
                 return
+            if len(written.failures) >= FAILURES_BEFORE_GIVING_UP:
+                written.untried.append(patch)
+                continue
             try:
                 done = await _write(storage, patch, replan)
             except NotPermittedError:

@@ -360,6 +360,55 @@ async def test_an_api_server_that_refuses_everything_is_not_stormed() -> None:
     assert len(bench.cluster.writes) < 2 * FAILURES_BEFORE_GIVING_UP
 
 
+async def test_writes_that_are_refused_are_tried_less_and_less_often_and_are_told_meanwhile(
+    caplog,
+) -> None:
+    names = [f"n{i}" for i in range(500)]
+    bench = Bench(*names)
+    bench.cluster.faults = dict.fromkeys(names, ClusterError("403"))
+    counts = []
+    for _ in range(30):
+        snapshot = await bench.tick(cpu=dict.fromkeys(names, 91.0))
+        counts.append(len(bench.cluster.writes))
+        assert snapshot.error is not None
+    minutes = [after - before for before, after in zip(counts[5::6], counts[11::6], strict=False)]
+    assert max(minutes) < 2 * FAILURES_BEFORE_GIVING_UP  # one pass in a minute
+    assert "all writes succeed again" not in caplog.messages
+
+    bench.cluster.faults.clear()
+    for _ in range(6):
+        snapshot = await bench.tick(cpu=dict.fromkeys(names, 91.0))
+    assert (snapshot.error, snapshot.nodes.due) == (None, [])
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+async def test_an_early_mark_is_one_log_line_and_no_event(caplog, dry_run) -> None:
+    caplog.set_level(logging.INFO)
+    bench, _ = early_bench(dry_run=dry_run)
+    await bench.tick(cpu={"a": 75.0, "b": 5.0})
+    await bench.tick(cpu={"a": 75.0, "b": 5.0})
+    await bench.tick(cpu={"a": 5.0, "b": 5.0})
+    would = "would " if dry_run else ""
+    lines = [line for line in caplog.messages if "node a" in line]
+    assert [line.split(":")[0] for line in lines] == [
+        f"{would}mark node a (early)",
+        f"{would}release node a (early)",
+    ]
+    assert bench.events.posted == []
+
+
+async def test_early_marks_beyond_the_bound_wait_and_are_counted() -> None:
+    rules = {**EARLY, "guard": {**EARLY["guard"], "max_writes_per_minute": 6}}
+    names = [f"n{i}" for i in range(20)]
+    bench = Bench(*names, rules=rules)
+    load = {name: 70.0 if number < 10 else 5.0 for number, name in enumerate(names)}
+    found = []
+    for _ in range(6):
+        snapshot = await bench.tick(cpu=load)
+        found.append((len(snapshot.applied), snapshot.delayed, len(snapshot.nodes.withheld)))
+    assert found == [(6, 4, 4), (1, 3, 3), (1, 2, 2), (1, 1, 1), (1, 0, 0), (0, 0, 0)]
+
+
 async def test_a_foreign_label_is_told_once_and_never_touched() -> None:
     # S1 removed any status label, whoever set it.
     bench = Bench("a")
@@ -490,6 +539,28 @@ async def test_who_does_not_lead_any_more_does_not_say_that_writes_are_well(capl
     bench.cluster.faults.clear()
     await bench.tick(cpu={"a": 91.0})
     assert "all writes succeed again" in caplog.messages
+
+
+async def test_a_leader_that_can_ask_no_rule_for_a_minute_gives_way_and_keeps_its_marks() -> None:
+    bench = Bench("a")
+    await bench.tick(cpu={"a": 90})
+    for _ in range(6):
+        await bench.tick(cpu="connection refused", mem="connection refused")
+        assert bench.leadership.may_write
+    await bench.tick(cpu="connection refused", mem="connection refused")
+    assert not bench.leadership.may_write
+    bench.leadership.may_write = True  # nobody else took the Lease
+    await bench.tick(cpu="connection refused", mem="connection refused")
+    assert bench.leadership.may_write
+    assert bench.label("a") == "presure"
+    assert [patch.action for patch in bench.cluster.writes] == [Action.MARK]
+
+
+async def test_a_leader_with_one_rule_that_answers_does_not_give_way() -> None:
+    bench = Bench("a")
+    for _ in range(30):
+        await bench.tick(cpu="connection refused", mem={"a": 10})
+        assert bench.leadership.may_write
 
 
 async def test_a_leader_that_loses_the_lease_stops_in_the_middle_of_a_pass() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from dynsched.core.adoption import with_adopted
+from dynsched.core.adoption import with_adopted, with_renamed
 from dynsched.core.alerts import Alerts, table_of
 from dynsched.core.columns import NodeReadings
 from dynsched.core.decision import Decision
@@ -61,6 +61,7 @@ def decide(
     if seen.marked:  # only a node that carries the mark can be adopted
         marked = [seen.states[name] for name in seen.marked]
         table = with_adopted(rule_set, marked, table, table.remembered, now)
+        table = with_renamed(rule_set, marked, previous, table, now)
     alerts = evaluated(rule_set, readings, table.with_new(seen.columns.applies, now), now)
     verdicts = Verdicts.of(alerts, rule_set)
     wanting = set(verdicts.wanting)

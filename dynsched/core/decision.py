@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -44,6 +44,11 @@ class Decision:
     def nodes(self) -> Mapping[str, Node]:
         """The nodes that were decided on."""
         return self.survey.nodes
+
+    def without(self, delayed: Mapping[str, str]) -> Decision:
+        """The same, where the patches of some nodes are ``delayed``; by node: why."""
+        withheld = {**self.selection.withheld, **delayed}
+        return replace(self, selection=replace(self.selection, withheld=withheld))
 
     def replan(self, node: Node) -> NodePatch | None:
         """The patch for one node that changed since; None when nothing is due any more.

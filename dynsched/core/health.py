@@ -155,6 +155,24 @@ def _why_blind(health: RuleHealth, unmatched: Unmatched | None) -> str | None:
     return f"{unmatched.value!r}: {unmatched.reason}"
 
 
+def rules_health(
+    rule_set: RuleSet,
+    results: Mapping[str, QueryResult],
+    decision: Decision,
+    last_success: Mapping[str, float],
+    past_errors: Mapping[str, str],
+) -> tuple[RuleHealth, ...]:
+    """`rule_health` of all rules, in their order."""
+    return tuple(
+        rule_health(
+            *(rule, results[rule.answered_by], decision),
+            last_success.get(rule.answered_by),
+            past_errors.get(rule.name),
+        )
+        for rule in rule_set.rules
+    )
+
+
 def rule_health(
     rule: Rule,
     result: QueryResult,

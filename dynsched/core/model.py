@@ -210,7 +210,7 @@ class NodePatch:
     reason: str
     """One line for a person: the rules, values and thresholds behind the patch."""
     early: bool = False
-    """Whether it sets or removes an early mark: of a node that is not hot no person is told."""
+    """Whether it sets or removes an early mark: the node is not hot, so no Event is posted."""
     restates: bool = False
     """Whether it changes only what the evidence says of a mark that stays: hot instead of early, or
     early instead of hot."""
@@ -331,6 +331,8 @@ class WriteFailure:
 
     node: str
     cause: str
+    again: bool = False
+    """Whether it was refused in an earlier tick, and is not tried again yet."""
 
     def __str__(self) -> str:
         return f"{self.node}: {self.cause}"
@@ -366,6 +368,8 @@ class Snapshot:
     """The patches that the API server accepted."""
     failures: tuple[WriteFailure, ...] = ()
     """The patches that the API server did not accept, and why."""
+    delayed: int = 0
+    """How many of the planned patches wait for ``guard.max_writes_per_minute``."""
     error: str | None = None
     """One line with the reason when the tick failed; None when it succeeded."""
     dry_run: bool = False

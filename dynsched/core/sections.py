@@ -18,6 +18,7 @@ from dynsched.core.labels import (
 )
 from dynsched.core.rule_errors import problem
 from dynsched.core.rule_fields import (
+    MAX_NODES,
     MAX_PODS,
     MAX_PROFILES,
     MAX_RULES,
@@ -86,6 +87,9 @@ class GuardRules(Model):
     max_releases: NodeLimit = Limit(0.25, is_share=True)
     """How many nodes may be released in one tick: a number, or a share of the marked ones; one node
     may always be released."""
+    max_writes_per_minute: Annotated[int, Field(strict=True, gt=0, le=MAX_NODES)] = 240
+    """How many writes to nodes there may be in a minute, over all nodes. Marks of hot nodes count,
+    and are never delayed."""
     bind_burst: BindBurst | None = None
     """Marks nodes early to which many pods are bound within a short time; None turns it off."""
 

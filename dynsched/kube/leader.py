@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -46,6 +47,9 @@ class SoleWriter:
     def __init__(self, *, may_write: bool = True) -> None:
         self.may_write = may_write
 
+    def give_way(self) -> None:
+        """There is nobody else."""
+
 
 class Elector:
     """Takes part in the election while `run` runs. Satisfies ``loop.Leadership``.
@@ -77,6 +81,7 @@ class Elector:
         self._wall = wall
         self._lease: Lease | None = None
         self._renewed_at: float | None = None
+        self._aside_until = -math.inf
         self._error: str | None = None
         self._told_to_lead = False
         self._told_of: str | None = None
@@ -88,7 +93,18 @@ class Elector:
         return (
             self._renewed_at is not None
             and self._clock() - self._renewed_at < self._times.write_for
+            and not self._stands_aside
         )
+
+    @property
+    def _stands_aside(self) -> bool:
+        return self._clock() < self._aside_until
+
+    def give_way(self) -> None:
+        """Release the Lease for another candidate, if there is one: we take it again only when
+        nobody has for its duration. To be called while no write is under way.
+        """
+        self._aside_until = self._clock() + self._times.duration
 
     @property
     def leader(self) -> str | None:
@@ -176,6 +192,11 @@ class Elector:
             await self._try()
 
     async def _try(self) -> None:
+        if self._stands_aside:
+            if self._is_ours(self._lease):
+                await self._give_up()
+            self._lease = await self._look()
+            return
         if not self._is_ours(self._lease):
             self._renewed_at = None
             self._lease = await self._look()

@@ -123,7 +123,7 @@ class Metrics:
             self._patches.labels(patch.action.value).inc()
         for patch in snapshot.planned if snapshot.dry_run else ():
             self._rehearsed.labels(patch.action.value).inc()
-        self._patch_failures.inc(len(snapshot.failures))
+        self._patch_failures.inc(sum(not failure.again for failure in snapshot.failures))
         self._reloads.labels("success").inc(snapshot.reloaded)
         self._reloads.labels("refused").inc(snapshot.refused)
         for health in _asked_rules(snapshot) if snapshot.queried else ():
@@ -229,6 +229,11 @@ def _of_nodes(totals: Totals) -> Iterator[Metric]:
             "withheld_nodes",
             "Nodes that the guard keeps from being marked or released yet.",
             totals.withheld,
+        ),
+        (
+            "delayed_writes",
+            "Patches that are due and wait for guard.max_writes_per_minute.",
+            snapshot.delayed,
         ),
         (
             "conflicts",

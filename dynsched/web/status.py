@@ -43,6 +43,7 @@ _BEFORE_THE_FIRST_TICK: Final[dict[str, Any]] = dict.fromkeys(
         "unmatched_samples",
         "capped_pools",
         "patch_failures",
+        "delayed_writes",
     )
 )
 
@@ -88,6 +89,7 @@ def rules_answer(snapshot: Snapshot) -> dict[str, Any]:
             "max_marked": _limit(guard.max_marked),
             "pool_label": guard.pool_label,
             "max_releases": _limit(guard.max_releases),
+            "max_writes_per_minute": guard.max_writes_per_minute,
             "bind_burst": _burst(guard.bind_burst),
         },
         "extender": {
@@ -144,6 +146,7 @@ def _of_a_tick(totals: Totals) -> dict[str, Any]:
         "unmatched_samples": _listed(unmatched, sum(rule.unmatched for rule in snapshot.rules)),
         "capped_pools": sorted(snapshot.capped),
         "patch_failures": _listed([str(failure) for failure in snapshot.failures]),
+        "delayed_writes": snapshot.delayed,
     }
 
 

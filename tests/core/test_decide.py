@@ -337,6 +337,37 @@ def test_a_renamed_rule_goes_on_with_the_marks_of_the_old_one() -> None:
     assert cluster.marked == "n0"
 
 
+def test_a_renamed_rule_beside_another_goes_on_with_the_marks_of_the_old_one() -> None:
+    """The node is remembered by the other rule, so that it is not adopted as a found one."""
+    cluster = fleet(4)
+    two = unlimited(rule("cpu"), rule("memory"))
+    idle = answer({"n0": 50, "n1": 50, "n2": 50, "n3": 90})
+    cluster.tick(two, {"cpu": answer({"n0": 90, "n1": 90, "n2": 50, "n3": 50}), "memory": idle})
+    cluster.raws["n2"]["metadata"]["labels"] = dict(STATUS)  # by hand: no rule fires there
+    renamed = unlimited(rule("node-cpu", for_="1h", clear_threshold=70), rule("memory"))
+    cluster.tick(renamed, {"node-cpu": answer({"n0": 75, "n1": 60}, NOON + 10), "memory": idle}, 10)
+    assert cluster.marked == "n0 n3"
+    for at in (20, 310):
+        cluster.tick(renamed, {"node-cpu": FAILED, "memory": answer({"n3": 90}, NOON + at)}, at)
+        assert cluster.marked == "n0 n3"
+    cluster.tick(renamed, {"node-cpu": FAILED, "memory": answer({"n3": 90}, NOON + 311)}, 311)
+    assert cluster.marked == "n3"  # as long as any other of which nothing is heard
+
+
+def test_the_early_mark_of_a_renamed_rule_stays_an_early_one() -> None:
+    """The new rule must not count as firing: with ``keep_firing_for`` the node would be hot."""
+    cluster = fleet(4)
+    early = {"early": {}, "keep_firing_for": "10m"}
+    load = {"n0": 70, "n1": 40, "n2": 40, "n3": 40}
+    cluster.tick(unlimited(rule("cpu", **early)), {"cpu": answer(load)})
+    assert cluster.marked == "n0"
+    renamed = unlimited(rule("node-cpu", **early))
+    decision = cluster.tick(renamed, {"node-cpu": answer(load, NOON + 10)}, 10)
+    assert (decision.patches, cluster.marked) == ((), "n0")
+    assert decision.evaluation.verdicts["n0"].early
+    assert not decision.evaluation.verdicts["n0"].pressured
+
+
 def test_a_removed_rules_marks_are_released() -> None:
     cluster = fleet(2)
     two = unlimited(rule("cpu"), rule("memory"))

@@ -413,13 +413,15 @@ def test_a_mark_whose_evidence_somebody_strips_is_in_dispute() -> None:
 # --- what is told ---
 
 
-async def test_of_early_marks_no_person_is_told(caplog: pytest.LogCaptureFixture) -> None:
+async def test_of_early_marks_there_is_a_line_and_no_event(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     limits = {"max_marked": "100%", "max_releases": "100%"}
     bench = Bench("a", "b", rules={"rules": [rule(early={})], "guard": limits})
     with caplog.at_level(logging.DEBUG, logger="dynsched.reporting"):
         await bench.tick(cpu={"a": 60, "b": 10})
         await bench.tick(cpu={"a": 5, "b": 10})
-    assert [record.levelname for record in caplog.records] == ["DEBUG", "DEBUG"]
+    assert [record.levelname for record in caplog.records] == ["INFO", "INFO"]
     assert bench.events.posted == []
     assert [patch.action for patch in bench.cluster.writes] == [Action.MARK, Action.RELEASE]
 

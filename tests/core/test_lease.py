@@ -15,6 +15,7 @@ from dynsched.core.lease import (
     CLOCK_ERROR,
     MAX_DURATION,
     LeaseTimes,
+    Patience,
     deleted,
     given_up,
     held_by,
@@ -371,3 +372,35 @@ def test_times_that_are_taken_keep_two_wrong_clocks_apart(choice, holders, anoth
 def test_the_time_is_utc() -> None:
     stamp = held_by("me", None, TIMES, WALL)["renewTime"]
     assert datetime.fromisoformat(stamp) == datetime.fromtimestamp(WALL, UTC)
+
+
+# --- a leader that can ask no rule ---
+
+
+def test_two_that_are_cut_off_swap_less_and_less_often() -> None:
+    replicas = [Patience(), Patience()]
+    leader, swaps = 0, []
+    for now in range(0, 24 * 3600, 10):
+        gives_way = [
+            each.is_over(now, sees=False, leads=number == leader)
+            for number, each in enumerate(replicas)
+        ]
+        if any(gives_way):
+            swaps.append(now)
+            leader = 1 - leader
+    assert swaps[:2] == [60, 70]  # the other one was blind for a minute as well
+    assert len([at for at in swaps if at < 3600]) <= 14
+    assert len([at for at in swaps if at >= 4 * 3600]) <= 2 * 20
+
+
+def test_who_was_answered_is_patient_for_a_minute_again() -> None:
+    patience = Patience()
+    assert [patience.is_over(now, sees=False, leads=True) for now in (0, 60, 120, 180)] == [
+        False,
+        True,
+        False,
+        True,
+    ]
+    assert not patience.is_over(190, sees=True, leads=True)
+    assert not patience.is_over(200, sees=False, leads=True)
+    assert patience.is_over(260, sees=False, leads=True)

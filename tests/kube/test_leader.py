@@ -15,7 +15,7 @@ from cluster import LEASES, Cluster, EnvtestCluster, SimCluster
 from operator_support import until
 
 from dynsched.core.errors import ClusterError
-from dynsched.core.lease import MAX_DURATION, LeaseTimes
+from dynsched.core.lease import MAX_DURATION, LeaseTimes, is_released
 from dynsched.core.model import Action, NodePatch
 from dynsched.kube import leader
 from dynsched.kube.client import KubeClient
@@ -263,6 +263,39 @@ async def test_the_end_of_a_lease_is_not_slept_through(cluster: Cluster, race: R
     await second._attempt()
     assert second.may_write
     assert time.monotonic() - began < 5  # and not 30
+
+
+async def test_one_that_gives_way_lets_the_other_in_and_does_not_come_back(
+    cluster: Cluster, race: Race
+) -> None:
+    first = await race.leader()
+    second = await race.start("second")
+    await asyncio.sleep(LOOK)
+
+    first.elector.give_way()
+
+    assert not first.leads
+    await second.until()
+    await race.clock.skip(3)
+    await race.clock.skip(3)
+    await race.clock.skip(TIMES.duration - 6)
+    assert (first.leads, first.elector.leader) == (False, "second")
+    assert (await spec_of(cluster))["leaseTransitions"] == 1
+
+
+async def test_one_that_gives_way_to_nobody_leads_again_after_the_duration(
+    cluster: Cluster, race: Race
+) -> None:
+    first = await race.leader()
+    first.elector.give_way()
+    await asyncio.sleep(LOOK)
+    assert (first.leads, first.elector.leader, first.elector.error) == (False, None, None)
+    assert is_released({"spec": await spec_of(cluster)})
+
+    await race.clock.skip(TIMES.duration)
+
+    await first.until()
+    assert (await spec_of(cluster))["holderIdentity"] == "first"
 
 
 async def test_one_that_stops_lets_the_other_in_at_once(cluster: Cluster, race: Race) -> None:

@@ -76,6 +76,7 @@ class Bench:
             leadership=self.leadership,
             publish=self._publish,
             clock=clock,
+            monotonic=clock,
         )
         self.last: Snapshot
 

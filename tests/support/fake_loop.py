@@ -126,6 +126,9 @@ class FakeLeadership:
     leader = "me"
     error = None
 
+    def give_way(self):
+        self.may_write = False
+
 
 class FakeHistory:
     """Points by rule name and node; a text is why a rule's past cannot be had."""
@@ -163,7 +166,7 @@ class Bench:
             cluster=self.cluster,
             events=self.events,
             publish=self.snapshots.append,
-            **{"clock": lambda: self.now, **options},
+            **{"clock": lambda: self.now, "monotonic": lambda: self.now, **options},
         )
 
     async def tick(self, **values):

@@ -81,7 +81,10 @@ def _check_who_wrote(tick: Tick) -> None:
     # A patch of which the answer was lost counts when it is found done; and where somebody else
     # did what we were about to do, it cannot be told whose it was.
     assert applied <= written or not tick.fresh_before or MEDDLING & api.struck
-    assert {failure.node for failure in tick.snapshot.failures} <= api.unwritten
+    failures = tick.snapshot.failures
+    assert {failure.node for failure in failures if not failure.again} <= api.unwritten
+    waiting = {failure.node for failure in failures if failure.again}
+    assert waiting <= {patch.node for patch in tick.snapshot.planned} - api.attempts.keys()
     if tick.fresh_before and Fault.DEMOTED not in api.struck:
         for name, attempts in api.attempts.items():
             if len(attempts) <= CONFLICT_RETRIES and {each.fault for each in attempts} <= PASSING:

@@ -183,6 +183,7 @@ class Beliefs:
             for rule in rule_set.rules
         }
         adopted = self._adopted(rule_set, before, things, lived)
+        adopted |= self._renamed(rule_set, things, lived)
         self.of = {
             rule.name: {
                 name: _next(
@@ -216,6 +217,23 @@ class Beliefs:
             for rule in rules_behind(thing, rule_set):
                 found[rule, name] = Believed(thing.uid, known=lived, firing=True, breach=lived)
         return found
+
+    def _renamed(
+        self, rule_set: RuleSet, things: Mapping[str, Thing], lived: float
+    ) -> dict[tuple[str, str], Believed]:
+        """A node that carries our mark and on which a rule fired that is gone: by the new rules."""
+        names = {rule.name for rule in rule_set.rules}
+        gone = [by_node for name, by_node in self.of.items() if name not in names]
+        return {
+            (rule, name): Believed(thing.uid, known=lived, firing=True, breach=lived)
+            for name, thing in things.items()
+            if marks_on(thing, rule_set.mark)
+            and any(
+                name in by_node and by_node[name].firing and by_node[name].uid == thing.uid
+                for by_node in gone
+            )
+            for rule in names - self.of.keys()
+        }
 
     def learn(self, alerts: Alerts, offset: float) -> None:
         """Take over what was rebuilt from the past, on a wall clock that is ``offset`` ahead."""

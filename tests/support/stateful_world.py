@@ -406,6 +406,9 @@ class Leadership:
     leader: str | None = None
     error: str | None = None
 
+    def give_way(self) -> None:
+        """The test says who leads."""
+
 
 class Events:
     def __init__(self) -> None:

@@ -104,6 +104,7 @@ async def test_status_as_json(client, snapshots) -> None:
         },
         "capped_pools": [""],
         "patch_failures": {"count": 0, "first": []},
+        "delayed_writes": 0,
     }
 
 
@@ -453,6 +454,7 @@ async def test_rules_tells_what_is_loaded_and_how_it_fares(client, snapshots) ->
         "max_marked": "2",
         "pool_label": None,
         "max_releases": "25%",
+        "max_writes_per_minute": 240,
         "bind_burst": None,
     }
     assert answer["extender"] == {"require_label": None, "reject": [], "profiles": {}}
