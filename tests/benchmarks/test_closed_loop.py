@@ -19,6 +19,8 @@ from closedloop.world import Player, World, make_world, simulate
 
 from dynsched.core.verdict_value import COOL, HOT, UNDECIDED
 
+pytestmark = pytest.mark.thorough
+
 GIB = 1024 * MIB
 SMALL = Scenario("small", nodes=12, warm=600.0, hours=0.25)
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+import pytest
 from closedloop.plots import plot_over_time, plot_removed
+
+pytestmark = pytest.mark.thorough
 
 
 def test_the_same_figures_make_the_same_pictures(tmp_path: Path) -> None:

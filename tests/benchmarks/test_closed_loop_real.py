@@ -20,6 +20,8 @@ from scheduling_support import clear
 
 from dynsched.core.parsing import parse_rules
 
+pytestmark = pytest.mark.thorough
+
 TWO = Scenario("two nodes", nodes=2, warm=100.0, hours=1.0)
 MODES = modes(read_rules(SHIPPED))
 

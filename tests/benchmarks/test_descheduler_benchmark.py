@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from descheduler import BOTH, Result, Scene, verdict
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.mark.parametrize(
     ("marked", "state", "value", "expected"),

@@ -23,7 +23,7 @@ from operator_support import Operator
 
 from dynsched.sim.nodes import make_node
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180), pytest.mark.thorough]
 
 NAMES = [f"ip-10-0-0-{number}.example.internal" for number in range(100)]
 LOG = 20_000
