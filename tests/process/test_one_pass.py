@@ -256,3 +256,15 @@ async def test_prune_says_what_to_do_first(call, cluster) -> None:
 
     assert (await call("prune", "--force"))[0] == 0
     assert await patched(cluster) == ["e"]
+
+
+async def test_prune_says_why_it_prunes_nothing(call, cluster) -> None:
+    _ = (await cluster.post(LEASES, lease(42))).ok
+    code, output, errors = await call("prune", "--if-lease-older-than", "10m", "-o", "json")
+    assert (code, output.strip()) == (0, "[]")
+    assert "nothing is pruned: the Lease was renewed " in errors
+
+    cluster.server.forbidden = {("get", "leases")}
+    code, output, errors = await call("prune", "--if-lease-older-than", "10m", "-o", "json")
+    assert (code, output) == (1, "")
+    assert "may not get leases: " in errors
