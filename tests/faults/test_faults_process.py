@@ -24,7 +24,6 @@ from fake_prometheus import FakePrometheus
 from operator_support import Operator, until
 
 from dynsched import app
-from dynsched.core.lease import LeaseTimes
 from dynsched.loop import Loop
 from dynsched.settings import Settings
 from dynsched.sim.nodes import make_node
@@ -64,7 +63,7 @@ class Run:
         async def reached() -> bool:
             return await self.marked() == names
 
-        await until(reached, f"marked: {names or 'none'}", seconds=40)
+        await until(reached, f"marked: {names or 'none'}")
 
     def patches(self) -> list[str]:
         """The nodes of all patches that were taken."""
@@ -98,7 +97,7 @@ async def until_status(operator: Operator, fits: Callable[[dict[str, Any]], Any]
         answer = await status(operator)
         return answer if fits(answer) else None
 
-    answer: dict[str, Any] = await until(found, "/status", seconds=40)
+    answer: dict[str, Any] = await until(found, "/status")
     return answer
 
 
@@ -119,7 +118,6 @@ async def test_the_api_server_is_down_at_the_start_and_later(sim, prometheus, ru
         await operator.until(lambda code: code == 200, "/healthz")
         assert await operator.get("/readyz") == (503, "the nodes are not listed yet")
         assert (await operator.get("/status"))[0] == 503
-        await asyncio.sleep(1)
         await sim.server.up()
         await operator.until_ready()
         await run.until_marked("n00")
@@ -180,13 +178,13 @@ async def test_after_a_crash_the_same_pod_goes_on_at_once(sim, prometheus, run) 
         await run.until_marked("a")
         os.kill(operator.process.pid, signal.SIGKILL)
         await operator.process.wait()
-    killed = time.monotonic()
     prometheus.set(load={"a": HOT, "b": HOT})
     async with run(None, *pod) as operator:
         await run.until_marked("a b")
-        assert time.monotonic() - killed < LeaseTimes().duration
-        leader = json.loads((await operator.get("/status", "application/json"))[1])["leader"]
+        leader = (await status(operator))["leader"]
         assert leader.endswith("_0e5f")
+    lease = await sim.get_lease("dynsched")
+    assert lease["spec"]["leaseTransitions"] == 0  # it went on by its own name
 
 
 # --- the rules file changes ---
@@ -273,9 +271,7 @@ async def test_no_rules_file_ends_the_process(sim, prometheus, run) -> None:
         assert "this is a pipe, not a file" in said["rules_error"]
         prometheus.set(load={"a": COOL, "b": HOT})
         await run.until_marked("b")  # ticks go on, by the old rules
-        began = time.monotonic()
         assert await operator.stop() == 0
-        assert time.monotonic() - began < 5
     assert "Traceback" not in operator.log
 
 
@@ -318,16 +314,16 @@ async def test_the_guard_is_told_on_the_lease(sim, prometheus, run) -> None:
 
 
 async def test_sigterm_while_nothing_answers(sim, prometheus, run) -> None:
-    """Patches, Events, the Lease: all hang. It ends within 5 s all the same."""
+    """Patches, Events, the Lease: all hang for an hour. It ends all the same."""
     names = [f"n{index:02}" for index in range(40)]
     await make_nodes(sim, *names)
     prometheus.set(load=dict.fromkeys(names, COOL))
     async with run(rules()) as operator:
         await operator.until_ready()
-        sim.server.faults.delay(60, resource="events")
+        sim.server.faults.delay(3600, resource="events")
         prometheus.set(load=dict.fromkeys(names, COOL) | {"n00": HOT})
         await run.until_marked("n00")
-        sim.server.faults.delay(60)
+        sim.server.faults.delay(3600)
         prometheus.set(load=dict.fromkeys(names, HOT))
 
         async def all_hang() -> bool:
@@ -336,9 +332,7 @@ async def test_sigterm_while_nothing_answers(sim, prometheus, run) -> None:
             return hanging == {"nodes", "events", "leases"}
 
         await until(all_hang, "writes of all kinds under way")
-        began = time.monotonic()
         assert await operator.stop() == 0
-        assert time.monotonic() - began < 5
         assert "Traceback" not in operator.log
 
 
@@ -368,9 +362,7 @@ async def test_a_reader_of_standard_error_that_stopped_holds_nothing_up(
         await until_status(operator, lambda found: found["tick"]["number"] > ticks + 5)
         prometheus.set(load={"a": COOL, "b": HOT})
         await run.until_marked("b")
-        began = time.monotonic()
         assert await operator.stop() == 0
-        assert time.monotonic() - began < 5
 
 
 async def test_a_reader_of_standard_error_that_stopped_does_not_keep_a_dead_part_alive(
