@@ -102,7 +102,7 @@ FLOODS: Sequence[Flood] = (
     floods.bodies_of_a_get,
     floods.requests_that_are_none,
 )
-"""Those that took it down. `benchmarks/floods.py` has more."""
+"""Those that took it down."""
 
 
 async def test_no_flood_takes_it_down(sim: SimCluster, tmp_path: Path) -> None:
