@@ -1,7 +1,6 @@
 """What a stranger may send to the port of a running dynsched, and what it costs there.
 
-Used by `test_floods.py`. Everything goes over loopback, and each
-flood is bounded in connections, bytes and time.
+Everything goes over loopback, and each flood is bounded in connections, bytes and time.
 """
 
 from __future__ import annotations
@@ -285,9 +284,6 @@ class Probe:
             self.worked.append(worked)
 
 
-NEVER: Final = 10.0
-"""Seconds; what a probe that got no answer counts."""
-
 _PROBE: Final = """
 import os, select, socket, ssl, sys, time
 
@@ -321,7 +317,7 @@ while True:
 
 
 def memory(pid: int) -> tuple[float, float]:
-    """Resident memory now, and its peak since the start or `forget_peak`, in MiB."""
+    """Resident memory now, and its peak since the start, in MiB."""
     text = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
     found = dict(re.findall(r"^(VmRSS|VmHWM):\s+(\d+) kB", text, re.MULTILINE))
     return int(found["VmRSS"]) / 1024, int(found["VmHWM"]) / 1024
