@@ -135,16 +135,21 @@ async def test_a_dry_run_is_not_able_to_write_whatever_it_were_told_to_send(
     assert [permission.may_write for permission in permissions] == [False, False, False]
 
 
-async def test_a_prometheus_that_cannot_be_reached_is_one_line(call, prometheus) -> None:
+async def test_a_prometheus_that_cannot_be_reached_is_told_once_and_not_for_each_rule(
+    call, prometheus
+) -> None:
     """It was three lines a rule."""
     await prometheus.down()
 
     code, output, errors = await call("plan")
-
-    assert (code, output) == (1, "")
-    assert len(errors.splitlines()) == 1
+    assert (code, output, len(errors.splitlines())) == (1, "", 1)
     assert errors.startswith("Error: no rule could be queried: Prometheus at ")
     assert "connection refused" in errors
+
+    code, _, errors = await call("run", "--once")
+    lines = [line for line in errors.splitlines() if "connection refused" in line]
+    assert (code, len(lines)) == (1, 2)  # once in the log, and once as the last line
+    assert lines[-1].startswith("Error: ")
 
 
 async def test_the_log_of_a_plan_is_there_for_who_asks(call, prometheus) -> None:
