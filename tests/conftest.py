@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from cluster import Cluster, EnvtestCluster, SimCluster
 from envtest import Envtest, assets
+from fake_prometheus import FakePrometheus
 from hypothesis import HealthCheck, settings
 
 _REQUIRED = os.environ.get("DYNSCHED_REQUIRE_ENVTEST") == "1"
@@ -80,6 +81,12 @@ async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
         form = EnvtestCluster(request.getfixturevalue("envtest"), tmp_path)
     async with form:
         yield form
+
+
+@pytest.fixture
+async def prometheus() -> AsyncIterator[FakePrometheus]:
+    async with FakePrometheus() as running:
+        yield running
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,6 @@ import logging
 import pytest
 from bench import COOL, HOT, OPEN, bench, rules
 from cluster import Cluster
-from fake_prometheus import FakePrometheus
 
 from dynsched.core.model import Quality
 from dynsched.core.plan import plan_prune
@@ -19,12 +18,6 @@ from dynsched.sim.nodes import make_node
 KEY = "dynsched.io/pressure"
 OURS = {"key": KEY, "value": "true", "effect": "PreferNoSchedule"}
 BOTH = {"taint": f"{KEY}=true:PreferNoSchedule"}
-
-
-@pytest.fixture
-async def prometheus():
-    async with FakePrometheus() as running:
-        yield running
 
 
 @pytest.fixture

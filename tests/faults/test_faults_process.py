@@ -32,12 +32,6 @@ from dynsched.sources.prometheus import PrometheusConfig
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-async def prometheus():
-    async with FakePrometheus() as running:
-        yield running
-
-
 class Run:
     """How the operator is started on the simulated cluster; ``run()`` starts one more."""
 

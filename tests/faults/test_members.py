@@ -109,12 +109,6 @@ def _has_mark(node: dict[str, Any]) -> bool:
     return bool(node["metadata"].get("labels", {}).get("status") == "presure")
 
 
-@pytest.fixture
-async def prometheus() -> AsyncIterator[FakePrometheus]:
-    async with FakePrometheus() as running:
-        yield running
-
-
 async def test_members_that_are_seconds_apart_make_no_mark_flap(
     envtest: Envtest, prometheus: FakePrometheus, tmp_path: Path
 ) -> None:

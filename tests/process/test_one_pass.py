@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +30,6 @@ RULES = {
         {"name": "mem", "expr": "mem", "threshold": 80, "for": "1m"},
     ],
 }
-
-
-@pytest.fixture
-async def prometheus() -> AsyncIterator[FakePrometheus]:
-    async with FakePrometheus() as running:
-        yield running
 
 
 @pytest.fixture
