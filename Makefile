@@ -25,7 +25,7 @@ DEMO_ARGS ?=
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 # The first of the usual names that runs, is new enough and can make a venv.
 $(BIN)/python:
@@ -54,10 +54,15 @@ $(VENV)/.runtime: pyproject.toml constraints.txt | $(BIN)/python
 	@$(PIP_INSTALL) -e .
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
-	@echo 'setup: installing what dynsched needs to run, to be tested and checked; this takes a minute or two'
-	@$(PIP_INSTALL) -e '.[dev]'
-	@touch $(VENV)/.runtime $@
+# What an install brings besides the extra that it is named for.
+BRINGS_test := runtime
+BRINGS_lint := runtime
+BRINGS_test-all := runtime test
+BRINGS_dev := runtime test test-all lint
+$(VENV)/.test $(VENV)/.test-all $(VENV)/.lint $(VENV)/.dev: $(VENV)/.%: pyproject.toml constraints.txt | $(BIN)/python
+	@echo 'setup: installing dynsched and what its extra "$*" names; the first time, this takes a minute or two'
+	@$(PIP_INSTALL) -e '.[$*]'
+	@touch $(addprefix $(VENV)/.,$(BRINGS_$*) $*)
 
 .PHONY: setup
 setup: $(VENV)/.dev ## make .venv with everything in it (only when it is stale)
@@ -66,16 +71,18 @@ setup: $(VENV)/.dev ## make .venv with everything in it (only when it is stale)
 demo: $(VENV)/.runtime ## a small cluster and dynsched on it, on this machine alone
 	@exec $(BIN)/dynsched demo $(DEMO_ARGS)
 
-.PHONY: test
-test: setup ## run all tests
-	$(BIN)/python -m pytest -n 4 --dist worksteal $(PYTEST_ARGS)
+PYTEST := $(BIN)/python -m pytest -n 8 --dist worksteal
 
-.PHONY: check
-check: lint ## lint, then the tests of manifests, examples and packaging alone
-	$(BIN)/python -m pytest -q tests/manifests/test_manifests.py tests/docs/test_examples.py tests/docs/test_packaging.py
+.PHONY: test
+test: $(VENV)/.test ## run the tests of all behaviour, some four minutes on two cores
+	$(PYTEST) -m 'not thorough' $(PYTEST_ARGS)
+
+.PHONY: test-all
+test-all: $(VENV)/.test-all ## run all tests, with long random histories, floods, browsers and every schema
+	DYNSCHED_THOROUGH=1 $(PYTEST) $(PYTEST_ARGS)
 
 .PHONY: lint
-lint: setup ## code style, format, types, import contracts, Dockerfile
+lint: $(VENV)/.lint ## code style, format, types, import contracts, Dockerfile
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict
@@ -94,12 +101,12 @@ types: ## types of the page's JavaScript; left out where npm cannot bring TypeSc
 	fi
 
 .PHONY: format
-format: setup ## put the code in shape
+format: $(VENV)/.lint ## put the code in shape
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
 .PHONY: docs
-docs: setup ## write docs/cli.md and the chart's README anew from help and comments
+docs: $(VENV)/.runtime ## write docs/cli.md and the chart's README anew from help and comments
 	$(BIN)/python -m tools.cli_docs docs/cli.md
 	$(BIN)/python -m tools.chart_docs charts/dynsched
 

@@ -238,7 +238,7 @@ async def trial(
             names = await replicas(
                 cluster, scenario.pods, owned=owned, **scenario.request, **way.pod
             )
-            counts = await placed(cluster, names, seconds=60)
+            counts = await placed(cluster, names)
             return Placement(scenario, counts, time.monotonic() - began)
 
 

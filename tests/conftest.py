@@ -4,24 +4,51 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cluster import Cluster, EnvtestCluster, SimCluster
-from dealing import slow_ones_first
 from envtest import Envtest, assets
+from fake_prometheus import FakePrometheus
+from hypothesis import HealthCheck, settings
 
 _REQUIRED = os.environ.get("DYNSCHED_REQUIRE_ENVTEST") == "1"
 _FORMS: list[Any] = ["sim"]
 if _REQUIRED or "KUBEBUILDER_ASSETS" in os.environ:
     _FORMS.append("envtest")
 
+# The same examples every time, so that CI is stable, and no deadline: the machine may be busy.
+# `pytest --hypothesis-profile=random` tries as many as `make test-all`, and other ones each time.
+settings.register_profile(
+    "quick",
+    max_examples=100,
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("thorough", settings.get_profile("quick"), max_examples=500)
+settings.register_profile("random", settings.get_profile("thorough"), derandomize=False)
+settings.load_profile("thorough" if os.environ.get("DYNSCHED_THOROUGH") == "1" else "quick")
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The slow ones first in each process of ``-n``: none is left alone with them at the end."""
-    items[:] = slow_ones_first(items, getattr(config, "workerinput", {}).get("workercount", 1))
+_SECOND_TIER = re.compile(r"^pytestmark = .*\bthorough\b", re.MULTILINE)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """`make test` does not import the modules that are wholly of the second tier: what they import
+    may be installed for `make test-all` only.
+    """
+    if config.getoption("markexpr") != "not thorough" or collection_path.suffix != ".py":
+        return None
+    return bool(_SECOND_TIER.search(collection_path.read_text())) or None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The slow ones first, so that none of them is left at the end while other processes idle."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 @pytest.fixture(scope="session")
@@ -54,6 +81,12 @@ async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
         form = EnvtestCluster(request.getfixturevalue("envtest"), tmp_path)
     async with form:
         yield form
+
+
+@pytest.fixture
+async def prometheus() -> AsyncIterator[FakePrometheus]:
+    async with FakePrometheus() as running:
+        yield running
 
 
 @pytest.fixture(autouse=True)

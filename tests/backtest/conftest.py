@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from backtest_support import Call, Ended
-from fake_prometheus import FakePrometheus
 
 from dynsched import cli
-
-
-@pytest.fixture
-async def prometheus() -> AsyncIterator[FakePrometheus]:
-    async with FakePrometheus() as running:
-        yield running
 
 
 @pytest.fixture

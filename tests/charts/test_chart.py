@@ -37,6 +37,8 @@ from dynsched.inject.policy import policy_objects
 from dynsched.rules_file import load_rules
 from tools.chart_docs import leaves, render
 
+pytestmark = pytest.mark.thorough
+
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 
 

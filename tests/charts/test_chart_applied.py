@@ -29,7 +29,7 @@ from manifest_support import (
 )
 from programs import ROOT, run
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.thorough]
 
 NAMESPACE = "helm-test"
 GONE = ("--ignore-not-found", "--wait=false")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import tomllib
 from importlib import metadata
@@ -19,8 +20,11 @@ PINS = {
     canonicalize_name(name): Version(version)
     for name, version in re.findall(r"^([\w.-]+)==(\S+)$", CONSTRAINTS, re.MULTILINE)
 }
+EXTRAS = PROJECT["optional-dependencies"]
 DIRECT = [
-    Requirement(text) for text in PROJECT["dependencies"] + PROJECT["optional-dependencies"]["dev"]
+    wanted
+    for text in itertools.chain(PROJECT["dependencies"], *EXTRAS.values())
+    if (wanted := Requirement(text)).name != PROJECT["name"]
 ]
 
 
@@ -35,6 +39,7 @@ def test_each_direct_dependency_is_pinned_within_its_range(wanted: Requirement) 
     assert wanted.specifier.contains(PINS[canonicalize_name(wanted.name)])
 
 
+@pytest.mark.thorough
 def test_all_that_they_depend_on_is_pinned_and_installed_so() -> None:
     ahead = {canonicalize_name(wanted.name) for wanted in DIRECT}
     seen: set[str] = set()

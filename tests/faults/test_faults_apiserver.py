@@ -15,19 +15,12 @@ import pytest
 import yaml
 from bench import COOL, HOT, OPEN, bench, rules
 from cluster import Cluster, SimCluster
-from fake_prometheus import FakePrometheus
 from operator_support import until
 
 from dynsched.kube import resync, watch
 from dynsched.kube.transport import ATTEMPTS
 from dynsched.sim.nodes import make_node
 from dynsched.writer import AT_ONCE, FAILURES_BEFORE_GIVING_UP
-
-
-@pytest.fixture
-async def prometheus():
-    async with FakePrometheus() as running:
-        yield running
 
 
 async def make_nodes(cluster: Cluster, *names: str) -> None:

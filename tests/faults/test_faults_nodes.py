@@ -10,7 +10,6 @@ import logging
 import pytest
 from bench import COOL, HOT, OPEN, bench, rules
 from cluster import Cluster
-from fake_prometheus import FakePrometheus
 
 from dynsched.core.model import Quality
 from dynsched.core.plan import plan_prune
@@ -19,12 +18,6 @@ from dynsched.sim.nodes import make_node
 KEY = "dynsched.io/pressure"
 OURS = {"key": KEY, "value": "true", "effect": "PreferNoSchedule"}
 BOTH = {"taint": f"{KEY}=true:PreferNoSchedule"}
-
-
-@pytest.fixture
-async def prometheus():
-    async with FakePrometheus() as running:
-        yield running
 
 
 @pytest.fixture
@@ -112,37 +105,25 @@ HALVES = {
 }
 
 
+@pytest.mark.parametrize("load", [HOT, COOL], ids=["hot", "cool"])
 @pytest.mark.parametrize("half", HALVES.values(), ids=HALVES)
-async def test_half_a_mark_is_completed_on_a_hot_node(
-    cluster, prometheus, before, tmp_path, half
+async def test_half_a_mark_is_completed_on_a_hot_node_and_removed_from_a_cool_one(  # noqa: PLR0917 - fixtures
+    cluster, prometheus, before, tmp_path, half, load
 ) -> None:
     await by_hand(cluster, **half, manager="dynsched")
-    prometheus.set(load={"a": HOT})
+    prometheus.set(load={"a": load})
     async with bench(cluster, prometheus, tmp_path, rules(mark=BOTH)) as it:
         for _ in range(3):
             await it.tick()
-        assert await on_node(cluster) == WHOLE
-        assert it.node("a").marked
-        told = "MarkRepaired" if "label" in half or "taints" in half else "Pressured"
-        assert await it.told("a") == {told: 1}
-
-        prometheus.set(load={"a": COOL})
-        await it.tick()
-        assert described(await cluster.get_node("a")) == before
-
-
-@pytest.mark.parametrize("half", HALVES.values(), ids=HALVES)
-async def test_half_a_mark_is_removed_from_a_cool_node(
-    cluster, prometheus, before, tmp_path, half
-) -> None:
-    await by_hand(cluster, **half, manager="dynsched")
-    prometheus.set(load={"a": COOL})
-    async with bench(cluster, prometheus, tmp_path, rules(mark=BOTH)) as it:
-        for _ in range(3):
+        if load == HOT:
+            assert await on_node(cluster) == WHOLE
+            told = "MarkRepaired" if "label" in half or "taints" in half else "Pressured"
+            assert (it.node("a").marked, await it.told("a")) == (True, {told: 1})
+            prometheus.set(load={"a": COOL})
             await it.tick()
+        else:
+            assert (it.node("a").marked, await it.told("a")) == (False, {"Relieved": 1})
         assert described(await cluster.get_node("a")) == before
-        assert not it.node("a").marked
-        assert await it.told("a") == {"Relieved": 1}
 
 
 # --- marks that are changed while we own them ---
@@ -201,21 +182,29 @@ async def test_our_value_is_ours_whoever_wrote_it(cluster, prometheus, before, t
 # --- what belongs to others ---
 
 
-@pytest.mark.parametrize("load", [HOT, COOL])
-async def test_somebody_elses_value_is_never_touched(
-    cluster, prometheus, before, tmp_path, load
+@pytest.mark.parametrize(
+    ("load", "theirs", "conflict"),
+    [
+        pytest.param(HOT, {"label": "maintenance"}, "label status=maintenance", id="label, hot"),
+        pytest.param(COOL, {"label": "maintenance"}, "label status=maintenance", id="label, cool"),
+        pytest.param(
+            HOT, {"taints": [{**OURS, "value": "theirs"}]}, f"taint {KEY}=theirs", id="taint, hot"
+        ),
+    ],
+)
+async def test_somebody_elses_value_is_never_touched(  # noqa: PLR0917 - fixtures
+    cluster, prometheus, before, tmp_path, load, theirs, conflict
 ) -> None:
-    await by_hand(cluster, label="maintenance")
-    theirs = await cluster.get_node("a")
+    await by_hand(cluster, **theirs)
+    found = await cluster.get_node("a")
+    said = f"{conflict} was set by somebody else"
     prometheus.set(load={"a": load})
     async with bench(cluster, prometheus, tmp_path, rules(mark=BOTH)) as it:
         for _ in range(3):
             await it.tick()
-        assert await cluster.get_node("a") == theirs
-        assert it.node("a").conflict == "label status=maintenance was set by somebody else"
-        assert it.status()["conflicts"]["first"] == [
-            {"node": "a", "conflict": "label status=maintenance was set by somebody else"}
-        ]
+        assert await cluster.get_node("a") == found
+        assert it.node("a").conflict == said
+        assert it.status()["conflicts"]["first"] == [{"node": "a", "conflict": said}]
         assert await it.told("a") == {"MarkConflict": 1}
 
 
@@ -251,21 +240,6 @@ async def test_a_taint_of_our_key_and_another_effect_survives_beside_ours(
         await it.tick()
         assert described(await cluster.get_node("a")) == raw
         assert await it.told("a") == {"Pressured": 1, "Relieved": 1}
-
-
-async def test_a_taint_of_our_key_and_effect_and_another_value_is_a_conflict(
-    cluster, prometheus, before, tmp_path
-) -> None:
-    theirs = {"key": KEY, "value": "theirs", "effect": "PreferNoSchedule"}
-    await by_hand(cluster, taints=[theirs])
-    raw = await cluster.get_node("a")
-    prometheus.set(load={"a": HOT})
-    async with bench(cluster, prometheus, tmp_path, rules(mark=BOTH)) as it:
-        for _ in range(3):
-            await it.tick()
-        assert await cluster.get_node("a") == raw
-        assert it.node("a").conflict == f"taint {KEY}=theirs was set by somebody else"
-        assert await it.told("a") == {"MarkConflict": 1}
 
 
 # --- the mark's configuration changes ---
@@ -307,19 +281,6 @@ async def test_marks_move_with_the_configuration_and_leave_nothing(
         it.write_rules(rules(mark=MARKS["taint"]))
         prometheus.set(load={"a": COOL, "cool": COOL})
         await it.tick()
-        assert described(await cluster.get_node("a")) == before
-
-
-async def test_a_mark_of_an_older_configuration_is_pruned_too(
-    cluster, prometheus, before, tmp_path
-) -> None:
-    prometheus.set(load={"a": HOT})
-    async with bench(cluster, prometheus, tmp_path, rules(mark=MARKS["another label"])) as it:
-        await it.tick()
-        it.write_rules(rules(mark=BOTH))
-        default = it.last.rule_set.mark
-        for patch in plan_prune(it.storage.nodes().values(), default):
-            await it.storage.patch(patch)
         assert described(await cluster.get_node("a")) == before
 
 
@@ -413,25 +374,6 @@ async def test_a_node_that_replaced_another_of_its_name_does_not_take_over_its_a
 
         await it.tick(8)
         assert await it.marked() == ("a" if load else "")
-
-
-async def test_a_mark_that_a_replaced_node_carries_itself_is_taken_over(
-    cluster, prometheus, before, tmp_path
-) -> None:
-    prometheus.set(load={"a": HOT})
-    async with bench(cluster, prometheus, tmp_path, rules()) as it:
-        await it.tick()
-        prometheus.set(load={})
-        await cluster.delete_node("a")
-        raw = make_node("a")
-        raw["metadata"]["labels"]["status"] = "presure"
-        await cluster.create_node(raw)
-        await it.tick()
-        (rule,) = it.node("a").rules
-        assert (it.node("a").marked, rule.state, rule.adopted) == (True, "firing", True)
-        prometheus.set(load={"a": COOL})
-        await it.tick()
-        assert await it.marked() == ""
 
 
 async def test_a_start_does_not_replay_the_past_of_the_node_that_was_there_before(

@@ -7,17 +7,10 @@ import math
 import pytest
 from bench import COOL, HOT, bench, rules
 from cluster import Cluster
-from fake_prometheus import FakePrometheus
 
 from dynsched.sim.nodes import make_node
 
 MINUTE, HOUR = 60.0, 3600.0
-
-
-@pytest.fixture
-async def prometheus():
-    async with FakePrometheus() as running:
-        yield running
 
 
 @pytest.fixture

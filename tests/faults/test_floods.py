@@ -23,7 +23,7 @@ from operator_support import Operator
 
 from dynsched.sim.nodes import make_node
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180), pytest.mark.thorough]
 
 NAMES = [f"ip-10-0-0-{number}.example.internal" for number in range(100)]
 LOG = 20_000
@@ -102,7 +102,7 @@ FLOODS: Sequence[Flood] = (
     floods.bodies_of_a_get,
     floods.requests_that_are_none,
 )
-"""Those that took it down. `benchmarks/floods.py` has more."""
+"""Those that took it down."""
 
 
 async def test_no_flood_takes_it_down(sim: SimCluster, tmp_path: Path) -> None:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import re
 import signal
-import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import asynccontextmanager
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Self
 
 import pytest
 from cluster import Cluster, SimCluster, Write
@@ -17,12 +15,13 @@ from fake_prometheus import FakePrometheus
 from operator_support import Operator, until
 from replica_support import (
     AGENT,
-    INTERVAL,
     TIMES,
     is_marked,
     leads,
     replica,
+    some_ticks,
     status,
+    waited_for_the_lease,
     writer,
 )
 
@@ -31,46 +30,27 @@ from dynsched.sim.nodes import make_node
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-async def prometheus() -> AsyncIterator[FakePrometheus]:
-    async with FakePrometheus() as running:
-        yield running
+@asynccontextmanager
+async def pair(
+    cluster: Cluster, ours: FakePrometheus, theirs: FakePrometheus, folder: Path
+) -> AsyncIterator[tuple[Operator, Operator]]:
+    """The one that leads, and the other, each with a Prometheus of its own."""
+    first, second = (replica(cluster, prometheus, folder) for prometheus in (ours, theirs))
+    async with first:
+        await until(lambda: leads(first), "the first one leads")
+        async with second:
+            await second.until_ready()
+            yield first, second
 
 
-class Pair:
-    """Two replicas on one cluster: the one that leads, and the other."""
-
-    def __init__(self, cluster: Cluster, prometheus: FakePrometheus, folder: Path) -> None:
-        self.cluster = cluster
-        self.leader, self.follower = (replica(cluster, prometheus, folder) for _ in range(2))
-        self._stack = AsyncExitStack()
-
-    async def __aenter__(self) -> Self:
-        try:
-            await self._stack.enter_async_context(self.leader)
-            await until(lambda: leads(self.leader), "the first one leads")
-            await self._stack.enter_async_context(self.follower)
-            await self.follower.until_ready()
-        except BaseException:
-            await self._stack.aclose()
-            raise
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._stack.aclose()
-
-    async def writes(self) -> list[Write]:
-        """What dynsched wrote to nodes, whatever it was answered."""
-        return [write for write in await self.cluster.writes() if AGENT.match(write.user_agent)]
-
-    async def reigns(self) -> list[str]:
-        """Who wrote, one after the other."""
-        return [name for name, _ in groupby(map(writer, await self.writes()))]
+async def writes(cluster: Cluster) -> list[Write]:
+    """What dynsched wrote to nodes, whatever it was answered."""
+    return [write for write in await cluster.writes() if AGENT.match(write.user_agent)]
 
 
-async def leader(operator: Operator) -> Any:
-    """Whom it takes for the leader."""
-    return (await status(operator)).get("leader")
+async def reigns(cluster: Cluster) -> list[str]:
+    """Who wrote, one after the other."""
+    return [name for name, _ in groupby(map(writer, await writes(cluster)))]
 
 
 async def leader_metric(operator: Operator) -> str:
@@ -79,146 +59,101 @@ async def leader_metric(operator: Operator) -> str:
     return found[1] if found else ""
 
 
-@pytest.fixture
-async def pair(cluster: Cluster, prometheus: FakePrometheus, tmp_path: Path) -> AsyncIterator[Pair]:
+async def test_one_writes_both_serve_and_a_stop_hands_over(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """They are of two clusters, one of them with the wrong kubeconfig: names and addresses are the
+    same there."""
     for index, name in enumerate("ab"):
         await cluster.create_node(make_node(name, index))
-    prometheus.set(load={"a": 95, "b": 5})
-    async with Pair(cluster, prometheus, tmp_path) as running:
-        await until(lambda: is_marked(cluster, "a"), "the hot one is marked")
-        yield running
+    async with FakePrometheus() as ours, FakePrometheus() as theirs:
+        ours.set(load={"a": 95, "b": 5})
+        theirs.set(load={"a": 5, "b": 95})
+        async with pair(cluster, ours, theirs, tmp_path) as (first, second):
+            await until(lambda: is_marked(cluster, "a"), "what is hot here is marked")
+            one = (await status(first))["leader"]
 
+            async def agree() -> bool:
+                return (await status(second))["leader"] == one
 
-async def test_one_writes_both_serve_and_a_stop_hands_over(
-    cluster: Cluster, prometheus: FakePrometheus, pair: Pair
-) -> None:
-    first = await leader(pair.leader)
-    await until(lambda: _agree(pair, first), "both know who leads")
-    assert [await leads(pair.leader), await leads(pair.follower)] == [True, False]
-    assert [await leader_metric(each) for each in (pair.leader, pair.follower)] == ["1.0", "0.0"]
-    for each in (pair.leader, pair.follower):
-        assert await each.get("/status") == (200, "ok")
-        nodes = await each.nodes()
-        assert nodes["node_names"] == ["a"]
-        assert [node["name"] for node in nodes["nodes"] if node["pressured"]] == ["a"]
+            await until(agree, "both know who leads")
+            for each, leading, hot in ((first, True, "a"), (second, False, "b")):
+                assert await leads(each) is leading
+                assert await leader_metric(each) == ("1.0" if leading else "0.0")
+                assert await each.get("/status") == (200, "ok")
 
-    prometheus.set(load={"a": 5, "b": 95})
-    await until(lambda: is_marked(cluster, "b"), "the other one is marked")
-    assert await pair.reigns() == [first]
+                async def sees(each: Operator = each, hot: str = hot) -> bool:
+                    found = await each.nodes()
+                    pressured = [node["name"] for node in found["nodes"] if node["pressured"]]
+                    return (found["node_names"], pressured) == (["a"], [hot])
 
-    prometheus.set(load={"a": 95, "b": 95})
-    began = time.monotonic()
-    assert await pair.leader.stop() == 0
-    await until(lambda: _reigns(pair, 2), "the other one writes")
-    assert time.monotonic() - began < 3
-    await until(lambda: is_marked(cluster, "a", "b"), "both are marked")
-    second = await leader(pair.follower)
-    assert await pair.reigns() == [first, second]
-    assert await leader_metric(pair.follower) == "1.0"
-    assert "gave up the Lease default/dynsched" in pair.leader.log
+                await until(sees, "it serves what is marked, and what it finds itself")
+            await some_ticks(second)
+            assert await is_marked(cluster, "a")
+            assert await reigns(cluster) == [one]
+
+            assert await first.stop() == 0  # then the other one's word holds
+            await until(lambda: is_marked(cluster, "b"), "what is hot elsewhere is marked")
+            two = (await status(second))["leader"]
+            assert await reigns(cluster) == [one, two]
+            assert await leader_metric(second) == "1.0"
+    assert "gave up the Lease default/dynsched" in first.log
     lease = await cluster.get_lease("dynsched")
     assert lease is not None
-    assert (lease["spec"]["holderIdentity"], lease["spec"]["leaseTransitions"]) == (second, 1)
+    assert (lease["spec"]["holderIdentity"], lease["spec"]["leaseTransitions"]) == (two, 1)
 
 
-async def _agree(pair: Pair, name: str) -> bool:
-    return {await leader(pair.leader), await leader(pair.follower)} == {name}
-
-
-async def _reigns(pair: Pair, number: int) -> bool:
-    return len(await pair.reigns()) >= number
-
-
-async def test_when_the_leader_is_killed_the_other_writes_when_its_lease_has_run_out(
-    cluster: Cluster, prometheus: FakePrometheus, pair: Pair
+async def test_a_leader_that_was_stopped_for_longer_than_its_lease_writes_nothing_when_it_wakes(
+    sim: SimCluster, tmp_path: Path
 ) -> None:
-    first = await leader(pair.leader)
-
-    pair.leader.process.kill()
-    killed = time.monotonic()
-    prometheus.set(load={"a": 5, "b": 95})
-    await until(lambda: _reigns(pair, 2), "the other one writes", seconds=40)
-    passed = time.monotonic() - killed
-
-    # The wait begins when the last renewal is seen, up to a look after it was made.
-    assert passed < TIMES.duration + TIMES.renew_every + INTERVAL + 1
-    assert passed > TIMES.duration - TIMES.renew_every - 0.5
-    await until(lambda: is_marked(cluster, "b"), "what is hot now is marked")
-    assert await pair.reigns() == [first, await leader(pair.follower)]
-
-
-async def test_a_leader_that_was_stopped_for_longer_than_its_lease_does_not_write_when_it_wakes(
-    cluster: Cluster, prometheus: FakePrometheus, pair: Pair
-) -> None:
-    first = await leader(pair.leader)
-    pair.leader.process.send_signal(signal.SIGSTOP)
-    prometheus.set(load={"a": 5, "b": 95})  # what it would write when it wakes
-    await until(lambda: leads(pair.follower), "the other one leads", seconds=40)
-    second = await leader(pair.follower)
-    await until(lambda: is_marked(cluster, "b"), "and writes")
-
-    prometheus.set(load={"a": 95, "b": 95})
-    pair.leader.process.send_signal(signal.SIGCONT)
-    await until(lambda: _follows(pair.leader, second), "it knows that it leads no more")
-    await until(lambda: is_marked(cluster, "a", "b"), "the other one goes on")
-    prometheus.set(load={"a": 5, "b": 5})
-    await until(lambda: is_marked(cluster), "and on")
-
-    assert await pair.reigns() == [first, second]
-    assert await leader_metric(pair.leader) == "0.0"
-    assert await pair.leader.get("/status") == (200, "ok")
-
-
-async def _follows(operator: Operator, whom: str) -> bool:
-    found = await status(operator)
-    return (found["leading"], found["leader"]) == (False, whom)
-
-
-async def test_what_a_leader_had_yet_to_write_when_it_was_stopped_is_never_written(
-    sim: SimCluster, prometheus: FakePrometheus, tmp_path: Path
-) -> None:
+    """Neither what it had yet to write, nor what it would decide now."""
     names = [f"n{index:02}" for index in range(60)]
     for index, name in enumerate(names):
         await sim.create_node(make_node(name, index))
-    async with Pair(sim, prometheus, tmp_path) as pair:
-        first = await leader(pair.leader)
+    async with (
+        FakePrometheus() as prometheus,
+        pair(sim, prometheus, prometheus, tmp_path) as (first, second),
+    ):
+        one = (await status(first))["leader"]
         slow = sim.server.faults.delay(1.0, resource="nodes", verb="patch")
         prometheus.set(load=dict.fromkeys(names, 95))
-        await until(lambda: _under_way(sim), "many writes are under way")
-        pair.leader.process.send_signal(signal.SIGSTOP)
-        await until(lambda: leads(pair.follower), "the other one leads", seconds=40)
+
+        async def under_way() -> bool:
+            return len(await writes(sim)) >= 20
+
+        await until(under_way, "many writes are under way")
+        first.process.send_signal(signal.SIGSTOP)
+        await until(lambda: leads(second), "the other one leads")
         await until(lambda: is_marked(sim, *names), "it has written the rest")
         slow.remove()
-        second = await leader(pair.follower)
-        before = len(await pair.writes())
-        assert {writer(write) for write in (await pair.writes())} == {first, second}
+        two = (await status(second))["leader"]
+        assert await waited_for_the_lease(sim, one, two) >= TIMES.duration
+        before = len(await writes(sim))
+        assert await reigns(sim) == [one, two]
 
-        pair.leader.process.send_signal(signal.SIGCONT)
-        await until(lambda: _follows(pair.leader, second), "it knows that it leads no more")
-        tick = (await status(pair.leader))["tick"]["number"]
-        await until(lambda: _ticked(pair.leader, tick + 3), "it goes on evaluating")
+        first.process.send_signal(signal.SIGCONT)
 
-        assert await pair.reigns() == [first, second]
-        assert len(await pair.writes()) == before
+        async def follows() -> bool:
+            found = await status(first)
+            return (found["leading"], found["leader"]) == (False, two)
 
+        await until(follows, "it knows that it leads no more")
+        await some_ticks(first)
+        assert (await leader_metric(first), await first.get("/status")) == ("0.0", (200, "ok"))
+        assert len(await writes(sim)) == before
 
-async def _under_way(sim: SimCluster) -> bool:
-    return len(sim.server.requests.writes("nodes")) >= 60 + 20  # they were created, too
-
-
-async def _ticked(operator: Operator, number: int) -> bool:
-    found: int = (await status(operator))["tick"]["number"]
-    return found >= number
+        prometheus.set(load=dict.fromkeys(names, 5))
+        await until(lambda: is_marked(sim), "the other one goes on")
+        assert await reigns(sim) == [one, two]
 
 
-async def test_a_dry_run_takes_part_in_no_election(
-    cluster: Cluster, prometheus: FakePrometheus, tmp_path: Path
-) -> None:
+async def test_a_dry_run_takes_part_in_no_election(cluster: Cluster, tmp_path: Path) -> None:
     await cluster.create_node(make_node("a", 0))
-    prometheus.set(load={"a": 95})
-    async with replica(cluster, prometheus, tmp_path, "--dry-run") as dry:
-        await dry.until_ready()
-        assert (await dry.nodes())["nodes"][0]["pressured"]
-        assert await cluster.get_lease("dynsched") is None
-        assert (await leads(dry), await leader_metric(dry)) == (False, "0.0")
-    assert not [write for write in await cluster.writes() if AGENT.match(write.user_agent)]
+    async with FakePrometheus() as prometheus:
+        prometheus.set(load={"a": 95})
+        async with replica(cluster, prometheus, tmp_path, "--dry-run") as dry:
+            await dry.until_ready()
+            assert (await dry.nodes())["nodes"][0]["pressured"]
+            assert await cluster.get_lease("dynsched") is None
+            assert (await leads(dry), await leader_metric(dry)) == (False, "0.0")
+    assert await writes(cluster) == []

@@ -220,9 +220,11 @@ async def test_watches_that_end_are_begun_again(
 ) -> None:
     async with watching(sim.kubeconfig) as running:
         await running.synced()
+        sim.server.requests.clear()
         assert sim.server.drop_watches(how) == 1
         await sim.patch_node("worker-1", {"metadata": {"labels": {"pool": how}}})
         await running.until(lambda: running.label("worker-1", "pool") == how)
+        assert len([r for r in sim.server.requests if r.verb == "watch"]) == 1
 
 
 async def test_a_server_that_ends_every_watch_is_not_stormed(
@@ -292,10 +294,11 @@ async def test_a_watch_that_is_refused_for_a_while(
 ) -> None:
     async with watching(sim.kubeconfig) as running:
         await running.synced()
-        sim.server.faults.answer(status, verb="watch", times=2)
+        fault = sim.server.faults.answer(status, verb="watch", times=2)
         sim.server.drop_watches("cut")
         await sim.patch_node("worker-1", {"metadata": {"labels": {"pool": "blue"}}})
         await running.until(lambda: running.label("worker-1", "pool") == "blue")
+        assert fault.hits == 2
 
 
 async def test_kopf_is_started_again_when_it_gives_up(

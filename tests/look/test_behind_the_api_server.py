@@ -6,7 +6,7 @@ import pytest
 from browser import chromium, tab
 from plugin_support import line_of, started
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.thorough]
 
 
 async def test_kubectl_finds_the_plugin_and_it_finds_the_service(kubectl, pages) -> None:

@@ -5,17 +5,10 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
-from grafana_foundation_sdk.cog.encoder import JSONEncoder
-from grafana_foundation_sdk.cog.plugins import register_default_plugins
-from grafana_foundation_sdk.cog.runtime import Runtime
-from grafana_foundation_sdk.models.dashboard import Dashboard
-from manifest_support import Doc
 from monitoring_support import (
     ALERTS,
     DASHBOARD,
@@ -32,43 +25,6 @@ from monitoring_support import (
 from prometheus_support import Exporter, RealPrometheus
 
 SELECTOR = re.compile(r"(?<![\w:])dynsched_\w+(?:\{[^}]*\})?(?![\w:])")
-
-
-def not_understood(ours: Any, read: Any, path: str = "") -> Iterator[str]:
-    """Where ``read`` lacks something of ``ours``, or has something else."""
-    if isinstance(ours, dict) and isinstance(read, dict):
-        for key, value in ours.items():
-            if key in read:
-                yield from not_understood(value, read[key], f"{path}.{key}")
-            else:
-                yield f"{path}.{key}"
-    elif isinstance(ours, list) and isinstance(read, list) and len(ours) == len(read):
-        for index, (mine, other) in enumerate(zip(ours, read, strict=True)):
-            yield from not_understood(mine, other, f"{path}[{index}]")
-    elif ours != read:
-        yield path
-
-
-def as_grafana_reads(dashboard: Doc) -> Any:
-    """Through the types of Grafana's own SDK, which drop what they do not know."""
-    register_default_plugins()
-    return json.loads(json.dumps(Dashboard.from_json(dashboard), cls=JSONEncoder))
-
-
-def test_grafana_knows_every_field() -> None:
-    assert list(not_understood(DASHBOARD, as_grafana_reads(DASHBOARD))) == []
-    kinds = {panel["type"] for panel in panels()}
-    assert kinds <= Runtime().panelcfg_variants.keys()
-
-
-def test_a_misspelled_field_would_be_found() -> None:
-    changed = json.loads(json.dumps(DASHBOARD))
-    panel = next(panel for panel in changed["panels"] if panel["type"] == "state-timeline")
-    panel["options"]["mergeValue"] = panel["options"].pop("mergeValues")
-    panel["targets"][0]["expression"] = "up"
-    found = " ".join(not_understood(changed, as_grafana_reads(changed)))
-    assert ".options.mergeValue" in found
-    assert ".targets[0].expression" in found
 
 
 def test_every_panel_can_be_told_apart_and_read() -> None:

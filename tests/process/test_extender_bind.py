@@ -190,7 +190,7 @@ async def test_a_slow_api_server_does_not_make_bindings_that_nobody_waits_for(
             with scheduler(envtest, config(recorder.address)):
                 relay.late = 1.0
                 names = await burst(cluster)
-                await placed(cluster, names, seconds=60)
+                await placed(cluster, names)
         pods = (await cluster.get(PODS)).ok["items"]
         at = {pod["metadata"]["uid"]: pod["spec"]["nodeName"] for pod in pods}
         asked = {

@@ -13,6 +13,7 @@ from cluster import Cluster, SimCluster
 from fake_prometheus import FakePrometheus
 from operator_support import Operator, until, write_rules
 from pods_support import PODS, create, pod
+from scheduling_support import dynsched
 
 from dynsched.sim.nodes import make_node
 from dynsched.web.extender.http import EXTENDER_ENDPOINTS
@@ -34,150 +35,144 @@ async def post(operator: Operator, path: str, body: Any) -> Any:
 
 
 async def test_it_answers_by_what_it_reads_and_by_what_was_bound(
-    cluster: Cluster, tmp_path: Path
+    cluster: Cluster, prometheus: FakePrometheus, tmp_path: Path
 ) -> None:
     for number, name in enumerate("abc"):
         await cluster.create_node(make_node(name, number))
-    async with FakePrometheus() as prometheus:
-        prometheus.set(cpu={"a": 10, "b": 40, "c": 95})
-        rules = write_rules(tmp_path, RULES)
-        flags = ["--kubeconfig", str(cluster.kubeconfig), "--prom", prometheus.url]
-        flags += ["-r", str(rules), "-s", "0.5", "--bind", "--no-leader-elect"]
-        async with Operator(tmp_path, "run", *flags) as operator:
-            await operator.until_ready()
+    prometheus.set(cpu={"a": 10, "b": 40, "c": 95})
+    async with dynsched(
+        cluster, prometheus, tmp_path, RULES, "--bind", "--no-leader-elect"
+    ) as operator:
 
-            async def scores() -> dict[str, int]:
-                found = await post(operator, "/prioritize", {"NodeNames": ["a", "b", "c"]})
-                return {entry["Host"]: entry["Score"] for entry in found}
+        async def scores() -> dict[str, int]:
+            found = await post(operator, "/prioritize", {"NodeNames": ["a", "b", "c"]})
+            return {entry["Host"]: entry["Score"] for entry in found}
 
-            async def ready() -> bool:
-                return await scores() == {"a": 10, "b": 7, "c": 0}
+        async def ready() -> bool:
+            return await scores() == {"a": 10, "b": 7, "c": 0}
 
-            await until(ready, "the scores")
-            found = await post(operator, "/scheduler/filter", {"NodeNames": ["a", "b", "c"]})
-            assert found["NodeNames"] == ["a", "b"]
-            assert found["FailedAndUnresolvableNodes"] == {"c": "node load high: cpu 95 > 80"}
+        await until(ready, "the scores")
+        found = await post(operator, "/scheduler/filter", {"NodeNames": ["a", "b", "c"]})
+        assert found["NodeNames"] == ["a", "b"]
+        assert found["FailedAndUnresolvableNodes"] == {"c": "node load high: cpu 95 > 80"}
 
-            binding = {"PodName": "none", "PodNamespace": "default", "PodUID": "u", "Node": "a"}
-            assert (await post(operator, "/bind", binding))["Error"]
-            uid = (await create(cluster, pod("placed")))["metadata"]["uid"]
-            placed = {**binding, "PodName": "placed", "PodUID": uid}
-            assert await post(operator, "/bind", placed) == {"Error": ""}
-            assert (await cluster.get(f"{PODS}/placed")).ok["spec"]["nodeName"] == "a"
+        binding = {"PodName": "none", "PodNamespace": "default", "PodUID": "u", "Node": "a"}
+        assert (await post(operator, "/bind", binding))["Error"]
+        uid = (await create(cluster, pod("placed")))["metadata"]["uid"]
+        placed = {**binding, "PodName": "placed", "PodUID": uid}
+        assert await post(operator, "/bind", placed) == {"Error": ""}
+        assert (await cluster.get(f"{PODS}/placed")).ok["spec"]["nodeName"] == "a"
 
-            for number in range(3):
-                await create(cluster, pod(f"burst-{number}", "a", cpu="100m"))
+        for number in range(3):
+            await create(cluster, pod(f"burst-{number}", "a", cpu="100m"))
 
-            async def counted() -> bool:
-                return (await scores())["b"] > 7
+        async def counted() -> bool:
+            return (await scores())["b"] > 7
 
-            await until(counted, "the bound pods count")
+        await until(counted, "the bound pods count")
 
-            async def marked() -> bool:
-                node = (await operator.nodes())["nodes"][0]
-                burst = node["rules"][-1]
-                return node["marked"] and (burst["rule"], burst["state"]) == (
-                    "bind-burst",
-                    "firing",
-                )
+        async def marked() -> bool:
+            node = (await operator.nodes())["nodes"][0]
+            burst = node["rules"][-1]
+            return node["marked"] and (burst["rule"], burst["state"]) == (
+                "bind-burst",
+                "firing",
+            )
 
-            await until(marked, "the early mark")
-            await create(cluster, pod("on-hot", "c"))
+        await until(marked, "the early mark")
+        await create(cluster, pod("on-hot", "c"))
 
-            async def placed_pods() -> dict[str, float]:
-                text = (await operator.get("/metrics"))[1]
-                found = re.findall(
-                    r'^dynsched_pods_placed_total{node_state="(\w+)"} (\S+)', text, re.MULTILINE
-                )
-                return {state: float(count) for state, count in found}
+        async def placed_pods() -> dict[str, float]:
+            text = (await operator.get("/metrics"))[1]
+            found = re.findall(
+                r'^dynsched_pods_placed_total{node_state="(\w+)"} (\S+)', text, re.MULTILINE
+            )
+            return {state: float(count) for state, count in found}
 
-            async def all_told() -> bool:
-                return sum((await placed_pods()).values()) == 5
+        async def all_told() -> bool:
+            return sum((await placed_pods()).values()) == 5
 
-            await until(all_told, "each pod is counted once")
-            assert (await placed_pods())["hot"] >= 1
-            assert await operator.stop() == 0, operator.log
+        await until(all_told, "each pod is counted once")
+        assert (await placed_pods())["hot"] >= 1
+        assert await operator.stop() == 0, operator.log
 
 
-async def test_bind_is_off_by_default(sim: SimCluster, tmp_path: Path) -> None:
+async def test_bind_is_off_by_default(
+    sim: SimCluster, prometheus: FakePrometheus, tmp_path: Path
+) -> None:
     await sim.create_node(make_node("a", 0))
-    async with FakePrometheus() as prometheus:
-        prometheus.set(cpu={"a": 10})
-        flags = ["--kubeconfig", str(sim.kubeconfig), "--prom", prometheus.url]
-        flags += ["-r", str(write_rules(tmp_path, RULES))]
-        async with Operator(tmp_path, "run", *flags) as operator:
-            await operator.until_ready()
-            binding = {"PodName": "p", "PodNamespace": "default", "PodUID": "u", "Node": "a"}
-            assert "--bind" in (await post(operator, "/bind", binding))["Error"]
-            assert await operator.stop() == 0, operator.log
+    prometheus.set(cpu={"a": 10})
+    async with dynsched(sim, prometheus, tmp_path, RULES) as operator:
+        binding = {"PodName": "p", "PodNamespace": "default", "PodUID": "u", "Node": "a"}
+        assert "--bind" in (await post(operator, "/bind", binding))["Error"]
+        assert await operator.stop() == 0, operator.log
 
 
 async def test_the_paths_come_and_go_with_the_section_extender(
-    cluster: Cluster, tmp_path: Path
+    cluster: Cluster, prometheus: FakePrometheus, tmp_path: Path
 ) -> None:
     await cluster.create_node(make_node("a", 0))
-    async with FakePrometheus() as prometheus:
-        prometheus.set(cpu={"a": 10})
-        without = {"rules": RULES["rules"]}
-        flags = ["--kubeconfig", str(cluster.kubeconfig), "--prom", prometheus.url, "-s", "0.2"]
-        flags += ["-r", str(write_rules(tmp_path, without)), "--no-leader-elect"]
-        async with Operator(tmp_path, "run", *flags) as operator:
-            await operator.until_ready()
+    prometheus.set(cpu={"a": 10})
+    without = {"rules": RULES["rules"]}
+    async with dynsched(
+        cluster, prometheus, tmp_path, without, "-s", "0.2", "--no-leader-elect"
+    ) as operator:
 
-            async def answers(status: int, path: str = "/filter") -> bool:
-                url = f"http://{operator.address}{path}"
-                async with (
-                    aiohttp.ClientSession() as session,
-                    session.post(url, json={"NodeNames": ["a"]}) as answer,
-                ):
-                    off = "rules.yaml has no section `extender`" in await answer.text()
-                    assert off == (answer.status == 404)
-                    return answer.status == status
+        async def answers(status: int, path: str = "/filter") -> bool:
+            url = f"http://{operator.address}{path}"
+            async with (
+                aiohttp.ClientSession() as session,
+                session.post(url, json={"NodeNames": ["a"]}) as answer,
+            ):
+                off = "rules.yaml has no section `extender`" in await answer.text()
+                assert off == (answer.status == 404)
+                return answer.status == status
 
-            for path in EXTENDER_ENDPOINTS:
-                assert await answers(404, path)
-            if isinstance(cluster, SimCluster):
-                assert cluster.server.requests.reads("pods") == []
-            write_rules(tmp_path, {**without, "extender": {}})
-            await until(lambda: answers(200), "the extender is there")
-            write_rules(tmp_path, without)
-            await until(lambda: answers(404), "the extender is gone")
-            assert await operator.stop() == 0, operator.log
+        for path in EXTENDER_ENDPOINTS:
+            assert await answers(404, path)
+        if isinstance(cluster, SimCluster):
+            assert cluster.server.requests.reads("pods") == []
+        write_rules(tmp_path, {**without, "extender": {}})
+        await until(lambda: answers(200), "the extender is there")
+        write_rules(tmp_path, without)
+        await until(lambda: answers(404), "the extender is gone")
+        assert await operator.stop() == 0, operator.log
 
 
 async def test_only_of_pods_that_wait_for_a_node_something_is_assumed(
-    cluster: Cluster, tmp_path: Path
+    cluster: Cluster, prometheus: FakePrometheus, tmp_path: Path
 ) -> None:
     """300 made-up uids took a node's score from 9 to 0."""
     for number, name in enumerate("ab"):
         await cluster.create_node(make_node(name, number))
-    async with FakePrometheus() as prometheus:
-        prometheus.set(cpu={"a": 10, "b": 50})
-        rules = write_rules(tmp_path, {key: RULES[key] for key in ("rules", "extender")})
-        flags = ["--kubeconfig", str(cluster.kubeconfig), "--prom", prometheus.url, "-s", "0.5"]
-        flags += ["-r", str(rules), "--no-leader-elect"]
-        made = [await create(cluster, pod(f"waiting-{number}")) for number in range(3)]
-        waiting = [each["metadata"]["uid"] for each in made]
-        async with Operator(tmp_path, "run", *flags) as operator:
-            await operator.until_ready()
+    prometheus.set(cpu={"a": 10, "b": 50})
+    made = [await create(cluster, pod(f"waiting-{number}")) for number in range(3)]
+    waiting = [each["metadata"]["uid"] for each in made]
+    async with dynsched(
+        cluster,
+        prometheus,
+        tmp_path,
+        {key: RULES[key] for key in ("rules", "extender")},
+        "--no-leader-elect",
+    ) as operator:
 
-            async def of_a(uid: str = "") -> int:
-                body = {"Pod": {"metadata": {"uid": uid}}, "NodeNames": ["a", "b"]}
-                found = await post(operator, "/prioritize", body)
-                return int(found[0]["Score"])
+        async def of_a(uid: str = "") -> int:
+            body = {"Pod": {"metadata": {"uid": uid}}, "NodeNames": ["a", "b"]}
+            found = await post(operator, "/prioritize", body)
+            return int(found[0]["Score"])
 
-            async def known() -> bool:
-                return await of_a() == 9
+        async def known() -> bool:
+            return await of_a() == 9
 
-            await until(known, "the load")
-            for number in range(300):
-                await of_a(f"made-up-{number}")
-            assert await of_a() == 9
+        await until(known, "the load")
+        for number in range(300):
+            await of_a(f"made-up-{number}")
+        assert await of_a() == 9
 
-            async def assumed() -> bool:
-                for uid in waiting:
-                    await of_a(uid)
-                return await of_a() < 9
+        async def assumed() -> bool:
+            for uid in waiting:
+                await of_a(uid)
+            return await of_a() < 9
 
-            await until(assumed, "what is assumed of pods that there are")
-            assert await operator.stop() == 0, operator.log
+        await until(assumed, "what is assumed of pods that there are")
+        assert await operator.stop() == 0, operator.log

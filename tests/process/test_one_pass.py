@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +30,6 @@ RULES = {
         {"name": "mem", "expr": "mem", "threshold": 80, "for": "1m"},
     ],
 }
-
-
-@pytest.fixture
-async def prometheus() -> AsyncIterator[FakePrometheus]:
-    async with FakePrometheus() as running:
-        yield running
 
 
 @pytest.fixture
@@ -135,16 +129,21 @@ async def test_a_dry_run_is_not_able_to_write_whatever_it_were_told_to_send(
     assert [permission.may_write for permission in permissions] == [False, False, False]
 
 
-async def test_a_prometheus_that_cannot_be_reached_is_one_line(call, prometheus) -> None:
+async def test_a_prometheus_that_cannot_be_reached_is_told_once_and_not_for_each_rule(
+    call, prometheus
+) -> None:
     """It was three lines a rule."""
     await prometheus.down()
 
     code, output, errors = await call("plan")
-
-    assert (code, output) == (1, "")
-    assert len(errors.splitlines()) == 1
+    assert (code, output, len(errors.splitlines())) == (1, "", 1)
     assert errors.startswith("Error: no rule could be queried: Prometheus at ")
     assert "connection refused" in errors
+
+    code, _, errors = await call("run", "--once")
+    lines = [line for line in errors.splitlines() if "connection refused" in line]
+    assert (code, len(lines)) == (1, 2)  # once in the log, and once as the last line
+    assert lines[-1].startswith("Error: ")
 
 
 async def test_the_log_of_a_plan_is_there_for_who_asks(call, prometheus) -> None:
@@ -256,3 +255,15 @@ async def test_prune_says_what_to_do_first(call, cluster) -> None:
 
     assert (await call("prune", "--force"))[0] == 0
     assert await patched(cluster) == ["e"]
+
+
+async def test_prune_says_why_it_prunes_nothing(call, cluster) -> None:
+    _ = (await cluster.post(LEASES, lease(42))).ok
+    code, output, errors = await call("prune", "--if-lease-older-than", "10m", "-o", "json")
+    assert (code, output.strip()) == (0, "[]")
+    assert "nothing is pruned: the Lease was renewed " in errors
+
+    cluster.server.forbidden = {("get", "leases")}
+    code, output, errors = await call("prune", "--if-lease-older-than", "10m", "-o", "json")
+    assert (code, output) == (1, "")
+    assert "may not get leases: " in errors

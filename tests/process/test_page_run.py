@@ -12,8 +12,9 @@ import aiohttp
 import pytest
 from cluster import SimCluster
 from fake_prometheus import FakePrometheus
-from operator_support import Operator, until, write_rules
+from operator_support import until
 from pods_support import create, pod
+from scheduling_support import dynsched
 
 from dynsched.sim.nodes import make_node
 from dynsched.sources import page_queries
@@ -29,36 +30,31 @@ RULES = {
 
 
 async def test_what_the_page_shows_of_pods_comes_from_prometheus_and_from_the_watch(
-    sim: SimCluster, tmp_path: Path
+    sim: SimCluster, prometheus: FakePrometheus, tmp_path: Path
 ) -> None:
     await sim.create_node(make_node("a", 0))
-    async with FakePrometheus() as prometheus:
-        prometheus.set(**{"cpu": {"a": 10}, page_queries.requested("cpu"): {"a": CORES / 2}})
-        flags = ["--kubeconfig", str(sim.kubeconfig), "--prom", prometheus.url, "-s", "0.2"]
-        flags += ["-r", str(write_rules(tmp_path, RULES)), "--no-leader-elect"]
-        async with Operator(tmp_path, "run", *flags) as operator:
-            await operator.until_ready()
+    prometheus.set(**{"cpu": {"a": 10}, page_queries.requested("cpu"): {"a": CORES / 2}})
+    async with dynsched(sim, prometheus, tmp_path, RULES, "--no-leader-elect") as operator:
 
-            async def ask(path: str) -> Any:
-                url = f"http://{operator.address}/page/{path}"
-                async with aiohttp.ClientSession() as session, session.get(url) as answer:
-                    return await answer.json()
+        async def ask(path: str) -> Any:
+            url = f"http://{operator.address}/page/{path}"
+            async with aiohttp.ClientSession() as session, session.get(url) as answer:
+                return await answer.json()
 
-            async def is_requested() -> bool:
-                return (await ask("data"))["columns"][0]["requested"] == [50.0]
+        async def is_requested() -> bool:
+            return (await ask("data"))["columns"][0]["requested"] == [50.0]
 
-            await until(is_requested, "what pods request is shown")
+        await until(is_requested, "what pods request is shown")
 
-            numbers = itertools.count()
+        numbers = itertools.count()
 
-            async def is_bound() -> bool:
-                # Again and again: the watch of pods tells only of those that are bound from now on.
-                await create(sim, pod(f"placed-{next(numbers)}", "a", cpu="250m"))
-                found = (await ask("pods?node=a"))["bound"]["pods"]
-                return any(
-                    each["pod"].startswith("default/placed-") and each["cpu"] == 0.25
-                    for each in found
-                )
+        async def is_bound() -> bool:
+            # Again and again: the watch of pods tells only of those that are bound from now on.
+            await create(sim, pod(f"placed-{next(numbers)}", "a", cpu="250m"))
+            found = (await ask("pods?node=a"))["bound"]["pods"]
+            return any(
+                each["pod"].startswith("default/placed-") and each["cpu"] == 0.25 for each in found
+            )
 
-            await until(is_bound, "the bound pod is listed")
-            assert await operator.stop() == 0, operator.log
+        await until(is_bound, "the bound pod is listed")
+        assert await operator.stop() == 0, operator.log

@@ -4,11 +4,10 @@ nobody is there any more to see to the marks.
 
 from __future__ import annotations
 
-import asyncio
-import re
-import sys
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,8 +20,13 @@ from dynsched.core.lease import LeaseTimes, given_up, held_by, read_lease
 from dynsched.kube import holders, leases
 from dynsched.sim.nodes import make_node
 
-LEASE = f"{LEASES}/dynsched"
 OLD_AFTER = 600.0
+HOUR = 3600.0
+LOOKED_AGAIN = [leases.LOOK_AGAIN]
+AT_WORK = r"""pod-1 holds the Lease default/dynsched, renewed \d+s ago: an instance is running and \
+puts marks back; nothing was removed\. Stop it first, for example with `kubectl -n \
+default scale deployment/dynsched --replicas=0`, or use --force; where it is another \
+installation's, use --lease-namespace$""".replace("\\\n", "")
 
 
 @pytest.fixture
@@ -32,11 +36,26 @@ async def cluster(cluster: Cluster) -> Cluster:
     return cluster
 
 
+class Meanwhile:
+    """Instead of waiting: ``waited`` says for how long, and ``happens`` is done."""
+
+    def __init__(self) -> None:
+        self.waited: list[float] = []
+        self.happens: Callable[[], Awaitable[Any]] | None = None
+
+    async def sleep(self, seconds: float) -> None:
+        self.waited.append(seconds)
+        if self.happens is not None:
+            await self.happens()
+
+
 @pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert LeaseTimes().renew_every < leases.LOOK_AGAIN
-    monkeypatch.setattr(leases, "LOOK_AGAIN", 1.0)
-    monkeypatch.setattr(holders, "LOOK_AGAIN", 0.5)
+def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Meanwhile:
+    assert LeaseTimes().renew_every < leases.LOOK_AGAIN == holders.LOOK_AGAIN
+    waiting = Meanwhile()
+    for module in (leases, holders):
+        monkeypatch.setattr(module, "asyncio", SimpleNamespace(sleep=waiting.sleep))
+    return waiting
 
 
 async def marked(cluster: Cluster) -> bool:
@@ -45,8 +64,9 @@ async def marked(cluster: Cluster) -> bool:
 
 async def prune(cluster: Cluster, **more: Any) -> list[str]:
     """The nodes from which marks were taken."""
-    order = app.Prune(cluster.kubeconfig, lease_older_than=OLD_AFTER, **more)
-    return [patch.node for patch in (await app._prune(order)).applied]
+    return [
+        patch.node for patch in (await app._prune(app.Prune(cluster.kubeconfig, **more))).applied
+    ]
 
 
 def lease(age: float, *, released: bool = False) -> dict[str, Any]:
@@ -58,92 +78,89 @@ def lease(age: float, *, released: bool = False) -> dict[str, Any]:
     return {"metadata": {"name": "dynsched"}, "spec": spec}
 
 
-@pytest.mark.parametrize("age", [-3600, 0, 590])
+async def hold(cluster: Cluster, body: Any, namespace: str = "default") -> None:
+    _ = (await cluster.post(LEASES.replace("/default/", f"/{namespace}/"), body)).ok
+
+
+def renewing(cluster: Cluster, age: float) -> Callable[[], Awaitable[Any]]:
+    """The holder renews it, by a clock that is ``age`` seconds late."""
+    return lambda: cluster.patch(f"{LEASES}/dynsched", {"spec": lease(age)["spec"]})
+
+
+# --- --if-lease-older-than ---
+
+RENEWED = "nothing is pruned: the Lease was renewed "
+
+
+@pytest.mark.parametrize("age", [-HOUR, 0, 590])
 async def test_a_lease_that_was_renewed_of_late_keeps_the_marks(
     cluster: Cluster, caplog, age
 ) -> None:
     caplog.set_level("INFO")
-    _ = (await cluster.post(LEASES, lease(age))).ok
-
-    assert await prune(cluster) == []
-
+    await hold(cluster, lease(age))
+    assert await prune(cluster, lease_older_than=OLD_AFTER) == []
     assert await marked(cluster)
-    assert "nothing is pruned: the Lease was renewed " in caplog.text
+    assert RENEWED in caplog.text
     assert [write for write in await cluster.writes() if write.manager == "dynsched"] == []
 
 
-async def test_a_lease_that_nobody_renews_lets_the_marks_go(cluster: Cluster) -> None:
-    _ = (await cluster.post(LEASES, lease(610))).ok
-
-    assert await prune(cluster, dry_run=True) == ["a"]
-    assert await marked(cluster)
-    assert await prune(cluster) == ["a"]
-
-    assert not await marked(cluster)
-    assert await prune(cluster) == []  # and there is nothing left
-
-
 async def test_a_holder_whose_clock_is_late_is_at_work_all_the_same(
-    cluster: Cluster, caplog
+    cluster: Cluster, caplog, meanwhile
 ) -> None:
     caplog.set_level("INFO")
-    _ = (await cluster.post(LEASES, lease(3600))).ok
-
-    async def renew() -> None:
-        while True:
-            await asyncio.sleep(0.3)
-            _ = (await cluster.patch(LEASE, {"spec": lease(3600)["spec"]})).ok
-
-    renewing = asyncio.create_task(renew())
-    assert await prune(cluster) == []
-    renewing.cancel()
-
-    assert await marked(cluster)
+    await hold(cluster, lease(HOUR + 1))
+    meanwhile.happens = renewing(cluster, HOUR)
+    assert await prune(cluster, lease_older_than=OLD_AFTER) == []
+    assert (await marked(cluster), meanwhile.waited) == (True, LOOKED_AGAIN)
     assert "although its renewTime looks old; check the clocks" in caplog.text
 
 
-async def test_without_a_lease_the_marks_go(cluster: Cluster) -> None:
-    assert await prune(cluster) == ["a"]
+BY_HAND = {"metadata": {"name": "dynsched"}, "spec": {"holderIdentity": "by-hand"}}
+
+
+@pytest.mark.parametrize(
+    ("found", "waited"),
+    [
+        pytest.param(lambda: lease(610), LOOKED_AGAIN, id="nobody renews it"),
+        pytest.param(lambda: lease(610, released=True), [], id="let go of"),
+        pytest.param(lambda: BY_HAND, LOOKED_AGAIN, id="without a time"),
+        pytest.param(lambda: None, [], id="none"),
+    ],
+)
+async def test_without_a_holder_at_work_the_marks_go(
+    cluster: Cluster, meanwhile, found, waited
+) -> None:
+    if (body := found()) is not None:
+        await hold(cluster, body)
+    assert await prune(cluster, lease_older_than=OLD_AFTER, dry_run=True) == ["a"]
+    assert (await marked(cluster), meanwhile.waited) == (True, waited)
+    assert await prune(cluster, lease_older_than=OLD_AFTER) == ["a"]
     assert not await marked(cluster)
+    assert await prune(cluster, lease_older_than=OLD_AFTER) == []  # and there is nothing left
 
 
 async def test_a_clean_stop_counts_from_when_it_was(cluster: Cluster) -> None:
-    _ = (await cluster.post(LEASES, lease(590, released=True))).ok
-    assert await prune(cluster) == []
-
-    _ = (await cluster.patch(LEASE, {"spec": lease(610, released=True)["spec"]})).ok
-    began = time.monotonic()
-    assert await prune(cluster) == ["a"]
-    assert time.monotonic() - began < 1  # nobody holds it: there is nobody to wait for
-
-
-async def test_a_lease_without_a_time_is_old(cluster: Cluster) -> None:
-    body = {"metadata": {"name": "dynsched"}, "spec": {"holderIdentity": "by-hand"}}
-    _ = (await cluster.post(LEASES, body)).ok
-    assert await prune(cluster) == ["a"]
+    await hold(cluster, lease(590, released=True))
+    assert await prune(cluster, lease_older_than=OLD_AFTER) == []
 
 
 async def test_the_lease_is_looked_for_where_it_is_said_to_be(cluster: Cluster) -> None:
     await cluster.create_namespace("ops")
-    path = LEASES.replace("/default/", "/ops/")
-    _ = (await cluster.post(path, lease(0))).ok
-    assert await prune(cluster, lease_namespace="ops") == []
-    assert await prune(cluster) == ["a"]
-
-
-def stranger(cluster: Cluster, folder: Path) -> Path:
-    """A kubeconfig of somebody who may not read Leases."""
-    if isinstance(cluster, EnvtestCluster):
-        return cluster.servers.kubeconfig(folder / "stranger", cluster.servers.stranger_token)
-    assert isinstance(cluster, SimCluster)
-    cluster.server.forbidden = {("get", "leases")}
-    return cluster.kubeconfig
+    await hold(cluster, lease(0), "ops")
+    assert await prune(cluster, lease_older_than=OLD_AFTER, lease_namespace="ops") == []
+    assert await prune(cluster, lease_older_than=OLD_AFTER) == ["a"]
 
 
 async def test_who_may_not_read_the_lease_prunes_nothing(cluster: Cluster, tmp_path: Path) -> None:
-    order = app.Prune(stranger(cluster, tmp_path), lease_older_than=OLD_AFTER)
+    kubeconfig = cluster.kubeconfig
+    if isinstance(cluster, EnvtestCluster):
+        kubeconfig = cluster.servers.kubeconfig(
+            tmp_path / "stranger", cluster.servers.stranger_token
+        )
+    elif isinstance(cluster, SimCluster):
+        cluster.server.forbidden = {("get", "leases")}
     with pytest.raises(ForbiddenError, match="may not get leases: "):
-        await app._prune(order)
+        await app._prune(app.Prune(kubeconfig, lease_older_than=OLD_AFTER))
     assert await marked(cluster)
 
 
@@ -151,136 +168,80 @@ async def test_an_api_server_that_fails_prunes_nothing(sim: SimCluster) -> None:
     await sim.create_node(make_node("a", 0, labels={"status": "presure"}))
     sim.server.faults.answer(500, resource="leases")
     with pytest.raises(ClusterError, match="cannot get leases dynsched: "):
-        await prune(sim)
+        await prune(sim, lease_older_than=OLD_AFTER)
     assert await marked(sim)
 
 
-# Beside an instance that is running
+# --- beside an instance that is running ---
 
 
-async def plain_prune(cluster: Cluster, **more: Any) -> list[str]:
-    """The nodes from which marks were taken."""
-    order = app.Prune(cluster.kubeconfig, **more)
-    return [patch.node for patch in (await app._prune(order)).applied]
-
-
-async def test_beside_an_instance_that_is_at_work_nothing_is_pruned(cluster: Cluster) -> None:
-    """Its marks were taken, and back 5 s later."""
-    _ = (await cluster.post(LEASES, lease(0))).ok
-
-    with pytest.raises(AtWorkError) as refused:
-        await plain_prune(cluster)
-
-    assert re.fullmatch(
-        r"pod-1 holds the Lease default/dynsched, renewed \d+s ago: an instance is running and "
-        r"puts marks back; nothing was removed\. Stop it first, for example with `kubectl -n "
-        r"default scale deployment/dynsched --replicas=0`, or use --force; where it is another "
-        r"installation's, use --lease-namespace",
-        str(refused.value),
-    )
-    assert await marked(cluster)
-    assert [write for write in await cluster.writes() if write.manager == "dynsched"] == []
-
-
-async def test_what_would_be_pruned_is_shown_beside_an_instance_too(
+async def test_beside_an_instance_that_is_at_work_nothing_is_pruned_but_by_force(
     cluster: Cluster, caplog
 ) -> None:
-    _ = (await cluster.post(LEASES, lease(0))).ok
-    assert await plain_prune(cluster, dry_run=True) == ["a"]
-    assert "pod-1 holds the Lease default/dynsched" in caplog.text
+    """Its marks were taken, and back 5 s later."""
+    await hold(cluster, lease(0))
+    with pytest.raises(AtWorkError, match=AT_WORK):
+        await prune(cluster)
     assert await marked(cluster)
+    assert [write for write in await cluster.writes() if write.manager == "dynsched"] == []
+    for more in ({"dry_run": True}, {"force": True}):
+        caplog.clear()
+        assert await prune(cluster, **more) == ["a"]
+        assert "pod-1 holds the Lease default/dynsched" in caplog.text
+        assert await marked(cluster) == ("dry_run" in more)
 
 
-async def test_by_force_it_prunes_beside_an_instance(cluster: Cluster, caplog) -> None:
-    _ = (await cluster.post(LEASES, lease(0))).ok
-    assert await plain_prune(cluster, force=True) == ["a"]
-    assert "pod-1 holds the Lease default/dynsched" in caplog.text
-    assert not await marked(cluster)
-
-
-async def test_once_the_instance_has_let_go_it_prunes_at_once(
-    cluster: Cluster, monkeypatch
+@pytest.mark.parametrize(
+    ("found", "waited"),
+    [
+        pytest.param(lambda: lease(1, released=True), [], id="let go of"),
+        pytest.param(lambda: lease(20), LOOKED_AGAIN, id="killed"),
+    ],
+)
+async def test_an_instance_that_has_ended_is_in_nobodys_way(
+    cluster: Cluster, meanwhile, found, waited
 ) -> None:
-    monkeypatch.setattr(holders, "LOOK_AGAIN", 3600.0)  # there is nothing to look at again
-    _ = (await cluster.post(LEASES, lease(1, released=True))).ok
-    async with asyncio.timeout(30):
-        assert await plain_prune(cluster) == ["a"]
+    await hold(cluster, found())
+    assert await prune(cluster) == ["a"]
+    assert meanwhile.waited == waited
 
 
-async def test_an_instance_that_was_killed_is_seen_not_to_renew(cluster: Cluster) -> None:
-    _ = (await cluster.post(LEASES, lease(20))).ok
-    assert await plain_prune(cluster) == ["a"]
-
-
-@pytest.mark.parametrize("age", [3600, -3600], ids=["late", "early"])
+@pytest.mark.parametrize("age", [HOUR, -HOUR], ids=["late", "early"])
 async def test_an_instance_whose_clock_is_wrong_is_at_work_all_the_same(
-    cluster: Cluster, age
+    cluster: Cluster, meanwhile, age
 ) -> None:
-    _ = (await cluster.post(LEASES, lease(age))).ok
-
-    async def renew() -> None:
-        while True:
-            await asyncio.sleep(0.1)
-            _ = (await cluster.patch(LEASE, {"spec": lease(age)["spec"]})).ok
-
-    renewing = asyncio.create_task(renew())
+    await hold(cluster, lease(age + 1))
+    meanwhile.happens = renewing(cluster, age)
     with pytest.raises(AtWorkError, match="renewed just now"):
-        await plain_prune(cluster)
-    renewing.cancel()
-    assert await marked(cluster)
+        await prune(cluster)
+    assert (await marked(cluster), meanwhile.waited) == (True, LOOKED_AGAIN)
 
 
 async def test_an_instance_is_found_in_whatever_namespace_it_is(cluster: Cluster) -> None:
     """A person's kubeconfig names `default`, and the instance runs in `dynsched`."""
     await cluster.create_namespace("ops")
-    _ = (await cluster.post(LEASES.replace("/default/", "/ops/"), lease(0))).ok
+    await hold(cluster, lease(0), "ops")
     with pytest.raises(AtWorkError, match="kubectl -n ops scale"):
-        await plain_prune(cluster)
+        await prune(cluster)
     with pytest.raises(AtWorkError, match=r"--force$"):
-        await plain_prune(cluster, lease_namespace="ops")
-    assert await plain_prune(cluster, lease_namespace="default") == ["a"]
+        await prune(cluster, lease_namespace="ops")
+    assert await prune(cluster, lease_namespace="default") == ["a"]
 
 
-async def test_who_may_not_list_leases_looks_into_one_namespace(sim: SimCluster) -> None:
-    await sim.create_node(make_node("a", 0, labels={"status": "presure"}))
-    _ = (await sim.post(LEASES, lease(0))).ok
-    sim.server.forbidden = {("list", "leases")}
-    with pytest.raises(AtWorkError):
-        await plain_prune(sim)
-    assert await plain_prune(sim, lease_namespace="ops") == ["a"]
-
-
-async def test_who_cannot_tell_whether_an_instance_is_at_work_prunes_nothing(
+async def test_who_may_not_list_leases_looks_into_one_namespace_and_else_into_none(
     sim: SimCluster,
 ) -> None:
     await sim.create_node(make_node("a", 0, labels={"status": "presure"}))
-    sim.server.forbidden = {("list", "leases"), ("get", "leases")}
-    with pytest.raises(
-        ForbiddenError, match=r"cannot be determined .*: may not get leases: .* --force$"
-    ):
-        await plain_prune(sim)
+    await hold(sim, lease(0))
+    sim.server.forbidden = {("list", "leases")}
+    with pytest.raises(AtWorkError):
+        await prune(sim)
+    sim.server.forbidden |= {("get", "leases")}
+    unknown = r"cannot be determined .*: may not get leases: .* --force$"
+    with pytest.raises(ForbiddenError, match=unknown):
+        await prune(sim)
     assert await marked(sim)
-    assert await plain_prune(sim, force=True) == ["a"]
-
-
-@pytest.mark.slow
-async def test_the_command_says_why_it_prunes_nothing(cluster: Cluster, tmp_path: Path) -> None:
-    _ = (await cluster.post(LEASES, lease(42))).ok
-    code, output, told = await dynsched_prune(cluster.kubeconfig)
-    assert (code, output.strip()) == (0, "[]")
-    assert "nothing is pruned: the Lease was renewed 4" in told
-
-    code, output, told = await dynsched_prune(stranger(cluster, tmp_path))
-    assert (code, output) == (1, "")
-    assert "may not get leases: " in told
-
-
-async def dynsched_prune(kubeconfig: Path) -> tuple[int | None, str, str]:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "dynsched", "prune", "--kubeconfig", str(kubeconfig)),
-        *("--if-lease-older-than", "10m", "-o", "json"),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    output, told = await process.communicate()
-    return process.returncode, output.decode(), told.decode()
+    assert await prune(sim, force=True) == ["a"]
+    await sim.patch_node("a", {"metadata": {"labels": {"status": "presure"}}})
+    sim.server.forbidden = {("list", "leases")}
+    assert await prune(sim, lease_namespace="ops") == ["a"]

@@ -206,8 +206,8 @@ async def test_pods_are_scheduled_when_dynsched_is_killed(
             before = await placed(cluster, await replicas(cluster, PODS // 2))
             names = await replicas(cluster, PODS)  # some of them are being asked about now
             assert await operator.stop(signal.SIGKILL) == -signal.SIGKILL
-            await placed(cluster, names, seconds=15)
-            after = await placed(cluster, await replicas(cluster, PODS), seconds=15)
+            await placed(cluster, names)
+            after = await placed(cluster, await replicas(cluster, PODS))
     assert on_hot(before) == 0
     assert on_hot(after) > 0, "as without dynsched"
 
@@ -219,4 +219,4 @@ async def test_pods_are_scheduled_when_dynsched_hangs(
     async with dynsched(cluster, prometheus, tmp_path, rules(), "--dry-run") as operator:
         with scheduler(envtest, extended("extender", operator.address)):
             operator.process.send_signal(signal.SIGSTOP)
-            await placed(cluster, await replicas(cluster, 1), seconds=10)
+            await placed(cluster, await replicas(cluster, 1))

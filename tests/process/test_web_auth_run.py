@@ -10,9 +10,10 @@ from typing import Any
 
 import aiohttp
 import pytest
+import scheduling_support
 from cluster import Cluster, SimCluster
 from fake_prometheus import FakePrometheus
-from operator_support import Operator, dynsched, until, write_rules
+from operator_support import Operator, dynsched, until
 from prometheus_support import free_port
 from reader_support import bearer, reader
 
@@ -29,10 +30,10 @@ async def running(cluster: Cluster, folder: Path, *flags: str) -> AsyncIterator[
     await cluster.create_node(make_node("a", 0))
     async with FakePrometheus() as prometheus:
         prometheus.set(cpu={"a": 10})
-        common = ["--kubeconfig", str(cluster.kubeconfig), "--prom", prometheus.url, "-s", "0.5"]
-        common += ["-r", str(write_rules(folder, RULES)), "--no-leader-elect"]
-        async with Operator(folder, "run", *common, *flags) as operator:
-            await operator.until_ready()
+        flags = ("--no-leader-elect", *flags)
+        async with scheduling_support.dynsched(
+            cluster, prometheus, folder, RULES, *flags
+        ) as operator:
             yield operator
             assert await operator.stop() == 0, operator.log
 

@@ -1,19 +1,15 @@
 """What a stranger may send to the port of a running dynsched, and what it costs there.
 
-Used by `test_floods.py` and by `benchmarks/floods.py`. Everything goes over loopback, and each
-flood is bounded in connections, bytes and time.
+Everything goes over loopback, and each flood is bounded in connections, bytes and time.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
 import re
 import resource
 import ssl
 import sys
-import time
 import zlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -109,7 +105,7 @@ def gzipped(*parts: tuple[bytes, int]) -> bytes:
     return found + packer.flush()
 
 
-async def _together(*calls: Awaitable[bytes]) -> None:
+async def together(*calls: Awaitable[bytes]) -> None:
     await asyncio.gather(*calls)
 
 
@@ -118,71 +114,37 @@ async def _together(*calls: Awaitable[bytes]) -> None:
 
 async def a_million_empty_names(port: Port) -> None:
     body = names(b'""', 10**6)
-    await _together(*(port.send(post("/prioritize", body)) for _ in range(3)))
-    await _together(*(port.send(post("/scheduler/filter", body)) for _ in range(3)))
+    await together(*(port.send(post("/prioritize", body)) for _ in range(3)))
+    await together(*(port.send(post("/scheduler/filter", body)) for _ in range(3)))
 
 
 async def gzip_of_four_million_names(port: Port) -> None:
     body = gzipped((b'{"NodeNames":[""', 1), (b',""', 4 * 10**6), (b"]}", 1))
     assert len(body) < 20_000
     sent = post("/prioritize", body, "Content-Encoding: gzip")
-    await _together(*(port.send(sent) for _ in range(2)))
+    await together(*(port.send(sent) for _ in range(2)))
 
 
 async def four_gzips_of_122_kb(port: Port) -> None:
     body = gzipped((b'{"NodeNames":["', 1), (b"a", 120 * MIB), (b'"]}', 1))
-    await _together(*(port.send(post("/filter", body, "Content-Encoding: gzip")) for _ in range(4)))
+    await together(*(port.send(post("/filter", body, "Content-Encoding: gzip")) for _ in range(4)))
 
 
 async def forty_mib_of_names(port: Port) -> None:
     body = names(b'"n"', 10 * MIB)
-    await _together(*(port.send(post("/prioritize", body)) for _ in range(2)))
-
-
-async def names_that_are_long(port: Port) -> None:
-    name = b'"' + b"x" * MIB + "\U0001f525".encode() + b'"'  # four bytes a character, once decoded
-    await _together(*(port.send(post("/filter", names(name, 7))) for _ in range(8)))
+    await together(*(port.send(post("/prioritize", body)) for _ in range(2)))
 
 
 async def unfinished_bodies(port: Port) -> None:
     part = b'{"NodeNames":["' + b"a" * (MIB - 100)
     heads = [post("/prioritize", part, length=MIB - 1) for _ in range(600)]
-    await _together(*(port.send(head, hold=True) for head in heads))
-
-
-async def bodies_that_trickle(port: Port) -> None:
-    async def one() -> bytes:
-        head = post("/filter", b'{"NodeNames":["', length=500_000)
-        return await port.send(head, *[b"a" * 20_000 for _ in range(15)], hold=True)
-
-    await _together(*(one() for _ in range(300)))
+    await together(*(port.send(head, hold=True) for head in heads))
 
 
 async def empty_items(port: Port) -> None:
     body = b'{"Nodes":{"items":[{}' + b",{}" * (7 * MIB // 3) + b"]}}"
     for path in ("/filter", "/prioritize"):
-        await _together(*(port.send(post(path, body)) for _ in range(3)))
-
-
-async def items_of_a_name_each(port: Port) -> None:
-    item = b'{"metadata":{"name":""}}'
-    body = b'{"nodes":{"items":[' + b",".join([item] * (7 * MIB // 25)) + b"]}}"
-    for path in ("/filter", "/prioritize"):
-        await _together(*(port.send(post(path, body)) for _ in range(3)))
-
-
-async def items_of_many_labels(port: Port) -> None:
-    labels = ",".join(f'"{n:x}":""' for n in range(500_000)).encode()
-    item = b'{"metadata":{"name":"n","labels":{' + labels + b"}}}"
-    body = b'{"Nodes":{"items":[' + item + b"]}}"
-    await _together(*(port.send(post("/filter", body)) for _ in range(4)))
-
-
-async def a_pod_of_megabytes(port: Port) -> None:
-    text = b"x" * (6 * MIB) + "\U0001f525".encode()
-    pod = b'{"metadata":{"uid":"' + text + b'","name":"' + text[:100] + b'"}}'
-    body = b'{"Pod":' + pod + b',"NodeNames":["a"]}'
-    await _together(*(port.send(post("/prioritize", body)) for _ in range(4)))
+        await together(*(port.send(post(path, body)) for _ in range(3)))
 
 
 _VICTIMS: Final = 15 * MIB // 8
@@ -206,21 +168,7 @@ async def many_victims(port: Port) -> None:
         + ",".join(f'"{n:x}":{{}}' for n in range(_VICTIMS // 10)).encode()
         + b"}}",
     ):
-        await _together(*(port.send(post("/preempt", body)) for _ in range(2)))
-
-
-async def deep_and_doubled(port: Port) -> None:
-    deep = b'{"NodeNames":' + b"[" * (6 * MIB)
-    doubled = b"{" + b'"NodeNames":["a"],' * (6 * MIB // 18) + b'"Pod":null}'
-    bind = b'{"PodName":"' + b"\\u0041" * MIB + b'"}'
-    for path in ("/filter", "/prioritize", "/preempt", "/bind"):
-        await _together(*(port.send(post(path, body)) for body in (deep, doubled, bind)))
-
-
-async def chunks_of_one_byte(port: Port) -> None:
-    head = b"POST /filter HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
-    chunk = b"1;" + b"e" * 30 + b"\r\n[\r\n"
-    await _together(*(port.send(head, *[chunk * 1000] * 100, hold=True) for _ in range(100)))
+        await together(*(port.send(post("/preempt", body)) for _ in range(2)))
 
 
 # --- questions that are well formed ---
@@ -230,50 +178,30 @@ async def as_many_names_as_there_may_be(port: Port) -> None:
     most = max(10_000, 2 * len(port.nodes))
     for start in range(0, 40, 20):
         bodies = [names(f'"{number:x<240}"'.encode(), most) for number in range(start, start + 20)]
-        await _together(
+        await together(
             *(port.send(post(("/filter", "/prioritize")[n % 2], b)) for n, b in enumerate(bodies))
-        )
-
-
-def _question(port: Port, number: int, scheduler: str = "default-scheduler") -> bytes:
-    turned = port.nodes[number % len(port.nodes) :] + port.nodes[: number % len(port.nodes)]
-    pod = {"metadata": {"uid": f"made-up-{number}"}, "spec": {"schedulerName": scheduler}}
-    return json.dumps({"Pod": pod, "NodeNames": turned}).encode()
-
-
-async def lists_that_never_come_again(port: Port) -> None:
-    for start in range(0, 400, 100):
-        await _together(
-            *(
-                port.send(post(("/filter", "/prioritize")[n % 2], _question(port, n)))
-                for n in range(start, start + 100)
-            )
         )
 
 
 # --- connections ---
 
 
-async def idle_connections(port: Port) -> None:
-    await _together(*(port.send(hold=True) for _ in range(1100)))
-
-
 async def half_a_head(port: Port) -> None:
     part = b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-"
-    await _together(*(port.send(part, hold=True) for _ in range(1100)))
+    await together(*(port.send(part, hold=True) for _ in range(1100)))
 
 
 async def large_heads(port: Port) -> None:
     fields = b"".join(b"x-%d: %s\r\n" % (n, b"y" * 8000) for n in range(120))
     head = b"GET /healthz HTTP/1.1\r\nHost: x\r\n" + fields
-    await _together(*(port.send(head, hold=True) for _ in range(500)))
+    await together(*(port.send(head, hold=True) for _ in range(500)))
 
 
 async def requests_ahead_of_answers(port: Port) -> None:
     """Each with as many header fields as it may have, behind an answer that is not read."""
     fields = b"".join(b"%d:\r\n" % n for n in range(90))
     request = b"GET /nodes HTTP/1.1\r\nHost: x\r\n" + fields + b"\r\n"
-    await _together(*(port.send(request * 60, hold=True) for _ in range(500)))
+    await together(*(port.send(request * 60, hold=True) for _ in range(500)))
 
 
 async def answers_that_are_not_read(port: Port) -> None:
@@ -282,35 +210,12 @@ async def answers_that_are_not_read(port: Port) -> None:
         request = f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
         return await port.send(request * 20, hold=True)
 
-    await _together(*(one(number) for number in range(600)))
+    await together(*(one(number) for number in range(600)))
 
 
 async def bodies_of_a_get(port: Port) -> None:
     head = b"GET /nodes HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n"
-    await _together(*(port.send(head, b"a" * 400_000, hold=True) for _ in range(300)))
-
-
-async def all_pages_at_once(port: Port) -> None:
-    async def one(number: int) -> None:
-        paths = ("/metrics", "/status", "/rules", "/nodes", f"/nodes/{port.nodes[0]}", "/no/such")
-        accept = "Accept: application/json\r\nConnection: close\r\n\r\n"
-        for turn in range(20):
-            path = paths[(number + turn) % len(paths)]
-            await port.send(f"GET {path} HTTP/1.1\r\nHost: x\r\n{accept}".encode())
-
-    await asyncio.gather(*(one(number) for number in range(100)))
-
-
-async def connections_come_and_go(port: Port) -> None:
-    end = time.monotonic() + port.hold
-
-    async def one() -> None:
-        while time.monotonic() < end:
-            with contextlib.suppress(OSError):
-                _, writer = await asyncio.open_connection("127.0.0.1", port.number)
-                writer.transport.abort()
-
-    await asyncio.gather(*(one() for _ in range(50)))
+    await together(*(port.send(head, b"a" * 400_000, hold=True) for _ in range(300)))
 
 
 async def requests_that_are_none(port: Port) -> None:
@@ -327,64 +232,15 @@ async def requests_that_are_none(port: Port) -> None:
         b"GET /nodes?marked=perhaps HTTP/1.1\r\nConnection: close\r\n\r\n",
     )
     for _ in range(4):
-        await _together(*(port.send(kinds[n % len(kinds)], seconds=3.0) for n in range(500)))
-
-
-async def callers_that_hang_up(port: Port) -> None:
-    async def one(number: int) -> None:
-        with contextlib.suppress(OSError):
-            _, writer = await port.open()
-            body = _question(port, number)
-            writer.write(post("/filter", body if number % 2 else body[:50], length=len(body)))
-            await writer.drain()
-            writer.transport.abort()
-
-    for _ in range(4):
-        await asyncio.gather(*(one(number) for number in range(250)))
+        await together(*(port.send(kinds[n % len(kinds)], seconds=3.0) for n in range(500)))
 
 
 async def half_a_handshake(port: Port) -> None:
     plain = Port(port.number, port.nodes)
-    await _together(*(plain.send(b"\x16\x03\x01", hold=True) for _ in range(1000)))
+    await together(*(plain.send(b"\x16\x03\x01", hold=True) for _ in range(1000)))
 
-
-BODIES: Final = (
-    a_million_empty_names,
-    gzip_of_four_million_names,
-    four_gzips_of_122_kb,
-    forty_mib_of_names,
-    names_that_are_long,
-    unfinished_bodies,
-    bodies_that_trickle,
-    empty_items,
-    items_of_a_name_each,
-    items_of_many_labels,
-    a_pod_of_megabytes,
-    many_victims,
-    deep_and_doubled,
-    chunks_of_one_byte,
-    as_many_names_as_there_may_be,
-    lists_that_never_come_again,
-)
-CONNECTIONS: Final = (
-    idle_connections,
-    half_a_head,
-    large_heads,
-    requests_ahead_of_answers,
-    answers_that_are_not_read,
-    bodies_of_a_get,
-    all_pages_at_once,
-    connections_come_and_go,
-    requests_that_are_none,
-    callers_that_hang_up,
-)
-HANDSHAKES: Final = (half_a_handshake, idle_connections, unfinished_bodies)
 
 Flood = Callable[[Port], Awaitable[None]]
-
-
-async def everything_at_once(port: Port) -> None:
-    await asyncio.gather(*(flood(port) for flood in (*BODIES, *CONNECTIONS)))
 
 
 # --- what it costs ---
@@ -428,9 +284,6 @@ class Probe:
             self.worked.append(worked)
 
 
-NEVER: Final = 10.0
-"""Seconds; what a probe that got no answer counts."""
-
 _PROBE: Final = """
 import os, select, socket, ssl, sys, time
 
@@ -464,7 +317,7 @@ while True:
 
 
 def memory(pid: int) -> tuple[float, float]:
-    """Resident memory now, and its peak since the start or `forget_peak`, in MiB."""
+    """Resident memory now, and its peak since the start, in MiB."""
     text = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
     found = dict(re.findall(r"^(VmRSS|VmHWM):\s+(\d+) kB", text, re.MULTILINE))
     return int(found["VmRSS"]) / 1024, int(found["VmHWM"]) / 1024

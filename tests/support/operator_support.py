@@ -75,7 +75,7 @@ class Operator:
     async def until_ready(self) -> None:
         await self.until(lambda status: status == 200, "/readyz")
 
-    async def until(self, fits: Callable[[int], bool], path: str, seconds: float = 30) -> None:
+    async def until(self, fits: Callable[[int], bool], path: str, seconds: float = 90) -> None:
         limit = time.monotonic() + seconds
         while not fits((await self.get(path))[0]):
             assert self.process.returncode is None, f"dynsched ended:\n{self.log}"
@@ -85,12 +85,14 @@ class Operator:
     async def stop(self, number: int = signal.SIGTERM) -> int:
         """Ask it to end; its exit code."""
         self.process.send_signal(number)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             return await self.process.wait()
 
 
-async def until(condition: Callable[[], Any], what: str, seconds: float = 20) -> Any:
-    """Wait until an asynchronous condition gives something true; that."""
+async def until(condition: Callable[[], Any], what: str, seconds: float = 90) -> Any:
+    """Wait until an asynchronous condition gives something true; that. The bound is there to end a
+    test that has failed: a busy machine is waited for.
+    """
     limit = time.monotonic() + seconds
     while not (found := await condition()):
         assert time.monotonic() < limit, f"{what}: not within {seconds:g} s"

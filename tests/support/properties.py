@@ -1,23 +1,12 @@
-"""How property tests are run here: the same examples every time, so that CI is stable.
-
-``DYNSCHED_RANDOM=20 pytest tests/core`` tries twenty times as many, and other ones each time.
-"""
+"""How many examples a property is tried on."""
 
 from __future__ import annotations
 
-import os
-
-from hypothesis import HealthCheck, settings
-
-TIMES = int(os.environ.get("DYNSCHED_RANDOM", "0"))
+from hypothesis import settings
 
 
 def steady(examples: int) -> settings:
-    """So many examples, no deadline (the machine may be busy), nothing kept between runs."""
-    return settings(
-        max_examples=examples * max(1, TIMES),
-        derandomize=not TIMES,
-        deadline=None,
-        database=None,
-        suppress_health_check=[HealthCheck.too_slow],
-    )
+    """So many in `make test`, and in `make test-all` as many times more as its profile has."""
+    profiles = (settings(), settings.get_profile("quick"))
+    now, quick = (profile.max_examples for profile in profiles)
+    return settings(max_examples=examples * now // quick)

@@ -9,8 +9,9 @@ from typing import Any
 
 from cluster import Cluster, Write
 from fake_prometheus import FakePrometheus
-from operator_support import Operator, write_rules
+from operator_support import Operator, until, write_rules
 
+from dynsched.core.formatting import parse_time
 from dynsched.core.lease import LeaseTimes
 
 TIMES = LeaseTimes()
@@ -44,6 +45,26 @@ async def status(operator: Operator) -> dict[str, Any]:
 
 async def leads(operator: Operator) -> bool:
     return bool((await status(operator)).get("leading"))
+
+
+async def some_ticks(operator: Operator, number: int = 4) -> None:
+    """Until it has evaluated so many times more."""
+    last = (await status(operator))["tick"]["number"] + number
+
+    async def ticked() -> bool:
+        return bool((await status(operator))["tick"]["number"] >= last)
+
+    await until(ticked, f"{number} ticks")
+
+
+async def waited_for_the_lease(cluster: Cluster, first: str, second: str) -> float:
+    """Seconds from the last renewal by one to the first by the other, by the times in the Lease."""
+    specs = [write.body["spec"] for write in await cluster.writes("leases") if write.status < 300]
+    renewed = {
+        name: [parse_time(spec["renewTime"]) for spec in specs if spec["holderIdentity"] == name]
+        for name in (first, second)
+    }
+    return renewed[second][0] - renewed[first][-1]
 
 
 async def marked(cluster: Cluster) -> set[str]:

@@ -118,7 +118,7 @@ async def replicas(
     return [pod["metadata"]["name"] for pod in pods]
 
 
-async def placed(cluster: EnvtestCluster, names: list[str], seconds: float = 30) -> Counter[str]:
+async def placed(cluster: EnvtestCluster, names: list[str]) -> Counter[str]:
     """How many of these pods each node has got, once all of them have one."""
     wanted = set(names)
 
@@ -127,7 +127,7 @@ async def placed(cluster: EnvtestCluster, names: list[str], seconds: float = 30)
         found = [p["spec"].get("nodeName") for p in pods if p["metadata"]["name"] in wanted]
         return found if all(found) and len(found) == len(wanted) else None
 
-    return Counter(await until(nodes, f"all of {len(names)} pods are bound", seconds))
+    return Counter(await until(nodes, f"all of {len(names)} pods are bound"))
 
 
 async def refusal(cluster: EnvtestCluster, pod: str) -> str:

@@ -93,7 +93,7 @@ def _check_who_wrote(tick: Tick) -> None:
 
 def _check_alerts(tick: Tick) -> None:
     """As the model has it: what is unknown moves nothing, and what was not lived counts not."""
-    assert tick.replica.beliefs.differences(tick.snapshot) == []
+    assert tick.replica.beliefs.differences(tick.views) == []
 
 
 def _check_each_write(tick: Tick) -> None:
@@ -171,11 +171,10 @@ def _check_releases(tick: Tick) -> None:
 
 def _check_snapshot(tick: Tick) -> None:
     """What it says of marks is what the cluster has, where the replica could know."""
-    snapshot = tick.snapshot
-    assert snapshot.nodes.keys() <= tick.decided_on.keys()
+    assert tick.views.keys() <= tick.decided_on.keys()
     if not tick.fresh_after:
         return
-    for name, view in snapshot.nodes.items():
+    for name, view in tick.views.items():
         stored = tick.after[name]
         carried = {text.partition(" ")[2] for text in view.carries}
         assert carried == marks_on(stored, tick.rule_set.mark), name
@@ -201,7 +200,7 @@ def _check_marks(tick: Tick) -> None:
         assert ours == texts_of(mark), name
         if not tick.replica.beliefs.is_pressured(name):
             assert marks_on(tick.before[name], mark), name
-            assert "release delayed" in str(tick.snapshot.nodes[name].withheld)
+            assert "release delayed" in str(tick.views[name].withheld)
 
 
 def check_remembered(world: World, replica: Replica, interval: float) -> None:
@@ -272,8 +271,8 @@ def _count(world: World, tick: Tick) -> None:
     tally["ticks on an old view"] += not tick.fresh_before
     tally["ticks under the cap"] += bool(snapshot.capped)
     tally["releases that wait"] += any(
-        view.withheld and not view.pressured for view in snapshot.nodes.values()
+        view.withheld and not view.pressured for view in tick.views.values()
     )
-    tally["conflicts"] += any(view.conflict for view in snapshot.nodes.values())
-    tally["adoptions"] += any(a.adopted for view in snapshot.nodes.values() for a in view.alerts)
+    tally["conflicts"] += any(view.conflict for view in tick.views.values())
+    tally["adoptions"] += any(a.adopted for view in tick.views.values() for a in view.alerts)
     tally["writes planned again"] += any(len(a) > 1 for a in tick.replica.api.attempts.values())

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from dynsched.core.alerts import Alerts
 from dynsched.core.labels import Mark
-from dynsched.core.model import Snapshot
+from dynsched.core.model import NodeView
 from dynsched.core.rules import Rule, RuleSet
 from dynsched.core.sections import GuardRules
 
@@ -262,11 +262,11 @@ class Beliefs:
         """The uids of the nodes of this name of which anything is believed."""
         return {by_node[name].uid for by_node in self.of.values() if name in by_node}
 
-    def differences(self, snapshot: Snapshot) -> list[str]:
+    def differences(self, views: Mapping[str, NodeView]) -> list[str]:
         """Where a snapshot says otherwise."""
         return [
             f"{alert.rule} on {name}: {alert.state}, {alert.quality} is not {believed}"
-            for name, view in snapshot.nodes.items()
+            for name, view in views.items()
             for alert in view.alerts
             for believed in [self.of[alert.rule][name]]
             if alert.state.value != _state(believed)

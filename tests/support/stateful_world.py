@@ -28,7 +28,7 @@ from dynsched.core.errors import (
     NotFoundError,
     PastUnknownError,
 )
-from dynsched.core.model import Node, NodePatch, QueryResult, Sample, Series, Snapshot
+from dynsched.core.model import Node, NodePatch, NodeView, QueryResult, Sample, Series, Snapshot
 from dynsched.core.rules import Rule, RuleSet
 from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import NodeCluster, NodeStore
@@ -439,6 +439,7 @@ class Tick:
     after: Mapping[str, Stored]
     decided_on: Mapping[str, Node]
     snapshot: Snapshot
+    views: Mapping[str, NodeView]
     told: Sequence[tuple[str, str]]
     """Events: node and reason."""
 
@@ -525,6 +526,7 @@ class Replica:
             after=self._world.all_stored(),
             decided_on=self.cluster.seen,
             snapshot=snapshot,
+            views=dict(snapshot.nodes),  # each is made anew whenever it is asked for
             told=self.events.taken(),
         )
 

@@ -24,6 +24,8 @@ from dynsched.web.extender.http import EXTENDER_ENDPOINTS
 from dynsched.web.openapi import openapi
 from dynsched.web.server import WebServer, parse_address
 
+pytestmark = pytest.mark.thorough
+
 CHECKS = (
     not_a_server_error,
     status_code_conformance,

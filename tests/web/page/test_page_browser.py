@@ -31,7 +31,7 @@ from dynsched.web.metrics import Metrics
 from dynsched.web.snapshots import SnapshotStore
 from dynsched.web.transport.answering import PROBES
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.thorough]
 
 RULES = {
     "guard": {"pool_label": "pool", "max_marked": "50%"},
