@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from cluster import Cluster, SimCluster
-from watch_support import STOP_WITHIN, watching
+from watch_support import STOP_WITHIN, Watching, watching
 
 from dynsched.core.errors import ClusterError, ConflictError, ForbiddenError, NotFoundError
 from dynsched.core.model import Action, Node, NodePatch
@@ -178,9 +178,9 @@ async def nodes(sim: SimCluster, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def gap(sim: SimCluster, *, gone: str, come: str) -> None:
+async def gap(running: Watching, sim: SimCluster, *, gone: str, come: str) -> None:
     """Changes that the watch misses, and of which the server keeps no history."""
-    assert sim.server.drop_watches("cut") == 1
+    await running.until(lambda: sim.server.drop_watches("cut") == 1)
     sim.server.objects.delete("nodes", gone)
     sim.server.objects.create("nodes", make_node(come, 9))
     sim.server.compact()
@@ -189,7 +189,7 @@ def gap(sim: SimCluster, *, gone: str, come: str) -> None:
 async def test_a_node_that_went_in_a_gap_of_the_watch(sim: SimCluster, nodes: list[str]) -> None:
     async with watching(sim.kubeconfig) as running:
         await running.synced()
-        gap(sim, gone="worker-1", come="worker-9")
+        await gap(running, sim, gone="worker-1", come="worker-9")
         await running.until(lambda: running.names() == {*nodes, "worker-9"} - {"worker-1"})
         assert running.cluster.synced
 
@@ -197,7 +197,7 @@ async def test_a_node_that_went_in_a_gap_of_the_watch(sim: SimCluster, nodes: li
 async def test_a_node_that_went_and_came_back_in_a_gap(sim: SimCluster, nodes: list[str]) -> None:
     async with watching(sim.kubeconfig) as running:
         await running.synced()
-        gap(sim, gone="worker-1", come="worker-1")
+        await gap(running, sim, gone="worker-1", come="worker-1")
         new = (await sim.get_node("worker-1"))["metadata"]["uid"]
         await running.until(lambda: running.uid("worker-1") == new)
         await asyncio.sleep(watch.SETTLED + 1.5)
@@ -220,8 +220,8 @@ async def test_watches_that_end_are_begun_again(
 ) -> None:
     async with watching(sim.kubeconfig) as running:
         await running.synced()
+        await running.until(lambda: sim.server.drop_watches(how) == 1)
         sim.server.requests.clear()
-        assert sim.server.drop_watches(how) == 1
         await sim.patch_node("worker-1", {"metadata": {"labels": {"pool": how}}})
         await running.until(lambda: running.label("worker-1", "pool") == how)
         assert len([r for r in sim.server.requests if r.verb == "watch"]) == 1
@@ -295,7 +295,7 @@ async def test_a_watch_that_is_refused_for_a_while(
     async with watching(sim.kubeconfig) as running:
         await running.synced()
         fault = sim.server.faults.answer(status, verb="watch", times=2)
-        sim.server.drop_watches("cut")
+        await running.until(lambda: sim.server.drop_watches("cut") == 1 or fault.hits > 0)
         await sim.patch_node("worker-1", {"metadata": {"labels": {"pool": "blue"}}})
         await running.until(lambda: running.label("worker-1", "pool") == "blue")
         assert fault.hits == 2

@@ -97,7 +97,11 @@ async def test_an_api_server_that_is_away_lets_nobody_new_in(
         assert (status, "the API server cannot be asked" in refusal["error"]) == (503, True)
         assert (await asked(operator, "/nodes", ann.token))[0] == 200
         assert (await operator.get("/healthz"))[0] == 200
-        assert "--web-auth: a request is refused: cannot create tokenreviews" in operator.log
+
+        async def told() -> bool:
+            return "--web-auth: a request is refused: cannot create tokenreviews" in operator.log
+
+        await until(told, "the line in the log")
         await sim.server.up()
 
         async def again() -> bool:
