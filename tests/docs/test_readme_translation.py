@@ -153,41 +153,26 @@ def test_the_chinese_page_is_in_chinese() -> None:
         assert part not in english or not re.search(r"[a-z]{4} [a-z]{3}", text), text
 
 
-CHANGES = {
-    "heading 3: in this page only": ("## Rules\n", "### Rules\n"),
-    "code sh: in this page only": ("## Rules\n", "## Rules\n\n```sh\nls\n```\n"),
-    "paragraph: in this page only": ("## Rules\n", "## Rules\n\nMore.\n"),
-    "list item: in this page only": ("## Rules\n", "## Rules\n\n- More.\n"),
-    "row of 2 cells: in this page only": (
-        "| `dynsched demo` |",
-        "| `dynsched x` | x |\n| `dynsched demo` |",
-    ),
-    "code sh: the code is not the same": ("make demo\n", "make show\n"),
-    "links: docs/http.md | docs/cli.md": (
-        "All flags: [docs/cli.md](docs/cli.md)",
-        "All flags: [docs/cli.md](docs/http.md)",
-    ),
-    "links: heading 2 | heading 4": ("(#which-url-is-my-prometheus)", "(#try-it)"),
-    "images: docs/images/x.png | docs/images/page.png": (
-        "(docs/images/page.png)",
-        "(docs/images/x.png)",
-    ),
-    "names: --twice | --once": ("except\n`--once`", "except\n`--twice`"),
-}
-
-
-@pytest.mark.parametrize("said", CHANGES)
-def test_a_change_of_one_page_alone_is_found_and_told(said: str) -> None:
-    right, wrong = CHANGES[said]
-    english = ENGLISH.read_text()
-    assert english.count(right) == 1
-    found = differences(english.replace(right, wrong), CHINESE.read_text())
+@pytest.mark.parametrize(
+    ("said", "right", "wrong"),
+    [
+        (
+            "row of 2 cells: in this page only",
+            "| `dynsched demo` |",
+            "| `x` | x |\n| `dynsched demo` |",
+        ),
+        ("code sh: the code is not the same", "make demo\n", "make show\n"),
+        (
+            "links: docs/http.md | docs/cli.md",
+            "[docs/cli.md](docs/cli.md)",
+            "[docs/cli.md](docs/http.md)",
+        ),
+        ("names: --twice | --once", "except\n`--once`", "except\n`--twice`"),
+    ],
+)
+def test_a_change_of_one_page_alone_is_told(said: str, right: str, wrong: str) -> None:
+    changed = ENGLISH.read_text().replace(right, wrong, 1)
+    found = differences(changed, CHINESE.read_text())
     assert any(said in line for line in found), found
     assert all(re.match(r"README(\.zh-CN)?\.md:\d+", line) for line in found)
-    assert len(found) <= 2, found
-
-
-def test_the_same_change_of_both_pages_is_none() -> None:
-    added = "\n## More\n\n`x` [y](docs/cli.md)\n\n```sh\nls\n```\n"
-    texts = (page.read_text() + added for page in (ENGLISH, CHINESE))
-    assert differences(*texts) == []
+    assert len(found) <= 2

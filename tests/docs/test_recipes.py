@@ -9,7 +9,8 @@ from typing import NamedTuple
 import pytest
 import yaml
 from manifest_support import BASE, beside, kustomize, overlay, the
-from programs import ROOT, need, run
+from programs import ROOT
+from promql_support import check_values
 
 from dynsched.rules_file import load_rules
 
@@ -128,32 +129,8 @@ def test_it_measures_what_it_says(recipe: Recipe, tmp_path: Path) -> None:
         for rule in load_rules(EXAMPLES / f"{recipe.example}.yaml").rules
         if rule.name == recipe.rule
     )
-    unit_test = {
-        "rule_files": [str(ROOT / "manifests/prometheus/peaks.yaml")],
-        "evaluation_interval": "1m",
-        "tests": [
-            {
-                "interval": "1m",
-                "input_series": [
-                    {"series": name, "values": values} for name, values in recipe.series.items()
-                ],
-                "promql_expr_test": [
-                    {
-                        "expr": f"round({expr}, 0.001)",
-                        "eval_time": recipe.moment,
-                        "exp_samples": [
-                            {"labels": labels, "value": value}
-                            for labels, value in recipe.values.items()
-                        ],
-                    }
-                ],
-            }
-        ],
-    }
-    path = tmp_path / "unit.yml"
-    path.write_text(yaml.safe_dump(unit_test))
-    done = run(need("promtool", "prometheus"), "test", "rules", path)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert expr is not None
+    check_values(tmp_path, recipe.series, {expr: recipe.values}, recipe.moment)
 
 
 @pytest.mark.parametrize(

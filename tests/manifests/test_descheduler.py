@@ -296,3 +296,30 @@ async def test_the_query_on_a_real_prometheus(scene: Scene, tmp_path: Path) -> N
             }  # fmt: skip
             run = await asyncio.to_thread(scene.descheduler.cycle, prometheus.url)
     assert len(run.evicted) == 2
+
+
+async def test_pods_of_kube_system_stay(scene: Scene) -> None:
+    await scene.set(HOT, COOL, COOL, pods=0)
+    path = "/api/v1/namespaces/kube-system/pods"
+    for name, node in (("a", "n0"), ("b", "n1")):
+        _ = (await scene.cluster.post(path, merge(make_pod(name), owned()))).ok
+        await scene.run_on(name, node, path)
+    assert await scene.cycle() == {}
+    assert len((await scene.cluster.get(path)).ok["items"]) == 2
+    _ = (await scene.cluster.delete(path, gracePeriodSeconds=0)).ok
+
+
+async def test_a_disruption_budget_holds(scene: Scene) -> None:
+    await scene.set(HOT, COOL, COOL)
+    path = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+    spec = {"minAvailable": "100%", "selector": {"matchLabels": {"app": "app"}}}
+    _ = (await scene.cluster.post(path, {"metadata": {"name": "all"}, "spec": spec})).ok
+    # As its controller would: until then the API server asks for patience.
+    counted = {"observedGeneration": 1, "currentHealthy": 6, "desiredHealthy": 6}
+    counted |= {"expectedPods": 6, "disruptionsAllowed": 0}
+    _ = (await scene.cluster.patch(f"{path}/all/status", {"status": counted})).ok
+    try:
+        assert await scene.cycle() == {}
+        assert "Error evicting pod" in scene.log
+    finally:
+        await scene.cluster.delete(f"{path}/all")

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 import pytest
-from cluster import EVENTS, JSON_PATCH, LEASES, NODES, STRATEGIC, TABLE, Answer, Cluster
+from cluster import EVENTS, JSON_PATCH, LEASES, MERGE, NODES, STRATEGIC, TABLE, Answer, Cluster
 
 from dynsched.sim.nodes import make_node
 
@@ -126,7 +126,6 @@ async def test_a_dry_run_answers_and_changes_nothing(cluster: Cluster) -> None:
     answer = await cluster.patch(f"{NODES}/a", {"metadata": {"labels": {"x": "1"}}}, dryRun="All")
     assert answer.ok["metadata"]["labels"] == {"x": "1"}
     assert await cluster.get_node("a") == before
-    assert refusal(await cluster.patch(f"{NODES}/a", {}, dryRun="Some"))[0] == 422
 
 
 # --- merge patch --------------------------------------------------------------------------------
@@ -149,7 +148,6 @@ async def test_a_stale_version_in_a_patch_is_a_conflict(cluster: Cluster) -> Non
     assert await cluster.get_node("a") == second
     fresh = {"metadata": {"resourceVersion": version(second), "labels": {"x": "2"}}}
     assert (await cluster.patch_node("a", fresh))["metadata"]["labels"] == {"x": "2"}
-    assert (await cluster.patch(f"{NODES}/a", {"metadata": {"resourceVersion": "x"}})).status == 500
 
 
 async def test_status_is_only_to_be_changed_through_its_subresource(cluster: Cluster) -> None:
@@ -163,14 +161,8 @@ async def test_status_is_only_to_be_changed_through_its_subresource(cluster: Clu
     assert (await cluster.get(f"{NODES}/a/status")).ok == body
 
 
-async def test_what_the_server_owns_cannot_be_patched(cluster: Cluster) -> None:
+async def test_when_it_was_created_cannot_be_patched_away(cluster: Cluster) -> None:
     before = await cluster.create_node(node())
-    answer = await cluster.patch(f"{NODES}/a", {"metadata": {"name": "b"}})
-    message = "the name of the object (b) does not match the name on the URL (a)"
-    assert refusal(answer) == (400, "BadRequest", message)
-    answer = await cluster.patch(f"{NODES}/a", {"metadata": {"uid": "b"}})
-    message = 'Node "a" is invalid: metadata.uid: Invalid value: "b": field is immutable'
-    assert refusal(answer) == (422, "Invalid", message)
     patch = {"metadata": {"creationTimestamp": None, "managedFields": None}}
     stamp = (await cluster.patch_node("a", patch))["metadata"]["creationTimestamp"]
     assert stamp == before["metadata"]["creationTimestamp"]
@@ -187,15 +179,217 @@ async def test_who_wrote_which_label_stands_in_managed_fields(cluster: Cluster) 
     assert "f:taints" in owners["dynsched"]["f:spec"]
 
 
-# --- strategic merge patch and JSON patch -------------------------------------------------------
+# --- what is refused, and that it changes nothing -------------------------------------------------
+
+NO_RESOURCE = "the server could not find the requested resource"
+NOT_A_NODE = 'Node in version "v1" cannot be handled as a Node: '
+GO = "json: cannot unmarshal number into Go struct field"
+LEASE = f"{LEASES}/l"
+EVENTS_ELSEWHERE = "/api/v1/namespaces/{}/events"
+A = f"{NODES}/a"
 
 
-# --- put and delete -----------------------------------------------------------------------------
+def refused(
+    method: str, path: str, body: Any, code: int, reason: str, *told: str, **how: Any
+) -> tuple[Any, ...]:
+    return method, path, body, code, reason, told, how
+
+
+REFUSALS = [
+    # what is not there
+    refused("GET", f"{NODES}/nope", None, 404, "NotFound", 'nodes "nope" not found'),
+    refused("PATCH", f"{NODES}/nope", {}, 404, "NotFound", 'nodes "nope" not found'),
+    refused("DELETE", f"{NODES}/nope", None, 404, "NotFound"),
+    refused("GET", f"{LEASES}/nope", None, 404, "NotFound", "leases.coordination.k8s.io"),
+    refused("POST", EVENTS_ELSEWHERE.format("elsewhere"), event() | {"metadata": {"name": "e"}},
+            404, "NotFound", 'namespaces "elsewhere" not found'),
+    *(refused("GET", path, None, 404, "NotFound", NO_RESOURCE) for path in (
+        "/api/v1/nope", "/api/v2/nodes", "/api/v1/nodes/a/nope", "/api/v1/events/e",
+        "/api/v1/namespaces/default/nodes", "/apis/coordination.k8s.io/v9/leases")),
+    *(refused(method, path, {}, 405, "MethodNotAllowed")
+      for method, path in (("POST", A), ("PUT", NODES), ("PATCH", NODES))),
+    refused("GET", A, None, 406, "NotAcceptable", headers={"Accept": "text/plain"}),
+    # bodies
+    *(refused("POST", NODES, body, 400, "BadRequest")
+      for body in (b"{bad", b"[1]", b'"x"', b'{"kind":"Pod","apiVersion":"v1"}')),
+    refused("POST", NODES, node("b") | {"metadata": {"name": "b", "labels": {"x": 1}}}, 400,
+            "BadRequest", f"{NOT_A_NODE}{GO} ObjectMeta.metadata.labels of type"),
+    refused("POST", NODES, {"metadata": {"name": "b"}, "status": {"capacity": {"cpu": "x"}}}, 400,
+            "BadRequest", f"{NOT_A_NODE}quantities must match"),
+    refused("POST", NODES, {"metadata": {"name": "b"}, "spec": {"taints": {}}}, 400, "BadRequest",
+            f"{NOT_A_NODE}json: cannot unmarshal object"),
+    refused("POST", NODES, node(), 409, "AlreadyExists", 'nodes "a" already exists'),
+    *(refused("POST", NODES, {"metadata": {"name": name}}, 422, "Invalid", "metadata.name")
+      for name in ("", "Upper", "under_score")),
+    # patches
+    refused("PATCH", A, b"{bad", 400, "BadRequest"),
+    refused("PATCH", A, [1], 400, "BadRequest"),
+    refused("PATCH", A, {"a": 1}, 400, "BadRequest", content_type=JSON_PATCH),
+    refused("PATCH", A, {}, 415, "UnsupportedMediaType", "415: Unsupported Media Type",
+            content_type="application/json"),
+    refused("PATCH", A, {}, 422, "", dryRun="Some"),
+    refused("PATCH", A, {"metadata": {"name": "b"}}, 400, "BadRequest",
+            "the name of the object (b) does not match the name on the URL (a)"),
+    refused("PATCH", A, {"metadata": {"uid": "b"}}, 422, "Invalid", 'Node "a" is invalid: '
+            'metadata.uid: Invalid value: "b": field is immutable'),
+    refused("PATCH", A, {"metadata": {"resourceVersion": "x"}}, 500, ""),
+    refused("PATCH", A, {"metadata": {"labels": {"x": 1}}}, 422, "Invalid", GO),
+    *(refused("PATCH", A, {"metadata": {"labels": labels}}, 422, "Invalid",
+              "metadata.labels: ", told)
+      for labels, told in (({"x": "no good"}, "a valid label must be"),
+                           ({"no good": ""}, "name part must consist of"),
+                           ({"a/b/c": ""}, "a valid label key must"),
+                           ({"x": "y" * 64}, "must be no more than 63"))),
+    refused("PATCH", A, {"metadata": {"annotations": {"no good": ""}}}, 422, "Invalid",
+            "metadata.annotations: ", "name part must"),
+    *(refused("PATCH", A, {"spec": {"taints": taints}}, 422, "Invalid", f"metadata.{field}: ", told)
+      for taints, field, told in (
+          ([{"key": "a"}], "taints[0].effect", "Required value"),
+          ([{"key": "a", "effect": "Soft"}], "taints[0].effect",
+           'supported values: "NoSchedule", "PreferNoSchedule", "NoExecute"'),
+          ([{"effect": "NoSchedule"}], "taints[0].key", "name part must be non-empty"),
+          ([HARD | {"value": "b c"}], "taints[0].value", "a valid label must be"),
+          ([SOFT, SOFT | {"value": "y"}], "taints[1]", "must be unique by key and effect pair"))),
+    *(refused("PATCH", A, [{"op": "add", "path": "/metadata/labels/new", "value": "1"}, bad], 422,
+              "Invalid", content_type=JSON_PATCH)
+      for bad in ({"op": "test", "path": "/metadata/labels/x", "value": "2"},
+                  {"op": "remove", "path": "/metadata/labels/absent"},
+                  {"op": "add", "path": "/spec/absent/x", "value": "1"},
+                  {"op": "add", "path": "metadata/labels/q", "value": "1"},
+                  {"op": "bogus", "path": "/metadata/labels/x"})),
+    # replacing and deleting
+    refused("PUT", A, {"metadata": {"name": "a", "resourceVersion": "1"}}, 409, "Conflict"),
+    refused("PUT", A, {"metadata": {"name": "a", "uid": "someone-else"}}, 409, "Conflict"),
+    refused("PUT", A, {"metadata": {}}, 400, "BadRequest"),
+    refused("PUT", A, {"metadata": {"name": "b"}}, 400, "BadRequest"),
+    refused("PUT", f"{NODES}/b", {"metadata": {"name": "b"}}, 404, "NotFound"),
+    *(refused("DELETE", A, {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": only_if},
+              409, "Conflict", 'Operation cannot be fulfilled on Node "a": the ')
+      for only_if in ({"uid": "x"}, {"resourceVersion": "1"})),
+    # leases and events
+    refused("PUT", LEASE, lease(), 422, "Invalid"),
+    *(refused("POST", LEASES, lease("bad", **spec), code, reason, told)
+      for spec, code, reason, told in (
+          ({"leaseDurationSeconds": 0}, 422, "Invalid", "must be greater than 0"),
+          ({"leaseTransitions": -1}, 422, "Invalid", "must be greater than or equal to 0"),
+          ({"leaseDurationSeconds": "5"}, 400, "BadRequest", "cannot unmarshal string into Go"),
+          ({"renewTime": "2026-01-01T00:00:00Z"}, 400, "", 'cannot parse "Z" as ".000000"'),
+          ({"renewTime": "2026-01-01T00:00:00.1Z"}, 400, "", 'cannot parse ".1Z" as ".000000"'),
+          ({"acquireTime": "yesterday"}, 400, "BadRequest", 'parsing time "yesterday"'))),
+    refused("POST", EVENTS, event(involvedObject={"kind": "Pod", "name": "p", "namespace": "x"}),
+            422, "Invalid", "involvedObject"),
+    refused("POST", EVENTS, event(eventTime="2026-01-01T00:00:00.000000Z"), 422, "Invalid",
+            "reportingComponent: Required value"),
+    refused("POST", EVENTS_ELSEWHERE.format("kube-system"), event() | {"metadata": {"name": "e"}},
+            422, "Invalid"),
+    refused("POST", EVENTS, event() | {"metadata": {"name": "e", "namespace": "elsewhere"}}, 400,
+            "BadRequest"),
+    # queries
+    *(refused("GET", NODES, None, 400, "BadRequest", **query) for query in (
+        {"labelSelector": "a in ("}, {"labelSelector": "a=b c"}, {"fieldSelector": "spec.bogus=1"},
+        {"limit": "many"}, {"continue": "bogus"}, {"watch": "1", "timeoutSeconds": "x"})),
+    refused("GET", NODES, None, 504, "Timeout", "Timeout: Too large resource version: 999999999, ",
+            resourceVersion=999_999_999),
+    refused("GET", NODES, None, 500, "", watch="1", resourceVersion="x"),
+    refused("GET", NODES, None, 422, "Invalid", watch="1", sendInitialEvents="true"),
+]  # fmt: skip
+
+
+async def test_what_is_refused_says_why_and_changes_nothing(cluster: Cluster) -> None:
+    before = await cluster.create_node(node("a", x="1"))
+    kept = (await cluster.post(LEASES, lease())).ok
+    for method, path, body, code, reason, told, how in REFUSALS:
+        answer = await cluster.request(method, path, body, **how)
+        status, why, message = refusal(answer)
+        assert status == code, (method, path, body, message)
+        assert why == reason or not reason, (why, message)
+        for words in told:
+            assert words in message, (words, message)
+        details = answer.body.get("details", {})
+        if code == 404 and reason == "NotFound" and told and "not found" in told[0]:
+            assert details["name"] in ("nope", "elsewhere")
+    for path in ("/nope", "/apis/nope.example.com/v1", "/foo/bar"):
+        answer = await cluster.get(path)
+        assert (answer.status, answer.text.strip()) == (404, "404 page not found")
+    assert await cluster.get_node("a") == before
+    assert await cluster.get_lease("l") == kept
+    assert [n["metadata"]["name"] for n in await cluster.list_nodes()] == ["a"]
+
+
+# --- patches --------------------------------------------------------------------------------------
+
+
+DOWN = {"type": "Ready", "status": "False", "reason": "Down"}
+NEW = {"type": "New", "status": "True"}
+PATCHES: list[tuple[str, str, Any, str, Any]] = [
+    # below the node, how, a patch, what is looked at, what is there then
+    ("", MERGE, {"metadata": {"labels": {"x": "2", "y": None, "n": "3", "z": None}}}, "labels",
+     {"x": "2", "n": "3"}),
+    ("", MERGE, {"metadata": {"labels": None}}, "labels", {}),
+    ("", MERGE, {"spec": {"taints": [HARD, SOFT]}}, "taints", [HARD, SOFT]),
+    ("", MERGE, {"spec": {"taints": [HARD]}}, "taints", [HARD]),
+    ("", MERGE, {"spec": {"taints": None}}, "taints", []),
+    ("", STRATEGIC, {"spec": {"taints": [HARD]}}, "taints", [HARD]),  # atomic here too
+    ("", STRATEGIC, {"metadata": {"labels": {"x": None, "z": "1"}}}, "labels",
+     {"y": "1", "z": "1"}),
+    ("", STRATEGIC, {"metadata": {"labels": {"$patch": "replace", "only": "1"}}}, "labels",
+     {"only": "1"}),
+    ("/status", STRATEGIC, {"status": {"conditions": [
+        DOWN, NEW, {"type": "Disk", "$patch": "delete"}]}}, "conditions", ["Ready", "New"]),
+    ("/status", STRATEGIC, {"status": {"conditions": [NEW]}}, "conditions",
+     ["New", "Ready", "Disk"]),
+    ("/status", STRATEGIC, {"status": {
+        "$setElementOrder/conditions": [{"type": "Ready"}, {"type": "New"}, {"type": "Disk"}],
+        "conditions": [NEW]}}, "conditions", ["Ready", "New", "Disk"]),
+    ("", JSON_PATCH, [
+        {"op": "add", "path": "/metadata/labels/new~1key", "value": "1"},
+        {"op": "test", "path": "/metadata/labels/x", "value": "1"},
+        {"op": "test", "path": "/metadata/labels/absent", "value": None},
+        {"op": "replace", "path": "/metadata/labels/lenient", "value": "1"},
+        {"op": "move", "from": "/metadata/labels/x", "path": "/metadata/labels/m"},
+    ], "labels", {"new/key": "1", "lenient": "1", "m": "1", "y": "1"}),
+    ("", JSON_PATCH, [{"op": "add", "path": "/spec/taints/-", "value": HARD}], "taints",
+     [SOFT, HARD]),
+    # without an effect: no new version
+    ("", MERGE, {"metadata": {"labels": {"x": "1", "no": None}}}, "", None),
+    ("", MERGE, {}, "", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(len(PATCHES)))
+async def test_a_patch(cluster: Cluster, number: int) -> None:
+    below, how, patch, part, expected = PATCHES[number]
+    sent = node("a", x="1", y="1") | {"spec": {"taints": [SOFT]}}
+    sent["status"]["conditions"].append({"type": "Disk", "status": "False"})
+    before = await cluster.create_node(sent)
+    body = (await cluster.patch(f"{A}{below}", patch, how, fieldManager="other")).ok
+    found = {
+        "labels": body["metadata"].get("labels", {}),
+        "taints": body["spec"].get("taints", []),
+        "conditions": [condition["type"] for condition in body["status"]["conditions"]],
+    }
+    assert found[part] == expected if part else body == before
+    assert (version(body) != version(before)) is bool(part)
+
+
+async def test_a_put_replaces_all_but_the_status_and_a_delete_says_what_it_deleted(
+    cluster: Cluster,
+) -> None:
+    before = await cluster.create_node(node("a", x="1"))
+    sent = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a", "labels": {"y": "1"}}}
+    body = (await cluster.put(A, sent)).ok
+    assert body["metadata"]["labels"] == {"y": "1"}
+    assert body["metadata"]["uid"] == before["metadata"]["uid"]
+    assert body["status"] == before["status"]
+    only_if = {key: body["metadata"][key] for key in ("uid", "resourceVersion")}
+    options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": only_if}
+    answer = (await cluster.delete(A, options)).ok
+    assert answer["status"] == "Success"
+    assert answer["details"] == {"name": "a", "kind": "nodes", "uid": only_if["uid"]}
 
 
 async def test_a_lease_needs_a_version_to_be_put(cluster: Cluster) -> None:
     body = (await cluster.post(LEASES, lease())).ok
-    assert refusal(await cluster.put(f"{LEASES}/l", lease()))[:2] == (422, "Invalid")
     renewed = body | {"spec": body["spec"] | {"renewTime": "2026-01-01T02:00:00.123456+02:00"}}
     after = (await cluster.put(f"{LEASES}/l", renewed)).ok
     assert after["spec"]["renewTime"] == "2026-01-01T00:00:00.123456Z"
@@ -260,6 +454,60 @@ async def test_events_k8s_io_shows_the_same_events_in_its_own_words(cluster: Clu
 
 
 # --- lists --------------------------------------------------------------------------------------
+
+
+async def test_a_list_is_paged_consistently(cluster: Cluster) -> None:
+    for name in "abcde":
+        await cluster.create_node(node(name, x=name))
+    first = (await cluster.get(NODES, limit=2)).ok
+    assert (first["kind"], first["apiVersion"]) == ("NodeList", "v1")
+    assert [n["metadata"]["name"] for n in first["items"]] == ["a", "b"]
+    assert "kind" not in first["items"][0]
+    assert first["metadata"]["remainingItemCount"] == 3
+    selective = (await cluster.get(NODES, limit=2, labelSelector="x")).ok["metadata"]
+    assert "continue" in selective
+    assert "remainingItemCount" not in selective
+    await cluster.patch_node("c", {"metadata": {"labels": {"x": "later"}}})
+    await cluster.delete_node("d")
+    await cluster.create_node(node("bb"))
+    pages = [first]
+    for _ in range(2):
+        token = pages[-1]["metadata"]["continue"]
+        pages.append((await cluster.get(NODES, **{"limit": 2, "continue": token})).ok)
+    assert [n["metadata"]["labels"]["x"] for page in pages[1:] for n in page["items"]] == [*"cde"]
+    assert version(pages[1]) == version(first)
+    assert not {"continue", "remainingItemCount"} & pages[2]["metadata"].keys()
+
+
+async def test_selectors(cluster: Cluster) -> None:
+    await cluster.create_node(node("a", pool="x", zone="1"))
+    await cluster.create_node(node("b", pool="y", zone="2"))
+    await cluster.create_node(node("c", pool="x"))
+    await cluster.create_node(node("d"))
+    await cluster.patch_node("b", {"spec": {"unschedulable": True}})
+    for query, names in {
+        ("labelSelector", "pool=x"): "ac",
+        ("labelSelector", "pool==x,zone=1"): "a",
+        ("labelSelector", "pool!=x"): "bd",
+        ("labelSelector", "pool"): "abc",
+        ("labelSelector", "!pool"): "d",
+        ("labelSelector", "pool in (x,y),zone"): "ab",
+        ("labelSelector", "pool notin (x)"): "bd",
+        ("labelSelector", "zone in (2,3)"): "b",
+        ("labelSelector", "zone>1"): "b",
+        ("labelSelector", ""): "abcd",
+        ("fieldSelector", "metadata.name=a"): "a",
+        ("fieldSelector", "spec.unschedulable=true"): "b",
+    }.items():
+        found = (await cluster.get(NODES, **dict([query]))).ok["items"]
+        assert "".join(n["metadata"]["name"] for n in found) == names, query
+    pods = await cluster.get("/api/v1/pods", fieldSelector="spec.nodeName=a,status.phase!=Failed")
+    assert pods.ok["items"] == []
+    async with cluster.watch(NODES, resourceVersion=0, timeoutSeconds=30) as watch:
+        told = [await watch.next() or {} for _ in range(4)]  # what is there already
+    assert {(e["type"], e["object"]["metadata"]["name"]) for e in told} == {
+        ("ADDED", name) for name in "abcd"
+    }
 
 
 async def test_version_zero_gives_everything_whatever_the_limit(cluster: Cluster) -> None:
@@ -402,6 +650,46 @@ async def test_a_watch_from_a_forgotten_version_ends_in_a_410(cluster: Cluster) 
 
 
 # --- other representations ----------------------------------------------------------------------
+
+
+async def test_tables_have_the_columns_that_kubectl_prints(cluster: Cluster) -> None:
+    async def table(path: str, **query: str) -> tuple[list[str], list[dict[str, Any]], Any]:
+        body = (await cluster.request("GET", path, headers={"Accept": TABLE}, **query)).ok
+        assert (body["kind"], body["apiVersion"]) == ("Table", "meta.k8s.io/v1")
+        columns = [c["name"] + "*" * c["priority"] for c in body["columnDefinitions"]]
+        rows = [dict(zip(columns, row["cells"], strict=True)) for row in body["rows"]]
+        return columns, rows, body["rows"][0]["object"]
+
+    await cluster.create_node(make_node("cp", 0, control_plane=True))
+    await cluster.create_node(make_node("worker", 1))
+    await cluster.patch_node("worker", {"spec": {"unschedulable": True}})
+    columns, rows, shown = await table(NODES)
+    assert columns[:6] == ["Name", "Status", "Roles", "Age", "Version", "Internal-IP*"]
+    assert columns[6:] == ["External-IP*", "OS-Image*", "Kernel-Version*", "Container-Runtime*"]
+    assert all(re.fullmatch(r"\d+s", row.pop("Age")) for row in rows)
+    os = ["Debian GNU/Linux 12 (bookworm)", "6.1.0-30-amd64 (amd64)", "containerd://2.0.4"]
+    plane = ["cp", "Ready", "control-plane", "v1.36.2", "10.0.0.1", "203.0.113.1", *os]
+    worker = ["worker", "Ready,SchedulingDisabled", "<none>", "v1.36.2", "10.0.0.2", "203.0.113.2"]
+    assert [list(row.values()) for row in rows] == [plane, [*worker, *os]]
+    assert shown["kind"] == "PartialObjectMetadata"
+    assert shown["metadata"]["labels"]["kubernetes.io/hostname"] == "cp"
+
+    _ = (await cluster.post(EVENTS, event(count=2))).ok
+    _, rows, _ = await table(EVENTS, fieldSelector="metadata.name=e")
+    assert {name.rstrip("*"): cell for name, cell in rows[0].items() if "Seen" not in name} == {
+        "Type": "Warning",
+        "Reason": "Pressured",
+        "Object": "node/a",
+        "Subobject": "",
+        "Source": "dynsched",
+        "Message": "cpu 91 > 80",
+        "Count": 2,
+        "Name": "e",
+    }
+    _ = (await cluster.post(LEASES, lease())).ok
+    columns, rows, _ = await table(LEASES)
+    assert columns == ["Name", "Holder", "Age"]
+    assert (rows[0]["Name"], rows[0]["Holder"]) == ("l", "me")
 
 
 async def test_a_watch_can_tell_tables(cluster: Cluster) -> None:
