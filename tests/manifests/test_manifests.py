@@ -15,6 +15,7 @@ from manifest_support import (
     BASE,
     COMPONENTS,
     OVERLAYS,
+    RESTRICTED,
     Doc,
     beside,
     kustomize,
@@ -230,11 +231,7 @@ def test_a_pod_has_no_privileges_and_a_bounded_memory(name: str, pod: str) -> No
     on_host = [volume for volume in spec["volumes"] if "hostPath" in volume]
     assert on_host == ([CGROUPS] if pod == "dynsched-collector" else [])
     for each in spec["containers"]:
-        assert each["securityContext"] == {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        }
+        assert each["securityContext"] == RESTRICTED
         assert "memory" in each["resources"]["limits"]
         assert "cpu" not in each["resources"]["limits"]  # it would slow down what reads all nodes
         writable = {mount["name"] for mount in each["volumeMounts"] if not mount.get("readOnly")}

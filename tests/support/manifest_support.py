@@ -20,6 +20,13 @@ VERSIONS = (OLDEST, "1.30", NEWEST)
 
 Doc = dict[str, Any]
 
+RESTRICTED: Doc = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+"""The securityContext of each of our containers."""
+
 OPERATOR_KINDS = {"PodMonitor", "PrometheusRule"}  # custom: in no schema of Kubernetes
 SINCE = {
     "ValidatingAdmissionPolicy": "1.30",
