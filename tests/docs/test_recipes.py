@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-import yaml
-from manifest_support import BASE, beside, kustomize, overlay, the
 from programs import ROOT
 from promql_support import check_values
 
@@ -131,23 +129,3 @@ def test_it_measures_what_it_says(recipe: Recipe, tmp_path: Path) -> None:
     )
     assert expr is not None
     check_values(tmp_path, recipe.series, {expr: recipe.values}, recipe.moment)
-
-
-@pytest.mark.parametrize(
-    ("name", "port"), [("amazon", ":8005"), ("google", ":9091"), ("azure", "8081")]
-)
-def test_a_sidecar_that_signs_goes_into_the_deployment(
-    name: str, port: str, tmp_path: Path
-) -> None:
-    path = ROOT / f"manifests/examples/managed-prometheus/{name}.yaml"
-    folder = tmp_path / "overlay"
-    patches = [{"path": f"{name}.yaml"}]
-    made = overlay(folder, resources=beside(folder, BASE), patches=patches)
-    (made / path.name).write_text(path.read_text())
-    spec = the(kustomize(made), "Deployment")["spec"]["template"]["spec"]
-    (sidecar,) = spec["initContainers"]
-    assert sidecar["restartPolicy"] == "Always"
-    assert sidecar["securityContext"]["readOnlyRootFilesystem"] is True
-    told = path.read_text()
-    assert f"localhost:{port.removeprefix(':')}" in told
-    assert port in yaml.safe_dump(sidecar)

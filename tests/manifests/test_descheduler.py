@@ -13,19 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from aiohttp import web
 from builders import merge
 from cluster import EnvtestCluster
 from descheduler_support import (
-    COMPONENT,
     QUERY,
     Descheduler,
     Verdicts,
     install,
     need_descheduler,
     uninstall,
-    until_cycle,
 )
 from envtest import Envtest
 from manifest_support import Doc, Kubectl
@@ -244,24 +241,6 @@ async def test_its_own_token_is_not_sent(scene: Scene) -> None:
     await scene.cycle()
     sent = {headers.get("Authorization") for headers in scene.prometheus.headers}
     assert sent == {"Bearer none"}
-
-
-async def test_run_once_it_would_not_evict(scene: Scene) -> None:
-    """Why the component is a Deployment. Its Prometheus client is made beside the first cycle, and
-    is there in time only by chance.
-    """
-    await scene.set(HOT, COOL, COOL)
-
-    def first_cycle() -> str:
-        with scene.descheduler.running(scene.prometheus.url) as process:
-            return "".join(until_cycle(process, 1))
-
-    cycles = [await asyncio.to_thread(first_cycle) for _ in range(3)]
-    assert any("prometheus client not initialized" in told for told in cycles)
-    (container,) = yaml.safe_load((COMPONENT / "deployment.yaml").read_text())["spec"]["template"][
-        "spec"
-    ]["containers"]
-    assert "--descheduling-interval=5m" in container["args"]
 
 
 VERDICT = 'dynsched_node_verdict{{node="{node}"}} {value}\n'

@@ -564,3 +564,20 @@ def test_the_scrape_example_names_the_node(job: str, node: str | None, tmp_path:
     ((labels,),) = ([each["labels"]] for each in json.loads(done.stdout))
     assert (labels["__address__"], labels["instance"]) == ("10.0.0.7:9100", "worker-3")
     assert labels.get("node") == node
+
+
+@pytest.mark.parametrize(
+    ("name", "port"), [("amazon", ":8005"), ("google", ":9091"), ("azure", "8081")]
+)
+def test_a_sidecar_that_signs_goes_into_the_deployment(
+    name: str, port: str, tmp_path: Path
+) -> None:
+    path = EXAMPLES / f"managed-prometheus/{name}.yaml"
+    folder = tmp_path / "overlay"
+    made = overlay(folder, resources=beside(folder, BASE), patches=[{"path": path.name}])
+    (made / path.name).write_text(path.read_text())
+    (sidecar,) = templates(kustomize(made))["dynsched"]["spec"]["initContainers"]
+    assert sidecar["restartPolicy"] == "Always"
+    assert sidecar["securityContext"]["readOnlyRootFilesystem"] is True
+    assert f"localhost:{port.removeprefix(':')}" in path.read_text()
+    assert port in yaml.safe_dump(sidecar)

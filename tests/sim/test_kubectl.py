@@ -6,10 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
-from cluster import EVENTS, LEASES, SimCluster
+from cluster import EVENTS, SimCluster
 from kubectl_support import kubectl_command
 
 from dynsched.sim.nodes import make_node
@@ -133,45 +132,3 @@ async def test_describe_node_shows_labels_taints_conditions_and_events(
     assert "InternalIP:  10.0.0.2" in told
     assert "Non-terminated Pods:          (0 in total)" in told
     assert "node-cpu 91 > 80" in told
-
-
-async def test_label_taint_annotate_cordon_and_delete(
-    sim: SimCluster, kubectl: Kubectl, nodes: list[str]
-) -> None:
-    def worker() -> dict[str, Any]:
-        return sim.server.objects.get("nodes", "worker-1")
-
-    await kubectl("label", "node", "worker-1", "status=maintenance", "pool=x")
-    await kubectl("label", "node", "worker-1", "status=presure", "--overwrite")
-    await kubectl("annotate", "node", "worker-1", "example.com/why=because")
-    assert worker()["metadata"]["labels"]["status"] == "presure"
-    assert worker()["metadata"]["annotations"]["example.com/why"] == "because"
-    await kubectl("label", "node", "worker-1", "status-")
-    await kubectl("annotate", "node", "worker-1", "example.com/why-")
-    assert "status" not in worker()["metadata"]["labels"]
-    await kubectl("taint", "node", "worker-1", SOFT)
-    await kubectl("taint", "node", "worker-1", "example.com/hard:NoSchedule")
-    assert {t["key"] for t in worker()["spec"]["taints"]} == {
-        "dynsched.io/pressure",
-        "example.com/hard",
-    }
-    await kubectl("taint", "node", "worker-1", "dynsched.io/pressure-")
-    (left,) = worker()["spec"]["taints"]
-    assert (left["key"], left["effect"]) == ("example.com/hard", "NoSchedule")
-    await kubectl("cordon", "worker-1")
-    assert worker()["spec"]["unschedulable"] is True
-    assert "Ready,SchedulingDisabled" in await kubectl("get", "node", "worker-1")
-    await kubectl("delete", "node", "worker-2")
-    assert [n["metadata"]["name"] for n in await sim.list_nodes()] == nodes[:2]
-    assert sim.server.requests.writes("nodes")[0].manager == "kubectl-label"
-
-
-async def test_events_and_leases(sim: SimCluster, kubectl: Kubectl) -> None:
-    involved = {"kind": "Node", "name": "worker-1"}
-    event = {"metadata": {"name": "e"}, "involvedObject": involved, "reason": "Pressured"}
-    _ = (await sim.post(EVENTS, event)).ok
-    assert "node/worker-1" in await kubectl("get", "events")
-    lease = {"metadata": {"name": "dynsched"}, "spec": {"holderIdentity": "pod-1"}}
-    _ = (await sim.post(LEASES, lease)).ok
-    assert rows(await kubectl("get", "lease", "-A"))[1][:3] == ["default", "dynsched", "pod-1"]
-    assert "holderIdentity: pod-1" in await kubectl("get", "lease", "-A", "-o", "yaml")

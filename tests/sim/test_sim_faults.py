@@ -9,7 +9,6 @@ import aiohttp
 import pytest
 from cluster import NODES, SimCluster
 
-from dynsched.sim.apiserver.server import ApiServer
 from dynsched.sim.nodes import make_node
 
 PATCH = {"metadata": {"labels": {"status": "presure"}}}
@@ -83,13 +82,6 @@ async def test_a_token_can_be_required(tmp_path: Path) -> None:
         assert '"token": "secret"' in sim.kubeconfig.read_text()
 
 
-async def test_server_side_apply_is_refused_clearly(sim: SimCluster) -> None:
-    await sim.create_node(make_node("a"))
-    answer = await sim.patch(f"{NODES}/a", {}, "application/apply-patch+yaml", fieldManager="x")
-    assert (answer.status, answer.body["reason"]) == (415, "UnsupportedMediaType")
-    assert "server-side apply is not offered" in answer.body["message"]
-
-
 async def test_a_watch_that_is_cut_while_it_has_something_to_tell_is_no_error(
     sim: SimCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -101,15 +93,6 @@ async def test_a_watch_that_is_cut_while_it_has_something_to_tell_is_no_error(
             while sim.server.open_watches:
                 await asyncio.sleep(0.01)
     assert caplog.messages == []
-
-
-async def test_an_idle_connection_is_closed() -> None:
-    async with ApiServer(idle_timeout=0.05) as server:
-        reader, writer = await asyncio.open_connection(server.host, server.port)
-        writer.write(b"GET /healthz HTTP/1.1\r\nHost: sim\r\n\r\n")
-        async with asyncio.timeout(5):
-            assert (await reader.read()).endswith(b"ok")
-        writer.close()
 
 
 async def test_an_answer_can_be_ordered_for_what_is_named_so_many_times(sim: SimCluster) -> None:
