@@ -48,8 +48,8 @@ def test_a_taint_alone_leaves_nothing_to_inject() -> None:
 
 
 def test_wrong_usage_is_told() -> None:
-    for flags in (("--weight", "0"), ("--weight", "101"), ("--check", "-o", "yaml"), ("-o", "x")):
-        code, _, err = invoke(*flags, "-r", str(ROOT / "rules.yaml"))
+    for flags in ("--weight 0", "--weight 101", "--check -o yaml", "-o table"):
+        code, _, err = invoke(*flags.split(), "-r", str(ROOT / "rules.yaml"))
         assert (code, bool(err)) == (2, True), flags
 
 

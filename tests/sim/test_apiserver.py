@@ -690,6 +690,9 @@ async def test_tables_have_the_columns_that_kubectl_prints(cluster: Cluster) -> 
     columns, rows, _ = await table(LEASES)
     assert columns == ["Name", "Holder", "Age"]
     assert (rows[0]["Name"], rows[0]["Holder"]) == ("l", "me")
+    columns, rows, _ = await table("/api/v1/namespaces")
+    assert columns == ["Name", "Status", "Age"]
+    assert {row["Name"]: row["Status"] for row in rows}["default"] == "Active"
 
 
 async def test_a_watch_can_tell_tables(cluster: Cluster) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -66,8 +67,11 @@ async def test_get_nodes_with_a_label_column(
     wide = await kubectl("get", "no", "-l", "status=presure", "-o", "wide")
     assert "10.0.0.2" in wide
     assert "worker-2" not in wide
+    await kubectl("create", "-f", "-", stdin=json.dumps(make_node("new", 5)))
+    await kubectl("label", "node", "new", "status=presure")
     names = await kubectl("get", "nodes", "-o", "name")
-    assert names.split() == [f"node/{name}" for name in nodes]
+    assert names.split() == [f"node/{name}" for name in sorted([*nodes, "new"])]
+    assert sim.server.requests.writes("nodes")[-1].manager == "kubectl-label"
 
 
 async def test_get_nodes_watching_shows_changes_as_they_come(
