@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import sys
+import urllib.request
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from operator_support import Operator, until, write_rules
 from programs import ROOT
+from prometheus_client.parser import text_string_to_metric_families
 from prometheus_support import Process, RealPrometheus, free_port
 
 from dynsched.collect.command import collect
@@ -173,50 +175,34 @@ def pushgateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pushgatewa
         yield running
 
 
-@pytest.fixture(scope="module")
-def prometheus(
-    pushgateway: Pushgateway, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[RealPrometheus]:
-    scrape = {
-        "job_name": "pushgateway",
-        "honor_labels": True,
-        "static_configs": [{"targets": [pushgateway.url.removeprefix("http://")]}],
-    }
-    with RealPrometheus(tmp_path_factory.mktemp("prometheus"), [scrape]) as running:
-        yield running
-
-
-def pushed(prometheus: RealPrometheus, instance: str) -> list[dict[str, object]]:
-    return prometheus.result(f'{METRIC}{{instance="{instance}"}}')
+def pushed(pushgateway: Pushgateway) -> dict[str, tuple[dict[str, str], float]]:
+    """The labels and the value of each series, by its ip."""
+    with urllib.request.urlopen(f"{pushgateway.url}/metrics", timeout=20) as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+    samples = [sample for family in families for sample in family.samples]
+    return {s.labels["ip"]: (s.labels, s.value) for s in samples if s.name == METRIC}
 
 
 def test_the_series_is_in_the_first_projects_form_and_one_node_leaves_anothers(
-    pushgateway: Pushgateway, prometheus: RealPrometheus
+    pushgateway: Pushgateway,
 ) -> None:
     push(Collect(pushgateway.url, ip="10.0.0.7", node="worker-7"), Memory(16 * GIB, 15 * GIB))
     push(Collect(pushgateway.url, ip="10.0.0.8"), Memory(16 * GIB, 10 * GIB))
     push(Collect(pushgateway.url, ip="10.0.0.8"), Memory(16 * GIB, 10 * GIB + MIB // 2))
-    ours = f'{METRIC}{{job="CollectK8sCgroupsMem", ip=~"10.0.0.[78]"}}'
-    prometheus.wait_for(f"{ours} != {6 * 1024}", 2)
-    found = {sample["metric"]["ip"]: sample for sample in prometheus.result(ours)}
-    assert found["10.0.0.7"]["metric"] == {
-        "__name__": METRIC,
-        "job": "CollectK8sCgroupsMem",
-        "instance": "worker-7",
-        "ip": "10.0.0.7",
-        "node": "worker-7",
-    }
-    assert found["10.0.0.7"]["value"][1] == "1024"
-    assert found["10.0.0.8"]["metric"].keys() == {"__name__", "job", "instance", "ip"}
-    assert found["10.0.0.8"]["value"][1] == "6143.5"
+    found = pushed(pushgateway)
+    job = {"job": "CollectK8sCgroupsMem"}
+    of_worker = {"instance": "worker-7", "ip": "10.0.0.7", "node": "worker-7"}
+    assert found["10.0.0.7"] == (job | of_worker, 1024)
+    assert found["10.0.0.8"] == (job | {"instance": "10.0.0.8", "ip": "10.0.0.8"}, 6143.5)
 
 
 def test_the_address_is_the_one_that_leads_to_the_pushgateway(
-    pushgateway: Pushgateway, prometheus: RealPrometheus, tmp_path: Path, meminfo: Path
+    pushgateway: Pushgateway, tmp_path: Path, meminfo: Path
 ) -> None:
     memory, ip = collect_once(Collect(pushgateway.url, cgroup_root=v1(tmp_path), meminfo=meminfo))
     assert (memory.available, ip) == (8 * GIB, "127.0.0.1")
-    prometheus.wait_for(f'{METRIC}{{ip="127.0.0.1", instance="127.0.0.1"}} == 8192')
+    labels, value = pushed(pushgateway)["127.0.0.1"]
+    assert (labels["instance"], value) == ("127.0.0.1", 8192)
 
 
 def failing(url: str) -> str:
@@ -225,13 +211,11 @@ def failing(url: str) -> str:
     return str(caught.value)
 
 
-def test_a_push_that_fails_is_one_line(
-    pushgateway: Pushgateway, prometheus: RealPrometheus
-) -> None:
+def test_a_push_that_fails_is_one_line(pushgateway: Pushgateway) -> None:
     nowhere = f"http://127.0.0.1:{free_port()}"
     assert failing(nowhere) == f"cannot push to {nowhere}: connection refused"
-    other = prometheus.url
-    assert "it answered 404 Not Found; is this a Pushgateway?" in failing(other)
+    other = failing(f"{pushgateway.url}/other")
+    assert "it answered 404 Not Found; is this a Pushgateway?" in other
     assert "Name or service not known" in failing("http://pushgateway.invalid")
 
 
@@ -345,7 +329,7 @@ EXAMPLE = ROOT / "docs/examples/memory-available.yaml"
 
 @pytest.mark.thorough
 async def test_push_mark_and_age_out(
-    sim: SimCluster, pushgateway: Pushgateway, prometheus: RealPrometheus, tmp_path: Path
+    sim: SimCluster, pushgateway: Pushgateway, tmp_path: Path
 ) -> None:
     """The example's rule, with seconds for minutes: a dead node's last push does not stay."""
     (rule,) = (rule for rule in load_rules(EXAMPLE).rules if rule.name == "pushed-mem-available-mb")
@@ -364,6 +348,12 @@ async def test_push_mark_and_age_out(
             }
         ],
     }
+    scrape = {
+        "job_name": "pushgateway",
+        "honor_labels": True,
+        "static_configs": [{"targets": [pushgateway.url.removeprefix("http://")]}],
+    }
+    prometheus = RealPrometheus(tmp_path, [scrape])
     for index, name in enumerate(["pushes", "silent"]):
         await sim.create_node(make_node(name, index))  # 10.0.0.1 and 10.0.0.2
 
@@ -376,19 +366,20 @@ async def test_push_mark_and_age_out(
         return bool(await asyncio.to_thread(prometheus.result, f'({query}) and {{ip="10.0.0.1"}}'))
 
     path = write_rules(tmp_path, rules)
-    flags = ("--kubeconfig", str(sim.kubeconfig), "-r", str(path), "--prom", prometheus.url)
     own = {"NODE_NAME": "pushes", "NODE_IP": "10.0.0.1"}
 
     async def released() -> bool:
         return not await marked()
 
-    async with (
-        collector(pushgateway.url, v1(tmp_path), tmp_path / "log", **own) as process,
-        Operator(tmp_path, "run", *flags, "--interval", "0.5", "--no-leader-elect"),
-    ):
-        await until(marked, "the node is marked")
-        assert await marked() == ["pushes"]
-        process.kill()  # the node dies; what it pushed last stays on the Pushgateway
-        await until(released, "the last push ages out")
-    assert pushed(prometheus, "pushes")
-    assert not await fresh()
+    with prometheus:
+        flags = ("--kubeconfig", str(sim.kubeconfig), "-r", str(path), "--prom", prometheus.url)
+        async with (
+            collector(pushgateway.url, v1(tmp_path), tmp_path / "log", **own) as process,
+            Operator(tmp_path, "run", *flags, "--interval", "0.5", "--no-leader-elect"),
+        ):
+            await until(marked, "the node is marked")
+            assert await marked() == ["pushes"]
+            process.kill()  # the node dies; what it pushed last stays on the Pushgateway
+            await until(released, "the last push ages out")
+        assert "10.0.0.1" in pushed(pushgateway)
+        assert not await fresh()

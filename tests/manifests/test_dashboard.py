@@ -83,7 +83,7 @@ def test_every_metric_that_is_shown_is_there(expr: str) -> None:
     assert recorded <= {record["record"] for record in RECORDS}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_every_query_finds_data_in_a_real_prometheus(tmp_path: Path) -> None:
     """Names, labels and values of labels are those that dynsched really gives, and the figures are
     those that the PrometheusRule really records.
