@@ -53,32 +53,27 @@ def test_nodes_as_a_plain_table() -> None:
     ]
 
 
-def test_no_nodes_no_table() -> None:
-    refused = replace(example(), rules_error="rules.yaml:3:5: it is no list")
+def test_the_headline() -> None:
+    snapshot = example()
+    taint = {"label": None, "taint": MARK["mark"]["taint"]}
+    tainted = Scene(EXAMPLE_RULES | {"mark": taint}, [Node("a")])
+    two, one = (
+        nodes_payload(snapshot, [snapshot.nodes[name] for name in names]) | {"num": len(names)}
+        for names in (("worker-2", "worker-3"), ("worker-2",))  # where marked ones were asked for
+    )
+    for payload, headline in (
+        (nodes_payload(example(dry_run=True), views=()),
+         "0 nodes marked (label status=presure), at 2026-11-20T12:02:00Z, dry run"),
+        (two, "2 nodes marked (label status=presure), at "),
+        (one, "1 node marked (label status=presure), at "),
+        (nodes_payload(tainted.tick(NOON, node_cpu={}, node_mem_usage={})),
+         "0 of 1 node marked (taint dynsched.io/pressure=true:PreferNoSchedule), at "),
+    ):  # fmt: skip
+        assert shown(render_nodes, payload)[0].startswith(headline)
+    assert len(shown(render_nodes, nodes_payload(snapshot, views=()))) == 1
+    refused = replace(snapshot, rules_error="rules.yaml:3:5: it is no list")
     assert shown(render_nodes, nodes_payload(refused))[1] == (
         "Older rules are in force; the rules file is refused: rules.yaml:3:5: it is no list"
-    )
-    assert shown(render_nodes, nodes_payload(example(dry_run=True), views=())) == [
-        "0 nodes marked (label status=presure), at 2026-11-20T12:02:00Z, dry run"
-    ]
-
-
-def test_the_headline_where_marked_nodes_only_were_asked_for() -> None:
-    snapshot = example()
-    for names, headline in (
-        (("worker-2", "worker-3"), "2 nodes marked (label status=presure), at "),
-        (("worker-2",), "1 node marked (label status=presure), at "),
-    ):
-        payload = nodes_payload(snapshot, [snapshot.nodes[name] for name in names])
-        payload["num"] = len(names)
-        assert shown(render_nodes, payload)[0].startswith(headline)
-
-
-def test_the_headline_of_a_taint() -> None:
-    rules = EXAMPLE_RULES | {"mark": {"label": None, "taint": MARK["mark"]["taint"]}}
-    snapshot = Scene(rules, [Node("a")]).tick(NOON, node_cpu={}, node_mem_usage={})
-    assert shown(render_nodes, nodes_payload(snapshot))[0].startswith(
-        "0 of 1 node marked (taint dynsched.io/pressure=true:PreferNoSchedule), at "
     )
 
 
@@ -129,47 +124,24 @@ def test_why_of_a_marked_node() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("name", "headline"),
-    [
-        (
-            "worker-4",
-            (
-                "worker-4 is not marked: label status=maintenance was set by somebody else. "
-                "node-cpu has been firing since 2026-11-20T12:01:00Z."
-            ),
-        ),
-        (
-            "worker-5",
-            (
-                "worker-5 is not marked: guard.max_marked is 2. "
-                "node-cpu has been firing since 2026-11-20T12:01:30Z."
-            ),
-        ),
-        ("worker-6", "worker-6 is not marked: no rule fires, pending: node-cpu."),
-        ("worker-1", "worker-1 is not marked: no rule fires."),
-        (
-            "worker-7",
-            (
-                "worker-7 is not marked: no rule fires; node-cpu has no value for it "
-                "(the query's answer does not name this node)."
-            ),
-        ),
-        (
-            "control-plane-1",
-            f"control-plane-1 is not marked: no rule fires; it is not eligible: {CONTROL_PLANE}.",
-        ),
-    ],
-)
-def test_why_of_a_node_that_is_not_marked(name, headline) -> None:
-    assert shown(render_why, node_payload(example(), name))[0] == headline
+FIRES = "node-cpu has been firing since 2026-11-20T12:01"
+NOT_MARKED = {
+    "worker-4": f"label status=maintenance was set by somebody else. {FIRES}:00Z.",
+    "worker-5": f"guard.max_marked is 2. {FIRES}:30Z.",
+    "worker-6": "no rule fires, pending: node-cpu.",
+    "worker-1": "no rule fires.",
+    "worker-7": (
+        "no rule fires; node-cpu has no value for it (the query's answer does not name this node)."
+    ),
+    "control-plane-1": f"no rule fires; it is not eligible: {CONTROL_PLANE}.",
+}
 
 
-def test_why_says_that_nothing_is_written_in_a_dry_run() -> None:
-    assert shown(render_why, node_payload(example(dry_run=True), "worker-2"))[0] == (
-        "worker-2 is not marked: nothing is written in a dry run. "
-        "node-cpu has been firing since 2026-11-20T12:01:00Z."
-    )
+def test_why_of_a_node_that_is_not_marked() -> None:
+    told = {name: shown(render_why, node_payload(example(), name))[0] for name in NOT_MARKED}
+    assert told == {name: f"{name} is not marked: {why}" for name, why in NOT_MARKED.items()}
+    dry = shown(render_why, node_payload(example(dry_run=True), "worker-2"))[0]
+    assert dry == f"worker-2 is not marked: nothing is written in a dry run. {FIRES}:00Z."
 
 
 def hot_then_cool(rules, *, dry_run=False):
@@ -183,21 +155,17 @@ def hot_then_cool(rules, *, dry_run=False):
     return scene.tick(NOON + 400, node_cpu=cool, node_mem_usage=cool, dry_run=dry_run)
 
 
-def test_why_of_a_mark_that_waits_for_its_release() -> None:
-    snapshot = hot_then_cool(EXAMPLE_RULES)
-    assert [view.marked for view in snapshot.nodes.values()] == [False, True, False, False]
-    assert shown(render_why, node_payload(snapshot, "b"))[0] == (
-        "b is marked (label status=presure), but no rule fires any more: "
-        "release delayed: guard.max_releases is 25%."
-    )
-
-
-def test_why_of_a_mark_that_goes_next() -> None:
-    snapshot = hot_then_cool(EXAMPLE_RULES, dry_run=True)
-    headline = shown(render_why, node_payload(snapshot, "a"))[0]
-    assert headline.endswith("but no rule fires any more: nothing is written in a dry run.")
-    headline = shown(render_why, node_payload(replace(snapshot, dry_run=False), "a"))[0]
-    assert headline.endswith("but no rule fires any more: the next tick writes it.")
+def test_why_of_a_mark_that_waits_for_its_release_and_of_one_that_goes_next() -> None:
+    for dry_run, name, why in (
+        (False, "b", "release delayed: guard.max_releases is 25%."),
+        (True, "a", "nothing is written in a dry run."),
+        (None, "a", "the next tick writes it."),
+    ):
+        snapshot = hot_then_cool(EXAMPLE_RULES, dry_run=dry_run is not False)
+        snapshot = snapshot if dry_run is not None else replace(snapshot, dry_run=False)
+        assert shown(render_why, node_payload(snapshot, name))[0] == (
+            f"{name} is marked (label status=presure), but no rule fires any more: {why}"
+        )
 
 
 def test_why_of_a_node_that_was_never_sampled() -> None:

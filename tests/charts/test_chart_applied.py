@@ -14,8 +14,7 @@ import pytest
 import yaml
 from cluster import EnvtestCluster
 from envtest import Envtest
-from helm_python.config import Config
-from helm_support import CHART, PARTS, everything, helm
+from helm_support import CHART, PARTS, Config, everything, helm
 from manifest_support import (
     BASE,
     COMPONENTS,
@@ -29,7 +28,7 @@ from manifest_support import (
 )
 from programs import ROOT, run
 
-pytestmark = [pytest.mark.slow, pytest.mark.thorough]
+pytestmark = pytest.mark.thorough
 
 NAMESPACE = "helm-test"
 GONE = ("--ignore-not-found", "--wait=false")
@@ -196,15 +195,3 @@ async def test_what_its_page_says_takes_a_component_back(
     finally:
         await asyncio.to_thread(kubectl, "delete", "namespace", "shop", *GONE)
         await remove(kubectl, tree, cluster)
-
-
-async def test_the_whole_tree_is_applied_and_taken_back(
-    kubectl: Kubectl, cluster: EnvtestCluster, tree: Path
-) -> None:
-    docs = kustomize(tree)
-    try:
-        await asyncio.to_thread(kubectl, "apply", "-k", tree)
-        assert await asyncio.to_thread(existing, kubectl, docs) == names(docs)
-    finally:
-        await remove(kubectl, tree, cluster)
-    assert await asyncio.to_thread(existing, kubectl, docs) == set()

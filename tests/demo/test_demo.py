@@ -8,7 +8,6 @@ import os
 import pty
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -132,78 +131,61 @@ def start(running: list[Demo], folder: Path, *arguments: str, path: str | None =
 # --- what there is to see ---
 
 
-def test_nodes_are_marked_and_released_as_prometheus_or_the_simulator_measures(
-    demo, tmp_path
+@pytest.mark.parametrize(
+    "path", [pytest.param("", id="simulated"), pytest.param(None, marks=pytest.mark.thorough)]
+)
+def test_nodes_are_marked_and_released_and_the_commands_that_are_shown_work(
+    demo, folder, path
 ) -> None:
-    binary = shutil.which("prometheus")
-    paths = {"a simulator": "", "a real Prometheus": None}
-    shows = {}
-    for number, (measured_by, path) in enumerate(paths.items()):
-        if path is None and binary is None:
-            continue
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        shows[measured_by] = start(demo, folder, path=path)
-    with ThreadPoolExecutor() as pool:  # side by side: most of the time is waiting for heat
-        list(pool.map(watch, shows, shows.values()))
-    need("prometheus", "Debian's prometheus")
-
-
-def watch(measured_by: str, show: Demo) -> None:
-    """See one demo from its beginning to its end."""
-    show.until(f"measured by {measured_by}")
+    simulated = path == ""
+    if not simulated:
+        need("prometheus", "Debian's prometheus")
+    show = start(demo, folder, path=path)
+    show.until(f"measured by {'a simulator' if simulated else 'a real Prometheus'}")
     page = show.until(r"Open this +(http://127\.0\.0\.1:\d+)/$")[1]
     kubeconfig = Path(show.until(r"kubeconfig +(\S+)")[1])
     assert json.loads(kubeconfig.read_text())["kind"] == "Config"
-    url = show.until(r"dynsched +(http://127\.0\.0\.1:\d+)")[1]
-    assert url == page
+    assert show.until(r"dynsched +(http://127\.0\.0\.1:\d+)")[1] == page
     prometheus = show.until(r"Prometheus +(http://127\.0\.0\.1:\d+)")
-    is_simulated = "(simulated: it answers the demo's rules only)" in prometheus.string
-    assert is_simulated is (measured_by == "a simulator")
-    show.until(rf"{re.escape(sys.executable)} -m dynsched why worker-\d+ --server {url}")
-    shown = show.until(r" -m dynsched (backtest .*)")[1]
+    assert ("(simulated: it answers the demo's rules only)" in prometheus.string) is simulated
     first = show.until(r"s  (worker-\d+) marked: node-\S+ [89]\d(\.\d+)? > 8\d")[1]
-    with urllib.request.urlopen(f"{url}/nodes", timeout=5) as answer:
+    with urllib.request.urlopen(f"{page}/nodes", timeout=5) as answer:
         payload = json.load(answer)
     assert first in payload["node_names"]
     assert len(payload["nodes"]) == 12
     show.until(r"s  worker-\d+ released")
-    found = printed_by(f"{sys.executable} -m dynsched nodes --kubeconfig {kubeconfig} -o json")
+
+    told = "\n".join(show.lines)
+    why, doctor, reach, backtest = (
+        re.search(rf"{re.escape(sys.executable)} -m dynsched {name}.*", told)[0]
+        for name in (rf"why worker-\d+ --server {page}", "doctor ", "reach ", "backtest ")
+    )
+    assert subprocess.run(shlex.split(why), capture_output=True, check=False).returncode == 0
+    nodes = f"{sys.executable} -m dynsched nodes --kubeconfig {kubeconfig}"
+    shipped = re.sub(r"--rules \S+", f"--rules {ROOT / 'rules.yaml'}", doctor)
+    asked = [nodes, backtest, reach, doctor, *([] if simulated else [shipped])]
+    with ThreadPoolExecutor() as pool:  # most of each is its start
+        found, replayed, reached, *examined = pool.map(printed_by, [f"{c} -o json" for c in asked])
     assert len(found["nodes"]) == 12  # through the cluster, as `kubectl dynsched` asks
-    replayed(shlex.split(shown))
-    if not is_simulated:
+    assert sum(node["marks"] for node in replayed["nodes"]) >= 1
+    assert (reached["pods"], reached["reacting"]) == (36, 28)
+    assert reached["workloads"][0]["workload"] == "report"
+    for report in examined:  # a hot node is nothing that is wrong
+        assert (report["findings"], report["unreachable"]) == ([], [])
+    checked = {each["code"] for each in examined[0]["not_checked"]}
+    assert "P1" in checked if simulated else checked == set()
+    if not simulated:
         dashboard_has_data(prometheus[1])
+
     show.process.send_signal(signal.SIGINT)
     code, printed = show.end()
     assert code == 0, printed
-    assert re.search(r"After \d+s: [2-9] marks, \d release.* saw \d+ writes to nodes\.", printed)
+    assert re.search(
+        r"After \d+s: ([2-9]|\d\d+) marks, \d release.* saw \d+ writes to nodes\.", printed
+    )
     assert "Everything was stopped and removed." in printed
     assert "Traceback" not in printed
-    assert left_behind(show.folder) == []
-
-
-@pytest.mark.parametrize("path", [None, ""], ids=["prometheus", "simulated"])
-def test_doctor_and_reach_work_as_printed_and_the_healthy_demo_has_no_finding(
-    demo, folder, path
-) -> None:
-    if path is None:
-        need("prometheus", "Debian's prometheus")
-    show = start(demo, folder, path=path)
-    doctor = show.until(r"^  (.* -m dynsched doctor .*)$")[1]
-    reach = show.until(r"^  (.* -m dynsched reach .*)$")[1]
-    if path is None:
-        show.until("s  worker-")  # a mark is there: a hot node is nothing that is wrong
-    shipped = re.sub(r"--rules \S+", f"--rules {ROOT / 'rules.yaml'}", doctor)
-    commands = [doctor, shipped, reach] if path is None else [doctor, reach]
-    with ThreadPoolExecutor() as pool:  # most of each is its start
-        *examined, reached = list(pool.map(printed_by, [f"{each} -o json" for each in commands]))
-    for report in examined:
-        assert report["findings"] == []
-        assert report["unreachable"] == []
-    checked = {each["code"] for each in examined[0]["not_checked"]}
-    assert checked == set() if path is None else "P1" in checked
-    assert (reached["pods"], reached["reacting"]) == (36, 28)
-    assert reached["workloads"][0]["workload"] == "report"
+    assert left_behind(folder) == []
 
 
 def printed_by(command: str) -> Any:
@@ -233,14 +215,6 @@ def dashboard_has_data(prometheus: str) -> None:
     assert missing == set()
     for expr in exprs:
         result_of(prometheus, expr)  # one that is wrong is refused
-
-
-def replayed(words: list[str]) -> None:
-    """The backtest that the demo shows finds marks of this demo."""
-    command = [sys.executable, "-m", "dynsched", *words, "-o", "json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
-    assert done.returncode == 0, done.stderr
-    assert sum(node["marks"] for node in json.loads(done.stdout)["nodes"]) >= 1, done.stdout
 
 
 def test_the_command_to_try_is_a_name_only_where_path_leads_to_this_program(
@@ -310,22 +284,12 @@ def test_a_signal_while_it_starts_ends_it(demo, folder, number) -> None:
     assert left_behind(folder) == []
 
 
-def test_sigterm_while_it_runs_ends_it(demo, folder) -> None:
-    show = start(demo, folder)
-    show.until("Ctrl-C stops the demo")
-    assert len(processes(folder)) >= 2
-    show.process.terminate()
-    code, printed = show.end()
-    assert code == 0, printed
-    assert left_behind(folder) == []
-
-
 def test_even_when_it_is_killed_nothing_is_left(demo, folder) -> None:
     show = start(demo, folder)
     show.until("Ctrl-C stops the demo")
     show.process.kill()
     show.end()
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + LIMIT
     while left_behind(folder) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert left_behind(folder) == []

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-import yaml
-from manifest_support import BASE, beside, kustomize, overlay, the
-from programs import ROOT, need, run
+from programs import ROOT
+from promql_support import check_values
 
 from dynsched.rules_file import load_rules
 
@@ -128,49 +127,5 @@ def test_it_measures_what_it_says(recipe: Recipe, tmp_path: Path) -> None:
         for rule in load_rules(EXAMPLES / f"{recipe.example}.yaml").rules
         if rule.name == recipe.rule
     )
-    unit_test = {
-        "rule_files": [str(ROOT / "manifests/prometheus/peaks.yaml")],
-        "evaluation_interval": "1m",
-        "tests": [
-            {
-                "interval": "1m",
-                "input_series": [
-                    {"series": name, "values": values} for name, values in recipe.series.items()
-                ],
-                "promql_expr_test": [
-                    {
-                        "expr": f"round({expr}, 0.001)",
-                        "eval_time": recipe.moment,
-                        "exp_samples": [
-                            {"labels": labels, "value": value}
-                            for labels, value in recipe.values.items()
-                        ],
-                    }
-                ],
-            }
-        ],
-    }
-    path = tmp_path / "unit.yml"
-    path.write_text(yaml.safe_dump(unit_test))
-    done = run(need("promtool", "prometheus"), "test", "rules", path)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-@pytest.mark.parametrize(
-    ("name", "port"), [("amazon", ":8005"), ("google", ":9091"), ("azure", "8081")]
-)
-def test_a_sidecar_that_signs_goes_into_the_deployment(
-    name: str, port: str, tmp_path: Path
-) -> None:
-    path = ROOT / f"manifests/examples/managed-prometheus/{name}.yaml"
-    folder = tmp_path / "overlay"
-    patches = [{"path": f"{name}.yaml"}]
-    made = overlay(folder, resources=beside(folder, BASE), patches=patches)
-    (made / path.name).write_text(path.read_text())
-    spec = the(kustomize(made), "Deployment")["spec"]["template"]["spec"]
-    (sidecar,) = spec["initContainers"]
-    assert sidecar["restartPolicy"] == "Always"
-    assert sidecar["securityContext"]["readOnlyRootFilesystem"] is True
-    told = path.read_text()
-    assert f"localhost:{port.removeprefix(':')}" in told
-    assert port in yaml.safe_dump(sidecar)
+    assert expr is not None
+    check_values(tmp_path, recipe.series, {expr: recipe.values}, recipe.moment)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from browser import chromium, tab
 from plugin_support import line_of, started
 
 pytestmark = [pytest.mark.slow, pytest.mark.thorough]
@@ -19,7 +18,10 @@ async def test_kubectl_finds_the_plugin_and_it_finds_the_service(kubectl, pages)
     assert "dynsched" not in errors  # it would warn of a script that is not executable
 
 
+@pytest.mark.thorough
 async def test_the_page_works_in_a_browser_behind_the_service_proxy(environment, pages) -> None:
+    from browser import chromium, tab  # noqa: PLC0415 - needs what the second tier installs
+
     async with (
         chromium() as browser,
         started(environment, "open", "--no-browser") as process,

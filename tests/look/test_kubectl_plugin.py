@@ -37,9 +37,6 @@ async def test_its_help_calls_it_by_the_name_that_was_typed(kubectl) -> None:
         assert f"\n  {command} " in out
     code, _, errors = await kubectl("dynsched", "run")
     assert (code, "No such command 'run'" in errors) == (2, True)
-
-
-async def test_a_flag_before_the_command_is_told_where_it_stands(kubectl) -> None:
     code, _, errors = await kubectl("dynsched", "--context", "production", "nodes")
     assert code == 2
     assert "No such option '--context'. Flags stand behind the command: " in errors
@@ -69,29 +66,20 @@ def test_a_reader_that_has_closed_the_pipe_ends_the_completion_without_a_traceba
     assert (done.returncode, done.stderr) == (-signal.SIGPIPE, b"")
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        ([], [*COMMANDS, ":4"]),
+def test_completions_are_the_words_that_may_follow(monkeypatch, tmp_path) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    for words, expected in (
+        ([""], [*COMMANDS, ":4"]),
         (["n"], ["nodes", ":4"]),
         (["nodes", "--ma"], ["--marked", ":4"]),
         (["nodes", "-o", ""], ["table", "json", ":4"]),
         (["nodes", "--output=j"], ["json", ":4"]),  # the shell puts the flag before it again
-    ],
-)
-def test_completions_are_the_words_that_may_follow(words, expected) -> None:
-    assert [line.partition("\t")[0] for line in completions(words or [""])] == expected
-
-
-def test_a_command_is_completed_with_its_whole_sentence() -> None:
+        (["why", "wor"], [":4"]),  # no cluster answers
+    ):
+        assert [line.partition("\t")[0] for line in completions(words)] == expected
     told = dict(line.split("\t") for line in completions([""]) if "\t" in line)
     assert told["doctor"] == "Check the rules against the live Prometheus and the cluster"
     assert not any(sentence.endswith("..") for sentence in told.values())
-
-
-def test_where_no_cluster_answers_names_are_not_completed(monkeypatch, tmp_path) -> None:
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
-    assert list(completions(["why", "wor"])) == [":4"]
 
 
 async def test_open_leads_to_the_page_and_to_nothing_else_and_ends_with_ctrl_c(

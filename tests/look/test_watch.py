@@ -73,38 +73,28 @@ def words(text: str) -> list[list[str]]:
     return [line.split() for line in text.splitlines()]
 
 
+async def ticks(*loads: dict[str, float], **how: bool) -> list[Answer]:
+    """`/nodes` after each of these."""
+    pages, steps = Pages(), []
+    for cpu in loads:
+        pages.tick(**cpu)
+        steps.append(await now(pages, **how))
+    return steps
+
+
 async def test_into_a_pipe_each_change_of_state_is_a_line_and_new_values_are_none(
     watched, capsys
 ) -> None:
-    pages, steps = Pages(), []
-    for cpu in (20.0, 25.5, 91.0, 92.0, 93.0):
-        pages.tick(worker_2=cpu)
-        steps.append(await now(pages))
-    watched(*steps)
+    watched(*await ticks(*({"worker_2": cpu} for cpu in (20.0, 25.5, 91.0, 92.0, 93.0))))
 
     out = capsys.readouterr()
     assert out.err == ""
     title, *lines = words(out.out)
     assert title == ["NODE", "MARKED", "SINCE", "RULES", "NOTE"]
-    assert [line[0] for line in lines] == [
-        "worker-1",
-        "worker-2",
-        "worker-3",
-        "worker-2",
-        "worker-2",
-    ]
+    assert " ".join(line[0] for line in lines) == "worker-1 worker-2 worker-3 worker-2 worker-2"
     assert lines[3][4:6] == ["91", "pending,"]
     assert (lines[4][1], lines[4][5]) == ("yes", "firing,")
-
-
-async def test_a_line_that_is_added_stands_under_its_titles(watched, capsys) -> None:
-    pages = Pages()
-    pages.tick()
-    first = await now(pages)
-    pages.tick(worker_1=91.0)
-    watched(first, await now(pages))
-
-    title, *_, last = capsys.readouterr().out.splitlines()
+    title, *_, last = out.out.splitlines()
     assert last.index("node-cpu") == title.index("RULES")
 
 
@@ -123,14 +113,8 @@ async def test_a_node_that_is_gone_is_told_and_one_that_came(watched, capsys) ->
 
 
 async def test_with_marked_a_release_is_told(watched, capsys) -> None:
-    pages = Pages()
-    pages.tick(worker_1=91.0)
-    pages.tick(worker_1=91.0)
-    pages.tick(worker_1=91.0)
-    first = await now(pages, marked=True)
-    for _ in range(4):
-        pages.tick()
-    running = watched(first, await now(pages, marked=True), marked=True)
+    steps = await ticks(*[{"worker_1": 91.0}] * 3, *[{}] * 4, marked=True)
+    running = watched(steps[2], steps[-1], marked=True)
 
     assert running.asked[0][0] == "/nodes?marked=true"
     (_, marked, gone) = words(capsys.readouterr().out)
@@ -142,51 +126,41 @@ async def test_with_marked_a_release_is_told(watched, capsys) -> None:
 async def test_as_json_each_change_is_an_object_a_line_as_in_a_watch_of_kubernetes(
     watched, capsys
 ) -> None:
-    pages = Pages()
-    pages.tick()
-    first = await now(pages)
-    pages.tick(worker_3=91.0)
-    watched(first, await now(pages), as_json=True)
+    watched(*await ticks({}, {"worker_3": 91.0}), as_json=True)
 
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    added = [("ADDED", f"worker-{number}") for number in (1, 2, 3)]
     assert [(each["type"], each["object"]["name"]) for each in told] == [
-        ("ADDED", "worker-1"),
-        ("ADDED", "worker-2"),
-        ("ADDED", "worker-3"),
+        *added,
         ("MODIFIED", "worker-3"),
     ]
 
 
 async def test_what_has_not_changed_is_asked_for_by_its_etag(watched, pauses, capsys) -> None:
-    pages = Pages()
-    pages.tick()
-    running = watched(await now(pages, '"1"'), SAME, SAME)
+    (first,) = await ticks({})
+    running = watched(first, SAME, SAME)
 
     assert running.asked == [("/nodes", None), *[("/nodes", '"1"')] * 3]
     assert pauses == [3.0] * 3  # half of dynsched's interval
     assert len(capsys.readouterr().out.splitlines()) == 4
 
 
-async def test_without_an_etag_it_asks_less_often(watched, pauses) -> None:
-    pages = Pages()
-    pages.tick()
-    watched(await now(pages, None), await now(pages, None))
-    assert pauses == [watch.WITHOUT_ETAG] * 2
-
-
 @pytest.mark.parametrize(
-    ("status", "period"),
+    ("status", "etag", "period"),
     [
-        (Answer(200, b'{"interval_seconds": 0.5}', None), watch.MIN_PAUSE),
-        (Answer(200, b'{"interval_seconds": 300}', None), watch.MAX_PAUSE),
-        (Answer(200, b"{}", None), watch.MAX_PAUSE),
-        (ServerError("not well"), watch.MAX_PAUSE),
+        (Answer(200, b'{"interval_seconds": 0.5}', None), '"1"', watch.MIN_PAUSE),
+        (Answer(200, b'{"interval_seconds": 300}', None), '"1"', watch.MAX_PAUSE),
+        (Answer(200, b"{}", None), '"1"', watch.MAX_PAUSE),
+        (ServerError("not well"), '"1"', watch.MAX_PAUSE),
+        (STATUS, None, watch.WITHOUT_ETAG),
     ],
 )
-async def test_it_asks_neither_too_often_nor_too_seldom(watched, pauses, status, period) -> None:
+async def test_it_asks_neither_too_often_nor_too_seldom(
+    watched, pauses, status, etag, period
+) -> None:
     pages = Pages()
     pages.tick()
-    watched(await now(pages), status=status)
+    watched(await now(pages, etag), status=status)
     assert pauses == [period]
 
 
@@ -213,11 +187,7 @@ def test_nobody_to_ask_at_the_start_is_an_error(watched) -> None:
 
 
 async def test_a_replica_that_is_a_tick_behind_does_not_take_the_news_back(watched, capsys) -> None:
-    pages = Pages()
-    pages.tick()
-    older = await now(pages, '"a"')
-    pages.tick(worker_1=91.0)
-    newer = await now(pages, '"b"')
+    older, newer = await ticks({}, {"worker_1": 91.0})
     watched(older, newer, older, newer)
 
     assert len(capsys.readouterr().out.splitlines()) == 1 + 3 + 1

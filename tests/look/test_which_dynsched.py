@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 from aiohttp import web
@@ -51,61 +50,54 @@ def hot(node: str) -> Pages:
     return pages
 
 
+@pytest.fixture
+async def here_and_there(cluster: SimCluster, monkeypatch) -> AsyncIterator[tuple[Pages, Pages]]:
+    """One on this machine, whose worker-1 is marked, and one in the cluster: worker-2."""
+    here, there = hot("worker_1"), hot("worker_2")
+    async with served(here), served(there), service(cluster, there.url):
+        monkeypatch.setattr(running, "DEFAULT_SERVER", here.url)
+        yield here, there
+
+
 async def test_without_flags_this_machine_comes_first_and_then_the_cluster(
-    call, cluster, monkeypatch
+    call, cluster, here_and_there, monkeypatch
 ) -> None:
-    here, there = hot("worker_1"), hot("worker_2")
-    async with served(there), service(cluster, there.url):
-        async with served(here):
-            monkeypatch.setattr(running, "DEFAULT_SERVER", here.url)
-            asked = len(cluster.server.requests)
-            assert "1 of 3 nodes marked" in (await call("nodes"))[1]
-            assert "worker-1 is marked" in (await call("why", "worker-1"))[1]
-            assert len(cluster.server.requests) == asked
-        code, out, errors = await call("why", "worker-2")
-        assert (code, errors) == (0, "")
-        assert "worker-2 is marked" in out
+    asked = len(cluster.server.requests)
+    assert "1 of 3 nodes marked" in (await call("nodes"))[1]
+    assert "worker-1 is marked" in (await call("why", "worker-1"))[1]
+    assert len(cluster.server.requests) == asked
+    monkeypatch.setattr(running, "DEFAULT_SERVER", NOWHERE)
+    code, out, errors = await call("why", "worker-2")
+    assert (code, errors, "worker-2 is marked" in out) == (0, "", True)
 
 
-async def test_a_cluster_that_is_named_is_asked_whatever_answers_here(
-    call, cluster, monkeypatch
-) -> None:
-    here, there = hot("worker_1"), hot("worker_2")
-    async with served(here), served(there), service(cluster, there.url):
-        monkeypatch.setattr(running, "DEFAULT_SERVER", here.url)
-        monkeypatch.setenv("DYNSCHED_SERVER", here.url)
-        for flags in (
-            ("--context", "sim"),
-            ("-n", "dynsched"),
-            ("--kubeconfig", str(cluster.kubeconfig)),
-        ):
-            assert "worker-2 is marked" in (await call("why", "worker-2", *flags))[1]
-
-
-async def test_kubectl_means_its_cluster_unless_a_server_is_named(
-    call, cluster, monkeypatch
-) -> None:
-    here, there = hot("worker_1"), hot("worker_2")
-    async with served(here), served(there), service(cluster, there.url):
-        monkeypatch.setattr(running, "DEFAULT_SERVER", here.url)
-        asked = await call("why", "worker-2", main=kubectl.main)
-        assert "worker-2 is marked" in asked[1]
-        asked = await call("why", "worker-1", "--server", here.url, main=kubectl.main)
-        assert "worker-1 is marked" in asked[1]
-        monkeypatch.setenv("DYNSCHED_SERVER", here.url)
-        assert "worker-1 is marked" in (await call("why", "worker-1", main=kubectl.main))[1]
+async def test_the_one_that_is_named_is_asked(call, cluster, here_and_there, monkeypatch) -> None:
+    url = here_and_there[0].url
+    kubeconfig = str(cluster.kubeconfig)
+    for main, flags, environment, asked in (
+        # kubectl means its cluster unless a server is named
+        (kubectl.main, (), False, "worker-2"),
+        (kubectl.main, ("--server", url), False, "worker-1"),
+        (kubectl.main, (), True, "worker-1"),
+        # a cluster that is named, whatever answers here
+        (cli.main, ("--context", "sim"), True, "worker-2"),
+        (cli.main, ("-n", "dynsched"), True, "worker-2"),
+        (cli.main, ("--kubeconfig", kubeconfig), True, "worker-2"),
+    ):
+        if environment:
+            monkeypatch.setenv("DYNSCHED_SERVER", url)
+        assert f"{asked} is marked" in (await call("why", asked, *flags, main=main))[1], flags
 
 
 async def test_another_program_on_that_port_is_not_taken_for_dynsched(
-    call, cluster, monkeypatch
+    call, here_and_there, monkeypatch
 ) -> None:
     async def other(_request: web.Request) -> web.Response:
         return web.json_response({"ok": True})
 
     app = web.Application()
     app.router.add_get("/{path:.*}", other)
-    there = hot("worker_2")
-    async with served(there), service(cluster, there.url), TestServer(app) as server:
+    async with TestServer(app) as server:
         monkeypatch.setattr(running, "DEFAULT_SERVER", str(server.make_url("")).rstrip("/"))
         assert "worker-2 is marked" in (await call("why", "worker-2"))[1]
 
@@ -164,21 +156,13 @@ async def test_no_right_is_one_line(call, cluster, tmp_path) -> None:
     assert len(errors.splitlines()) == 1
 
 
-async def test_an_unknown_node_reads_the_same_through_the_cluster(call, cluster) -> None:
-    pages = hot("worker_1")
-    async with served(pages), service(cluster, pages.url):
-        through = await call("why", "a#b é", "-n", "dynsched")
-        direct = await call("why", "a#b é", "--server", pages.url)
-    told = "Error: no node 'a#b é' in the cluster; /nodes lists them\n"
-    assert through == direct == (1, "", told)
-
-
 async def test_the_answer_through_the_cluster_is_the_same(call, cluster) -> None:
     pages = hot("worker_3")
     async with served(pages), service(cluster, pages.url):
-        _, through, _ = await call("nodes", "-o", "json", main=kubectl.main)
-        _, direct, _ = await call("nodes", "-o", "json", "--server", pages.url)
-    assert json.loads(through) == json.loads(direct)
+        for words in (("nodes", "-o", "json"), ("why", "a#b é")):
+            through = await call(*words, "-n", "dynsched")
+            assert through == await call(*words, "--server", pages.url)
+    assert through == (1, "", "Error: no node 'a#b é' in the cluster; /nodes lists them\n")
 
 
 async def test_open_with_a_url_prints_its_page_and_ends(call) -> None:

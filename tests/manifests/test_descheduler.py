@@ -6,7 +6,6 @@ Beside a real API server, with the rights of its own service account. Nobody mak
 from __future__ import annotations
 
 import asyncio
-import copy
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
@@ -14,21 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from aiohttp import web
 from builders import merge
 from cluster import EnvtestCluster
 from descheduler_support import (
-    COMPONENT,
-    NAMESPACE,
-    POLICY,
     QUERY,
     Descheduler,
     Verdicts,
     install,
     need_descheduler,
     uninstall,
-    until_cycle,
 )
 from envtest import Envtest
 from manifest_support import Doc, Kubectl
@@ -38,7 +32,7 @@ from scheduling_support import PODS, clear, make_pod, replicas
 from dynsched.sim.exporter import serve
 from dynsched.sim.nodes import make_node
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 TAINT = {"key": "dynsched.io/pressure", "value": "true", "effect": "PreferNoSchedule"}
 MARK = {"metadata": {"labels": {"status": "presure"}}, "spec": {"taints": [TAINT]}}
@@ -49,7 +43,6 @@ LONG_AGO = {
         "conditions": [{"type": "Ready", "status": "True"}],
     }
 }
-BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 HOT, UNSURE, COOL = 1.0, 0.5, 0.0
 
 
@@ -184,13 +177,6 @@ async def test_a_restart_in_the_middle_moves_no_more(scene: Scene) -> None:
     assert await scene.cycle(cycles=2) == {"n0": 2, "n1": 2}
 
 
-async def test_a_dry_run_moves_nothing(scene: Scene) -> None:
-    await scene.set(HOT, COOL, COOL)
-    run = await asyncio.to_thread(scene.descheduler.cycle, scene.prometheus.url, "--dry-run")
-    assert "Evicted pod in dry run mode" in run.log
-    assert len(await scene.pods()) == 6
-
-
 # --- which pods stay ---
 
 
@@ -231,40 +217,6 @@ async def test_pods_that_stay(scene: Scene, name: str) -> None:
     assert "removablePods=0" in scene.log
 
 
-async def test_the_annotation_overrides_that_a_bare_pod_stays(scene: Scene) -> None:
-    await scene.set(HOT, COOL, COOL, pods=0)
-    note = {"metadata": {"annotations": {"descheduler.alpha.kubernetes.io/evict": "true"}}}
-    _ = (await scene.cluster.post(PODS, merge(make_pod("bare"), note))).ok
-    await scene.run_on("bare", "n0")
-    assert await scene.cycle() == {"n0": 1}
-
-
-async def test_pods_of_kube_system_stay(scene: Scene) -> None:
-    await scene.set(HOT, COOL, COOL, pods=0)
-    path = "/api/v1/namespaces/kube-system/pods"
-    for name, node in (("a", "n0"), ("b", "n1")):
-        _ = (await scene.cluster.post(path, merge(make_pod(name), owned()))).ok
-        await scene.run_on(name, node, path)
-    assert await scene.cycle() == {}
-    assert len((await scene.cluster.get(path)).ok["items"]) == 2
-    _ = (await scene.cluster.delete(path, gracePeriodSeconds=0)).ok
-
-
-async def test_a_disruption_budget_holds(scene: Scene) -> None:
-    await scene.set(HOT, COOL, COOL)
-    spec = {"minAvailable": "100%", "selector": {"matchLabels": {"app": "app"}}}
-    _ = (await scene.cluster.post(BUDGETS, {"metadata": {"name": "all"}, "spec": spec})).ok
-    # As its controller would: until then the API server asks for patience.
-    counted = {"observedGeneration": 1, "currentHealthy": 6, "desiredHealthy": 6}
-    counted |= {"expectedPods": 6, "disruptionsAllowed": 0}
-    _ = (await scene.cluster.patch(f"{BUDGETS}/all/status", {"status": counted})).ok
-    try:
-        assert await scene.cycle() == {}
-        assert "Error evicting pod" in scene.log
-    finally:
-        await scene.cluster.delete(f"{BUDGETS}/all")
-
-
 async def test_without_room_elsewhere_nothing_moves(scene: Scene) -> None:
     await scene.set(HOT, COOL, COOL, cpu="1500m")  # two of them on a node of four CPUs
     await scene.cluster.patch("/api/v1/nodes/n1/status", {"status": {"allocatable": {"cpu": "3"}}})
@@ -289,55 +241,6 @@ async def test_its_own_token_is_not_sent(scene: Scene) -> None:
     await scene.cycle()
     sent = {headers.get("Authorization") for headers in scene.prometheus.headers}
     assert sent == {"Bearer none"}
-
-
-async def test_without_auth_token_it_would_be(scene: Scene) -> None:
-    await scene.set(HOT, COOL, COOL)
-    policy = copy.deepcopy(POLICY)
-    del policy["metricsProviders"][0]["prometheus"]["authToken"]
-    await scene.cycle(policy=policy)
-    sent = {headers.get("Authorization") for headers in scene.prometheus.headers}
-    assert sent == {f"Bearer {scene.descheduler.token}"}
-
-
-async def test_run_once_it_would_not_evict(scene: Scene) -> None:
-    """Why the component is a Deployment. Its Prometheus client is made beside the first cycle, and
-    is there in time only by chance.
-    """
-    await scene.set(HOT, COOL, COOL)
-
-    def first_cycle() -> str:
-        with scene.descheduler.running(scene.prometheus.url) as process:
-            return "".join(until_cycle(process, 1))
-
-    cycles = [await asyncio.to_thread(first_cycle) for _ in range(3)]
-    assert any("prometheus client not initialized" in told for told in cycles)
-    (container,) = yaml.safe_load((COMPONENT / "deployment.yaml").read_text())["spec"]["template"][
-        "spec"
-    ]["containers"]
-    assert "--descheduling-interval=5m" in container["args"]
-
-
-async def test_it_may_do_what_is_listed_and_no_more(
-    cluster: EnvtestCluster, tmp_path: Path
-) -> None:
-    kubectl = Kubectl(cluster.kubeconfig)
-    account = f"system:serviceaccount:{NAMESPACE}:dynsched-descheduler"
-    yes = [
-        ("-A", "create", "pods", "--subresource=eviction"),
-        *(("-A", "list", each) for each in ("nodes", "pods", "namespaces")),
-        ("-n", NAMESPACE, "list", "secrets"),
-    ]
-    no = [
-        ("-A", "delete", "pods"),
-        ("-A", "patch", "nodes"),
-        ("-A", "list", "secrets"),
-        ("-n", "dynsched", "list", "secrets"),
-    ]
-    asked = await asyncio.gather(
-        *(asyncio.to_thread(kubectl.may, account, *question) for question in [*yes, *no])
-    )
-    assert asked == [True] * len(yes) + [False] * len(no)
 
 
 VERDICT = 'dynsched_node_verdict{{node="{node}"}} {value}\n'
@@ -372,3 +275,30 @@ async def test_the_query_on_a_real_prometheus(scene: Scene, tmp_path: Path) -> N
             }  # fmt: skip
             run = await asyncio.to_thread(scene.descheduler.cycle, prometheus.url)
     assert len(run.evicted) == 2
+
+
+async def test_pods_of_kube_system_stay(scene: Scene) -> None:
+    await scene.set(HOT, COOL, COOL, pods=0)
+    path = "/api/v1/namespaces/kube-system/pods"
+    for name, node in (("a", "n0"), ("b", "n1")):
+        _ = (await scene.cluster.post(path, merge(make_pod(name), owned()))).ok
+        await scene.run_on(name, node, path)
+    assert await scene.cycle() == {}
+    assert len((await scene.cluster.get(path)).ok["items"]) == 2
+    _ = (await scene.cluster.delete(path, gracePeriodSeconds=0)).ok
+
+
+async def test_a_disruption_budget_holds(scene: Scene) -> None:
+    await scene.set(HOT, COOL, COOL)
+    path = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+    spec = {"minAvailable": "100%", "selector": {"matchLabels": {"app": "app"}}}
+    _ = (await scene.cluster.post(path, {"metadata": {"name": "all"}, "spec": spec})).ok
+    # As its controller would: until then the API server asks for patience.
+    counted = {"observedGeneration": 1, "currentHealthy": 6, "desiredHealthy": 6}
+    counted |= {"expectedPods": 6, "disruptionsAllowed": 0}
+    _ = (await scene.cluster.patch(f"{path}/all/status", {"status": counted})).ok
+    try:
+        assert await scene.cycle() == {}
+        assert "Error evicting pod" in scene.log
+    finally:
+        await scene.cluster.delete(f"{path}/all")

@@ -1,4 +1,4 @@
-"""manifests/: they render, and ask for no more than is needed."""
+"""manifests/: what they render to, how little it may, and that its parts fit together."""
 
 from __future__ import annotations
 
@@ -6,270 +6,578 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 import yaml
 from manifest_support import (
     BASE,
-    BASE_KINDS,
+    COMPONENTS,
+    OVERLAYS,
     RESTRICTED,
     Doc,
+    beside,
     kustomize,
     load_all,
+    overlay,
+    templates,
     the,
 )
 from programs import ROOT, need, run
+from scheduling_support import scheduler_config
 
-OVERLAY = ROOT / "manifests/overlays/example"
+from dynsched.core.parsing import parse_rules
+from dynsched.rules_file import load_rules
+from dynsched.web.api import ENDPOINTS
+from dynsched.web.transport.answering import PROBES
+
 EXAMPLES = ROOT / "manifests/examples"
+CLI = (ROOT / "docs/cli.md").read_text()  # what --help prints
+SECOND = "real-usage-scheduler"
+
+BASE_KINDS = (
+    "ClusterRole ClusterRoleBinding ConfigMap ConfigMap Deployment Namespace NetworkPolicy Role "
+    "RoleBinding Service ServiceAccount"
+)
+RIGHTS = "ClusterRole ClusterRoleBinding"
+JOB = f"{RIGHTS} NetworkPolicy Role RoleBinding ServiceAccount"
+ADDED = {
+    "example": "",
+    "guardrail": "ValidatingAdmissionPolicy ValidatingAdmissionPolicyBinding",
+    "ha": "PodDisruptionBudget",
+    "janitor": f"CronJob {JOB}",
+    "monitoring": "ConfigMap PodMonitor PrometheusRule",
+    "inject": "MutatingAdmissionPolicy MutatingAdmissionPolicyBinding",
+    "kubectl": "NetworkPolicy Role",
+    "extender": f"{RIGHTS} NetworkPolicy",
+    "web-auth": f"{RIGHTS} ClusterRole {RIGHTS}",
+    "descheduler": f"ConfigMap Deployment Namespace Secret {JOB}",
+}
+FULL = ("guardrail", "ha", "janitor", "monitoring")
+"""What is in the overlay `full`: the others change or move pods, shut out who could read before,
+or let more callers in.
+"""
+EVERYTHING = (*ADDED, "collector", SECOND)
 
 
-@pytest.fixture(scope="module")
-def base() -> list[Doc]:
-    return kustomize(BASE)
+@cache
+def text_of(name: str) -> str:
+    return yaml.safe_dump_all(kustomize(BASE if name == "base" else OVERLAYS / name))
 
 
-def written(kind: str) -> Doc:
-    """From the files as they are: what needs no kubectl to be checked."""
-    docs = [doc for path in sorted(BASE.glob("*.yaml")) for doc in load_all(path)]
-    (doc,) = (doc for doc in docs if doc.get("kind") == kind)
-    return doc
+def rendered(name: str) -> list[Doc]:
+    return list(yaml.safe_load_all(text_of(name)))
 
 
-def pod_spec() -> Doc:
-    return written("Deployment")["spec"]["template"]["spec"]
+def kinds(docs: list[Doc]) -> list[str]:
+    return sorted(doc["kind"] for doc in docs)
 
 
-@pytest.mark.parametrize("folder", [BASE, OVERLAY], ids=["base", "overlay"])
-def test_kustomize_renders_these_kinds(folder: Path) -> None:
-    assert sorted(doc["kind"] for doc in kustomize(folder)) == BASE_KINDS
+def named(docs: list[Doc]) -> dict[tuple[str, str], Doc]:
+    return {(doc["kind"], doc["metadata"]["name"]): doc for doc in docs}
 
 
-def test_the_cluster_role_grants_exactly_what_is_used() -> None:
-    assert written("ClusterRole")["rules"] == [
-        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch", "patch"]},
-        {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]},
-        {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
-        {"apiGroups": ["metrics.k8s.io"], "resources": ["nodes"], "verbs": ["list"]},
-    ]
+def container(docs: list[Doc]) -> Doc:
+    found: Doc = templates(docs)["dynsched"]["spec"]["containers"][0]
+    return found
 
 
-def test_the_role_grants_one_lease_in_its_own_namespace() -> None:
-    role = written("Role")
-    assert role["metadata"]["namespace"] == "dynsched"
-    group = ["coordination.k8s.io"]
-    assert role["rules"] == [
-        {"apiGroups": group, "resources": ["leases"], "verbs": ["create"]},
-        {
-            "apiGroups": group,
-            "resources": ["leases"],
-            "resourceNames": ["dynsched"],
-            "verbs": ["get", "update"],
-        },
-    ]
+@pytest.mark.parametrize("name", ADDED)
+def test_each_overlay_is_the_base_and_its_component(name: str) -> None:
+    assert kinds(rendered(name)) == sorted(f"{BASE_KINDS} {ADDED[name]}".split())
 
 
-@pytest.mark.parametrize("kind", ["Role", "ClusterRole"])
-def test_each_binding_is_to_the_service_account_alone(kind: str) -> None:
-    binding = written(f"{kind}Binding")
-    assert binding["roleRef"] == {
-        "apiGroup": "rbac.authorization.k8s.io",
-        "kind": kind,
-        "name": "dynsched",
+def test_components_go_together(tmp_path: Path) -> None:
+    parts = [part.name for part in COMPONENTS.iterdir()]
+    assert {*parts, "example"} == {*ADDED, "extender-port"}
+    folder = tmp_path / "all"
+    components = beside(folder, *(COMPONENTS / part for part in parts))
+    docs = kustomize(overlay(folder, resources=beside(folder, BASE), components=components))
+    assert kinds(docs) == sorted(f"{BASE_KINDS} {' '.join(ADDED.values())}".split())
+    alone = {key: doc for name in FULL for key, doc in named(rendered(name)).items()}
+    alone["Deployment", "dynsched"] = the(rendered("ha"), "Deployment")
+    assert named(rendered("full")) == alone
+
+
+# --- what each account may ---
+
+OURS = "dynsched/dynsched"
+GRANTED = {
+    OURS: {
+        "nodes: get list patch watch",
+        "pods: list watch",
+        "events: create patch",
+        "metrics.k8s.io/nodes: list",
+        "dynsched coordination.k8s.io/leases: create",
+        "dynsched coordination.k8s.io/leases dynsched: get update",
+        # of web-auth: it asks who a caller is, and reads its own pages
+        "authentication.k8s.io/tokenreviews: create",
+        "authorization.k8s.io/subjectaccessreviews: create",
+        "/ /metrics /nodes /nodes/* /openapi.json /page/* /rules /status: get",
+    },
+    "dynsched/dynsched-janitor": {
+        "nodes: get list patch",
+        "dynsched coordination.k8s.io/leases dynsched: get",
+    },
+    "dynsched-descheduler/dynsched-descheduler": {
+        "namespaces nodes persistentvolumeclaims pods: get list watch",
+        "pods/eviction: create",
+        "scheduling.k8s.io/priorityclasses: get list watch",
+        "policy/poddisruptionbudgets: get list watch",
+        "events.k8s.io/events: create update",
+        "dynsched-descheduler secrets: get list watch",
+    },
+    f"{SECOND}/{SECOND}": {
+        "system:kube-scheduler",
+        "system:volume-scheduler",
+        "kube-system extension-apiserver-authentication-reader",
+        "metrics.k8s.io/nodes: list",
+        f"{SECOND} coordination.k8s.io/leases: create",
+        f"{SECOND} coordination.k8s.io/leases {SECOND}: get update",
+    },
+    # roles that the owner of the cluster binds to readers
+    "nobody": {
+        "/metrics: get",
+        "dynsched services: get list",
+        "dynsched services/proxy http:dynsched:9000: get",
+    },
+}
+
+
+def rules_of(role: Doc) -> Iterator[str]:
+    namespace = role["metadata"].get("namespace", "")
+    for rule in role["rules"]:
+        group = rule.get("apiGroups", [""])[0]
+        what = " ".join(sorted(rule.get("resources") or rule["nonResourceURLs"]))
+        words = (namespace, f"{group}/{what}" if group else what, *rule.get("resourceNames", ()))
+        yield f"{' '.join(filter(None, words))}: {' '.join(sorted(rule['verbs']))}"
+
+
+def test_each_account_may_do_exactly_what_it_needs() -> None:
+    docs = [doc for name in EVERYTHING for doc in rendered(name)]
+    roles = {
+        (doc["kind"], doc["metadata"].get("namespace"), doc["metadata"]["name"]): set(rules_of(doc))
+        for doc in docs
+        if doc["kind"].endswith("Role")
     }
-    assert binding["subjects"] == [
-        {"kind": "ServiceAccount", "name": "dynsched", "namespace": "dynsched"}
-    ]
-    assert pod_spec()["serviceAccountName"] == "dynsched"
+    granted: dict[str, set[str]] = {}
+    bound = set()
+    for doc in docs:
+        if doc["kind"].endswith("RoleBinding"):
+            ref, (subject,) = doc["roleRef"], doc["subjects"]
+            namespace = doc["metadata"].get("namespace")
+            key = (ref["kind"], namespace, ref["name"])
+            bound.add(key)
+            foreign = {" ".join(filter(None, key[1:]))}
+            account = f"{subject['namespace']}/{subject['name']}"
+            granted.setdefault(account, set()).update(roles.get(key, foreign))
+    granted["nobody"] = set().union(*(rules for key, rules in roles.items() if key not in bound))
+    granted["nobody"] -= granted[OURS]
+    assert granted == GRANTED
 
 
-def test_the_namespace_refuses_privileged_pods() -> None:
-    labels = written("Namespace")["metadata"]["labels"]
-    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+def test_what_dynsched_binds_for_an_overlay_is_in_that_overlay_alone() -> None:
+    def grants(name: str) -> str:
+        return yaml.safe_dump([doc for doc in rendered(name) if doc["kind"] == "ClusterRole"])
+
+    assert [name for name in EVERYTHING if "reviews" in grants(name)] == ["web-auth"]
+    assert "--bind" not in "".join(map(text_of, EVERYTHING))
+    assert "DYNSCHED_BIND" not in "".join(map(text_of, EVERYTHING))
 
 
-def test_the_pod_is_restricted() -> None:
-    spec = pod_spec()
-    assert spec["securityContext"] == {
-        "runAsNonRoot": True,
-        "runAsUser": 65532,
-        "runAsGroup": 65532,
-        "fsGroup": 65532,
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
-    (container,) = spec["containers"]
-    assert container["securityContext"] == RESTRICTED
-    assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & spec.keys()
-    assert all("hostPath" not in volume for volume in spec["volumes"])
+def test_readers_have_every_path_that_needs_a_token() -> None:
+    (rule,) = the(rendered("web-auth"), "ClusterRole", "dynsched-reader")["rules"]
+    urls = rule["nonResourceURLs"]
+    needed = [path.replace("{name}", "worker-1") for path in ENDPOINTS if path not in PROBES]
+
+    def granted(path: str) -> bool:
+        return any(path == url or url == path[: len(url) - 1] + "*" for url in urls)
+
+    assert [path for path in [*needed, "/page/page.js"] if not granted(path)] == []
+    assert [url for url in urls if not any(p.startswith(url.rstrip("*")) for p in needed)] == []
 
 
-def test_the_pod_runs_as_the_images_user() -> None:
+# --- the pods, and what leads to them ---
+
+PODS = [
+    pytest.param(name, pod, id=f"{name}-{pod}")
+    for name, pods in {
+        "ha": ["dynsched"],
+        "janitor": ["dynsched", "dynsched-janitor"],
+        "web-auth": ["dynsched"],
+        "extender": ["dynsched"],
+        "descheduler": ["dynsched", "dynsched-descheduler"],
+        SECOND: [SECOND],
+        "collector": ["dynsched-collector"],
+    }.items()
+    for pod in pods
+]
+CGROUPS = {"name": "cgroup", "hostPath": {"path": "/sys/fs/cgroup", "type": "Directory"}}
+
+
+@pytest.mark.parametrize(("name", "pod"), PODS)
+def test_a_pod_has_no_privileges_and_a_bounded_memory(name: str, pod: str) -> None:
+    docs = rendered(name)
+    spec = templates(docs)[pod]["spec"]
+    namespace = templates(docs)[pod]["metadata"]["namespace"]
     user = re.search(r"^USER (\S+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    context = spec["securityContext"]
     assert user is not None
-    assert user[1] == "65532:65532"
+    assert user[1] == f"{context['runAsUser']}:{context['runAsGroup']}" == "65532:65532"
+    assert context["runAsNonRoot"] is True
+    assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & spec.keys()
+    on_host = [volume for volume in spec["volumes"] if "hostPath" in volume]
+    assert on_host == ([CGROUPS] if pod == "dynsched-collector" else [])
+    for each in spec["containers"]:
+        assert each["securityContext"] == RESTRICTED
+        assert "memory" in each["resources"]["limits"]
+        assert "cpu" not in each["resources"]["limits"]  # it would slow down what reads all nodes
+        writable = {mount["name"] for mount in each["volumeMounts"] if not mount.get("readOnly")}
+        assert writable <= {"tmp"}
+    # A Service `dynsched` would set DYNSCHED_PORT, which looks like a setting.
+    assert spec["enableServiceLinks"] is False
+    account = the(docs, "ServiceAccount", spec["serviceAccountName"])
+    if pod == "dynsched-collector":
+        assert account["automountServiceAccountToken"] is False
+        assert spec["automountServiceAccountToken"] is False
+    else:
+        level = the(docs, "Namespace", namespace)["metadata"]["labels"]
+        assert level["pod-security.kubernetes.io/enforce"] == "restricted"
 
 
-def test_no_environment_comes_from_services() -> None:
-    """The Service `dynsched` would set DYNSCHED_PORT, which looks like a setting."""
-    assert pod_spec()["enableServiceLinks"] is False
-
-
-def test_the_settings_and_arguments_are_flags_of_run(base: list[Doc]) -> None:
-    known = run(sys.executable, "-m", "dynsched", "run", "--help").stdout
-    (container,) = the(base, "Deployment")["spec"]["template"]["spec"]["containers"]
-    command, *flags = container["args"]
-    assert command == "run"
-    for flag in flags:
-        assert re.search(rf"{flag.partition('=')[0]}\b", known), flag
-    settings = the(base, "ConfigMap", container["envFrom"][0]["configMapRef"]["name"])["data"]
-    named = {*settings, *re.findall(r"\bDYNSCHED_\w+", (BASE / "deployment.yaml").read_text())}
-    for name in named - {"DYNSCHED_PORT"}:
-        assert re.search(rf"\b{name}\b", known), name
-
-
-def test_memory_is_limited_and_cpu_is_not() -> None:
-    (container,) = pod_spec()["containers"]
-    assert container["resources"] == {
-        "requests": {"cpu": "50m", "memory": "128Mi"},
-        "limits": {"memory": "256Mi"},
+@pytest.mark.parametrize(("name", "pod"), PODS)
+def test_all_that_a_pod_reads_is_there_and_understood(name: str, pod: str) -> None:
+    docs = rendered(name)
+    spec = templates(docs)[pod]["spec"]
+    volumes = {volume["name"]: volume for volume in spec["volumes"]}
+    mounts = [mount for each in spec["containers"] for mount in each["volumeMounts"]]
+    assert volumes.keys() == {mount["name"] for mount in mounts}
+    assert not [mount for mount in mounts if "subPath" in mount]  # it would not see a new file
+    files = {
+        f"{mount['mountPath']}/{file}"
+        for mount in mounts
+        if "configMap" in (volume := volumes[mount["name"]])
+        for file in the(docs, "ConfigMap", volume["configMap"]["name"])["data"]
     }
+    words = [w for c in spec["containers"] for w in [*c.get("command", []), *c.get("args", [])]]
+    read = ("--config", "--rules", "--policy-config-file")
+    assert files == {word.partition("=")[2] for word in words if word.startswith(read)}
+    for each in spec["containers"]:
+        if not each["image"].startswith("dynsched"):
+            assert re.fullmatch(r"registry\.k8s\.io/[\w./-]+:v\d\.\d+\.\d+", each["image"])
+            continue
+        assert "command" not in each  # the image's entry point is dynsched
+        command, *flags = each["args"]
+        section = CLI.partition(f"\n## dynsched {command}\n")[2].partition("\n## ")[0]
+        named = {flag.partition("=")[0] for flag in flags}
+        named |= {e["name"] for e in each.get("env", ())} - {"DYNSCHED_SERVER_TOKEN_FILE"}
+        for source in each.get("envFrom", ()):
+            named |= the(docs, "ConfigMap", source["configMapRef"]["name"])["data"].keys()
+        assert {word for word in named if not re.search(rf"{word}\b", section)} == set()
 
 
-def test_the_probes_ask_what_they_are_for() -> None:
-    (container,) = pod_spec()["containers"]
-    asked = {
-        kind: container[f"{kind}Probe"]["httpGet"] for kind in ("liveness", "readiness", "startup")
-    }
-    assert asked == {
-        "liveness": {"path": "/healthz", "port": "http"},
-        "readiness": {"path": "/readyz", "port": "http"},
-        "startup": {"path": "/healthz", "port": "http"},
-    }
+@pytest.mark.parametrize(("name", "pod"), PODS)
+def test_probes_ask_named_ports_of_what_they_are_for(name: str, pod: str) -> None:
+    for each in templates(rendered(name))[pod]["spec"]["containers"]:
+        ports = {port["name"] for port in each.get("ports", ())}
+        asked = {
+            kind: each[f"{kind}Probe"]["httpGet"]
+            for kind in ("liveness", "readiness", "startup")
+            if f"{kind}Probe" in each
+        }
+        assert {get["port"] for get in asked.values()} <= ports
+        assert {get.get("scheme", "HTTP").lower() for get in asked.values()} <= ports
+        if "http" in ports:
+            paths = {kind: get["path"] for kind, get in asked.items()}
+            assert paths == {"liveness": "/healthz", "readiness": "/readyz", "startup": "/healthz"}
 
 
-def test_the_service_and_the_policy_reach_the_pod() -> None:
-    labels = written("Deployment")["spec"]["template"]["metadata"]["labels"]
-    (port,) = pod_spec()["containers"][0]["ports"]
-    service = written("Service")["spec"]
-    policy = written("NetworkPolicy")["spec"]
-    assert service["selector"].items() <= labels.items()
-    assert service["ports"][0]["targetPort"] == port["name"]
-    assert policy["podSelector"]["matchLabels"].items() <= labels.items()
-    (rule,) = policy["ingress"]
-    assert rule["ports"] == [{"port": port["containerPort"], "protocol": "TCP"}]
-    # Only a Prometheus where the settings say that it is: the port has no authentication.
-    (generated,) = load_all(BASE / "kustomization.yaml")
-    settings = generated["configMapGenerator"][0]
-    (prometheus,) = (text for text in settings["literals"] if text.startswith("DYNSCHED_PROM="))
-    (callers,) = rule["from"]
-    (namespace,) = callers["namespaceSelector"]["matchLabels"].values()
-    assert f".{namespace}.svc" in prometheus
-    assert {port["port"] for rule in policy["egress"] for port in rule["ports"]} == {
-        53, 5353, 443, 6443, 9090,
-    }  # fmt: skip
+DNS, API = {53, 5353}, {443, 6443}
+POLICIES = {
+    ("ha", "dynsched"): ({9000}, DNS | API | {9090}),
+    ("janitor", "dynsched-janitor"): (set(), DNS | API),
+    ("kubectl", "dynsched-kubectl"): ({9000}, set()),
+    ("extender", "dynsched-extender"): ({9000}, set()),
+    ("descheduler", "dynsched-descheduler"): (set(), DNS | API | {9090}),
+    (SECOND, SECOND): ({9000, 10259}, DNS | API | {9090}),
+    ("collector", "dynsched-collector"): (set(), DNS | {9091}),
+}
 
 
-def mounted_rules(docs: list[Doc]) -> Doc:
-    """The ConfigMap that the pod's --rules reads from."""
-    spec = the(docs, "Deployment")["spec"]["template"]["spec"]
-    (container,) = spec["containers"]
-    (mount,) = (mount for mount in container["volumeMounts"] if mount["name"] == "rules")
-    (volume,) = (volume for volume in spec["volumes"] if volume["name"] == "rules")
-    assert "subPath" not in mount
-    assert f"--rules={mount['mountPath']}/rules.yaml" in container["args"]
-    return the(docs, "ConfigMap", volume["configMap"]["name"])
+@pytest.mark.parametrize(("name", "policy"), POLICIES)
+def test_a_policy_lets_through_what_is_needed(name: str, policy: str) -> None:
+    docs = rendered(name)
+    spec = the(docs, "NetworkPolicy", policy)["spec"]
+    reached = tuple(
+        {port["port"] for rule in spec.get(way, ()) for port in rule["ports"]}
+        for way in ("ingress", "egress")
+    )
+    assert reached == POLICIES[name, policy]
+    chosen = spec["podSelector"]["matchLabels"].items()
+    pods = {pod: each["metadata"]["labels"] for pod, each in templates(docs).items()}
+    own = policy if policy in pods else "dynsched"
+    # The janitor's pod is none of dynsched's: or the Service would lead to it.
+    assert [pod for pod, labels in pods.items() if chosen <= labels.items()] == [own]
+    if name in ("ha", SECOND):
+        assert the(docs, "PodDisruptionBudget", own)["spec"]["selector"] == spec["podSelector"]
+        # Only a Prometheus where the settings say that it is: the port has no authentication.
+        (callers,) = spec["ingress"][0]["from"]
+        (namespace,) = callers["namespaceSelector"]["matchLabels"].values()
+        (settings,) = (d["data"] for d in docs if "DYNSCHED_PROM" in d.get("data", ()))
+        assert f".{namespace}.svc" in settings["DYNSCHED_PROM"]
 
 
-def test_the_pod_reads_the_working_example(base: list[Doc]) -> None:
-    assert mounted_rules(base)["data"] == {"rules.yaml": (ROOT / "rules.yaml").read_text()}
+def test_the_service_leads_to_dynsched_alone() -> None:
+    docs = rendered("full")
+    service = the(docs, "Service")["spec"]
+    pods = {pod: each["metadata"]["labels"] for pod, each in templates(docs).items()}
+    found = [p for p, labels in pods.items() if service["selector"].items() <= labels.items()]
+    assert found == ["dynsched"]
+    assert service["ports"][0]["targetPort"] == container(docs)["ports"][0]["name"] == "http"
+    for doc in docs:
+        label = doc["metadata"].get("labels", {}).get("app.kubernetes.io/name")
+        generated = doc["metadata"]["name"].startswith(("dynsched-settings", "dynsched-rules"))
+        assert generated or label in ("dynsched", "dynsched-janitor"), doc["metadata"]
 
 
-def test_the_copy_of_the_rules_is_the_same_without_kubectl_too() -> None:
-    assert (BASE / "rules.yaml").read_text() == (ROOT / "rules.yaml").read_text()
-
-
-def test_a_change_of_settings_restarts_the_pod_and_one_of_the_rules_does_not(
-    base: list[Doc],
+@pytest.mark.parametrize("more", [[], ["extender"]], ids=["alone", "with extender"])
+def test_the_extender_gets_a_port_that_the_control_plane_alone_reaches(
+    more: list[str], tmp_path: Path
 ) -> None:
-    (source,) = the(base, "Deployment")["spec"]["template"]["spec"]["containers"][0]["envFrom"]
-    name = source["configMapRef"]["name"]
-    assert the(base, "ConfigMap", name)["data"]["DYNSCHED_PROM"].startswith("http://")
-    assert re.fullmatch(r"dynsched-settings-[a-z0-9]+", name)
-    assert mounted_rules(base)["metadata"]["name"] == "dynsched-rules"
-
-
-def test_the_overlay_changes_image_prometheus_and_rules() -> None:
-    docs = kustomize(OVERLAY)
-    (container,) = the(docs, "Deployment")["spec"]["template"]["spec"]["containers"]
-    assert container["image"] == "registry.example.com/platform/dynsched:0.1.0"
-    settings = the(docs, "ConfigMap", container["envFrom"][0]["configMapRef"]["name"])["data"]
-    assert settings == {
-        "DYNSCHED_PROM": "http://prometheus-k8s.monitoring.svc:9090",
-        "DYNSCHED_INTERVAL": "10",
-        "DYNSCHED_LOG_FORMAT": "json",
+    folder = tmp_path / "k"
+    components = beside(folder, *(COMPONENTS / name for name in (*more, "extender-port")))
+    docs = kustomize(overlay(folder, resources=beside(folder, BASE), components=components))
+    assert {"name": "DYNSCHED_EXTENDER_ADDR", "value": ":9001"} in container(docs)["env"]
+    ports = {each["name"]: each["containerPort"] for each in container(docs)["ports"]}
+    assert ports == {"http": 9000, "extender": 9001}
+    service = the(docs, "Service")["spec"]["ports"]
+    assert {each["port"]: each["targetPort"] for each in service} == {
+        9000: "http",
+        9001: "extender",
     }
-    assert mounted_rules(docs)["data"] == {"rules.yaml": (OVERLAY / "rules.yaml").read_text()}
+    policies = [doc for doc in docs if doc["kind"] == "NetworkPolicy"]
+    reached = {
+        doc["metadata"]["name"]: [p["port"] for r in doc["spec"]["ingress"] for p in r["ports"]]
+        for doc in policies
+    }
+    assert reached == {"dynsched": [9000], **{f"dynsched-{name}": [9001] for name in more}}
+
+
+# --- rules and settings ---
+
+
+def mounted_rules(docs: list[Doc]) -> str:
+    text: str = the(docs, "ConfigMap", "dynsched-rules")["data"]["rules.yaml"]
+    return text
+
+
+def test_the_pod_reads_the_working_example_or_that_of_its_overlay() -> None:
+    assert mounted_rules(rendered("base")) == (ROOT / "rules.yaml").read_text()
+    for name in ("example", "extender"):
+        assert mounted_rules(rendered(name)) == (OVERLAYS / name / "rules.yaml").read_text()
+    with_taint = parse_rules(yaml.safe_load(mounted_rules(rendered("descheduler"))))
+    shipped = load_rules(BASE / "rules.yaml")
+    taint = "taint dynsched.io/pressure=true:PreferNoSchedule"
+    assert str(with_taint.mark) == f"{shipped.mark} and {taint}"
+    assert (with_taint.file_rules, with_taint.guard) == (shipped.file_rules, shipped.guard)
+
+
+def test_a_change_of_settings_restarts_the_pod_and_one_of_the_rules_does_not() -> None:
+    """The name of a ConfigMap of settings has a hash of its content."""
+    names = []
+    for name, settings in {
+        "base": {"DYNSCHED_PROM": "http://prometheus-server.monitoring.svc:9090"},
+        "example": {"DYNSCHED_PROM": "http://prometheus-k8s.monitoring.svc:9090"},
+    }.items():
+        docs = rendered(name)
+        names.append(container(docs)["envFrom"][0]["configMapRef"]["name"])
+        assert the(docs, "ConfigMap", names[-1])["data"].items() >= settings.items()
+        assert re.fullmatch(r"dynsched-settings-[a-z0-9]+", names[-1])
+        volumes = {
+            volume["name"]: volume for volume in templates(docs)["dynsched"]["spec"]["volumes"]
+        }
+        assert volumes["rules"]["configMap"]["name"] == "dynsched-rules"
+    assert names[0] != names[1]
+
+
+@pytest.mark.parametrize("where", ["below", "here"])
+def test_an_image_of_ones_own_reaches_the_janitor_too(where: str, tmp_path: Path) -> None:
+    """Whether it is set in an overlay that the component is added to, or beside the component."""
+    folder, mine = tmp_path / "overlay", OVERLAYS / "example"
+    content: Doc = {"components": beside(folder, COMPONENTS / "janitor")}
+    if where == "below":
+        content["resources"] = beside(folder, mine)
+    else:
+        content["resources"] = beside(folder, BASE)
+        content["images"] = yaml.safe_load((mine / "kustomization.yaml").read_text())["images"]
+    found = templates(kustomize(overlay(folder, **content)))
+    for name in ("dynsched", "dynsched-janitor"):
+        image = found[name]["spec"]["containers"][0]["image"]
+        assert image == "registry.example.com/platform/dynsched:0.1.0"
+
+
+# --- components ---
+
+
+def test_the_guardrails_page_shows_a_patch_that_works(tmp_path: Path) -> None:
+    page = (ROOT / "docs/guardrail.md").read_text()
+    (block,) = re.findall(r"```yaml\n(patches:.*?)```", page, re.DOTALL)
+    folder = tmp_path / "overlay"
+    content = {"components": beside(folder, COMPONENTS / "guardrail"), **yaml.safe_load(block)}
+    docs = kustomize(overlay(folder, resources=beside(folder, BASE), **content))
+    spec = the(docs, "ValidatingAdmissionPolicy", "dynsched-guardrail")["spec"]
+    before = yaml.safe_load((COMPONENTS / "guardrail/policy.yaml").read_text())["spec"]
+    assert spec["variables"][0]["name"] == "marks"
+    assert "example.com/load=high" in spec["variables"][0]["expression"]
+    assert "scheduling:dynsched" in spec["matchConditions"][0]["expression"]
+    for changed in (spec, before):
+        del changed["variables"][0], changed["matchConditions"][0]
+    assert spec == before
+
+
+def test_two_replicas_elect_a_leader_keep_apart_and_one_stays_in_a_drain() -> None:
+    deployment = the(rendered("ha"), "Deployment")["spec"]
+    assert deployment["replicas"] == 2
+    assert deployment["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+    spec = deployment["template"]["spec"]
+    (apart,) = spec["affinity"].pop("podAntiAffinity").values()
+    assert apart[0]["podAffinityTerm"]["topologyKey"] == "kubernetes.io/hostname"
+    (spread,) = spec.pop("topologySpreadConstraints")
+    assert spread["whenUnsatisfiable"] == "ScheduleAnyway"
+    assert spec == the(rendered("base"), "Deployment")["spec"]["template"]["spec"]
+    assert not [flag for flag in container(rendered("ha"))["args"] if "leader" in flag]
+    assert the(rendered("ha"), "PodDisruptionBudget")["spec"]["minAvailable"] == 1
+
+
+def test_the_janitor_runs_one_at_a_time_and_prunes_only_after_a_long_silence() -> None:
+    job = the(rendered("janitor"), "CronJob", "dynsched-janitor")["spec"]
+    assert (job["schedule"], job["concurrencyPolicy"]) == ("*/5 * * * *", "Forbid")
+    assert job["jobTemplate"]["spec"]["activeDeadlineSeconds"] < 5 * 60
+    args = job["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert args[0] == "prune"
+    assert "--if-lease-older-than=10m" in args
+
+
+@pytest.mark.parametrize("name", ["extender", SECOND])
+def test_a_scheduler_asks_for_little_and_waits_for_nothing(name: str) -> None:
+    (extender,) = scheduler_config(name)["extenders"]
+    assert re.fullmatch(r"http://[\w.-]+:9000", extender.pop("urlPrefix"))
+    assert extender == {
+        "filterVerb": "filter",
+        "prioritizeVerb": "prioritize",
+        "preemptVerb": "preempt",
+        "weight": 5,
+        "nodeCacheCapable": True,
+        "ignorable": True,
+        "httpTimeout": "2s",
+        "enableHTTPS": False,
+    }
+    rules = load_rules(OVERLAYS / name / "rules.yaml").rules
+    assert all(rule.resource for rule in rules), "just-bound pods count by a resource"
+
+
+def test_the_extender_rejects_as_documented_and_can_require_a_label(tmp_path: Path) -> None:
+    file = OVERLAYS / "extender/rules.yaml"
+    rule_set = load_rules(file)
+    (rule,) = (rule for rule in rule_set.rules if rule.name == "node-mem")
+    assert (rule.op, rule.threshold, rule_set.extender.reject) == (">", 85, ("node-mem",))
+    assert rule_set.extender.require_label is None
+    (tmp_path / "r").write_text(file.read_text().replace("# require_label:", "require_label:"))
+    assert load_rules(tmp_path / "r").extender.require_label == "filter.xy.com"
+
+
+def test_the_second_scheduler_has_its_own_lease_and_a_dynsched_that_marks_nothing() -> None:
+    docs = rendered(SECOND)
+    config = scheduler_config(SECOND)
+    lease = {"resourceNamespace": SECOND, "resourceName": SECOND}
+    assert config["leaderElection"] == {"leaderElect": True, **lease}
+    names = {profile["schedulerName"] for profile in config["profiles"]}
+    assert names == {"mem-real-usage-scheduler", "cpu-real-usage-scheduler"}
+    rule_set = load_rules(OVERLAYS / SECOND / "rules.yaml")
+    assert rule_set.extender.profiles.keys() == names
+    resources = {rule.name: rule.resource for rule in rule_set.rules}
+    for name, profile in rule_set.extender.profiles.items():
+        assert [(resources[rule] or "")[:3] for rule in profile.score] == [name[:3]]
+    (nginx,) = load_all(EXAMPLES / "nginx-mem-real-usage.yaml")
+    assert nginx["spec"]["template"]["spec"]["schedulerName"] in names
+    _, ours = templates(docs)[SECOND]["spec"]["containers"]
+    base = container(rendered("base"))
+    assert ours["args"] == [base["args"][0], "--dry-run", *base["args"][1:]]
+    # A dry run takes part in no election: whose Lease it was before does not matter (env).
+    other = ("args", "env", "envFrom")
+    assert {k: v for k, v in ours.items() if k not in other} == {
+        k: v for k, v in base.items() if k not in other
+    }
+
+
+def test_the_collector_needs_as_little_memory_as_is_asked_for() -> None:
+    """`dynsched collect` does without the rest of the program."""
+    script = (
+        "import sys; from dynsched.cli import main\n"
+        "try: main(['collect', '--pushgateway=http://localhost:1', '--ip=127.0.0.1', '--once'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'kopf', 'kubernetes', 'aiohttp', 'pydantic', 'requests', 'rich'};"
+        "print(sorted(heavy & set(sys.modules)));"
+        "print(*[s.split()[1] for s in open('/proc/self/status') if s.startswith('VmRSS')])"
+    )
+    loaded, kilobytes = run(sys.executable, "-c", script).stdout.split("\n")[:2]
+    assert loaded == "[]"
+    assert int(kilobytes) < 40 * 1024
+
+
+# --- examples ---
 
 
 def test_the_example_workload_avoids_the_default_mark_softly() -> None:
     (nginx,) = load_all(EXAMPLES / "nginx.yaml")
     affinity = nginx["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
-    assert affinity == {
-        "preferredDuringSchedulingIgnoredDuringExecution": [
-            {
-                "weight": 20,
-                "preference": {
-                    "matchExpressions": [
-                        {"key": "status", "operator": "NotIn", "values": ["presure"]}
-                    ]
-                },
-            }
-        ]
-    }
-
-
-def relabelled(job: str, folder: Path) -> Iterator[dict[str, str]]:
-    """What Prometheus makes of one node, found as its discovery would find it.
-
-    Some builds of Prometheus (Debian's) have no Kubernetes discovery: the labels that it would
-    give are written into a static target.
-    """
-    config = yaml.safe_load((EXAMPLES / "prometheus-scrape.yaml").read_text())
-    for scrape in config["scrape_configs"]:
-        if scrape.pop("kubernetes_sd_configs", None) is not None:
-            found = {
-                "__meta_kubernetes_node_address_InternalIP": "10.0.0.7",
-                "__meta_kubernetes_node_name": "worker-3",
-                "instance": "worker-3",
-            }
-            scrape["static_configs"] = [{"targets": ["10.0.0.7:10250"], "labels": found}]
-    path = folder / "prometheus.yml"
-    path.write_text(yaml.safe_dump(config))
-    promtool = need("promtool", "prometheus")
-    checked = run(promtool, "check", "config", path)
-    assert checked.returncode == 0, checked.stderr
-    done = run(promtool, "check", "service-discovery", "--timeout=1s", path, job)
-    assert done.returncode == 0, done.stderr
-    for target in json.loads(done.stdout):
-        yield target["labels"]
+    avoids = [{"key": "status", "operator": "NotIn", "values": ["presure"]}]
+    term = {"weight": 20, "preference": {"matchExpressions": avoids}}
+    assert affinity == {"preferredDuringSchedulingIgnoredDuringExecution": [term]}
 
 
 @pytest.mark.parametrize(
     ("job", "node"), [("node-exporter", "worker-3"), ("k8s nodes", None)], ids=["modern", "older"]
 )
 def test_the_scrape_example_names_the_node(job: str, node: str | None, tmp_path: Path) -> None:
-    (labels,) = relabelled(job, tmp_path)
-    assert labels["__address__"] == "10.0.0.7:9100"
-    assert labels["instance"] == "worker-3"
+    """Some builds of Prometheus (Debian's) have no Kubernetes discovery: the labels that it would
+    give are written into a static target.
+    """
+    config = yaml.safe_load((EXAMPLES / "prometheus-scrape.yaml").read_text())
+    discovered = [s for s in config["scrape_configs"] if s.pop("kubernetes_sd_configs", None)]
+    assert [scrape["job_name"] for scrape in discovered] == ["node-exporter", "k8s nodes"]
+    for scrape in discovered:
+        found = {
+            "__meta_kubernetes_node_address_InternalIP": "10.0.0.7",
+            "__meta_kubernetes_node_name": "worker-3",
+            "instance": "worker-3",
+        }
+        scrape["static_configs"] = [{"targets": ["10.0.0.7:10250"], "labels": found}]
+    path = tmp_path / "prometheus.yml"
+    path.write_text(yaml.safe_dump(config))
+    promtool = need("promtool", "prometheus")
+    checked = run(promtool, "check", "config", path)
+    assert checked.returncode == 0, checked.stderr
+    done = run(promtool, "check", "service-discovery", "--timeout=1s", path, job)
+    ((labels,),) = ([each["labels"]] for each in json.loads(done.stdout))
+    assert (labels["__address__"], labels["instance"]) == ("10.0.0.7:9100", "worker-3")
     assert labels.get("node") == node
 
 
-def test_the_scrape_example_discovers_nodes() -> None:
-    config = yaml.safe_load((EXAMPLES / "prometheus-scrape.yaml").read_text())
-    found = {job["job_name"]: job.get("kubernetes_sd_configs") for job in config["scrape_configs"]}
-    assert found == {
-        "node-exporter": [{"role": "node"}],
-        "k8s nodes": [{"role": "node"}],
-        "pushgateway": None,
-    }
+@pytest.mark.parametrize(
+    ("name", "port"), [("amazon", ":8005"), ("google", ":9091"), ("azure", "8081")]
+)
+def test_a_sidecar_that_signs_goes_into_the_deployment(
+    name: str, port: str, tmp_path: Path
+) -> None:
+    path = EXAMPLES / f"managed-prometheus/{name}.yaml"
+    folder = tmp_path / "overlay"
+    made = overlay(folder, resources=beside(folder, BASE), patches=[{"path": path.name}])
+    (made / path.name).write_text(path.read_text())
+    (sidecar,) = templates(kustomize(made))["dynsched"]["spec"]["initContainers"]
+    assert sidecar["restartPolicy"] == "Always"
+    assert sidecar["securityContext"]["readOnlyRootFilesystem"] is True
+    assert f"localhost:{port.removeprefix(':')}" in path.read_text()
+    assert port in yaml.safe_dump(sidecar)

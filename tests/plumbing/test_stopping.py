@@ -30,30 +30,23 @@ async def slow(answer: str = "done") -> str:
     return answer
 
 
-def test_a_pause_lasts_as_long_as_it_is_told():
-    async def main():
-        await pause(asyncio.Event(), 3.0)
+def test_a_pause_lasts_as_long_as_it_is_told_or_until_it_is_to_stop():
+    async def main(stop_in, seconds):
+        await pause(stops_in(stop_in), seconds)
 
-    assert passed(main()) == pytest.approx(3.0)
-
-
-@pytest.mark.parametrize("seconds", [3.0, 0.0])
-def test_a_pause_ends_when_it_is_to_stop(seconds):
-    async def main():
-        await pause(stops_in(seconds), 1000.0)
-
-    assert passed(main()) == pytest.approx(seconds)
+    assert passed(main(1000.0, 3.0)) == pytest.approx(3.0)
+    for seconds in (3.0, 0.0):
+        assert passed(main(seconds, 1000.0)) == pytest.approx(seconds)
 
 
-@pytest.mark.parametrize("seconds", [0.0, -5.0])
-def test_a_pause_of_no_time_gives_others_a_turn(seconds):
-    async def main():
+def test_a_pause_of_no_time_gives_others_a_turn():
+    async def main(seconds):
         had_its_turn = asyncio.Event()
         asyncio.get_running_loop().call_soon(had_its_turn.set)
         await pause(asyncio.Event(), seconds)
         assert had_its_turn.is_set()
 
-    assert passed(main()) == 0.0
+    assert passed(main(0.0)) == passed(main(-5.0)) == 0.0
 
 
 def test_a_pause_that_is_cancelled_ends_so():

@@ -144,26 +144,6 @@ def test_the_pods_on_a_machine_share_its_load() -> None:
     assert len(requests) == 2 * len(pods)
 
 
-async def test_the_page_is_served_as_the_text_format() -> None:
-    async with (
-        served(Exporter(MACHINES).application()) as url,
-        aiohttp.ClientSession() as session,
-        session.get(f"{url}/metrics") as answer,
-    ):
-        assert answer.status == 200
-        assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
-        assert samples(await answer.text())
-
-
-async def test_without_rules_it_answers_no_queries() -> None:
-    async with (
-        served(Exporter(MACHINES).application()) as url,
-        aiohttp.ClientSession() as session,
-        session.get(f"{url}/api/v1/query", params={"query": "up"}) as answer,
-    ):
-        assert answer.status == 404
-
-
 # --- the simulator in place of Prometheus ---
 
 
@@ -233,7 +213,7 @@ async def test_anything_else_is_refused_and_says_what_this_is(rules) -> None:
 # --- a real Prometheus ---
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 async def test_a_real_prometheus_and_the_simulator_say_the_same(rules) -> None:
     binary = need("prometheus", "Debian's prometheus")
     began, exporter = time.time(), Exporter(MACHINES, rule_set=rules)

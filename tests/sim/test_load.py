@@ -63,7 +63,7 @@ def test_of_very_many_nodes_few_heat() -> None:
     assert 480 < kinds[Kind.CPU] + kinds[Kind.MEMORY] < 560
 
 
-@pytest.mark.parametrize("nodes", [3, 12, 40])
+@pytest.mark.parametrize("nodes", [3, 12, pytest.param(40, marks=pytest.mark.thorough)])
 def test_in_the_first_minute_nodes_come_under_pressure_and_are_relieved(rules, nodes) -> None:
     for seed in range(20):
         pressed, relieved = changes(rules, [node_load(index, seed) for index in range(nodes)])

@@ -6,9 +6,16 @@ import re
 from typing import Any
 
 import yaml
-from helm_python.chart import Chart
 from manifest_support import Doc
 from programs import ROOT
+
+try:
+    import helm_python as sdk
+    from helm_python.chart import Chart, lint
+    from helm_python.config import Config
+    from helm_python.errors import HelmError
+except ImportError:  # it is installed for the second tier; without it, each call fails
+    sdk = Chart = lint = Config = HelmError = None
 
 CHART = ROOT / "charts/dynsched"
 RELEASE, NAMESPACE = "dynsched", "dynsched"

@@ -16,6 +16,7 @@ BASE = ROOT / "manifests/base"
 OVERLAYS = ROOT / "manifests/overlays"
 COMPONENTS = ROOT / "manifests/components"
 OLDEST, NEWEST = "1.29", "1.36"
+VERSIONS = (OLDEST, "1.30", NEWEST)
 
 Doc = dict[str, Any]
 
@@ -26,24 +27,13 @@ RESTRICTED: Doc = {
 }
 """The securityContext of each of our containers."""
 
-BASE_KINDS = [
-    "ClusterRole",
-    "ClusterRoleBinding",
-    "ConfigMap",
-    "ConfigMap",
-    "Deployment",
-    "Namespace",
-    "NetworkPolicy",
-    "Role",
-    "RoleBinding",
-    "Service",
-    "ServiceAccount",
-]
-"""What manifests/base renders to."""
-
 OPERATOR_KINDS = {"PodMonitor", "PrometheusRule"}  # custom: in no schema of Kubernetes
-SINCE_1_30 = {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
-SINCE_1_36 = {"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"}
+SINCE = {
+    "ValidatingAdmissionPolicy": "1.30",
+    "ValidatingAdmissionPolicyBinding": "1.30",
+    "MutatingAdmissionPolicy": "1.36",
+    "MutatingAdmissionPolicyBinding": "1.36",
+}
 
 
 def load_all(path: Path) -> list[Doc]:
@@ -64,11 +54,8 @@ def kustomize(folder: Path) -> list[Doc]:
 
 def overlay(folder: Path, **content: object) -> Path:
     folder.mkdir()
-    (folder / "kustomization.yaml").write_text(
-        yaml.safe_dump(
-            {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", **content}
-        )
-    )
+    kind = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization"}
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(kind | content))
     return folder
 
 
@@ -79,6 +66,18 @@ def beside(folder: Path, *targets: Path) -> list[str]:
 def the(docs: list[Doc], kind: str, name: str = "dynsched") -> Doc:
     (doc,) = (doc for doc in docs if doc["kind"] == kind and doc["metadata"]["name"] == name)
     return doc
+
+
+def templates(docs: list[Doc]) -> dict[str, Doc]:
+    """The templates of the pods that are started, by the name of what starts them."""
+    found = {}
+    for doc in docs:
+        spec = doc["spec"]["jobTemplate"]["spec"] if doc["kind"] == "CronJob" else doc.get("spec")
+        if doc["kind"] in ("CronJob", "DaemonSet", "Deployment"):
+            template: Doc = spec["template"]
+            template["metadata"]["namespace"] = doc["metadata"]["namespace"]
+            found[doc["metadata"]["name"]] = template
+    return found
 
 
 class Kubectl:
@@ -94,8 +93,5 @@ class Kubectl:
         assert "Warning" not in done.stderr
         return done.stdout
 
-    def may(self, account: str, *arguments: str) -> bool:
-        """Whether RBAC lets ``account`` do it."""
-        done = run(*self._command, "auth", "can-i", f"--as={account}", *arguments)
-        assert done.stdout.strip() in ("yes", "no"), done.stderr
-        return done.stdout.strip() == "yes"
+    def token(self, namespace: str, account: str) -> str:
+        return self("-n", namespace, "create", "token", account).strip()

@@ -1,0 +1,232 @@
+"""manifests/ on a real API server: they are taken as they are, and their rights suffice."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+import re
+import sys
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import aiohttp
+import pytest
+from builders import merge
+from cluster import EnvtestCluster
+from envtest import Envtest, StartError
+from fake_prometheus import FakePrometheus
+from manifest_support import BASE, OVERLAYS, Kubectl, kustomize, templates, the
+from operator_support import Operator, until, write_rules
+from programs import run
+from reader_support import bearer
+from scheduling_support import (
+    PODS,
+    extended,
+    make_pod,
+    placed,
+    rules,
+    scheduler,
+    scheduler_config,
+    set_loads,
+)
+
+from dynsched.sim.nodes import make_node
+
+pytestmark = pytest.mark.slow
+
+SECOND = "real-usage-scheduler"
+RULES = {"rules": [{"name": "cpu", "expr": "cpu", "threshold": 80}]}
+HERE = ("--lease-namespace", "dynsched")
+
+
+@pytest.fixture
+async def cluster(envtest: Envtest, tmp_path: Path) -> AsyncIterator[EnvtestCluster]:
+    async with EnvtestCluster(envtest, tmp_path) as form:
+        yield form
+
+
+@pytest.fixture
+def kubectl(cluster: EnvtestCluster) -> Kubectl:
+    return Kubectl(cluster.kubeconfig)
+
+
+async def applied(kubectl: Kubectl, folder: Path, account: str, namespace: str = "dynsched") -> str:
+    """Apply the folder; a token of the account in it."""
+    await asyncio.to_thread(kubectl, "apply", "-k", folder)
+    return await asyncio.to_thread(kubectl.token, namespace, account)
+
+
+async def marked(cluster: EnvtestCluster) -> list[str]:
+    return [node["metadata"]["name"] for node in await cluster.list_nodes("status=presure")]
+
+
+async def pruned(*arguments: str | Path) -> list[str]:
+    command = (sys.executable, "-m", "dynsched", *arguments, *HERE, "-o", "json")
+    done = await asyncio.to_thread(run, *command)
+    assert done.returncode == 0, done.stderr
+    return sorted(patch["node"] for patch in json.loads(done.stdout))
+
+
+async def test_with_its_rights_alone_it_marks_tells_and_prunes(
+    cluster: EnvtestCluster, kubectl: Kubectl, tmp_path: Path
+) -> None:
+    token = await applied(kubectl, BASE, "dynsched")
+    kubeconfig = cluster.servers.kubeconfig(tmp_path / "kubeconfig-account", token)
+    for number, name in enumerate(("hot", "cool")):
+        await cluster.create_node(make_node(name, number))
+    file = write_rules(tmp_path, RULES)
+    async with FakePrometheus() as prometheus:
+        prometheus.set(cpu={"hot": 95, "cool": 10})
+        flags = ("--kubeconfig", str(kubeconfig), "--prom", prometheus.url, "-r", str(file))
+        async with Operator(tmp_path, "run", *flags, *HERE, "--interval", "0.5") as operator:
+            await operator.until_ready()
+            await until(lambda: marked(cluster), "a node is marked")
+            await until(lambda: cluster.list_events("hot"), "the Event")
+            assert await operator.get("/status") == (200, "ok")
+            assert await operator.stop() == 0
+            assert "answered 403" not in operator.log
+    assert await marked(cluster) == ["hot"]
+    assert await pruned("prune", "--kubeconfig", kubeconfig, "--rules", file) == ["hot"]
+    assert await marked(cluster) == []
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", ["ha", "janitor", "web-auth", "extender", SECOND, "collector"])
+async def test_each_namespace_admits_its_pods_and_none_with_more_rights(
+    cluster: EnvtestCluster, kubectl: Kubectl, name: str
+) -> None:
+    await asyncio.to_thread(kubectl, "apply", "-k", OVERLAYS / name)
+
+    async def create(namespace: str, spec: dict[str, object]) -> int:
+        path = f"/api/v1/namespaces/{namespace}/pods"
+        pod = {"metadata": {"name": "probe"}, "spec": spec}
+        return (await cluster.post(path, pod, dryRun="All", fieldValidation="Strict")).status
+
+    for template in templates(kustomize(OVERLAYS / name)).values():
+        namespace, spec = template["metadata"]["namespace"], template["spec"]
+        assert await create(namespace, spec) == 201
+        careless = await create(namespace, copy.deepcopy(spec) | {"hostNetwork": True})
+        assert careless == (201 if name == "collector" else 403)  # it reads a folder of the host
+    if name == "collector":
+        await asyncio.to_thread(kubectl, "apply", "-k", BASE)
+        assert await create("dynsched", spec | {"serviceAccountName": "default"}) == 403
+        await asyncio.to_thread(kubectl, "delete", "daemonset", "-n", namespace, namespace)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("age", "released"),
+    [(timedelta(minutes=9), []), (timedelta(minutes=11), ["a", "b"]), (None, ["a", "b"])],
+    ids=["alive", "gone", "never there"],
+)
+async def test_the_janitor_removes_marks_when_nobody_renews_the_lease(
+    cluster: EnvtestCluster,
+    kubectl: Kubectl,
+    tmp_path: Path,
+    age: timedelta | None,
+    released: list[str],
+) -> None:
+    """With the arguments of the CronJob, and a token of its service account."""
+    token = await applied(kubectl, OVERLAYS / "janitor", "dynsched-janitor")
+    kubeconfig = cluster.servers.kubeconfig(tmp_path / "kubeconfig-janitor", token)
+    notes = {"dynsched.io/pressure": '{"label":"status=presure"}'}
+    mark = {"metadata": {"labels": {"status": "presure"}, "annotations": notes}}
+    for name in ("a", "b"):
+        await cluster.create_node(merge(make_node(name), mark))
+    await cluster.create_node(merge(make_node("c"), {"metadata": {"labels": {"status": "mine"}}}))
+    if age is not None:
+        renewed = (datetime.now(UTC) - age).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        spec = {"holderIdentity": "x", "leaseDurationSeconds": 15, "renewTime": renewed}
+        path = "/apis/coordination.k8s.io/v1/namespaces/dynsched/leases"
+        _ = (await cluster.post(path, {"metadata": {"name": "dynsched"}, "spec": spec})).ok
+    job = templates(kustomize(OVERLAYS / "janitor"))["dynsched-janitor"]["spec"]
+    # In a pod, the namespace and the rules are there by themselves.
+    arguments = [f for f in job["containers"][0]["args"] if not f.startswith("--rules=")]
+    outside = ("--kubeconfig", kubeconfig, "--rules", BASE / "rules.yaml")
+    assert await pruned(*arguments, *outside) == released
+    assert len(await marked(cluster)) + len(released) == 2
+    assert len(await cluster.list_nodes("status=mine")) == 1
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", ["extender", SECOND])
+async def test_a_real_scheduler_takes_the_configuration(name: str, cluster: EnvtestCluster) -> None:
+    """It decodes strictly; only what is particular to a control plane is another one's here."""
+    servers, config = cluster.servers, extended(name, "127.0.0.1:1")
+    (await asyncio.to_thread(servers.start_scheduler, config))()
+    (extender,) = config["extenders"]
+    if name == "extender":  # with the part for TLS that is commented out
+        text = (OVERLAYS / "extender/kubescheduler-config.yaml").read_text()
+        tls = dict(re.findall(r"#   (serverName|caFile|certFile|keyFile): (\S+)", text))
+        assert tls.keys() == {"serverName", "caFile", "certFile", "keyFile"}
+        tls |= dict.fromkeys(("caFile", "certFile"), str(servers.ca_file))
+        tls["keyFile"] = str(servers.ca_file.with_suffix(".key"))
+        extender |= {"enableHTTPS": True, "urlPrefix": "https://127.0.0.1:1", "tlsConfig": tls}
+        (await asyncio.to_thread(servers.start_scheduler, config))()
+    extender["enableHttps"] = extender.pop("enableHTTPS")
+    with pytest.raises(StartError, match="enableHttps"):
+        await asyncio.to_thread(servers.start_scheduler, config)
+
+
+@pytest.mark.thorough
+async def test_with_its_account_alone_the_second_scheduler_is_elected_and_schedules(
+    cluster: EnvtestCluster, kubectl: Kubectl, tmp_path: Path
+) -> None:
+    token = await applied(kubectl, OVERLAYS / SECOND, SECOND, SECOND)
+    kubeconfig = cluster.servers.kubeconfig(tmp_path / "kubeconfig-second", token)
+    async with FakePrometheus() as prometheus:
+        await set_loads(cluster, prometheus, {"hot": 95.0, "cool": 25.0})
+        profiles = {"mem-real-usage-scheduler": {"score": {"load": 1}, "method": "relative"}}
+        file = write_rules(tmp_path, rules(extender={"profiles": profiles}))
+        flags = ("--kubeconfig", str(kubeconfig), "--prom", prometheus.url, "-r", str(file))
+        async with Operator(tmp_path, "run", *flags, "--dry-run", "-s", "0.5") as operator:
+            await operator.until_ready()
+            config = extended(SECOND, operator.address)
+            config["leaderElection"] = scheduler_config(SECOND)["leaderElection"]
+            config["clientConnection"] = {"kubeconfig": str(kubeconfig)}
+            with scheduler(cluster.servers, config):
+                lease = await until(lambda: cluster.get_lease(SECOND, SECOND), "its Lease")
+                assert lease["spec"]["holderIdentity"]
+                pod = make_pod("app", schedulerName="mem-real-usage-scheduler")
+                _ = (await cluster.post(PODS, pod)).ok
+                assert await placed(cluster, ["app"]) == {"cool": 1}
+            assert "answered 403" not in operator.log
+            assert "forbidden" not in operator.log
+    assert {write.verb for write in await cluster.writes("nodes")} == {"create"}
+    assert await cluster.get_lease("dynsched", SECOND) is None
+
+
+@pytest.mark.thorough
+async def test_with_the_rights_of_web_auth_it_lets_readers_in(
+    cluster: EnvtestCluster, kubectl: Kubectl, tmp_path: Path
+) -> None:
+    own = await applied(kubectl, OVERLAYS / "web-auth", "dynsched")
+    (container,) = the(kustomize(OVERLAYS / "web-auth"), "Deployment")["spec"]["template"]["spec"][
+        "containers"
+    ]
+    assert {"name": "DYNSCHED_WEB_AUTH", "value": "true"} in container["env"]
+    kubeconfig = cluster.servers.kubeconfig(tmp_path / "kubeconfig-account", own)
+    stranger = ("-n", "dynsched", "serviceaccount", "stranger")
+    await asyncio.to_thread(kubectl, "create", *stranger)
+    await cluster.create_node(make_node("a", 0))
+    try:
+        refused = await asyncio.to_thread(kubectl.token, "dynsched", "stranger")
+        async with FakePrometheus() as prometheus:
+            prometheus.set(cpu={"a": 10})
+            flags = ("--kubeconfig", str(kubeconfig), "--prom", prometheus.url, "--web-auth")
+            flags += ("-r", str(write_rules(tmp_path, RULES)), *HERE)
+            async with (
+                Operator(tmp_path, "run", *flags) as operator,
+                aiohttp.ClientSession(f"http://{operator.address}") as session,
+            ):
+                await operator.until_ready()
+                for path in ("/", "/status", "/nodes", "/nodes/a", "/metrics", "/page/data"):
+                    for token, code in ((own, 200), (refused, 403)):
+                        async with session.get(path, headers=bearer(token)) as answer:
+                            assert answer.status == code, path
+                assert await operator.stop() == 0
+                assert "answered 403" not in operator.log
+    finally:
+        await asyncio.to_thread(kubectl, "delete", *stranger)
