@@ -86,7 +86,7 @@ def _why_blind_to_all(snapshot: Snapshot) -> str | None:
 def _why_unusable(health: RuleHealth) -> str:
     counts = ((health.quality.get(quality, 0), quality) for quality in Quality)
     found = ", ".join(f"{count} {quality}" for count, quality in counts if count)
-    return f"of its readings are {found}"
+    return f"none of its readings is usable ({found})"
 
 
 def why_incomplete(snapshot: Snapshot) -> tuple[str, ...]:

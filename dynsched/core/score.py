@@ -129,13 +129,16 @@ class FreshPods:
             else:
                 unseen.ended(points, -change.sign)
 
-    def add_to(self, load: int, allocatable: Mapping[str, float]) -> int:
-        """The load in tenths, with what changed; it stays on its side of FIRING."""
+    def add_to(self, load: int, allocatable: Mapping[str, float], least: int = 0) -> int:
+        """The load in tenths, with what changed; it stays on its side of FIRING. Pods that ended
+        take it down to ``least`` at most.
+        """
         added = 0.0
         for rule, weight, unseen in self._parts:
             bound, ended = unseen.parts(allocatable, rule.resource)
             added += weight * (bound - ended)
-        return load + max(-plain(load), round(min(TENTHS * added, _MAX_ADDED)))
+        room = max(0, plain(load) - least)
+        return load + max(-room, round(min(TENTHS * added, _MAX_ADDED)))
 
 
 def node_loads(views: NodeViews, weighed: WeightedProfile) -> dict[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dynsched.core.expected import (
+    BELOW_MEAN,
     METRICS_SERVER,
     ExpectedLoad,
     KnownPods,
@@ -215,6 +217,49 @@ def test_no_load_is_below_nothing() -> None:
 def test_what_ended_is_bounded_by_what_was_measured() -> None:
     """Pods that idled and were deleted took the load of others off: 30 points of new pods too."""
     assert Added(30, 85).to(78.0) == 30
+
+
+@given(
+    st.lists(st.floats(0, 100), min_size=2, max_size=6),
+    st.lists(st.tuples(st.integers(0, 5), st.floats(0, 120), st.none() | st.floats(0, 120))),
+    st.integers(0, 60),
+)
+def test_idle_pods_that_are_deleted_together_do_not_make_a_busy_node_the_coolest(
+    loads: list[float], pods: list[tuple[int, float, float | None]], running: int
+) -> None:
+    """Pods of unknown use: node, when they ended, and how long before that they were bound."""
+    names = "abcdef"[: len(loads)]
+    recent = [
+        RecentPod(BoundPod(str(number), names[at]), None if ran is None else end + ran, end)
+        for number, (at, end, ran) in enumerate(pods)
+        if at < len(names)
+    ]
+    measured = dict(zip(names, loads, strict=True))
+    found = added(recent, measured=measured, cores=dict.fromkeys(names, 8.0), running=running)
+    for name, more in found.items():
+        least = min(measured[name], sum(loads) / len(loads) - BELOW_MEAN)
+        assert more.to(measured[name]) >= least - 1e-9
+
+
+def test_beside_them_pods_of_known_use_take_off_all_that_they_used() -> None:
+    idle = [ended(uid=str(number)) for number in range(30)]
+    known = [ended(uid="k", workload="d/web")]
+    measured, uses = {"a": 80.0, "b": 40.0}, {"d/web": 2.0}
+    assert added(idle + known, measured=measured, running=10, workloads=uses) == {"a": Added(0, 30)}
+    measured = {"a": 60.0, "b": 50.0}
+    assert added(idle + known, measured=measured, running=10, workloads=uses) == {"a": Added(0, 25)}
+
+
+def test_the_mean_is_that_of_nodes_that_take_the_same_pods() -> None:
+    """Idle nodes that no ordinary pod can use leave the others where they are."""
+    nodes = {name: Node(name, allocatable={"cpu": 8.0}) for name in "abcd"}
+    closed = ({"key": "gpu", "value": "", "effect": "NoSchedule"},)
+    nodes |= {name: replace(nodes[name], taints=closed) for name in "cd"}
+    values = {"a": 80.0, "b": 70.0, "c": 1.0, "d": 1.0}
+    readings = {name: Reading(name, value, NOON) for name, value in values.items()}
+    pods = KnownPods(tuple(ended(uid=str(number)) for number in range(30)), 20)
+    found = load_of(made(resource="cpu", lag=LAG), readings, nodes, pods)
+    assert found.added == {"a": Added(0, 15)}
 
 
 def test_of_a_node_without_a_reading_nothing_is_said() -> None:

@@ -62,9 +62,12 @@ class World:
             bind=bind,
         )
 
-    def tick(self, at: float = NOON, cpu: Any = CPU, memory: Any = MEMORY) -> World:
+    def tick(
+        self, at: float = NOON, cpu: Any = CPU, memory: Any = MEMORY, running: int | None = None
+    ) -> World:
         self.bound.follow(self.nodes)
-        pods = KnownPods(recent=self.bound.pods(self.now), sequence=self.bound.sequence)
+        recent = self.bound.pods(self.now)
+        pods = KnownPods(recent=recent, running=running, sequence=self.bound.sequence)
         snapshot = self.scene.tick(at, pods=pods, node_cpu=cpu, node_mem_usage=memory)
         self.extender.take(ScoringSnapshot(snapshot))
         return self

@@ -11,15 +11,18 @@ from typing import Final
 
 import numpy as np
 
+from dynsched.core.expected import BELOW_MEAN
 from dynsched.core.extender import load_refusals
 from dynsched.core.model import Node, Snapshot
 from dynsched.core.pods import PodChange
 from dynsched.core.score import (
+    TENTHS,
     UNKNOWN,
     FreshPods,
     Loads,
     WeightedProfile,
     node_loads,
+    plain,
     profile_name,
     weighted_profile,
 )
@@ -31,7 +34,8 @@ _versions: Final = count(1)
 
 class ProfileLoads:
     """Every node's expected load for one profile; pods that are bound or end since are counted as
-    they come.
+    they come. Those that end take none far below the mean of all: how much of it is a guess
+    is worked out with the next Snapshot.
 
     ``version`` is another one, of all that ever were, whenever a load changed.
     """
@@ -42,6 +46,8 @@ class ProfileLoads:
         self._weighed = weighed
         self._uses = snapshot.uses
         loads = node_loads(snapshot.nodes, weighed)
+        mean = sum(map(plain, loads.values())) / max(1, len(loads))
+        self._least = max(0, round(mean - TENTHS * BELOW_MEAN))
         values = [loads.get(name, UNKNOWN) for name in nodes.names]
         self._known = np.array([*values, UNKNOWN], np.int16)
         self._fresh: dict[str, FreshPods] = {}
@@ -66,7 +72,7 @@ class ProfileLoads:
             if fresh is None:
                 fresh = self._fresh[name] = FreshPods(self._weighed)
             fresh.count(change, self._uses, allocatable)
-            self._loads[number] = fresh.add_to(int(self._known[number]), allocatable)
+            self._loads[number] = fresh.add_to(int(self._known[number]), allocatable, self._least)
 
 
 class ScoringSnapshot:

@@ -221,6 +221,21 @@ def test_a_name_that_is_there_twice() -> None:
     assert body == [{"Host": "a", "Score": 9}] * 2
 
 
+@pytest.mark.parametrize("ticks", [False, True])
+def test_idle_pods_that_are_deleted_together_do_not_make_a_busy_node_the_best(
+    ticks: bool,
+) -> None:
+    """Neither until the next tick nor by it."""
+    cpu = {"a": 20.0, "b": 40.0, "c": 78.0, "d": 30.0}
+    world = World().tick(cpu=cpu, running=8)
+    for number in range(30):
+        world.bound.end(BoundPod(str(number), "c"), world.now)
+    if ticks:
+        world.tick(cpu=cpu, running=8)
+    scores = world.scores(ask())
+    assert scores["a"] == max(scores.values()) > scores["c"]
+
+
 def test_a_just_bound_pod_counts_at_once_and_until_the_metric_shows_it() -> None:
     world = World().tick()
     assert world.scores(ask())["a"] == 10
