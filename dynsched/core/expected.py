@@ -6,8 +6,9 @@ part. So what these pods use is added and subtracted, as far as the value does n
 
     expected = measured + sum of use x unseen(bound) - sum of use x unseen(ended)
 
-What pods of unknown use take off when they end is bounded by the mean of what is measured: thirty
-of them that ran idle would make a busy node the coolest of all.
+What pods take off when they end is bounded by the mean of what is measured: thirty of them that ran
+idle, although their workload's pods or all pods use much, would make a busy node the coolest of
+all.
 
 What a pod uses is not measured for each pod; the best that is known counts: what the pods of its
 workload use on average; else the mean of all running pods (the measured load of all nodes by the
@@ -18,7 +19,6 @@ All loads are in points: 0 is idle, 100 is full (`core.loads`).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -44,8 +44,8 @@ should not make a node at 20 % look like one that is nearly hot.
 """
 
 BELOW_MEAN: Final = 10.0
-"""Points. So far below the mean measured load of its kind a node may come by pods of unknown use
-that ended: early marks are released 8 points below it.
+"""Points. So far below the mean measured load of its kind a node may come by pods that ended:
+early marks are released 8 points below it.
 """
 
 _NOTHING_LEFT: Final = 1e-9
@@ -105,12 +105,11 @@ class Unseen:
     after the other.
     """
 
-    __slots__ = ("_bound", "_ended", "_guessed", "_requests")
+    __slots__ = ("_bound", "_ended", "_requests")
 
     def __init__(self) -> None:
         self._bound = 0.0
         self._ended = 0.0
-        self._guessed = 0.0
         self._requests = _Requests(0.0, 0.0, 0.0)
 
     def bound(self, pod: BoundPod, points: float | None, share: float) -> None:
@@ -126,27 +125,16 @@ class Unseen:
                 pods + share, cpu + share * pod.cpu, memory + share * pod.memory
             )
 
-    def ended(self, points: float | None, share: float, *, by_workload: bool = True) -> None:
+    def ended(self, points: float | None, share: float) -> None:
         """Count an ended pod. One of unknown use counts nothing: what it requested is a guess that
-        may mark a node too early, but must not make a busy one look idle. ``by_workload``: whether
-        the points are those of its workload, and not of the mean of all pods.
+        may mark a node too early, but must not make a busy one look idle.
         """
-        if points is None:
-            return
-        if by_workload:
+        if points is not None:
             self._ended += share * points
-        else:
-            self._guessed += share * points
 
-    def parts(
-        self, allocatable: Allocatable, resource: str | None, room: float = math.inf
-    ) -> tuple[float, float]:
-        """The points to add for bound pods, and those to subtract for ended ones. Where what is
-        subtracted comes to more than ``room``, it is by those of known use alone.
-        """
-        guessed = min(self._guessed, max(0.0, room - self._ended))
-        bound = self._bound + _requested(self._requests, allocatable, resource)
-        return bound, self._ended + guessed
+    def parts(self, allocatable: Allocatable, resource: str | None) -> tuple[float, float]:
+        """The points to add for bound pods, and those to subtract for ended ones."""
+        return self._bound + _requested(self._requests, allocatable, resource), self._ended
 
 
 def _requested(requests: _Requests, allocatable: Allocatable, resource: str | None) -> float:
@@ -276,22 +264,23 @@ def expected_load(
         if more:
             node.bound(pod, points, more)
         if less:
-            node.ended(points, less, by_workload=pod.workload in use.of_workload)
+            node.ended(points, less)
     rooms = _rooms(readings.loads(rule), columns) if counted else {}
-    added = {
-        name: Added(*node.parts(nodes[name].allocatable, rule.resource, rooms[name]))
-        for name, node in counted.items()
-    }
+    added = {}
+    for name, node in counted.items():
+        more, less = node.parts(nodes[name].allocatable, rule.resource)
+        added[name] = Added(more, min(less, rooms[name]))
     return ExpectedLoad(use, added)
 
 
 def _rooms(loads: Floats, columns: NodeColumns) -> dict[str, float]:
-    """Of each node with a load: how far it is above the limit for guesses, of its kind."""
+    """Of each node with a load: what pods that end may take off, by the mean of its kind."""
     places = np.flatnonzero(~np.isnan(loads))
     known, kind = loads[places], columns.kind[places]
     mean = np.bincount(kind, known) / np.maximum(1, np.bincount(kind))
     names = [columns.roster.names[place] for place in places.tolist()]
-    return dict(zip(names, (known - mean[kind] + BELOW_MEAN).tolist(), strict=True))
+    rooms = np.maximum(0.0, known - mean[kind] + BELOW_MEAN)
+    return dict(zip(names, rooms.tolist(), strict=True))
 
 
 def _unseen(

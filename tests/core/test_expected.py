@@ -125,9 +125,10 @@ def test_a_bound_pod_adds_and_one_that_ended_takes_off_what_its_workload_uses() 
     uses = {"d/web": 2.0}
     web = {"workload": "d/web"}
     assert added([bound(**web)], workloads=uses) == {"a": Added(25, 0)}
-    assert added([ended(**web)], workloads=uses) == {"a": Added(0, 25)}
+    hot = {"a": 90.0, "b": 50.0}
+    assert added([ended(**web)], measured=hot, workloads=uses) == {"a": Added(0, 25)}
     both = [bound(uid="1", **web), bound(uid="2", **web), ended(uid="3", **web)]
-    assert added(both, workloads=uses) == {"a": Added(50, 25)}
+    assert added(both, measured=hot, workloads=uses) == {"a": Added(50, 25)}
 
 
 def test_without_its_workload_the_mean_of_the_running_pods_counts() -> None:
@@ -189,7 +190,8 @@ def test_it_fades_as_the_metric_takes_it_in() -> None:
     uses = {"": 2.0}
     faded = [added([bound(ago=ago)], workloads=uses) for ago in (0, 50, 100)]
     assert faded == [{"a": Added(25, 0)}, {"a": Added(12.5, 0)}, {}]
-    faded = [added([ended(ago=ago)], workloads=uses) for ago in (0, 50, 100)]
+    hot = {"a": 90.0, "b": 50.0}
+    faded = [added([ended(ago=ago)], measured=hot, workloads=uses) for ago in (0, 50, 100)]
     assert faded == [{"a": Added(0, 25)}, {"a": Added(0, 12.5)}, {}]
 
 
@@ -223,11 +225,17 @@ def test_what_ended_is_bounded_by_what_was_measured() -> None:
     st.lists(st.floats(0, 100), min_size=2, max_size=6),
     st.lists(st.tuples(st.integers(0, 5), st.floats(0, 120), st.none() | st.floats(0, 120))),
     st.integers(0, 60),
+    st.sampled_from([{}, {"": 8.0}]),
 )
 def test_idle_pods_that_are_deleted_together_do_not_make_a_busy_node_the_coolest(
-    loads: list[float], pods: list[tuple[int, float, float | None]], running: int
+    loads: list[float],
+    pods: list[tuple[int, float, float | None]],
+    running: int,
+    uses: dict[str, float],
 ) -> None:
-    """Pods of unknown use: node, when they ended, and how long before that they were bound."""
+    """Whether the use of their workload is known or not. Of each pod: its node, when it ended, and
+    how long before that it was bound.
+    """
     names = "abcdef"[: len(loads)]
     recent = [
         RecentPod(BoundPod(str(number), names[at]), None if ran is None else end + ran, end)
@@ -235,19 +243,11 @@ def test_idle_pods_that_are_deleted_together_do_not_make_a_busy_node_the_coolest
         if at < len(names)
     ]
     measured = dict(zip(names, loads, strict=True))
-    found = added(recent, measured=measured, cores=dict.fromkeys(names, 8.0), running=running)
+    cores = dict.fromkeys(names, 8.0)
+    found = added(recent, measured=measured, cores=cores, running=running, workloads=uses)
     for name, more in found.items():
         least = min(measured[name], sum(loads) / len(loads) - BELOW_MEAN)
         assert more.to(measured[name]) >= least - 1e-9
-
-
-def test_beside_them_pods_of_known_use_take_off_all_that_they_used() -> None:
-    idle = [ended(uid=str(number)) for number in range(30)]
-    known = [ended(uid="k", workload="d/web")]
-    measured, uses = {"a": 80.0, "b": 40.0}, {"d/web": 2.0}
-    assert added(idle + known, measured=measured, running=10, workloads=uses) == {"a": Added(0, 30)}
-    measured = {"a": 60.0, "b": 50.0}
-    assert added(idle + known, measured=measured, running=10, workloads=uses) == {"a": Added(0, 25)}
 
 
 def test_the_mean_is_that_of_nodes_that_take_the_same_pods() -> None:
@@ -295,7 +295,7 @@ def test_a_node_of_unknown_size_gets_points_by_number() -> None:
     window=st.sampled_from([60, 120, 300]),
     scrape=st.sampled_from([15.0, 30.0, 60.0]),
 )
-def test_with_exact_uses_it_is_the_true_load(
+def test_with_exact_uses_it_is_the_true_load_but_for_the_limit_of_what_ended(
     pods: list[tuple[str, float, float, float | None]],
     read_ago: float,
     window: int,
@@ -320,7 +320,9 @@ def test_with_exact_uses_it_is_the_true_load(
     readings = {name: Reading(name, value, NOON - read_ago) for name, value in shown.items()}
     known = KnownPods(tuple(recent), None, {"cpu": uses}, {"cpu": scrape})
     load = load_of(found, readings, nodes, known)
+    lowest = sum(shown.values()) / 2 - BELOW_MEAN
     for name in "ab":
-        to_add = load.added.get(name, Added(0, 0))
-        if shown[name] <= 400:
-            assert to_add.to(shown[name]) == pytest.approx(true[name], abs=1e-6)
+        more, less = load.added.get(name, Added(0, 0))
+        if shown[name] - less > lowest + 1e-6 and shown[name] <= 400:
+            assert Added(more, less).to(shown[name]) == pytest.approx(true[name], abs=1e-6)
+        assert less <= max(0.0, shown[name] - lowest) + 1e-6
