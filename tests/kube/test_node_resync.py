@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 from cluster import NODES, Cluster, SimCluster
-from watch_support import watching
+from watch_support import hasten, watching
 
 from dynsched.core.message_kind import kind_of
 from dynsched.core.model import Node
-from dynsched.kube import resync, watch
+from dynsched.kube import resync
 from dynsched.kube.cluster import NodeStore
 from dynsched.kube.comparison import Listing, Seen
 from dynsched.kube.kopf_settings import CHUNK
@@ -28,17 +28,15 @@ from dynsched.sim.apiserver.faults import Fault
 from dynsched.sim.nodes import make_node
 
 NAMES_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-OFTEN = 0.3
+OFTEN = 0.15
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """What takes seconds takes a fraction of one."""
-    monkeypatch.setattr(watch, "SETTLED", 0.3)
-    monkeypatch.setattr(resync, "LAG", 0.8)
-    monkeypatch.setattr(resync, "TOLD", 0.4)
-    monkeypatch.setattr(resync, "OLD", 1.0)
-    monkeypatch.setattr(resync, "LOOK_AGAIN", 0.2)
+    hasten(monkeypatch)
+    for name, seconds in (("LAG", 0.4), ("TOLD", 0.2), ("OLD", 0.5), ("LOOK_AGAIN", 0.1)):
+        monkeypatch.setattr(resync, name, seconds)
     monkeypatch.setattr(resync, "GAP", OFTEN)
 
 
@@ -168,10 +166,12 @@ async def test_what_is_under_way_is_not_missed(
     sim: SimCluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every event comes late, and changes never cease."""
+    monkeypatch.setattr(resync, "LAG", 60.0)
+    monkeypatch.setattr(resync, "TOLD", 30.0)
     loop, observe = asyncio.get_running_loop(), NodeWatch._observe
 
     def late(*event: Any) -> None:
-        loop.call_soon_threadsafe(loop.call_later, resync.TOLD / 2, observe, *event)
+        loop.call_soon_threadsafe(loop.call_later, 0.2, observe, *event)
 
     monkeypatch.setattr(NodeWatch, "_observe", late)
     await make_nodes(sim, "a", "b")
@@ -179,10 +179,18 @@ async def test_what_is_under_way_is_not_missed(
         await running.synced()
         await running.until(lambda: not running.watch.is_listing)
         sim.server.requests.clear()
-        for number in range(40):
-            await label(sim, "a", str(number))
-            await asyncio.sleep(0.05)
-        assert lists(sim) >= 2
+        changes = 0
+
+        async def go_on() -> None:
+            nonlocal changes
+            while True:
+                changes += 1
+                await label(sim, "a", str(changes))
+
+        changing = asyncio.create_task(go_on())
+        await running.until(lambda: lists(sim) >= 3 and changes > 20)
+        changing.cancel()
+        await asyncio.wait({changing})
         assert lists_by_kopf(sim) == 0
         await running.knows(sim)
     assert [r.message for r in caplog.records if r.name.startswith("dynsched")] == []
@@ -247,8 +255,9 @@ async def test_a_list_that_is_older_drops_nothing_and_lists_nothing_anew(
 
 
 async def test_an_api_server_that_is_behind_for_a_moment_is_told_and_waited_for(
-    sim: SimCluster, behind: Behind
+    sim: SimCluster, behind: Behind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(resync, "OLD", 60.0)
     async with watching(sim.kubeconfig, resync=OFTEN) as running:
         await running.synced()
         await make_nodes(sim, "new")
@@ -267,7 +276,7 @@ async def test_an_api_server_that_is_behind_for_a_moment_is_told_and_waited_for(
 async def test_our_list_is_newer_than_a_watch_at_an_api_server_that_is_behind(
     sim: SimCluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resync, "LAG", 5.0)
+    monkeypatch.setattr(resync, "LAG", 60.0)
     await make_nodes(sim, "a")
     async with watching(sim.kubeconfig, resync=OFTEN) as running:
         await running.synced()
@@ -277,7 +286,8 @@ async def test_our_list_is_newer_than_a_watch_at_an_api_server_that_is_behind(
         for number in range(3):
             sim.server.mute_watches()
             await make_nodes(sim, f"late-{number}")
-            await asyncio.sleep(0.5)  # so far it is behind
+            seen = lists(sim)
+            await running.until(lambda seen=seen: lists(sim) > seen)  # type: ignore[misc]  # so far it is behind
             sim.server.drop_watches("end")
             await running.until(lambda n=number: f"late-{n}" in running.names())  # type: ignore[misc]
         await running.knows(sim)
