@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import pytest
 from cluster import EVENTS, Cluster, SimCluster
+from operator_support import until
 
 from dynsched.core.errors import ClusterError
 from dynsched.core.model import Node
@@ -181,14 +182,14 @@ async def test_a_thousand_at_once_do_not_flood_the_server(
         began = time.monotonic()
         for n in range(1000):
             sink.post(Node(f"worker-{n}", uid=f"u{n}"), reason="Pressured", message="a")
-        assert time.monotonic() - began < 0.5
         assert sink.dropped == 500
-        await asyncio.sleep(1.0)
+
+        async def burst() -> bool:
+            return len(await sim.writes("events")) > events.BURST
+
+        await until(burst, "the first are sent")
         sent = len(await sim.writes("events"))
-        allowed = events.BURST + events.RATE * (time.monotonic() - began)
-        assert events.BURST <= sent <= allowed + 1
-        began = time.monotonic()
-    assert time.monotonic() - began < 1
+        assert sent <= events.BURST + events.RATE * (time.monotonic() - began) + 1
     told = sink.dropped + len(await sim.writes("events"))
     assert abs(told - 1000) <= 1  # the last one may have been cut off on its way
     assert len(await sim.writes("nodes")) == 0
@@ -253,14 +254,17 @@ async def test_a_server_that_is_down_or_slow_holds_nobody_up(
 ) -> None:
     monkeypatch.setattr(events, "FLUSH", 0.2)
     async with posting(sim) as (sink, _):
-        sim.server.faults.delay(60, resource="events")
-        began = time.monotonic()
+        slow = sim.server.faults.delay(3600, resource="events")
         for n in range(50):
             sink.post(Node(f"worker-{n}"), reason="Pressured", message="a")
-        await asyncio.sleep(0.1)
-        await sim.server.down()
-        await sink.close()
-        assert time.monotonic() - began < 2
+
+        async def is_held() -> bool:
+            return slow.hits > 0
+
+        await until(is_held, "the first is under way")
+        async with asyncio.timeout(30):
+            await sim.server.down()
+            await sink.close()
 
 
 async def test_posting_goes_on_after_an_outage(sim: SimCluster) -> None:
@@ -268,7 +272,11 @@ async def test_posting_goes_on_after_an_outage(sim: SimCluster) -> None:
     async with posting(sim) as (sink, _):
         sim.server.faults.answer(500, resource="events", times=1)
         sink.post(worker, reason="Pressured", message="lost")
-        await asyncio.sleep(0.3)
+
+        async def is_lost() -> bool:
+            return sink.failed == 1
+
+        await until(is_lost, "it is lost")
         sink.post(worker, reason="Relieved", message="kept")
         [event] = await listed(sim)
     assert event["reason"] == "Relieved"

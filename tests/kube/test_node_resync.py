@@ -147,8 +147,7 @@ async def test_a_watch_that_falls_silent_is_begun_anew(
 ) -> None:
     await make_nodes(sim, "a", "b", "c")
     async with watching(sim.kubeconfig, resync=OFTEN) as running:
-        await running.synced()
-        await running.until(lambda: sim.server.open_watches == 1)
+        await running.follows(sim)
         assert sim.server.mute_watches() == 1
         await make_nodes(sim, "d")
         await sim.delete_node("b")
@@ -279,8 +278,7 @@ async def test_our_list_is_newer_than_a_watch_at_an_api_server_that_is_behind(
     monkeypatch.setattr(resync, "LAG", 60.0)
     await make_nodes(sim, "a")
     async with watching(sim.kubeconfig, resync=OFTEN) as running:
-        await running.synced()
-        await running.until(lambda: sim.server.open_watches == 1)
+        await running.follows(sim)
         await running.until(lambda: not running.watch.is_listing)
         sim.server.requests.clear()
         for number in range(3):
@@ -397,8 +395,7 @@ async def test_nodes_that_two_lists_lack_are_gone_and_a_cluster_without_any_is_t
 ) -> None:
     await make_nodes(sim, "a", "b")
     async with watching(sim.kubeconfig, resync=OFTEN) as running:
-        await running.synced()
-        await running.until(lambda: sim.server.open_watches == 1)
+        await running.follows(sim)
         assert sim.server.mute_watches() == 1
         for name in ("a", "b"):
             await sim.delete_node(name)
