@@ -719,18 +719,6 @@ async def test_a_blind_rule_that_fails_or_goes_has_not_begun_to_see(caplog) -> N
     assert caplog.messages[-1] == "the query of rule cpu succeeds again"
 
 
-async def test_without_a_past_marks_are_adopted_and_for_begins_anew() -> None:
-    bench = Bench("marked", "hot", rules=HOLDING)
-    bench.cluster.stored["marked"] = Node("marked", "m", "1", {"status": "presure"})
-    bench.history.points["cpu"] = "Prometheus answered 422"
-
-    await bench.loop.remember(10.0)
-    snapshot = await bench.tick(cpu={"hot": 91.0})
-
-    assert bench.label("marked") == "presure"
-    assert snapshot.nodes["hot"].alerts[0].state == "pending"
-
-
 LOOKING_BACK = {
     **RULES,
     "rules": [rule | {"for": "5m"} for rule in RULES["rules"]],
@@ -754,53 +742,35 @@ async def test_what_several_rules_share_is_told_once(caplog) -> None:
     assert [health.past_error for health in snapshot.rules] == [None, None]
 
 
-async def test_a_past_that_cannot_be_had_is_told_of_rules_that_answer(caplog) -> None:
+async def test_of_rules_without_a_past_marks_are_adopted_and_for_begins_anew(
+    caplog, monkeypatch
+) -> None:
+    """At 5,000 nodes it is asked for in some hundred parts, each of which may take a timeout: where
+    it cannot be had, it is asked for once.
+    """
+    monkeypatch.setattr("dynsched.history.MAX_POINTS", 10)
     caplog.set_level(logging.INFO, logger="dynsched")
-    bench = Bench("a", rules=LOOKING_BACK)
-    bench.history.points = {"cpu": "HTTP 422", "mem": {"a": [(900, 1.0)]}}
-    await bench.loop.remember(10.0)
-    await bench.tick(cpu={"a": 1.0}, mem={"a": 1.0})
-    assert caplog.messages == [
-        "replayed the last 5m10s from Prometheus's history",
-        "rule cpu: no history available, so durations count from now: HTTP 422",
-    ]
-
-
-async def test_a_past_that_cannot_be_had_is_asked_for_once(monkeypatch) -> None:
-    """At 5,000 nodes it is asked for in some hundred parts, each of which may take a timeout."""
-    monkeypatch.setattr("dynsched.history.MAX_POINTS", 10)
-    bench = Bench("a", rules=LOOKING_BACK)
-    bench.history.points = {"cpu": "no answer in 10s", "mem": {}}
-    await bench.loop.remember(10.0)
-    asked = [name for name, *_ in bench.history.asked]
-    assert (asked.count("cpu"), asked.count("mem") > 5) == (1, True)
-
-
-async def test_a_source_without_a_past_is_told_where_a_rule_looks_back(caplog) -> None:
-    rule = {"name": "m", "source": "metrics-server", "resource": "cpu", "threshold": 1}
-    bench = Bench("a", rules={"rules": [rule | {"for": "5m"}]})
+    usage = {"name": "m", "source": "metrics-server", "resource": "cpu", "threshold": 1}
+    keen = {"name": "keen", "expr": "keen", "threshold": 80}  # does not look back
+    rules = [*LOOKING_BACK["rules"], usage | {"for": "5m"}, keen]
+    bench = Bench("marked", "hot", rules={**RULES, "rules": rules})
     bench.loop._sources["metrics-server"] = bench.source
-    await bench.loop.remember(10.0)
-    snapshot = await bench.tick(m={"a": 0.0})
-    assert snapshot.rules[0].past_error == "source metrics-server keeps none"
-
-
-async def test_rules_that_do_not_look_back_ask_for_no_past() -> None:
-    bench = Bench("a")
-    await bench.loop.remember(10.0)
-    assert bench.history.asked == []
-
-
-async def test_the_past_of_many_nodes_is_replayed_in_parts(monkeypatch) -> None:
-    monkeypatch.setattr("dynsched.history.MAX_POINTS", 10)
-    bench = Bench("a", "b", rules=HOLDING)
-    bench.history.points["cpu"] = {"a": [(t, 91.0) for t in range(0, 1000, 10)]}
+    bench.cluster.stored["marked"] = Node("marked", "m", "1", {"status": "presure"})
+    bench.history.points = {"cpu": "HTTP 422", "mem": {"hot": [(t, 95.0) for t in range(1000)]}}
 
     await bench.loop.remember(10.0)
-    snapshot = await bench.tick(cpu={"a": 91.0})
+    snapshot = await bench.tick(cpu={"hot": 91.0}, mem={"hot": 95.0}, m={"hot": 0.0}, keen={})
 
-    assert len(bench.history.asked) > 5
-    assert snapshot.nodes["a"].alerts[0].firing
+    assert bench.label("marked") == "presure"
+    alerts = {alert.rule: alert.state for alert in snapshot.nodes["hot"].alerts}
+    assert (alerts["cpu"], alerts["mem"]) == ("pending", "firing")
+    assert caplog.messages[0] == "replayed the last 5m10s from Prometheus's history"
+    assert {text for text in caplog.messages if "no history" in text} == {
+        f"rule {name}: no history available, so durations count from now: {why}"
+        for name, why in (("cpu", "HTTP 422"), ("m", "source metrics-server keeps none"))
+    }
+    asked = [name for name, *_ in bench.history.asked]
+    assert (asked.count("cpu"), asked.count("mem") > 5, len(set(asked))) == (1, True, 2)
 
 
 class Clocks:

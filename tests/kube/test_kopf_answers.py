@@ -11,6 +11,7 @@ import pytest
 from cluster import Cluster, SimCluster
 from hypothesis import example, given
 from hypothesis import strategies as st
+from properties import steady
 from watch_support import hasten, watching
 
 from dynsched.core.model import Node
@@ -78,6 +79,7 @@ NODES = st.fixed_dictionaries(
 )
 
 
+@steady(40)
 @given(raw=NODES)
 @example(raw=make_node("worker-1", 1, size=9000))
 @example(raw={"metadata": {"name": "a", "labels": {"x": "\ud800"}}})
