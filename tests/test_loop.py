@@ -742,6 +742,12 @@ async def test_what_several_rules_share_is_told_once(caplog) -> None:
     assert [health.past_error for health in snapshot.rules] == [None, None]
 
 
+async def test_rules_that_do_not_look_back_ask_for_no_past() -> None:
+    bench = Bench("a")
+    await bench.loop.remember(10.0)
+    assert bench.history.asked == []
+
+
 async def test_of_rules_without_a_past_marks_are_adopted_and_for_begins_anew(
     caplog, monkeypatch
 ) -> None:
@@ -751,15 +757,14 @@ async def test_of_rules_without_a_past_marks_are_adopted_and_for_begins_anew(
     monkeypatch.setattr("dynsched.history.MAX_POINTS", 10)
     caplog.set_level(logging.INFO, logger="dynsched")
     usage = {"name": "m", "source": "metrics-server", "resource": "cpu", "threshold": 1}
-    keen = {"name": "keen", "expr": "keen", "threshold": 80}  # does not look back
-    rules = [*LOOKING_BACK["rules"], usage | {"for": "5m"}, keen]
+    rules = [*LOOKING_BACK["rules"], usage | {"for": "5m"}]
     bench = Bench("marked", "hot", rules={**RULES, "rules": rules})
     bench.loop._sources["metrics-server"] = bench.source
     bench.cluster.stored["marked"] = Node("marked", "m", "1", {"status": "presure"})
     bench.history.points = {"cpu": "HTTP 422", "mem": {"hot": [(t, 95.0) for t in range(1000)]}}
 
     await bench.loop.remember(10.0)
-    snapshot = await bench.tick(cpu={"hot": 91.0}, mem={"hot": 95.0}, m={"hot": 0.0}, keen={})
+    snapshot = await bench.tick(cpu={"hot": 91.0}, mem={"hot": 95.0}, m={"hot": 0.0})
 
     assert bench.label("marked") == "presure"
     alerts = {alert.rule: alert.state for alert in snapshot.nodes["hot"].alerts}
