@@ -500,6 +500,28 @@ async def test_an_api_server_that_is_away(
     assert said[2] == "no longer hold the Lease default/dynsched as first"
 
 
+async def test_a_renewal_counts_from_before_it_was_sent(
+    sim_race: Race, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others may have seen it for as long as its answer was under way."""
+    first = await sim_race.elector("first")
+    write = first._leases.write
+
+    async def slowly(*what: Any) -> Any:
+        found = await write(*what)
+        sim_race.now += 3
+        return found
+
+    monkeypatch.setattr(first._leases, "write", slowly)
+    for _ in ("create", "update"):
+        sent = sim_race.now
+        await first.attempt()
+        sim_race.now = sent + TIMES.write_for - 0.1
+        assert first.may_write
+        sim_race.now = sent + TIMES.write_for
+        assert not first.may_write
+
+
 @pytest.mark.parametrize("verb", ["create", "update"])
 async def test_an_answer_that_is_lost_after_the_write_was_done(
     sim: SimCluster, sim_race: Race, verb: str
