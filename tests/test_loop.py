@@ -194,17 +194,6 @@ async def test_doubtful_rules_are_told_when_they_are_reloaded(caplog) -> None:
     assert told.rule == "cpu"
 
 
-async def test_when_every_rule_fails_the_tick_says_so_and_marks_stay() -> None:
-    # S1 exited on any query error.
-    bench = Bench("a")
-    await bench.tick(cpu={"a": 91.0}, mem={"a": 1.0})
-
-    snapshot = await bench.tick(cpu="connection refused", mem="connection refused")
-
-    assert snapshot.error == "no rule could be queried: connection refused"
-    assert bench.label("a") == "presure"
-
-
 async def test_a_source_with_a_bug_or_none_fails_its_rule_only() -> None:
     none = {"name": "m", "source": "metrics-server", "resource": "cpu", "threshold": 1}
     bench = Bench("a", rules={**RULES, "rules": [*RULES["rules"], none]})
@@ -216,15 +205,6 @@ async def test_a_source_with_a_bug_or_none_fails_its_rule_only() -> None:
         "source metrics-server is not set up in this process",
     ]
     assert bench.label("a") == "presure"
-
-
-async def test_rules_are_queried_at_the_same_time() -> None:
-    bench = Bench("a")
-    bench.source.delay = 0.01
-
-    await bench.tick()
-
-    assert bench.source.most_at_once == 2
 
 
 @pytest.mark.parametrize(
@@ -291,16 +271,6 @@ async def test_a_node_that_cannot_be_written_does_not_stop_the_others() -> None:
     assert snapshot.error is None
 
 
-async def test_an_api_server_that_refuses_everything_is_not_stormed() -> None:
-    names = [f"n{i}" for i in range(500)]
-    bench = Bench(*names)
-    bench.cluster.faults = dict.fromkeys(names, ClusterError("down"))
-
-    await bench.tick(cpu=dict.fromkeys(names, 91.0))
-
-    assert len(bench.cluster.writes) < 2 * FAILURES_BEFORE_GIVING_UP
-
-
 async def test_writes_that_are_refused_are_tried_less_and_less_often_and_are_told_meanwhile(
     caplog,
 ) -> None:
@@ -313,6 +283,7 @@ async def test_writes_that_are_refused_are_tried_less_and_less_often_and_are_tol
         counts.append(len(bench.cluster.writes))
         assert snapshot.error is not None
     minutes = [after - before for before, after in zip(counts[5::6], counts[11::6], strict=False)]
+    assert counts[0] < 2 * FAILURES_BEFORE_GIVING_UP
     assert max(minutes) < 2 * FAILURES_BEFORE_GIVING_UP  # one pass in a minute
     assert "all writes succeed again" not in caplog.messages
 
@@ -466,7 +437,8 @@ async def test_a_leader_that_can_ask_no_rule_for_a_minute_gives_way_and_keeps_it
     bench = Bench("a")
     await bench.tick(cpu={"a": 90})
     for _ in range(6):
-        await bench.tick(cpu="connection refused", mem="connection refused")
+        snapshot = await bench.tick(cpu="connection refused", mem="connection refused")
+        assert snapshot.error == "no rule could be queried: connection refused"
         assert bench.leadership.may_write
     await bench.tick(cpu="connection refused", mem="connection refused")
     assert not bench.leadership.may_write
@@ -861,6 +833,8 @@ def early_bench(rules=EARLY, **options):
 
 async def test_pods_that_are_bound_between_two_ticks_are_decided_on_at_once() -> None:
     bench, pods = early_bench()
+    await bench.loop.respond()
+    assert bench.snapshots == []  # before the first tick there is nothing to decide on
     await bench.tick(cpu={"a": 30.0, "b": 30.0})
     bench.source.query = None  # the sources are not asked
 
@@ -914,13 +888,6 @@ async def test_without_early_nothing_is_decided_between_two_ticks() -> None:
     pods.bind("a")
     await bench.loop.respond()
     assert len(bench.snapshots) == 1
-
-
-async def test_before_the_first_tick_there_is_nothing_to_decide_on() -> None:
-    bench, pods = early_bench()
-    pods.bind("a")
-    await bench.loop.respond()
-    assert bench.snapshots == []
 
 
 def test_ticks_stay_on_their_schedule_while_pods_are_bound() -> None:
