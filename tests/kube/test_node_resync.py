@@ -90,21 +90,6 @@ async def test_an_older_state_that_is_put_back_is_known(cluster: Cluster, writes
         await running.until(lambda: running.label("kept", "pool") == "yes")
 
 
-async def test_a_node_of_the_older_state_and_one_of_the_same_name(sim: SimCluster) -> None:
-    await make_nodes(sim, "a", "b")
-    backup = sim.server.store.back_up()
-    async with watching(sim.kubeconfig, resync=OFTEN) as running:
-        await running.synced()
-        before = running.uid("a")
-        await sim.delete_node("a")
-        await make_nodes(sim, "a")
-        await running.knows(sim)
-        assert running.uid("a") != before
-        await sim.restore(backup)
-        await running.knows(sim)
-        assert running.uid("a") == before
-
-
 async def test_while_it_may_be_blind_it_says_why(
     sim: SimCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -125,18 +110,25 @@ async def test_while_it_may_be_blind_it_says_why(
     assert len(told) == 1
 
 
-async def test_a_second_restore_is_found_too(sim: SimCluster) -> None:
+async def test_a_namesake_gives_way_to_the_older_node_and_a_second_restore_is_found_too(
+    sim: SimCluster,
+) -> None:
     await make_nodes(sim, "a")
     first = sim.server.store.back_up()
     await make_nodes(sim, "b")
     second = sim.server.store.back_up()
     async with watching(sim.kubeconfig, resync=OFTEN) as running:
         await running.synced()
-        await make_nodes(sim, "c")
+        before = running.uid("a")
+        await sim.delete_node("a")
+        await make_nodes(sim, "a", "c")
+        await running.knows(sim)
+        assert running.uid("a") != before
         for backup, names in ((first, {"a"}), (second, {"a", "b"})):
-            await running.knows(sim)
             await sim.restore(backup)
-            await running.until(lambda names=names: running.names() == names)  # type: ignore[misc]
+            await running.knows(sim)
+            assert running.names() == names
+            assert running.uid("a") == before
 
 
 # --- a watch that is told nothing, without an error ---
