@@ -170,6 +170,7 @@ async def test_a_thousand_at_once_do_not_flood_the_server(
     sim: SimCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(events, "BURST", 10)
+    monkeypatch.setattr(events, "RATE", 2.0)
     monkeypatch.setattr(events, "QUEUE", 500)
     monkeypatch.setattr(events, "FLUSH", 0.1)
     async with posting(sim) as (sink, _):

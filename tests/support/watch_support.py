@@ -43,7 +43,10 @@ def hasten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kopf_settings, "BACKOFFS", backoffs)
     monkeypatch.setattr(kopf_operator, "settings", settings)
     monkeypatch.setattr(kopf_operator, "jittered", lambda seconds: seconds / HASTE)
-    monkeypatch.setattr(watch, "Backoff", lambda first, most: Backoff(first / HASTE, most / HASTE))
+    for module in (watch, kopf_operator):
+        monkeypatch.setattr(
+            module, "Backoff", lambda *ends: Backoff(*(end / HASTE for end in ends))
+        )
     monkeypatch.setattr(watch, "SETTLED", 0.3)
 
 
