@@ -228,15 +228,17 @@ def check(*, rules: Path, files: tuple[Path, ...], output: str, **given: Any) ->
       dynsched check rules.yaml --prom http://localhost:9090
       kubectl -n dynsched get configmap -o yaml | dynsched check -
     """
-    from dynsched.doctor.syntax import parse_by_server, parse_here
     from dynsched.rules_check import check as check_file
 
     remedy = "name a rules file" if files else "name the file with --rules"
     reports = [report for file in files or (rules,) for report in check_file(file, remedy)]
     trouble = None
     if given["prom"] is None:
+        from dynsched.doctor.syntax import parse_here
+
         reports = list(parse_here(reports))
     else:
+        from dynsched.doctor.ask_syntax import parse_by_server
         from dynsched.settings import settings_of
 
         parsed, trouble = parse_by_server(reports, settings_of(given).prometheus)

@@ -19,38 +19,32 @@ from dynsched.loop import Loop
 from dynsched.writer import CONFLICT_RETRIES, FAILURES_BEFORE_GIVING_UP
 
 
-async def test_a_hot_node_is_marked_told_and_released() -> None:
-    bench = Bench("a", "b")
-
-    snapshot = await bench.tick(cpu={"a": 91.0, "b": 12.0}, mem={"a": 5.0, "b": 5.0})
-
-    assert (bench.label("a"), bench.label("b")) == ("presure", None)
-    assert [(patch.node, patch.action) for patch in snapshot.applied] == [("a", Action.MARK)]
-    assert snapshot.nodes["a"].marked  # as it is after the write, not before it
-    assert bench.events.posted == [("a", "Pressured", "cpu 91 > 80", True)]
-
-    await bench.tick(cpu={"a": 65.0, "b": 12.0}, mem={"a": 5.0, "b": 5.0})
-
-    assert bench.label("a") is None
-    assert bench.events.posted[1:] == [("a", "Relieved", "no rule fires any more", False)]
-
-
-async def test_the_taint_comes_and_goes_with_the_label_and_somebody_elses_stays() -> None:
+async def test_a_hot_node_is_marked_told_and_released_and_what_is_somebody_elses_stays(
+    caplog,
+) -> None:
+    caplog.set_level(logging.INFO, logger="dynsched.reporting")
     mark = {"taint": "dynsched.io/pressure=true:PreferNoSchedule"}
-    bench = Bench("a", rules={**RULES, "mark": mark})
+    bench = Bench("a", "b", rules={**RULES, "mark": mark})
     theirs = {"key": "team", "value": "pay", "effect": "NoSchedule"}
+    ours = {"key": "dynsched.io/pressure", "value": "true", "effect": "PreferNoSchedule"}
     bench.cluster.stored["a"] = replace(bench.cluster.stored["a"], taints=(theirs,))
 
-    await bench.tick(cpu={"a": 91.0}, mem={"a": 5.0})
+    snapshot = await bench.tick(cpu={"a": 91.5, "b": 12.0}, mem={"a": 5.0, "b": 5.0})
 
-    ours = {"key": "dynsched.io/pressure", "value": "true", "effect": "PreferNoSchedule"}
+    assert (bench.label("a"), bench.label("b")) == ("presure", None)
     assert bench.cluster.stored["a"].taints == (theirs, ours)
+    assert [(patch.node, patch.action) for patch in snapshot.applied] == [("a", Action.MARK)]
+    assert snapshot.nodes["a"].marked  # as it is after the write, not before it
+    assert bench.events.posted == [("a", "Pressured", "cpu 91.5 > 80", True)]
+    assert (await bench.tick(cpu={"a": 91.5, "b": 12.0}, mem={"a": 5.0, "b": 5.0})).planned == ()
+    assert caplog.messages == ["mark node a: cpu 91.5 > 80"]
 
-    assert (await bench.tick(cpu={"a": 91.0}, mem={"a": 5.0})).planned == ()
+    for _ in range(2):
+        await bench.tick(cpu={"a": 65.0, "b": 12.0}, mem={"a": 5.0, "b": 5.0})
 
-    await bench.tick(cpu={"a": 65.0}, mem={"a": 5.0})
-
-    assert bench.cluster.stored["a"].taints == (theirs,)
+    assert (bench.label("a"), bench.cluster.stored["a"].taints) == (None, (theirs,))
+    assert bench.events.posted[1:] == [("a", "Relieved", "no rule fires any more", False)]
+    assert caplog.messages[1:] == ["release node a: no rule fires any more"]
 
 
 async def test_steady_state_writes_nothing() -> None:
@@ -96,46 +90,25 @@ async def test_from_tick_to_tick_only_changed_nodes_are_looked_at_again(
     assert looked_at == ["a", "b", "c"]
 
 
-async def test_dry_run_decides_and_writes_nothing() -> None:
-    bench = Bench("a", dry_run=True)
-
-    snapshot = await bench.tick(cpu={"a": 91.0})
-
-    assert [patch.node for patch in snapshot.planned] == ["a"]
-    assert snapshot.applied == ()
-    assert snapshot.dry_run
-    assert bench.cluster.writes == []
-    assert bench.events.posted == []
-
-
-async def test_a_dry_run_tells_what_it_would_write_when_that_changes(caplog) -> None:
+async def test_a_dry_run_writes_nothing_and_tells_what_it_would_write_when_that_changes(
+    caplog,
+) -> None:
     caplog.set_level(logging.INFO, logger="dynsched")
     bench = Bench("a", "b", dry_run=True)
-
+    due = []
     for hot in (91.0, 92.0, 93.0, 10.0, 10.0):
-        await bench.tick(cpu={"a": hot, "b": 12.0}, mem={"a": 5.0, "b": 5.0})
+        view = (await bench.tick(cpu={"a": hot, "b": 12.0}, mem={"a": 5.0, "b": 5.0})).nodes["a"]
+        due.append((view.marked, view.due and view.due.action))
 
+    assert due == [(False, Action.MARK)] * 3 + [(False, None)] * 2
     assert caplog.messages == [
         "would mark node a: cpu 91 > 80",
         "would release node a: no rule fires any more",
     ]
-    assert [[patch.action for patch in each.planned] for each in bench.snapshots] == [
-        [Action.MARK],
-        [],
-        [],
-        [Action.RELEASE],
-        [],
-    ]
+    planned = [[patch.action for patch in each.planned] for each in bench.snapshots]
+    assert planned == [[Action.MARK], [], [], [Action.RELEASE], []]
+    assert {(each.applied, each.dry_run) for each in bench.snapshots} == {((), True)}
     assert (bench.cluster.writes, bench.events.posted) == ([], [])
-
-
-async def test_a_dry_run_says_of_each_node_how_it_is_and_what_is_due() -> None:
-    bench = Bench("a", dry_run=True)
-    for _ in range(2):
-        view = (await bench.tick(cpu={"a": 91.0}, mem={"a": 5.0})).nodes["a"]
-        assert (view.marked, view.due and view.due.action) == (False, Action.MARK)
-    view = (await bench.tick(cpu={"a": 10.0}, mem={"a": 5.0})).nodes["a"]
-    assert (view.marked, view.due) == (False, None)
 
 
 async def test_a_dry_run_holds_to_the_guard_as_if_it_wrote(caplog) -> None:
@@ -221,87 +194,43 @@ async def test_doubtful_rules_are_told_when_they_are_reloaded(caplog) -> None:
     assert told.rule == "cpu"
 
 
-async def test_when_every_rule_fails_the_tick_says_so_and_marks_stay() -> None:
-    # S1 exited on any query error.
-    bench = Bench("a")
-    await bench.tick(cpu={"a": 91.0}, mem={"a": 1.0})
-
-    snapshot = await bench.tick(cpu="connection refused", mem="connection refused")
-
-    assert snapshot.error == "no rule could be queried: connection refused"
-    assert bench.label("a") == "presure"
-
-
-async def test_a_source_with_a_bug_fails_its_rule_only() -> None:
-    bench = Bench("a")
-
+async def test_a_source_with_a_bug_or_none_fails_its_rule_only() -> None:
+    none = {"name": "m", "source": "metrics-server", "resource": "cpu", "threshold": 1}
+    bench = Bench("a", rules={**RULES, "rules": [*RULES["rules"], none]})
     snapshot = await bench.tick(cpu=RuntimeError("oops"), mem={"a": 95.0})
 
-    assert snapshot.rules[0].error == "unexpected RuntimeError: oops"
+    assert [health.error for health in snapshot.rules] == [
+        "unexpected RuntimeError: oops",
+        None,
+        "source metrics-server is not set up in this process",
+    ]
     assert bench.label("a") == "presure"
 
 
-async def test_a_source_that_is_not_set_up_is_the_rules_health() -> None:
-    rules = {
-        "rules": [{"name": "m", "source": "metrics-server", "resource": "cpu", "threshold": 1}]
-    }
-    snapshot = await Bench("a", rules=rules).tick()
-
-    assert snapshot.rules[0].error == "source metrics-server is not set up in this process"
-
-
-async def test_rules_are_queried_at_the_same_time() -> None:
+@pytest.mark.parametrize(
+    ("labels", "times", "written", "left"),
+    [
+        ({"team": "x"}, 1, 2, {"team": "x", "status": "presure"}),  # it is planned again
+        ({"status": "maintenance"}, 1, 1, {"status": "maintenance"}),  # our place is taken
+        ({}, 100, 1 + CONFLICT_RETRIES, {}),  # it changes all the time: left to the next tick
+    ],
+    ids=["other label", "our label", "for ever"],
+)
+async def test_a_conflict_is_read_and_planned_again(labels, times, written, left) -> None:
     bench = Bench("a")
-    bench.source.delay = 0.01
-
-    await bench.tick()
-
-    assert bench.source.most_at_once == 2
-
-
-async def test_a_conflict_is_read_and_planned_again() -> None:
-    bench = Bench("a")
-
-    def somebody_labels_the_node():
-        bench.cluster.before_patch.clear()
-        node = bench.cluster.stored["a"]
-        bench.cluster.stored["a"] = Node("a", "a", "7", {**node.labels, "team": "x"})
-
-    bench.cluster.before_patch["a"] = somebody_labels_the_node
-    snapshot = await bench.tick(cpu={"a": 91.0})
-
-    assert bench.cluster.stored["a"].labels == {"team": "x", "status": "presure"}
-    assert len(bench.cluster.writes) == 2
-    assert len(snapshot.applied) == 1
-
-
-async def test_a_conflict_that_takes_our_place_ends_the_write() -> None:
-    bench = Bench("a")
-
-    def somebody_takes_the_label():
-        bench.cluster.stored["a"] = Node("a", "a", "7", {"status": "maintenance"})
-
-    bench.cluster.before_patch["a"] = somebody_takes_the_label
-    snapshot = await bench.tick(cpu={"a": 91.0})
-
-    assert bench.label("a") == "maintenance"
-    assert len(bench.cluster.writes) == 1
-    assert snapshot.failures == ()
-
-
-async def test_a_node_that_changes_all_the_time_is_left_to_the_next_tick() -> None:
-    bench = Bench("a")
+    versions = iter(range(2, 2 + times))
 
     def somebody_is_faster():
-        node = bench.cluster.stored["a"]
-        version = str(int(node.resource_version) + 1)
-        bench.cluster.stored["a"] = Node("a", "a", version, node.labels)
+        version = next(versions, None)
+        if version is not None:
+            bench.cluster.stored["a"] = Node("a", "a", str(version), labels)
 
     bench.cluster.before_patch["a"] = somebody_is_faster
     snapshot = await bench.tick(cpu={"a": 91.0})
 
-    assert len(bench.cluster.writes) == 1 + CONFLICT_RETRIES
-    assert (snapshot.applied, snapshot.failures) == ((), ())
+    assert bench.cluster.stored["a"].labels == left
+    assert len(bench.cluster.writes) == written
+    assert (len(snapshot.applied), snapshot.failures) == (left.get("status") == "presure", ())
 
 
 async def test_reads_that_are_older_than_what_is_refused_are_told() -> None:
@@ -323,41 +252,23 @@ async def test_reads_that_are_older_than_what_is_refused_are_told() -> None:
     assert bench.cluster.stored["a"].labels == {"team": "theirs"}
 
 
-async def test_a_node_deleted_between_plan_and_apply_is_no_failure() -> None:
-    bench = Bench("a", "b")
-    bench.cluster.faults["a"] = NotFoundError("gone")
-
-    snapshot = await bench.tick(cpu={"a": 91.0, "b": 91.0})
-
-    assert snapshot.error is None
-    assert bench.label("b") == "presure"
-
-
-async def test_one_node_that_cannot_be_written_does_not_stop_the_others() -> None:
+async def test_a_node_that_cannot_be_written_does_not_stop_the_others() -> None:
     # descheduler and soft-tainter: one bad node aborts the pass.
-    bench = Bench("a", "b")
+    bench = Bench("a", "b", "gone")
     bench.cluster.faults["a"] = ClusterError("the API server answered 500")
+    bench.cluster.faults["gone"] = NotFoundError("gone")  # deleted since: no failure
+    hot = dict.fromkeys(("a", "b", "gone"), 91.0)
 
-    snapshot = await bench.tick(cpu={"a": 91.0, "b": 91.0})
+    snapshot = await bench.tick(cpu=hot)
 
     assert bench.label("b") == "presure"
     assert snapshot.failures == (WriteFailure("a", "the API server answered 500"),)
-    assert snapshot.error == "1 of 2 nodes could not be written: a: the API server answered 500"
+    assert snapshot.error == "1 of 3 nodes could not be written: a: the API server answered 500"
 
-    bench.cluster.faults.clear()
-    snapshot = await bench.tick(cpu={"a": 91.0, "b": 91.0})
+    del bench.cluster.faults["a"]
+    snapshot = await bench.tick(cpu=hot)
     assert bench.label("a") == "presure"
     assert snapshot.error is None
-
-
-async def test_an_api_server_that_refuses_everything_is_not_stormed() -> None:
-    names = [f"n{i}" for i in range(500)]
-    bench = Bench(*names)
-    bench.cluster.faults = dict.fromkeys(names, ClusterError("down"))
-
-    await bench.tick(cpu=dict.fromkeys(names, 91.0))
-
-    assert len(bench.cluster.writes) < 2 * FAILURES_BEFORE_GIVING_UP
 
 
 async def test_writes_that_are_refused_are_tried_less_and_less_often_and_are_told_meanwhile(
@@ -372,6 +283,7 @@ async def test_writes_that_are_refused_are_tried_less_and_less_often_and_are_tol
         counts.append(len(bench.cluster.writes))
         assert snapshot.error is not None
     minutes = [after - before for before, after in zip(counts[5::6], counts[11::6], strict=False)]
+    assert counts[0] < 2 * FAILURES_BEFORE_GIVING_UP
     assert max(minutes) < 2 * FAILURES_BEFORE_GIVING_UP  # one pass in a minute
     assert "all writes succeed again" not in caplog.messages
 
@@ -433,15 +345,23 @@ async def test_marks_found_at_start_are_adopted_not_removed() -> None:
     assert bench.label("a") is None
 
 
-def run_for(seconds: float, bench: Bench, virtual: VirtualLoop, *, interval: float) -> None:
+async def nothing() -> None:
+    pass
+
+
+def run_for(
+    seconds: float, bench: Bench, virtual: VirtualLoop, *, interval: float, beside=nothing
+) -> None:
     """Let the loop run for so long, by the time of ``virtual``."""
 
     async def run() -> None:
         stop = asyncio.Event()
         running = asyncio.create_task(bench.loop.run(stop, interval))
+        other = asyncio.create_task(beside())
         await asyncio.sleep(seconds)
+        assert not running.done()
         stop.set()
-        await running
+        await asyncio.gather(running, other)
 
     with asyncio.Runner(loop_factory=lambda: virtual) as runner:
         runner.run(run())
@@ -469,49 +389,19 @@ def test_ticks_start_an_interval_apart_and_never_overlap(delay, starts) -> None:
     assert bench.source.most_at_once == 2  # two rules of one tick, never of two
 
 
-async def test_no_tick_before_the_nodes_are_listed() -> None:
-    bench = Bench("a")
+def test_no_tick_before_the_nodes_are_listed_and_stop_ends_the_wait_between_two() -> None:
+    virtual = VirtualLoop()
+    bench = Bench("a", clock=virtual.time, monotonic=virtual.time)
     bench.cluster.synced = False
-    stop = asyncio.Event()
-    running = asyncio.create_task(bench.loop.run(stop, 0.01))
-    await asyncio.sleep(0.05)
-    assert bench.snapshots == []
 
-    bench.cluster.synced = True
-    async with asyncio.timeout(5):
-        while not bench.snapshots:
-            await asyncio.sleep(0.01)
-    stop.set()
-    await running
+    async def listed() -> None:
+        await asyncio.sleep(60)
+        assert bench.snapshots == []
+        bench.cluster.synced = True
 
-
-async def test_stop_ends_the_wait_between_ticks() -> None:
-    bench = Bench("a")
-    stop = asyncio.Event()
-    running = asyncio.create_task(bench.loop.run(stop, 3600.0))
-    async with asyncio.timeout(60):
-        while not bench.snapshots:
-            await asyncio.sleep(0)
-        assert not running.done()
-        stop.set()
-        await running
-
-
-@pytest.mark.parametrize("action", [Action.MARK, Action.RELEASE])
-async def test_a_change_of_mark_is_one_log_line(caplog, action) -> None:
-    bench = Bench("a")
-    with caplog.at_level(logging.INFO, logger="dynsched.reporting"):
-        await bench.tick(cpu={"a": 91.5}, mem={"a": 1.0})
-        if action is Action.RELEASE:
-            caplog.clear()
-            await bench.tick(cpu={"a": 10.0}, mem={"a": 1.0})
-        await bench.tick(cpu={"a": 10.0 if action is Action.RELEASE else 91.5}, mem={"a": 1.0})
-
-    expected = {
-        Action.MARK: "mark node a: cpu 91.5 > 80",
-        Action.RELEASE: "release node a: no rule fires any more",
-    }
-    assert [record.message for record in caplog.records] == [expected[action]]
+    run_for(120, bench, virtual, interval=3600.0, beside=listed)
+    assert len(bench.snapshots) == 1
+    assert virtual.time() == pytest.approx(120)
 
 
 async def test_a_follower_decides_and_does_not_write() -> None:
@@ -547,7 +437,8 @@ async def test_a_leader_that_can_ask_no_rule_for_a_minute_gives_way_and_keeps_it
     bench = Bench("a")
     await bench.tick(cpu={"a": 90})
     for _ in range(6):
-        await bench.tick(cpu="connection refused", mem="connection refused")
+        snapshot = await bench.tick(cpu="connection refused", mem="connection refused")
+        assert snapshot.error == "no rule could be queried: connection refused"
         assert bench.leadership.may_write
     await bench.tick(cpu="connection refused", mem="connection refused")
     assert not bench.leadership.may_write
@@ -579,18 +470,11 @@ async def test_a_leader_that_loses_the_lease_stops_in_the_middle_of_a_pass() -> 
     assert snapshot.failures == ()  # what was not sent has not failed
 
 
-async def test_why_nobody_leads_is_the_ticks_error() -> None:
+@pytest.mark.parametrize("part", ["leadership", "cluster"])
+async def test_why_nobody_leads_or_watches_is_the_ticks_error(part) -> None:
     bench = Bench("a")
-    bench.leadership.error = "cannot get leases dynsched: forbidden"
-
+    getattr(bench, part).error = "cannot get leases dynsched: forbidden"
     assert (await bench.tick()).error == "cannot get leases dynsched: forbidden"
-
-
-async def test_an_api_server_that_is_away_is_the_ticks_error() -> None:
-    bench = Bench("a")
-    bench.cluster.error = "cannot watch nodes: connection refused"
-
-    assert (await bench.tick()).error == "cannot watch nodes: connection refused"
 
 
 async def test_new_rules_take_over_the_state_of_their_names() -> None:
@@ -807,18 +691,6 @@ async def test_a_blind_rule_that_fails_or_goes_has_not_begun_to_see(caplog) -> N
     assert caplog.messages[-1] == "the query of rule cpu succeeds again"
 
 
-async def test_without_a_past_marks_are_adopted_and_for_begins_anew() -> None:
-    bench = Bench("marked", "hot", rules=HOLDING)
-    bench.cluster.stored["marked"] = Node("marked", "m", "1", {"status": "presure"})
-    bench.history.points["cpu"] = "Prometheus answered 422"
-
-    await bench.loop.remember(10.0)
-    snapshot = await bench.tick(cpu={"hot": 91.0})
-
-    assert bench.label("marked") == "presure"
-    assert snapshot.nodes["hot"].alerts[0].state == "pending"
-
-
 LOOKING_BACK = {
     **RULES,
     "rules": [rule | {"for": "5m"} for rule in RULES["rules"]],
@@ -842,53 +714,40 @@ async def test_what_several_rules_share_is_told_once(caplog) -> None:
     assert [health.past_error for health in snapshot.rules] == [None, None]
 
 
-async def test_a_past_that_cannot_be_had_is_told_of_rules_that_answer(caplog) -> None:
-    caplog.set_level(logging.INFO, logger="dynsched")
-    bench = Bench("a", rules=LOOKING_BACK)
-    bench.history.points = {"cpu": "HTTP 422", "mem": {"a": [(900, 1.0)]}}
-    await bench.loop.remember(10.0)
-    await bench.tick(cpu={"a": 1.0}, mem={"a": 1.0})
-    assert caplog.messages == [
-        "replayed the last 5m10s from Prometheus's history",
-        "rule cpu: no history available, so durations count from now: HTTP 422",
-    ]
-
-
-async def test_a_past_that_cannot_be_had_is_asked_for_once(monkeypatch) -> None:
-    """At 5,000 nodes it is asked for in some hundred parts, each of which may take a timeout."""
-    monkeypatch.setattr("dynsched.history.MAX_POINTS", 10)
-    bench = Bench("a", rules=LOOKING_BACK)
-    bench.history.points = {"cpu": "no answer in 10s", "mem": {}}
-    await bench.loop.remember(10.0)
-    asked = [name for name, *_ in bench.history.asked]
-    assert (asked.count("cpu"), asked.count("mem") > 5) == (1, True)
-
-
-async def test_a_source_without_a_past_is_told_where_a_rule_looks_back(caplog) -> None:
-    rule = {"name": "m", "source": "metrics-server", "resource": "cpu", "threshold": 1}
-    bench = Bench("a", rules={"rules": [rule | {"for": "5m"}]})
-    bench.loop._sources["metrics-server"] = bench.source
-    await bench.loop.remember(10.0)
-    snapshot = await bench.tick(m={"a": 0.0})
-    assert snapshot.rules[0].past_error == "source metrics-server keeps none"
-
-
 async def test_rules_that_do_not_look_back_ask_for_no_past() -> None:
     bench = Bench("a")
     await bench.loop.remember(10.0)
     assert bench.history.asked == []
 
 
-async def test_the_past_of_many_nodes_is_replayed_in_parts(monkeypatch) -> None:
+async def test_of_rules_without_a_past_marks_are_adopted_and_for_begins_anew(
+    caplog, monkeypatch
+) -> None:
+    """At 5,000 nodes it is asked for in some hundred parts, each of which may take a timeout: where
+    it cannot be had, it is asked for once.
+    """
     monkeypatch.setattr("dynsched.history.MAX_POINTS", 10)
-    bench = Bench("a", "b", rules=HOLDING)
-    bench.history.points["cpu"] = {"a": [(t, 91.0) for t in range(0, 1000, 10)]}
+    caplog.set_level(logging.INFO, logger="dynsched")
+    usage = {"name": "m", "source": "metrics-server", "resource": "cpu", "threshold": 1}
+    rules = [*LOOKING_BACK["rules"], usage | {"for": "5m"}]
+    bench = Bench("marked", "hot", rules={**RULES, "rules": rules})
+    bench.loop._sources["metrics-server"] = bench.source
+    bench.cluster.stored["marked"] = Node("marked", "m", "1", {"status": "presure"})
+    bench.history.points = {"cpu": "HTTP 422", "mem": {"hot": [(t, 95.0) for t in range(1000)]}}
 
     await bench.loop.remember(10.0)
-    snapshot = await bench.tick(cpu={"a": 91.0})
+    snapshot = await bench.tick(cpu={"hot": 91.0}, mem={"hot": 95.0}, m={"hot": 0.0})
 
-    assert len(bench.history.asked) > 5
-    assert snapshot.nodes["a"].alerts[0].firing
+    assert bench.label("marked") == "presure"
+    alerts = {alert.rule: alert.state for alert in snapshot.nodes["hot"].alerts}
+    assert (alerts["cpu"], alerts["mem"]) == ("pending", "firing")
+    assert caplog.messages[0] == "replayed the last 5m10s from Prometheus's history"
+    assert {text for text in caplog.messages if "no history" in text} == {
+        f"rule {name}: no history available, so durations count from now: {why}"
+        for name, why in (("cpu", "HTTP 422"), ("m", "source metrics-server keeps none"))
+    }
+    asked = [name for name, *_ in bench.history.asked]
+    assert (asked.count("cpu"), asked.count("mem") > 5, len(set(asked))) == (1, True, 2)
 
 
 class Clocks:
@@ -974,6 +833,8 @@ def early_bench(rules=EARLY, **options):
 
 async def test_pods_that_are_bound_between_two_ticks_are_decided_on_at_once() -> None:
     bench, pods = early_bench()
+    await bench.loop.respond()
+    assert bench.snapshots == []  # before the first tick there is nothing to decide on
     await bench.tick(cpu={"a": 30.0, "b": 30.0})
     bench.source.query = None  # the sources are not asked
 
@@ -1027,13 +888,6 @@ async def test_without_early_nothing_is_decided_between_two_ticks() -> None:
     pods.bind("a")
     await bench.loop.respond()
     assert len(bench.snapshots) == 1
-
-
-async def test_before_the_first_tick_there_is_nothing_to_decide_on() -> None:
-    bench, pods = early_bench()
-    pods.bind("a")
-    await bench.loop.respond()
-    assert bench.snapshots == []
 
 
 def test_ticks_stay_on_their_schedule_while_pods_are_bound() -> None:

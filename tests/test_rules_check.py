@@ -57,14 +57,11 @@ def config_map(name="dynsched-rules", **data):
     }
 
 
-def test_standard_input(call, stdin) -> None:
+def test_standard_input(call, stdin, monkeypatch) -> None:
     stdin(GOOD)
     assert call("-") == (0, "standard input: 1 rule: cpu; label status=presure\n", NOTE)
     stdin(BAD)
     assert call("-") == (1, "", f"standard input:5:5: {SAID}\n")
-
-
-def test_without_standard_input(call, monkeypatch) -> None:
     monkeypatch.setattr("sys.stdin", None)
     assert call("-") == (1, "", "standard input: it is closed; name a rules file\n")
 
@@ -165,27 +162,29 @@ def test_json_as_kubectl_prints_it(call, stdin) -> None:
     assert call("-")[0] == 1
 
 
-def test_objects_without_rules(call, tmp_path) -> None:
-    file = tmp_path / "cm.yaml"
-    file.write_text(f"{HEAD}data: {{a: b}}\n")
-    assert call(file) == (
-        1,
-        "",
-        f"{file}: there are Kubernetes objects in it, but no ConfigMap with rules\n",
-    )
+NO_RULES = "there are Kubernetes objects in it, but no ConfigMap with rules"
 
 
-@pytest.mark.parametrize("body", ["", "data:\n", "data: []\n", "data: {rules.yaml: {a: 1}}\n"])
-def test_a_config_map_of_another_form(call, tmp_path, body) -> None:
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("data: {a: b}\n", f": {NO_RULES}"),
+        ("", f": {NO_RULES}"),
+        ("data:\n", f": {NO_RULES}"),
+        ("data: []\n", f": {NO_RULES}"),
+        ("data: {rules.yaml: {a: 1}}\n", f": {NO_RULES}"),
+        (
+            "data:\n  rules.yaml: |\n    rules:\n      - name: 'cpu\n",
+            ":8:5: not YAML: while scanning a quoted scalar",
+        ),
+    ],
+)
+def test_a_config_map_without_rules(call, tmp_path, body, said) -> None:
     file = tmp_path / "cm.yaml"
     file.write_text(f"{HEAD}{body}")
-    assert "no ConfigMap with rules" in call(file)[2]
-
-
-def test_rules_that_are_no_yaml_in_a_config_map(call, tmp_path) -> None:
-    file = tmp_path / "cm.yaml"
-    file.write_text(f"{HEAD}data:\n  rules.yaml: |\n    rules:\n      - name: 'cpu\n")
-    assert call(file)[2].startswith(f"{file}:8:5: not YAML: while scanning a quoted scalar")
+    code, output, errors = call(file)
+    assert (code, output) == (1, "")
+    assert errors.startswith(f"{file}{said}")
 
 
 def test_the_shipped_rules_as_a_config_map(call, tmp_path) -> None:

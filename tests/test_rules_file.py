@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -40,37 +41,39 @@ def test_nothing_changed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not file.changed()
 
 
-def test_edited_in_place(path: Path) -> None:
-    file = RulesFile(path)
+def edit(path: Path) -> None:
     path.write_text(text(90))
-    assert file.changed()
-    assert threshold(file) == 90
-    assert not file.changed()
 
 
-def test_replaced_by_a_rename_of_the_same_size_and_time(path: Path) -> None:
-    file = RulesFile(path)
+def rename(path: Path) -> None:
+    """Another file of the same size and time."""
     new = path.with_name("new")
     new.write_text(text(90))
     os.utime(new, ns=(0, path.stat().st_mtime_ns))
     new.replace(path)
+
+
+def swap(path: Path) -> None:
+    """As the kubelet does with a ConfigMap."""
+    (path.parent / "v2").mkdir()
+    edit(path.parent / "v2" / "rules.yaml")
+    (path.parent / "..next").symlink_to("v2")
+    (path.parent / "..next").rename(path.parent / "..data")
+
+
+@pytest.mark.parametrize("replace", [edit, rename, swap])
+def test_changed_in_any_way(path: Path, replace: Callable[[Path], None]) -> None:
+    if replace is swap:
+        (path.parent / "v1").mkdir()
+        path.rename(path.parent / "v1" / "rules.yaml")
+        (path.parent / "..data").symlink_to("v1")
+        path.symlink_to("..data/rules.yaml")
+    file = RulesFile(path)
+    assert threshold(file) == 80
+    replace(path)
     assert file.changed()
     assert threshold(file) == 90
-
-
-def test_swapped_behind_symlinks(path: Path, tmp_path: Path) -> None:
-    for version in (1, 2):
-        (tmp_path / f"v{version}").mkdir()
-        (tmp_path / f"v{version}" / "rules.yaml").write_text(text(80 + version))
-    data = tmp_path / "..data"
-    data.symlink_to("v1")
-    path.unlink()
-    path.symlink_to("..data/rules.yaml")
-    file = RulesFile(path)
-    (tmp_path / "..next").symlink_to("v2")
-    (tmp_path / "..next").rename(data)
-    assert file.changed()
-    assert threshold(file) == 82
+    assert not file.changed()
 
 
 def test_touched_is_not_changed(path: Path) -> None:

@@ -134,13 +134,14 @@ class Elector:
         """
         try:
             while not stop.is_set():
-                await self._attempt()
+                await self.attempt()
                 await self._pause(stop)
             await self._let_go()
         finally:
             self._renewed_at = None
 
-    async def _attempt(self) -> None:
+    async def attempt(self) -> None:
+        """Look at the Lease, and take or renew it where that is ours to do."""
         try:
             await self._take_or_renew()
         except ClusterError as error:

@@ -10,7 +10,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from dynsched import cli
-from dynsched.doctor.syntax import parse_by_server
+from dynsched.doctor.ask_syntax import parse_by_server
 from dynsched.rules_check import check
 from dynsched.sources.prometheus import PrometheusConfig
 

@@ -13,8 +13,7 @@ import aiohttp
 import pytest
 from cluster import Cluster, SimCluster, Write
 from extender_support import World, snapshots
-from operator_support import until
-from pods_support import PODS, create, pod
+from pods_support import PODS, create, pod, reached
 
 from dynsched.core.errors import ClusterError, ConflictError, NotFoundError
 from dynsched.kube.binding import Binder
@@ -120,27 +119,19 @@ async def test_many_are_bound_at_once(sim: SimCluster) -> None:
             asyncio.create_task(bind.bind(**await waiting(sim, f"p{number}"), node="a"))
             for number in range(40)
         ]
-
-        async def under_way() -> bool:
-            return hanging.hits == len(tries)
-
-        await until(under_way, "all of them are under way", seconds=4)
+        await reached(lambda: hanging.hits, len(tries))
         for task in tries:
             task.cancel()
         await asyncio.gather(*tries, return_exceptions=True)
 
 
 async def test_what_the_scheduler_does_not_wait_for_any_more_is_not_sent(sim: SimCluster) -> None:
-    sim.server.faults.answer(429, subresource="binding", retry_after=1, times=1)
+    refused = sim.server.faults.answer(429, subresource="binding", retry_after=1, times=1)
     patient = True
     async with binder(sim) as bind:
         asked = await waiting(sim)
         trying = asyncio.create_task(bind.bind(**asked, node="a", wanted=lambda: patient))
-
-        async def refused() -> bool:
-            return bool(await bindings(sim))
-
-        await until(refused, "it is to be sent again, in a second")
+        await reached(lambda: refused.hits, 1)  # it is to be sent again, in a second
         patient = False
         with pytest.raises(ClusterError, match="waits no longer"):
             await trying

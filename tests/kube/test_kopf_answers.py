@@ -11,7 +11,8 @@ import pytest
 from cluster import Cluster, SimCluster
 from hypothesis import example, given
 from hypothesis import strategies as st
-from watch_support import watching
+from properties import steady
+from watch_support import hasten, watching
 
 from dynsched.core.model import Node
 from dynsched.kube import kopf_answers
@@ -78,6 +79,7 @@ NODES = st.fixed_dictionaries(
 )
 
 
+@steady(40)
 @given(raw=NODES)
 @example(raw=make_node("worker-1", 1, size=9000))
 @example(raw={"metadata": {"name": "a", "labels": {"x": "\ud800"}}})
@@ -183,11 +185,13 @@ async def test_kopf_keeps_nothing_of_a_node(cluster: Cluster) -> None:
         assert kept == []
 
 
-async def test_a_watch_goes_on_from_the_last_event(sim: SimCluster) -> None:
+async def test_a_watch_goes_on_from_the_last_event(
+    sim: SimCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hasten(monkeypatch)
     await sim.create_node(make_node("a", 0))
     async with watching(sim.kubeconfig) as running:
-        await running.synced()
-        await running.until(lambda: sim.server.open_watches == 1)
+        await running.follows(sim)
         await sim.patch_node("a", {"metadata": {"labels": {"pool": "blue"}}})
         await running.until(lambda: running.label("a", "pool") == "blue")
         version = running.cluster.nodes()["a"].resource_version
@@ -210,8 +214,7 @@ async def test_what_is_left_to_kopf_comes_by_its_handler(
     monkeypatch.setattr(_Lines, "_without_node", lambda _, line: line)
     await sim.create_node(make_node("a", 0))
     async with watching(sim.kubeconfig) as running:
-        await running.synced()
-        await running.until(lambda: sim.server.open_watches == 1)
+        await running.follows(sim)
         await sim.create_node(make_node("b", 1))
         await sim.delete_node("a")
         await running.until(lambda: running.names() == {"b"})

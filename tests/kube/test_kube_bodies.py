@@ -11,7 +11,7 @@ import pytest
 import yaml
 from cluster import SimCluster
 from misbehaving_server import MisbehavingServer, Reply, Seen
-from watch_support import watching
+from watch_support import hasten, watching
 
 from dynsched.core.errors import ClusterError
 from dynsched.core.model import Action, NodePatch
@@ -119,12 +119,12 @@ async def test_a_line_of_a_watch_without_an_end(
 
 @pytest.mark.parametrize(("verb", "most"), [("list", MAX_OF_A_LIST), ("watch", MAX_OF_AN_OBJECT)])
 async def test_the_watch_of_nodes_is_begun_again_after_an_answer_that_is_too_large(
-    sim: SimCluster, verb: str, most: int
+    sim: SimCluster, monkeypatch: pytest.MonkeyPatch, verb: str, most: int
 ) -> None:
+    hasten(monkeypatch)
     await sim.create_node(make_node("a", 0))
     async with watching(sim.kubeconfig) as running:
-        await running.synced()
-        await running.until(lambda: sim.server.open_watches == 1)
+        await running.follows(sim)
         fault = sim.server.faults.answer(
             200, body=" " * (most + 2**20), verb=verb, resource="nodes", times=1
         )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,6 +16,8 @@ import pytest
 import yaml
 from aiohttp import web
 from cluster import Cluster, SimCluster
+from operator_support import until
+from pods_support import reached
 
 from dynsched.core.errors import ClusterError, ConflictError, ForbiddenError, NotFoundError
 from dynsched.core.model import Action, Node, NodePatch
@@ -130,9 +132,7 @@ async def test_a_patch_changes_label_evidence_and_taint_together(
     assert write.user_agent.startswith("dynsched/")
 
 
-async def test_a_patch_on_a_changed_node_is_a_conflict(
-    cluster: Cluster, client: KubeClient
-) -> None:
+async def test_a_patch_on_a_changed_or_deleted_node(cluster: Cluster, client: KubeClient) -> None:
     await cluster.create_node(make_node("worker-1"))
     observed = await client.read("worker-1")
     assert observed is not None
@@ -140,12 +140,6 @@ async def test_a_patch_on_a_changed_node_is_a_conflict(
     with pytest.raises(ConflictError, match=r"patch nodes worker-1.*409"):
         await client.patch(mark(observed, status="presure"))
     assert (await cluster.get_node("worker-1"))["metadata"]["labels"]["status"] == "maintenance"
-
-
-async def test_a_patch_on_a_deleted_node(cluster: Cluster, client: KubeClient) -> None:
-    await cluster.create_node(make_node("worker-1"))
-    observed = await client.read("worker-1")
-    assert observed is not None
     await cluster.delete_node("worker-1")
     with pytest.raises(NotFoundError, match=r"worker-1: it is gone"):
         await client.patch(mark(observed, status="presure"))
@@ -199,7 +193,8 @@ async def test_what_is_forbidden_is_told_with_verb_resource_and_remedy(
     told = str(refused.value)
     assert told.startswith("may not patch nodes: ")
     assert "kubectl auth can-i patch nodes --as=" in told
-    assert "kubectl apply -k" in told
+    is_account = cluster.form == "sim"  # of dynsched; else a person
+    assert ("kubectl apply -k" if is_account else "ask an administrator to bind a") in told
     assert "\n" not in told
 
 
@@ -225,41 +220,41 @@ async def stranger(cluster: Cluster, folder: Path) -> AsyncIterator[KubeClient]:
 # --- faults, on the simulated cluster ---
 
 
-async def test_429_waits_as_told_and_sends_again(sim: SimCluster, sim_client: KubeClient) -> None:
-    await sim.create_node(make_node("worker-1"))
-    sim.server.faults.answer(429, verb="get", times=2, retry_after=1)
-    began = time.monotonic()
-    assert await sim_client.read("worker-1") is not None
-    assert 2.0 <= time.monotonic() - began < 6
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What is waited for a second or more: it is listed, and is over at once."""
+    found: list[float] = []
+    sleep = asyncio.sleep
+
+    async def at_once(seconds: float, result: Any = None) -> Any:
+        if seconds >= 1:
+            found.append(seconds)
+        return await sleep(0 if seconds >= 1 else seconds, result)
+
+    monkeypatch.setattr(asyncio, "sleep", at_once)
+    return found
 
 
-async def test_429_is_waited_for_by_all_calls(sim: SimCluster, sim_client: KubeClient) -> None:
-    for n in range(10):
-        await sim.create_node(make_node(f"worker-{n}", n))
-    fault = sim.server.faults.answer(429, verb="get", name="worker-0", times=1, retry_after=1)
-    await asyncio.gather(sim_client.read("worker-0"), asyncio.sleep(0.1))
-    assert fault.hits == 1
-    sim.server.faults.answer(429, verb="get", name="worker-0", times=1, retry_after=1)
-    first = asyncio.create_task(sim_client.read("worker-0"))
-    await asyncio.sleep(0.1)
-    began = time.monotonic()
-    await sim_client.read("worker-1")
-    assert time.monotonic() - began > 0.7
-    await first
-
-
-@pytest.mark.parametrize("retry_after", [1, 3600])
-async def test_429_is_given_up_after_a_while(
-    sim: SimCluster,
-    sim_client: KubeClient,
-    retry_after: int,
-    monkeypatch: pytest.MonkeyPatch,
+async def test_429_is_waited_for_as_told_by_all_calls_and_sent_again(
+    sim: SimCluster, sim_client: KubeClient, waits: list[float]
 ) -> None:
-    monkeypatch.setattr(transport, "MAX_PAUSE", 2.0)
+    for n in range(2):
+        await sim.create_node(make_node(f"worker-{n}", n))
+    sim.server.faults.answer(429, verb="get", name="worker-0", times=2, retry_after=8)
+    assert await sim_client.read("worker-0") is not None
+    assert await sim_client.read("worker-1") is not None
+    assert len(waits) == 3
+    assert max(waits) <= 8.2
+
+
+@pytest.mark.parametrize(("retry_after", "attempts"), [(8, transport.ATTEMPTS), (3600, 1)])
+async def test_429_is_given_up_after_a_while(
+    sim: SimCluster, sim_client: KubeClient, waits: list[float], retry_after: int, attempts: int
+) -> None:
     fault = sim.server.faults.answer(429, verb="get", retry_after=retry_after)
     with pytest.raises(ClusterError, match="429: too many requests"):
         await sim_client.read("worker-1")
-    assert fault.hits == (transport.ATTEMPTS if retry_after == 1 else 1)
+    assert (fault.hits, len(waits)) == (attempts, attempts - 1)
 
 
 @pytest.mark.parametrize("status", [500, 503])
@@ -305,15 +300,11 @@ async def test_a_patch_without_a_version_is_never_sent_twice(
     assert fault.hits == 1
 
 
-async def test_a_server_that_does_not_answer(
-    sim: SimCluster, sim_client: KubeClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fault = sim.server.faults.delay(5, verb="get")
+async def test_a_server_that_does_not_answer(sim: SimCluster, sim_client: KubeClient) -> None:
+    fault = sim.server.faults.delay(3600, verb="get")
     call = transport.Call("get", "nodes", "GET", "/api/v1/nodes/worker-1", "worker-1")
-    began = time.monotonic()
     with pytest.raises(ClusterError, match=r"no answer within 0.2 s"):
         await sim_client.api.call(call, timeout=0.2)
-    assert time.monotonic() - began < 2
     assert fault.hits == 1
 
 
@@ -322,7 +313,7 @@ async def test_a_comparison_waits_for_its_list_no_longer_than_for_any_other_call
 ) -> None:
     """An API server that is cut off from etcd answers no list; so it is found that much sooner."""
     monkeypatch.setattr("dynsched.kube.client.TIMEOUT", 0.2)
-    sim.server.faults.delay(5.0, verb="list")
+    sim.server.faults.delay(3600, verb="list")
     with pytest.raises(ClusterError, match=r"no answer within 0\.2 s"):
         await sim_client.listing()
 
@@ -334,25 +325,21 @@ async def test_while_the_server_is_down_most_calls_do_not_even_try(
         await sim.create_node(make_node(f"worker-{n}", n))
     await sim.server.down()
     tried = count_connections(monkeypatch)
-    began = time.monotonic()
     calls = [sim_client.read(f"worker-{n % 3}") for n in range(300)]
     failures = await asyncio.gather(*calls, return_exceptions=True)
-    assert time.monotonic() - began < 5
     assert all(isinstance(failure, ClusterError) for failure in failures)
     assert {str(f) for f in failures if "worker-0" in str(f)} == {
         f"cannot get nodes worker-0: {sim.url}: connection refused; is the API server up?"
     }
     assert len(tried) <= transport.ATTEMPTS * transport.IN_FLIGHT
     await sim.server.up()
-    async with asyncio.timeout(transport.MAX_OPEN + 1):
-        while True:
-            try:
-                found = await sim_client.read("worker-1")
-            except ClusterError:
-                await asyncio.sleep(0.1)
-            else:
-                break
-    assert found is not None
+
+    async def is_read() -> bool:
+        with contextlib.suppress(ClusterError):
+            return await sim_client.read("worker-1") is not None
+        return False
+
+    await until(is_read, "it is tried again")
 
 
 def count_connections(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -367,17 +354,19 @@ def count_connections(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return tried
 
 
-async def test_no_more_than_so_many_calls_at_once(sim: SimCluster) -> None:
-    for n in range(12):
-        await sim.create_node(make_node(f"worker-{n}", n))
-    sim.server.faults.delay(0.1, verb="get")
+async def test_no_more_than_so_many_calls_at_once(sim: SimCluster, sim_client: KubeClient) -> None:
+    await sim.create_node(make_node("worker-0"))
+    held = sim.server.faults.delay(3600, verb="get", name="held")
     client = KubeClient(await load_config(str(sim.kubeconfig)), in_flight=4)
-    try:
-        began = time.monotonic()
-        await asyncio.gather(*(client.read(f"worker-{n}") for n in range(12)))
-        assert time.monotonic() - began >= 0.3
-    finally:
-        await client.close()
+    reads = [asyncio.create_task(client.read("held")) for _ in range(12)]
+    await reached(lambda: held.hits >= 4, True)
+    for _ in range(10):  # what else was sent has arrived by then
+        assert await sim_client.read("worker-0") is not None
+    assert held.hits == 4
+    for read in reads:
+        read.cancel()
+    await asyncio.gather(*reads, return_exceptions=True)
+    await client.close()
 
 
 async def test_a_list_whose_snapshot_expired(
@@ -460,16 +449,22 @@ async def test_a_refused_token_is_read_again_at_once(
         assert await client.count() == 0
 
 
-async def test_a_pod_uses_its_service_account(
-    no_config: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    account = no_config / "serviceaccount"
+def service_account(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """As in a pod."""
+    account = folder / "serviceaccount"
     account.mkdir()
     (account / "token").write_text("pod-secret\n")
     (account / "ca.crt").write_text("not looked at here")
     (account / "namespace").write_text("watchers\n")
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    return account
+
+
+async def test_a_pod_uses_its_service_account(
+    no_config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account = service_account(no_config, monkeypatch)
     found = await load_config()
     assert found.server == "https://10.96.0.1:443"
     assert found.namespace == "watchers"
@@ -524,6 +519,8 @@ async def test_no_configuration_at_all(no_config: Path, monkeypatch: pytest.Monk
     assert str(no_config / ".kube" / "config") in told
     assert "--kubeconfig" in told
     assert "\n" not in told
+    with pytest.raises(KubeConfigError, match="gone: no such file; check --kubeconfig"):
+        await load_config(str(no_config / "gone"))
     monkeypatch.setenv("KUBECONFIG", "/nowhere/config")
     with pytest.raises(KubeConfigError, match="KUBECONFIG=/nowhere/config names no file"):
         await load_config()
@@ -593,22 +590,13 @@ async def test_another_context_than_the_current_one(
     assert (await found.reload()).server == "http://second"
     monkeypatch.setenv("KUBECONFIG", path)
     assert (await load_config(None, "second")).server == "http://second"
+    service_account(no_config, monkeypatch)  # in a pod it is a kubeconfig's all the same
+    assert (await load_config(None, "second")).server == "http://second"
     with pytest.raises(KubeConfigError) as broken:
         await load_config(path, "third")
     assert f"kubeconfig {path}: --context 'third' is not among its contexts (first, second)" in str(
         broken.value
     )
-
-
-async def test_a_context_in_a_pod_is_a_kubeconfigs(
-    no_config: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    account = no_config / "serviceaccount"
-    account.mkdir()
-    (account / "token").write_text("pod-secret")
-    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
-    monkeypatch.setenv("KUBECONFIG", str(two_contexts(no_config / "k")))
-    assert (await load_config(None, "second")).server == "http://second"
 
 
 async def test_a_pipe_in_place_of_the_token_is_not_waited_for(no_config: Path) -> None:
@@ -637,11 +625,6 @@ async def test_a_kubeconfig_that_may_not_be_read(
         await load_config(path)
 
 
-async def test_a_missing_kubeconfig(tmp_path: Path) -> None:
-    with pytest.raises(KubeConfigError, match="gone: no such file; check --kubeconfig"):
-        await load_config(str(tmp_path / "gone"))
-
-
 async def test_a_broken_kubeconfig_does_not_give_its_secrets_away(tmp_path: Path) -> None:
     user = {
         "auth-provider": {"name": "oidc", "config": {"refresh-token": "hush", "id-token": ""}},
@@ -651,15 +634,6 @@ async def test_a_broken_kubeconfig_does_not_give_its_secrets_away(tmp_path: Path
     with pytest.raises(KubeConfigError) as broken:
         await load_config(str(path))
     assert "hush" not in str(broken.value)
-
-
-async def test_an_untrusted_certificate(cluster: Cluster, tmp_path: Path) -> None:
-    if cluster.form == "sim":
-        pytest.skip("speaks plain HTTP")
-    path = kubeconfig(tmp_path / "k", cluster.url, user={"token": "x"})
-    async with connected(path) as client:
-        with pytest.raises(SetupError, match=r"certificate is not trusted .*self-signed"):
-            await client.count()
 
 
 def test_a_person_without_a_right_is_not_told_to_grant_it_to_the_account_of_dynsched() -> None:

@@ -188,7 +188,7 @@ AWAY = st.one_of(st.just(0.01), st.floats(0, 0.5), st.floats(0, 25))
 BAD_NETWORK = st.lists(st.tuples(AWAY, AWAY), min_size=1, max_size=12)
 
 
-@steady(100)
+@steady(40)
 @given(RATE, RATE, BAD_NETWORK, BAD_NETWORK, st.lists(st.floats(5, 60), max_size=3))
 @example(0.9, 1.1, [(0.01, 0.01)] * 8 + [(25.0, 0.0)] * 20, [(0.0, 0.0)], [])
 @example(0.9, 1.1, [(0.01, 2.9)] * 6 + [(25.0, 0.0)] * 20, [(0.0, 0.0)], [])
@@ -235,7 +235,7 @@ def _cleared(spec: dict[str, Any]) -> None:
 HANDS = [None, _emptied, _shortened, _given_to_another, _cleared]
 
 
-@steady(100)
+@steady(40)
 @given(
     RATE,
     RATE,
@@ -267,7 +267,7 @@ def test_never_two_writers_when_a_person_edits_or_deletes_the_lease(
     run_in_virtual_time(history())
 
 
-@steady(100)
+@steady(40)
 @given(
     RATE,
     RATE,

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 from cluster import NODES, Cluster, SimCluster
-from watch_support import watching
+from watch_support import hasten, watching
 
 from dynsched.core.message_kind import kind_of
 from dynsched.core.model import Node
-from dynsched.kube import resync, watch
+from dynsched.kube import resync
 from dynsched.kube.cluster import NodeStore
 from dynsched.kube.comparison import Listing, Seen
 from dynsched.kube.kopf_settings import CHUNK
@@ -28,17 +28,15 @@ from dynsched.sim.apiserver.faults import Fault
 from dynsched.sim.nodes import make_node
 
 NAMES_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-OFTEN = 0.3
+OFTEN = 0.15
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """What takes seconds takes a fraction of one."""
-    monkeypatch.setattr(watch, "SETTLED", 0.3)
-    monkeypatch.setattr(resync, "LAG", 0.8)
-    monkeypatch.setattr(resync, "TOLD", 0.4)
-    monkeypatch.setattr(resync, "OLD", 1.0)
-    monkeypatch.setattr(resync, "LOOK_AGAIN", 0.2)
+    hasten(monkeypatch)
+    for name, seconds in (("LAG", 0.4), ("TOLD", 0.2), ("OLD", 0.5), ("LOOK_AGAIN", 0.1)):
+        monkeypatch.setattr(resync, name, seconds)
     monkeypatch.setattr(resync, "GAP", OFTEN)
 
 
@@ -92,21 +90,6 @@ async def test_an_older_state_that_is_put_back_is_known(cluster: Cluster, writes
         await running.until(lambda: running.label("kept", "pool") == "yes")
 
 
-async def test_a_node_of_the_older_state_and_one_of_the_same_name(sim: SimCluster) -> None:
-    await make_nodes(sim, "a", "b")
-    backup = sim.server.store.back_up()
-    async with watching(sim.kubeconfig, resync=OFTEN) as running:
-        await running.synced()
-        before = running.uid("a")
-        await sim.delete_node("a")
-        await make_nodes(sim, "a")
-        await running.knows(sim)
-        assert running.uid("a") != before
-        await sim.restore(backup)
-        await running.knows(sim)
-        assert running.uid("a") == before
-
-
 async def test_while_it_may_be_blind_it_says_why(
     sim: SimCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -127,18 +110,25 @@ async def test_while_it_may_be_blind_it_says_why(
     assert len(told) == 1
 
 
-async def test_a_second_restore_is_found_too(sim: SimCluster) -> None:
+async def test_a_namesake_gives_way_to_the_older_node_and_a_second_restore_is_found_too(
+    sim: SimCluster,
+) -> None:
     await make_nodes(sim, "a")
     first = sim.server.store.back_up()
     await make_nodes(sim, "b")
     second = sim.server.store.back_up()
     async with watching(sim.kubeconfig, resync=OFTEN) as running:
         await running.synced()
-        await make_nodes(sim, "c")
+        before = running.uid("a")
+        await sim.delete_node("a")
+        await make_nodes(sim, "a", "c")
+        await running.knows(sim)
+        assert running.uid("a") != before
         for backup, names in ((first, {"a"}), (second, {"a", "b"})):
-            await running.knows(sim)
             await sim.restore(backup)
-            await running.until(lambda names=names: running.names() == names)  # type: ignore[misc]
+            await running.knows(sim)
+            assert running.names() == names
+            assert running.uid("a") == before
 
 
 # --- a watch that is told nothing, without an error ---
@@ -149,8 +139,7 @@ async def test_a_watch_that_falls_silent_is_begun_anew(
 ) -> None:
     await make_nodes(sim, "a", "b", "c")
     async with watching(sim.kubeconfig, resync=OFTEN) as running:
-        await running.synced()
-        await running.until(lambda: sim.server.open_watches == 1)
+        await running.follows(sim)
         assert sim.server.mute_watches() == 1
         await make_nodes(sim, "d")
         await sim.delete_node("b")
@@ -168,10 +157,12 @@ async def test_what_is_under_way_is_not_missed(
     sim: SimCluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every event comes late, and changes never cease."""
+    monkeypatch.setattr(resync, "LAG", 60.0)
+    monkeypatch.setattr(resync, "TOLD", 30.0)
     loop, observe = asyncio.get_running_loop(), NodeWatch._observe
 
     def late(*event: Any) -> None:
-        loop.call_soon_threadsafe(loop.call_later, resync.TOLD / 2, observe, *event)
+        loop.call_soon_threadsafe(loop.call_later, 0.2, observe, *event)
 
     monkeypatch.setattr(NodeWatch, "_observe", late)
     await make_nodes(sim, "a", "b")
@@ -179,10 +170,18 @@ async def test_what_is_under_way_is_not_missed(
         await running.synced()
         await running.until(lambda: not running.watch.is_listing)
         sim.server.requests.clear()
-        for number in range(40):
-            await label(sim, "a", str(number))
-            await asyncio.sleep(0.05)
-        assert lists(sim) >= 2
+        changes = 0
+
+        async def go_on() -> None:
+            nonlocal changes
+            while True:
+                changes += 1
+                await label(sim, "a", str(changes))
+
+        changing = asyncio.create_task(go_on())
+        await running.until(lambda: lists(sim) >= 3 and changes > 20)
+        changing.cancel()
+        await asyncio.wait({changing})
         assert lists_by_kopf(sim) == 0
         await running.knows(sim)
     assert [r.message for r in caplog.records if r.name.startswith("dynsched")] == []
@@ -247,8 +246,9 @@ async def test_a_list_that_is_older_drops_nothing_and_lists_nothing_anew(
 
 
 async def test_an_api_server_that_is_behind_for_a_moment_is_told_and_waited_for(
-    sim: SimCluster, behind: Behind
+    sim: SimCluster, behind: Behind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(resync, "OLD", 60.0)
     async with watching(sim.kubeconfig, resync=OFTEN) as running:
         await running.synced()
         await make_nodes(sim, "new")
@@ -267,17 +267,17 @@ async def test_an_api_server_that_is_behind_for_a_moment_is_told_and_waited_for(
 async def test_our_list_is_newer_than_a_watch_at_an_api_server_that_is_behind(
     sim: SimCluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resync, "LAG", 5.0)
+    monkeypatch.setattr(resync, "LAG", 60.0)
     await make_nodes(sim, "a")
     async with watching(sim.kubeconfig, resync=OFTEN) as running:
-        await running.synced()
-        await running.until(lambda: sim.server.open_watches == 1)
+        await running.follows(sim)
         await running.until(lambda: not running.watch.is_listing)
         sim.server.requests.clear()
         for number in range(3):
             sim.server.mute_watches()
             await make_nodes(sim, f"late-{number}")
-            await asyncio.sleep(0.5)  # so far it is behind
+            seen = lists(sim)
+            await running.until(lambda seen=seen: lists(sim) > seen)  # type: ignore[misc]  # so far it is behind
             sim.server.drop_watches("end")
             await running.until(lambda n=number: f"late-{n}" in running.names())  # type: ignore[misc]
         await running.knows(sim)
@@ -387,8 +387,7 @@ async def test_nodes_that_two_lists_lack_are_gone_and_a_cluster_without_any_is_t
 ) -> None:
     await make_nodes(sim, "a", "b")
     async with watching(sim.kubeconfig, resync=OFTEN) as running:
-        await running.synced()
-        await running.until(lambda: sim.server.open_watches == 1)
+        await running.follows(sim)
         assert sim.server.mute_watches() == 1
         for name in ("a", "b"):
             await sim.delete_node(name)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from cluster import Cluster, SimCluster
-from watch_support import STOP_WITHIN, Watching, watching
+from watch_support import hasten, watching
 
 from dynsched.core.errors import ClusterError, ConflictError, ForbiddenError, NotFoundError
 from dynsched.core.model import Action, Node, NodePatch
@@ -22,6 +21,11 @@ from dynsched.kube.failures import SetupError
 from dynsched.sim.nodes import make_node
 
 FOREIGN_FINALIZER = "kopf.zalando.org/KopfFinalizerMarker"
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    hasten(monkeypatch)
 
 
 def mark(node: Node, value: str | None) -> NodePatch:
@@ -40,21 +44,25 @@ def described(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 async def test_nodes_come_change_and_go(cluster: Cluster) -> None:
-    for n in range(3):
-        await cluster.create_node(make_node(f"worker-{n}", n))
+    made = [await cluster.create_node(make_node(f"worker-{n}", n)) for n in range(3)]
     async with watching(cluster.kubeconfig) as running:
         await running.synced()
-        assert running.names() == {"worker-0", "worker-1", "worker-2"}
         before = running.cluster.nodes()
+        assert set(before) == {"worker-0", "worker-1", "worker-2"}
 
         await cluster.create_node(make_node("worker-3", 3))
         await cluster.patch_node("worker-1", {"metadata": {"labels": {"pool": "blue"}}})
-        await cluster.delete_node("worker-2")
+        for name in ("worker-0", "worker-2"):
+            await cluster.delete_node(name)
+        again = await cluster.create_node(make_node("worker-0"))  # another one by that name
 
-        await running.until(lambda: running.names() == {"worker-0", "worker-1", "worker-3"})
-        await running.until(lambda: running.label("worker-1", "pool") == "blue")
-        assert set(before) == {"worker-0", "worker-1", "worker-2"}
-        assert running.watch.error is None
+        await running.until(lambda: running.uid("worker-0") == again["metadata"]["uid"])
+        await running.knows(cluster)
+        assert running.names() == {"worker-0", "worker-1", "worker-3"}
+        assert running.label("worker-1", "pool") == "blue"
+        assert {name: node.uid for name, node in before.items()} == {
+            body["metadata"]["name"]: body["metadata"]["uid"] for body in made
+        }
 
 
 async def test_an_empty_cluster_is_synced_too(cluster: Cluster) -> None:
@@ -65,60 +73,36 @@ async def test_an_empty_cluster_is_synced_too(cluster: Cluster) -> None:
         await running.until(lambda: running.names() == {"worker-0"})
 
 
-async def test_a_node_that_is_made_again_is_another_one(cluster: Cluster) -> None:
-    await cluster.create_node(make_node("worker-0"))
-    async with watching(cluster.kubeconfig) as running:
-        await running.synced()
-        old = running.cluster.nodes()["worker-0"].uid
-        await cluster.delete_node("worker-0")
-        again = await cluster.create_node(make_node("worker-0"))
-        new = again["metadata"]["uid"]
-        await running.until(lambda: running.uid("worker-0") == new)
-        assert new != old
-
-
-async def test_nothing_is_ever_written_by_watching(cluster: Cluster) -> None:
+async def test_nothing_is_written_but_our_own_patch_which_is_known_at_once(
+    cluster: Cluster,
+) -> None:
     raw = make_node("worker-0")
     raw["metadata"]["finalizers"] = [FOREIGN_FINALIZER]  # another kopf operator's
     raw["metadata"]["annotations"] = {"kopf.zalando.org/last-handled-configuration": "{}"}
-    created = [
-        await cluster.create_node(raw),
-        await cluster.create_node(make_node("worker-1", 1)),
-    ]
-    async with watching(cluster.kubeconfig) as running:
-        await running.synced()
-        await cluster.patch_node("worker-0", {"metadata": {"labels": {"pool": "blue"}}})
-        await cluster.patch_node("worker-0", {"metadata": {"labels": {"pool": None}}})
-        await running.until(lambda: running.label("worker-0", "pool") is None)
-        await asyncio.sleep(0.3)
-    ours = [w for w in await cluster.writes() if "dynsched" in w.user_agent + w.manager]
-    assert ours == []
-    for before in created:
-        after = await cluster.get_node(before["metadata"]["name"])
-        assert described(after) == described(before)
-    await cluster.patch_node("worker-0", {"metadata": {"finalizers": None}})
-
-
-async def test_our_own_write_is_known_at_once_and_leaves_the_rest_alone(cluster: Cluster) -> None:
-    raw = make_node("worker-0")
-    raw["metadata"]["annotations"] = {"owner.io/team": "blue"}
     raw["spec"]["taints"] = [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]
-    created = await cluster.create_node(raw)
+    created = [await cluster.create_node(raw), await cluster.create_node(make_node("worker-1", 1))]
     async with watching(cluster.kubeconfig) as running:
         await running.synced()
         for value in ("presure", None):
             stored = await running.cluster.patch(mark(running.cluster.nodes()["worker-0"], value))
             assert running.cluster.nodes()["worker-0"] == stored
             assert running.label("worker-0", "status") == value
-        await asyncio.sleep(0.3)  # the watch's echoes of both
+        await cluster.create_node(make_node("worker-2", 2))  # after the echoes of both
+        await running.until(lambda: "worker-2" in running.names())
         assert running.label("worker-0", "status") is None
-    after = await cluster.get_node("worker-0")
-    assert described(after) == described(created)
-    managers = {entry["manager"] for entry in after["metadata"]["managedFields"]}
-    assert not any("kopf" in manager for manager in managers)
+    ours = [w for w in await cluster.writes() if "dynsched" in w.user_agent + w.manager]
+    assert [(write.verb, write.name) for write in ours] == [("patch", "worker-0")] * 2
+    for before in created:
+        after = await cluster.get_node(before["metadata"]["name"])
+        assert described(after) == described(before)
+        managers = {entry["manager"] for entry in after["metadata"]["managedFields"]}
+        assert not any("kopf" in manager for manager in managers)
+    await cluster.patch_node("worker-0", {"metadata": {"finalizers": None}})
 
 
-async def test_a_conflict_is_cured_by_reading_again(cluster: Cluster) -> None:
+async def test_a_conflict_is_cured_by_reading_again_and_a_node_that_is_gone_forgotten(
+    cluster: Cluster,
+) -> None:
     await cluster.create_node(make_node("worker-0"))
     async with watching(cluster.kubeconfig) as running:
         await running.synced()
@@ -129,22 +113,16 @@ async def test_a_conflict_is_cured_by_reading_again(cluster: Cluster) -> None:
         fresh = await running.cluster.read("worker-0")
         assert fresh is not None
         assert fresh.labels["pool"] == "blue"
-        assert (await running.cluster.patch(mark(fresh, "presure"))).labels["status"] == "presure"
-
-
-async def test_a_node_that_is_gone_when_it_is_patched_is_forgotten(cluster: Cluster) -> None:
-    await cluster.create_node(make_node("worker-0"))
-    async with watching(cluster.kubeconfig) as running:
-        await running.synced()
-        known = running.cluster.nodes()["worker-0"]
+        marked = await running.cluster.patch(mark(fresh, "presure"))
+        assert marked.labels["status"] == "presure"
         await cluster.delete_node("worker-0")
         with pytest.raises(NotFoundError):
-            await running.cluster.patch(mark(known, "presure"))
+            await running.cluster.patch(mark(marked, None))
         assert running.names() == set()
         assert await running.cluster.read("worker-0") is None
 
 
-async def test_it_stops_within_seconds_and_leaves_signals_and_tasks_alone(cluster: Cluster) -> None:
+async def test_it_stops_and_leaves_signals_and_tasks_alone(cluster: Cluster) -> None:
     await cluster.create_node(make_node("worker-0"))
     loop = asyncio.get_running_loop()
     asked: list[str] = []
@@ -152,16 +130,15 @@ async def test_it_stops_within_seconds_and_leaves_signals_and_tasks_alone(cluste
     try:
         async with watching(cluster.kubeconfig) as running:
             await running.synced()
-            later = asyncio.create_task(asyncio.sleep(60))
+            later = loop.create_future()
+            waiting = asyncio.create_task(asyncio.wait({later}))
             signal.raise_signal(signal.SIGTERM)
             await running.until(lambda: asked == ["TERM"])
             assert not running.task.done()
-            began = time.monotonic()
-            running.stop.set()
-            await running.task
-            assert time.monotonic() - began < STOP_WITHIN
-            assert not later.done()
-            later.cancel()
+            await running.end()
+            assert not waiting.done()
+            later.set_result(None)
+            await waiting
     finally:
         loop.remove_signal_handler(signal.SIGTERM)
 
@@ -170,48 +147,36 @@ async def test_it_stops_within_seconds_and_leaves_signals_and_tasks_alone(cluste
 
 
 @pytest.fixture
-async def nodes(sim: SimCluster, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    monkeypatch.setattr(watch, "SETTLED", 0.5)
+async def nodes(sim: SimCluster) -> list[str]:
     names = [f"worker-{n}" for n in range(4)]
     for n, name in enumerate(names):
         await sim.create_node(make_node(name, n))
     return names
 
 
-async def gap(running: Watching, sim: SimCluster, *, gone: str, come: str) -> None:
-    """Changes that the watch misses, and of which the server keeps no history."""
-    await running.until(lambda: sim.server.drop_watches("cut") == 1)
-    sim.server.objects.delete("nodes", gone)
-    sim.server.objects.create("nodes", make_node(come, 9))
-    sim.server.compact()
-
-
-async def test_a_node_that_went_in_a_gap_of_the_watch(sim: SimCluster, nodes: list[str]) -> None:
-    async with watching(sim.kubeconfig) as running:
-        await running.synced()
-        await gap(running, sim, gone="worker-1", come="worker-9")
-        await running.until(lambda: running.names() == {*nodes, "worker-9"} - {"worker-1"})
+@pytest.mark.parametrize("come", ["worker-9", "worker-1"])
+async def test_a_node_that_went_in_a_gap_of_the_watch(
+    sim: SimCluster, nodes: list[str], come: str
+) -> None:
+    """Of which the server keeps no history."""
+    async with watching(sim.kubeconfig, resync=0.5) as running:
+        await running.follows(sim)
+        assert sim.server.drop_watches("cut") == 1
+        sim.server.objects.delete("nodes", "worker-1")
+        sim.server.objects.create("nodes", make_node(come, 9))
+        sim.server.compact()
+        await running.knows(sim)
+        assert running.names() == {*nodes, come} - {"worker-1"} | {come}
         assert running.cluster.synced
 
 
-async def test_a_node_that_went_and_came_back_in_a_gap(sim: SimCluster, nodes: list[str]) -> None:
-    async with watching(sim.kubeconfig) as running:
-        await running.synced()
-        await gap(running, sim, gone="worker-1", come="worker-1")
-        new = (await sim.get_node("worker-1"))["metadata"]["uid"]
-        await running.until(lambda: running.uid("worker-1") == new)
-        await asyncio.sleep(watch.SETTLED + 1.5)
-        assert running.names() == set(nodes)
-
-
-async def test_the_count_alone_finds_a_vanished_node(
-    sim: SimCluster, nodes: list[str], monkeypatch: pytest.MonkeyPatch
+async def test_the_comparison_alone_finds_a_vanished_node(
+    sim: SimCluster, nodes: list[str]
 ) -> None:
     async with watching(sim.kubeconfig, resync=0.5) as running:
         await running.synced()
-        ghost = Node("ghost", uid="u-0", resource_version="1")
-        running.watch.store.offer(ghost)
-        await running.until(lambda: "ghost" not in running.names())
+        running.watch.store.offer(Node("ghost", uid="u-0", resource_version="1"))
+        await running.until(lambda: running.names() == set(nodes))
 
 
 @pytest.mark.parametrize("how", ["end", "gone", "cut"])
@@ -219,24 +184,34 @@ async def test_watches_that_end_are_begun_again(
     sim: SimCluster, nodes: list[str], how: str
 ) -> None:
     async with watching(sim.kubeconfig) as running:
-        await running.synced()
-        await running.until(lambda: sim.server.drop_watches(how) == 1)
+        await running.follows(sim)
         sim.server.requests.clear()
+        assert sim.server.drop_watches(how) == 1
         await sim.patch_node("worker-1", {"metadata": {"labels": {"pool": how}}})
         await running.until(lambda: running.label("worker-1", "pool") == how)
         assert len([r for r in sim.server.requests if r.verb == "watch"]) == 1
 
 
 async def test_a_server_that_ends_every_watch_is_not_stormed(
-    sim: SimCluster, nodes: list[str]
+    sim: SimCluster, nodes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(kopf_operator, "jittered", lambda seconds: seconds * 3600)
     async with watching(sim.kubeconfig) as running:
-        await running.synced()
+        await running.follows(sim)
+        paused = asyncio.Event()
+        loop, pause = asyncio.get_running_loop(), asyncio.sleep
+
+        async def sleep(seconds: float) -> None:
+            if seconds > 1800:
+                loop.call_soon_threadsafe(paused.set)
+            await pause(seconds)
+
+        monkeypatch.setattr(kopf_operator.asyncio, "sleep", sleep)
         sim.server.requests.clear()
-        for _ in range(30):
-            sim.server.drop_watches("end")
-            await asyncio.sleep(0.1)
-        assert len([r for r in sim.server.requests if r.verb == "watch"]) <= 8
+        assert sim.server.drop_watches("end") == 1
+        async with asyncio.timeout(60):
+            await paused.wait()  # before it asks for the next one
+        assert not [r for r in sim.server.requests if r.verb == "watch"]
 
 
 async def test_an_api_server_that_knows_no_node_for_a_moment_at_the_start_is_asked_again(
@@ -255,18 +230,27 @@ async def test_an_api_server_that_knows_no_node_for_a_moment_at_the_start_is_ask
 
 
 async def test_the_server_is_down_at_the_start(
-    sim: SimCluster, nodes: list[str], caplog: pytest.LogCaptureFixture
+    sim: SimCluster,
+    nodes: list[str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     caplog.set_level(logging.INFO, logger="dynsched")
+    count, asked = KubeClient.count, []
+
+    async def counted(self: KubeClient) -> int:
+        asked.append(self)
+        return await count(self)
+
+    monkeypatch.setattr(KubeClient, "count", counted)
     await sim.server.down()
     async with watching(sim.kubeconfig) as running:
-        await asyncio.sleep(2.0)
+        await running.until(lambda: len(asked) > 3)
         assert not running.cluster.synced
         assert "connection refused" in (running.watch.error or "")
         await sim.server.up()
-        await running.synced()
+        await running.knows(sim)
         assert running.names() == set(nodes)
-        assert running.watch.error is None
     assert len([r for r in caplog.records if "connection refused" in r.message]) == 1
 
 
@@ -277,14 +261,13 @@ async def test_the_server_is_down_for_a_while(
         await running.synced()
         await sim.server.down()
         await running.until(lambda: running.watch.error is not None)
-        await asyncio.sleep(2.0)
         assert running.cluster.synced
         assert running.names() == set(nodes)
         sim.server.objects.delete("nodes", "worker-2")
         sim.server.compact()
         await sim.server.up()
-        await running.until(lambda: running.names() == {"worker-0", "worker-1", "worker-3"}, 30)
-        await running.until(lambda: running.watch.error is None, 30)
+        await running.knows(sim)
+        assert running.names() == {"worker-0", "worker-1", "worker-3"}
     assert all(r.name.startswith("dynsched") for r in caplog.records if r.levelno > logging.INFO)
 
 
@@ -293,9 +276,9 @@ async def test_a_watch_that_is_refused_for_a_while(
     sim: SimCluster, nodes: list[str], status: int
 ) -> None:
     async with watching(sim.kubeconfig) as running:
-        await running.synced()
+        await running.follows(sim)
         fault = sim.server.faults.answer(status, verb="watch", times=2)
-        await running.until(lambda: sim.server.drop_watches("cut") == 1 or fault.hits > 0)
+        assert sim.server.drop_watches("cut") == 1
         await sim.patch_node("worker-1", {"metadata": {"labels": {"pool": "blue"}}})
         await running.until(lambda: running.label("worker-1", "pool") == "blue")
         assert fault.hits == 2
@@ -304,25 +287,20 @@ async def test_a_watch_that_is_refused_for_a_while(
 async def test_kopf_is_started_again_when_it_gives_up(
     sim: SimCluster, nodes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dynsched.kube.kopf_settings.BACKOFFS", (0.05, 0.05))
+    """And where the watch is forbidden meanwhile, the process ends."""
     monkeypatch.setattr(watch, "STEADY", 1.0)
-    async with watching(sim.kubeconfig) as running:
-        await running.synced()
+    async with watching(sim.kubeconfig, resync=0.5) as running:
+        await running.follows(sim)
         fault = sim.server.faults.answer(500, verb="watch", message="etcd is on fire")
-        sim.server.drop_watches("cut")
+        assert sim.server.drop_watches("cut") == 1
         await running.until(lambda: "answered 500" in (running.watch.error or ""))
         fault.remove()
         await sim.delete_node("worker-1")
-        await running.until(lambda: "worker-1" not in running.names())
-        await running.until(lambda: running.watch.error is None)
+        await running.knows(sim)
+        assert "worker-1" not in running.names()
 
-
-async def test_a_watch_that_is_forbidden_ends_the_process(
-    sim: SimCluster, nodes: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("dynsched.kube.kopf_settings.BACKOFFS", (0.05,))
-    sim.server.forbidden = {("watch", "nodes")}
-    async with watching(sim.kubeconfig) as running:
+        sim.server.forbidden = {("watch", "nodes")}
+        sim.server.drop_watches("cut")
         with pytest.raises(ForbiddenError, match=r"may not watch nodes: .*can-i watch nodes --as="):
             await running.task
 
@@ -342,75 +320,66 @@ async def test_wrong_credentials_at_the_start(tmp_path: Path) -> None:
                 await running.task
 
 
-async def test_a_rotated_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dynsched.kube.transport.RELOGIN_GAP", 0.0)
-    async with SimCluster(tmp_path, token="first-secret") as sim:
-        await sim.create_node(make_node("worker-0"))
-        async with watching(sim.kubeconfig) as running:
-            await running.synced()
-            sim.server.token = sim.token = "second-secret"
-            sim.server.kubeconfig(sim.kubeconfig)
-            sim.server.drop_watches("cut")
-            await sim.delete_node("worker-0")
-            await running.until(lambda: running.names() == set())
-            assert running.watch.error is None
-
-
-async def test_a_token_file_is_read_again_before_it_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("in_a_file", [False, True])
+async def test_a_rotated_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, in_a_file: bool
 ) -> None:
-    monkeypatch.setattr(kopf_operator, "TOKEN_MAX_AGE", 0.5)
+    """A file is read again before its token is refused."""
+    monkeypatch.setattr("dynsched.kube.transport.RELOGIN_GAP", 0.0)
     token = tmp_path / "token"
     async with SimCluster(tmp_path, token="first-secret") as sim:
         await sim.create_node(make_node("worker-0"))
-        config = yaml.safe_load(sim.kubeconfig.read_text())
-        config["users"][0]["user"] = {"tokenFile": str(token)}
-        sim.kubeconfig.write_text(yaml.safe_dump(config))
-        token.write_text("first-secret")
+        if in_a_file:
+            monkeypatch.setattr(kopf_operator, "TOKEN_MAX_AGE", 0.0)
+            config = yaml.safe_load(sim.kubeconfig.read_text())
+            config["users"][0]["user"] = {"tokenFile": str(token)}
+            sim.kubeconfig.write_text(yaml.safe_dump(config))
+            token.write_text("first-secret")
         async with watching(sim.kubeconfig) as running:
-            await running.synced()
-            await asyncio.sleep(0.6)
+            await running.follows(sim)
+            if in_a_file:
+                token.write_text("second-secret")
             sim.server.token = sim.token = "second-secret"
-            token.write_text("second-secret")
-            sim.server.drop_watches("cut")
+            if not in_a_file:
+                sim.server.kubeconfig(sim.kubeconfig)
+            assert sim.server.drop_watches("cut") == 1
             await sim.delete_node("worker-0")
             await running.until(lambda: running.names() == set())
-        assert not [r for r in sim.server.requests if r.status == 401]
+            assert running.watch.error is None
+        refused = [r for r in sim.server.requests if r.status == 401]
+        assert bool(refused) is not in_a_file
 
 
 async def test_a_watch_that_ends_again_and_again_for_no_known_cause(
     sim: SimCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch, "UNEXPLAINED", 1)
+    lives = []
 
     async def broken(**_: object) -> None:
+        lives.append(1)
         raise RuntimeError("kopf has a bad day")
 
     monkeypatch.setattr(kopf_operator.kopf, "operator", broken)
     async with watching(sim.kubeconfig) as running:
         with pytest.raises(ClusterError, match="ended: RuntimeError: kopf has a bad day"):
             await running.task
+    assert len(lives) == 1 + watch.UNEXPLAINED
 
 
-async def test_it_stops_at_once_while_it_waits_for_the_server(sim: SimCluster) -> None:
+async def test_it_stops_while_it_waits_for_the_server(sim: SimCluster) -> None:
     await sim.server.down()
     async with watching(sim.kubeconfig) as running:
-        await asyncio.sleep(0.5)
-        began = time.monotonic()
-        running.stop.set()
-        await running.task
-        assert time.monotonic() - began < 1
+        await running.until(lambda: running.watch.error is not None)
+        await running.end()
 
 
 async def test_a_server_that_does_not_answer_does_not_hold_the_stop_up(
-    sim: SimCluster, nodes: list[str]
+    sim: SimCluster, nodes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(kopf_operator, "STOP_TIMEOUT", 0.5)
     async with watching(sim.kubeconfig, resync=0.2) as running:
-        await running.synced()
-        sim.server.faults.delay(60)
-        sim.server.drop_watches("cut")
-        await asyncio.sleep(1.5)
-        began = time.monotonic()
-        running.stop.set()
-        await running.task
-        assert time.monotonic() - began < STOP_WITHIN
+        await running.follows(sim)
+        silent = sim.server.faults.delay(3600, verb="watch")
+        assert sim.server.drop_watches("cut") == 1
+        await running.until(lambda: silent.hits == 1)
+        await running.end()

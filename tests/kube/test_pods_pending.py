@@ -9,8 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 from api_support import api_of
 from cluster import Cluster, SimCluster
-from operator_support import until
-from pods_support import PODS, create, pod
+from pods_support import PODS, create, pod, reached
 
 from dynsched.kube import pending
 from dynsched.kube.pending import PendingPods
@@ -28,7 +27,7 @@ async def following(cluster: Cluster) -> AsyncIterator[PendingPods]:
             yield found
         finally:
             stop.set()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 await task
 
 
@@ -37,10 +36,7 @@ async def made(cluster: Cluster, name: str, node: str | None = None) -> str:
 
 
 async def known(found: PendingPods, uid: str, *, as_waiting: bool = True) -> None:
-    async def fits() -> bool:
-        return (uid in found) is as_waiting
-
-    await until(fits, "what is known of the pod", seconds=5)
+    await reached(lambda: uid in found, as_waiting)
 
 
 async def test_a_pod_waits_until_it_is_bound_or_gone(
@@ -63,7 +59,10 @@ async def test_a_pod_waits_until_it_is_bound_or_gone(
 
 
 @pytest.mark.parametrize("how", ["end", "gone", "cut"])
-async def test_a_watch_that_ends_is_begun_anew_with_a_list(sim: SimCluster, how: str) -> None:
+async def test_a_watch_that_ends_is_begun_anew_with_a_list(
+    sim: SimCluster, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dynsched.kube.following._FIRST_WAIT", 0.05)
     async with following(sim) as found:
         first = await made(sim, "first")
         await known(found, first)
@@ -78,11 +77,7 @@ async def test_without_rights_nothing_is_known_and_nothing_ends(sim: SimCluster)
     uid = await made(sim, "waiting")
     sim.server.forbidden = {("list", "pods"), ("watch", "pods")}
     async with following(sim) as found:
-
-        async def told() -> bool:
-            return found.error is not None
-
-        await until(told, "the trouble is told")
+        await reached(lambda: found.error is not None, True)
         assert uid not in found
 
 

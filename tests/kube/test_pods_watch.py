@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 from api_support import api_of
 from cluster import Cluster, SimCluster
-from operator_support import until
-from pods_support import PODS, STARTED, create, pod, start
+from pods_support import PODS, STARTED, create, pod, reached, start
 
 from dynsched.core.errors import ClusterError
 from dynsched.core.pods import MIN_CPU, MIN_MEMORY
@@ -24,6 +23,12 @@ from dynsched.kube.stream import ExpiredError, StreamingApi
 from dynsched.sim.nodes import make_node
 
 MIB = 2.0**20
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A watch that ended is begun again almost at once."""
+    monkeypatch.setattr("dynsched.kube.following._FIRST_WAIT", 0.05)
 
 
 AN_HOUR_AGO = {
@@ -67,18 +72,12 @@ async def watching(cluster: Cluster) -> AsyncIterator[tuple[RecentPods, PodWatch
             yield bound, watch
         finally:
             stop.set()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 await task
 
 
 async def seen(bound: RecentPods, **expected: Bound) -> None:
-    async def fits() -> bool:
-        return sums(bound, time.monotonic()) == expected
-
-    try:
-        await until(fits, "the pods are seen", seconds=5)
-    except AssertionError:
-        assert sums(bound, time.monotonic()) == expected
+    await reached(lambda: sums(bound, time.monotonic()), expected)
 
 
 async def started(cluster: Cluster, bound: RecentPods) -> None:
@@ -90,11 +89,7 @@ async def started(cluster: Cluster, bound: RecentPods) -> None:
         await cluster.delete(f"{PODS}/{name}", {"gracePeriodSeconds": 0})
         if "probe" in sums(bound, time.monotonic()):
             break
-
-    async def forgotten() -> bool:
-        return not sums(bound, time.monotonic())
-
-    await until(forgotten, "the probes are gone", seconds=5)
+    await seen(bound)
 
 
 async def test_a_pod_counts_from_its_binding_on_and_not_before(cluster: Cluster) -> None:
@@ -107,6 +102,10 @@ async def test_a_pod_counts_from_its_binding_on_and_not_before(cluster: Cluster)
         await seen(bound, a=Bound(1, 2.0, MIN_MEMORY))
         await cluster.delete(f"{PODS}/placed", {"gracePeriodSeconds": 0})
         await seen(bound)
+        target = {"kind": "Node", "name": "a"}
+        binding = {"metadata": {"name": "waiting"}, "target": target}
+        _ = (await cluster.post(f"{PODS}/waiting/binding", binding)).ok
+        await seen(bound, a=Bound(1, 0.5, 64 * MIB))
         assert watch.error is None
 
 
@@ -121,21 +120,11 @@ async def test_a_pod_that_is_deleted_or_finishes_is_seen_to_end(cluster: Cluster
         await cluster.delete(f"{PODS}/deleted", {"gracePeriodSeconds": 0})
         await cluster.patch(f"{PODS}/finished/status", {"status": {"phase": "Succeeded"}})
         expected = {body["metadata"]["uid"] for body in made.values()}
-
-        async def ended() -> bool:
-            return set(ends(bound, time.monotonic())) - begun == expected
-
-        await until(ended, "both have ended", seconds=5)
+        await reached(lambda: set(ends(bound, time.monotonic())) - begun, expected)
 
 
 async def running(watch: PodWatch, number: int) -> None:
-    async def fits() -> bool:
-        return watch.running == number
-
-    try:
-        await until(fits, "the running pods are counted", seconds=5)
-    except AssertionError:
-        assert watch.running == number
+    await reached(lambda: watch.running, number)
 
 
 async def test_running_pods_are_counted_by_pages_and_kept_up(
@@ -172,34 +161,17 @@ async def test_running_pods_are_counted_by_pages_and_kept_up(
         assert watch.running == 6
 
 
-async def test_a_pod_that_is_bound_is_seen(cluster: Cluster) -> None:
-    await cluster.create_node(make_node("a", 0))
-    async with watching(cluster) as (bound, _):
-        await started(cluster, bound)
-        await create(cluster, pod("waiting", cpu="500m", memory="64Mi"))
-        target = {"kind": "Node", "name": "a"}
-        binding = {"metadata": {"name": "waiting"}, "target": target}
-        _ = (await cluster.post(f"{PODS}/waiting/binding", binding)).ok
-        await seen(bound, a=Bound(1, 0.5, 64 * MIB))
-
-
 @pytest.mark.parametrize("how", ["end", "gone", "cut"])
 async def test_a_watch_that_ends_is_taken_up_again(sim: SimCluster, how: str) -> None:
     async with watching(sim) as (bound, _):
         await started(sim, bound)
         await create(sim, pod("first", "a", cpu="1"))
         await seen(bound, a=Bound(1, 1.0, MIN_MEMORY))
+        sim.server.requests.clear()
         assert sim.server.drop_watches(how) == 1
-
-        async def ended() -> bool:
-            return sim.server.open_watches == 0
-
-        async def again() -> bool:
-            return sim.server.open_watches == 1
-
-        if how == "gone":  # what is bound between the two is not seen, and counts by its load
-            await until(ended, "the watch ends")
-        await until(again, "the watch is back")
+        # What is bound before it is back is not seen after `gone`, and counts by its load.
+        await reached(lambda: [r.verb for r in sim.server.requests].count("watch"), 1)
+        await reached(lambda: sim.server.open_watches, 1)
         await create(sim, pod("second", "a", cpu="1"))
         await seen(bound, a=Bound(2, 2.0, 2 * MIN_MEMORY))
 
@@ -207,11 +179,7 @@ async def test_a_watch_that_ends_is_taken_up_again(sim: SimCluster, how: str) ->
 async def test_without_rights_it_says_so_and_nothing_ends(sim: SimCluster) -> None:
     sim.server.forbidden = {("list", "pods"), ("watch", "pods")}
     async with watching(sim) as (bound, watch):
-
-        async def told() -> bool:
-            return watch.error is not None
-
-        await until(told, "the trouble is told")
+        await reached(lambda: watch.error is not None, True)
         assert "may not list pods" in (watch.error or "")
         assert "kubectl apply -k manifests/base" in (watch.error or "")
         assert sums(bound, 0.0) == {}
@@ -221,17 +189,10 @@ async def test_an_outage_is_waited_out(sim: SimCluster) -> None:
     async with watching(sim) as (bound, watch):
         await started(sim, bound)
         await sim.server.down()
-
-        async def told() -> bool:
-            return watch.error is not None
-
-        await until(told, "the trouble is told")
+        await reached(lambda: watch.error is not None, True)
         await sim.server.up()
-
-        async def again() -> bool:
-            return sim.server.open_watches == 1 and watch.error is None
-
-        await until(again, "the watch is back, though nothing happened yet")
+        # Though nothing happened yet.
+        await reached(lambda: (sim.server.open_watches, watch.error), (1, None))
         await create(sim, pod("placed", "a", cpu="1"))
         await seen(bound, a=Bound(1, 1.0, MIN_MEMORY))
 
@@ -243,11 +204,7 @@ async def test_a_watch_that_is_told_nothing_is_no_trouble(
     monkeypatch.setattr("dynsched.kube.stream._SILENCE", 0.1)
     async with watching(sim) as (bound, watch):
         fault = sim.server.faults.delay(0.0, verb="watch", resource="pods")
-
-        async def silent_twice() -> bool:
-            return fault.hits == 2 or watch.error is not None
-
-        await until(silent_twice, "the watch was silent twice")
+        await reached(lambda: fault.hits >= 2 or watch.error is not None, True)
         assert watch.error is None
         assert "is the API server up" not in caplog.text
         monkeypatch.setattr("dynsched.kube.stream._SILENCE", 60.0)
@@ -275,9 +232,9 @@ async def test_after_a_restore_it_sees_again_what_is_bound(cluster: Cluster) -> 
 
         await cluster.restore(backup)
         assert (await cluster.get(PODS)).ok["items"] == []
-        for number in range(25):  # too few to reach the versions of before
+        for number in range(50):  # too few to reach the versions of before
             await create(cluster, pod(f"after-{number}", "b", cpu="1"))
-            await asyncio.sleep(0.4)
+            await asyncio.sleep(0.02 * number)
             if "b" in sums(bound, time.monotonic()):
                 break
         else:
@@ -285,17 +242,15 @@ async def test_after_a_restore_it_sees_again_what_is_bound(cluster: Cluster) -> 
         assert watch.error is None
 
 
-async def test_an_answer_that_is_no_list_makes_no_pod_of_before_count(sim: SimCluster) -> None:
+async def test_an_answer_that_is_no_list_makes_no_pod_of_before_count(
+    sim: SimCluster, caplog: pytest.LogCaptureFixture
+) -> None:
     """A watch without a place to begin at tells of every pod that there is."""
     await create(sim, pod("before", "a", cpu="1"))
     body = json.dumps({"metadata": {}, "items": None})
     fault = sim.server.faults.answer(200, body=body, verb="list", resource="pods", times=1)
-    async with watching(sim) as (bound, watch):
-
-        async def is_told() -> bool:
-            return "answered no list" in str(watch.error)
-
-        await until(is_told, "the answer that is no list is told")
+    async with watching(sim) as (bound, _):
+        await reached(lambda: "answered no list" in caplog.text, True)
         assert fault.hits == 1
         await started(sim, bound)
         assert "a" not in sums(bound, time.monotonic())

@@ -7,23 +7,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dynsched.core.model import Action, Node, NodePatch
 from dynsched.kube.cluster import ListedCluster, NodeStore
 from dynsched.kube.projection import project, quantity
 from dynsched.sim.nodes import make_node
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner),
-    max_leaves=12,
-)
-FIELDS = (
-    *("labels", "annotations", "name", "uid", "resourceVersion", "taints", "addresses"),
-    *("creationTimestamp", "managedFields"),
-)
 
 
 def node(name: str = "a", version: str = "1", uid: str = "u", **labels: str) -> Node:
@@ -93,16 +81,6 @@ def test_a_node_of_which_little_can_be_read(raw) -> None:
 @pytest.mark.parametrize("raw", [None, [], "a", {}, {"metadata": None}, {"metadata": {"name": ""}}])
 def test_without_a_name_there_is_no_node(raw) -> None:
     assert project(raw) is None
-
-
-@given(
-    metadata=st.dictionaries(st.sampled_from(FIELDS), JSON),
-    spec=JSON | st.dictionaries(st.sampled_from(FIELDS), JSON),
-    status=JSON | st.dictionaries(st.sampled_from((*FIELDS, "allocatable")), JSON),
-)
-def test_no_object_is_too_odd(metadata: Any, spec: Any, status: Any) -> None:
-    found = project({"metadata": {"name": "a"} | metadata, "spec": spec, "status": status})
-    assert found is None or found.name
 
 
 @pytest.mark.parametrize(

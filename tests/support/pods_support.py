@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from cluster import Cluster
+from operator_support import until
 
 PODS = "/api/v1/namespaces/default/pods"
 
@@ -44,3 +45,15 @@ async def start(cluster: Cluster, name: str) -> None:
     """What the kubelet says once the container of `pod` runs."""
     status = {"phase": "Running", "containerStatuses": [STARTED]}
     _ = (await cluster.patch(f"{PODS}/{name}/status", {"status": status})).ok
+
+
+async def reached(found: Callable[[], Any], expected: object) -> None:
+    """Wait until ``expected`` is what is found; or tell what is."""
+
+    async def is_so() -> bool:
+        return bool(found() == expected)
+
+    try:
+        await until(is_so, "what is expected")
+    except AssertionError:
+        assert found() == expected

@@ -6,15 +6,48 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
-from cluster import Cluster
+import pytest
+from cluster import Cluster, SimCluster
+from kopf._cogs.aiokits import aiotasks
 
+from dynsched.kube import kopf_operator, kopf_settings, watch
 from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import NodeCluster
 from dynsched.kube.config import load_config
 from dynsched.kube.watch import NodeWatch
+from dynsched.plumbing.backoff import Backoff
 
-STOP_WITHIN = 5.0
+HASTE = 20
+STOPS_WITHIN = 30.0
+"""Half of what it waits for an answer to a list."""
+
+
+def hasten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every pause of the watch, and of kopf in it, takes a twentieth of its time."""
+
+    def settings() -> kopf_operator.kopf.OperatorSettings:
+        result = kopf_settings.settings()
+        result.watching.reconnect_backoff /= HASTE
+        return result
+
+    wait_for_tasks = aiotasks.wait
+
+    async def wait(tasks: Any, *, timeout: float | None = None, **more: Any) -> Any:  # noqa: ASYNC109
+        return await wait_for_tasks(tasks, timeout=timeout and timeout / HASTE, **more)
+
+    # An operator that ends by an error waits 5 s for a task of its own.
+    monkeypatch.setattr(aiotasks, "wait", wait)
+    backoffs = tuple(seconds / HASTE for seconds in kopf_settings.BACKOFFS)
+    monkeypatch.setattr(kopf_settings, "BACKOFFS", backoffs)
+    monkeypatch.setattr(kopf_operator, "settings", settings)
+    monkeypatch.setattr(kopf_operator, "jittered", lambda seconds: seconds / HASTE)
+    for module in (watch, kopf_operator):
+        monkeypatch.setattr(
+            module, "Backoff", lambda *ends: Backoff(*(end / HASTE for end in ends))
+        )
+    monkeypatch.setattr(watch, "SETTLED", 0.3)
 
 
 class Watching:
@@ -27,7 +60,7 @@ class Watching:
         self.stop = asyncio.Event()
         self.task = asyncio.create_task(self.watch.run(self.stop))
 
-    async def until(self, reached: Callable[[], bool], seconds: float = 20.0) -> None:
+    async def until(self, reached: Callable[[], bool], seconds: float = 60.0) -> None:
         async with asyncio.timeout(seconds):
             while not reached():
                 if self.task.done():
@@ -38,7 +71,18 @@ class Watching:
     async def synced(self) -> None:
         await self.until(lambda: self.cluster.synced)
 
-    async def knows(self, cluster: Cluster, seconds: float = 20.0) -> None:
+    async def follows(self, sim: SimCluster) -> None:
+        """The list is complete, and the watch after it is open."""
+        await self.synced()
+        await self.until(lambda: sim.server.open_watches == 1)
+
+    async def end(self) -> None:
+        """It is told to stop, and does."""
+        self.stop.set()
+        async with asyncio.timeout(STOPS_WITHIN):
+            await self.task
+
+    async def knows(self, cluster: Cluster, seconds: float = 60.0) -> None:
         """Wait until every node is known as the API server has it, and nothing is amiss."""
         async with asyncio.timeout(seconds):
             while self.watch.error is not None or self._versions() != await _stored(cluster):
@@ -68,7 +112,7 @@ async def watching(kubeconfig: Path, *, resync: float = 60.0) -> AsyncIterator[W
         yield running
     finally:
         running.stop.set()
-        await asyncio.wait({running.task}, timeout=STOP_WITHIN)
+        await asyncio.wait({running.task}, timeout=STOPS_WITHIN)
         await client.close()
         running.task.cancel()
         await asyncio.gather(running.task, return_exceptions=True)
