@@ -115,63 +115,37 @@ def test_an_answer_is_kept_only_until_the_next_tick() -> None:
     assert world.filter(ask())["NodeNames"] == ["b", "c", "d"]
 
 
-def test_a_bug_lets_every_node_pass(monkeypatch: Any, caplog: Any) -> None:
-    world = World().tick()
-    monkeypatch.setattr("dynsched.web.extender.answers._reasons", lambda *_: 1 / 0)
-    with caplog.at_level(logging.ERROR):
-        assert world.filter(ask())["NodeNames"] == NAMES
-        found = world.filter(ask_whole(whole("d")))
-    assert found["Nodes"]["items"] == [whole("d")]
-    assert "every node passes" in caplog.text
-
-
 # --- /prioritize ---
-
-
-def test_scores_go_by_the_pods_scheduler() -> None:
-    world = World().tick()
-    assert world.scores(ask()) == {"a": 10, "b": 7, "c": 0, "d": 9}
-    assert world.scores(ask(scheduler="mem-real-usage-scheduler")) == {
-        "a": 10,
-        "b": 9,
-        "c": 7,
-        "d": 0,
-    }
-
-
-def test_the_default_profile_counts_without_a_pod_and_whole_nodes_score_the_same() -> None:
-    world = World().tick()
-    for asked in (
-        {"NodeNames": NAMES},
-        {"Pod": {"spec": None}, "NodeNames": NAMES},
-        ask_whole(*map(whole, NAMES)),
-    ):
-        assert world.scores(asked) == world.scores(ask())
-
-
-def test_s0_nan_is_not_the_best_score() -> None:
-    found = World().tick(cpu={**CPU_COOL, "a": float("nan")}).scores(ask())
-    assert found["a"] < found["b"]
 
 
 CPU_COOL = {"a": 10.0, "b": 10.0, "c": 60.0, "d": 60.0}
 
 
-def test_s0_an_unknown_node_does_not_outrank_a_cool_one() -> None:
+def test_scores_go_by_the_pods_scheduler_in_every_form_of_a_question() -> None:
+    world = World().tick()
+    by_cpu = {"a": 10, "b": 7, "c": 0, "d": 9}
+    for asked in (
+        ask(),
+        {"NodeNames": NAMES},
+        {"Pod": {"spec": None}, "NodeNames": NAMES},
+        ask_whole(*map(whole, NAMES)),
+    ):
+        assert world.scores(asked) == by_cpu
+    by_memory = world.scores(ask(scheduler="mem-real-usage-scheduler"))
+    assert by_memory == {"a": 10, "b": 9, "c": 7, "d": 0}
+
+
+def test_what_is_not_known_is_neither_the_best_score_nor_the_end_of_all() -> None:
+    """S0 took NaN and unknown nodes for the best ones; S2 died of a nil when metrics-server was
+    away, S3 gave up all nodes for one.
+    """
+    found = World().tick(cpu={**CPU_COOL, "a": float("nan")}).scores(ask())
+    assert found["a"] < found["b"]
     found = World().tick().scores(ask([*NAMES, "new"]))
     assert found["a"] > found["new"] > found["c"]
-
-
-def test_s2_without_any_reading_there_are_scores_all_the_same() -> None:
-    """It died of a nil when metrics-server was away."""
-    world = World().tick(cpu="connection refused", memory="connection refused")
-    assert set(world.scores(ask()).values()) == {5}
-    assert set(World().scores(ask()).values()) == {5}
-
-
-def test_s3_one_node_without_a_metric_does_not_fail_the_others() -> None:
-    cpu = {"b": 40.0, "c": 95.0, "d": 20.0}
-    found = World().tick(cpu=cpu).scores(ask())
+    for away in (World().tick(cpu="refused", memory="refused"), World()):
+        assert set(away.scores(ask()).values()) == {5}
+    found = World().tick(cpu={"b": 40.0, "c": 95.0, "d": 20.0}).scores(ask())
     assert found == {"a": 8, "b": 8, "c": 0, "d": 10}
 
 
@@ -184,23 +158,21 @@ def test_names_that_need_escapes_and_one_that_is_there_twice() -> None:
     assert body == [{"Host": "a", "Score": 9}] * 2
 
 
-def test_a_just_bound_pod_counts_at_once_and_until_the_metric_shows_it() -> None:
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_just_bound_pod_counts_at_once_and_until_the_metric_shows_it(replaced: bool) -> None:
+    """And not on the successor of its node."""
     world = World().tick()
-    assert world.scores(ask())["a"] == 10
-    world.bound.add(BoundPod("u", "a", cpu=4.0), world.now)
-    assert world.scores(ask())["a"] == 6
+    before = world.scores(ask())
+    for node, score in (("gone", 10), ("a", 6)):
+        assert world.scores(ask()) == before
+        world.bound.add(BoundPod(node, node, cpu=4.0), world.now)
+        assert world.scores(ask())["a"] == score
+    if replaced:
+        world.nodes = {**world.nodes, "a": replace(world.nodes["a"], uid="another")}
     world.tick(NOON + 10)
-    assert world.scores(ask())["a"] == 6
+    assert world.scores(ask())["a"] == (10 if replaced else 6)
     world.now += 61
     assert world.tick(NOON + 71).scores(ask())["a"] == 10
-
-
-def test_pods_of_a_node_that_was_replaced_do_not_count_on_its_successor() -> None:
-    world = World().tick()
-    world.bound.add(BoundPod("u", "a", cpu=4.0), world.now)
-    assert world.scores(ask())["a"] == 6
-    world.nodes = {**world.nodes, "a": replace(world.nodes["a"], uid="another")}
-    assert world.tick(NOON + 10).scores(ask())["a"] == 10
 
 
 def of_pod(uid: str, names: list[str] | None = None) -> dict[str, Any]:
@@ -277,18 +249,15 @@ def test_nothing_is_assumed_where_many_are_as_good() -> None:
     assert len(world.counted()) == 1
 
 
-def test_pods_on_a_node_that_nobody_knows_change_nothing() -> None:
+def test_a_bug_lets_every_node_pass_with_the_same_score(monkeypatch: Any, caplog: Any) -> None:
     world = World().tick()
-    before = world.scores(ask())
-    world.bound.add(BoundPod("u", "gone", cpu=4.0), world.now)
-    assert world.scores(ask()) == before
-
-
-def test_a_bug_scores_every_node_the_same(monkeypatch: Any, caplog: Any) -> None:
-    world = World().tick()
-    monkeypatch.setattr("dynsched.web.extender.answers.scores_by_load", lambda *_: 1 / 0)
+    for name in ("_reasons", "scores_by_load"):
+        monkeypatch.setattr(f"dynsched.web.extender.answers.{name}", lambda *_: 1 / 0)
     with caplog.at_level(logging.ERROR):
+        assert world.filter(ask())["NodeNames"] == NAMES
+        assert world.filter(ask_whole(whole("d")))["Nodes"]["items"] == [whole("d")]
         assert world.scores(ask()) == dict.fromkeys(NAMES, 5)
+    assert "every node passes" in caplog.text
 
 
 async def test_readings_are_made_ready_beside_the_loop() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from extender_support import ROOM, RULES
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from plain_score import PlainScorer, plain_ties
 from properties import steady
@@ -207,6 +207,7 @@ PIECES = st.sampled_from(['"', ",", '","', "\\", "[", "]", "a", "é", " ", "\\u0
 
 
 @given(st.lists(PIECES, max_size=12).map("".join) | st.lists(st.text(max_size=4)).map(json.dumps))
+@example("\n")
 def test_a_list_is_read_as_json_reads_it(text: str) -> None:
     """Also where its names are only split at the quotes."""
     nodes = NodeNumbers(["a", "é", 'a"', "b\\"])

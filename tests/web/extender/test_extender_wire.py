@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from extender_support import World, raw
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dynsched.web.extender import wire
@@ -146,7 +146,7 @@ def some(**values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 METADATA = st.fixed_dictionaries({"name": TEXT}, optional={"labels": JSON, "uid": JSON})
 A_NODE = st.fixed_dictionaries({"metadata": METADATA}, optional={"status": JSON})
-A_LIST = st.none() | st.lists(mostly(A_NODE), max_size=3)
+A_LIST = st.none() | st.lists(A_NODE, max_size=4) | st.lists(mostly(A_NODE), max_size=3)
 A_POD = some(metadata=some(uid=TEXT), spec=some(schedulerName=TEXT))
 SOME_NODES = some(items=A_LIST, Items=A_LIST, kind=JSON)
 SOME_NAMES = st.none() | st.lists(TEXT, max_size=6)
@@ -172,6 +172,8 @@ PREEMPTION = some(
 
 
 @given(mostly(CANDIDATES))
+@example({"nodes": {"Items": [{"metadata": {"name": name}, "x": [1.5]} for name in "adbd"]}})
+@example({"Nodes": {"items": [{"metadata": {"name": "d"}}]}, "nodenames": ["d", "a", "a"]})
 def test_candidates_in_every_form_are_answered_and_nothing_else_is(body: Any) -> None:
     check_candidates(body)
 
