@@ -7,6 +7,7 @@ import gc
 import json
 import logging
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -88,6 +89,14 @@ def get(client: TestClient[Any, Any]) -> Callable[..., Any]:
             text = await response.text()
             is_json = response.content_type == "application/json"
             return response.status, json.loads(text) if is_json else text, response.headers
+
+    return ask
+
+
+@pytest.fixture
+def status(get: Callable[..., Any]) -> Callable[..., Any]:
+    async def ask(path: str, token: str | None = None) -> int:
+        return (await get(path, token))[0]
 
     return ask
 
@@ -176,39 +185,36 @@ async def test_a_path_that_is_none_asks_nothing_and_the_scheduler_needs_no_token
 # What is kept
 
 
-async def test_an_open_page_costs_two_reviews_a_minute(get, kubernetes, clock) -> None:
+async def test_an_open_page_costs_two_reviews_a_minute(status, kubernetes, clock) -> None:
     for _ in range(20):
-        assert (await get("/page/data", "anns"))[0] == 200
+        assert await status("/page/data", "anns") == 200
     assert kubernetes.asked == [("anns",), ("ann", "/page/data")]
     clock.now += GRANTED_SECONDS
-    await get("/page/data", "anns")
+    await status("/page/data", "anns")
     assert len(kubernetes.asked) == 4
 
 
-async def test_what_was_taken_away_is_refused_a_minute_later_at_the_latest(
-    get, kubernetes, clock
+async def test_what_was_taken_away_is_refused_a_minute_later_and_what_was_refused_is_asked_soon(
+    status, kubernetes, clock
 ) -> None:
-    await get("/nodes", "anns")
+    assert await status("/nodes", "anns") == 200
     clock.now += GRANTED_SECONDS / 2
-    await get("/rules", "anns")  # a later look at another path keeps neither answer longer
+    await status("/rules", "anns")  # a later look at another path keeps neither answer longer
     kubernetes.rights.clear()
-    assert (await get("/nodes", "anns"))[0] == 200
+    assert await status("/nodes", "anns") == 200
     clock.now += GRANTED_SECONDS / 2
-    assert (await get("/nodes", "anns"))[0] == 403
+    assert await status("/nodes", "anns") == 403
     kubernetes.users.clear()
     clock.now += GRANTED_SECONDS
-    assert (await get("/nodes", "anns"))[0] == 401
-
-
-async def test_what_was_refused_is_asked_again_soon(get, kubernetes, clock) -> None:
-    assert (await get("/nodes", "bobs"))[0] == 403
-    assert (await get("/nodes", "carols"))[0] == 401
-    kubernetes.rights.add(("bob", "/nodes"))
-    kubernetes.users["carols"] = "ann"
-    assert (await get("/nodes", "bobs"))[0] == 403
+    assert await status("/nodes", "anns") == 401
+    kubernetes.users |= {"anns": "ann", "bobs": "bob"}
+    assert await status("/nodes", "bobs") == 403
+    kubernetes.rights |= {("ann", "/nodes"), ("bob", "/nodes")}
+    for token, refused in (("bobs", 403), ("anns", 401)):
+        assert await status("/nodes", token) == refused
     clock.now += REFUSED_SECONDS
-    assert (await get("/nodes", "bobs"))[0] == 200
-    assert (await get("/nodes", "carols"))[0] == 200
+    for token in ("bobs", "anns"):
+        assert await status("/nodes", token) == 200
 
 
 async def asking(get, kubernetes, *tokens: str) -> list[asyncio.Task[Any]]:
@@ -231,12 +237,7 @@ async def test_many_at_once_are_one_review(get, kubernetes) -> None:
 async def test_one_that_hangs_up_leaves_the_answer_to_the_others() -> None:
     answers: KeptAnswers[bool] = KeptAnswers(Clock())
     going = asyncio.Event()
-
-    async def ask() -> bool:
-        await going.wait()
-        return True
-
-    first, second = (asyncio.create_task(answers.answer("k", ask)) for _ in range(2))
+    first, second = (asyncio.create_task(answers.answer("k", going.wait)) for _ in range(2))
     await asyncio.sleep(0)
     first.cancel()
     going.set()
@@ -247,21 +248,12 @@ async def test_one_that_hangs_up_leaves_the_answer_to_the_others() -> None:
 async def test_no_more_is_kept_than_the_limit_and_refusals_push_no_grant_out(monkeypatch) -> None:
     monkeypatch.setattr(access, "MAX_KEPT", 10)
     answers: KeptAnswers[bool] = KeptAnswers(Clock())
-
-    async def yes() -> bool:
-        return True
-
-    async def no() -> bool:
-        return False
-
-    for key in range(12):
-        await answers.answer(("good", key), yes)
     for key in range(1000):
-        await answers.answer(("bad", key), no)
+        for good in (True, False)[key > 11 :]:
+            await answers.answer((good, key), partial(asyncio.sleep, 0, good))
     assert len(answers) == 20
-    assert answers.kept(("good", 1)) is None  # the oldest
-    assert answers.kept(("good", 2)) is not None
-    assert answers.kept(("bad", 999)) is not None
+    kept = [answers.kept(key) is not None for key in ((True, 1), (True, 2), (False, 999))]
+    assert kept == [False, True, True]  # the oldest went
 
 
 # When the API server cannot be asked

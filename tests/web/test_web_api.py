@@ -131,14 +131,10 @@ async def test_nodes_tells_every_rule_on_every_node(client, snapshots) -> None:
     held = nodes["worker-3"]
     check(held, marked=True, pressured=True, eligible=True, since="2026-11-20T12:01:00Z")
     check(held, conflict=None, withheld=None, ineligible=None, due=None, early=False)
-    assert held["carries"] == ["label status=presure"]
     cpu, memory = held["rules"]
-    check(cpu, rule="node-cpu", state="firing", value=66.0, threshold=80.0, clear_threshold=70.0)
-    check(cpu, sample_age_seconds=4.0, quality="ok", op=">", since="2026-11-20T12:01:00Z")
+    check(cpu, state="firing", value=66.0, since="2026-11-20T12:01:00Z", adopted=False)
     check(cpu, active_since="2026-11-20T12:00:00Z", keep_firing_since="2026-11-20T12:02:00Z")
-    check(cpu, adopted=False, early_of=None, expected=None, shadow=False)
-    check(memory, rule="node-mem-usage", state="inactive", value=42.0, clear_threshold=85.0)
-    check(memory, since="2026-11-20T12:00:00Z", active_since=None, keep_firing_since=None)
+    check(memory, state="inactive", value=42.0, active_since=None, keep_firing_since=None)
     assert nodes["worker-4"]["conflict"] == "label status=maintenance was set by somebody else"
     assert nodes["worker-5"]["withheld"] == "not marked: guard.max_marked is 2"
     assert nodes["worker-6"]["rules"][0]["state"] == "pending"
@@ -268,31 +264,24 @@ async def test_one_who_hangs_up_does_not_take_the_answer_from_the_others(snapsho
     assert len(json.loads(b"".join(await patient))["nodes"]) == 300
 
 
-async def test_head_has_the_length_of_a_long_answer_and_nothing_of_it(client, snapshots) -> None:
-    snapshots.publish(many(300))
-    async with client.get("/nodes") as response:
-        whole, etag = await response.read(), response.headers["ETag"]
-    async with client.head("/nodes") as response:
-        assert (response.status, await response.read()) == (200, b"")
-        assert response.headers["Content-Length"] == str(len(whole))
-        assert response.headers["ETag"] == etag
-    async with client.head("/nodes", headers={"If-None-Match": etag}) as response:
-        assert response.status == 304
-
-
 @pytest.mark.parametrize("path", ["/nodes", "/nodes?marked=true"])
-async def test_what_a_client_has_is_not_sent_again_until_the_next_tick(
+async def test_what_a_client_has_is_not_sent_again_and_head_sends_nothing_of_it(
     client, snapshots, path
 ) -> None:
     async with client.get(path) as early:
         assert (early.status, "ETag" in early.headers) == (503, False)
-    snapshots.publish(example())
+    snapshots.publish(many(300))
     async with client.get(path) as first:
-        assert first.status == 200
+        whole = await first.read()
         known = {"If-None-Match": first.headers["ETag"]}
-    async with client.get(path, headers=known) as same:
-        assert (same.status, await same.read()) == (304, b"")
-        assert same.headers["Cache-Control"] == "no-store"
+    async with client.head(path) as response:
+        assert (response.status, await response.read()) == (200, b"")
+        assert response.headers["Content-Length"] == str(len(whole))
+        assert response.headers["ETag"] == known["If-None-Match"]
+    for ask in (client.get, client.head):
+        async with ask(path, headers=known) as same:
+            assert (same.status, await same.read()) == (304, b"")
+            assert same.headers["Cache-Control"] == "no-store"
     snapshots.publish(example())
     async with client.get(path, headers=known) as news:
         assert news.status == 200
@@ -326,23 +315,13 @@ async def test_rules_tells_what_is_loaded_and_how_it_fares(client, snapshots) ->
     cpu = {"a": 91.0, "b": math.nan, "c": 1.0}
     snapshots.publish(scene.tick(NOON, node_cpu=cpu, node_mem_usage="503: no backend"))
     answer = await get(client, "/rules")
-    check(
-        answer,
-        mark={"label": "status=presure", "taint": None},
-        nodes={"selector": "", "include_control_plane": False},
-        extender={"require_label": None, "reject": [], "profiles": {}},
-    )
+    check(answer, extender={"require_label": None, "reject": [], "profiles": {}})
     check(answer["guard"], max_marked="2", pool_label=None, max_releases="25%", bind_burst=None)
     cpu_rule, memory_rule = answer["rules"]
-    check(cpu_rule, name="node-cpu", source="prometheus", expr="cpu_busy_percent", op=">")
-    check(cpu_rule, threshold=80.0, clear_threshold=70.0, keep_firing_for="2m", full_at=100.0)
-    check(cpu_rule, resource=None, node_label=None, lag=None, early=None, early_of=None)
-    check(cpu_rule, shadow=False, selector="", stale_after="5m", on_stale="release", health="ok")
-    check(cpu_rule, last_error=None, warnings=[], blind=None, past_error=None, samples=3)
-    check(cpu_rule, last_success="2026-11-20T12:00:00Z", query_duration_seconds=0.02)
-    check(cpu_rule, unmatched_samples=1, states={"inactive": 1, "pending": 1, "firing": 0})
+    check(cpu_rule, keep_firing_for="2m", resource=None, lag=None, early=None, early_of=None)
+    check(cpu_rule, health="ok", samples=3, unmatched_samples=1, blind=None, past_error=None)
     readings = {"ok": 1, "missing": 0, "stale": 0, "invalid": 1, "failed": 0}
-    check(cpu_rule, readings=readings, **{"for": "1m"})
+    check(cpu_rule, readings=readings, states={"inactive": 1, "pending": 1, "firing": 0})
     check(memory_rule, health="err", last_error="503: no backend", last_success=None)
     assert memory_rule["readings"]["failed"] == 2
 
@@ -358,19 +337,16 @@ async def test_rules_tells_the_lag_and_early_and_which_rule_early_stands_for(
     check(early, name="node-cpu-early", early_of="node-cpu", source="expected-load", threshold=2.0)
 
 
-async def test_a_rule_that_answers_and_says_nothing_of_any_node_is_told(client, snapshots) -> None:
-    scene = Scene(EXAMPLE_RULES, [Node("a")])
-    snapshots.publish(scene.tick(NOON, node_cpu={"x": 1.0}, node_mem_usage={"a": 1.0}))
-    for path in ("/rules", "/status"):
-        found = [rule["blind"] for rule in (await get(client, path, **JSON))["rules"]]
-        assert found == ["'x': no node has this name or address", None]
-
-
-async def test_rules_tells_that_a_rule_has_several_series_for_one_node(client, snapshots) -> None:
+async def test_a_rule_of_no_node_and_one_of_several_series_for_a_node_are_told(
+    client, snapshots
+) -> None:
     nodes = [Node(name, addresses=(("InternalIP", f"10.0.0.{n}"),)) for n, name in enumerate("ab")]
     cpu = {"a": 91.0, "10.0.0.0:9100": 12.0, "b": 20.0}
     scene = Scene(EXAMPLE_RULES, nodes)
-    snapshots.publish(scene.tick(NOON, node_cpu=cpu, node_mem_usage={"a": 1.0, "b": 1.0}))
+    snapshots.publish(scene.tick(NOON, node_cpu=cpu, node_mem_usage={"x": 1.0}))
+    for path in ("/rules", "/status"):
+        found = [rule["blind"] for rule in (await get(client, path, **JSON))["rules"]]
+        assert found == [None, "'x': no node has this name or address"]
     found = [rule["several_series"] for rule in (await get(client, "/rules"))["rules"]]
     assert found == [{"nodes": 1, "example": "a", "differ_in": ["instance"]}, None]
 
