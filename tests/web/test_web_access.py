@@ -249,7 +249,7 @@ async def test_no_more_is_kept_than_the_limit_and_refusals_push_no_grant_out(mon
     monkeypatch.setattr(access, "MAX_KEPT", 10)
     answers: KeptAnswers[bool] = KeptAnswers(Clock())
     for key in range(1000):
-        for good in (True, False)[key > 11 :]:
+        for good in (True, False) if key < 12 else (False,):
             await answers.answer((good, key), partial(asyncio.sleep, 0, good))
     assert len(answers) == 20
     kept = [answers.kept(key) is not None for key in ((True, 1), (True, 2), (False, 999))]

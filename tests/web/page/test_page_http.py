@@ -76,18 +76,6 @@ async def test_expected_values_are_in_the_unit_of_the_rule(client, snapshots) ->
     assert any(column["expected"][0] for column in shown["columns"])
 
 
-async def test_large_and_small_values_keep_three_digits(client, snapshots) -> None:
-    rules = [
-        {"name": "bytes", "expr": "x", "threshold": 4e9, "op": "<"},
-        {"name": "share", "expr": "y", "threshold": 0.8},
-    ]
-    scene = Scene({"rules": rules}, [Node("a")])
-    snapshots.publish(scene.tick(NOON, bytes={"a": 3_987_654_321.0}, share={"a": 0.79712}))
-    large, small = (column["value"][0] for column in (await get(client, "/page/data"))["columns"])
-    assert large == pytest.approx(3.99e9, rel=0.003)
-    assert small == pytest.approx(0.797, abs=0.001)
-
-
 async def test_placements_are_counted_where_pods_are_watched(client, snapshots) -> None:
     snapshots.publish(example())
     assert (await get(client, "/page/data"))["placements"] is None
