@@ -95,8 +95,11 @@ async def test_long_lists_in_status_are_counted_and_cut(client, snapshots) -> No
     strangers = tuple(Unmatched("node-cpu", f"10.1.0.{n}", "no node") for n in range(1000))
     health = (replace(snapshot.rules[0], unmatched=1000), snapshot.rules[1])
     failures = tuple(WriteFailure(f"worker-{n}", "500") for n in range(30))
-    snapshots.publish(replace(snapshot, unmatched=strangers, rules=health, failures=failures))
+    odd = replace(snapshot, unmatched=strangers, rules=health, failures=failures)
+    snapshots.publish(replace(odd, disputes={"b": "2nd", "a": "1st"}, delayed=3))
     status = await get(client, "/status", **JSON)
+    disputes = [{"node": "a", "dispute": "1st"}, {"node": "b", "dispute": "2nd"}]
+    check(status, disputes={"count": 2, "first": disputes}, delayed_writes=3)
     for key, count in (("unmatched_samples", 1000), ("patch_failures", 30)):
         assert (status[key]["count"], len(status[key]["first"])) == (count, 20)
     assert status["patch_failures"]["first"][0] == "worker-0: 500"

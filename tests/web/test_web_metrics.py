@@ -182,8 +182,9 @@ def test_ticks_patches_and_queries_are_counted(metrics) -> None:
     hot = {"a": 99.0, "b": 99.0}
     for seconds in (0, 60):
         metrics.observe(first.tick(NOON + seconds, node_cpu=hot, node_mem_usage="refused"))
-    failures = (WriteFailure("a", "500"), WriteFailure("b", "500"))
-    metrics.observe(replace(example(), error="down", applied=(), failures=failures))
+    failures = (*(WriteFailure(name, "500") for name in "ab"), WriteFailure("c", "500", again=True))
+    odd = replace(example(), error="down", applied=(), failures=failures)
+    metrics.observe(replace(odd, reloaded=True, refused=True))
     check(
         metrics,
         {
@@ -195,6 +196,8 @@ def test_ticks_patches_and_queries_are_counted(metrics) -> None:
             "patches_total action=release": 0,
             "patches_total action=repair": 0,
             "patch_failures_total": 2,
+            "rules_reloads_total result=success": 1,
+            "rules_reloads_total result=refused": 1,
             "rule_query_failures_total rule=node-cpu": 0,
             "rule_query_failures_total rule=node-mem-usage": 2,
             "rule_query_duration_seconds_count rule=node-cpu": 3,

@@ -111,12 +111,14 @@ async def test_it_is_there_only_while_the_rules_ask_for_it() -> None:
     asking = World().tick().extender
     wanted = [False]
     asking.served = lambda: wanted[0]
-    async with TestClient(TestServer(make_app(snapshots(), asking))) as client:
+    shown = snapshots()
+    async with TestClient(TestServer(make_app(shown, asking))) as client:
         for path in EXTENDER_ENDPOINTS:
             error = (await post(client, path, ask(), 404))["error"]
             assert error == "the scheduler extender is off: rules.yaml has no section `extender`"
         wanted[0] = True
         assert (await post(client, "/filter", ask()))["NodeNames"]
+    assert b'dynsched_extender_requests_total{verb="filter"} 1.0' in shown.metrics.exposition()
     async with TestClient(TestServer(make_app(snapshots()))) as client:
         await post(client, "/filter", ask(), 404)
 

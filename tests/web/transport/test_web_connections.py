@@ -125,9 +125,9 @@ async def test_where_there_are_too_many_those_without_an_answer_go_first(
     """And those of whom the most come: a flood does not cost others, older and never answered."""
     monkeypatch.setattr(listener, "MAX_CONNECTIONS", 12)
     async with serving() as call:
+        others = [await call(local_addr=("127.0.0.2", 0)) for _ in range(2)]
         scheduler = await call(HEALTH)
         assert (await answer(scheduler))[0] == 200
-        others = [await call(local_addr=("127.0.0.2", 0)) for _ in range(2)]
         idle = [await call() for _ in range(9)]
         for number in range(20):
             assert await answer(await call(HEALTH)) == (200, b"ok"), number
