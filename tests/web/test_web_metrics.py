@@ -193,6 +193,7 @@ def test_ticks_patches_and_queries_are_counted(metrics) -> None:
             "tick_duration_seconds_count": 3,
             "tick_duration_seconds_sum": 0.75,
             "patches_total action=mark": 2,
+            "dry_run_patches_total action=mark": 0,
             "patches_total action=release": 0,
             "patches_total action=repair": 0,
             "patch_failures_total": 2,
