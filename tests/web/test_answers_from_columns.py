@@ -62,7 +62,7 @@ NODES = st.builds(
 RULES = st.fixed_dictionaries(
     {
         "expr": st.just("x"),
-        "threshold": st.sampled_from([80, 0, 0.8, 75]),
+        "threshold": st.sampled_from([80, 0, 0.8, 75, 4e9]),
         "for": st.sampled_from(["0s", "20s"]),
         "keep_firing_for": st.sampled_from(["0s", "1m"]),
         "stale_after": st.sampled_from(["5m", "5m", "1s"]),

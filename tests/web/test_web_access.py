@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -91,37 +93,39 @@ def get(client: TestClient[Any, Any]) -> Callable[..., Any]:
     return ask
 
 
-async def test_a_reader_with_the_right_gets_what_everybody_got_before(get, kubernetes) -> None:
+@pytest.fixture
+def status(get: Callable[..., Any]) -> Callable[..., Any]:
+    async def ask(path: str, token: str | None = None) -> int:
+        return (await get(path, token))[0]
+
+    return ask
+
+
+async def test_a_reader_with_the_right_gets_what_everybody_got_before_and_others_do_not(
+    get, kubernetes
+) -> None:
     for path in ENDPOINTS:
         query = "?node=worker-1" if path in ("/page/history", "/page/pods") else ""
-        status, body, _ = await get(path.replace("{name}", "worker-1") + query, "anns")
+        shown = path.replace("{name}", "worker-1")
+        status, body, headers = await get(shown)
+        assert status == (200 if path in PROBES else 401)
+        if status == 401:
+            assert headers["WWW-Authenticate"] == 'Bearer realm="dynsched"'
+            assert "Authorization: Bearer TOKEN" in body["error"]
+            assert "worker" not in json.dumps(body).replace("/nodes/worker-1", "")
+            assert kubernetes.asked == []
+        status, body, _ = await get(shown + query, "anns")
         assert status == 200, (path, body)
+        kubernetes.asked.clear()
+    assert (await get("/page/page.js"))[0] == 401
 
 
-async def test_without_a_token_only_the_probes_answer(get, kubernetes) -> None:
-    for path in ENDPOINTS:
-        status, body, headers = await get(path.replace("{name}", "worker-1"))
-        if path in PROBES:
-            assert status == 200
-            continue
-        assert status == 401
-        assert headers["WWW-Authenticate"] == 'Bearer realm="dynsched"'
-        assert "Authorization: Bearer TOKEN" in body["error"]
-        assert "worker" not in json.dumps(body).replace("/nodes/worker-1", "")
-    status, _, _ = await get("/page/page.js")
-    assert status == 401
-    assert kubernetes.asked == []
-
-
-async def test_a_token_that_is_not_accepted_is_401_and_says_so(get) -> None:
+async def test_who_is_not_let_in_learns_what_is_lacking(get) -> None:
     status, body, headers = await get("/nodes", "nobodys")
     assert status == 401
     assert headers["WWW-Authenticate"] == 'Bearer realm="dynsched", error="invalid_token"'
     assert "does not accept the token" in body["error"]
     assert "nobodys" not in json.dumps(body) + str(headers)
-
-
-async def test_a_user_without_the_right_is_403_and_learns_what_is_lacking(get) -> None:
     status, body, _ = await get("/nodes/worker-1", "bobs")
     assert status == 403
     assert body["error"].startswith("user bob may not get /nodes/worker-1: ")
@@ -129,42 +133,22 @@ async def test_a_user_without_the_right_is_403_and_learns_what_is_lacking(get) -
     assert (await get("/metrics", "bobs"))[0] == 200
 
 
-@pytest.mark.parametrize(
-    "header",
-    [
-        "",
-        "anns",
-        "Basic YW5uOnB3",
-        "Bearer",
-        "Bearer ",
-        "Bearer two words",
-        "Bearer ann\u00e9",
-        "Bearer =a",
-    ],
-)
-async def test_what_is_no_bearer_token_asks_the_api_server_nothing(
-    client, kubernetes, header: str
-) -> None:
-    async with client.get("/nodes", headers={"Authorization": header}) as response:
-        assert response.status == 401
+NO_TOKENS = "|anns|Basic YW5uOnB3|Bearer|Bearer |Bearer two words|Bearer ann\u00e9|Bearer =a"
+
+
+async def test_what_is_no_bearer_token_asks_the_api_server_nothing(client, kubernetes) -> None:
+    for sent in (*([each] for each in NO_TOKENS.split("|")), ["Bearer anns", "Bearer bobs"]):
+        headers = [("Authorization", each) for each in sent]
+        async with client.get("/nodes", headers=headers) as response:
+            assert response.status == 401, sent
     assert kubernetes.asked == []
-
-
-async def test_two_authorization_headers_are_not_guessed_at(client, kubernetes) -> None:
-    headers = [("Authorization", "Bearer anns"), ("Authorization", "Bearer bobs")]
-    async with client.get("/nodes", headers=headers) as response:
-        assert response.status == 401
-    assert kubernetes.asked == []
-
-
-async def test_the_scheme_is_read_without_case(get) -> None:
-    assert (await get("/nodes", Authorization="bearer  anns"))[0] == 200
+    async with client.get("/nodes", headers={"Authorization": "bearer  anns"}) as response:
+        assert response.status == 200
 
 
 async def test_head_needs_the_same_right_as_get(client, kubernetes) -> None:
     for token, status in (("anns", 200), ("bobs", 403), ("", 401)):
-        headers = bearer(token) if token else {}
-        async with client.head("/nodes", headers=headers) as response:
+        async with client.head("/nodes", headers=bearer(token) if token else {}) as response:
             assert response.status == status
     assert ("ann", "/nodes") in kubernetes.asked
 
@@ -185,15 +169,13 @@ async def test_the_right_is_to_the_path_as_it_is_answered(client, kubernetes, se
     assert kubernetes.asked[-1] == ("bob", asked)
 
 
-async def test_a_path_that_is_none_shows_nothing_and_asks_nothing(get, client, kubernetes) -> None:
+async def test_a_path_that_is_none_asks_nothing_and_the_scheduler_needs_no_token(
+    get, client, kubernetes
+) -> None:
     assert (await get("/nothing"))[0] == 404
     assert (await get("/nodes/a/b", "anns"))[0] == 404
     async with client.post("/nodes") as response:
         assert response.status == 405
-    assert kubernetes.asked == []
-
-
-async def test_the_scheduler_needs_no_token(client, kubernetes) -> None:
     for path in EXTENDER_ENDPOINTS:
         async with client.post(path, json={"NodeNames": ["a"]}) as response:
             assert response.status in (200, 400), path
@@ -203,46 +185,50 @@ async def test_the_scheduler_needs_no_token(client, kubernetes) -> None:
 # What is kept
 
 
-async def test_an_open_page_costs_two_reviews_a_minute(get, kubernetes, clock) -> None:
+async def test_an_open_page_costs_two_reviews_a_minute(status, kubernetes, clock) -> None:
     for _ in range(20):
-        assert (await get("/page/data", "anns"))[0] == 200
+        assert await status("/page/data", "anns") == 200
     assert kubernetes.asked == [("anns",), ("ann", "/page/data")]
     clock.now += GRANTED_SECONDS
-    await get("/page/data", "anns")
+    await status("/page/data", "anns")
     assert len(kubernetes.asked) == 4
 
 
-async def test_what_was_taken_away_is_refused_a_minute_later_at_the_latest(
-    get, kubernetes, clock
+async def test_what_was_taken_away_is_refused_a_minute_later_and_what_was_refused_is_asked_soon(
+    status, kubernetes, clock
 ) -> None:
-    await get("/nodes", "anns")
+    assert await status("/nodes", "anns") == 200
     clock.now += GRANTED_SECONDS / 2
-    await get("/rules", "anns")  # a later look at another path keeps neither answer longer
+    await status("/rules", "anns")  # a later look at another path keeps neither answer longer
     kubernetes.rights.clear()
-    assert (await get("/nodes", "anns"))[0] == 200
+    assert await status("/nodes", "anns") == 200
     clock.now += GRANTED_SECONDS / 2
-    assert (await get("/nodes", "anns"))[0] == 403
+    assert await status("/nodes", "anns") == 403
     kubernetes.users.clear()
     clock.now += GRANTED_SECONDS
-    assert (await get("/nodes", "anns"))[0] == 401
-
-
-async def test_what_was_refused_is_asked_again_soon(get, kubernetes, clock) -> None:
-    assert (await get("/nodes", "bobs"))[0] == 403
-    assert (await get("/nodes", "carols"))[0] == 401
-    kubernetes.rights.add(("bob", "/nodes"))
-    kubernetes.users["carols"] = "ann"
-    assert (await get("/nodes", "bobs"))[0] == 403
+    assert await status("/nodes", "anns") == 401
+    kubernetes.users |= {"anns": "ann", "bobs": "bob"}
+    assert await status("/nodes", "bobs") == 403
+    kubernetes.rights |= {("ann", "/nodes"), ("bob", "/nodes")}
+    for token, refused in (("bobs", 403), ("anns", 401)):
+        assert await status("/nodes", token) == refused
     clock.now += REFUSED_SECONDS
-    assert (await get("/nodes", "bobs"))[0] == 200
-    assert (await get("/nodes", "carols"))[0] == 200
+    for token in ("bobs", "anns"):
+        assert await status("/nodes", token) == 200
+
+
+async def asking(get, kubernetes, *tokens: str) -> list[asyncio.Task[Any]]:
+    """Questions whose reviews are under way, and wait; the same token is one review."""
+    kubernetes.answers.clear()
+    begun = len(kubernetes.asked)
+    waiting = [asyncio.create_task(get("/nodes", token)) for token in tokens]
+    while len(kubernetes.asked) < begun + len(set(tokens)):
+        await asyncio.sleep(0)
+    return waiting
 
 
 async def test_many_at_once_are_one_review(get, kubernetes) -> None:
-    kubernetes.answers.clear()
-    waiting = [asyncio.create_task(get("/nodes", "anns")) for _ in range(30)]
-    while not kubernetes.asked:
-        await asyncio.sleep(0)
+    waiting = await asking(get, kubernetes, *["anns"] * 30)
     kubernetes.answers.set()
     assert {status for status, _, _ in await asyncio.gather(*waiting)} == {200}
     assert kubernetes.asked == [("anns",), ("ann", "/nodes")]
@@ -251,12 +237,7 @@ async def test_many_at_once_are_one_review(get, kubernetes) -> None:
 async def test_one_that_hangs_up_leaves_the_answer_to_the_others() -> None:
     answers: KeptAnswers[bool] = KeptAnswers(Clock())
     going = asyncio.Event()
-
-    async def ask() -> bool:
-        await going.wait()
-        return True
-
-    first, second = (asyncio.create_task(answers.answer("k", ask)) for _ in range(2))
+    first, second = (asyncio.create_task(answers.answer("k", going.wait)) for _ in range(2))
     await asyncio.sleep(0)
     first.cancel()
     going.set()
@@ -267,21 +248,12 @@ async def test_one_that_hangs_up_leaves_the_answer_to_the_others() -> None:
 async def test_no_more_is_kept_than_the_limit_and_refusals_push_no_grant_out(monkeypatch) -> None:
     monkeypatch.setattr(access, "MAX_KEPT", 10)
     answers: KeptAnswers[bool] = KeptAnswers(Clock())
-
-    async def yes() -> bool:
-        return True
-
-    async def no() -> bool:
-        return False
-
-    for key in range(12):
-        await answers.answer(("good", key), yes)
     for key in range(1000):
-        await answers.answer(("bad", key), no)
+        for good in (True, False) if key < 12 else (False,):
+            await answers.answer((good, key), partial(asyncio.sleep, 0, good))
     assert len(answers) == 20
-    assert answers.kept(("good", 1)) is None  # the oldest
-    assert answers.kept(("good", 2)) is not None
-    assert answers.kept(("bad", 999)) is not None
+    kept = [answers.kept(key) is not None for key in ((True, 1), (True, 2), (False, 999))]
+    assert kept == [False, True, True]  # the oldest went
 
 
 # When the API server cannot be asked
@@ -310,41 +282,25 @@ async def test_while_the_api_server_is_away_kept_answers_go_on_and_others_are_50
 
 
 async def test_an_api_server_that_hangs_is_not_waited_for(get, kubernetes, monkeypatch) -> None:
-    monkeypatch.setattr(access, "ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr(access, "ANSWER_SECONDS", 0.01)
     kubernetes.answers.clear()
     assert (await get("/nodes", "anns"))[0] == 503
     kubernetes.answers.set()
 
 
-async def test_no_more_reviews_are_begun_than_the_limit(get, kubernetes, monkeypatch) -> None:
-    monkeypatch.setattr(access, "MAX_ASKED", 3)
-    kubernetes.answers.clear()
-    waiting = [asyncio.create_task(get("/nodes", f"made-up-{number}")) for number in range(3)]
-    while len(kubernetes.asked) < 3:
-        await asyncio.sleep(0)
-    assert (await get("/nodes", "anns"))[0] == 503
-    kubernetes.answers.set()
-    assert {status for status, _, _ in await asyncio.gather(*waiting)} == {401}
-    assert (await get("/nodes", "anns"))[0] == 200
-
-
-async def test_who_was_let_in_is_let_in_again_while_made_up_tokens_come(
+async def test_no_more_reviews_are_begun_than_the_limit_but_of_those_who_were_let_in(
     get, kubernetes, clock, monkeypatch
 ) -> None:
-    assert (await get("/nodes", "anns"))[0] == 200
-    clock.now += 2 * access.GRANTED_SECONDS
     monkeypatch.setattr(access, "MAX_ASKED", 3)
-    kubernetes.answers.clear()
-    begun = len(kubernetes.asked)
-    waiting = [asyncio.create_task(get("/nodes", f"made-up-{number}")) for number in range(3)]
-    while len(kubernetes.asked) < begun + 3:
-        await asyncio.sleep(0)
-    again = asyncio.create_task(get("/nodes", "anns"))
-    while len(kubernetes.asked) < begun + 4:
-        await asyncio.sleep(0)
+    assert (await get("/nodes", "anns"))[0] == 200
+    clock.now += 2 * GRANTED_SECONDS
+    made_up = await asking(get, kubernetes, *(f"made-up-{number}" for number in range(3)))
+    assert (await get("/nodes", "bobs"))[0] == 503
+    again = await asking(get, kubernetes, "anns")
     kubernetes.answers.set()
-    assert (await again)[0] == 200
-    await asyncio.gather(*waiting)
+    found = await asyncio.gather(*made_up, *again)
+    assert [status for status, _, _ in found] == [401, 401, 401, 200]
+    assert (await get("/nodes", "bobs"))[0] == 403
 
 
 async def test_a_token_that_the_api_server_repeats_is_not_in_the_log(
@@ -359,18 +315,11 @@ async def test_a_token_that_the_api_server_repeats_is_not_in_the_log(
 
 
 async def test_the_tokens_themselves_are_not_kept(get, kubernetes) -> None:
-    import gc  # noqa: PLC0415 (of this test alone)
-
     token = "a-token-that-is-nowhere-else"
     await get("/nodes", token)
     kubernetes.asked.clear()
-    keys = [
-        key
-        for found in gc.get_objects()
-        if isinstance(found, KeptAnswers)
-        for kept in (found._granted, found._refused)
-        for key in kept
-    ]
+    found = [each for each in gc.get_objects() if isinstance(each, KeptAnswers)]
+    keys = [key for each in found for kept in (each._granted, each._refused) for key in kept]
     assert keys
     assert token not in repr(keys)
 

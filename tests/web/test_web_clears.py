@@ -9,16 +9,8 @@ from dynsched.web.explain import what_clears
 
 
 def rule(**changes):
-    return Rule(
-        **{
-            "name": "r",
-            "expr": "x",
-            "threshold": 80,
-            "clear_threshold": 60,
-            "keep_firing_for": "1m",
-        }
-        | changes
-    )
+    known = {"threshold": 80, "clear_threshold": 60, "keep_firing_for": "1m"}
+    return Rule(**({"name": "r", "expr": "x"} | known | changes))
 
 
 def alert(**changes):
@@ -30,34 +22,40 @@ def words(a_rule, an_alert, *, holds_stale=False):
     return what_clears(a_rule, an_alert, NOON, stale_after=300, holds_stale=holds_stale)
 
 
-@pytest.mark.parametrize("state", [AlertState.INACTIVE, AlertState.PENDING])
-def test_an_alert_that_does_not_fire_has_nothing_to_clear(state) -> None:
-    assert words(rule(), alert(state=state)) is None
+LEAVES = "r must fall to 60 or below (is 72.4)"
+GOOD = "r needs a good sample at 60 or below (no current value: "
 
 
 @pytest.mark.parametrize(
-    ("op", "clear", "text"),
+    ("of_rule", "of_alert", "text"),
     [
-        (">", 60, "r must fall to 60 or below (is 72.4), then stay there for 1m"),
-        (">=", 60, "r must fall below 60 (is 72.4), then stay there for 1m"),
-        ("<", 90, "r must rise to 90 or above (is 72.4), then stay there for 1m"),
-        ("<=", 90, "r must rise above 90 (is 72.4), then stay there for 1m"),
+        ({}, {"state": AlertState.INACTIVE}, None),
+        ({}, {"state": AlertState.PENDING}, None),
+        ({"op": ">"}, {}, f"{LEAVES}, then stay there for 1m"),
+        ({"op": ">="}, {}, "r must fall below 60 (is 72.4), then stay there for 1m"),
+        (
+            {"op": "<", "clear_threshold": 90},
+            {},
+            "r must rise to 90 or above (is 72.4), then stay there for 1m",
+        ),
+        (
+            {"op": "<=", "clear_threshold": 90},
+            {},
+            "r must rise above 90 (is 72.4), then stay there for 1m",
+        ),
+        ({"keep_firing_for": 0}, {}, LEAVES),
+        *(
+            (
+                {},
+                {"value": 55.0, "keep_firing_since": NOON - held_for},
+                f"r must stay at 60 or below (is 55) for {rest} more",
+            )
+            for held_for, rest in ((0, "1m"), (20, "40s"), (59.9, "1s"), (60, "1s"), (500, "1s"))
+        ),
     ],
 )
-def test_the_value_must_leave_the_band_of_its_op(op, clear, text) -> None:
-    assert words(rule(op=op, clear_threshold=clear), alert()) == text
-
-
-def test_without_keep_firing_for_leaving_the_band_is_enough() -> None:
-    assert words(rule(keep_firing_for=0), alert()) == "r must fall to 60 or below (is 72.4)"
-
-
-@pytest.mark.parametrize(
-    ("held_for", "rest"), [(0, "1m"), (20, "40s"), (59.9, "1s"), (60, "1s"), (500, "1s")]
-)
-def test_a_held_alert_clears_when_the_rest_of_its_time_is_over(held_for, rest) -> None:
-    held = alert(value=55.0, keep_firing_since=NOON - held_for)
-    assert words(rule(), held) == f"r must stay at 60 or below (is 55) for {rest} more"
+def test_what_clears_an_alert_of_a_known_value(of_rule, of_alert, text) -> None:
+    assert words(rule(**of_rule), alert(**of_alert)) == text
 
 
 @pytest.mark.parametrize(
@@ -71,10 +69,5 @@ def test_a_held_alert_clears_when_the_rest_of_its_time_is_over(held_for, rest) -
 )
 def test_what_is_unknown_clears_by_a_good_sample_or_when_it_is_stale(quality, why) -> None:
     unknown = alert(quality=quality, known_at=NOON - 100)
-    assert words(rule(), unknown) == (
-        f"r needs a good sample at 60 or below (no current value: {why}), "
-        "or no good sample for 3m20s more"
-    )
-    assert words(rule(), unknown, holds_stale=True) == (
-        f"r needs a good sample at 60 or below (no current value: {why}; on_stale: hold)"
-    )
+    assert words(rule(), unknown) == f"{GOOD}{why}), or no good sample for 3m20s more"
+    assert words(rule(), unknown, holds_stale=True) == f"{GOOD}{why}; on_stale: hold)"

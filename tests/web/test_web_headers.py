@@ -58,6 +58,20 @@ async def client() -> AsyncIterator[TestClient[Any, Any]]:
         yield found
 
 
+async def raw_answer(data: bytes) -> tuple[str, str]:
+    """What our own server answers, which has all that no application has a part in."""
+    async with WebServer(application()[0], parse_address("127.0.0.1:0")) as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(data)
+        head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
+        writer.close()
+    for name, value in EXPECTED.items():
+        assert f"\r\n{name}: {value}\r\n" in f"{head}\r\n"
+    assert head.count("\r\nServer: ") == 1
+    assert "\r\nContent-Security-Policy: default-src 'none'" in head
+    return head, body
+
+
 def check(response: Any) -> None:
     for name, value in EXPECTED.items():
         assert response.headers.getall(name) == [value], (response.url, response.status, name)
@@ -77,24 +91,19 @@ async def test_every_answer_to_a_reader_has_them(client, path: str) -> None:
             check(response)
 
 
-async def test_answers_that_have_no_body_have_them(client) -> None:
+async def test_answers_without_a_body_refusals_and_faults_have_them(client, monkeypatch) -> None:
     async with client.get("/page/page.js") as response:
-        tag = response.headers["ETag"]
-    async with client.get("/page/page.js", headers={"If-None-Match": tag}) as response:
-        assert response.status == 304
-        check(response)
-    async with client.head("/nodes") as response:
-        check(response)
-
-
-async def test_refusals_and_faults_have_them(client, monkeypatch) -> None:
-    async with client.put("/nodes") as response:
-        assert response.status == 405
-        check(response)
+        known = {"If-None-Match": response.headers["ETag"]}
     monkeypatch.setattr("dynsched.web.api.rules_answer", None)
-    async with client.get("/rules") as response:
-        assert response.status == 500
-        check(response)
+    for method, path, status in (
+        ("GET", "/page/page.js", 304),
+        ("HEAD", "/nodes", 200),
+        ("PUT", "/nodes", 405),
+        ("GET", "/rules", 500),
+    ):
+        async with client.request(method, path, headers=known) as response:
+            assert response.status == status
+            check(response)
 
 
 @pytest.mark.parametrize("path", EXTENDER_ENDPOINTS)
@@ -104,17 +113,14 @@ async def test_every_answer_to_the_scheduler_has_them(client, path: str) -> None
             check(response)
 
 
-async def test_a_head_that_is_too_long_is_refused_with_them() -> None:
-    """By the transport: no application has a part in it."""
-    async with WebServer(application()[0], parse_address("127.0.0.1:0")) as server:
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        writer.write(b"GET / HTTP/1.1\r\nX: " + b"x" * (MAX_HEAD_BYTES + 1))
-        head = (await reader.readuntil(b"\r\n\r\n")).decode()
-        writer.close()
+@pytest.mark.parametrize(
+    "lines", [b"X: " + b"x" * (MAX_HEAD_BYTES + 1), b"Host: x\r\n" + b"x: y\r\n" * 120]
+)
+async def test_a_head_that_is_too_long_is_refused_with_them(lines: bytes, caplog: Any) -> None:
+    head, body = await raw_answer(b"GET / HTTP/1.1\r\n" + lines)
     assert head.startswith("HTTP/1.1 431 ")
-    for name, value in EXPECTED.items():
-        assert f"\r\n{name}: {value}\r\n" in head
-    assert "\r\nContent-Security-Policy: default-src 'none'" in head
+    assert "too long" in json.loads(body)["error"]
+    assert not caplog.records
 
 
 @pytest.mark.parametrize(
@@ -131,17 +137,9 @@ async def test_what_is_no_http_is_refused_with_them_and_quoted_nowhere(
 ) -> None:
     """A header that is too long or damaged can be a token."""
     monkeypatch.setattr(quiet, "EACH_SECONDS", 0.0)
-    async with WebServer(application()[0], parse_address("127.0.0.1:0")) as server:
-        with caplog.at_level(logging.DEBUG):
-            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-            writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n%b\r\n\r\n" % line)
-            head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
-            writer.close()
+    with caplog.at_level(logging.DEBUG):
+        head, body = await raw_answer(b"GET / HTTP/1.1\r\nHost: x\r\n%b\r\n\r\n" % line)
     assert head.startswith("HTTP/1.0 400 ")  # as aiohttp answers where it knows no version
-    for name, value in EXPECTED.items():
-        assert f"\r\n{name}: {value}\r\n" in f"{head}\r\n"
-    assert head.count("\r\nServer: ") == 1
-    assert "\r\nContent-Security-Policy: default-src 'none'" in head
     assert list(json.loads(body)) == ["error"]
     assert "a caller was refused" in caplog.text
     for told in (head, body, caplog.text):

@@ -1,8 +1,8 @@
 """TLS of what we serve, with real handshakes."""
 
 import asyncio
-import logging
 import os
+import re
 import shutil
 import ssl
 import threading
@@ -77,12 +77,6 @@ async def get(server: WebServer, context: ssl.SSLContext, path="/nodes") -> tupl
         writer.close()
 
 
-async def test_it_serves_https(files, authority) -> None:
-    async with serve(files.config) as server:
-        assert server.url == f"https://127.0.0.1:{server.port}"
-        assert await get(server, trusting(authority)) == (200, "first")
-
-
 async def test_a_certificate_that_is_not_trusted_is_one_plain_line(
     files, authority, monkeypatch
 ) -> None:
@@ -100,49 +94,40 @@ async def test_a_certificate_that_is_not_trusted_is_one_plain_line(
             await asyncio.to_thread(fetch, server.url, "/nodes")
 
 
-async def test_a_renewed_certificate_is_used_without_a_restart(files, authority) -> None:
-    async with serve(files.config) as server:
-        await get(server, trusting(authority))
-        files.renew("second")
-        assert await get(server, trusting(authority)) == (200, "second")
-
-
-async def test_files_that_cannot_be_used_leave_the_last_good_ones_at_work(
-    files, authority, caplog
-) -> None:
-    async with serve(files.config) as server:
-        files.config.key.write_text("half a key")
-        with caplog.at_level(logging.WARNING):
-            for _ in range(3):
-                assert await get(server, trusting(authority)) == (200, "first")
-        assert len(caplog.records) == 1
-        assert "the old ones stay" in caplog.text
-
-        files.config.key.unlink()
-        assert await get(server, trusting(authority)) == (200, "first")
-        files.renew("third")
-        assert await get(server, trusting(authority)) == (200, "third")
-
-
 @pytest.mark.parametrize("name", ["cert", "key"])
-async def test_a_pipe_in_a_files_place_holds_no_connection_up(
+async def test_a_renewed_certificate_is_used_and_files_that_cannot_be_used_are_not(
     files, authority, caplog, name
 ) -> None:
-    """Opening it would wait for a writer, in the event loop."""
-    async with serve(files.config) as server:
-        path = getattr(files.config, name)
+    """Opening a pipe would wait for a writer, in the event loop."""
+    path = getattr(files.config, name)
+    told = "TLS: the new files cannot be used, the old ones stay in use: "
+
+    def pipe() -> None:
         path.unlink()
         os.mkfifo(path)
-        for _ in range(3):
-            assert await get(server, trusting(authority)) == (200, "first")
-        (record,) = caplog.records
-        said = "TLS: the new files cannot be used, the old ones stay in use:"
-        assert record.getMessage() == f"{said} {path}: this is a pipe, not a file"
-        with pytest.raises(ListenError, match="this is a pipe"):
-            ServerTls(files.config)
-        path.unlink()
-        files.renew("second")
-        assert await get(server, trusting(authority)) == (200, "second")
+
+    async with serve(files.config) as server:
+        assert server.url == f"https://127.0.0.1:{server.port}"
+        good = "first"
+        assert await get(server, trusting(authority)) == (200, good)
+        for spoil, problem in (
+            (lambda: path.write_text("half of one"), "do certificate and key belong together?"),
+            (path.unlink, f"{path}: No such file or directory"),
+            (pipe, f"{path}: this is a pipe, not a file"),
+        ):
+            caplog.clear()
+            spoil()
+            for _ in range(3):
+                assert await get(server, trusting(authority)) == (200, good)
+            (record,) = caplog.records
+            assert record.getMessage().startswith(told)
+            assert record.getMessage().endswith(problem)
+            with pytest.raises(ListenError, match=re.escape(problem)):
+                ServerTls(files.config)
+            path.unlink(missing_ok=True)
+            good = f"after {spoil.__name__.strip('<>')}"
+            files.renew(good)
+            assert await get(server, trusting(authority)) == (200, good)
 
 
 async def test_files_that_hang_hold_the_event_loop_up_once(
@@ -168,23 +153,7 @@ async def test_files_that_hang_hold_the_event_loop_up_once(
             pass
 
 
-async def test_clients_need_a_certificate_but_for_probes(files, authority, tmp_path) -> None:
-    (tmp_path / "clients").mkdir()
-    clients = Authority(tmp_path / "clients", "clients")
-    config = TlsConfig(files.config.cert, files.config.key, Path(clients.cert))
-    async with serve(config) as server:
-        allowed = trusting(authority, clients.issue("scheduler"))
-        assert (await get(server, allowed))[0] == 200
-        assert (await get(server, trusting(authority)))[0] == 403
-        assert (await get(server, trusting(authority), "/healthz"))[0] == 200
-        assert (await get(server, trusting(authority), "/readyz"))[0] == 200
-
-        stranger = trusting(authority, authority.issue("stranger"))
-        with pytest.raises(OSError):
-            await get(server, stranger)
-
-
-async def test_a_renewed_client_ca_counts_from_the_next_connection_on(
+async def test_clients_need_a_certificate_but_for_probes_of_the_ca_as_it_is_now(
     files, authority, tmp_path
 ) -> None:
     for name in ("old", "new"):
@@ -192,32 +161,32 @@ async def test_a_renewed_client_ca_counts_from_the_next_connection_on(
     old, new = Authority(tmp_path / "old", "old"), Authority(tmp_path / "new", "new")
     ca = tmp_path / "client-ca.crt"
     shutil.copy(old.cert, ca)
-    config = TlsConfig(files.config.cert, files.config.key, ca)
-    async with serve(config) as server:
-        client = trusting(authority, new.issue("scheduler"))
-        with pytest.raises(OSError):
-            await get(server, client)
-        shutil.copy(new.cert, ca)
-        assert (await get(server, client))[0] == 200
-        with pytest.raises(OSError):
-            await get(server, trusting(authority, old.issue("scheduler")))
+    of_old, of_new, of_none, strange = (
+        trusting(authority, client)
+        for client in (*(each.issue("s") for each in (old, new)), None, authority.issue("x"))
+    )
+    async with serve(TlsConfig(files.config.cert, files.config.key, ca)) as server:
+        for good, bad in ((of_old, of_new), (of_new, of_old)):
+            assert (await get(server, good))[0] == 200
+            for each in (bad, strange):
+                with pytest.raises(OSError):
+                    await get(server, each)
+            assert (await get(server, of_none))[0] == 403
+            for path in ("/healthz", "/readyz"):
+                assert (await get(server, of_none, path))[0] == 200
+            shutil.copy(new.cert, ca)
 
 
 async def test_plain_http_to_the_port_does_not_end_the_server(files, authority) -> None:
     async with serve(files.config) as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(b"GET / HTTP/1.1\r\n\r\n")
-        await writer.drain()
         await reader.read()
         writer.close()
         assert (await get(server, trusting(authority)))[0] == 200
 
 
-def test_files_that_cannot_be_used_at_the_start_are_one_line(files, tmp_path) -> None:
-    missing = TlsConfig(tmp_path / "none.crt", files.config.key)
-    with pytest.raises(ListenError, match=r"none\.crt: No such file or directory"):
-        ServerTls(missing)
-
+def test_a_key_of_another_certificate_cannot_be_used_at_the_start(files, tmp_path) -> None:
     other = tmp_path / "other"
     other.mkdir()
     foreign = TlsConfig(files.config.cert, Path(Authority(other, "x").issue("y").key))

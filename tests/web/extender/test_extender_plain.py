@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 from extender_support import ROOM, RULES
-from hypothesis import given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from plain_score import PlainScorer, plain_ties
+from properties import steady
 from snapshots import NOON, Scene
 
 from dynsched.core.expected import KnownPods
@@ -166,7 +167,7 @@ KINDS = ["rotated", "shuffled", "twice", "unknown", "fewer", "all"]
     st.integers(0, 10**6),
     st.lists(st.sampled_from(["tick", "bind", "ask", "ask", "ask indented", *KINDS]), max_size=15),
 )
-@settings(max_examples=60, deadline=None)
+@steady(60)
 def test_answers_are_those_of_a_plain_extender(seed: int, steps: list[str]) -> None:
     both = Both(seed)
     for step in [*steps, "ask", "bind", "ask", "ask indented"]:
@@ -206,7 +207,7 @@ PIECES = st.sampled_from(['"', ",", '","', "\\", "[", "]", "a", "é", " ", "\\u0
 
 
 @given(st.lists(PIECES, max_size=12).map("".join) | st.lists(st.text(max_size=4)).map(json.dumps))
-@settings(max_examples=200, deadline=None)
+@example("\n")
 def test_a_list_is_read_as_json_reads_it(text: str) -> None:
     """Also where its names are only split at the quotes."""
     nodes = NodeNumbers(["a", "é", 'a"', "b\\"])
@@ -226,7 +227,6 @@ def test_a_list_is_read_as_json_reads_it(text: str) -> None:
         PIECES | st.sampled_from(['"Pod":{}', '"x":', "{", "}", '"NodeNames":["b"]']), max_size=8
     )
 )
-@settings(max_examples=200, deadline=None)
 def test_a_body_is_read_as_json_reads_it(pieces: list[str]) -> None:
     """Also where only what stands before the names is decoded."""
     both = Both(1, count=3)

@@ -101,6 +101,34 @@ async def served(world: World, prefix: str = "", **options: Any) -> AsyncIterato
         yield server
 
 
+@contextlib.asynccontextmanager
+async def opened(
+    browser: Any, world: World, rows: int = 5, query: str = "", **options: Any
+) -> AsyncIterator[Tab]:
+    """A tab that shows so many nodes, and has nothing to complain of at the end."""
+    async with tab(browser, f"{world.url}{query}", **options) as found:
+        await shows(found, rows)
+        yield found
+        assert found.complaints == []
+
+
+async def shows(found: Tab, rows: int) -> None:
+    await found.until("document.querySelectorAll('#nodes tbody tr').length === given", rows)
+
+
+async def banner(found: Tab, text: str) -> None:
+    """Wait for a bad one."""
+    await found.until("document.querySelector('.banner.bad')?.textContent.includes(given)", text)
+
+
+async def detail(found: Tab, node: str = "") -> str:
+    """The text of a node's detail, once it is open; of ``node`` after a click."""
+    if node:
+        await found.page.click(f"tr[data-node={node}] a")
+    await found.until("document.querySelector('dialog').open")
+    return await found.page.inner_text("dialog")
+
+
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def browser():
     async with chromium() as running:
@@ -117,10 +145,8 @@ async def world():
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def shown(browser, world) -> AsyncIterator[Tab]:
-    async with tab(browser, world.url) as opened:
-        await opened.until("document.querySelectorAll('#nodes tbody tr').length === 5")
-        yield opened
-        assert opened.complaints == []
+    async with opened(browser, world) as found:
+        yield found
 
 
 async def tick(world: World, shown: Tab, **how) -> None:
@@ -134,30 +160,31 @@ async def texts(shown: Tab, selector: str) -> list[str]:
     return await shown.page.locator(selector).all_inner_texts()
 
 
-async def test_the_nodes_are_listed_worst_first_beside_three_numbers(shown, world) -> None:
+async def test_nodes_are_listed_worst_first_beside_three_numbers_and_rules(shown, world) -> None:
     assert (await shown.rows())[:2] == ["web-2", "batch-1"]
     assert await texts(shown, "#numbers strong") == ["0", "0", "0"]
     assert await texts(shown, "#grid h3") == ["batch (2)", "web (3)"]
     assert "leader" in " ".join(await texts(shown, "#facts dd"))
+    assert await texts(shown, "#rules tbody th") == ["node-cpu", "node-mem-usage"]
+    link = await shown.page.locator("#rules a").first.get_attribute("href")
+    assert link.startswith("https://example.com/prometheus/graph?g0.expr=cpu_busy_percent")
 
 
-async def test_a_node_that_heats_rises_and_is_counted(shown, world) -> None:
+async def test_a_node_that_heats_rises_with_the_focus_and_is_counted(shown, world) -> None:
     assert (await shown.rows())[0] != "web-3"
-    world.cpu["web-3"] = 95.0
-    await tick(world, shown)
-    assert (await shown.rows())[0] == "web-3"
-    assert await texts(shown, "#numbers strong") == ["1", "0", "0"]
-    row = await shown.page.locator("tr[data-node=web-3]").inner_text()
-    assert "hot" in row
-    assert "marked" in row
-    assert "+19%" in row
-
-
-async def test_focus_stays_on_the_row_that_moves(shown, world) -> None:
     await shown.page.locator("tr[data-node=web-3] a").focus()
     world.cpu["web-3"] = 95.0
     await tick(world, shown)
+    assert (await shown.rows())[0] == "web-3"
     assert await shown.page.evaluate("document.activeElement.textContent") == "web-3"
+    assert await texts(shown, "#numbers strong") == ["1", "0", "0"]
+    row = await shown.page.locator("tr[data-node=web-3]").inner_text()
+    assert all(word in row for word in ("hot", "marked", "+19%"))
+    await shown.page.click("#numbers [data-state=marked]")  # a value is a filter
+    assert await shown.rows() == ["web-3"]
+    await shown.page.click("#numbers [data-state=marked]")
+    await shown.page.click("tr[data-node=batch-1] .pool-column button")
+    assert await shown.rows() == ["batch-1", "batch-2"]
 
 
 SPY = """() => {
@@ -216,22 +243,12 @@ async def test_filters_and_order_are_in_the_url_and_survive_a_reload(shown, worl
     assert await shown.rows() == ["web-3", "web-2", "web-1"]
     assert dict(parse_qsl(urlsplit(page.url).query)) == {"q": "B-", "pool": "web", "sort": "node"}
     await page.reload()
-    await shown.until("document.querySelectorAll('#nodes tbody tr').length === 3")
+    await shows(shown, 3)
     assert await shown.rows() == ["web-3", "web-2", "web-1"]
     assert await page.input_value("#filter-text") == "B-"
     await page.click("#filter-clear")
     assert len(await shown.rows()) == 5
     assert await page.locator("th[aria-sort]").inner_text() == "Node"
-
-
-async def test_a_value_is_a_filter_when_it_is_clicked(shown, world) -> None:
-    world.cpu["web-3"] = 95.0
-    await tick(world, shown)
-    await shown.page.click("#numbers [data-state=marked]")
-    assert await shown.rows() == ["web-3"]
-    await shown.page.click("#numbers [data-state=marked]")
-    await shown.page.click("tr[data-node=batch-1] .pool-column button")
-    assert await shown.rows() == ["batch-1", "batch-2"]
 
 
 async def test_it_can_be_used_by_keys_alone(shown, world) -> None:
@@ -254,36 +271,14 @@ async def test_a_nodes_detail_says_what_would_clear_it_and_what_changed(shown, w
     world.cpu["web-3"] = 95.0
     await tick(world, shown)
     await tick(world, shown)
-    await shown.page.click("tr[data-node=web-3] a")
-    await shown.until("document.querySelector('dialog').open")
-    detail = await shown.page.inner_text("dialog")
-    assert "node-cpu must fall to 70 or below (is 95), then stay there for 1m" in detail
-    assert "firing" in detail
-    assert "label status=presure" in detail
+    told = await detail(shown, "web-3")
+    assert "node-cpu must fall to 70 or below (is 95), then stay there for 1m" in told
+    assert "firing" in told
+    assert "label status=presure" in told
     assert await shown.page.locator("dialog .chart").count() == 2
     assert "node=web-3" in shown.page.url
     await shown.page.go_back()
     await shown.until("!document.querySelector('dialog').open")
-
-
-async def test_a_detail_can_be_linked_to(browser, world) -> None:
-    async with tab(browser, f"{world.url}?node=web-1") as opened:
-        await opened.until("document.querySelector('dialog').open")
-        assert await opened.page.inner_text("#detail-title") == "web-1"
-        assert opened.complaints == []
-
-
-async def test_the_past_of_each_row_is_drawn(shown, world) -> None:
-    for _ in range(3):
-        await tick(world, shown)
-    await shown.page.reload()
-    await shown.until("document.querySelectorAll('#nodes .curve').length === 5")
-
-
-async def test_rules_are_listed_with_a_link_to_their_graph(shown, world) -> None:
-    assert await texts(shown, "#rules tbody th") == ["node-cpu", "node-mem-usage"]
-    link = await shown.page.locator("#rules a").first.get_attribute("href")
-    assert link.startswith("https://example.com/prometheus/graph?g0.expr=cpu_busy_percent")
 
 
 async def test_where_pods_were_placed_is_shown_where_they_are_watched(shown, world) -> None:
@@ -310,21 +305,18 @@ async def test_what_pods_request_is_a_tick_on_the_bar_and_in_the_legend(shown, w
 
 
 async def test_a_nodes_detail_lists_pods_just_bound_and_above_their_requests(shown, world) -> None:
-    await shown.page.click("tr[data-node=web-1] a")
-    await shown.until("document.querySelector('dialog').open")
-    assert "Pods" not in await shown.page.inner_text("dialog")
+    assert "Pods" not in await detail(shown, "web-1")
     await shown.page.keyboard.press("Escape")
     pod = JustBound("shop/web-5d9c7b9d4f-x2x4p", 0.5, 2.0**30, 12.0)
     world.snapshots.facts.bound = lambda _: BoundOnNode(21, [pod])
     world.snapshots.facts.above = {"web-1": [AboveRequest("shop/api-0", "memory", 3 * 2.0**29)]}
-    await shown.page.click("tr[data-node=web-1] a")
-    await shown.until("document.querySelector('dialog').open")
+    told = await detail(shown, "web-1")
     rows = await texts(shown, "dialog [aria-label^=Pods] tbody tr")
     assert [row.split("\t") for row in rows] == [
         ["shop/web-5d9c7b9d4f-x2x4p", "0.5 cores, 1 GiB", "12 sec ago"],
         ["shop/api-0", "memory", "1.5 GiB more than it requests"],
     ]
-    assert "and 20 more" in await shown.page.inner_text("dialog")
+    assert "and 20 more" in told
 
 
 async def test_the_overload_of_each_day_is_shown_once_it_is_known(shown, world) -> None:
@@ -357,77 +349,59 @@ async def test_banners_say_what_must_not_be_overlooked(shown, world) -> None:
     assert "connection refused" not in found
 
 
-async def test_when_prometheus_stops_the_page_says_that_it_is_blind(shown, world) -> None:
-    world.snapshots.publish(
-        replace(
-            world.snapshots.snapshot,
-            tick=99,
-            error="no rule could be queried: connection refused",
-        )
-    )
+async def test_when_prometheus_or_ticks_stop_the_page_says_so(shown, world) -> None:
+    error = "no rule could be queried: connection refused"
+    world.snapshots.publish(replace(world.snapshots.snapshot, tick=99, error=error))
     await shown.look_again()
-    await shown.until("document.querySelector('.banner.bad')?.textContent.includes('cannot see')")
-
-
-async def test_when_ticks_stop_the_page_says_so(shown, world) -> None:
+    await banner(shown, "cannot see")
     world.now += 3600
     await shown.look_again()
-    await shown.until(
-        "document.querySelector('.banner.bad')?.textContent.includes('The last tick')"
-    )
+    await banner(shown, "The last tick")
     world.now = 0
 
 
 async def test_when_dynsched_stops_the_page_says_so_and_recovers(browser) -> None:
     world = World()
     world.tick()
-    async with served(world) as server:
+    async with served(world) as server, tab(browser, world.url) as found:
+        await shows(found, 5)
         port = server.port
-        async with tab(browser, world.url) as opened:
-            await opened.until("document.querySelectorAll('#nodes tbody tr').length === 5")
-            await server.close()
-            await opened.look_again()
-            await opened.until(
-                "document.querySelector('.banner.bad')?.textContent.includes('No answer')"
-            )
-            assert len(await opened.rows()) == 5
-            async with TestServer(make_app(world.snapshots), port=port):
-                await opened.look_again()
-                await opened.until("document.querySelector('.banner') === null")
+        await server.close()
+        await found.look_again()
+        await banner(found, "No answer")
+        assert len(await found.rows()) == 5
+        async with TestServer(make_app(world.snapshots), port=port):
+            await found.look_again()
+            await found.until("document.querySelector('.banner') === null")
 
 
 async def test_before_the_first_tick_it_waits(browser) -> None:
     world = World()
-    async with served(world), tab(browser, world.url) as opened:
-        await opened.until("document.querySelector('.banner')?.textContent.includes('first tick')")
+    async with served(world), tab(browser, world.url) as found:
+        await found.until("document.querySelector('.banner')?.textContent.includes('first tick')")
         world.tick()
-        await opened.look_again()
-        await opened.until("document.querySelectorAll('#nodes tbody tr').length === 5")
+        await found.look_again()
+        await shows(found, 5)
 
 
-async def test_it_works_below_a_path(browser) -> None:
+async def test_it_works_below_a_path_and_a_detail_can_be_linked_to(browser) -> None:
     world = World()
     world.tick()
     prefix = "/api/v1/namespaces/x/services/http:dynsched:9000/proxy"
-    async with served(world, prefix), tab(browser, world.url) as opened:
-        await opened.until("document.querySelectorAll('#nodes tbody tr').length === 5")
-        await opened.page.click("tr[data-node=web-1] a")
-        await opened.until("document.querySelector('dialog').open")
-        assert opened.complaints == []
+    async with served(world, prefix):
+        async with opened(browser, world) as found:
+            await detail(found, "web-1")
+        async with opened(browser, world, query="?node=web-1") as found:
+            await detail(found)
+            assert await found.page.inner_text("#detail-title") == "web-1"
 
 
 async def test_it_speaks_chinese_to_a_browser_that_does(browser, world) -> None:
-    async with tab(browser, world.url, locale="zh-CN") as opened:
-        await opened.until("document.querySelectorAll('#nodes tbody tr').length === 5")
-        page = opened.page
-        assert await page.get_attribute("html", "lang") == "zh-CN"
-        # "Nodes, worst first"
-        assert (
-            await page.inner_text("#table-title")
-            == "\u8282\u70b9\uff08\u6700\u4e25\u91cd\u7684\u5728\u524d\uff09"
-        )
-        assert "已标记" in await page.inner_text("#numbers")
-        assert opened.complaints == []
+    async with opened(browser, world, locale="zh-CN") as found:
+        assert await found.page.get_attribute("html", "lang") == "zh-CN"
+        worst_first = "\u8282\u70b9\uff08\u6700\u4e25\u91cd\u7684\u5728\u524d\uff09"
+        assert await found.page.inner_text("#table-title") == worst_first
+        assert "已标记" in await found.page.inner_text("#numbers")
 
 
 LONG = "ip-10-0-123-234.a-very-long-name-of-a-region-in-the-cloud.compute.internal.example.com"
@@ -440,13 +414,11 @@ async def test_on_a_phone_nothing_is_wider_than_the_screen(browser, world, local
     world.learn(LONG * 2)
     world.tick(rules_error="x" * 300)
     options = {"viewport": {"width": 360, "height": 740}, "locale": locale}
-    async with tab(browser, world.url, **options) as opened:
-        await opened.until("document.querySelectorAll('#nodes tbody tr').length === 6")
-        wide = "document.documentElement.scrollWidth"
-        assert await opened.page.evaluate(wide) <= 360
-        await opened.page.locator("#nodes tbody a").first.click()
-        await opened.until("document.querySelector('dialog').open")
-        assert await opened.page.evaluate("document.querySelector('dialog').scrollWidth") <= 360
+    async with opened(browser, world, 6, **options) as found:
+        assert await found.page.evaluate("document.documentElement.scrollWidth") <= 360
+        await found.page.locator("#nodes tbody a").first.click()
+        await detail(found)
+        assert await found.page.evaluate("document.querySelector('dialog').scrollWidth") <= 360
 
 
 class Reviews:
@@ -470,15 +442,13 @@ async def test_it_works_with_a_token_that_a_proxy_adds(browser, monkeypatch) -> 
     world.tick()
     async with (
         served(world, guards=[require_token(reviews, PROBES)]),
-        tab(browser, world.url, extra_http_headers=bearer("anns")) as opened,
+        tab(browser, world.url, extra_http_headers=bearer("anns")) as found,
     ):
-        await opened.until("document.querySelectorAll('#nodes tbody tr').length === 5")
-        assert opened.complaints == []
+        await shows(found, 5)
+        assert found.complaints == []
         reviews.away = True
-        await opened.look_again()
-        await opened.until(
-            "document.querySelector('.banner.bad')?.textContent.includes('No answer')"
-        )
+        await found.look_again()
+        await banner(found, "No answer")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -490,15 +460,13 @@ async def test_axe_finds_nothing(browser, world, scheme) -> None:
     world.tick(dry_run=True, rules_error="rules.yaml:3: no", capped=frozenset({"web"}))
     axe = (resources.files("axe_playwright_python") / "axe.min.js").read_text()
     # Only axe itself is let past the policy.
-    async with tab(browser, world.url, color_scheme=scheme, bypass_csp=True) as opened:
-        await opened.until("document.querySelectorAll('#nodes tbody tr').length === 5")
-        await opened.page.evaluate(axe)
+    async with opened(browser, world, color_scheme=scheme, bypass_csp=True) as found:
+        await found.page.evaluate(axe)
         for step in ("the page", "the detail"):
             if step == "the detail":
-                await opened.page.click("tr[data-node=web-3] a")
-                await opened.until("document.querySelector('dialog').open")
-            found = await opened.page.evaluate("async () => (await axe.run()).violations")
-            told = [(each["id"], [node["html"] for node in each["nodes"]]) for each in found]
+                await detail(found, "web-3")
+            violations = await found.page.evaluate("async () => (await axe.run()).violations")
+            told = [(each["id"], [node["html"] for node in each["nodes"]]) for each in violations]
             assert told == [], step
 
 
@@ -507,9 +475,7 @@ async def test_of_many_nodes_the_worst_are_shown_and_more_on_request(browser) ->
     world.scene.nodes = {f"n{n:03}": Node(f"n{n:03}") for n in range(120)}
     world.cpu = {name: float(at % 90) for at, name in enumerate(world.scene.nodes)}
     world.tick()
-    async with served(world), tab(browser, world.url) as opened:
-        await opened.until("document.querySelectorAll('#nodes tbody tr').length === 50")
-        assert (await opened.rows())[0] == "n089"
-        await opened.page.click("#more")
-        assert len(await opened.rows()) == 120
-        assert opened.complaints == []
+    async with served(world), opened(browser, world, 50) as found:
+        assert (await found.rows())[0] == "n089"
+        await found.page.click("#more")
+        assert len(await found.rows()) == 120

@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
-import pytest_asyncio
-from aiohttp.test_utils import TestClient, TestServer
 from snapshots import EXAMPLE_RULES, NOON, Scene, example
+from web_support import get
 
 from dynsched.core.model import Node
 from dynsched.core.page_facts import AboveRequest, BoundOnNode, JustBound
 from dynsched.core.placements import STEP
-from dynsched.web.api import make_app
 from dynsched.web.page.facts import LOOKED_AT
-
-
-@pytest_asyncio.fixture
-async def client(snapshots):
-    async with TestClient(TestServer(make_app(snapshots))) as client:
-        yield client
-
-
-async def get(client, path, status=200):
-    async with client.get(path) as response:
-        assert response.status == status
-        return json.loads(await response.read())
-
 
 # Who looks
 
@@ -73,13 +57,10 @@ async def test_what_is_requested_is_in_the_unit_of_each_rule_that_names_a_resour
 # Pods of a node
 
 
-async def test_what_is_not_known_of_a_nodes_pods_is_null(client, snapshots) -> None:
+async def test_the_pods_of_a_node_are_told_and_what_is_not_known_is_null(client, snapshots) -> None:
     snapshots.publish(example())
     assert await get(client, "/page/pods?node=worker-1") == {"bound": None, "above": None}
     await get(client, "/page/pods", 400)
-
-
-async def test_the_pods_of_a_node_are_told(client, snapshots) -> None:
     pod = JustBound("shop/web-1", 0.5, 2.0**20, 3.14159)
     snapshots.facts.bound = lambda node: BoundOnNode(7, [pod]) if node == "a" else None
     snapshots.facts.above = {"a": [AboveRequest("shop/web-2", "cpu", 1.5)], "b": []}

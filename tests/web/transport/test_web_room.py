@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 
 import pytest
+from virtual_loop import VirtualLoop
 
-from dynsched.web.transport import room
-from dynsched.web.transport.room import Room
+from dynsched.web.transport.room import PATIENCE, Room
 
 
 async def soon(*tasks: asyncio.Task[None]) -> list[bool]:
@@ -55,32 +55,31 @@ async def test_what_is_held_at_once_is_paid_back_before_others_get_in() -> None:
     assert await soon(other) == [True]
 
 
-async def test_a_caller_is_waited_for_as_long_as_nobody_else_waits(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(room, "PATIENCE", 0.05)
-    shared = Room(10)
-    ended = asyncio.Event()
-
-    async def dawdle() -> None:
+@pytest.mark.parametrize("others_wait_already", [False, True])
+def test_a_caller_is_waited_for_as_long_as_nobody_else_waits(others_wait_already: bool) -> None:
+    async def run() -> None:
+        loop, shared = asyncio.get_running_loop(), Room(10)
         await shared.take(10)
-        try:
-            async with shared.waiting_for_caller(60):
-                await asyncio.sleep(60)
-        except TimeoutError:
-            shared.give(10)
-            ended.set()
+        other: asyncio.Task[None] | None = None
+        if others_wait_already:
+            other = asyncio.create_task(shared.take(10))
+            await soon(other)
 
-    slow = asyncio.create_task(dawdle())
-    await asyncio.sleep(0.1)
-    assert not ended.is_set()
-    await asyncio.wait_for(shared.take(10), 5)
-    assert ended.is_set()
-    await slow
-    waiting = asyncio.create_task(shared.take(1))
-    await soon(waiting)
-    with pytest.raises(TimeoutError):  # also where others wait already
-        async with shared.waiting_for_caller(60):
-            await asyncio.sleep(60)
-    shared.give(10)
-    await waiting
+        async def dawdle() -> None:
+            with pytest.raises(TimeoutError):
+                async with shared.waiting_for_caller(60):
+                    await asyncio.sleep(600)
+            shared.give(10)
+
+        slow = asyncio.create_task(dawdle())
+        if other is None:
+            await asyncio.sleep(30)
+            assert not slow.done()
+            other = asyncio.create_task(shared.take(10))
+        began = loop.time()
+        await other
+        assert loop.time() - began == (PATIENCE if others_wait_already else 0)
+        await slow
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(run())
