@@ -265,9 +265,7 @@ async def test_the_step_grows_before_the_budget_is_spent(
     call: Call, prometheus: FakePrometheus
 ) -> None:
     prometheus.set(
-        7200,
-        cpu={f"n{number}": 50 for number in range(20)},
-        **{"count(cpu)": {"x": 20}},
+        7200, cpu={f"n{number}": 50 for number in range(20)}, **{"count(cpu)": {"x": 20}}
     )
     code, out, _ = await call(prometheus.url, rules(CPU), *SERIES, "--budget", "1000", "-o", "json")
     report = json.loads(out)

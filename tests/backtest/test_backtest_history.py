@@ -210,9 +210,7 @@ async def test_a_server_that_is_gone_is_not_asked_for_every_part(tmp_path: Path)
     assert sum(missing.part.count for missing in past.missing) == 5000
 
 
-async def test_partial_answers_are_used_and_asked_for_again_by_the_next_run(
-    tmp_path: Path,
-) -> None:
+async def test_partial_answers_are_used_and_asked_for_again_by_the_next_run(tmp_path: Path) -> None:
     past = await fetch(Server(warnings=("store is gone",)), tmp_path, 10, 1)
     assert column(past, 10) == [7.0] * 10
     assert list(past.warnings) == ["store is gone"]

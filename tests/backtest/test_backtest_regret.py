@@ -31,11 +31,7 @@ def steady(value: float, first: int = 0, last: int = COUNT) -> Points:
 
 HOT = (300, 360)
 LOADS = {
-    "worker-a": [
-        *steady(10, 0, HOT[0] - 1),
-        *steady(95, *HOT),
-        *steady(10, HOT[1] + 1),
-    ],
+    "worker-a": [*steady(10, 0, HOT[0] - 1), *steady(95, *HOT), *steady(10, HOT[1] + 1)],
     "worker-b": steady(20),
     "worker-c": steady(90),
 }

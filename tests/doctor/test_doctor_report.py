@@ -80,9 +80,7 @@ def test_junit_has_a_case_for_every_code_and_is_xml_whatever_is_in_it() -> None:
     assert "fix: lower it" in told.text
 
 
-def test_the_table_has_evidence_and_fix_and_says_what_was_not_checked(
-    capsys,
-) -> None:
+def test_the_table_has_evidence_and_fix_and_says_what_was_not_checked(capsys) -> None:
     render(report().without([]), Console(width=120, color_system=None))
     text = capsys.readouterr().out
     assert "evidence: none [red]" in text

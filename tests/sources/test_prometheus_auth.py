@@ -188,8 +188,7 @@ async def test_no_secret_in_any_error_warning_or_repr(
             PrometheusConfig(server.url + path, bearer_token="s3cret-token", headers=headers),
             PrometheusConfig(with_user + path, headers=headers),
             PrometheusConfig(
-                server.url + path,
-                headers={**headers, "Authorization": "Custom s3cret-token"},
+                server.url + path, headers={**headers, "Authorization": "Custom s3cret-token"}
             ),
         ):
             result = await ask(config)

@@ -55,8 +55,7 @@ def answers(draw: st.DrawFn) -> dict[str, Any]:
     body = {"status": draw(st.sampled_from(["success", "success", "error", ""])), "data": data}
     return body | draw(
         st.fixed_dictionaries(
-            {},
-            optional=dict.fromkeys(("data", "warnings", "error", "isPartial"), anything),
+            {}, optional=dict.fromkeys(("data", "warnings", "error", "isPartial"), anything)
         )
     )
 

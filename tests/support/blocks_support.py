@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import programs
 from prometheus_support import RealPrometheus
@@ -41,7 +42,9 @@ def make_blocks(lines: Iterable[str], folder: Path) -> None:
     text.unlink()
 
 
-def prometheus_of(past: Past, folder: Path, options: Iterable[str] = ()) -> RealPrometheus:
+def prometheus_of(
+    past: Past, folder: Path, options: Iterable[str] = (), **more: Any
+) -> RealPrometheus:
     """Not started yet. It scrapes nothing: all that it has is the past."""
     make_blocks(openmetrics(past), folder / "data")
-    return RealPrometheus(folder, options=("--storage.tsdb.retention.time=30d", *options))
+    return RealPrometheus(folder, options=("--storage.tsdb.retention.time=30d", *options), **more)
