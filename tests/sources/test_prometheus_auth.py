@@ -196,6 +196,8 @@ async def test_a_wrong_credential_is_told_from_a_missing_one(server: Misbehaving
 
 # --- a configuration that cannot work
 
+USER = {"username": "me", "password": "s3cret-password"}
+HEADER = {"bearer_token_file": "/t", "headers": {"authorization": "s3cret-header"}}
 WRONG: list[tuple[dict[str, object], str]] = [
     ({"url": "localhost:9090"}, "'localhost:9090': the scheme is missing; write http://l"),
     ({"url": "prometheus"}, "the scheme is missing; write http://prometheus"),
@@ -222,39 +224,25 @@ WRONG: list[tuple[dict[str, object], str]] = [
     ({"bearer_token": ""}, "--prom-bearer-token is empty or has a space or line break in it"),
     ({"bearer_token": "s3cret-token\n"}, "--prom-bearer-token is empty or has a space or line br"),
     (
-        {"bearer_token": "s3cret-token", "username": "me", "password": "s3cret-password"},
+        {"bearer_token": "s3cret-token", **USER},
         "(--prom-bearer-token) or basic authentication (--prom-username), not both",
     ),
     (
         {"bearer_token": "s3cret-token", "bearer_token_file": "/t"},
         "(--prom-bearer-token) or a bearer token (--prom-bearer-token-file), not both",
     ),
+    (HEADER, "(--prom-bearer-token-file) or an Authorization header (--prom-header), not both"),
     (
-        {"bearer_token_file": "/t", "headers": {"authorization": "s3cret-header"}},
-        "(--prom-bearer-token-file) or an Authorization header (--prom-header), not both",
-    ),
-    (
-        {
-            "bearer_token_file": "/t",
-            "headers": {"authorization": "s3cret-header"},
-            "username": "me",
-            "password": "s3cret-password",
-        },
+        HEADER | USER,
         "(--prom-username) or an Authorization header (--prom-header), only one of them",
     ),
     ({"username": "me"}, "--prom-username needs --prom-password-file (or --prom-password) too"),
     ({"password": "s3cret-password"}, "a password needs a user name: give --prom-username too"),
-    (
-        {"username": "me", "password": "s3cret-password", "password_file": "/p"},
-        "give either --prom-password or --prom-password-file, not both",
-    ),
+    ({**USER, "password_file": "/p"}, "give either --prom-password or --prom-password-file, not"),
     ({"username": "m:e", "password": "x"}, "--prom-username has a colon in it"),
     ({"cert_file": "/c"}, "--prom-cert-file needs --prom-key-file too"),
     ({"key_file": "/k"}, "--prom-key-file needs --prom-cert-file too"),
-    (
-        {"ca_file": "/c", "insecure_skip_verify": True},
-        "give either --prom-ca-file or --prom-insecure-skip-verify, not both",
-    ),
+    ({"ca_file": "/c", "insecure_skip_verify": True}, "give either --prom-ca-file or --prom-inse"),
     ({"headers": {"X Y": "s3cret-header"}}, "--prom-header 'X Y': this is no header name"),
     ({"headers": {"X": "s3cret-header\r\nY: z"}}, "header X: its value must be printable ASCII"),
     ({"headers": {"X": " s3cret-header"}}, "header X: its value must be printable ASCII"),
