@@ -86,6 +86,10 @@ def kube_state(placed: str) -> dict[str, list[tuple[str, Points]]]:
         moments.append((of_pod(pod), steady(minute(at), *life)))
         of_it = f'{of_pod(pod)},node="{node}",container="c",resource="cpu"'
         requests.append((of_it, steady(cores, *life)))
+    info += [
+        (f'{of_pod(pod)},node="{node}"', steady(1))
+        for pod, node in (("api", "worker-a"), ("job", "worker-b"), ("gone", "worker-c"))
+    ]
     return {
         "kube_pod_info": info,
         placed: moments,
@@ -99,6 +103,9 @@ def kube_state(placed: str) -> dict[str, list[tuple[str, Points]]]:
 
 @pytest.fixture(scope="session")
 def newer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    """With incidents, too: `api` is killed for memory at 120 and 240, `job` fails at 90 and is evicted
+    at 200, `gone` was killed before; CPUs of worker-b wait for half of the time from 300 to 320.
+    """
     allocatable = [
         (f'node="{node}",resource="{resource}"', steady(amount))
         for node in LOADS
@@ -112,32 +119,6 @@ def newer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
         "dynsched_marked_nodes": [("", points((0, 0), (401, 1)))],
         "kube_node_status_allocatable": allocatable,
         **kube_state("kube_pod_status_scheduled_time"),
-    }
-    with prometheus_of(past, tmp_path_factory.mktemp("newer")) as running:
-        yield running
-
-
-@pytest.fixture(scope="session")
-def older(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
-    """Without the moments of scheduling, and without what nodes have to give; with incidents.
-
-    `api` is killed for memory at 120 and 240, `job` fails at 90 and is evicted at 200, `gone` was
-    killed before; CPUs of worker-b wait for half of the time from 300 to 320.
-    """
-    past = kube_state("kube_pod_created")
-    past["kube_pod_info"] += [
-        (f'{of_pod(pod)},node="{node}"', steady(1))
-        for pod, node in (("api", "worker-a"), ("job", "worker-b"), ("gone", "worker-c"))
-    ]
-    past |= {
-        "load": [(f'node="{node}"', points(*changes)) for node, changes in LOADS.items()],
-        "patchy": [
-            ('node="a"', points((0, 10), (300, 90), (360, 10))),
-            ('node="b"', points((0, 10), (200, GAP), (320, 10))),
-            ('node="c",zone="x"', points((0, 90), (100, GAP))),
-            ('node="c",zone="y"', points((100, 90), (200, 10))),
-        ],
-        "busy_seconds_total": [('node="a"', anew(333)), ('node="b"', anew(5))],
         # From the first kill on this stays; the second one shows in the number of restarts only.
         "kube_pod_container_status_last_terminated_reason": [
             (f'{of_pod("api")},container="c",reason="OOMKilled"', steady(1, 120)),
@@ -158,9 +139,27 @@ def older(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
             ('instance="worker-a"', counter(0, COUNT, 6.0)),
         ],
     }
+    with prometheus_of(past, tmp_path_factory.mktemp("newer")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def older(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    """Without the moments of scheduling, and without what nodes have to give; with gaps."""
+    past: Past = {
+        **kube_state("kube_pod_created"),
+        "load": [(f'node="{node}"', points(*changes)) for node, changes in LOADS.items()],
+        "patchy": [
+            ('node="a"', points((0, 10), (300, 90), (360, 10))),
+            ('node="b"', points((0, 10), (200, GAP), (320, 10))),
+            ('node="c",zone="x"', points((0, 90), (100, GAP))),
+            ('node="c",zone="y"', points((100, 90), (200, 10))),
+        ],
+        "busy_seconds_total": [('node="a"', anew(333)), ('node="b"', anew(5))],
+    }
     # A part of this window has more samples than the server allows a query.
     folder = tmp_path_factory.mktemp("older")
-    with prometheus_of(past, folder, ["--query.max-samples=1500"]) as running:
+    with prometheus_of(past, folder, ["--query.max-samples=900"]) as running:
         yield running
 
 
@@ -182,7 +181,7 @@ async def test_gaps_changed_labels_and_a_limit_of_samples(
     assert load["marks"] == 2
     assert load["longest_mark_seconds"] >= 100 * STEP
     # It did not come in one piece, and nothing is amiss.
-    assert report["queries"] > len(LOADS)
+    assert report["queries"] > 1
     assert not report["notes"]
 
 
@@ -231,9 +230,9 @@ async def test_without_moments_and_without_room_it_says_what_it_counts_instead(
     assert found["first_mark_day"] is None
 
 
-async def test_each_incident_is_found_once_at_its_node_and_moment(older: Process) -> None:
+async def test_each_incident_is_found_once_at_its_node_and_moment(newer: Process) -> None:
     lanes = {"worker-a": 0, "worker-b": 1, "worker-c": 2}
-    async with source_at(older.url) as source:
+    async with source_at(newer.url) as source:
         found = await incidents_of(source, Window(minute(0), STEP, COUNT // 2 + 1), lanes.get)
     expected = [("CPU stall", 1), ("Evicted", 1), ("OOMKilled", 0), ("OOMKilled", 0)]
     assert [(one.kind, one.lane) for one in found] == expected
