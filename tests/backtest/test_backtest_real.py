@@ -103,7 +103,7 @@ def kube_state(placed: str) -> dict[str, list[tuple[str, Points]]]:
 
 @pytest.fixture(scope="session")
 def newer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
-    """With incidents, too: `api` is killed for memory at 120 and 240, `job` fails at 90 and is evicted
+    """With incidents, too: `api` is killed for memory at 120 and 240, `job` fails at 90, is evicted
     at 200, `gone` was killed before; CPUs of worker-b wait for half of the time from 300 to 320.
     """
     allocatable = [

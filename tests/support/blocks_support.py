@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +43,9 @@ def make_blocks(lines: Iterable[str], folder: Path) -> None:
 
 
 def prometheus_of(
-    past: Past, folder: Path, options: Iterable[str] = (), **more: Any
+    past: Past, folder: Path, options: Sequence[str] = (), *, retention: str = "30d", **more: Any
 ) -> RealPrometheus:
     """Not started yet. It scrapes nothing: all that it has is the past."""
     make_blocks(openmetrics(past), folder / "data")
-    return RealPrometheus(folder, options=("--storage.tsdb.retention.time=30d", *options), **more)
+    kept = f"--storage.tsdb.retention.time={retention}"
+    return RealPrometheus(folder, options=(kept, *options), **more)
