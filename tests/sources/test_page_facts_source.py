@@ -92,8 +92,8 @@ async def test_what_pods_request_is_compared_with_what_the_node_can_give() -> No
 
 async def test_only_resources_that_rules_name_are_asked_for() -> None:
     free = rule("free", resource="memory", op="<", threshold=10)
-    world = World(Board(), rule_set(free, rule("load")))
-    assert not [expr for expr in await world.ask() if "resource_requests" in expr]
+    asked = await World(Board(), rule_set(free, rule("load"))).ask()
+    assert not [expr for expr in asked if "resource_requests" in expr]
 
 
 async def test_what_fails_keeps_what_was_known_and_is_told_once(caplog) -> None:
@@ -184,16 +184,21 @@ async def test_placements_of_the_last_hour_come_with_one_query_and_then_step_by_
     assert world.prometheus.ranges[1:] == [(ends + STEP + late, ends + STEP + late, STEP)]
 
 
-async def test_where_pods_are_watched_placements_are_not_asked_for() -> None:
-    world = World(Board(), watches_pods=True, count=vector(({}, 9.0)))
-    await world.ask()
-    assert world.prometheus.ranges == []
-    assert world.board.steps == []
-
-
-async def test_without_the_moment_of_scheduling_that_of_creation_counts() -> None:
-    world = World(Board(), **{"count(kube_pod_created)": vector(({}, 9.0))})
-    assert [expr for expr in await world.ask() if "kube_pod_created >" in expr]
+@pytest.mark.parametrize(
+    ("watches_pods", "metric", "asked"),
+    [
+        (True, "kube_pod_status_scheduled_time", ""),
+        (False, "kube_pod_status_scheduled_time", "kube_pod_status_scheduled_time >"),
+        (False, "kube_pod_created", "kube_pod_created >"),  # that of creation counts instead
+    ],
+)
+async def test_placements_are_asked_for_where_pods_are_not_watched(
+    watches_pods: bool, metric: str, asked: str
+) -> None:
+    known = {f"count({metric})": vector(({}, 9.0))}
+    world = World(Board(), watches_pods=watches_pods, **known)
+    found = [expr for expr in await world.ask() if "time() -" in expr]
+    assert [asked in expr for expr in found] == ([True] if asked else [])
 
 
 async def test_a_step_whose_query_fails_is_asked_for_again() -> None:
@@ -240,16 +245,15 @@ def test_a_day_that_has_just_begun_is_not_asked_for_and_the_whole_ones_are() -> 
     assert f'[3600s:300s]), "day", "{name_of(day_of(NOON) + 1)}"' in expr
 
 
-async def test_of_several_dynsched_in_one_prometheus_it_takes_its_own() -> None:
+@pytest.mark.parametrize(("other", "share"), [("dynsched", [0.75]), ("y", None)])
+async def test_of_several_dynsched_in_one_prometheus_it_takes_its_own(
+    other: str, share: list[float] | None
+) -> None:
     day = name_of(day_of(NOON))
-    both = [({"day": day, "namespace": "x"}, 0.25), ({"day": day, "namespace": "dynsched"}, 0.75)]
+    both = (({"day": day, "namespace": name}, hot) for name, hot in (("x", 0.25), (other, 0.75)))
     world = World(Board(), pressured_nodes=vector(*both))
     await world.ask()
-    assert world.board.overload.columns(NOON)["share"] == [0.75]
-    others = [({"day": day, "namespace": "x"}, 0.25), ({"day": day, "namespace": "y"}, 0.75)]
-    world = World(Board(), pressured_nodes=vector(*others))
-    await world.ask()
-    assert world.board.overload.columns(NOON) is None
+    assert (world.board.overload.columns(NOON) or {}).get("share") == share
 
 
 # When it asks
