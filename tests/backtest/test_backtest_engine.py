@@ -193,13 +193,18 @@ def test_the_engine_decides_as_the_core_does_at_every_step(
 
 
 def test_a_node_that_is_gone_has_no_mark_and_no_past_when_it_comes_back() -> None:
-    made = rule_set(rule("cpu", on_stale="hold"), guard={"max_marked": "100%"})
-    nodes = {"a": Node("a"), "b": Node("b")}
+    early = {"above_mean": 0, "clear_above_mean": -8, "mean_at_least": 16}
+    made = rule_set(
+        rule("cpu", on_stale="hold", early=early, resource="cpu"), guard={"max_marked": "100%"}
+    )
+    nodes = {name: Node(name, allocatable={"cpu": 1.0}) for name in "ab"}
     world = make_world(nodes, made, {"a": Span(NOON, NOON + STEP), "b": Span()})
-    values = np.full((4, 2), 90.0)
-    played = Engine(made, world).play(NOON + np.arange(4) * STEP, {"cpu": values})
-    assert played.marked.tolist() == [[True, True], [True, True], [False, True], [False, True]]
-    assert played.caps[:, 0].tolist() == [2, 2, 1, 1]
+    for load in (90.0, 75.0):  # the latter marks it early
+        values = np.array([[load, 65.0 if load < 80 else 90.0]] * 4)
+        played = Engine(made, world).play(NOON + np.arange(4) * STEP, {"cpu": values})
+        assert played.marked[:, 0].tolist() == [True, True, False, False]
+        assert played.early[:, 0].tolist() == [load < 80, load < 80, False, False]
+        assert played.caps[:, 0].tolist() == [2, 2, 1, 1]
 
 
 def test_several_settings_side_by_side_decide_as_each_alone() -> None:

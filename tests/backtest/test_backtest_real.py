@@ -56,7 +56,7 @@ def anew(at: int) -> Points:
 
 LOADS = {
     "worker-a": [(0, 10), (300, 95), (361, 10)],  # hot from 300 to 360
-    "worker-b": [(0, 20)],
+    "worker-b": [(0, 20), (50, 95), (61, 20)],
     "worker-c": [(0, 90)],
 }
 PODS = [
@@ -228,6 +228,10 @@ async def test_without_moments_and_without_room_it_says_what_it_counts_instead(
     assert (found["placed_by"], found["room_by"]) == ("kube_pod_created", "load")
     assert any("when it was created" in limit for limit in found["limits"])
     assert found["first_mark_day"] is None
+    # A node that is marked still has no room, though it is not hot any more.
+    kept = rules(rule("load", expr="load", keep_firing_for="12h"))
+    found = (await reported(older.url, kept, *MORE))["regret"]
+    assert (found["pods_on_hot"], found["pods_with_room"]) == (2, 0)
 
 
 async def test_each_incident_is_found_once_at_its_node_and_moment(newer: Process) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -10,7 +11,7 @@ from blocks_support import prometheus_of
 from misbehaving_server import MisbehavingServer
 from prometheus_support import Process
 from source_past import past
-from source_support import source_at
+from source_support import Deadlines, source_at
 
 from dynsched.sources.prometheus import PrometheusSource
 
@@ -26,6 +27,13 @@ def _bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def server() -> Iterator[MisbehavingServer]:
     with MisbehavingServer() as running:
         yield running
+
+
+@pytest.fixture
+def deadlines(monkeypatch: pytest.MonkeyPatch) -> Deadlines:
+    made = Deadlines()
+    monkeypatch.setattr(asyncio, "timeout", made)
+    return made
 
 
 @pytest.fixture(scope="session")

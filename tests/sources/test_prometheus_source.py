@@ -254,18 +254,15 @@ def data(kind: str, result: Any = ()) -> bytes:
     return http(json.dumps({"status": "success", "data": {"resultType": kind, "result": result}}))
 
 
-PARSE_ERROR = 'invalid parameter "query": 1:5: parse error: unexpected end of input'
-DUPLICATE = "found duplicate series"
+PARSE = 'invalid parameter "query": 1:5: parse error: unexpected end of input'
 LOGIN = "<!DOCTYPE html><html><head><title>\n Sign in &amp; go </title></head>"
 GATEWAY = "<html><head><title>502 Bad Gateway</title></head></html>"
 TIMED_OUT = "query timed out in expression evaluation"
 NOT_ITS_JSON = "the answer is JSON, but not Prometheus's"
+SECURE = "HTTP request to an HTTPS server."
 BROKE = "the connection broke while reading the answer"
 BAD: list[tuple[Reply | bytes, str]] = [
-    (
-        http(error_body("bad_data", PARSE_ERROR), 400),
-        "HTTP 400 Bad Request: bad_data: " + PARSE_ERROR,
-    ),
+    (http(error_body("bad_data", PARSE), 400), f"HTTP 400 Bad Request: bad_data: {PARSE}"),
     (
         plain("no", 401),
         "401 Unauthorized: no; set a bearer token (--prom-bearer-token-file), basic",
@@ -273,31 +270,19 @@ BAD: list[tuple[Reply | bytes, str]] = [
     (http("", 403), "HTTP 403 Forbidden; these credentials are not allowed to query"),
     (plain("404 page not found", 404), "answers /api/v1/query there; check the URL's path prefix"),
     (http("", 405), "HTTP 405 Method Not Allowed; neither POST nor GET is allowed"),
-    (
-        http(error_body("execution", DUPLICATE), 422),
-        f"execution: {DUPLICATE}; the expression cannot be evaluated as it is",
-    ),
+    (http(error_body("execution", "two x"), 422), ": two x; the expression cannot be evaluated as"),
     (http("slow down", 429, Retry_After="1"), "slow down; it limits the request rate"),
     (http(error_body("internal", "disk"), 500), "HTTP 500 Internal Server Error: internal"),
-    (
-        http(GATEWAY, 502),
-        "HTTP 502 Bad Gateway: an HTML page titled '502 Bad Gateway'; a proxy in between cannot",
-    ),
+    (http(GATEWAY, 502), "502 Bad Gateway: an HTML page titled '502 Bad Gateway'; a proxy in"),
     (http(error_body("timeout", TIMED_OUT), 503), f"503 Service Unavailable: timeout: {TIMED_OUT}"),
     (b"HTTP/1.1 599 Hm\r\nContent-Length: 0\r\n\r\n", "HTTP 599"),
     (http(error_body("execution", "no luck")), ": execution: no luck"),
     (http('{"status": "error"}'), "an error without a text"),
-    (
-        to("http://me:pass@sso.example/login?state=abc"),
-        "HTTP 302: it redirects to http://sso.example/login, which is not followed",
-    ),
+    (to("http://me:pass@sso.x/in?state=abc"), "302: it redirects to http://sso.x/in, which is not"),
     (http("", 301, Location="/x/"), "HTTP 301: it redirects to /x/,"),
     (http("", 302), "HTTP 302: it redirects to nowhere"),
     (to("http://[::"), "it redirects to nowhere"),
-    (
-        http(LOGIN, content_type="text/html"),
-        "no JSON but an HTML page titled 'Sign in &amp; go'; is the URL right, or is this a login",
-    ),
+    (http(LOGIN), "no JSON but an HTML page titled 'Sign in &amp; go'; is the URL right, or"),
     (http("Prometheus is Ready.\n"), "the answer is no JSON but Prometheus is Ready."),
     (http(GOOD[:-9]), "is damaged JSON (Input data was truncated); was it cut"),
     (http(GOOD.encode().replace(b'"a"', b'"\xff\xfe"')), "no series of the answer can be used"),
@@ -312,19 +297,16 @@ BAD: list[tuple[Reply | bytes, str]] = [
     (data("vector", {}), NOT_ITS_JSON),
     (
         data("scalar", [1, "0"]),
-        "a scalar, which belongs to no node; give a vector with a sample for each node, as in `su",
+        "a scalar, which belongs to no node; give a vector with a sample for",
     ),
     (data("string", [1, "0"]), "the expression gives a string"),
     (data("matrix"), "a range of samples for each series; put rate(...), avg_over_time(...)"),
     (data("streams"), "the result has the unknown type 'streams'"),
-    (
-        plain("Client sent an HTTP request to an HTTPS server.\n", 400),
-        "to an HTTPS server.; write https:// in its URL",
-    ),
+    (plain(f"Client sent an {SECURE}\n", 400), f"{SECURE}; write https:// in its URL"),
     (http(b"\x1f\x8b\x08\x00\x00\xc3\xa9"), "the answer is no JSON but binary data; "),
     (
-        http(vector(({"i": "a"}, ""))),
-        """can be used: 1 series left out: the value is not a number, as in {i="a"} ''""",
+        http(vector(({}, ""))),
+        "can be used: 1 series left out: the value is not a number, as in {} ''",
     ),
     (http(GOOD, length=5000), BROKE),
     (resets, BROKE),
@@ -564,13 +546,6 @@ async def test_a_connection_by_a_proxy_of_the_environment(
 
 
 # --- deadlines
-
-
-@pytest.fixture
-def deadlines(monkeypatch: pytest.MonkeyPatch) -> Deadlines:
-    made = Deadlines()
-    monkeypatch.setattr(source_module.asyncio, "timeout", made)
-    return made
 
 
 def drips(head: bytes, drop: bytes = b" ") -> Callable[[MisbehavingServer], Reply]:
