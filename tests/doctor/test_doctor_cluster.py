@@ -275,9 +275,12 @@ def test_nodes_without_samples_and_samples_without_nodes_are_told(facts, found, 
     assert evidence in (told[0].evidence if told else "")
 
 
-@pytest.mark.parametrize(("lag", "severities"), [(50.0, []), (130.0, [W]), (400.0, [E])])
-def test_samples_that_come_late_are_told(lag, severities) -> None:
-    selector = SelectorFacts(Selector("load", ()), 3, interval=30.0, lag=lag)
+@pytest.mark.parametrize(
+    ("lag", "interval", "severities"),
+    [(50.0, 30.0, []), (130.0, 30.0, [W]), (130.0, 60.0, []), (400.0, 30.0, [E])],
+)
+def test_samples_that_come_late_are_told(lag, interval, severities) -> None:
+    selector = SelectorFacts(Selector("load", ()), 3, interval=interval, lag=lag)
     found = check_clocks(asked("", selector), rules())
     assert [each.severity for each in found] == severities
 
