@@ -49,18 +49,22 @@ series = st.fixed_dictionaries(
     },
 )
 sound = st.fixed_dictionaries({"metric": metrics, "value": points, "values": st.lists(points)})
-native = st.fixed_dictionaries({"metric": named, "histograms": st.just([[1, {}]])})
+native = st.fixed_dictionaries(
+    {"metric": named, "values": st.lists(points, max_size=1), "histograms": st.just([[1, {}]])}
+)
 
 
 @st.composite
 def answers(draw: st.DrawFn) -> bytes:
-    """Prometheus's answers, with any part of them replaced by something else."""
-    kind = draw(st.sampled_from(["vector", "vector", "matrix", "matrix", "scalar", "x"]))
-    mixed = st.lists(sound | native, max_size=3) | st.lists(series | anything, max_size=3)
-    result = st.lists(sound, max_size=4) | mixed | anything
-    data = {"resultType": kind, "result": draw(result)}
-    body = {"status": draw(st.sampled_from(["success"] * 4 + ["error", ""])), "data": data}
-    others = dict.fromkeys(("data", "warnings", "error", "isPartial"), anything)
+    """Prometheus's answers; of half of them any part is replaced by something else."""
+    kinds, result = ["vector", "matrix"], st.lists(sound, max_size=4) | st.lists(sound | native)
+    body: dict[str, Any] = {"status": "success"}
+    others: dict[str, Any] = {"warnings": st.just(["a store is down"])}
+    if draw(st.booleans()):
+        kinds, result = [*kinds, "scalar", "x"], st.lists(series | anything, max_size=4) | anything
+        body["status"] = draw(st.sampled_from(["success"] * 4 + ["error", ""]))
+        others = dict.fromkeys(("data", "warnings", "error", "isPartial"), anything)
+    body["data"] = {"resultType": draw(st.sampled_from(kinds)), "result": draw(result)}
     body |= draw(st.just({}) | st.fixed_dictionaries({}, optional=others))
     # As Go writes it, and as others may.
     return json.dumps(body, separators=draw(st.sampled_from([(",", ":"), None]))).encode()
