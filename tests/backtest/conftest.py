@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from backtest_support import Call, Ended
+from backtest_support import Call, Ended, Reported
 
 from dynsched import cli
 
@@ -32,3 +32,13 @@ def call(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Call:
         return code, output.out, output.err
 
     return called
+
+
+@pytest.fixture
+def reported(call: Call) -> Reported:
+    async def reported(url: str, rules: Mapping[str, Any], *more: str) -> Any:
+        code, out, err = await call(url, rules, *more, "-o", "json")
+        assert code == 0, err
+        return json.loads(out)
+
+    return reported

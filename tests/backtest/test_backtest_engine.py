@@ -151,64 +151,60 @@ def joined(parts: list[Played], of: str, rule_name: str | None = None) -> np.nda
     return np.concatenate([each[rule_name] for each in found] if rule_name else found)
 
 
-@steady(400)
+@steady(100)
 @given(drawn=worlds(), cut=st.integers(1, 13))
 def test_the_engine_decides_as_the_core_does_at_every_step(
     drawn: tuple[RuleSet, dict[str, Node], np.ndarray], cut: int
 ) -> None:
     made, nodes, values = drawn
-    decisions = by_the_core(made, nodes, values)
     played = by_the_engine(made, nodes, values, cut)
-    names = list(nodes)
-    pools = make_world(nodes, made).pools
-    for number, decision in enumerate(decisions):
+    world = make_world(nodes, made)
+    rehearsal, there = Rehearsal(), {node.name: node for node in world.nodes}
+
+    def lanes(of: str, rule_name: str | None = None) -> set[Any]:
+        row = joined(played, of, rule_name)[number]
+        return {
+            (world.pools if of == "withheld" else list(nodes))[at] for at in np.flatnonzero(row)
+        }
+
+    for number, decision in enumerate(by_the_core(made, nodes, values)):
         for one in made.rules:
             alerts = decision.evaluation.alerts[one.name]
             fires = {name for name, alert in alerts.items() if alert.firing}
-            row = joined(played, "firing", one.name)[number]
-            assert {names[lane] for lane in np.flatnonzero(row)} == fires, (number, one.name)
-        marked = joined(played, "marked")[number]
-        assert {names[lane] for lane in np.flatnonzero(marked)} == decision.selection.marked, number
+            assert lanes("firing", one.name) == fires, (number, one.name)
+        assert lanes("marked") == decision.selection.marked, number
         assert joined(played, "writes")[number] == len(decision.patches), number
         short = {
             decision.nodes[name].labels["pool"] if made.guard.pool_label else ""
             for name, why in decision.selection.withheld.items()
             if why.startswith("not marked")
         }
-        row = joined(played, "withheld")[number]
-        assert {pools[lane] for lane in np.flatnonzero(row)} == short, number
-
-
-@steady(60)
-@given(drawn=worlds())
-def test_an_early_mark_is_told_apart_as_the_evidence_tells_it(
-    drawn: tuple[RuleSet, dict[str, Node], np.ndarray],
-) -> None:
-    made, nodes, values = drawn
-    rehearsal = Rehearsal()
-    there = {node.name: node for node in make_world(nodes, made).nodes}
-    played = by_the_engine(made, {n: nodes[n] for n in nodes}, values, 1)
-    early = joined(played, "early")
-    for number, decision in enumerate(by_the_core(made, nodes, values)):
-        rehearsal.nodes({name: there[name] for name in decision.nodes})
+        assert lanes("withheld") == short, number
+        # An early mark is told apart as the evidence on the node tells it.
+        now = {name: there[name] for name in decision.nodes}
+        rehearsal.nodes(now)
         rehearsal.write(decision.patches)
-        now = rehearsal.nodes({name: there[name] for name in decision.nodes})
         said = {
             name
-            for name, node in now.items()
+            for name, node in rehearsal.nodes(now).items()
             if '"early":true' in node.annotations.get(keys.EVIDENCE_ANNOTATION, "")
         }
-        assert {list(nodes)[lane] for lane in np.flatnonzero(early[number])} == said
+        assert lanes("early") == said, number
 
 
 def test_a_node_that_is_gone_has_no_mark_and_no_past_when_it_comes_back() -> None:
-    made = rule_set(rule("cpu", on_stale="hold"), guard={"max_marked": "100%"})
-    nodes = {"a": Node("a"), "b": Node("b")}
+    early = {"above_mean": 0, "clear_above_mean": -8, "mean_at_least": 16}
+    made = rule_set(
+        rule("cpu", on_stale="hold", early=early, resource="cpu"), guard={"max_marked": "100%"}
+    )
+    nodes = {name: Node(name, allocatable={"cpu": 1.0}) for name in "ab"}
     world = make_world(nodes, made, {"a": Span(NOON, NOON + STEP), "b": Span()})
-    values = np.full((4, 2), 90.0)
-    played = Engine(made, world).play(NOON + np.arange(4) * STEP, {"cpu": values})
-    assert played.marked.tolist() == [[True, True], [True, True], [False, True], [False, True]]
-    assert played.caps[:, 0].tolist() == [2, 2, 1, 1]
+    for load in (90.0, 75.0):  # the latter marks it early
+        values = np.array([[load, 65.0 if load < 80 else 90.0]] * 4)
+        played = Engine(made, world).play(NOON + np.arange(4) * STEP, {"cpu": values})
+        assert played.marked[:, 0].tolist() == [True, True, False, False]
+        assert played.early[:, 0].tolist() == [load < 80, load < 80, False, False]
+        assert played.caps[:, 0].tolist() == [2, 2, 1, 1]
 
 
 def test_several_settings_side_by_side_decide_as_each_alone() -> None:

@@ -109,79 +109,86 @@ def test_parts_cover_every_step_once_and_are_the_same_a_minute_later(number: int
 
 # From series to columns
 
-
-def test_a_series_that_changes_its_labels_in_the_middle_is_one_column() -> None:
-    block = to_block(
-        [
-            series([1.0, 2.0], node="a", zone="x"),
-            series([3.0, 4.0], START + 2 * STEP, node="a", zone="y"),
-        ],
-        ("node",),
-        window(4),
-        Part(0, 4),
-        rises=True,
-    )
-    assert block.names == ("a",)
-    assert block.values[:, 0].tolist() == [1.0, 2.0, 3.0, 4.0]
-    assert not block.several
+NAN = math.nan
 
 
-@pytest.mark.parametrize(("rises", "wanted"), [(True, [5.0, 9.0]), (False, [1.0, 3.0])])
-def test_of_several_series_of_a_node_the_worst_value_counts(
-    rises: bool, wanted: list[float]
+@pytest.mark.parametrize(
+    ("found", "rises", "wanted", "several"),
+    [
+        # Its labels change in the middle: one column.
+        (
+            [
+                series([1.0, 2.0], node="a", zone="x"),
+                series([3.0, 4.0], START + 2 * STEP, node="a", zone="y"),
+            ],
+            *(True, [1.0, 2.0, 3.0, 4.0], False),
+        ),
+        # Of several series of a node the worst value counts.
+        *(
+            (
+                [series([1.0, 9.0] * 20, node="a", d="x"), series([5.0, 3.0] * 20, node="a")],
+                *(rises, wanted * 20, True),
+            )
+            for rises, wanted in ((True, [5.0, 9.0]), (False, [1.0, 3.0]))
+        ),
+        # What is no finite number is not known, and what names no node is left out.
+        (
+            [series([NAN, math.inf, -math.inf, 4.0], node="a"), series([1.0], cluster="x")],
+            *(True, [NAN, NAN, NAN, 4.0], False),
+        ),
+        # As are moments that were not asked for.
+        ([series([1.0, 2.0, 3.0], START - STEP, node="a")], True, [2.0, 3.0], False),
+    ],
+)
+def test_series_become_a_column_for_each_node(
+    found: list[LongSeries], rises: bool, wanted: list[float], several: bool
 ) -> None:
-    both = [
-        series([1.0, 9.0] * 20, node="a", disk="x"),
-        series([5.0, 3.0] * 20, node="a", disk="y"),
-    ]
-    block = to_block(both, ("node",), window(40), Part(0, 40), rises=rises)
-    assert block.values[:, 0].tolist() == wanted * 20
-    assert block.several == {"a"}
-
-
-def test_what_is_no_finite_number_is_not_known() -> None:
-    odd = series([math.nan, math.inf, -math.inf, 4.0], node="a")
-    bare = series([1.0], cluster="x")
-    block = to_block([odd, bare], ("node", "instance"), window(4), Part(0, 4), rises=True)
-    assert np.isnan(block.values[:3, 0]).all()
-    assert block.values[3, 0] == 4.0
-    assert block.unnamed == 1
-
-
-def test_moments_that_were_not_asked_for_are_left_out() -> None:
-    early = series([1.0, 2.0, 3.0], START - STEP, node="a")
-    block = to_block([early], ("node",), window(2), Part(0, 2), rises=True)
-    assert block.values[:, 0].tolist() == [2.0, 3.0]
+    count = len(wanted)
+    block = to_block(found, ("node", "instance"), window(count), Part(0, count), rises=rises)
+    np.testing.assert_array_equal(block.values[:, 0], wanted)
+    assert (block.names, set(block.several)) == (("a",), {"a"} if several else set())
+    assert block.unnamed == sum("node" not in each.labels for each in found)
 
 
 # From the server, with failures
 
+SLOW = "no answer within 120 s (while waiting for the answer)"
+TOO_MANY = (
+    "HTTP 422: execution: query processing would load too many samples into memory in query "
+    "execution"
+)
 
-async def test_a_part_that_is_too_large_is_halved_until_it_is_answered(tmp_path: Path) -> None:
-    server = Server(
-        lambda start, end: (
-            "HTTP 422: execution: query processing would load too many samples into memory in "
-            "query execution"
-            if end - start > 20 * STEP
-            else None
-        )
-    )
-    past = await fetch(server, tmp_path, 100, 1)
+
+@pytest.mark.parametrize(("error", "most"), [(TOO_MANY, 20), (SLOW, 40)])
+async def test_a_part_that_is_too_large_is_halved_until_it_is_answered(
+    tmp_path: Path, error: str, most: int
+) -> None:
+    server = Server(lambda start, end: error if end - start > most * STEP else None)
+    past = await fetch(server, tmp_path, 100, 1 if most == 20 else 2000)
     assert not past.missing
     assert column(past, 100) == [7.0] * 100
 
 
-async def test_a_part_that_failed_once_is_asked_for_again(tmp_path: Path) -> None:
-    errors = ["HTTP 503: starting", "connection refused", None]
-    past = await fetch(Server(lambda *_: errors.pop(0)), tmp_path, 10, 1)
-    assert not past.missing
-    assert past.asked == 3
-
-
-async def test_a_refusal_is_not_asked_for_again(tmp_path: Path) -> None:
-    past = await fetch(Server(lambda *_: "HTTP 403: no"), tmp_path, 10, 1)
-    assert past.asked == 1
-    assert [missing.error for missing in past.missing] == ["HTTP 403: no"]
+@pytest.mark.parametrize(
+    ("errors", "count", "expected", "asked"),
+    [
+        # Once more; a refusal is not.
+        (["HTTP 503: starting", "connection refused", None], 10, 1, 3),
+        (["HTTP 403: no"], 10, 1, 1),
+        # A server that is gone is not asked for every part; one that takes too long for two halves.
+        (["connection refused"] * 99, 5000, 2000, 3 * GIVE_UP),
+        ([SLOW] * 99, 5000, 2000, 1 + 2 + 4),
+    ],
+)
+async def test_how_often_what_failed_is_asked_for(
+    tmp_path: Path, errors: list[str | None], count: int, expected: int, asked: int
+) -> None:
+    answers = iter(errors)
+    past = await fetch(Server(lambda *_: next(answers)), tmp_path, count, expected)
+    assert past.asked == asked
+    lost = 0 if None in errors else count
+    assert sum(missing.part.count for missing in past.missing) == lost
+    assert {missing.error for missing in past.missing} == ({errors[0]} if lost else set())
 
 
 async def test_a_part_that_fails_leaves_a_hole_and_the_next_run_asks_only_for_it(
@@ -191,11 +198,10 @@ async def test_a_part_that_fails_leaves_a_hole_and_the_next_run_asks_only_for_it
     bad = START + 300 * STEP
     broken = Server(lambda start, end: "HTTP 500: block is broken" if start <= bad <= end else None)
     past = await fetch(broken, tmp_path, count, expected)
-    assert len(past.missing) == 1
-    lost = past.missing[0].part
-    values = column(past, count)
-    assert np.isnan(values[lost.first : lost.first + lost.count]).all()
-    assert sum(map(math.isnan, values)) == lost.count
+    (missing,) = past.missing
+    values = np.full(count, 7.0)
+    values[missing.part.first : missing.part.first + missing.part.count] = NAN
+    np.testing.assert_array_equal(column(past, count), values)
 
     mended = Server()
     past = await fetch(mended, tmp_path, count, expected)
@@ -203,31 +209,20 @@ async def test_a_part_that_fails_leaves_a_hole_and_the_next_run_asks_only_for_it
     assert column(past, count) == [7.0] * count
 
 
-async def test_a_server_that_is_gone_is_not_asked_for_every_part(tmp_path: Path) -> None:
-    server = Server(lambda *_: "connection refused")
-    past = await fetch(server, tmp_path, 5000, 2000)
-    assert len(server.asked) == 3 * GIVE_UP
-    assert sum(missing.part.count for missing in past.missing) == 5000
-
-
-async def test_partial_answers_are_used_and_asked_for_again_by_the_next_run(
+async def test_partial_answers_and_damaged_files_are_asked_for_again_by_the_next_run(
     tmp_path: Path,
 ) -> None:
     past = await fetch(Server(warnings=("store is gone",)), tmp_path, 10, 1)
     assert column(past, 10) == [7.0] * 10
     assert list(past.warnings) == ["store is gone"]
-    again = Server()
-    past = await fetch(again, tmp_path, 10, 1)
-    assert len(again.asked) == 1
-    assert not past.warnings
-
-
-async def test_a_damaged_file_is_asked_for_again(tmp_path: Path) -> None:
-    await fetch(Server(), tmp_path, 10, 1)
-    (kept,) = list(tmp_path.iterdir())  # noqa: ASYNC240 (a directory of one file)
-    kept.write_bytes(kept.read_bytes()[:50])
-    past = await fetch(Server(), tmp_path, 10, 1)
-    assert column(past, 10) == [7.0] * 10
+    for damages, asked in ((False, 1), (False, 0), (True, 1)):
+        (kept,) = list(tmp_path.iterdir())  # noqa: ASYNC240 (a directory of one file)
+        if damages:
+            kept.write_bytes(kept.read_bytes()[:50])
+        again = Server()
+        past = await fetch(again, tmp_path, 10, 1)
+        assert (len(again.asked), column(past, 10)) == (asked, [7.0] * 10)
+        assert not past.warnings
 
 
 async def test_a_full_disk_is_one_line_and_leaves_no_half_a_file(
@@ -254,14 +249,3 @@ def test_rules_with_the_same_query_share_it() -> None:
     one, two, down = (Query.of(each) for each in made.file_rules)
     assert one == two
     assert one != down  # of several series of a node another is the worst
-
-
-async def test_a_part_that_takes_too_long_is_halved_twice_at_most(tmp_path: Path) -> None:
-    words = "no answer within 120 s (while waiting for the answer)"
-    hanging = Server(lambda *_: words)
-    past = await fetch(hanging, tmp_path / "a", 5000, 2000)
-    assert len(hanging.asked) == 1 + 2 + 4
-    assert sum(missing.part.count for missing in past.missing) == 5000
-    slow = Server(lambda start, end: words if end - start > 40 * STEP else None)
-    past = await fetch(slow, tmp_path / "b", 200, 2000)
-    assert not past.missing

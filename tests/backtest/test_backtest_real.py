@@ -1,105 +1,244 @@
-"""The backtest on a real Prometheus with a past of its own."""
+"""The backtest on real Prometheus servers with a past of their own: gaps, pods that were placed
+onto hot nodes, and incidents.
+"""
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
-from pathlib import Path
+from typing import Any
 
 import pytest
-from backtest_support import Call
-from blocks_support import Points, prometheus_of
+from backtest_support import Call, Reported, rules
+from blocks_support import Past, Points, prometheus_of
 from builders import rule
-from prometheus_support import RealPrometheus
+from prometheus_support import Process
+from source_support import source_at
+
+from dynsched.backtest.incidents import incidents_of
+from dynsched.backtest.steps import Window
 
 pytestmark = pytest.mark.slow
 
 STEP = 60
 COUNT = 12 * 60
 NOW = int(time.time()) // STEP * STEP
-
-
-def points(*values: tuple[int, float]) -> Points:
-    """From minute to minute, each value from its minute on; NaN-like gaps are minutes of None."""
-    changes = dict(values)
-    value = changes[0]
-    for minute in range(COUNT + 1):
-        value = changes.get(minute, value)
-        if value >= 0:
-            yield NOW - (COUNT - minute) * STEP, value
-
-
-def busy(reset_at: int) -> Points:
-    """A counter of seconds that is 0.5 s/s, and begins at 0 once more."""
-    for minute in range(COUNT + 1):
-        yield (
-            NOW - (COUNT - minute) * STEP,
-            30.0 * (minute if minute < reset_at else minute - reset_at),
-        )
-
-
 GAP = -1.0
-PAST = {
-    "load": [
-        ('node="a"', points((0, 10), (300, 90), (360, 10))),
-        ('node="b"', points((0, 10), (200, GAP), (320, 10))),
-        ('node="c",zone="x"', points((0, 90), (100, GAP))),
-        ('node="c",zone="y"', points((0, GAP), (100, 90), (200, 10))),
-    ],
-    "busy_seconds_total": [('node="a"', busy(333)), ('node="b"', busy(5))],
+
+
+def minute(number: int) -> int:
+    return NOW - (COUNT - number) * STEP
+
+
+def points(*changes: tuple[int, float], last: int = COUNT) -> Points:
+    """One a minute, each value from its minute on; none while it is GAP."""
+    values, value = dict(changes), GAP
+    for number in range(last + 1):
+        value = values.get(number, value)
+        if value >= 0:
+            yield minute(number), float(value)
+
+
+def steady(value: float, first: int = 0, last: int = COUNT) -> Points:
+    return points((first, value), last=last)
+
+
+def counter(first: int, last: int, per_minute: float) -> Points:
+    """From 0, and from 0 once more after that."""
+    for number in range(COUNT + 1):
+        yield minute(number), per_minute * (min(number, last) - first if number >= first else 0.0)
+
+
+def anew(at: int) -> Points:
+    """A counter of seconds that is 0.5 s/s, and begins at 0 once more."""
+    return [(minute(number), 30.0 * (number - at * (number >= at))) for number in range(COUNT + 1)]
+
+
+LOADS = {
+    "worker-a": [(0, 10), (300, 95), (361, 10)],  # hot from 300 to 360
+    "worker-b": [(0, 20), (50, 95), (61, 20)],
+    "worker-c": [(0, 90)],
 }
+PODS = [
+    # workload, node, minute, cores, what made it
+    ("web-5d9c7b9d4f-x2x4p", "worker-a", 310, 0.5, "ReplicaSet"),  # there is room on b
+    ("web-5d9c7b9d4f-x2x5p", "worker-a", 100, 0.5, "ReplicaSet"),  # not hot then
+    ("big-5d9c7b9d4f-x2x6p", "worker-a", 340, 3.5, "ReplicaSet"),  # no room anywhere else
+    ("web-5d9c7b9d4f-x2x7p", "worker-b", 330, 0.5, "ReplicaSet"),
+    ("agent-x2x8p", "worker-a", 320, 0.1, "DaemonSet"),
+]
 
 
-@pytest.fixture(scope="module")
-def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealPrometheus]:
-    folder = tmp_path_factory.mktemp("past")
-    # A part of this window has more samples than the server allows a query.
-    with prometheus_of(PAST, folder, ["--query.max-samples=900"]) as running:
+def of_pod(name: str) -> str:
+    return f'namespace="shop",pod="{name}",uid="u-{name}"'
+
+
+def kube_state(placed: str) -> dict[str, list[tuple[str, Points]]]:
+    """The series of these pods, which live for an hour."""
+    requests = [
+        # What else runs on b: 3.4 of 4 cores are left before the pods come.
+        (f'{of_pod("old")},node="worker-b",container="c",resource="cpu"', steady(0.6))
+    ]
+    info, moments = [], []
+    for pod, node, at, cores, kind in PODS:
+        life = (at + 1, min(COUNT, at + 60))
+        info.append((f'{of_pod(pod)},node="{node}",created_by_kind="{kind}"', steady(1, *life)))
+        moments.append((of_pod(pod), steady(minute(at), *life)))
+        of_it = f'{of_pod(pod)},node="{node}",container="c",resource="cpu"'
+        requests.append((of_it, steady(cores, *life)))
+    info += [
+        (f'{of_pod(pod)},node="{node}"', steady(1))
+        for pod, node in (("api", "worker-a"), ("job", "worker-b"), ("gone", "worker-c"))
+    ]
+    return {
+        "kube_pod_info": info,
+        placed: moments,
+        "kube_pod_container_resource_requests": requests,
+        "kube_node_info": [
+            (f'node="{node}",internal_ip="10.0.0.{number}"', steady(1, COUNT - 5))
+            for number, node in enumerate(LOADS)
+        ],
+    }
+
+
+@pytest.fixture(scope="session")
+def newer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    """With incidents, too: `api` is killed for memory at 120 and 240, `job` fails at 90, is evicted
+    at 200, `gone` was killed before; CPUs of worker-b wait for half of the time from 300 to 320.
+    """
+    allocatable = [
+        (f'node="{node}",resource="{resource}"', steady(amount))
+        for node in LOADS
+        for resource, amount in (("cpu", 4.0), ("memory", 8e9))
+    ]
+    past: Past = {
+        "load": [
+            (f'instance="10.0.0.{number}:9100"', points(*changes))
+            for number, changes in enumerate(LOADS.values())
+        ],
+        "dynsched_marked_nodes": [("", points((0, 0), (401, 1)))],
+        "kube_node_status_allocatable": allocatable,
+        **kube_state("kube_pod_status_scheduled_time"),
+        # From the first kill on this stays; the second one shows in the number of restarts only.
+        "kube_pod_container_status_last_terminated_reason": [
+            (f'{of_pod("api")},container="c",reason="OOMKilled"', steady(1, 120)),
+            (f'{of_pod("gone")},container="c",reason="OOMKilled"', steady(1)),
+            (f'{of_pod("job")},container="c",reason="Error"', steady(1, 90)),
+        ],
+        "kube_pod_container_status_restarts_total": [
+            (f'{of_pod("api")},container="c"', points((0, 0), (120, 1), (240, 2))),
+            (f'{of_pod("gone")},container="c"', steady(7)),
+            (f'{of_pod("job")},container="c"', points((0, 0), (90, 1))),
+        ],
+        "kube_pod_status_reason": [
+            (f'{of_pod("job")},reason="Evicted"', points((0, 0), (200, 1))),
+            (f'{of_pod("api")},reason="Evicted"', steady(0)),
+        ],
+        "node_pressure_cpu_waiting_seconds_total": [
+            ('instance="worker-b"', counter(300, 320, 30.0)),
+            ('instance="worker-a"', counter(0, COUNT, 6.0)),
+        ],
+    }
+    with prometheus_of(past, tmp_path_factory.mktemp("newer")) as running:
         yield running
 
 
-MORE = ("--nodes-from-series", "--since", "12h", "--step", "60s", "--until", str(NOW), "-o", "json")
+@pytest.fixture(scope="session")
+def older(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    """Without the moments of scheduling, and without what nodes have to give; with gaps."""
+    past: Past = {
+        **kube_state("kube_pod_created"),
+        "load": [(f'node="{node}"', points(*changes)) for node, changes in LOADS.items()],
+        "patchy": [
+            ('node="a"', points((0, 10), (300, 90), (360, 10))),
+            ('node="b"', points((0, 10), (200, GAP), (320, 10))),
+            ('node="c",zone="x"', points((0, 90), (100, GAP))),
+            ('node="c",zone="y"', points((100, 90), (200, 10))),
+        ],
+        "busy_seconds_total": [('node="a"', anew(333)), ('node="b"', anew(5))],
+    }
+    # A part of this window has more samples than the server allows a query.
+    folder = tmp_path_factory.mktemp("older")
+    with prometheus_of(past, folder, ["--query.max-samples=900"]) as running:
+        yield running
+
+
+MORE = ("--nodes-from-series", "--since", "12h", "--step", "60s", "--until", str(NOW))
+LOAD = rules(rule("load", expr="load"))
 
 
 async def test_gaps_changed_labels_and_a_limit_of_samples(
-    call: Call, prometheus: RealPrometheus
+    reported: Reported, older: Process
 ) -> None:
-    told = {"guard": {"max_marked": "100%"}, "rules": [rule("load", expr="load")]}
-    code, out, _ = await call(prometheus.url, told, *MORE)
-    assert code == 0
-    report = json.loads(out)
+    report = await reported(older.url, rules(rule("load", expr="patchy")), *MORE)
     (load,) = report["rules"]
     nodes = {node["node"]: node for node in report["nodes"]}
     # Prometheus looks back 5 minutes: the series ends, and its successor begins at once.
-    assert nodes["c"]["marks"] == 1
-    assert nodes["a"]["marks"] == 1
+    assert {name: node["marks"] for name, node in nodes.items()} == {"a": 1, "b": 0, "c": 1}
     assert nodes["b"]["coverage"] == pytest.approx(1 - 116 / 721, abs=0.01)
     assert nodes["b"]["strip"].count(None) >= 8
     assert nodes["c"]["coverage"] == 1.0
     assert load["marks"] == 2
     assert load["longest_mark_seconds"] >= 100 * STEP
-    assert not report["notes"]
-    # It did not come in one piece.
+    # It did not come in one piece, and nothing is amiss.
     assert report["queries"] > 1
+    assert not report["notes"]
 
 
-async def test_a_counter_that_begins_anew_is_no_load(
-    call: Call, prometheus: RealPrometheus, tmp_path: Path
-) -> None:
+async def test_a_counter_that_begins_anew_is_no_load(reported: Reported, older: Process) -> None:
     expr = "rate(busy_seconds_total[4m]) * 100"
-    told = {"rules": [rule("busy", expr=expr, threshold=60)]}
-    code, out, _ = await call(prometheus.url, told, *MORE)
-    assert code == 0
-    (found,) = json.loads(out)["rules"]
+    report = await reported(older.url, rules(rule("busy", expr=expr, threshold=60)), *MORE)
+    (found,) = report["rules"]
     assert found["marks"] == 0
     assert found["coverage"] > 0.99
 
 
 async def test_an_expression_that_is_none_is_the_servers_own_words(
-    call: Call, prometheus: RealPrometheus
+    call: Call, older: Process
 ) -> None:
-    told = {"rules": [rule("bad", expr="sum by (")]}
-    code, _, err = await call(prometheus.url, told, *MORE)
-    assert code == 1
-    assert "parse error" in err
+    code, _, err = await call(older.url, rules(rule("bad", expr="sum by (")), *MORE)
+    assert (code, "parse error" in err) == (1, True)
+
+
+async def test_pods_on_hot_nodes_and_those_for_which_there_was_room(
+    call: Call, reported: Reported, newer: Process
+) -> None:
+    found = (await reported(newer.url, LOAD, *MORE))["regret"]
+    assert (found["pods_placed"], found["pods_on_hot"], found["pods_with_room"]) == (4, 2, 1)
+    assert (found["share_on_hot"], found["room_by"]) == (0.5, "requests")
+    assert found["pods_left_out"] == 1  # the DaemonSet's
+    assert [one["workload"] for one in found["workloads"]] == ["shop/web", "shop/big"]
+    assert found["namespaces"][0]["namespace"] == "shop"
+    assert sum(day["pods_on_hot"] for day in found["days"]) == 2
+    assert found["first_mark_day"] == time.strftime("%Y-%m-%d", time.gmtime(minute(401)))
+    assert any("shorter than a scrape" in limit for limit in found["limits"])
+    _, out, _ = await call(newer.url, LOAD, *MORE)
+    assert "4 pods placed, 2 (50 %) onto a node that was over its threshold" in out
+    assert "for 1 of them an unmarked node had room" in out
+    assert "Regret by workload" in out
+    _, page, _ = await call(newer.url, LOAD, *MORE, "-o", "html")
+    assert "first mark" in page
+
+
+async def test_without_moments_and_without_room_it_says_what_it_counts_instead(
+    reported: Reported, older: Process
+) -> None:
+    found: Any = (await reported(older.url, LOAD, *MORE))["regret"]
+    assert (found["pods_placed"], found["pods_on_hot"], found["pods_with_room"]) == (4, 2, 2)
+    assert (found["placed_by"], found["room_by"]) == ("kube_pod_created", "load")
+    assert any("when it was created" in limit for limit in found["limits"])
+    assert found["first_mark_day"] is None
+    # A node that is marked still has no room, though it is not hot any more.
+    kept = rules(rule("load", expr="load", keep_firing_for="12h"))
+    found = (await reported(older.url, kept, *MORE))["regret"]
+    assert (found["pods_on_hot"], found["pods_with_room"]) == (2, 0)
+
+
+async def test_each_incident_is_found_once_at_its_node_and_moment(newer: Process) -> None:
+    lanes = {"worker-a": 0, "worker-b": 1, "worker-c": 2}
+    async with source_at(newer.url) as source:
+        found = await incidents_of(source, Window(minute(0), STEP, COUNT // 2 + 1), lanes.get)
+    expected = [("CPU stall", 1), ("Evicted", 1), ("OOMKilled", 0), ("OOMKilled", 0)]
+    assert [(one.kind, one.lane) for one in found] == expected
+    for one, at in zip(found, (303, 200, 120, 240), strict=True):
+        assert abs(one.at - minute(at)) <= 2 * STEP

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from backtest_support import Call
+from backtest_support import CPU, MEM, SERIES, Call, Reported, rules
 from builders import NOON, named, rule, rule_set
 from fake_prometheus import FakePrometheus
 
@@ -80,36 +79,50 @@ def test_a_lead_is_the_time_since_the_mark_that_still_stands() -> None:
     assert leads(runs_of(marked), lane, row, 10).tolist() == [2, 3, 0, 0, 1, 0]
 
 
+EARLIER = np.array([900.0] * 5)
+
+
 def test_the_frontier_leaves_out_what_is_worse_in_everything() -> None:
-    good, other = outcome(), outcome(leads=np.array([900.0] * 5), flaps=4)
+    good, other = outcome(), outcome(leads=EARLIER, flaps=4)
     worse = outcome(flaps=5, writes_per_day=20.0)
     assert frontier([good, worse, other]) == [good, other]
 
 
-def test_of_calm_settings_with_about_the_same_warning_the_one_that_writes_least_is_best() -> None:
-    loud = outcome(leads=np.array([900.0] * 5), flaps=9)
-    at_the_cap = outcome(leads=np.array([900.0] * 5), time_at_cap=0.2)
-    least = outcome(leads=np.array([560.0] * 5), writes_per_day=3.0)
-    late = outcome(leads=np.array([60.0] * 5), writes_per_day=1.0)
-    best, reason = recommend([outcome(), loud, at_the_cap, least, late], OWN)
-    assert best is least
-    assert "writes least" in reason
+LEAST = outcome(leads=np.array([560.0] * 5), writes_per_day=3.0)
+ELSEWHERE = Candidate(90, 85, 60)
 
 
-@pytest.mark.parametrize("times", [0, 2])
-def test_without_anything_to_warn_of_nothing_is_changed(times: int) -> None:
-    mine = outcome(leads=np.zeros(times), flaps=9)
-    other = outcome(setting=Candidate(90, 85, 60), leads=np.zeros(times))
-    best, reason = recommend([other, mine], OWN)
-    assert best is mine
-    assert "nothing to change" in reason
-
-
-def test_where_every_setting_flaps_the_one_with_the_fewest_is_best() -> None:
-    one, two = outcome(flaps=8), outcome(flaps=5)
-    best, reason = recommend([one, two], OWN)
-    assert best is two
-    assert "nearest" in reason
+@pytest.mark.parametrize(
+    ("best", "others", "reason"),
+    [
+        # Of calm settings with about the same warning the one that writes least.
+        (
+            LEAST,
+            [
+                outcome(),
+                outcome(leads=EARLIER, flaps=9),
+                outcome(leads=EARLIER, time_at_cap=0.2),
+                outcome(leads=np.array([60.0] * 5), writes_per_day=1.0),
+            ],
+            "writes least",
+        ),
+        # Without anything to warn of nothing is changed.
+        *(
+            (
+                outcome(leads=np.zeros(times), flaps=9),
+                [outcome(setting=ELSEWHERE, leads=np.zeros(times))],
+                "nothing to change",
+            )
+            for times in (0, 2)
+        ),
+        # Where every setting flaps the one with the fewest.
+        (outcome(flaps=5), [outcome(flaps=8)], "nearest"),
+    ],
+)
+def test_what_is_recommended(best: Outcome, others: list[Outcome], reason: str) -> None:
+    found, told = recommend([*others, best], OWN)
+    assert found is best
+    assert reason in told
 
 
 def history(made: RuleSet, values: np.ndarray, folder: Path) -> Scene:
@@ -160,34 +173,21 @@ def test_a_whole_sweep_recommends_what_can_be_pasted(tmp_path: Path) -> None:
     assert pasted.file_rules[0].early == made.file_rules[0].early
 
 
-async def test_the_command_prints_what_to_paste(call: Call, prometheus: FakePrometheus) -> None:
+async def test_the_command_prints_what_to_paste(
+    call: Call, reported: Reported, prometheus: FakePrometheus
+) -> None:
     for number in range(6):
         begun = 3500 - 550 * number
-        prometheus.set(begun, cpu={"a": 70, "b": 20})
-        prometheus.set(begun - 240, cpu={"a": 99, "b": 20})
-        prometheus.set(begun - 300, cpu={"a": 20, "b": 20})
-    rules = {"guard": {"max_marked": "100%"}, "rules": [rule("cpu", expr="cpu", for_="30s")]}
-    more = ("--nodes-from-series", "--since", "1h", "--step", "30s", "--suggest")
-    code, out, err = await call(prometheus.url, rules, *more)
+        for since, load in ((begun, 70), (begun - 240, 99), (begun - 300, 20)):
+            prometheus.set(since, cpu={"a": load, "b": 20})
+    told = rules({**CPU, "for": "30s"}, MEM)
+    code, out, err = await call(prometheus.url, told, *SERIES, "--suggest")
     assert code == 0, err
     assert "Suggested for cpu" in out
     assert "\n  - name: cpu\n" in out
-    _, text, _ = await call(prometheus.url, rules, *more, "-o", "json")
-    (one,) = json.loads(text)["suggested"]["rules"]
-    assert len(one["points"]) >= 36
-    _, page, _ = await call(prometheus.url, rules, *more, "-o", "html")
-    assert page.count("<circle") == len(one["points"])
-
-
-async def test_a_rule_without_data_has_no_suggestion(
-    call: Call, prometheus: FakePrometheus
-) -> None:
-    prometheus.set(7200, cpu={"a": 20})
-    rules = {"rules": [rule("cpu", expr="cpu"), rule("mem", expr="mem")]}
-    more = ("--nodes-from-series", "--since", "1h", "--step", "60s", "--suggest", "-o", "json")
-    code, text, _ = await call(prometheus.url, rules, *more)
-    assert code == 0
-    found = {one["rule"]: one for one in json.loads(text)["suggested"]["rules"]}
-    assert found["mem"]["recommended"] is None
-    assert found["mem"]["reason"] == "Not enough data."
-    assert found["cpu"]["recommended"]["threshold"] == 80
+    report = await reported(prometheus.url, told, *SERIES, "--suggest")
+    found = {one["rule"]: one for one in report["suggested"]["rules"]}
+    assert len(found["cpu"]["points"]) >= 36
+    assert (found["mem"]["recommended"], found["mem"]["reason"]) == (None, "Not enough data.")
+    _, page, _ = await call(prometheus.url, told, *SERIES, "--suggest", "-o", "html")
+    assert page.count("<circle") == len(found["cpu"]["points"])

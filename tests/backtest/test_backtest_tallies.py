@@ -22,27 +22,26 @@ def test_runs_are_found_by_lane_and_time() -> None:
     assert found.ended.tolist() == [2, 5, 5]
 
 
-def test_a_flap_is_a_mark_within_ten_minutes_of_the_one_before_on_the_same_node() -> None:
-    after = "#" + "." * 10 + "#"
-    later = "#" + "." * 11 + "#"
-    short = after.ljust(13, ".")
-    assert tally(lanes(short), np.ones((13, 1), bool), STEP).flaps == 1
-    assert tally(lanes(later), np.ones((13, 1), bool), STEP).flaps == 0
-    assert tally(lanes("#............", "..#.........."), np.ones((13, 2), bool), STEP).flaps == 0
-
-
-def test_a_tally_of_nothing() -> None:
-    found = tally(lanes("....."), np.zeros((5, 1), bool), STEP)
-    assert (found.marks, found.median_seconds, found.node_time) == (0, None, 0.0)
+@pytest.mark.parametrize(
+    ("rows", "flaps"),
+    [
+        (["#" + "." * 10 + "#."], 1),  # within ten minutes of the one before on the same node
+        (["#" + "." * 11 + "#"], 0),
+        (["#............", "..#.........."], 0),
+    ],
+)
+def test_a_flap_follows_soon_on_the_same_node(rows: list[str], flaps: int) -> None:
+    active = lanes(*rows)
+    assert tally(active, np.ones(active.shape, bool), STEP).flaps == flaps
 
 
 def test_durations_and_shares() -> None:
     found = tally(lanes("##...###..", ".........."), np.ones((10, 2), bool), STEP)
-    assert found.marks == 2
-    assert found.median_seconds == 150
-    assert found.longest_seconds == 180
+    assert (found.marks, found.median_seconds, found.longest_seconds) == (2, 150, 180)
     assert found.node_time == pytest.approx(0.25)
     assert found.marks_per_node_day == pytest.approx(2 / (20 / 1440))
+    nothing = tally(lanes("....."), np.zeros((5, 1), bool), STEP)
+    assert (nothing.marks, nothing.median_seconds, nothing.node_time) == (0, None, 0.0)
 
 
 @pytest.mark.parametrize("steps", [1, 3, 7, 56, 100])

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
-import programs
 import pytest
-from prometheus_support import RealPrometheus
+from blocks_support import Points, prometheus_of
+from prometheus_support import Process
 
-_COARSE, _FINE = 120, 15
-_DAYS = 2
+_DAY = 86400
+_NOW = int(time.time())
+_BEGAN = _NOW - 2 * _DAY
+# Every two minutes, and from half an hour ago on, for an hour to come, every 15 s.
+_TIMES = [*range(_BEGAN, _NOW - 1800, 120), *range(_NOW - 1800, _NOW + 3600, 15)]
 
 RECORDING = """\
 groups:
@@ -23,68 +24,40 @@ groups:
 """
 
 
-def _times(now: int) -> list[int]:
-    """Every two minutes, and in the last half hour every 15 s."""
-    fine = now - 1800
-    return [*range(now - _DAYS * 86400, fine, _COARSE), *range(fine, now + 1, _FINE)]
+def line(value: float, per_second: float = 0.0) -> Points:
+    return [(at, value + per_second * (at - _BEGAN)) for at in _TIMES]
 
 
-def _series() -> dict[str, Callable[[int, int], float]]:
-    """By metric and labels: the value at so many seconds from the beginning, the second argument
-    being how many there are until now.
-    """
-    found: dict[str, Callable[[int, int], float]] = {}
+def _past() -> dict[str, list[tuple[str, Points]]]:
+    throttled = "container_cpu_cfs_throttled_periods_total"
+    found: dict[str, list[tuple[str, Points]]] = {throttled: [('container="app"', line(0, 0.1))]}
     for number, busy in enumerate((0.2, 0.5, 0.95)):
         node = f'instance="10.0.0.{number + 1}:9100"'
-        found[f"cpu_busy_seconds_total{{{node}}}"] = lambda at, _, busy=busy: busy * at
-        found[f"memory_used_ratio{{{node}}}"] = lambda *_, busy=busy: busy * 0.9
-        found[f"memory_free_bytes{{{node}}}"] = lambda *_, busy=busy: 8e9 * (1 - busy)
-        found[f"requests_open{{{node}}}"] = lambda *_, number=number: float(number)
-        found[f"requests_slots{{{node}}}"] = lambda *_, number=number: 10.0 * number
-        for cluster in ("blue", "green"):
-            found[f'shared_load{{cluster="{cluster}",{node}}}'] = lambda *_: 50.0
-        for device in ("sda", "sdb"):
-            found[f'disk_busy{{device="{device}",{node}}}'] = lambda *_: 50.0
-        found[f"node_pressure_cpu_waiting_seconds_total{{{node}}}"] = lambda at, _: 0.5 * at
-    found['container_cpu_cfs_throttled_periods_total{container="app"}'] = lambda at, _: at / 10
+        for metric, labels, points in (
+            ("cpu_busy_seconds_total", "", line(0, busy)),
+            ("memory_used_ratio", "", line(busy * 0.9)),
+            ("memory_free_bytes", "", line(8e9 * (1 - busy))),
+            ("requests_open", "", line(number)),
+            ("requests_slots", "", line(10.0 * number)),
+            ("shared_load", 'cluster="blue",', line(50)),
+            ("shared_load", 'cluster="green",', line(50)),
+            ("disk_busy", 'device="sda",', line(50)),
+            ("disk_busy", 'device="sdb",', line(50)),
+            ("node_pressure_cpu_waiting_seconds_total", "", line(0, 0.5)),
+        ):
+            found.setdefault(metric, []).append((labels + node, points))
+    first = 'instance="10.0.0.1:9100"'
+    # Scraped once a minute; and gone for a day.
+    rare = [(at, float(at - _NOW + 3600)) for at in range(_NOW - 3600, _NOW + 3600, 60)]
+    found["slow_seconds_total"] = [(f'{first},job="slow"', rare)]
+    found["vanished_load"] = [(first, [(at, 1.0) for at in range(_BEGAN, _NOW - _DAY, 120)])]
     return found
 
 
-def _rare(now: int) -> Iterator[str]:
-    """Scraped once a minute; and gone for a day."""
-    for at in range(now - 3600, now + 1, 60):
-        yield f'slow_seconds_total{{instance="10.0.0.1:9100",job="slow"}} {at - now + 3600} {at}'
-
-
-def write_history(path: Path, now: int) -> None:
-    """As OpenMetrics, which promtool makes blocks of."""
-    began = now - _DAYS * 86400
-    with path.open("w") as file:
-        for name, value in _series().items():
-            for at in _times(now):
-                file.write(f"{name} {value(at - began, now - at):.3f} {at}\n")
-        for line in _rare(now):
-            file.write(line + "\n")
-        for at in range(began, now - 86400, _COARSE):
-            file.write(f'vanished_load{{instance="10.0.0.1:9100"}} 1 {at}\n')
-        file.write("# EOF\n")
-
-
 @pytest.fixture(scope="session")
-def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealPrometheus]:
-    """It scrapes nothing: all that it knows is history, up to now."""
+def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
     folder = tmp_path_factory.mktemp("history")
-    write_history(folder / "history.om", int(time.time()))
-    (folder / "data").mkdir()
-    promtool = programs.need("promtool", "prometheus")
-    subprocess.run(
-        [promtool, "tsdb", "create-blocks-from", "openmetrics", "history.om", "data"],
-        cwd=folder,
-        check=True,
-        capture_output=True,
-    )
     (folder / "recording.yaml").write_text(RECORDING)
-    prometheus = RealPrometheus(folder, options=["--storage.tsdb.retention.time=3d"])
-    prometheus._config["rule_files"] = [str(folder / "recording.yaml")]
-    with prometheus:
-        yield prometheus
+    rule_files = [folder / "recording.yaml"]
+    with prometheus_of(_past(), folder, retention="3d", rule_files=rule_files) as running:
+        yield running

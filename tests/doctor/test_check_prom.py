@@ -51,51 +51,53 @@ def call(capsys):
     return run
 
 
-def test_a_syntax_error_has_its_line_and_column_in_the_rules_file(call, tmp_path, history) -> None:
-    file = tmp_path / "rules.yaml"
-    file.write_text(RULES)
-    code, _, errors = call(file, "--prom", history.url)
-    assert code == 1
-    lines = errors.splitlines()
-    places = [line.removeprefix(f"{file}:").partition(": ")[0] for line in lines]
-    assert places == ["3:45", "9:17", "12:18", "17:12", "20:11"]
-    assert all("Prometheus cannot parse the expression: parse error: " in line for line in lines)
-    assert "rule plain" in lines[0]
+GOOD = "rules: [{name: good, expr: max by (instance) (up), threshold: 1}]"
+CONFIG_MAP = """\
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: rules}
+data:
+  rules.yaml: |
+    rules:
+      - name: cpu
+        expr: up +
+        threshold: 1
+"""
+FIRST = "Rulename:\n  cpu:\n    Promsql: up +\n    Threshold: 1\n"
 
 
-def test_good_rules_pass_and_there_is_no_note(call, tmp_path, history) -> None:
-    file = tmp_path / "rules.yaml"
-    file.write_text("rules: [{name: good, expr: max by (instance) (up), threshold: 1}]")
-    assert call(file, "--prom", history.url) == (
-        0,
-        f"{file}: 1 rule: good; label status=presure\n",
-        "",
-    )
-
-
-def test_a_config_map_and_the_first_projects_format_have_their_place_too(
-    call, tmp_path, history
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [
+        (RULES, ["3:45", "9:17", "12:18", "17:12", "20:11"]),
+        (CONFIG_MAP, ["8:19"]),
+        (FIRST, ["3:18"]),  # the first project's format
+        (GOOD, []),
+    ],
+)
+def test_a_syntax_error_has_its_line_and_column_in_the_rules_file(
+    call, tmp_path, history, text, places
 ) -> None:
-    file = tmp_path / "cm.yaml"
-    file.write_text(
-        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: rules}\ndata:\n"
-        "  rules.yaml: |\n    rules:\n      - name: cpu\n        expr: up +\n"
-        "        threshold: 1\n"
-    )
-    code, output, _ = call(file, "--prom", history.url, "-o", "json")
-    (told,) = json.loads(output).values()
-    assert code == 1
-    assert told["errors"][0].startswith(f"{file}:8:19: rule cpu: Prometheus cannot parse")
-    old = tmp_path / "rule.yaml"
-    old.write_text("Rulename:\n  cpu:\n    Promsql: up +\n    Threshold: 1\n")
-    assert call(old, "--prom", history.url)[2].startswith(f"{old}:3:18: rule cpu: ")
+    file = tmp_path / "rules.yaml"
+    file.write_text(text)
+    code, output, errors = call(file, "--prom", history.url)
+    lines = errors.splitlines()
+    assert [line.removeprefix(f"{file}:").partition(": ")[0] for line in lines] == places
+    assert all(": Prometheus cannot parse the expression: parse error: " in line for line in lines)
+    assert all(": rule " in line for line in lines)
+    assert code == (1 if places else 0)
+    if places:
+        (told,) = json.loads(call(file, "--prom", history.url, "-o", "json")[1]).values()
+        assert told["errors"] == lines
+    else:
+        assert output == f"{file}: 1 rule: good; label status=presure\n"
 
 
 def test_a_server_that_cannot_be_asked_is_one_line_and_no_error_of_the_rules(
     call, tmp_path
 ) -> None:
     file = tmp_path / "rules.yaml"
-    file.write_text("rules: [{name: good, expr: up, threshold: 1}]")
+    file.write_text(GOOD)
     code, output, errors = call(file, "--prom", "http://127.0.0.1:1")
     assert (code, output) == (1, f"{file}: 1 rule: good; label status=presure\n")
     (line,) = errors.splitlines()

@@ -37,7 +37,7 @@ from dynsched.doctor.checks_extender import ask_extender, check_extender
 from dynsched.doctor.checks_nodes import check_clocks, check_coverage
 from dynsched.doctor.examine import _check_cluster
 from dynsched.doctor.expressions import Selector
-from dynsched.doctor.facts import PrometheusFacts, RuleFacts, SelectorFacts
+from dynsched.doctor.facts import ClusterFacts, PrometheusFacts, RuleFacts, SelectorFacts
 from dynsched.doctor.findings import Finding, NotChecked, Report, Severity
 from dynsched.running import Where
 from dynsched.web.api import make_app
@@ -135,100 +135,60 @@ async def test_a_healthy_cluster_has_no_finding(tmp_path, more) -> None:
     assert await found_in(tmp_path, more, rules()) == []
 
 
-DEFECTS: Mapping[str, tuple[Mapping[str, Any], RuleSet, str, Severity, str]] = {
-    "somebody else's label": (
-        {NODES: [a_node("z", status="maintenance"), *HEALTHY[NODES]]},
-        *(rules(), "N2", Severity.WARNING, "status=maintenance"),
-    ),
-    "marks that nobody releases": (
-        {NODES: [a_node("a", status="presure"), a_node("b"), a_node("c")], LEASES: []},
-        *(rules(), "N2", Severity.WARNING, "no dynsched is running"),
-    ),
-    "a limit of no marks": (
-        {NODES: [a_node("a")]},
-        *(rules(), "N2", Severity.WARNING, "max_marked: 50%"),
-    ),
-    "a selector of no nodes": (
-        {},
-        *(rules(nodes={"selector": "pool=x"}), "N2", Severity.ERROR, "no node may be marked"),
-    ),
-    "no pod reacts": (
-        {PODS: [a_pod(number) for number in range(3)]},
-        *(rules(), "W1", Severity.ERROR, "0 of 3 running pods"),
-    ),
-    "few pods react": (
-        {PODS: [a_pod(0, affinity=AVOIDS), a_pod(1), a_pod(2)]},
-        *(rules(), "W1", Severity.WARNING, "shop/web"),
-    ),
-    "pods are pinned": (
-        {PODS: [a_pod(0, affinity=AVOIDS, nodeSelector={"kubernetes.io/hostname": "a"})]},
-        *(rules(), "W2", Severity.WARNING, "pinned"),
-    ),
-    "another scheduler": (
-        {PODS: [a_pod(0, affinity=AVOIDS, schedulerName="volcano")]},
-        *(rules(), "W2", Severity.WARNING, "another schedulerName"),
-    ),
-    "blanket tolerations": (
-        {PODS: [a_pod(0, affinity=AVOIDS, tolerations=[{"operator": "Exists"}])]},
-        *(rules(mark={"taint": TAINT}), "W2", Severity.WARNING, "every taint"),
-    ),
-    "three nodes": (
-        {NODES: [a_node(name) for name in "abc"]},
-        *(rules(), "W2", Severity.INFO, "3 nodes may be marked"),
-    ),
-    "two writers": (
-        {LEASES: [a_lease("dynsched"), a_lease("other")]},
-        *(rules(), "K1", Severity.ERROR, "pod-in-other"),
-    ),
-    "a guardrail for another label": (
-        {},
-        *(rules(mark={"label": "load=high"}), "K1", Severity.ERROR, "refuses the mark"),
-    ),
-    "an injection for another label": (
-        injection("stat"),
-        *(rules(), "K1", Severity.ERROR, "another label"),
-    ),
-    "an autoscaler that balances": (
-        {
-            DEPLOYMENTS: [
-                a_program("ca", "cluster-autoscaler:v1", "--balance-similar-node-groups=true")
-            ]
-        },
-        *(rules(), "K2", Severity.WARNING, "--balancing-ignore-label=status"),
-    ),
-    "no metrics-server": (
-        {},
-        *(parse_rules({"rules": [MEMORY]}), "P0", Severity.ERROR, "install metrics-server"),
-    ),
-    "a Karpenter that respects preferences": (
-        {DEPLOYMENTS: [a_program("karpenter", "karpenter/controller:v1")]},
-        *(rules(), "K2", Severity.WARNING, "PREFERENCE_POLICY=Ignore"),
-    ),
-    "a Karpenter beside a taint, which `Ignore` does not open": (
-        {},
-        *(rules(mark={"taint": TAINT}), "K2", Severity.WARNING, "write mark.taint: null"),
-    ),
-    "a descheduler that drains": (
-        descheduler(plugin="RemovePodsViolatingNodeTaints", args={"includePreferNoSchedule": True}),
-        *(rules(mark={"taint": TAINT}), "K2", Severity.ERROR, "kube-system/policy, policy.yaml"),
-    ),
-    "a descheduler that loops": (
-        descheduler(
-            plugin="RemovePodsViolatingNodeAffinity",
-            args={"nodeAffinityType": ["preferredDuringSchedulingIgnoredDuringExecution"]},
-        ),
-        *(rules(), "K2", Severity.WARNING, "again and again"),
-    ),
-    "Cilium's identities": (
+E, W = Severity.ERROR, Severity.WARNING
+OF_TAINT = rules(mark={"taint": TAINT})
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+DRAINS = descheduler(plugin="RemovePodsViolatingNodeTaints", args={"includePreferNoSchedule": True})
+LOOPS = descheduler(
+    plugin="RemovePodsViolatingNodeAffinity", args={"nodeAffinityType": [PREFERRED]}
+)
+BALANCES = a_program("ca", "cluster-autoscaler:v1", "--balance-similar-node-groups=true")
+KARPENTER = {DEPLOYMENTS: [a_program("karpenter", "karpenter/controller:v1")]}
+
+
+def nodes(*names: str, **labels: str) -> dict[str, Any]:
+    """The labels are those of the first."""
+    first, *others = names
+    return {NODES: [a_node(first, **labels), *map(a_node, others)]}
+
+
+def pods(number: int = 0, **spec: Any) -> dict[str, Any]:
+    """One that avoids marked nodes, and so many that do not."""
+    return {PODS: [a_pod(0, affinity=AVOIDS, **spec), *map(a_pod, range(1, number + 1))]}
+
+
+HOSTNAME = {"kubernetes.io/hostname": "a"}
+ANY = [{"operator": "Exists"}]
+DEFECTS: list[tuple[Mapping[str, Any], RuleSet, str, Severity, str]] = [
+    (nodes(*"zabcdef", status="maintenance"), rules(), "N2", W, "status=maintenance"),
+    ({**nodes(*"abc", status="presure"), LEASES: []}, rules(), "N2", W, "no dynsched is running"),
+    (nodes("a"), rules(), "N2", W, "max_marked: 50%"),
+    ({}, rules(nodes={"selector": "pool=x"}), "N2", E, "no node may be marked"),
+    ({PODS: [*map(a_pod, range(3))]}, rules(), "W1", E, "0 of 3 running pods"),
+    (pods(2), rules(), "W1", W, "shop/web"),
+    (pods(nodeSelector=HOSTNAME), rules(), "W2", W, "pinned"),
+    (pods(schedulerName="volcano"), rules(), "W2", W, "another schedulerName"),
+    (pods(tolerations=ANY), OF_TAINT, "W2", W, "every taint"),
+    (nodes(*"abc"), rules(), "W2", Severity.INFO, "3 nodes may be marked"),
+    ({LEASES: [a_lease("dynsched"), a_lease("other")]}, rules(), "K1", E, "pod-in-other"),
+    ({}, rules(mark={"label": "load=high"}), "K1", E, "refuses the mark"),
+    (injection("stat"), rules(), "K1", E, "another label"),
+    ({DEPLOYMENTS: [BALANCES]}, rules(), "K2", W, "--balancing-ignore-label=status"),
+    ({}, parse_rules({"rules": [MEMORY]}), "P0", E, "install metrics-server"),
+    (KARPENTER, rules(), "K2", W, "PREFERENCE_POLICY=Ignore"),
+    ({}, OF_TAINT, "K2", W, "write mark.taint: null"),  # `Ignore` does not open a taint
+    (DRAINS, OF_TAINT, "K2", E, "kube-system/policy, policy.yaml"),
+    (LOOPS, rules(), "K2", W, "again and again"),
+    (
         {f"{CONFIG_MAPS}/cilium-config": {"data": {"labels": "k8s:app k8s:stat.*"}}},
-        *(rules(), "K2", Severity.WARNING, "k8s:stat.*"),
+        *(rules(), "K2", W, "k8s:stat.*"),
     ),
-}
+]
 
 
-@pytest.mark.parametrize("name", DEFECTS)
-async def test_a_defect_of_a_cluster_is_found(tmp_path, name) -> None:
-    objects, rule_set, code, severity, words = DEFECTS[name]
+@pytest.mark.parametrize("defect", DEFECTS, ids=[words for *_, words in DEFECTS])
+async def test_a_defect_of_a_cluster_is_found(tmp_path, defect) -> None:
+    objects, rule_set, code, severity, words = defect
     found = await found_in(tmp_path, objects, rule_set)
     told = [
         each
@@ -242,7 +202,7 @@ async def test_a_defect_of_a_cluster_is_found(tmp_path, name) -> None:
 async def test_a_descheduler_that_leaves_the_mark_alone_is_no_finding(tmp_path) -> None:
     args = {"includePreferNoSchedule": True, "excludedTaints": ["dynsched.io/pressure"]}
     objects = descheduler(plugin="RemovePodsViolatingNodeTaints", args=args) | {DEPLOYMENTS: []}
-    found = await found_in(tmp_path, objects, rules(mark={"taint": TAINT}))
+    found = await found_in(tmp_path, objects, OF_TAINT)
     assert [each for each in found if each.code == "K2"] == []
 
 
@@ -262,17 +222,20 @@ async def test_each_right_that_is_lacking_is_told_with_the_line_of_its_role(tmp_
     assert len(await found_in(tmp_path, {}, burst, *refused)) == 3
 
 
-async def test_rights_are_reviewed_on_each_form_of_cluster(cluster) -> None:
+async def asked_of(cluster) -> ClusterFacts:
     async with open_client(cluster.kubeconfig, None) as client:
-        facts = await ask_cluster(client, await client.list_nodes(), rules(), None)
+        return await ask_cluster(client, await client.list_nodes(), rules(), None)
+
+
+async def test_rights_are_reviewed_on_each_form_of_cluster(cluster) -> None:
+    facts = await asked_of(cluster)
     assert facts.refused == ()
     assert "K1" not in facts.errors
 
 
 async def test_what_a_server_does_not_know_is_not_checked_and_the_rest_goes_on(sim) -> None:
     sim.server.forbidden = {("patch", "nodes"), ("list", "pods")}
-    async with open_client(sim.kubeconfig, None) as client:
-        facts = await ask_cluster(client, await client.list_nodes(), rules(), None)
+    facts = await asked_of(sim)
     assert [right.verb for right in facts.refused] == ["patch"]
     assert set(facts.errors) == {"W1", "W2"}  # a server without Deployments runs none of K2's
     assert "may not list pods" in facts.errors["W1"]
@@ -281,54 +244,45 @@ async def test_what_a_server_does_not_know_is_not_checked_and_the_rest_goes_on(s
 # --- N1: what Prometheus says of these nodes ---
 
 
-def asked(*samples: tuple[str, float], selector: SelectorFacts | None = None) -> PrometheusFacts:
-    rule = rules().file_rules[0]
-    answer = QueryResult(tuple(Sample({"node": name}, value, 0.0) for name, value in samples))
-    told = RuleFacts(rule, answer, selectors=() if selector is None else (selector,))
-    return PrometheusFacts((told,))
+def asked(names: str, *selectors: SelectorFacts, **more: Any) -> PrometheusFacts:
+    """A rule with a sample of each of these nodes."""
+    rule = FileRule.model_validate(RULE | more)
+    answer = QueryResult(tuple(Sample({"node": name}, 1.0, 0.0) for name in names))
+    return PrometheusFacts((RuleFacts(rule, answer, selectors=selectors),))
 
 
-def covered(facts: PrometheusFacts, rule_set: RuleSet | None = None) -> list[Finding]:
-    nodes = {
-        name: make_node(name, labels={"pool": pool})
-        for name, pool in zip("abc", "xxy", strict=True)
-    }
-    index = index_nodes(nodes.values())
-    return list(check_coverage(facts, nodes, rule_set or rules(), index))
-
-
-def test_every_node_with_a_sample_is_no_finding() -> None:
-    assert covered(asked(("a", 1), ("b", 2), ("c", 3))) == []
-
-
-def test_nodes_without_a_sample_are_told_by_pool() -> None:
-    (found,) = covered(asked(("c", 1)), rules(guard={"pool_label": "pool"}))
-    assert (found.code, found.severity) == ("N1", Severity.WARNING)
-    assert found.evidence == "pool x: 2 of 2 nodes: a and b"
-
-
-def test_a_node_that_the_rule_does_not_apply_to_needs_no_sample() -> None:
-    rule = FileRule.model_validate({**RULE, "selector": "pool=y"})
-    answer = QueryResult((Sample({"node": "c"}, 1.0, 0.0),))
-    assert covered(PrometheusFacts((RuleFacts(rule, answer),))) == []
-
-
-def test_samples_without_a_node_are_told_and_are_worse_where_nodes_have_none() -> None:
-    (found,) = covered(asked(("a", 1), ("b", 2), ("c", 3), ("z", 4)))
-    assert (found.severity, "as z:" in found.evidence) == (Severity.INFO, True)
-    assert [each.severity for each in covered(asked(("z", 4)))] == [
-        Severity.ERROR,
-        Severity.WARNING,
-    ]
+E1, W1, I1 = (("N1", severity) for severity in (E, W, Severity.INFO))
 
 
 @pytest.mark.parametrize(
-    ("lag", "severity"), [(50.0, None), (130.0, Severity.WARNING), (400.0, Severity.ERROR)]
+    ("facts", "found", "evidence"),
+    [
+        (asked("abc"), [], ""),
+        (asked("c"), [W1], "pool x: 2 of 2 nodes: a and b"),
+        # Others need no sample.
+        (asked("c", selector="pool=y"), [], ""),
+        # Samples without a node are worse where nodes have none.
+        (asked("abcz"), [I1], "as z:"),
+        (asked("z"), [E1, W1], "x: 2 of 2 and pool y: 1 of 1"),
+    ],
 )
-def test_samples_that_come_late_are_told(lag, severity) -> None:
-    selector = SelectorFacts(Selector("load", ()), 3, interval=30.0, lag=lag)
-    found = list(check_clocks(asked(selector=selector), rules()))
-    assert [each.severity for each in found] == ([severity] if severity else [])
+def test_nodes_without_samples_and_samples_without_nodes_are_told(facts, found, evidence) -> None:
+    pools = zip("abc", "xxy", strict=True)
+    there = {name: make_node(name, labels={"pool": pool}) for name, pool in pools}
+    by_pool = rules(guard={"pool_label": "pool"})
+    told = list(check_coverage(facts, there, by_pool, index_nodes(there.values())))
+    assert [(each.code, each.severity) for each in told] == found
+    assert evidence in (told[0].evidence if told else "")
+
+
+@pytest.mark.parametrize(
+    ("lag", "interval", "severities"),
+    [(50.0, 30.0, []), (130.0, 30.0, [W]), (130.0, 60.0, []), (400.0, 30.0, [E])],
+)
+def test_samples_that_come_late_are_told(lag, interval, severities) -> None:
+    selector = SelectorFacts(Selector("load", ()), 3, interval=interval, lag=lag)
+    found = check_clocks(asked("", selector), rules())
+    assert [each.severity for each in found] == severities
 
 
 def test_clocks_that_differ_are_told() -> None:

@@ -80,9 +80,7 @@ def test_junit_has_a_case_for_every_code_and_is_xml_whatever_is_in_it() -> None:
     assert "fix: lower it" in told.text
 
 
-def test_the_table_has_evidence_and_fix_and_says_what_was_not_checked(
-    capsys,
-) -> None:
+def test_the_table_has_evidence_and_fix_and_says_what_was_not_checked(capsys) -> None:
     render(report().without([]), Console(width=120, color_system=None))
     text = capsys.readouterr().out
     assert "evidence: none [red]" in text
@@ -92,38 +90,33 @@ def test_the_table_has_evidence_and_fix_and_says_what_was_not_checked(
     assert "1 error, 1 warning and 1 hint" in text
 
 
+def doctor(*arguments: str) -> object:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["doctor", *arguments])
+    return ended.value.code
+
+
 def test_nobody_to_ask_is_exit_code_2_with_a_line_for_each(tmp_path, capsys, monkeypatch) -> None:
     rules = tmp_path / "rules.yaml"
     rules.write_text("rules: [{name: cpu, expr: up, threshold: 1}]")
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
-    arguments = ["doctor", "--prom", "http://127.0.0.1:1", "-r", str(rules)]
-
-    with pytest.raises(SystemExit) as ended:
-        cli.main([*arguments, "-o", "json"])
-
+    asking = ("--prom", "http://127.0.0.1:1", "-r", str(rules))
+    assert doctor(*asking, "-o", "json") == 2
     printed, errors = capsys.readouterr()
-    assert ended.value.code == 2
     assert len(json.loads(printed)["unreachable"]) == len(errors.splitlines()) == 2
     assert "Prometheus at http://127.0.0.1:1: connection refused" in errors
-
-    with pytest.raises(SystemExit):
-        cli.main(arguments)
+    assert doctor(*asking) == 2
     assert capsys.readouterr().out == (
         "Nothing was checked: neither Prometheus nor the API server could be asked.\n"
     )
 
 
-def test_a_rules_file_that_cannot_be_used_is_exit_code_2(tmp_path, capsys) -> None:
+def test_a_rules_file_that_cannot_be_used_and_an_unknown_code_are_exit_code_2(
+    tmp_path, capsys
+) -> None:
     rules = tmp_path / "rules.yaml"
     rules.write_text("rules: [{name: cpu, expr: up}]")
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["doctor", "-r", str(rules)])
-    assert ended.value.code == 2
+    assert doctor("-r", str(rules)) == 2
     assert "threshold" in capsys.readouterr().err
-
-
-def test_an_unknown_code_to_ignore_is_wrong_usage(capsys) -> None:
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["doctor", "--ignore", "p9,X1"])
-    assert ended.value.code == 2
+    assert doctor("--ignore", "p9,X1") == 2
     assert "there is no code X1" in capsys.readouterr().err

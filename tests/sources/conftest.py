@@ -1,11 +1,19 @@
-"""What the tests of Prometheus as a source share."""
+"""What the tests of sources share: a server that misbehaves, and a real Prometheus with a past."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
+import pytest_asyncio
+from blocks_support import prometheus_of
 from misbehaving_server import MisbehavingServer
+from prometheus_support import Process
+from source_past import past
+from source_support import Deadlines, source_at
+
+from dynsched.sources.prometheus import PrometheusSource
 
 
 @pytest.fixture(autouse=True)
@@ -18,4 +26,24 @@ def _bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def server() -> Iterator[MisbehavingServer]:
     with MisbehavingServer() as running:
+        yield running
+
+
+@pytest.fixture
+def deadlines(monkeypatch: pytest.MonkeyPatch) -> Deadlines:
+    made = Deadlines()
+    monkeypatch.setattr(asyncio, "timeout", made)
+    return made
+
+
+@pytest.fixture(scope="session")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    """It scrapes nothing: all that it knows is its past, and what will be for two hours more."""
+    with prometheus_of(past(), tmp_path_factory.mktemp("past"), prefix="/prom") as running:
+        yield running
+
+
+@pytest_asyncio.fixture
+async def source(real: Process) -> AsyncIterator[PrometheusSource]:
+    async with source_at(real.url + "/") as running:
         yield running

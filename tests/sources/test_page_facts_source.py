@@ -6,23 +6,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
-import pytest_asyncio
 from builders import NOON, rule, rule_set
-from prometheus_support import Exporter, Process, RealPrometheus
+from source_past import NOW
+from source_support import Fake, vector
 from store_support import Clock
 
-from dynsched.core.model import Node, QueryResult, Sample, Series
+from dynsched.core.model import Node, QueryResult, Series
 from dynsched.core.overload import DAY, DAYS, Overload, day_of, name_of
 from dynsched.core.page_facts import AboveRequest
 from dynsched.core.placements import STEP, STEPS
 from dynsched.sources import page_facts, page_queries
 from dynsched.sources.page_facts import HOTTEST, PageFactsSource
-from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource, RangeResult
+from dynsched.sources.prometheus import PrometheusSource, RangeResult
 
 RULES = rule_set(rule("node-cpu", resource="cpu"), rule("node-mem", resource="memory"))
 CORES = {"cpu": 4.0, "memory": 2.0**33}
@@ -45,28 +44,6 @@ class Board:
 
     def placed(self, begins: float, nodes: Mapping[str, int]) -> None:
         self.steps.append((begins, nodes))
-
-
-class Fake:
-    """Answers an expression by the first of ``answers`` whose key is in it."""
-
-    def __init__(self, **answers: Any) -> None:
-        self.answers = answers
-        self.asked: list[str] = []
-        self.ranges: list[tuple[float, float, float]] = []
-
-    def _find(self, expr: str, none: Any) -> Any:
-        self.asked.append(expr)
-        return next((found for key, found in self.answers.items() if key in expr), none)
-
-    async def query_expr(self, expr: str, label: str = "instance") -> QueryResult:
-        return self._find(expr, QueryResult())
-
-    async def query_range(
-        self, expr: str, start: float, end: float, step: float, label: str = "instance"
-    ) -> RangeResult:
-        self.ranges.append((start, end, step))
-        return self._find(expr, RangeResult())
 
 
 class World:
@@ -95,10 +72,6 @@ class World:
         return list(self.prometheus.asked)
 
 
-def vector(*samples: tuple[float, Mapping[str, str]]) -> QueryResult:
-    return QueryResult(tuple(Sample(labels, value, NOON) for value, labels in samples))
-
-
 FAILED = QueryResult(error="Prometheus at http://p: connection refused")
 
 
@@ -109,8 +82,8 @@ async def test_what_pods_request_is_compared_with_what_the_node_can_give() -> No
     world = World(
         Board(),
         **{
-            'resource="cpu"': vector((3.0, {"node": "a"}), (1.0, {"node": "gone"})),
-            'resource="memory"': vector((2.0**32, {"node": "b.example"})),
+            'resource="cpu"': vector(({"node": "a"}, 3.0), ({"node": "gone"}, 1.0)),
+            'resource="memory"': vector(({"node": "b.example"}, 2.0**32)),
         },
     )
     await world.ask()
@@ -119,13 +92,13 @@ async def test_what_pods_request_is_compared_with_what_the_node_can_give() -> No
 
 async def test_only_resources_that_rules_name_are_asked_for() -> None:
     free = rule("free", resource="memory", op="<", threshold=10)
-    world = World(Board(), rule_set(free, rule("load")))
-    assert not [expr for expr in await world.ask() if "resource_requests" in expr]
+    asked = await World(Board(), rule_set(free, rule("load"))).ask()
+    assert not [expr for expr in asked if "resource_requests" in expr]
 
 
 async def test_what_fails_keeps_what_was_known_and_is_told_once(caplog) -> None:
     caplog.set_level(logging.INFO)
-    world = World(Board("a"), **{'resource="cpu"': vector((3.0, {"node": "a"}))})
+    world = World(Board("a"), **{'resource="cpu"': vector(({"node": "a"}, 3.0))})
     await world.ask()
     world.prometheus.answers = {"": FAILED}
     for _ in range(3):
@@ -149,8 +122,8 @@ async def test_pods_above_their_requests_are_asked_of_the_hottest_nodes_alone() 
 
 
 async def test_they_are_listed_by_node_the_furthest_first() -> None:
-    def used(above: float, pod: str) -> tuple[float, Mapping[str, str]]:
-        return above, {"node": "a", "namespace": "shop", "pod": pod}
+    def used(above: float, pod: str) -> tuple[Mapping[str, str], float]:
+        return {"node": "a", "namespace": "shop", "pod": pod}, above
 
     world = World(
         Board("a", "b.example"),
@@ -169,7 +142,7 @@ async def test_they_are_listed_by_node_the_furthest_first() -> None:
 
 
 async def test_that_no_pod_is_above_is_told_from_not_knowing() -> None:
-    world = World(Board("a"), **{page_queries.ARE_KNOWN: vector((1.0, {}))})
+    world = World(Board("a"), **{page_queries.ARE_KNOWN: vector(({}, 1.0))})
     await world.ask()
     assert world.board.above == {"a": []}
     unknown = World(Board("a"))
@@ -192,7 +165,7 @@ async def test_placements_of_the_last_hour_come_with_one_query_and_then_step_by_
     world = World(
         Board(),
         **{
-            "count(kube_pod_status_scheduled_time)": vector((9.0, {})),
+            "count(kube_pod_status_scheduled_time)": vector(({}, 9.0)),
             "time()": steps_of((STEP, "a"), (0.0, "a"), (0.0, "b.example")),
         },
     )
@@ -211,22 +184,27 @@ async def test_placements_of_the_last_hour_come_with_one_query_and_then_step_by_
     assert world.prometheus.ranges[1:] == [(ends + STEP + late, ends + STEP + late, STEP)]
 
 
-async def test_where_pods_are_watched_placements_are_not_asked_for() -> None:
-    world = World(Board(), watches_pods=True, count=vector((9.0, {})))
-    await world.ask()
-    assert world.prometheus.ranges == []
-    assert world.board.steps == []
-
-
-async def test_without_the_moment_of_scheduling_that_of_creation_counts() -> None:
-    world = World(Board(), **{"count(kube_pod_created)": vector((9.0, {}))})
-    assert [expr for expr in await world.ask() if "kube_pod_created >" in expr]
+@pytest.mark.parametrize(
+    ("watches_pods", "metric", "asked"),
+    [
+        (True, "kube_pod_status_scheduled_time", ""),
+        (False, "kube_pod_status_scheduled_time", "kube_pod_status_scheduled_time >"),
+        (False, "kube_pod_created", "kube_pod_created >"),  # that of creation counts instead
+    ],
+)
+async def test_placements_are_asked_for_where_pods_are_not_watched(
+    watches_pods: bool, metric: str, asked: str
+) -> None:
+    known = {f"count({metric})": vector(({}, 9.0))}
+    world = World(Board(), watches_pods=watches_pods, **known)
+    found = [expr for expr in await world.ask() if "time() -" in expr]
+    assert [asked in expr for expr in found] == ([True] if asked else [])
 
 
 async def test_a_step_whose_query_fails_is_asked_for_again() -> None:
     world = World(
         Board(),
-        **{"count(kube_pod_status": vector((9.0, {})), "time()": RangeResult(error="timeout")},
+        **{"count(kube_pod_status": vector(({}, 9.0)), "time()": RangeResult(error="timeout")},
     )
     await world.ask()
     assert world.board.steps == []
@@ -244,9 +222,9 @@ async def test_past_days_are_filled_from_dynscheds_own_metrics() -> None:
     world = World(
         Board(),
         pressured_nodes=vector(
-            (0.25, {"day": name_of(today - 2), "namespace": "x"}),
-            (float("nan"), {"day": name_of(today - 1), "namespace": "x"}),
-            (0.5, {"day": "1999-12-31", "namespace": "x"}),
+            ({"day": name_of(today - 2), "namespace": "x"}, 0.25),
+            ({"day": name_of(today - 1), "namespace": "x"}, float("nan")),
+            ({"day": "1999-12-31", "namespace": "x"}, 0.5),
         ),
     )
     await world.ask()
@@ -267,16 +245,15 @@ def test_a_day_that_has_just_begun_is_not_asked_for_and_the_whole_ones_are() -> 
     assert f'[3600s:300s]), "day", "{name_of(day_of(NOON) + 1)}"' in expr
 
 
-async def test_of_several_dynsched_in_one_prometheus_it_takes_its_own() -> None:
+@pytest.mark.parametrize(("other", "share"), [("dynsched", [0.75]), ("y", None)])
+async def test_of_several_dynsched_in_one_prometheus_it_takes_its_own(
+    other: str, share: list[float] | None
+) -> None:
     day = name_of(day_of(NOON))
-    both = [(0.25, {"day": day, "namespace": "x"}), (0.75, {"day": day, "namespace": "dynsched"})]
+    both = (({"day": day, "namespace": name}, hot) for name, hot in (("x", 0.25), (other, 0.75)))
     world = World(Board(), pressured_nodes=vector(*both))
     await world.ask()
-    assert world.board.overload.columns(NOON)["share"] == [0.75]
-    others = [(0.25, {"day": day, "namespace": "x"}), (0.75, {"day": day, "namespace": "y"})]
-    world = World(Board(), pressured_nodes=vector(*others))
-    await world.ask()
-    assert world.board.overload.columns(NOON) is None
+    assert (world.board.overload.columns(NOON) or {}).get("share") == share
 
 
 # When it asks
@@ -286,8 +263,8 @@ async def test_it_asks_every_five_minutes_however_often_somebody_looks() -> None
     world = World(
         Board("a"),
         **{
-            'resource="cpu"': vector((3.0, {"node": "a", "namespace": "s", "pod": "p"})),
-            "scheduled_time": vector((1.0, {})),
+            'resource="cpu"': vector(({"node": "a", "namespace": "s", "pod": "p"}, 3.0)),
+            "scheduled_time": vector(({}, 1.0)),
         },
     )
     assert await world.ask()
@@ -330,128 +307,37 @@ async def test_a_defect_in_it_ends_nothing(caplog) -> None:
 
 # The real program
 
-INTERVAL = 1.0
-
-
-class ClusterMetrics(Exporter):
-    """Series of two nodes' pods, as two replicas of kube-state-metrics and the kubelets give them.
-
-    ``web`` requests a core and uses two, in two containers; ``quiet`` requests three and uses
-    none; ``greedy`` requests nothing and uses half a core; ``done`` has ended; ``agent`` is of a
-    DaemonSet. Half of the two nodes' time is hot.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._started = time.time()
-
-    @property
-    def text(self) -> str:
-        now = time.time()
-        lines = ["dynsched_pressured_nodes 1", 'dynsched_nodes{eligible="true"} 2']
-        for pod, node, requests, uses, phase, kind in (
-            ("web", "a", 1.0, 2.0, "Running", "ReplicaSet"),
-            ("quiet", "a", 3.0, 0.0, "Running", "ReplicaSet"),
-            ("greedy", "b.example", None, 0.5, "Running", "ReplicaSet"),
-            ("done", "a", 8.0, 0.0, "Succeeded", "Job"),
-            ("agent", "a", 0.5, 0.0, "Running", "DaemonSet"),
-        ):
-            for copy in ("1", "2"):
-                of_pod = f'replica="{copy}",namespace="shop",pod="{pod}",uid="uid-{pod}"'
-                lines += [
-                    f'kube_pod_info{{{of_pod},node="{node}",created_by_kind="{kind}"}} 1',
-                    f'kube_pod_status_phase{{{of_pod},phase="{phase}"}} 1',
-                    f"kube_pod_status_scheduled_time{{{of_pod}}} {self._started:.0f}",
-                ]
-                for container, kind_of, cores in (
-                    ("main", "", requests and requests / 2),
-                    ("side", "init_", requests and requests / 2),
-                    ("setup", "init_", requests and 7.0),
-                ):
-                    of_it = f'{of_pod},container="{container}"'
-                    if kind_of:
-                        policy = "Always" if container == "side" else ""
-                        lines.append(
-                            f'kube_pod_init_container_info{{{of_it},restart_policy="{policy}"}} 1'
-                        )
-                    if cores is not None:
-                        lines.append(
-                            f"kube_pod_{kind_of}container_resource_requests{{{of_it},"
-                            f'node="{node}",resource="cpu"}} {cores}'
-                        )
-            seconds = uses * (now - self._started) / 2
-            for container in ("main", "side"):
-                lines.append(
-                    f'container_cpu_usage_seconds_total{{namespace="shop",pod="{pod}",'
-                    f'container="{container}"}} {seconds}'
-                )
-        return "\n".join([*lines, ""])
-
-    @text.setter
-    def text(self, _: str) -> None: ...
-
-
-@pytest.fixture(scope="module")
-def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
-    with ClusterMetrics() as metrics:
-        target = {"targets": [metrics.target], "labels": {"namespace": "dynsched"}}
-        scrape = [{"job_name": "all", "honor_labels": True, "static_configs": [target]}]
-        with RealPrometheus(tmp_path_factory.mktemp("page-facts"), scrape) as running:
-            running.wait_for("count_over_time(container_cpu_usage_seconds_total[1m]) >= 3")
-            yield running
-
-
-@pytest_asyncio.fixture
-async def real(prometheus: Process) -> AsyncIterator[PrometheusSource]:
-    source = PrometheusSource(PrometheusConfig(prometheus.url, timeout=10))
-    yield source
-    await source.close()
-
 
 async def values(source: PrometheusSource, expr: str, *labels: str) -> dict[Any, float]:
-    answer = await source.query_expr(expr, "node")
+    """At the moment at which the pods were placed."""
+    answer = await source.query_range(expr, NOW, NOW, 1, "node")
     assert answer.error is None
-    return {
-        tuple(sample.labels[label] for label in labels): sample.value for sample in answer.samples
-    }
+    return {tuple(one.labels[label] for label in labels): one.points[0][1] for one in answer.series}
 
 
 @pytest.mark.slow
-async def test_requests_count_once_and_not_of_pods_that_ended(real: PrometheusSource) -> None:
-    assert await values(real, page_queries.requested("cpu"), "node") == {("a",): 4.5}
-
-
-@pytest.mark.slow
-async def test_pods_without_requests_are_above_them_by_all_they_use(
-    real: PrometheusSource,
+async def test_what_a_real_prometheus_answers(
+    source: PrometheusSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expr = page_queries.above("cpu", ["a", "b.example"])
-    found = await values(real, expr, "node", "namespace", "pod")
-    assert found == {
-        ("a", "shop", "web"): pytest.approx(1.0, rel=0.3),
-        ("b.example", "shop", "greedy"): pytest.approx(0.5, rel=0.3),
+    # Requests count once, and not of pods that ended.
+    assert await values(source, page_queries.requested("cpu"), "node") == {("a",): 4.5}
+    # A pod without requests is above them by all that it uses.
+    above = page_queries.above("cpu", ["a", "b.example"])
+    assert await values(source, above, "node", "namespace", "pod") == {
+        ("a", "shop", "web"): pytest.approx(1.0),
+        ("b.example", "shop", "greedy"): pytest.approx(0.5),
     }
-    assert await values(real, page_queries.above("cpu", ["b"]), "node") == {}
-
-
-@pytest.mark.slow
-async def test_pods_are_counted_where_they_were_placed_within_the_step(
-    real: PrometheusSource, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    assert await values(source, page_queries.above("cpu", ["b"]), "node") == {}
+    # Pods are counted where they were placed, within the step.
     monkeypatch.setattr(page_queries, "SCRAPED_AFTER", 0.0)
     for moment in ("kube_pod_status_scheduled_time", "kube_pod_status_scheduled_time * 1"):
-        found = await values(real, page_queries.placed(moment), "node")
-        assert found == {("a",): 3.0, ("b.example",): 1.0}
+        placed = page_queries.placed(moment)
+        assert await values(source, placed, "node") == {("a",): 3.0, ("b.example",): 1.0}
     before = page_queries.placed("kube_pod_status_scheduled_time - 1000")
-    assert await values(real, before, "node") == {}
-
-
-@pytest.mark.slow
-async def test_the_share_of_node_time_is_asked_for_by_day(
-    real: PrometheusSource, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(page_queries, "_LEAST", 1.0)  # there are values of some seconds only
+    assert await values(source, before, "node") == {}
+    # The share of node-time is asked for by day; there are values of half an hour only.
+    monkeypatch.setattr(page_queries, "_LEAST", 1.0)
     monkeypatch.setattr(page_queries, "DAYS", 1)
-    found = await values(real, page_queries.overload(time.time()), "day", "namespace")
-    today = name_of(day_of(time.time()))
-    assert found == {(today, "dynsched"): 0.5}
+    today = name_of(day_of(NOW))
+    share = await values(source, page_queries.overload(NOW), "day", "namespace")
+    assert share == {(today, "dynsched"): 0.5}

@@ -6,42 +6,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Mapping
 
 import pytest
-import pytest_asyncio
 from builders import rule, rule_set
 from pod_names import PODS
-from prometheus_support import Exporter, Process, RealPrometheus
+from source_past import CPU_SHARE, MEMORY, STEP
+from source_support import Fake, vector
 
-from dynsched.core.model import QueryResult, Sample
+from dynsched.core.model import QueryResult
 from dynsched.core.workloads import workload_of
 from dynsched.sources import scrapes
 from dynsched.sources.pod_use import PodUseSource
-from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
+from dynsched.sources.prometheus import PrometheusSource
 
 RULES = rule_set(
     rule("node-cpu", expr="load", resource="cpu", early={}),
     rule("node-mem", expr="load", resource="memory"),
     {"name": "allocatable", "source": "metrics-server", "resource": "cpu", "threshold": 90},
 )
-
-
-class Fake:
-    """Answers an expression by the first of ``answers`` whose key is in it."""
-
-    def __init__(self, **answers: QueryResult) -> None:
-        self.answers = answers
-        self.asked: list[str] = []
-
-    async def query_expr(self, expr: str, label: str = "instance") -> QueryResult:
-        self.asked.append(expr)
-        return next((found for key, found in self.answers.items() if key in expr), QueryResult())
-
-
-def vector(*samples: tuple[Mapping[str, str], float]) -> QueryResult:
-    return QueryResult(tuple(Sample(labels, value, 0.0) for labels, value in samples))
 
 
 def of(workload: str, value: float) -> tuple[Mapping[str, str], float]:
@@ -137,78 +120,30 @@ async def test_it_asks_at_once_and_ends_when_told() -> None:
 
 # The real program
 
-CPU_SHARE = 0.25
-MEMORY = 64 * 2**20
-INTERVAL = 1.0
 
-
-class Kubelet(Exporter):
-    """cAdvisor's series of a pod of each name, two containers and the pod's own sums."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._started = time.monotonic()
-
-    @property
-    def text(self) -> str:
-        seconds = CPU_SHARE * (time.monotonic() - self._started)
-        lines = []
-        for pod in PODS:
-            for container in ("main", "side", ""):
-                labels = f'{{namespace="shop",pod="{pod}",container="{container}"}}'
-                lines.append(f"container_cpu_usage_seconds_total{labels} {seconds}")
-                lines.append(f"container_memory_working_set_bytes{labels} {MEMORY}")
-        return "\n".join([*lines, "load_percent 50", ""])
-
-    @text.setter
-    def text(self, _: str) -> None: ...
-
-
-@pytest.fixture(scope="module")
-def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
-    with Kubelet() as kubelet:
-        target = {"targets": [kubelet.target], "labels": {"node": "worker-1"}}
-        scrape = [{"job_name": "kubelets", "static_configs": [target]}]
-        with RealPrometheus(tmp_path_factory.mktemp("pod-use"), scrape) as running:
-            running.wait_for("count_over_time(container_cpu_usage_seconds_total[1m]) >= 3")
-            yield running
-
-
-@pytest_asyncio.fixture
-async def source(prometheus: Process) -> AsyncIterator[PodUseSource]:
-    answers = PrometheusSource(PrometheusConfig(prometheus.url, timeout=10))
+@pytest.mark.slow
+async def test_what_a_real_prometheus_knows_of_pods_and_scrapes(source: PrometheusSource) -> None:
+    """It reads the names of pods as Python does, counts each container once, and tells how often
+    the nodes' target is scraped.
+    """
     measured = rule_set(
         rule("node-cpu", expr="load_percent", resource="cpu"),
         rule("node-mem", expr="load_percent", resource="memory"),
     )
-    yield PodUseSource(answers, lambda: measured)
-    await answers.close()
+    use = PodUseSource(source, lambda: measured)
+    await use.ask()
+    by_python = {workload_of("names", pod) for pod in PODS}
+    assert by_python == {f"names/{workload}" for workload in PODS.values()}
+    assert use.of_workloads["memory"] == dict.fromkeys(by_python, 2 * MEMORY)
+    cores = {name: uses for name, uses in use.of_workloads["cpu"].items() if name in by_python}
+    assert cores == pytest.approx(dict.fromkeys(by_python, 2 * CPU_SHARE))
+    assert use.scrape_intervals == dict.fromkeys(("node-cpu", "node-mem"), STEP)
 
 
-@pytest.mark.slow
-async def test_prometheus_reads_the_names_of_pods_as_python_does(source: PodUseSource) -> None:
-    await source.ask()
-    by_python = {workload_of("shop", pod) for pod in PODS}
-    assert by_python == {f"shop/{workload}" for workload in PODS.values()}
-    assert set(source.of_workloads["cpu"]) == set(source.of_workloads["memory"]) == by_python
-
-
-@pytest.mark.slow
-async def test_a_pods_use_is_the_sum_of_its_containers_each_once(source: PodUseSource) -> None:
-    await source.ask()
-    assert set(source.of_workloads["memory"].values()) == {2.0 * MEMORY}
-    assert source.of_workloads["cpu"]["shop/web"] == pytest.approx(2 * CPU_SHARE, rel=0.3)
-
-
-@pytest.mark.slow
-async def test_the_scrape_interval_is_that_of_the_nodes_target(
-    source: PodUseSource, monkeypatch: pytest.MonkeyPatch
+async def test_a_target_younger_than_the_time_of_counting_has_no_interval(
+    source: PrometheusSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await source.ask()
-    assert source.scrape_intervals == {}  # it is younger than the time in which scrapes are counted
-    monkeypatch.setattr(scrapes, "SCRAPES_OVER", 4.0)
-    async with asyncio.timeout(20):
-        while "node-cpu" not in source.scrape_intervals:
-            await source.ask()
-            await asyncio.sleep(0.2)
-    assert source.scrape_intervals["node-cpu"] == pytest.approx(INTERVAL, rel=0.5)
+    monkeypatch.setattr(scrapes, "SCRAPES_OVER", 86_400.0)
+    use = PodUseSource(source, lambda: rule_set(rule("load", expr="load_percent")))
+    await use.ask()
+    assert use.scrape_intervals == {}

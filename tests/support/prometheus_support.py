@@ -209,15 +209,3 @@ class RealPrometheus(Process):
             if time.monotonic() > until:
                 raise RuntimeError(f"no {series} series of {expr} in {seconds:g}s:\n{self.log}")
             time.sleep(0.1)
-
-
-class RealNodeExporter(Process):
-    """Debian's prometheus-node-exporter; ``url`` without http:// is its scrape target."""
-
-    name = package = "prometheus-node-exporter"
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder, "/metrics")
-
-    def command(self, address: str) -> Sequence[str]:
-        return [f"--web.listen-address={address}", "--log.level=error"]
