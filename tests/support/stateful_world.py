@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -180,12 +180,9 @@ class Api:
     async def patch(self, patch: NodePatch) -> Node:
         replica = self._replica
         assert replica.leadership.may_write, f"{patch} is sent by one who does not lead"
-        assert not replica.dry_run, f"{patch} is sent in a dry run"
         fault = self.faults.popleft() if self.faults else Fault.NONE
         if self._world.away:
             fault = Fault.REFUSED
-        self._world.tally["patches sent"] += 1
-        self._world.tally[f"fault: {fault}"] += 1
         attempt = Attempt(fault)
         self.attempts.setdefault(patch.node, []).append(attempt)
         await asyncio.sleep(0)
@@ -221,7 +218,7 @@ class Api:
             case Fault.MEDDLED | Fault.MEDDLED_BLIND:
                 if fault is Fault.MEDDLED_BLIND:
                     self._unreadable.add(name)
-                somebody.labels(name, "beat", str(self._world.tally["patches sent"]))
+                somebody.labels(name, "beat", str(self._world.objects.store.version))
             case Fault.TAINTED:
                 somebody.taints(name, {"key": "other.io/late", "effect": "NoSchedule"})
             case Fault.STOLEN:
@@ -250,7 +247,6 @@ class Api:
             raise AssertionError(f"{patch} is not valid: {error.message}") from None
         assert before is not None
         self.written.append(Written(patch, before, Stored.of(written.entry)))
-        self._world.tally[f"patches applied: {patch.action}"] += 1
         node = project(written.body)
         assert node is not None
         return node
@@ -384,20 +380,16 @@ def _labels(name: str) -> dict[str, str]:
 
 @dataclass
 class RulesFile:
-    """``news``: what the next look finds; a string is a refusal."""
+    """``news``: what the next look finds."""
 
     rule_set: RuleSet
     error: str | None = None
-    news: RuleSet | str | None = None
+    news: RuleSet | None = None
 
     def changed(self) -> bool:
         news, self.news = self.news, None
-        if isinstance(news, str):
-            self.error = news
-        elif news is not None:
-            self.rule_set, self.error = news, None
-            return True
-        return False
+        self.rule_set = news or self.rule_set
+        return news is not None
 
 
 @dataclass
@@ -447,17 +439,13 @@ class Tick:
     def wrote_freely(self) -> bool:
         """Whether it led to its end, knew all, and nobody meddled meanwhile."""
         faults = self.replica.api.struck
-        return self.leads and self.fresh_before and not faults & (MEDDLING | {Fault.DEMOTED})
+        return self.may_write and self.fresh_before and not faults & (MEDDLING | {Fault.DEMOTED})
 
     @property
     def undone(self) -> set[str]:
         """The nodes that were not written though it was due: a fault, or given up for too many."""
         due = {patch.node for patch in self.snapshot.planned}
         return self.replica.api.unwritten | due - self.replica.api.attempts.keys()
-
-    @property
-    def leads(self) -> bool:
-        return self.may_write and not self.replica.dry_run
 
 
 class _Cluster(NodeCluster):
@@ -475,10 +463,7 @@ class _Cluster(NodeCluster):
 class Replica:
     """One process: a Loop with all that it holds."""
 
-    def __init__(
-        self, world: World, *, dry_run: bool = False, leadership: Leadership | None = None
-    ) -> None:
-        self.dry_run = dry_run
+    def __init__(self, world: World, leadership: Leadership | None = None) -> None:
         self.api = Api(world, self)
         self.watch = Watch(world.objects)
         self.source = Source(world)
@@ -496,7 +481,6 @@ class Replica:
             events=self.events,
             leadership=self.leadership,
             publish=lambda _: None,
-            dry_run=dry_run,
             clock=world.wall,
             monotonic=lambda: world.lived,
         )
@@ -532,12 +516,11 @@ class Replica:
 
 
 class World:
-    """Everything. ``loop`` is where time passes; ``tally`` counts what happened."""
+    """Everything. ``loop`` is where time passes."""
 
-    def __init__(self, loop: VirtualLoop, rule_set: RuleSet, tally: Counter[str]) -> None:
+    def __init__(self, loop: VirtualLoop, rule_set: RuleSet) -> None:
         self.loop = loop
         self.rule_set = rule_set
-        self.tally = tally
         self.objects = Objects(Store(history=10))
         self.others: dict[str, Theirs] = {}
         self.somebody = Somebody(self)
@@ -615,17 +598,16 @@ class World:
             replica.leadership.may_write = each == number
             replica.leadership.leader = None if number is None else f"replica-{number}"
 
-    def reload(self, news: RuleSet | str) -> None:
-        if isinstance(news, RuleSet):
-            self.rule_set = news
+    def reload(self, news: RuleSet) -> None:
+        self.rule_set = news
         for replica in self.replicas:
             replica.rules_file.news = news
 
-    def restart(self, number: int, *, dry_run: bool = False) -> Replica:
+    def restart(self, number: int) -> Replica:
         """The process ends, and another begins in its place; who leads does not change."""
         old = self.replicas[number]
         old.watch.close()
-        new = Replica(self, dry_run=dry_run, leadership=old.leadership)
+        new = Replica(self, old.leadership)
         self.replicas[number] = new
         return new
 
