@@ -197,23 +197,6 @@ async def test_somebody_elses_value_is_never_touched(  # noqa: PLR0917 - fixture
         assert await it.told("a") == {"MarkConflict": 1}
 
 
-async def test_a_conflict_is_told_by_whoever_writes(cluster, prometheus, before, tmp_path) -> None:
-    """Also when it was there before we became the one who writes."""
-    await by_hand(cluster, label="maintenance")
-    async with bench(cluster, prometheus, tmp_path, rules(guard={"max_marked": 0})) as it:
-        prometheus.set(load={"b": HOT})
-        await cluster.create_node(make_node("b", 1))
-        it.leadership.may_write = False
-        await it.tick()
-        assert it.node("a").conflict is not None
-        assert await it.told("a") == await it.told("Lease") == {}
-        it.leadership.may_write = True
-        for _ in range(3):
-            await it.tick()
-        assert await it.told("a") == {"MarkConflict": 1}
-        assert await it.told("Lease") == {"ClusterHot": 1}
-
-
 # --- the mark's configuration changes ---
 
 MARKS = {
@@ -310,17 +293,6 @@ async def test_a_record_that_was_wiped_leaves_an_older_mark_to_whoever_wiped_it(
 
 
 # --- a node that takes another's place ---
-
-
-async def test_a_start_does_not_replay_the_past_of_the_node_that_was_there_before(
-    cluster, prometheus, before, tmp_path
-) -> None:
-    prometheus.set(600, load={"a": HOT})
-    content = rules(for_="5m")
-    async with bench(cluster, prometheus, tmp_path, content) as it:
-        await it.tick()
-        assert await it.marked() == ""
-        assert it.node("a").rules[0].state == "pending"
 
 
 # --- the guard ---

@@ -61,21 +61,25 @@ def on_hot(counts: Counter[str]) -> int:
     return sum(counts[node] for node in HOT)
 
 
-@pytest.mark.parametrize("mark", ["label", "taint"])
 async def test_a_mark_keeps_pods_off(
-    mark: str,
-    cluster: EnvtestCluster,
-    prometheus: FakePrometheus,
-    envtest: Envtest,
-    tmp_path: Path,
+    cluster: EnvtestCluster, prometheus: FakePrometheus, envtest: Envtest, tmp_path: Path
 ) -> None:
-    content = rules(mark={"taint": TAINT} if mark == "taint" else {})
-    spec = {"affinity": AVOID} if mark == "label" else {}
-    async with dynsched(cluster, prometheus, tmp_path, content):
+    """Those that avoid the label, and where there is a taint all."""
+    async with dynsched(cluster, prometheus, tmp_path, rules()) as operator:
         await marked(cluster, len(HOT))
         with scheduler(envtest):
-            counts = await placed(cluster, await replicas(cluster, PODS, **spec))
-    assert on_hot(counts) == 0
+            avoiding = await placed(cluster, await replicas(cluster, PODS, affinity=AVOID))
+        assert on_hot(avoiding) == 0
+        assert await operator.stop() == 0
+    async with dynsched(cluster, prometheus, tmp_path, rules(mark={"taint": TAINT})):
+        await until(lambda: _tainted(cluster), "the taints")
+        with scheduler(envtest):
+            assert on_hot(await placed(cluster, await replicas(cluster, PODS))) == 0
+
+
+async def _tainted(cluster: EnvtestCluster) -> bool:
+    nodes = await cluster.list_nodes("status=presure")
+    return [len(node["spec"].get("taints", ())) for node in nodes] == [1] * len(HOT)
 
 
 @pytest.mark.parametrize("method", ["linear", "relative", "least"])

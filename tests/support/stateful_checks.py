@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 from stateful_model import (
     EVIDENCE,
-    Believed,
     conflict_on,
     evidence_of,
     is_eligible,
     marks_on,
     pool_of,
     pools_of,
-    rules_behind,
     texts_of,
     texts_on,
 )
@@ -23,7 +20,6 @@ from stateful_world import (
     OUR_TEXTS,
     PASSING,
     Fault,
-    Replica,
     Stored,
     Tick,
     World,
@@ -199,30 +195,6 @@ def _check_marks(tick: Tick) -> None:
         if not tick.replica.beliefs.is_pressured(name):
             assert marks_on(tick.before[name], mark), name
             assert "release delayed" in str(tick.views[name].withheld)
-
-
-def check_remembered(world: World, replica: Replica, interval: float) -> None:
-    """A restart with its past: what was kept, is kept; what was over ``for``, fires."""
-    rule_set, now = replica.rules_file.rule_set, world.lived
-    window = max(max(rule.hold_duration, rule.keep_firing_for) for rule in rule_set.rules)
-    if not window:
-        return
-    moments = [now - number * interval for number in range(1, int(window / interval) + 2)]
-    for rule in rule_set.rules:
-        is_known = world.modes.get(rule.name) not in ("failed", "raises")
-        past = [world.values(rule, moment) for moment in moments]
-        for name, node in replica.watch.store.nodes().items():
-            values = [values.get(name, math.nan) for values in past if is_known]
-            known = [value for value in values if math.isfinite(value)]
-            is_marked = marks_on(node, rule_set.mark) and rule.name in rules_behind(node, rule_set)
-            complete = len(known) == len(values) > 0
-            found = replica.beliefs.of.get(rule.name, {}).get(name) or Believed(node.uid, now)
-            if is_marked and (complete or not known) and all(map(rule.holds, known)):
-                assert found.firing, f"{rule.name} on {name}"
-            elif complete and all(map(rule.breached, known)):
-                # The next tick is to find it over.
-                began = now if found.breach is None else found.breach
-                assert found.firing or now - began >= rule.hold_duration, f"{rule.name} on {name}"
 
 
 def check_rest(world: World, tick: Tick) -> None:

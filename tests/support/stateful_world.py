@@ -26,9 +26,8 @@ from dynsched.core.errors import (
     ConflictError,
     ForbiddenError,
     NotFoundError,
-    PastUnknownError,
 )
-from dynsched.core.model import Node, NodePatch, NodeView, QueryResult, Sample, Series, Snapshot
+from dynsched.core.model import Node, NodePatch, NodeView, QueryResult, Sample, Snapshot
 from dynsched.core.rules import Rule, RuleSet
 from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import NodeCluster, NodeStore
@@ -332,7 +331,7 @@ def _projected(entry: Entry) -> Node:
 
 
 class Source:
-    """Where samples and their past come from; ``served`` is what the last tick was told."""
+    """Where samples come from; ``served`` is what the last tick was told."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -359,18 +358,6 @@ class Source:
         if mode == "strange":
             samples += [Sample({}, 99.0, at), Sample({"node": "who"}, 99.0, at)]
         return QueryResult(tuple(samples), warnings=("a store is away",) * (mode == "partial"))
-
-    async def history(self, rule: Rule, start: float, end: float, step: float) -> Sequence[Series]:
-        await asyncio.sleep(0)
-        if self._world.modes.get(rule.name) in ("failed", "raises"):
-            raise PastUnknownError("connection refused")
-        ahead = self._world.wall() - self._world.lived
-        points: dict[str, list[tuple[float, float]]] = {}
-        for number in range(round((end - start) / step) + 1):
-            at = start + number * step
-            for name, value in self._world.values(rule, at - ahead).items():
-                points.setdefault(name, []).append((at, value))
-        return tuple(Series(_labels(name), tuple(found)) for name, found in points.items())
 
 
 def _labels(name: str) -> dict[str, str]:
@@ -476,7 +463,7 @@ class Replica:
         self.loop = Loop(
             self.rules_file,
             sources={"prometheus": self.source},
-            histories={"prometheus": self.source},
+            histories={},
             cluster=self.cluster,
             events=self.events,
             leadership=self.leadership,
@@ -484,10 +471,6 @@ class Replica:
             clock=world.wall,
             monotonic=lambda: world.lived,
         )
-
-    async def remember(self, interval: float) -> None:
-        await self.loop.remember(interval)
-        self.beliefs.learn(self.loop._alerts, self.loop._offset)
 
     async def tick(self) -> Tick:
         """As `Loop.run` does it."""
@@ -530,7 +513,7 @@ class World:
         self.sound = True
         self.checked: set[int] = set()
         self._set_by = 0.0
-        self._loads: list[tuple[float, dict[str, dict[str, float]]]] = [(0.0, {})]
+        self._loads: dict[str, dict[str, float]] = {}
         self._known: tuple[int, Mapping[str, Stored]] = (0, {})
 
     def run(self, doing: Coroutine[Any, Any, T]) -> T:
@@ -556,18 +539,12 @@ class World:
 
     def load(self, rule: str, values: Mapping[str, float | None]) -> None:
         """From now on these are the values; None: the node is not measured."""
-        loads = {name: dict(found) for name, found in self._loads[-1][1].items()}
-        found = {**loads.get(rule, {}), **values}
-        loads[rule] = {name: value for name, value in found.items() if value is not None}
-        self._loads.append((self.lived, loads))
+        found = {**self._loads.get(rule, {}), **values}
+        self._loads[rule] = {name: value for name, value in found.items() if value is not None}
 
-    def values(self, rule: Rule, at: float | None = None) -> dict[str, float]:
-        """One rule's values, now or as they were; turned round where low means trouble."""
-        loads: dict[str, dict[str, float]] = {}
-        for since, loads in reversed(self._loads):  # noqa: B007 - the last one counts
-            if at is None or since <= at:
-                break
-        found = loads.get(rule.name, {})
+    def values(self, rule: Rule) -> dict[str, float]:
+        """One rule's values; turned round where low means trouble."""
+        found = self._loads.get(rule.name, {})
         return found if rule.op == ">" else {name: 100 - value for name, value in found.items()}
 
     # --- nodes ---
