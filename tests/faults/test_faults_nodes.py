@@ -296,38 +296,3 @@ async def test_a_record_that_was_wiped_leaves_an_older_mark_to_whoever_wiped_it(
 
 
 # --- the guard ---
-
-
-async def test_more_are_hot_than_may_be_marked(cluster, prometheus, tmp_path) -> None:
-    for index in range(8):
-        await cluster.create_node(make_node(f"n{index}", index, labels={"pool": "ab"[index % 2]}))
-    guard = {"max_marked": "50%", "pool_label": "pool", "max_releases": 1}
-    loads = {f"n{index}": 90.0 + index for index in range(8)}
-    prometheus.set(load=loads)
-    async with bench(cluster, prometheus, tmp_path, rules(guard=guard)) as it:
-        for _ in range(3):
-            await it.tick()
-        assert await it.marked() == "n4 n5 n6 n7"  # two of each pool, the hottest
-        assert it.node("n0").withheld == "not marked: guard.max_marked is 50%"
-        assert it.status()["capped_pools"] == ["a", "b"]
-        assert it.metric("dynsched_capped_pools") == 2
-        assert it.metric("dynsched_withheld_nodes") == 4
-        assert await it.told("Lease") == {"ClusterHot": 2}  # one a pool, not one a tick
-
-        prometheus.set(load=loads | {"n0": 96.5})  # as hot as the marked ones: they stay
-        await it.tick()
-        assert await it.marked() == "n4 n5 n6 n7"
-        prometheus.set(load=loads | {"n0": 120.0})  # clearly hotter: a place is made, then taken
-        await it.tick()
-        assert await it.marked() == "n5 n6 n7"
-        await it.tick()
-        assert await it.marked() == "n0 n5 n6 n7"
-
-        prometheus.set(load=dict.fromkeys(loads, COOL))
-        left = []
-        for _ in range(4):
-            await it.tick()
-            left.append((await it.marked()).count("n"))
-        assert left == [3, 2, 1, 0]
-        assert it.metric("dynsched_capped_pools") == 0
-        assert await it.told("Lease") == {"ClusterHot": 2}

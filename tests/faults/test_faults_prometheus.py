@@ -114,18 +114,6 @@ async def test_each_rule_has_its_own_patience(sim, prometheus, tmp_path) -> None
         assert await it.marked() == "default short"
 
 
-async def test_a_prometheus_that_hangs_costs_one_timeout(sim, prometheus, tmp_path) -> None:
-    await sim.create_node(make_node("a"))
-    prometheus.set(load={"a": HOT})
-    async with bench(sim, prometheus, tmp_path, rules()) as it:
-        await it.tick()
-        prometheus.hanging = True
-        snapshot = await it.tick()
-        assert "no answer within 2 s" in it.status()["error"]
-        assert snapshot.duration < 10
-        assert await it.marked() == "a"
-
-
 # --- a restart, and what Prometheus remembers ---
 
 

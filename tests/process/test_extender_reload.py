@@ -127,6 +127,7 @@ async def test_every_question_is_answered_whatever_becomes_of_the_rules_file(
 ) -> None:
     await set_loads(sim, prometheus, LOADS)
     async with dynsched(sim, prometheus, tmp_path, STATES[WITHOUT], "-s", "0.1") as operator:
+        assert sim.server.requests.reads("pods") == []  # nobody asks: none is watched
         callers = Callers(operator)
         async with asyncio.TaskGroup() as tasks:
             for caller in range(4):
