@@ -6,12 +6,13 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
-from cluster import NODES, Cluster, SimCluster, Watch
+from cluster import NODES, Cluster, SimCluster
 from fake_prometheus import FakePrometheus
 from late_server import LateServer
 from operator_support import Operator, until
@@ -67,22 +68,27 @@ async def marks_seen(cluster: Cluster) -> AsyncIterator[Counter[str]]:
     listed = (await cluster.get(NODES)).ok
     marked = {node["metadata"]["name"]: _has_mark(node) for node in listed["items"]}
 
-    async def follow(events: Watch) -> None:
-        while (event := await events.next(timeout=60)) is not None:
-            node = event["object"]
-            name = node["metadata"]["name"]
-            if event["type"] != "DELETED" and _has_mark(node) != marked.get(name, False):
-                seen[name] += 1
-            marked[name] = _has_mark(node)
+    async def follow(version: str) -> None:
+        while True:  # a watch that is cut goes on where it was
+            with suppress(aiohttp.ClientError, asyncio.IncompleteReadError):
+                async with cluster.watch(NODES, resourceVersion=version) as events:
+                    while (event := await events.next(timeout=60)) is not None:
+                        node = event["object"]
+                        name, version = (node["metadata"][key] for key in _NAME_AND_VERSION)
+                        changed = _has_mark(node) != marked.get(name, False)
+                        seen[name] += changed and event["type"] != "DELETED"
+                        marked[name] = _has_mark(node)
 
-    version = listed["metadata"]["resourceVersion"]
-    async with cluster.watch(NODES, resourceVersion=version) as events:
-        following = asyncio.create_task(follow(events))
-        try:
-            yield seen
-        finally:
-            following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
+    following = asyncio.create_task(follow(listed["metadata"]["resourceVersion"]))
+    try:
+        yield seen
+        assert not following.done()
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+
+_NAME_AND_VERSION = ("name", "resourceVersion")
 
 
 def _has_mark(node: dict[str, Any]) -> bool:
