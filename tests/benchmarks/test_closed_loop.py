@@ -4,7 +4,6 @@ measured by them is worth what these tests show.
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -16,7 +15,6 @@ from closedloop.account import Account
 from closedloop.comparison import Run, agreement, removed
 from closedloop.descheduler import Running, evictions
 from closedloop.faster import faster, scenario
-from closedloop.meters import Meters
 from closedloop.modes import SHIPPED, modes, read_rules
 from closedloop.players import Default, Dynsched
 from closedloop.plots import plot_over_time, plot_removed
@@ -26,7 +24,6 @@ from closedloop.scheduler import Ledger, Scheduler
 from closedloop.servers import servers
 from closedloop.workload import MIB, Kind, Pod, Scenario, draw, node_cores
 from closedloop.world import Outcome, Player, World, make_world, simulate
-from descheduler import verdict
 from envtest import Envtest
 from scheduling_support import clear
 
@@ -68,19 +65,6 @@ def test_pods_use_the_share_that_the_scenario_names(scenario: Scenario) -> None:
     assert sum(used) / len(used) == pytest.approx(scenario.used, rel=0.25)
 
 
-def test_a_rate_is_the_rise_between_the_first_and_the_last_scrape_of_its_range() -> None:
-    meters = Meters(1, scrape=15, window=60, seed=1)
-    totals, shown = np.zeros(1), []
-    for now in range(400):
-        totals += 4.0 if now < 200 else 8.0
-        meters.scrape(now, totals, np.array([0.0]))
-        shown.append(meters.values(now)[0])
-    assert all(map(math.isnan, shown[:15]))
-    assert shown[199] == pytest.approx(4.0)
-    assert 4 < shown[235] < 8
-    assert shown[280] == pytest.approx(8.0)
-
-
 # --- the model of kube-scheduler ---
 
 
@@ -114,12 +98,6 @@ def test_what_a_soft_taint_a_missed_preference_and_a_pod_of_the_same_owner_cost(
         assert chosen is not None
         nodes.count(pod(str(number)), chosen, 1)
     assert nodes.pods.tolist() == [2] * 3
-
-
-def test_in_a_large_cluster_a_share_of_the_nodes_is_looked_at_in_turn() -> None:
-    scheduler = Scheduler(ledger(*[8.0] * 300), 1)
-    looked_at = [scheduler._searched(np.arange(300)).tolist() for _ in range(2)]
-    assert looked_at == [list(range(144)), list(range(144, 288))]  # 48 % of 300
 
 
 # --- the loop ---
@@ -158,25 +136,6 @@ def test_a_mark_is_in_force_for_the_scheduler_and_counted() -> None:
     # All nodes are over 5 %; guard.max_marked lets half of them be marked.
     assert (taints.sum(), taints.max()) == (6, 1)
     assert 6 <= seen[0].writes > outcome.writes  # those of the first minutes are not counted
-
-
-def test_a_node_that_joins_has_no_load_before_and_takes_pods_from_then_on() -> None:
-    joining = replace(SMALL, joining=2)
-    assert np.isnan(make_world(joining, 1).measured()[-2:]).all()
-    joined: list[float] = []
-    bound: list[float] = []
-
-    class Watched(Default):
-        def joined(self, node: int) -> None:
-            joined.append(self.world.clock.now)
-
-        def bound(self, pod: Pod, node: int) -> None:
-            if node >= 10:
-                bound.append(self.world.clock.now)
-
-    simulate(joining, 1, Watched)
-    assert joined == [joining.join_at] * 2
-    assert min(bound) >= joining.join_at
 
 
 # --- the descheduler ---
@@ -226,22 +185,6 @@ def test_an_evicted_pod_goes_on_elsewhere_and_ends_when_it_would_have() -> None:
     lived = next(each for each in draw(scenario, 1) if each.uid == moved)
     ended = max(at for at, uid, _ in seen if uid == moved)
     assert ended == pytest.approx(lived.arrives + lived.lives, abs=2)
-
-
-@pytest.mark.parametrize(
-    ("marked", "state", "value", "expected"),
-    [
-        (True, "firing", 95.0, 1.0),
-        (True, "firing", 75.0, 1.0),  # in the dead band: hot until it has cleared
-        (True, "firing", 65.0, 0.5),  # held by keep_firing_for
-        (False, "firing", 95.0, 0.5),  # over the cap
-        (False, "pending", 95.0, 0.5),
-        (False, "inactive", 60.0, 0.0),
-        (True, "inactive", 60.0, 0.5),  # released in a moment
-    ],
-)
-def test_the_verdict_on_a_node(*, marked: bool, state: str, value: float, expected: float) -> None:
-    assert verdict({"marked": marked, "rules": [{"state": state, "value": value}]}) == expected
 
 
 # --- on real servers: the account ---

@@ -75,7 +75,7 @@ async def withstand(operator: Operator, port: Port, kinds: Sequence[Flood]) -> N
     pid = operator.process.pid
     log = len(operator.log)
     for flood in kinds:
-        async with Probe(port, pid, apart=True) as probe:
+        async with Probe(port, pid) as probe:
             await flood(port)
         what = flood.__name__
         assert operator.process.returncode is None, what
@@ -89,8 +89,6 @@ async def withstand(operator: Operator, port: Port, kinds: Sequence[Flood]) -> N
 FLOODS: Sequence[Flood] = (
     floods.a_million_empty_names,
     floods.gzip_of_four_million_names,
-    floods.four_gzips_of_122_kb,
-    floods.forty_mib_of_names,
     floods.unfinished_bodies,
     floods.empty_items,
     floods.many_victims,

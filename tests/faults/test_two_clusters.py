@@ -3,78 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
-from cluster import Cluster, Write
 from fake_loop import Bench
-from fake_prometheus import FakePrometheus
-from operator_support import Operator, until
-from replica_support import AGENT, replica, status
 
 from dynsched.core.disputes import DIFFERS, PUT_ON, TAKEN_OFF
-from dynsched.sim.nodes import make_node
-
-
-@asynccontextmanager
-async def two(cluster: Cluster, folder: Path) -> AsyncIterator[tuple[Operator, Operator]]:
-    """The replica of this cluster, whose Prometheus finds a hot; then the one that should be at
-    work elsewhere, whose Prometheus finds b hot and whose Lease is another."""
-    for index, name in enumerate("ab"):
-        await cluster.create_node(make_node(name, index))
-    async with FakePrometheus() as ours, FakePrometheus() as theirs:
-        ours.set(load={"a": 95, "b": 5})
-        theirs.set(load={"a": 5, "b": 95})
-        async with (
-            replica(cluster, ours, folder) as first,
-            replica(cluster, theirs, folder, "--lease-namespace", "kube-system") as second,
-        ):
-            yield first, second
-
-
-async def writes(cluster: Cluster) -> list[Write]:
-    return [write for write in await cluster.writes() if AGENT.match(write.user_agent)]
-
-
-async def disputes(operator: Operator) -> dict[str, str]:
-    found = (await status(operator)).get("disputes") or {"first": []}
-    return {entry["node"]: entry["dispute"] for entry in found["first"]}
-
-
-@pytest.mark.slow
-async def test_with_two_leases_both_write_and_say_so(cluster: Cluster, tmp_path: Path) -> None:
-    async with two(cluster, tmp_path) as (first, second):
-
-        async def both_tell() -> bool:
-            found = [await disputes(each) for each in (first, second)]
-            return found == [{"a": TAKEN_OFF, "b": PUT_ON}, {"b": TAKEN_OFF, "a": PUT_ON}]
-
-        await until(both_tell, "both say that somebody else decides on the same marks")
-        for each in (first, second):
-            assert (await each.get("/status"))[0] == 200
-            metrics = (await each.get("/metrics"))[1]
-            assert re.search(r"^dynsched_disputed_nodes 2\.0$", metrics, re.MULTILINE)
-        begun = first.log
-        told = len(await writes(cluster))
-
-        async def it_goes_on() -> bool:
-            return len(await writes(cluster)) > told + 12
-
-        await until(it_goes_on, "the dispute goes on")
-        assert len(first.log.splitlines()) <= len(begun.splitlines()) + 2, "no line a tick"
-        assert first.log.count("is another dynsched running here") == 2
-
-        async def events() -> set[str]:
-            found = await cluster.list_events()
-            return {e["involvedObject"]["name"] for e in found if e["reason"] == "MarkDisputed"}
-
-        async def both_nodes() -> bool:
-            return await events() == {"a", "b"}
-
-        await until(both_nodes, "an Event is on each of them")
 
 
 async def test_two_leaders_that_saw_other_moments_say_so_between_the_two_lines() -> None:

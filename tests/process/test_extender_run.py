@@ -9,14 +9,13 @@ from typing import Any
 
 import aiohttp
 import pytest
-from cluster import Cluster, SimCluster
+from cluster import Cluster
 from fake_prometheus import FakePrometheus
-from operator_support import Operator, until, write_rules
+from operator_support import Operator, until
 from pods_support import PODS, create, pod
 from scheduling_support import dynsched
 
 from dynsched.sim.nodes import make_node
-from dynsched.web.extender.http import EXTENDER_ENDPOINTS
 
 pytestmark = pytest.mark.slow
 
@@ -94,85 +93,4 @@ async def test_it_answers_by_what_it_reads_and_by_what_was_bound(
 
         await until(all_told, "each pod is counted once")
         assert (await placed_pods())["hot"] >= 1
-        assert await operator.stop() == 0, operator.log
-
-
-async def test_bind_is_off_by_default(
-    sim: SimCluster, prometheus: FakePrometheus, tmp_path: Path
-) -> None:
-    await sim.create_node(make_node("a", 0))
-    prometheus.set(cpu={"a": 10})
-    async with dynsched(sim, prometheus, tmp_path, RULES) as operator:
-        binding = {"PodName": "p", "PodNamespace": "default", "PodUID": "u", "Node": "a"}
-        assert "--bind" in (await post(operator, "/bind", binding))["Error"]
-        assert await operator.stop() == 0, operator.log
-
-
-async def test_the_paths_come_and_go_with_the_section_extender(
-    cluster: Cluster, prometheus: FakePrometheus, tmp_path: Path
-) -> None:
-    await cluster.create_node(make_node("a", 0))
-    prometheus.set(cpu={"a": 10})
-    without = {"rules": RULES["rules"]}
-    async with dynsched(
-        cluster, prometheus, tmp_path, without, "-s", "0.2", "--no-leader-elect"
-    ) as operator:
-
-        async def answers(status: int, path: str = "/filter") -> bool:
-            url = f"http://{operator.address}{path}"
-            async with (
-                aiohttp.ClientSession() as session,
-                session.post(url, json={"NodeNames": ["a"]}) as answer,
-            ):
-                off = "rules.yaml has no section `extender`" in await answer.text()
-                assert off == (answer.status == 404)
-                return answer.status == status
-
-        for path in EXTENDER_ENDPOINTS:
-            assert await answers(404, path)
-        if isinstance(cluster, SimCluster):
-            assert cluster.server.requests.reads("pods") == []
-        write_rules(tmp_path, {**without, "extender": {}})
-        await until(lambda: answers(200), "the extender is there")
-        write_rules(tmp_path, without)
-        await until(lambda: answers(404), "the extender is gone")
-        assert await operator.stop() == 0, operator.log
-
-
-async def test_only_of_pods_that_wait_for_a_node_something_is_assumed(
-    cluster: Cluster, prometheus: FakePrometheus, tmp_path: Path
-) -> None:
-    """300 made-up uids took a node's score from 9 to 0."""
-    for number, name in enumerate("ab"):
-        await cluster.create_node(make_node(name, number))
-    prometheus.set(cpu={"a": 10, "b": 50})
-    made = [await create(cluster, pod(f"waiting-{number}")) for number in range(3)]
-    waiting = [each["metadata"]["uid"] for each in made]
-    async with dynsched(
-        cluster,
-        prometheus,
-        tmp_path,
-        {key: RULES[key] for key in ("rules", "extender")},
-        "--no-leader-elect",
-    ) as operator:
-
-        async def of_a(uid: str = "") -> int:
-            body = {"Pod": {"metadata": {"uid": uid}}, "NodeNames": ["a", "b"]}
-            found = await post(operator, "/prioritize", body)
-            return int(found[0]["Score"])
-
-        async def known() -> bool:
-            return await of_a() == 9
-
-        await until(known, "the load")
-        for number in range(300):
-            await of_a(f"made-up-{number}")
-        assert await of_a() == 9
-
-        async def assumed() -> bool:
-            for uid in waiting:
-                await of_a(uid)
-            return await of_a() < 9
-
-        await until(assumed, "what is assumed of pods that there are")
         assert await operator.stop() == 0, operator.log

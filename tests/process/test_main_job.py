@@ -6,7 +6,6 @@ rules.yaml -> Prometheus -> marked nodes -> /nodes.
 from __future__ import annotations
 
 import json
-import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +13,8 @@ from typing import Any
 
 import pytest
 from cluster import Cluster, Write
-from operator_support import Operator, dynsched, until, write_rules
+from operator_support import Operator, until, write_rules
 from prometheus_support import Exporter, Process, RealPrometheus
-from replica_support import some_ticks, status
 
 from dynsched.sim.nodes import make_node
 
@@ -185,37 +183,6 @@ async def test_a_hot_node_is_marked_and_a_cooled_one_released(
     assert writes == [("patch", "b"), ("patch", "b")]
 
 
-async def test_a_node_is_found_by_whatever_its_exporter_calls_it(
-    cluster, prometheus, exporter, tmp_path
-) -> None:
-    names = ["name", "internal", "port", "hostname", "external", "cool"]
-    for index, name in enumerate(names):
-        body = make_node(name, index)
-        body["status"]["addresses"] = [
-            {"type": "InternalIP", "address": f"10.1.0.{index}"},
-            {"type": "Hostname", "address": f"host-of-{name}"},
-            {"type": "ExternalIP", "address": f"203.0.113.{index}"},
-        ]
-        await cluster.create_node(body)
-    for label, value in (
-        ("node", "name"),
-        ("instance", "10.1.0.1"),
-        ("instance", "10.1.0.2:9100"),
-        ("instance", "host-of-hostname"),
-        ("instance", "203.0.113.4"),
-        ("instance", "192.0.2.1:9100"),  # no node of this cluster
-    ):
-        exporter.values[(label, value)] = 95
-    async with run_on(cluster, prometheus, tmp_path, RULES, "--interval", "0.1") as operator:
-        await until(lambda: _is(cluster, sorted(names[:5])), "all five are marked")
-        await operator.until_ready()
-        assert "192.0.2.1:9100" in str(await status(operator))
-        await some_ticks(operator, 50)
-        assert len(await our_writes(cluster)) == 5, "steady state writes nothing"
-        assert await operator.stop(signal.SIGINT) == 0
-        assert "Traceback" not in operator.log
-
-
 async def test_the_first_projects_rules_and_command_line_run_unchanged(
     cluster, prometheus, tmp_path
 ) -> None:
@@ -231,34 +198,3 @@ async def test_the_first_projects_rules_and_command_line_run_unchanged(
         payload = await operator.nodes()
         assert [node["name"] for node in payload["nodes"] if node["pressured"]] == ["cpu", "mem"]
         assert await operator.get("/status") == (200, "ok")
-
-
-async def test_plan_once_and_prune(cluster, prometheus, exporter, tmp_path) -> None:
-    created = await cluster.create_node(make_node("a", 0))
-    exporter.values = {("node", "a"): 95}
-    prometheus.wait_for("load == 95")
-    rules = write_rules(tmp_path, {**RULES, "rules": [RULES["rules"][0] | {"for": "0s"}]})
-    common = ["--kubeconfig", str(cluster.kubeconfig)]
-    asking = [*common, "--prom", prometheus.url, "-r", str(rules)]
-
-    code, output = await dynsched("plan", *asking)
-    assert (code, "load 95 > 80" in output) == (0, True), output
-    assert await marked(cluster) == []
-
-    code, output = await dynsched("run", "--once", *asking)
-    assert (code, await marked(cluster)) == (0, ["a"]), output
-
-    for _ in range(2):
-        code, output = await dynsched("prune", *common)
-        assert code == 0, output
-        assert _without_version(await cluster.get_node("a")) == _without_version(created)
-    assert len(await our_writes(cluster)) == 2
-
-
-async def test_plan_warns_of_a_rule_that_leaves_cool_nodes_out(sim, prometheus, tmp_path) -> None:
-    await sim.create_node(make_node("a", 0))
-    body = {"name": "hot", "expr": "vector(1) > 80", "threshold": 80}
-    rules = write_rules(tmp_path, {"rules": [body]})
-    common = ["--kubeconfig", str(sim.kubeconfig), "--prom", prometheus.url]
-    _, output = await dynsched("plan", *common, "-r", str(rules))
-    assert output.count("Warning: rule hot: the comparison '> 80' leaves out the nodes") == 1

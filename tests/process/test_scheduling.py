@@ -5,7 +5,6 @@ The scheduler's configurations are the shipped ones.
 
 from __future__ import annotations
 
-import asyncio
 import signal
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -62,30 +61,25 @@ def on_hot(counts: Counter[str]) -> int:
     return sum(counts[node] for node in HOT)
 
 
-async def test_without_dynsched_hot_nodes_get_their_share(
-    cluster: EnvtestCluster, prometheus: FakePrometheus, envtest: Envtest
-) -> None:
-    """What the others are compared with."""
-    with scheduler(envtest):
-        counts = await placed(cluster, await replicas(cluster, PODS))
-    assert on_hot(counts) >= PODS / 5
-
-
-@pytest.mark.parametrize("mark", ["label", "taint"])
 async def test_a_mark_keeps_pods_off(
-    mark: str,
-    cluster: EnvtestCluster,
-    prometheus: FakePrometheus,
-    envtest: Envtest,
-    tmp_path: Path,
+    cluster: EnvtestCluster, prometheus: FakePrometheus, envtest: Envtest, tmp_path: Path
 ) -> None:
-    content = rules(mark={"taint": TAINT} if mark == "taint" else {})
-    spec = {"affinity": AVOID} if mark == "label" else {}
-    async with dynsched(cluster, prometheus, tmp_path, content):
+    """Those that avoid the label, and where there is a taint all."""
+    async with dynsched(cluster, prometheus, tmp_path, rules()) as operator:
         await marked(cluster, len(HOT))
         with scheduler(envtest):
-            counts = await placed(cluster, await replicas(cluster, PODS, **spec))
-    assert on_hot(counts) == 0
+            avoiding = await placed(cluster, await replicas(cluster, PODS, affinity=AVOID))
+        assert on_hot(avoiding) == 0
+        assert await operator.stop() == 0
+    async with dynsched(cluster, prometheus, tmp_path, rules(mark={"taint": TAINT})):
+        await until(lambda: _tainted(cluster), "the taints")
+        with scheduler(envtest):
+            assert on_hot(await placed(cluster, await replicas(cluster, PODS))) == 0
+
+
+async def _tainted(cluster: EnvtestCluster) -> bool:
+    nodes = await cluster.list_nodes("status=presure")
+    return [len(node["spec"].get("taints", ())) for node in nodes] == [1] * len(HOT)
 
 
 @pytest.mark.parametrize("method", ["linear", "relative", "least"])
@@ -167,9 +161,7 @@ async def test_no_pod_is_preempted_on_a_node_that_load_refuses(
             assert await until(victims, "a pod makes room") == ["full-cool-3"]
 
 
-@pytest.mark.parametrize("resource", ["mem", "cpu"])
 async def test_the_second_scheduler_goes_by_its_profile(
-    resource: str,
     cluster: EnvtestCluster,
     prometheus: FakePrometheus,
     envtest: Envtest,
@@ -188,13 +180,13 @@ async def test_the_second_scheduler_goes_by_its_profile(
     }
     async with dynsched(cluster, prometheus, tmp_path, content, "--dry-run") as operator:
         with scheduler(envtest, extended("real-usage-scheduler", operator.address)):
-            names = await replicas(cluster, PODS, schedulerName=f"{resource}-real-usage-scheduler")
-            counts = await placed(cluster, names)
             _ = (await cluster.post(PODS_PATH, make_pod("other"))).ok
-            await asyncio.sleep(0.5)
+            for resource, nodes in busy.items():
+                owner = f"{resource}-real-usage-scheduler"
+                counts = await placed(cluster, await replicas(cluster, PODS, schedulerName=owner))
+                assert not counts.keys() & set(nodes)
             other = (await cluster.get(f"{PODS_PATH}/other")).ok
             assert "nodeName" not in other["spec"], "not its own pod"
-    assert not counts.keys() & set(busy[resource])
 
 
 async def test_pods_are_scheduled_when_dynsched_is_killed(

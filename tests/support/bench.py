@@ -178,12 +178,10 @@ async def bench(
     prometheus: FakePrometheus,
     folder: Path,
     content: Mapping[str, Any] | None = None,
-    *,
-    remember: bool = True,
 ) -> AsyncIterator[Bench]:
     """From start to stop. A further one on the same cluster is a restart: memory is empty.
 
-    ``content`` None leaves the rules file as it is. ``remember`` False: no warm start.
+    ``content`` None leaves the rules file as it is.
     """
     file = folder / "rules.yaml"
     if content is not None:
@@ -196,8 +194,7 @@ async def bench(
     watching = asyncio.create_task(running.watch.run(stop))
     try:
         await running.caught_up()
-        if remember:
-            await running.loop.remember(INTERVAL)
+        await running.loop.remember(INTERVAL)
         yield running
     finally:
         stop.set()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Self
@@ -14,15 +13,12 @@ from aiohttp import web
 
 @dataclass(frozen=True)
 class Exchange:
-    """One question and its answer. ``status`` 0: there was no answer. ``phase`` is what the test
-    said that went on, when the question came and when the answer did."""
+    """One question and its answer. ``status`` 0: there was no answer."""
 
     path: str
     asked: Any
     status: int
     said: Any
-    seconds: float
-    phases: tuple[str, str]
 
 
 class Recorder:
@@ -35,7 +31,6 @@ class Recorder:
     def __init__(self, behind: str) -> None:
         self._behind = f"http://{behind}"
         self.exchanges: list[Exchange] = []
-        self.phase = ""
         self.meddle: Callable[[str, Any], Awaitable[web.Response | None]] | None = None
         self._runner = web.ServerRunner(
             web.Server(self._answer, access_log=None, handler_cancellation=True),
@@ -62,7 +57,7 @@ class Recorder:
 
     async def _answer(self, request: web.BaseRequest) -> web.Response:
         body = await request.read()
-        asked, began, phase = json.loads(body), time.monotonic(), self.phase
+        asked = json.loads(body)
         status, said = 0, b""
         try:
             instead = await self.meddle(request.path, asked) if self.meddle else None
@@ -73,16 +68,7 @@ class Recorder:
                 status, said = answer.status, await answer.read()
             return web.Response(status=status, body=said, content_type="application/json")
         finally:
-            self.exchanges.append(
-                Exchange(
-                    path=request.path,
-                    asked=asked,
-                    status=status,
-                    said=_decoded(said),
-                    seconds=time.monotonic() - began,
-                    phases=(phase, self.phase),
-                )
-            )
+            self.exchanges.append(Exchange(request.path, asked, status, _decoded(said)))
 
 
 def _decoded(said: bytes) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import time
 from collections.abc import Iterator, Mapping
@@ -27,18 +26,16 @@ class Clock:
 class FakePrometheus:
     """Its expressions are names: ``prometheus.set(load={"a": 91})`` answers ``load``.
 
-    ``failing``: expressions whose queries are refused, with the status (``*`` for all);
-    ``hanging``: they get no answer at all. ``warnings`` make every answer partial. ``ages``: by
-    how many seconds a node's sample is older than the query. ``forgetful``: it was started anew
-    and has no past. ``headers`` are those of every request so far.
+    ``failing``: expressions whose queries are refused, with the status (``*`` for all).
+    ``warnings`` make every answer partial. ``ages``: by
+    how many seconds a node's sample is older than the query. ``headers`` are those of every
+    request so far.
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.failing: dict[str, int] = {}
-        self.hanging = False
         self.warnings: list[str] = []
         self.ages: dict[str, float] = {}
-        self.forgetful = False
         self.headers: list[Mapping[str, str]] = []
         self.port = 0
         self.clock = clock or Clock()
@@ -58,7 +55,6 @@ class FakePrometheus:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self.hanging = False
         await self._runner.cleanup()
 
     async def up(self) -> None:
@@ -83,8 +79,6 @@ class FakePrometheus:
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         self.headers.append(dict(request.headers))
         form = dict(request.query) | dict(await request.post())
-        while self.hanging:
-            await asyncio.sleep(0.05)
         expr = str(form["query"])
         status = self.failing.get(expr, self.failing.get("*", 200))
         if status != 200:
@@ -109,7 +103,7 @@ class FakePrometheus:
     def _range(self, expr: str, form: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         start, end, step = (float(form[key]) for key in ("start", "end", "step"))
         points: dict[str, list[tuple[float, str]]] = {}
-        for number in range(0 if self.forgetful else int((end - start) / step + 1.001)):
+        for number in range(int((end - start) / step + 1.001)):
             moment = start + number * step
             for node, value in self._at(expr, moment).items():
                 points.setdefault(node, []).append((moment, _text(value)))

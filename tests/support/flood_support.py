@@ -105,8 +105,9 @@ def gzipped(*parts: tuple[bytes, int]) -> bytes:
     return found + packer.flush()
 
 
-async def together(*calls: Awaitable[bytes]) -> None:
-    await asyncio.gather(*calls)
+async def many(port: Port, count: int, *parts: bytes, hold: bool = False) -> None:
+    """So many connections at once, each with the same."""
+    await asyncio.gather(*(port.send(*parts, hold=hold) for _ in range(count)))
 
 
 # --- bodies ---
@@ -114,61 +115,41 @@ async def together(*calls: Awaitable[bytes]) -> None:
 
 async def a_million_empty_names(port: Port) -> None:
     body = names(b'""', 10**6)
-    await together(*(port.send(post("/prioritize", body)) for _ in range(3)))
-    await together(*(port.send(post("/scheduler/filter", body)) for _ in range(3)))
+    await many(port, 3, post("/prioritize", body))
+    await many(port, 3, post("/scheduler/filter", body))
 
 
 async def gzip_of_four_million_names(port: Port) -> None:
     body = gzipped((b'{"NodeNames":[""', 1), (b',""', 4 * 10**6), (b"]}", 1))
     assert len(body) < 20_000
     sent = post("/prioritize", body, "Content-Encoding: gzip")
-    await together(*(port.send(sent) for _ in range(2)))
-
-
-async def four_gzips_of_122_kb(port: Port) -> None:
-    body = gzipped((b'{"NodeNames":["', 1), (b"a", 120 * MIB), (b'"]}', 1))
-    await together(*(port.send(post("/filter", body, "Content-Encoding: gzip")) for _ in range(4)))
-
-
-async def forty_mib_of_names(port: Port) -> None:
-    body = names(b'"n"', 10 * MIB)
-    await together(*(port.send(post("/prioritize", body)) for _ in range(2)))
+    await many(port, 2, sent)
 
 
 async def unfinished_bodies(port: Port) -> None:
     part = b'{"NodeNames":["' + b"a" * (MIB - 100)
     heads = [post("/prioritize", part, length=MIB - 1) for _ in range(600)]
-    await together(*(port.send(head, hold=True) for head in heads))
+    await asyncio.gather(*(port.send(head, hold=True) for head in heads))
 
 
 async def empty_items(port: Port) -> None:
     body = b'{"Nodes":{"items":[{}' + b",{}" * (7 * MIB // 3) + b"]}}"
     for path in ("/filter", "/prioritize"):
-        await together(*(port.send(post(path, body)) for _ in range(3)))
-
-
-_VICTIMS: Final = 15 * MIB // 8
+        await many(port, 3, post(path, body))
 
 
 async def many_victims(port: Port) -> None:
     """Just as many as fit into the body that is read, in the forms that grow most."""
-    dense = _VICTIMS // 24 + 19_000
+    most = 15 * MIB // 8
+    dense = most // 24 + 19_000
+    nodes = ",".join(f'"{n:x}":{{}}' for n in range(dense)).encode()
+    pods = b"{}" + b",{}" * (most // 3)
     for body in (
-        b'{"NodeNameToMetaVictims":{'
-        + ",".join(f'"{n:x}":{{}}' for n in range(dense)).encode()
-        + b"}"
-        + b" " * (_VICTIMS - 14 * dense)
-        + b"}",
-        b'{"NodeNameToVictims":{"n":{"Pods":[{}' + b",{}" * (_VICTIMS // 3) + b"]}}}",
-        b'{"NodeNameToMetaVictims":{"n":{"Pods":[{}' + b",{}" * (_VICTIMS // 3) + b"]}}}",
-        b'{"nodeNameToMetaVictims":{'
-        + ",".join(f'"{n:x}":null' for n in range(_VICTIMS // 13)).encode()
-        + b"}}",
-        b'{"NodeNameToVictims":{'
-        + ",".join(f'"{n:x}":{{}}' for n in range(_VICTIMS // 10)).encode()
-        + b"}}",
+        b'{"NodeNameToMetaVictims":{' + nodes + b"}" + b" " * (most - 14 * dense) + b"}",
+        b'{"NodeNameToVictims":{"n":{"Pods":[' + pods + b"]}}}",
+        b'{"NodeNameToMetaVictims":{"n":{"Pods":[' + pods + b"]}}}",
     ):
-        await together(*(port.send(post("/preempt", body)) for _ in range(2)))
+        await many(port, 2, post("/preempt", body))
 
 
 # --- questions that are well formed ---
@@ -178,7 +159,7 @@ async def as_many_names_as_there_may_be(port: Port) -> None:
     most = max(10_000, 2 * len(port.nodes))
     for start in range(0, 40, 20):
         bodies = [names(f'"{number:x<240}"'.encode(), most) for number in range(start, start + 20)]
-        await together(
+        await asyncio.gather(
             *(port.send(post(("/filter", "/prioritize")[n % 2], b)) for n, b in enumerate(bodies))
         )
 
@@ -188,20 +169,20 @@ async def as_many_names_as_there_may_be(port: Port) -> None:
 
 async def half_a_head(port: Port) -> None:
     part = b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-"
-    await together(*(port.send(part, hold=True) for _ in range(1100)))
+    await many(port, 1100, part, hold=True)
 
 
 async def large_heads(port: Port) -> None:
     fields = b"".join(b"x-%d: %s\r\n" % (n, b"y" * 8000) for n in range(120))
     head = b"GET /healthz HTTP/1.1\r\nHost: x\r\n" + fields
-    await together(*(port.send(head, hold=True) for _ in range(500)))
+    await many(port, 500, head, hold=True)
 
 
 async def requests_ahead_of_answers(port: Port) -> None:
     """Each with as many header fields as it may have, behind an answer that is not read."""
     fields = b"".join(b"%d:\r\n" % n for n in range(90))
     request = b"GET /nodes HTTP/1.1\r\nHost: x\r\n" + fields + b"\r\n"
-    await together(*(port.send(request * 60, hold=True) for _ in range(500)))
+    await many(port, 500, request * 60, hold=True)
 
 
 async def answers_that_are_not_read(port: Port) -> None:
@@ -210,12 +191,12 @@ async def answers_that_are_not_read(port: Port) -> None:
         request = f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
         return await port.send(request * 20, hold=True)
 
-    await together(*(one(number) for number in range(600)))
+    await asyncio.gather(*(one(number) for number in range(600)))
 
 
 async def bodies_of_a_get(port: Port) -> None:
     head = b"GET /nodes HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n"
-    await together(*(port.send(head, b"a" * 400_000, hold=True) for _ in range(300)))
+    await many(port, 300, head, b"a" * 400_000, hold=True)
 
 
 async def requests_that_are_none(port: Port) -> None:
@@ -232,12 +213,12 @@ async def requests_that_are_none(port: Port) -> None:
         b"GET /nodes?marked=perhaps HTTP/1.1\r\nConnection: close\r\n\r\n",
     )
     for _ in range(4):
-        await together(*(port.send(kinds[n % len(kinds)], seconds=3.0) for n in range(500)))
+        await asyncio.gather(*(port.send(kinds[n % len(kinds)], seconds=3.0) for n in range(500)))
 
 
 async def half_a_handshake(port: Port) -> None:
     plain = Port(port.number, port.nodes)
-    await together(*(plain.send(b"\x16\x03\x01", hold=True) for _ in range(1000)))
+    await many(plain, 1000, b"\x16\x03\x01", hold=True)
 
 
 Flood = Callable[[Port], Awaitable[None]]
@@ -248,23 +229,20 @@ Flood = Callable[[Port], Awaitable[None]]
 
 class Probe:
     """Asks for /healthz as a kubelet does, over a new connection each time, in a process of its own
-    that the flood does not hold up. ``apart``: from another address than the flood, as a kubelet;
-    with TLS always, for handshakes cost so much that among a thousand of one address nobody is let
-    through in time.
+    that the flood does not hold up, and from another address.
 
     ``took`` and ``worked`` are there once the block is left: how many seconds each answer took, and
     how many of them dynsched had a processor, which a busy machine does not change.
     """
 
-    def __init__(self, port: Port, pid: int, *, apart: bool = False) -> None:
+    def __init__(self, port: Port, pid: int) -> None:
         self._port = port
-        self._here = "127.0.0.2" if apart or port.tls else "127.0.0.1"
         self._pid = pid
         self.took: list[float] = []
         self.worked: list[float] = []
 
     async def __aenter__(self) -> Self:
-        arguments = [str(self._port.number), str(self._pid), self._here]
+        arguments = [str(self._port.number), str(self._pid)]
         arguments += ["tls"] if self._port.tls else []
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -293,8 +271,8 @@ def worked():
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 def ask():
-    plain = socket.create_connection(("127.0.0.1", int(sys.argv[1])), 10, (sys.argv[3], 0))
-    if sys.argv[4:]:
+    plain = socket.create_connection(("127.0.0.1", int(sys.argv[1])), 10, ("127.0.0.2", 0))
+    if sys.argv[3:]:
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         plain = context.wrap_socket(plain)

@@ -23,9 +23,15 @@ RULES = {
 AGENT = re.compile(r"dynsched/\S+ \((\S+)\)")
 
 
-def replica(cluster: Cluster, prometheus: FakePrometheus, folder: Path, *more: str) -> Operator:
+def replica(
+    cluster: Cluster,
+    prometheus: FakePrometheus,
+    folder: Path,
+    *more: str,
+    kubeconfig: Path | None = None,
+) -> Operator:
     """One that can be started."""
-    flags = ("--kubeconfig", str(cluster.kubeconfig), "--prom", prometheus.url)
+    flags = ("--kubeconfig", str(kubeconfig or cluster.kubeconfig), "--prom", prometheus.url)
     rules = ("-r", str(write_rules(folder, RULES)))
     return Operator(folder, "run", *flags, *rules, "--interval", str(INTERVAL), *more)
 
