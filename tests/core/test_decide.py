@@ -155,12 +155,25 @@ def test_a_status_label_of_somebody_else_is_not_removed() -> None:
 
 
 def test_a_cycle_does_not_patch_every_node() -> None:
+    """And of several rules not only the last one's result is kept. A node that is gone is
+    forgotten.
+    """
+    rules = unlimited(rule("cpu"), rule("memory"), rule("disk"))
     cluster = fleet(20)
-    written = [
-        len(cluster.hot(unlimited(), "n1", "n2", "n3", at=10 * number).patches)
-        for number in range(100)
-    ]
-    assert written == [3] + [0] * 99
+    hot = {"cpu": "n1", "memory": "n2", "disk": "n3"}
+    for number in range(100):
+        at = 10.0 * number
+        results = {
+            name: answer({each: 90 if each == node else 50 for each in cluster.raws}, NOON + at)
+            for name, node in sorted(hot.items(), reverse=bool(number % 2))
+        }
+        assert len(cluster.tick(rules, results, at).patches) == (3 if number == 0 else 0)
+        assert cluster.marked == "n1 n2 n3"
+    del cluster.raws["n1"]
+    decision = cluster.hot(unlimited(rule("cpu"), rule("memory")), "n2", at=1000)
+    assert "n1" not in decision.evaluation.verdicts
+    assert "n1" not in decision.evaluation.alerts["cpu"]
+    assert cluster.marked == "n2"  # the mark of the rule that was removed is released
 
 
 def test_a_failed_query_is_no_end_and_no_zero_load() -> None:
@@ -247,20 +260,15 @@ def test_a_restart_with_another_mark_adopts_and_moves_it() -> None:
 
 
 def test_only_what_is_not_remembered_is_adopted() -> None:
-    """A label put by hand while we run is no reason to take the node for pressured."""
+    """A label put by hand while we run is no reason to take the node for pressured; that of a node
+    that joins later is.
+    """
     cluster = fleet(2)
     cluster.hot(unlimited())
     cluster.raws["n1"]["metadata"]["labels"] = dict(STATUS)
-    decision = cluster.hot(unlimited(), at=10)
-    assert not decision.evaluation.verdicts["n1"].pressured
-    assert cluster.marked == ""
-
-
-def test_a_marked_node_that_joins_later_is_adopted() -> None:
-    cluster = fleet(1)
-    cluster.hot(unlimited())
     cluster.raws["n9"] = body("n9", labels=STATUS)
-    decision = cluster.tick(unlimited(), {"cpu": answer({"n0": 50}, NOON + 10)}, 10)
+    decision = cluster.tick(unlimited(), {"cpu": answer({"n0": 50, "n1": 50}, NOON + 10)}, 10)
+    assert not decision.evaluation.verdicts["n1"].pressured
     assert decision.evaluation.verdicts["n9"].pressured
     assert cluster.marked == "n9"
 
@@ -294,16 +302,6 @@ def test_the_early_mark_of_a_renamed_rule_stays_an_early_one() -> None:
     assert (decision.patches, cluster.marked) == ((), "n0")
     assert decision.evaluation.verdicts["n0"].early
     assert not decision.evaluation.verdicts["n0"].pressured
-
-
-def test_a_node_that_is_gone_is_forgotten() -> None:
-    cluster = fleet(2)
-    cluster.hot(unlimited(), "n0", "n1")
-    del cluster.raws["n1"]
-    decision = cluster.hot(unlimited(), "n0", at=10)
-    assert decision.evaluation.verdicts.keys() == {"n0"}
-    assert decision.evaluation.alerts["cpu"].keys() == {"n0"}
-    assert decision.patches == ()
 
 
 # Eligible nodes, guard, conflicts
@@ -370,26 +368,6 @@ def test_a_mark_that_has_to_go_takes_a_place_under_the_cap_until_it_is_gone(
     assert cluster.marked == "n1 n2"
 
 
-def test_views_tell_what_is_withheld_and_what_stands_in_the_way() -> None:
-    rules = rule_set(guard={"max_marked": 1})
-    cluster = Cluster(
-        body("n0"), body("n1"), body("n2", labels={"status": "maintenance"}), body("n3")
-    )
-    decision = cluster.tick(rules, {"cpu": answer({"n0": 95, "n1": 90, "n2": 99, "n3": 10})})
-    views = decision.views({name: project(raw) for name, raw in cluster.raws.items()})
-    assert {
-        name: (view.marked, view.pressured, view.withheld, view.conflict)
-        for name, view in views.items()
-    } == {
-        "n0": (True, True, None, None),
-        "n1": (False, True, "not marked: guard.max_marked is 1", None),
-        "n2": (False, True, None, "label status=maintenance was set by somebody else"),
-        "n3": (False, False, None, None),
-    }
-    assert views["n0"].since == NOON
-    assert views["n3"].since is None
-
-
 # Planning one node again
 
 
@@ -451,6 +429,21 @@ def test_the_health_of_a_rule() -> None:
     assert not memory.ok
     assert (memory.error, memory.last_success, memory.samples) == ("timed out", None, 0)
     assert memory.quality == {Quality.FAILED: 4}
+
+
+def test_views_tell_what_is_withheld_and_what_stands_in_the_way() -> None:
+    cluster = Cluster(*(body(f"n{number}") for number in (0, 1, 3)))
+    cluster.raws["n2"] = body("n2", labels={"status": "maintenance"})
+    values = answer({"n0": 95, "n1": 90, "n2": 99, "n3": 10})
+    decision = cluster.tick(rule_set(guard={"max_marked": 1}), {"cpu": values})
+    views = decision.views({name: project(raw) for name, raw in cluster.raws.items()})
+    found = {n: (v.marked, v.since, v.withheld, v.conflict) for n, v in views.items()}
+    assert found == {
+        "n0": (True, NOON, None, None),
+        "n1": (False, NOON, "not marked: guard.max_marked is 1", None),
+        "n2": (False, NOON, None, "label status=maintenance was set by somebody else"),
+        "n3": (False, None, None, None),
+    }
 
 
 # Properties: histories of many ticks

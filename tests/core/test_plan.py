@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
 
 import pytest
 from builders import (
@@ -13,7 +12,6 @@ from builders import (
     answer,
     apply,
     body,
-    merge,
     node,
     project,
     rule,
@@ -90,32 +88,7 @@ def evidence_of(rules: RuleSet) -> str:
     return mark(rules, body())["metadata"]["annotations"]["dynsched.io/pressure"]
 
 
-# The tests' own tool
-
-
-@pytest.mark.parametrize(
-    ("target", "patch", "result"),
-    [
-        ({"a": "b"}, {"a": "c"}, {"a": "c"}),
-        ({"a": "b"}, {"b": "c"}, {"a": "b", "b": "c"}),
-        ({"a": "b"}, {"a": None}, {}),
-        ({"a": "b", "b": "c"}, {"a": None}, {"b": "c"}),
-        ({"a": ["b"]}, {"a": "c"}, {"a": "c"}),
-        ({"a": "c"}, {"a": ["b"]}, {"a": ["b"]}),
-        ({"a": {"b": "c"}}, {"a": {"b": "d", "c": None}}, {"a": {"b": "d"}}),
-        ({"a": [{"b": "c"}]}, {"a": [1]}, {"a": [1]}),
-        (["a", "b"], ["c", "d"], ["c", "d"]),
-        ({"e": None}, {"a": 1}, {"e": None, "a": 1}),
-        ([1, 2], {"a": "b", "c": None}, {"a": "b"}),
-        ({}, {"a": {"bb": {"ccc": None}}}, {"a": {"bb": {}}}),
-    ],
-)
-def test_a_merge_patch_as_in_rfc_7396(target: Any, patch: Any, result: Any) -> None:
-    assert merge(target, patch) == result
-
-
 # Whole bodies
-
 
 RAW_TAINT = {"key": "dynsched.io/pressure", "value": "true", "effect": "PreferNoSchedule"}
 
