@@ -231,22 +231,6 @@ def test_a_reload_carries_the_state_over(
     assert states(alerts) == expected
 
 
-@pytest.mark.parametrize("on_stale", ["release", "hold"])
-def test_a_node_that_replaced_another_of_its_name_begins_inactive(on_stale: str) -> None:
-    rules = rule_set(rule(for_="20s", on_stale=on_stale))
-    alerts: Alerts = {}
-    for seconds in (0, 20):
-        hot = {"cpu": observation("90", NOON + seconds)}
-        alerts = evaluate(rules, hot, named("n1", uid="1"), alerts, NOON + seconds).alerts
-    assert letter(alerts["cpu"]["n1"]) == "F"
-    silent = evaluate(rules, {}, named("n1", uid="2"), alerts, NOON + 24)
-    assert not silent.verdicts["n1"].pressured
-    hot = {"cpu": observation("90", NOON + 24)}
-    still_hot = evaluate(rules, hot, named("n1", uid="2"), alerts, NOON + 24)
-    alert = still_hot.alerts["cpu"]["n1"]
-    assert (letter(alert), alert.active_since, alert.uid) == ("P", NOON + 24, "2-n1")
-
-
 # Adoption
 
 

@@ -27,29 +27,12 @@ def on_nodes(recent: RecentPods, now: float) -> dict[str, int]:
 def test_pods_are_remembered_until_the_window_has_passed() -> None:
     recent = RecentPods(60)
     recent.add(pod("1"), 0)
-    recent.add(pod("2"), 30)
-    assert tuple(recent.pods(59.5)) == ((pod("1"), 59.5, None), (pod("2"), 29.5, None))
-    assert tuple(recent.pods(60)) == ((pod("2"), 30, None),)
-    assert tuple(recent.pods(90)) == ()
-    assert len(recent) == 0
-
-
-def test_a_longer_window_keeps_what_is_remembered() -> None:
-    recent = RecentPods(60)
-    recent.add(pod("1"), 0)
-    recent.window = 300
-    assert on_nodes(recent, 299) == {"a": 1}
-    assert on_nodes(recent, 300) == {}
-
-
-def test_a_pod_that_ends_is_remembered_for_one_window_from_then_on() -> None:
-    recent = RecentPods(60)
-    recent.add(pod("new"), 0)
-    recent.end(pod("new"), 50)
-    recent.end(pod("of before", "b"), 50)
-    assert tuple(recent.pods(59)) == ((pod("new"), 59, 9), (pod("of before", "b"), None, 9))
-    assert len(recent.pods(109)) == 2
-    assert tuple(recent.pods(110)) == ()
+    recent.end(pod("of before", "b"), 30)
+    assert tuple(recent.pods(59.5)) == ((pod("1"), 59.5, None), (pod("of before", "b"), None, 29.5))
+    assert len(recent.pods(60)) == 1
+    recent.window = 300  # a longer one keeps what is remembered
+    assert len(recent.pods(329)) == 1
+    assert len(recent.pods(330)) == len(recent) == 0
 
 
 def test_a_pod_that_never_ran_is_forgotten_and_takes_nothing_off() -> None:

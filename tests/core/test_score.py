@@ -235,17 +235,6 @@ def test_cr_and_s0_nan_is_not_zero(value: float) -> None:
     assert known == {"b": 200}
 
 
-@given(st.floats(allow_nan=False), st.floats(allow_nan=False), st.sampled_from([0.7, 80, 4000]))
-def test_more_of_what_falls_is_less_load(one: float, other: float, threshold: float) -> None:
-    (falling,) = rule_set(rule(op="<", threshold=threshold)).rules
-    (rising,) = rule_set(rule(threshold=threshold)).rules
-    low, high = sorted((one, other))
-    for found, more, less in ((falling, low, high), (rising, high, low)):
-        first, second = rule_load(found, more), rule_load(found, less)
-        if first is not None and second is not None:
-            assert first >= second >= 0
-
-
 def profile(**score: float) -> Body:
     return {"profiles": {"default": {"score": score}}}
 
@@ -349,41 +338,43 @@ def small(count: int) -> list[BoundPod]:
     return [BoundPod(str(number), "a", 0.1, 0.0) for number in range(count)]
 
 
-def test_pods_add_what_they_request_by_the_resource_of_the_rule() -> None:
-    rules = rule_set(rule("cpu", resource="cpu"), rule("mem", resource="memory"), rule("any"))
-    pod = BoundPod("u", "a", 4.0, 8 * 2.0**30)
-    added = {
-        found.name: with_fresh(rule_set(rule(found.name, resource=found.resource)), 0, [pod])
-        for found in rules.rules
-    }
-    assert added == {"cpu": 500, "mem": 250, "any": 500}
+USE = {"uses": {"cpu": PodUse("cpu", 0.4, {"d/web": 2.0})}}
+KNOWN = [BoundPod("1", "a", workload="d/web"), BoundPod("2", "a")]
+BIG = [BoundPod("u", "a", 4.0, 8 * 2.0**30)]
 
 
-def test_pods_without_requests_count_by_their_number() -> None:
-    rules = rule_set(rule())
-    added = [with_fresh(rules, 0, small(n)) for n in (0, 1, 2, 5, 10, 50)]
-    assert added[0] == 0
-    assert added[1] == 40
+@pytest.mark.parametrize(
+    ("resource", "load", "pods", "options", "expected"),
+    [
+        # what they request, by the resource of the rule
+        ("cpu", 0, BIG, {}, 500),
+        ("memory", 0, BIG, {}, 250),
+        (None, 0, BIG, {}, 500),
+        # without requests, by their number
+        (None, 0, small(0), {}, 0),
+        (None, 0, small(1), {}, 40),
+        (None, 0, small(5), {"room": {}}, 200),
+        (None, 0, small(30), {"room": {}}, 800),
+        # of known use, bound or ended
+        ("cpu", 100, KNOWN, USE, 100 + 250 + 50),
+        *(
+            ("cpu", load, KNOWN, {**USE, "sign": -1, "is_recent": is_recent}, expected)
+            for load, expected in ((500, 500 - 250 - 50), (100, 0))
+            for is_recent in (True, False)
+        ),
+        # a firing node does not look like one that does not fire
+        ("cpu", FIRING + 300, small(5), {"uses": {"cpu": PodUse("cpu", 8.0)}, "sign": -1}, FIRING),
+    ],
+)
+def test_what_pods_add_to_a_load(
+    resource: str | None, load: int, pods: list[BoundPod], options: dict[str, Any], expected: int
+) -> None:
+    assert with_fresh(rule_set(rule(resource=resource)), load, pods, **options) == expected
+
+
+def test_more_pods_never_add_less() -> None:
+    added = [with_fresh(rule_set(rule()), 0, small(count)) for count in range(50)]
     assert added == sorted(added)
-    assert with_fresh(rules, 0, small(5), {}) == 200
-    assert with_fresh(rules, 0, small(30), {}) == 800
-
-
-def test_pods_of_known_use_add_it_and_take_it_off() -> None:
-    rules = rule_set(rule(resource="cpu"))
-    uses = {"cpu": PodUse("cpu", 0.4, {"d/web": 2.0})}
-    pods = [BoundPod("1", "a", workload="d/web"), BoundPod("2", "a")]
-    assert with_fresh(rules, 100, pods, uses=uses) == 100 + 250 + 50
-    for is_recent in (True, False):
-        ended = with_fresh(rules, 500, pods, uses=uses, sign=-1, is_recent=is_recent)
-        assert ended == 500 - 250 - 50
-        assert with_fresh(rules, 100, pods, uses=uses, sign=-1, is_recent=is_recent) == 0
-
-
-def test_pods_that_ended_do_not_make_a_firing_node_look_like_one_that_does_not_fire() -> None:
-    rules = rule_set(rule(resource="cpu"))
-    uses = {"cpu": PodUse("cpu", 8.0)}
-    assert with_fresh(rules, FIRING + 300, small(5), uses=uses, sign=-1) == FIRING
 
 
 @given(st.integers(0, 200), st.floats(0, 1e9), st.floats(0, 1e19), st.floats(0, 1e6))
