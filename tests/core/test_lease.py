@@ -103,6 +103,7 @@ def test_what_was_let_go_of_before_its_present_holder_took_it_is_not_free(
 ODD = [
     None, "a string", [], {}, {"holderIdentity": None}, {"holderIdentity": ""},
     {"holderIdentity": "", "leaseDurationSeconds": 15},
+    {"holderIdentity": "x", "leaseDurationSeconds": True},
     *({"holderIdentity": "x", "leaseDurationSeconds": odd} for odd in (None, "1", 0, -5, 1.5)),
     {"holderIdentity": ["x"], "leaseDurationSeconds": 1, "leaseTransitions": "many"},
     {"holder": "a later schema", "duration": "PT15S"},
