@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from dynsched.core.adoption import adopt
 from dynsched.core.alerts import Alerts
+from dynsched.core.evaluate import Evaluation
 from dynsched.core.model import Alert, AlertState, Node, Quality, Reading
 from dynsched.core.rules import RuleSet
 
@@ -329,3 +330,13 @@ def test_the_verdict_of_a_node_on_which_several_rules_fire() -> None:
         (True, later, 0),
         (False, None, 0),
     ]
+
+
+def test_no_nodes_and_nodes_that_a_rule_does_not_select() -> None:
+    assert evaluate(rule_set(), {}, {}, {}, NOON) == Evaluation({"cpu": {}}, {})
+    rules = rule_set(rule("all"), rule("some", selector="x"))
+    nodes = {"a": Node("a", labels={"x": ""}), "b": Node("b")}
+    found = evaluate(rules, {}, nodes, {}, NOON)
+    assert (len(found.alerts), len(found.verdicts)) == (2, 2)
+    assert [set(found.alerts[name]) for name in ("all", "some")] == [{"a", "b"}, {"a"}]
+    assert found.alerts["some"].get("b") is None
