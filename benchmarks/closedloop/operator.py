@@ -28,7 +28,7 @@ from dynsched.core.parsing import parse_rules
 from dynsched.core.pods import BoundPod
 from dynsched.core.recent import WINDOW, RecentPods
 from dynsched.core.rules import Rule
-from dynsched.core.verdict_value import verdict_value
+from dynsched.core.verdict_value import verdict_values
 from dynsched.kube.leader import SoleWriter
 from dynsched.loop import Loop
 from dynsched.rules_file import FixedRules
@@ -175,11 +175,8 @@ class Operator:
         if self._snapshot is None:
             return {}
         views, rule_set = self._snapshot.nodes, self._snapshot.rule_set
-        return {
-            place: verdict_value(views[name], rule_set)
-            for place, name in enumerate(self._cluster.names)
-            if name in views
-        }
+        known = {name: at for at, name in enumerate(self._cluster.names) if name in views}
+        return dict(zip(known.values(), verdict_values(views, list(known), rule_set), strict=True))
 
     async def tick(self, values: Floats) -> None:
         """One tick on what Prometheus answers, in per cent by node; NaN: no sample."""

@@ -13,7 +13,6 @@ import numpy as np
 
 from dynsched.core.columns import OK
 from dynsched.core.decision import NodeViews
-from dynsched.core.model import Alert, AlertState, NodeView, Quality
 from dynsched.core.rules import Rule, RuleSet
 
 HOT: Final = 1.0
@@ -21,25 +20,12 @@ UNDECIDED: Final = 0.5
 COOL: Final = 0.0
 
 
-def verdict_value(view: NodeView, rule_set: RuleSet) -> float:
-    """HOT: the node is marked, and a rule fires on it that has not cleared. COOL: it is known that
-    no rule fires or is pending, and the node carries no mark. UNDECIDED: all else, such as a mark
-    that is only held by ``keep_firing_for``, an early mark, a hot node that the cap leaves
-    unmarked, an unknown value, a conflict, a node that must not be marked.
-    """
-    if view.ineligible is not None or view.conflict is not None:
-        return UNDECIDED
-    alerts = [alert for alert in view.alerts if _counts(alert, rule_set)]
-    if view.marked:
-        return HOT if view.pressured and any(map(_not_cleared, alerts)) else UNDECIDED
-    is_known = bool(alerts) and all(
-        alert.state is AlertState.INACTIVE and alert.quality is Quality.OK for alert in alerts
-    )
-    return COOL if is_known and not view.early and not view.pressured else UNDECIDED
-
-
 def verdict_values(views: NodeViews, names: Sequence[str], rule_set: RuleSet) -> list[float]:
-    """`verdict_value` of some nodes, in less time."""
+    """Of each of these nodes. HOT: the node is marked, and a rule fires on it that has not cleared.
+    COOL: it is known that no rule fires or is pending, and the node carries no mark. UNDECIDED: all
+    else, such as a mark that is only held by ``keep_firing_for``, an early mark, a hot node that
+    the cap leaves unmarked, an unknown value, a conflict, a node that must not be marked.
+    """
     table, places = views.evaluation.alerts, views.places_of(names)
     rows = [row for row, name in enumerate(table.rules) if _makes_hot(rule_set.by_name[name])]
     cells = np.ix_(rows, places)
@@ -58,14 +44,5 @@ def verdict_values(views: NodeViews, names: Sequence[str], rule_set: RuleSet) ->
     return [float(value) for value in found]
 
 
-def _counts(alert: Alert, rule_set: RuleSet) -> bool:
-    return _makes_hot(rule_set.by_name[alert.rule])
-
-
 def _makes_hot(rule: Rule) -> bool:
     return rule.early_of is None and not rule.shadow
-
-
-def _not_cleared(alert: Alert) -> bool:
-    """Whether the alert fires by a value that has not cleared."""
-    return alert.firing and alert.quality is Quality.OK and alert.keep_firing_since is None

@@ -57,37 +57,25 @@ def read(answer: dict[str, tuple[float, float]] | None, now: float) -> RuleReadi
     )
 
 
-@steady(400)
-@given(st.lists(TICKS, max_size=8), st.booleans())
-def test_columns_say_what_the_plain_form_says(
-    ticks: list[tuple[float, Any, Any, set[int]]], same_rules: bool
-) -> None:
-    """Over ticks in which nodes come, go and are replaced, rules are reloaded, clocks are set, and
-    queries fail.
-    """
-    compare(ticks, same_rules=same_rules)
-
-
 STAYING = {"a": ("1", "x"), "b": ("1", "y")}
 ANSWERED = st.fixed_dictionaries({}, optional=dict.fromkeys(STAYING, ENTRIES))
-LONG = st.tuples(
+ALIVE = st.tuples(
     st.sampled_from([10.0, 10.0, 25.0]),
     st.just(STAYING),
     st.fixed_dictionaries(dict.fromkeys(NAMES, ANSWERED)),
     st.just({0, 1, 2, 3, 4}),
 )
+HISTORIES = st.lists(TICKS, max_size=8) | st.lists(ALIVE, min_size=4, max_size=12)
 
 
 @steady(300)
-@given(st.lists(LONG, min_size=4, max_size=12))
-def test_they_do_for_as_long_as_an_alert_lives(
-    ticks: list[tuple[float, Any, Any, set[int]]],
+@given(HISTORIES, st.booleans())
+def test_columns_say_what_the_plain_form_says(
+    ticks: list[tuple[float, Any, Any, set[int]]], same_rules: bool
 ) -> None:
-    """Over ticks in which the same nodes have values, so that alerts fire, are kept and clear."""
-    compare(ticks, same_rules=True)
-
-
-def compare(ticks: list[tuple[float, Any, Any, set[int]]], *, same_rules: bool) -> None:
+    """Over ticks in which nodes come, go and are replaced, rules are reloaded, clocks are set, and
+    queries fail; or in which the same nodes have values, so that alerts fire, are kept and clear.
+    """
     alerts: Alerts = {}
     plain: Plain = {}
     now = NOON

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+import pytest
+
 from dynsched.core.disputes import DIFFERS, PUT_ON, TAKEN_OFF, TIMES, WITHIN, Disputes
 from dynsched.core.model import Action, Node, NodePatch
 
@@ -15,28 +17,29 @@ def patches(action: Action, names: Iterable[str] = "a") -> list[NodePatch]:
     return [NodePatch(name, action, {}, "because") for name in names]
 
 
-def test_what_is_written_again_and_again_was_undone_by_somebody() -> None:
+MARK, REPAIR, RELEASE = Action.MARK, Action.REPAIR, Action.RELEASE
+
+
+@pytest.mark.parametrize(
+    ("written", "found"),
+    [
+        ([MARK] * TIMES, TAKEN_OFF),
+        ([MARK] * (TIMES - 1), None),
+        ([RELEASE] * TIMES, PUT_ON),
+        ([MARK, *[REPAIR] * (TIMES - 1)], TAKEN_OFF),
+        ([MARK, RELEASE] * 10, None),  # load that comes and goes
+        ([*[MARK] * TIMES, RELEASE], None),  # our own opposite ends it
+    ],
+)
+def test_what_is_written_again_and_again_was_undone_by_somebody(
+    written: list[Action], found: str | None
+) -> None:
     disputes = Disputes()
-    for number in range(TIMES):
-        found = disputes.leading(
-            patches(Action.MARK) + patches(Action.RELEASE, "b"), NODES, 10.0 * number
-        )
-        assert bool(found) is (number == TIMES - 1)
-    assert found == {"a": TAKEN_OFF, "b": PUT_ON}
-
-
-def test_a_mark_that_is_repaired_each_time_is_in_dispute_too() -> None:
-    disputes = Disputes()
-    disputes.leading(patches(Action.MARK), NODES, 0)
-    disputes.leading(patches(Action.REPAIR), NODES, 10)
-    assert disputes.leading(patches(Action.REPAIR), NODES, 20) == {"a": TAKEN_OFF}
-
-
-def test_load_that_comes_and_goes_is_no_dispute() -> None:
-    disputes = Disputes()
-    for number in range(20):
-        action = Action.RELEASE if number % 2 else Action.MARK
-        assert disputes.leading(patches(action), NODES, 10.0 * number) == {}
+    told = [
+        disputes.leading(patches(action), NODES, 10.0 * at) for at, action in enumerate(written)
+    ]
+    assert told[-1] == ({"a": found} if found else {})
+    assert not any(told[:-2])
 
 
 def test_a_dispute_is_over_when_nothing_was_undone_for_a_while() -> None:
@@ -46,13 +49,6 @@ def test_a_dispute_is_over_when_nothing_was_undone_for_a_while() -> None:
     assert disputes.leading([], NODES, TIMES - 1 + WITHIN) == {"a": TAKEN_OFF}
     assert disputes.leading([], NODES, TIMES + WITHIN) == {}
     assert disputes.leading(patches(Action.MARK), NODES, TIMES + WITHIN) == {}
-
-
-def test_our_own_opposite_ends_it() -> None:
-    disputes = Disputes()
-    for number in range(TIMES):
-        disputes.leading(patches(Action.MARK), NODES, number)
-    assert disputes.leading(patches(Action.RELEASE), NODES, TIMES) == {}
 
 
 def test_a_node_that_was_replaced_or_is_gone_is_another_one() -> None:
@@ -85,16 +81,8 @@ def test_a_leader_that_leaves_undone_what_this_replica_would_do() -> None:
     assert found["b"].startswith("this replica would release it")
     assert disputes.following(patches(Action.RELEASE, "b"), "other", DIFFERS + 1).keys() == {"b"}
     assert disputes.following([], "other", DIFFERS + 2) == {}
-
-
-def test_what_the_leader_does_a_moment_later_is_no_dispute() -> None:
-    disputes = Disputes()
-    for number in range(100):
+    for number in range(20):  # nobody who leads decides otherwise; a moment later is no dispute
         action = Action.MARK if number % 2 else Action.RELEASE
         assert disputes.following(patches(action), "other", number * DIFFERS / 2) == {}
-
-
-def test_nobody_who_leads_decides_otherwise() -> None:
-    disputes = Disputes()
-    for number in range(10):
+    for number in range(20):
         assert disputes.following(patches(Action.MARK), None, number * DIFFERS) == {}

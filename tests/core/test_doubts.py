@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import sys
 from pathlib import Path
 
 import pytest
@@ -85,57 +85,50 @@ def test_a_comparison_in_the_expression(expr: str, compared: str) -> None:
         ("load > bool 80", ">=", 1, None),
         ("load > bool 80", "<", 1, None),
         ("100 * (load > bool 80)", ">", 80, None),
+        # a minus before the comparison makes it 0 or -1
+        ("-(load > bool 80)", ">", -0.5, None),
+        ("-(load > bool 80)", ">", 0.5, "never"),
+        ("-(-(load > bool 80))", ">", 0.5, None),
+        ("+(load > bool 80)", ">", 0.5, None),
+        ("-load > bool 80", ">", 0.5, None),
+        ("-load > bool 80", ">", -0.5, "always"),
     ],
 )
 def test_a_value_of_0_or_1_and_a_threshold_that_does_not_divide_them(
     expr: str, op: str, threshold: float, fires: str | None
 ) -> None:
-    (found,) = doubts(rule_set(rule(expr=expr, op=op, threshold=threshold))) or (None,)
+    found = doubts(rule_set(rule("good"), rule("bad", expr=expr, op=op, threshold=threshold)))
     if fires is None:
-        assert found is None
+        assert found == ()
     else:
-        assert found is not None
-        assert f"gives 0 or 1, so that with op {op!r} and threshold {threshold:g}" in found.message
-        assert f"the rule {fires} fires. Remove the comparison" in found.message
+        assert [(each.index, each.rule) for each in found] == [(1, "bad")]
+        one = "-1" if expr.startswith("-(") else "1"
+        says = f"gives 0 or {one}, so that with op {op!r} and threshold {threshold:g}"
+        assert says in found[0].message
+        assert f"the rule {fires} fires. Remove the comparison" in found[0].message
+
+
+CONDITION = "with a condition on a value leaves nodes out"
+DONE = "A * on (instance) (B > bool 80)"
 
 
 @pytest.mark.parametrize(
-    ("expr", "threshold", "warns"),
+    ("expr", "begins", "says"),
     [
-        ("-(load > bool 80)", -0.5, False),
-        ("-(load > bool 80)", 0.5, True),
-        ("-(-(load > bool 80))", 0.5, False),
-        ("+(load > bool 80)", 0.5, False),
-        ("-load > bool 80", 0.5, False),
-        ("-load > bool 80", -0.5, True),
+        ("cpu and on (instance) memory > 80", f"'and' {CONDITION}", DONE),
+        ("cpu unless on (instance) memory > 80", f"'unless' {CONDITION}", DONE),
+        ("cpu AND on (instance) memory > 80", f"'and' {CONDITION}", DONE),
+        ("topk(3, load)", "topk leaves all other nodes out", ""),
+        ("sort(bottomk(3, load))", "bottomk leaves", ""),
+        ('ALERTS{alertname="Hot"}', "ALERTS has a series only while", ""),
+        ("load > 80", "the comparison", "Remove it: op and threshold compare"),
+        ("max by (instance) (load > 80)", "the comparison", "With bool it gives 0 or 1"),
     ],
 )
-def test_a_minus_before_the_comparison_makes_it_0_or_minus_1(
-    expr: str, threshold: float, warns: bool
-) -> None:
-    found = doubts(rule_set(rule(expr=expr, op=">", threshold=threshold)))
-    assert bool(found) is warns
-    if warns and expr.startswith("-("):
-        assert "gives 0 or -1, so that with op '>' and threshold 0.5" in found[0].message
-
-
-def test_what_to_do_about_it() -> None:
-    assert "Remove it: op and threshold compare" in str(doubt_of("load > 80"))
-    assert "With bool it gives 0 or 1" in str(doubt_of("max by (instance) (load > 80)"))
-
-
-@pytest.mark.parametrize("operator", ["and", "unless", "AND"])
-def test_a_condition_on_a_value(operator: str) -> None:
-    found = doubt_of(f"cpu {operator} on (instance) memory > 80")
-    assert found is not None
-    assert found.startswith(f"'{operator.lower()}' with a condition on a value leaves nodes out")
-    assert "A * on (instance) (B > bool 80)" in found
-
-
-def test_ranks_and_alerts() -> None:
-    assert str(doubt_of("topk(3, load)")).startswith("topk leaves all other nodes out")
-    assert str(doubt_of("sort(bottomk(3, load))")).startswith("bottomk leaves")
-    assert str(doubt_of('ALERTS{alertname="Hot"}')).startswith("ALERTS has a series only while")
+def test_other_doubts_and_what_to_do_about_them(expr: str, begins: str, says: str) -> None:
+    found = str(doubt_of(expr))
+    assert found.startswith(begins)
+    assert says in found
 
 
 @pytest.mark.parametrize(
@@ -171,16 +164,6 @@ def test_every_node_has_a_value(expr: str) -> None:
     assert doubt_of(expr) is None
 
 
-def test_a_rule_of_metrics_server_has_no_expression() -> None:
-    body = {"name": "mem", "source": "metrics-server", "resource": "memory", "threshold": 80}
-    assert doubts(rule_set(body)) == ()
-
-
-def test_which_rule() -> None:
-    (found,) = doubts(rule_set(rule("good"), rule("bad", expr="load > 1")))
-    assert (found.index, found.rule) == (1, "bad")
-
-
 @pytest.mark.parametrize(
     "expr",
     ["load >", "load > 80)", "(load > 80", "load[5m > 80", "sum by (a) > 1", "$x > 1", "''é"],
@@ -212,9 +195,19 @@ def test_nothing_that_is_shipped_is_doubtful(path: Path) -> None:
     "part", ["a+", "a^", "(", "-", "abs(", '"', '{a="', "[", "a and ", "1:", "#\n", "a offset "]
 )
 def test_an_expression_of_the_greatest_length_is_read_at_once(part: str) -> None:
-    began = time.process_time()
-    doubt_of((part * 10_000)[:9_990] + "a")
-    assert time.process_time() - began < 5  # 0.1 on an idle machine
+    """By few steps for each character, not by a multiple of their number."""
+    steps = 0
+
+    def count(*_: object) -> None:
+        nonlocal steps
+        steps += 1
+
+    sys.setprofile(count)
+    try:
+        doubt_of((part * 10_000)[:9_990] + "a")
+    finally:
+        sys.setprofile(None)
+    assert steps < 1_000_000
 
 
 PARTS = st.sampled_from([
@@ -223,7 +216,7 @@ PARTS = st.sampled_from([
 ])  # fmt: skip
 
 
-@steady(600)
+@steady(200)
 @given(parts=st.lists(PARTS, max_size=20))
 def test_any_text(parts: list[str]) -> None:
     doubt_of("load " + "".join(parts))

@@ -11,21 +11,20 @@ GOOD = {
     "0": 0,
     "0s": 0,
     "30s": 30,
-    "2m": 120,
     "90m": 5400,
     "1h30m": 5400,
     "500ms": 0.5,
     "1m1ms": 60.001,
-    "1d": 86400,
-    "1w": 604800,
-    "1y": 31536000,
     "1y2w3d4h5m6s7ms": 31536000 + 2 * 604800 + 3 * 86400 + 4 * 3600 + 5 * 60 + 6 + 0.007,
     "007s": 7,
+    "292y": 292 * 365 * 86400,
 }
 BAD = [
     "", " ", "5", "00", "-5s", "+5s", "1.5h", "5 s", " 5s", "5s ", "5s\n", "5S", "5sec", "s",
     "30m1h", "1h1h", "1ms1s", "1h-1m", "\u0665s", "two minutes",
 ]  # fmt: skip
+LONG = ["293y", "9223372037s", "9" * 400 + "s", "9" * 5000 + "ms"]
+FORM = "is not a duration; write it like 30s, 2m or 1h30m"
 
 
 @pytest.mark.parametrize(("text", "seconds"), GOOD.items())
@@ -33,39 +32,33 @@ def test_good(text: str, seconds: float) -> None:
     assert parse_duration(text) == pytest.approx(seconds, abs=1e-9)
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("10", 10), ("0.5", 0.5), ("10s", 10), ("1m", 60)])
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [(text, f"{text!r} {FORM}") for text in BAD]
+    + [(text, "the duration is longer than 292 years") for text in LONG],
+)
+def test_bad(text: str, why: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        parse_duration(text)
+    assert str(caught.value) == why
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("10", 10), ("1.5", 1.5), ("1", 1), ("1m", 60)])
 def test_seconds_with_and_without_a_unit(text: str, seconds: float) -> None:
-    assert parse_seconds(text, at_least=0.1) == seconds
+    assert parse_seconds(text, at_least=1) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "soon", "nan", "inf", "1.5h"])
-def test_no_seconds(text: str) -> None:
-    with pytest.raises(ValueError, match="is not a duration; write it like 30s"):
-        parse_seconds(text, at_least=1)
-
-
-@pytest.mark.parametrize("text", ["0", "-1", "0.9", "999ms"])
-def test_too_few_seconds(text: str) -> None:
-    with pytest.raises(ValueError, match="it must be 1s or longer"):
-        parse_seconds(text, at_least=1)
-
-
-@pytest.mark.parametrize("text", BAD)
-def test_bad(text: str) -> None:
-    with pytest.raises(ValueError) as caught:
-        parse_duration(text)
-    assert str(caught.value) == f"{text!r} is not a duration; write it like 30s, 2m or 1h30m"
-
-
-@pytest.mark.parametrize("text", ["293y", "9223372037s", "9" * 400 + "s", "9" * 5000 + "ms"])
-def test_longer_than_prometheus_can_count(text: str) -> None:
-    with pytest.raises(ValueError) as caught:
-        parse_duration(text)
-    assert str(caught.value) == "the duration is longer than 292 years"
-
-
-def test_the_longest() -> None:
-    assert parse_duration("292y") == 292 * 365 * 86400
+@pytest.mark.parametrize(
+    ("texts", "why"),
+    [
+        (["", "soon", "nan", "inf", "1.5h"], "is not a duration; write it like 30s"),
+        (["0", "-1", "0.9", "999ms"], "it must be 1s or longer"),
+    ],
+)
+def test_no_seconds(texts: list[str], why: str) -> None:
+    for text in texts:
+        with pytest.raises(ValueError, match=why):
+            parse_seconds(text, at_least=1)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +81,7 @@ def test_formatted(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text
 
 
-@steady(500)
+@steady(100)
 @given(st.integers(0, 10**12))
 def test_what_is_formatted_reads_back_the_same(milliseconds: int) -> None:
     seconds = milliseconds / 1000

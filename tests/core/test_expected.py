@@ -81,10 +81,7 @@ def test_nothing_is_seen_for_the_delay_then_more_and_more_and_at_the_end_all() -
     assert lag.total == 105
     seen = {-5: 1, 0: 1, 15: 1, 60: 0.5, 105: 0, 1000: 0}
     assert {age: lag.unseen(age) for age in seen} == seen
-
-
-def test_a_lag_without_a_span_shows_all_at_once() -> None:
-    assert [Lag(10, 0).unseen(age) for age in (9, 10, 11)] == [1, 0, 0]
+    assert [Lag(10, 0).unseen(age) for age in (9, 10, 11)] == [1, 0, 0]  # without a span
 
 
 @given(st.floats(0, 1e4), st.floats(0, 1e4), st.floats(-1e4, 1e5), st.floats(0, 1e4))
@@ -105,120 +102,110 @@ def test_less_and_less_is_unseen(delay: float, span: float, age: float, more: fl
         ({"expr": "memory_used"}, None, Lag(0, 30)),
         ({"expr": "not promql (("}, None, Lag(0, 30)),
         ({"expr": "rate(x[2m])", "lag": "45s"}, 30.0, Lag(0, 45)),
+        ({"source": "metrics-server", "resource": "cpu", "expr": None}, None, METRICS_SERVER),
     ],
 )
 def test_the_lag_of_a_rule(options: dict[str, Any], scrape: float | None, expected: Lag) -> None:
     assert lag_of(made(**options), scrape) == expected
 
 
-def test_the_lag_of_metrics_server() -> None:
-    (found,) = rule_set(
-        {"name": "m", "source": "metrics-server", "resource": "cpu", "threshold": 80}
-    ).rules
-    assert lag_of(found, None) == METRICS_SERVER
-
-
 # --- what a pod uses ---
 
 
-def test_a_bound_pod_adds_and_one_that_ended_takes_off_what_its_workload_uses() -> None:
-    uses = {"d/web": 2.0}
-    web = {"workload": "d/web"}
-    assert added([bound(**web)], workloads=uses) == {"a": Added(25, 0)}
-    hot = {"a": 90.0, "b": 50.0}
-    assert added([ended(**web)], measured=hot, workloads=uses) == {"a": Added(0, 25)}
-    both = [bound(uid="1", **web), bound(uid="2", **web), ended(uid="3", **web)]
-    assert added(both, measured=hot, workloads=uses) == {"a": Added(50, 25)}
+def on_a(bound: float, ended: float = 0.0) -> Mapping[str, Added]:
+    return {"a": Added(bound, ended)}
 
 
-def test_without_its_workload_the_mean_of_the_running_pods_counts() -> None:
-    """Two nodes of 8 cores, half used: 8 cores, of the 16 pods that the value shows. It shows those
-    that ended too, and none that was just bound.
-    """
-    assert added([bound()], running=17) == {"a": Added(6.25, 0)}
-    assert added([bound(workload="d/web")], running=17, workloads={"d/api": 8.0}) == {
-        "a": Added(6.25, 0)
-    }
-    assert added([ended()], running=15) == {"a": Added(0, 6.25)}
+WEB, USED = {"workload": "d/web"}, {"workloads": {"d/web": 2.0}}
+ANY = {"workloads": {"": 2.0}}
+HOT = {"measured": {"a": 90.0, "b": 50.0}}
+DOZEN = [bound(uid=str(number), cpu=0.01) for number in range(12)]
+BIG_SMALL = {"cores": {"a": 16.0, "b": 4.0}}
+CASES: dict[str, tuple[list[RecentPod], dict[str, Any], Mapping[str, Added]]] = {
+    "a bound pod adds what its workload uses": ([bound(**WEB)], USED, on_a(25)),
+    "one that ended takes it off": ([ended(**WEB)], USED | HOT, on_a(0, 25)),
+    "to 10 points below the mean": ([ended(**WEB)], USED, on_a(0, 10)),
+    "both": (
+        [bound(uid="1", **WEB), bound(**WEB), ended(uid="3", **WEB)],
+        USED | HOT,
+        on_a(50, 25),
+    ),
+    "no more than its node has": ([bound(**WEB)], {"workloads": {"d/web": 1e9}}, on_a(100)),
+    # two nodes of 8 cores, half used: 8 cores, of the 16 pods that the value shows; it shows those
+    # that ended too, and none that was just bound
+    "the mean of the running pods": ([bound()], {"running": 17}, on_a(6.25)),
+    "another workload": ([bound(**WEB)], {"running": 17, "workloads": {"d/api": 8}}, on_a(6.25)),
+    "the mean takes off too": ([ended()], {"running": 15}, on_a(0, 6.25)),
+    "in points without a resource": ([bound()], {"running": 21, "resource": None}, on_a(5)),
+    "half of the nodes have a value": (
+        [bound()],
+        {"measured": {"a": 50.0}, "running": 2 * 8 + 2},
+        on_a(6.25),
+    ),
+    # the first pod that is bound, and the second, used all the load that is not of pods
+    "load that is not of pods": ([bound()], {"running": 1}, on_a(4)),
+    "nor of two": ([bound(), bound(uid="2")], {"running": 2}, on_a(8)),
+    "one pod on two nodes": ([bound()], {"running": 2}, on_a(4)),
+    "without a mean the requests": ([bound(cpu=4.0)], {}, on_a(50)),
+    "and four points at least": ([bound(cpu=0.01)], {}, on_a(4)),
+    "for each": (DOZEN, {}, on_a(44)),
+    "of no pod there is no mean": (DOZEN, {"running": 0}, on_a(44)),
+    "of unknown use, ended": ([ended(cpu=4.0)], {}, {}),
+    "of unknown use, came and went": ([RecentPod(BoundPod("u", "a", 4.0), 20.0, 10.0)], {}, {}),
+    "a rule that falls has no mean": (
+        [bound(memory=8 * GIB)],
+        {"running": 16, "op": "<", "resource": "memory"},
+        on_a(25),
+    ),
+    # it fades as the metric takes it in
+    "half seen": ([bound(ago=50)], ANY, on_a(12.5)),
+    "all seen": ([bound(ago=100)], ANY, {}),
+    "half seen, ended": ([ended(ago=50)], ANY | HOT, on_a(0, 12.5)),
+    "all seen, ended": ([ended(ago=100)], ANY, {}),
+    "came and went": ([RecentPod(BoundPod("u", "a"), 75.0, 50.0)], ANY, on_a(0, 25 * 0.25)),
+    # a sample that was taken before the pod was bound shows nothing of it
+    "older sample": ([bound(ago=50)], {"read_ago": 50, **ANY}, on_a(25)),
+    "half seen by an older sample": ([bound(ago=100)], {"read_ago": 50, **ANY}, on_a(12.5)),
+    "sample of the future": ([bound(ago=50)], {"read_ago": -50, **ANY}, on_a(12.5)),
+    "without a reading": ([bound("b"), bound("gone", uid="2")], {"measured": {"a": 50.0}}, {}),
+    "a smaller node": (
+        [bound("a"), bound("b", uid="2")],
+        {**BIG_SMALL, **ANY},
+        {"a": Added(12.5, 0), "b": Added(50, 0)},
+    ),
+    "the mean on a smaller node": (  # 10 cores of 20 are used
+        [bound("a"), bound("b", uid="2")],
+        {**BIG_SMALL, "running": 12},
+        {"a": Added(6.25, 0), "b": Added(25, 0)},
+    ),
+    "unknown size": ([bound()], {"cores": {"a": 0.0, "b": 8.0}, **ANY}, on_a(4)),
+}
 
 
-def test_load_that_is_not_of_pods_makes_no_mean_use() -> None:
-    """Two nodes are half used by something else: the first pod that is bound, and the second, used
-    all that by the mean, so that their nodes looked full.
-    """
-    for running in (1, 2):
-        pods = [bound(uid=str(number)) for number in range(running)]
-        assert added(pods, running=running) == {"a": Added(4.0 * running, 0)}
-    assert added([bound()], running=2) == {"a": Added(4, 0)}  # one pod on two nodes
+@pytest.mark.parametrize(("recent", "options", "expected"), CASES.values(), ids=CASES)
+def test_what_pods_add_and_take_off(
+    recent: list[RecentPod], options: dict[str, Any], expected: Mapping[str, Added]
+) -> None:
+    assert added(recent, **options) == expected
 
 
-def test_where_half_of_the_nodes_have_a_value_it_is_the_use_of_half_of_the_pods() -> None:
-    found = added([bound()], measured={"a": 50.0}, running=2 * 8 + 2)
-    assert found == {"a": Added(6.25, 0)}
-
-
-def test_no_pod_uses_more_than_its_node_has() -> None:
-    assert added([bound(workload="d/web")], workloads={"d/web": 1e9}) == {"a": Added(100, 0)}
-
-
-def test_the_mean_of_a_rule_that_measures_no_resource_is_in_points() -> None:
-    assert added([bound()], running=21, resource=None) == {"a": Added(5, 0)}
-
-
-def test_without_a_mean_the_requests_count_and_four_points_each_at_least() -> None:
-    assert added([bound(cpu=4.0)]) == {"a": Added(50, 0)}
-    assert added([bound(cpu=0.01)]) == {"a": Added(4, 0)}
-    dozen = [bound(uid=str(number), cpu=0.01) for number in range(12)]
-    assert added(dozen) == {"a": Added(44, 0)}
-    assert added(dozen, running=0) == {"a": Added(44, 0)}
-
-
-def test_a_pod_of_unknown_use_that_ended_takes_nothing_off() -> None:
-    assert added([ended(cpu=4.0)]) == {}
-    assert added([RecentPod(BoundPod("u", "a", 4.0), 20.0, 10.0)]) == {}
-
-
-def test_of_a_rule_that_falls_with_load_no_mean_is_known() -> None:
-    found = added([bound(memory=8 * GIB)], running=16, op="<", resource="memory")
-    assert found == {"a": Added(25, 0)}
+@pytest.mark.parametrize(
+    ("change", "measured", "load"),
+    [
+        (Added(0, 25), 10.0, 0),
+        (Added(5, 25), 30.0, 10),
+        # pods that idled and were deleted took the load of others off: 30 points of new pods too
+        (Added(30, 85), 78.0, 30),
+    ],
+)
+def test_no_load_is_below_nothing(change: Added, measured: float, load: float) -> None:
+    assert change.to(measured) == load
 
 
 # --- how much of it is unseen ---
 
 
-def test_it_fades_as_the_metric_takes_it_in() -> None:
-    uses = {"": 2.0}
-    faded = [added([bound(ago=ago)], workloads=uses) for ago in (0, 50, 100)]
-    assert faded == [{"a": Added(25, 0)}, {"a": Added(12.5, 0)}, {}]
-    hot = {"a": 90.0, "b": 50.0}
-    faded = [added([ended(ago=ago)], measured=hot, workloads=uses) for ago in (0, 50, 100)]
-    assert faded == [{"a": Added(0, 25)}, {"a": Added(0, 12.5)}, {}]
-
-
-def test_how_old_a_change_is_counts_from_the_time_of_the_reading() -> None:
-    """A sample that was taken before the pod was bound shows nothing of it."""
-    uses = {"": 2.0}
-    assert added([bound(ago=50)], read_ago=50, workloads=uses) == {"a": Added(25, 0)}
-    assert added([bound(ago=100)], read_ago=50, workloads=uses) == {"a": Added(12.5, 0)}
-    assert added([bound(ago=50)], read_ago=-50, workloads=uses) == {"a": Added(12.5, 0)}
-
-
-def test_a_pod_that_came_and_went_is_taken_off_as_far_as_it_was_seen() -> None:
-    one = RecentPod(BoundPod("u", "a"), 75.0, 50.0)
-    assert added([one], workloads={"": 2.0}) == {"a": Added(0, 25 * 0.25)}
-
-
 # --- nodes ---
-
-
-def test_no_load_is_below_nothing() -> None:
-    assert Added(0, 25).to(10.0) == 0
-    assert Added(5, 25).to(30.0) == 10
-
-
-def test_what_ended_is_bounded_by_what_was_measured() -> None:
-    """Pods that idled and were deleted took the load of others off: 30 points of new pods too."""
-    assert Added(30, 85).to(78.0) == 30
 
 
 @given(
@@ -260,25 +247,6 @@ def test_the_mean_is_that_of_nodes_that_take_the_same_pods() -> None:
     pods = KnownPods(tuple(ended(uid=str(number)) for number in range(30)), 20)
     found = load_of(made(resource="cpu", lag=LAG), readings, nodes, pods)
     assert found.added == {"a": Added(0, 15)}
-
-
-def test_of_a_node_without_a_reading_nothing_is_said() -> None:
-    assert added([bound("b"), bound("gone", uid="2")], measured={"a": 50.0}) == {}
-
-
-def test_on_a_smaller_node_the_same_pod_is_more() -> None:
-    pods = [bound("a", uid="1"), bound("b", uid="2")]
-    cores = {"a": 16.0, "b": 4.0}
-    assert added(pods, cores=cores, workloads={"": 2.0}) == {
-        "a": Added(12.5, 0),
-        "b": Added(50, 0),
-    }
-    # 10 cores of 20 are used.
-    assert added(pods, cores=cores, running=12) == {"a": Added(6.25, 0), "b": Added(25, 0)}
-
-
-def test_a_node_of_unknown_size_gets_points_by_number() -> None:
-    assert added([bound()], cores={"a": 0.0, "b": 8.0}, workloads={"": 2.0}) == {"a": Added(4, 0)}
 
 
 @given(

@@ -45,42 +45,36 @@ def refusals(*steps: tuple[float, QueryResult], **options: Any) -> dict[str, Ref
     return load_refusals(found)
 
 
-def test_a_firing_rule_refuses_and_says_by_how_much() -> None:
-    assert refusals((0, answer({"a": 91.24, "b": 80, "c": 12}))) == {
-        "a": Refusal("node load high: mem 91.24 > 80", "node load high: mem > 80")
-    }
+HOT = answer({"a": 99})
 
 
-def test_a_rule_that_is_not_in_reject_refuses_nobody() -> None:
-    found, _ = snapshot(rule_set(rule("mem")), {"mem": answer({"a": 99})}, {})
-    assert load_refusals(found) == {}
-
-
-def test_for_is_waited_for() -> None:
-    hot = answer({"a": 99})
-    assert refusals((0, hot), for_="30s") == {}
-    assert set(refusals((0, hot), (30, hot), for_="30s")) == {"a"}
-
-
-def test_a_held_alert_does_not_claim_a_value_that_is_not() -> None:
-    cooled = refusals((0, answer({"a": 99})), (10, answer({"a": 50})), keep_firing_for="5m")
-    assert cooled["a"].long == "node load high: mem was > 80 and is held"
-
-
-def test_nodes_without_data_pass() -> None:
-    assert refusals((0, FAILED)) == {}
-    assert refusals((0, answer({"a": float("nan")}))) == {}
-
-
-def test_a_gap_is_bridged_and_then_the_node_passes() -> None:
-    hot = answer({"a": 99})
-    assert set(refusals((0, hot), (60, FAILED))) == {"a"}
-    assert refusals((0, hot), (301, FAILED)) == {}
-
-
-def test_on_stale_hold_does_not_close_a_node_for_ever() -> None:
-    hot = answer({"a": 99})
-    assert refusals((0, hot), (301, FAILED), on_stale="hold") == {}
+@pytest.mark.parametrize(
+    ("options", "steps", "says"),
+    [
+        ({}, [(0, answer({"a": 91.24, "b": 80, "c": 12}))], "node load high: mem 91.24 > 80"),
+        ({"for_": "30s"}, [(0, HOT)], None),
+        ({"for_": "30s"}, [(0, HOT), (30, HOT)], "node load high: mem 99 > 80"),
+        # a held alert does not claim a value that is not
+        (
+            {"keep_firing_for": "5m"},
+            [(0, HOT), (10, answer({"a": 50}))],
+            "node load high: mem was > 80 and is held",
+        ),
+        # nodes without data pass; a gap is bridged, and then the node passes
+        ({}, [(0, FAILED)], None),
+        ({}, [(0, answer({"a": float("nan")}))], None),
+        ({}, [(0, HOT), (60, FAILED)], "node load high: mem was > 80 and is held"),
+        ({}, [(0, HOT), (301, FAILED)], None),
+        ({"on_stale": "hold"}, [(0, HOT), (301, FAILED)], None),
+    ],
+)
+def test_a_firing_rule_refuses_and_says_by_how_much(
+    options: dict[str, Any], steps: list[tuple[float, QueryResult]], says: str | None
+) -> None:
+    expected = {} if says is None else {"a": Refusal(says, "node load high: mem > 80")}
+    assert refusals(*steps, **options) == expected
+    found, _ = snapshot(rule_set(rule("mem")), {"mem": HOT}, {})
+    assert load_refusals(found) == {}  # a rule that is not in reject refuses nobody
 
 
 def test_labels() -> None:
@@ -126,6 +120,11 @@ def test_many_pods_at_once_put_a_node_under_pressure_until_the_window_has_passed
 def test_a_bad_burst(burst: object) -> None:
     with pytest.raises(RulesInvalidError):
         rule_set(rule(), guard={"bind_burst": burst})
+    with pytest.raises(RulesInvalidError, match=r"guard\.bind_burst"):
+        rule_set(rule(BIND_BURST), guard={"bind_burst": {"pods": 2}})  # its name is taken
+    wrong = "'bound-pods' is not 'prometheus' or 'metrics-server'"
+    with pytest.raises(RulesInvalidError, match=re.escape(wrong)):
+        rule_set({"name": "a", "source": "bound-pods", "threshold": 1})
 
 
 def test_a_rule_of_a_file_that_has_its_name_is_a_rule_like_others() -> None:
@@ -134,14 +133,3 @@ def test_a_rule_of_a_file_that_has_its_name_is_a_rule_like_others() -> None:
     assert (found.traits.asked, found.traits.scored) == (True, True)
     rules, _ = zip(*weighted_profile(rule_set(rule(BIND_BURST)), "").rules, strict=True)
     assert rules == (found,)
-
-
-def test_its_source_cannot_be_named_in_a_file() -> None:
-    wrong = "'bound-pods' is not 'prometheus' or 'metrics-server'"
-    with pytest.raises(RulesInvalidError, match=re.escape(wrong)):
-        rule_set({"name": "a", "source": "bound-pods", "threshold": 1})
-
-
-def test_its_name_is_taken() -> None:
-    with pytest.raises(RulesInvalidError, match=r"guard\.bind_burst"):
-        rule_set(rule(BIND_BURST), guard={"bind_burst": {"pods": 2}})

@@ -25,86 +25,65 @@ def test_labels(text: str, label: LabelMark) -> None:
     assert str(label) == text
 
 
+NO_LABEL = "is not a label; write it like status=presure"
+OWN = "has a meaning of its own; choose a label key that is yours"
+
+
 @pytest.mark.parametrize(
-    "text", ["", "status", "status=", "=presure", "a=b=c", "a = b", "a=b ", "-a=b", "a=b:c", "a=ß"]
+    ("text", "why"),
+    [
+        *(
+            (text, f"{text!r} {NO_LABEL}")
+            for text in (
+                *("", "status", "status=", "=presure", "a=b=c", "a = b", "a=b ", "-a=b", "a=b:c"),
+                "a=ß",
+            )
+        ),
+        *(
+            (f"{key}=x", f"{key!r} {OWN}")
+            for key in (
+                "kubernetes.io/hostname",
+                "node-role.kubernetes.io/master",
+                "beta.kubernetes.io/arch",
+                "k8s.io/a",
+                "sub.domain.k8s.io/a",
+                "dynsched.io/ignore",
+            )
+        ),
+    ],
 )
-def test_no_label(text: str) -> None:
+def test_no_label(text: str, why: str) -> None:
     with pytest.raises(ValueError) as caught:
         parse_label(text)
-    assert str(caught.value) == f"{text!r} is not a label; write it like status=presure"
+    assert str(caught.value) == why
 
 
-@pytest.mark.parametrize(
-    "key",
-    [
-        "kubernetes.io/hostname",
-        "node-role.kubernetes.io/master",
-        "beta.kubernetes.io/arch",
-        "k8s.io/a",
-        "sub.domain.k8s.io/a",
-        "dynsched.io/ignore",
-    ],
-)
-def test_labels_with_a_meaning_of_their_own(key: str) -> None:
-    with pytest.raises(ValueError) as caught:
-        parse_label(f"{key}=x")
-    assert str(caught.value) == (
-        f"{key!r} has a meaning of its own; choose a label key that is yours"
-    )
-
-
-@pytest.mark.parametrize(
-    ("text", "taint"),
-    [
+def test_taints() -> None:
+    hot = TaintMark("dynsched.io/hot", "")
+    for text, taint in (
         ("dynsched.io/pressure=true:PreferNoSchedule", TAINT),
-        ("dynsched.io/hot=:PreferNoSchedule", TaintMark("dynsched.io/hot", "")),
-    ],
-)
-def test_taints(text: str, taint: TaintMark) -> None:
-    assert parse_taint(text) == taint
-    assert str(taint) == text
-
-
-def test_a_taint_without_a_value_needs_no_equals_sign() -> None:
-    assert parse_taint("dynsched.io/hot:PreferNoSchedule") == TaintMark("dynsched.io/hot", "")
+        ("dynsched.io/hot=:PreferNoSchedule", hot),
+    ):
+        assert (parse_taint(text), str(taint)) == (taint, text)
+    assert parse_taint("dynsched.io/hot:PreferNoSchedule") == hot
 
 
 NO_TAINT = "is not a taint; write it like dynsched.io/pressure=true:PreferNoSchedule"
 FOREIGN = "must start with dynsched.io/, so that a taint of another owner is never taken for ours"
+SOFT = "is not soft; only PreferNoSchedule is allowed"
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("", f"'' {NO_TAINT}"),
-        (
-            "dynsched.io/a=b",
-            f"'dynsched.io/a=b' {NO_TAINT}",
-        ),
-        (
-            "dynsched.io/a=b c:PreferNoSchedule",
-            f"'dynsched.io/a=b c:PreferNoSchedule' {NO_TAINT}",
-        ),
-        (
-            "dynsched.io/a=b:NoSchedule",
-            "effect 'NoSchedule' is not soft; only PreferNoSchedule is allowed",
-        ),
-        (
-            "dynsched.io/a=b:NoExecute",
-            "effect 'NoExecute' is not soft; only PreferNoSchedule is allowed",
-        ),
-        (
-            "dynsched.io/a=b:prefernoschedule",
-            "effect 'prefernoschedule' is not soft; only PreferNoSchedule is allowed",
-        ),
-        (
-            "pressure=true:PreferNoSchedule",
-            f"taint key 'pressure' {FOREIGN}",
-        ),
-        (
-            "notdynsched.io/a=b:PreferNoSchedule",
-            f"taint key 'notdynsched.io/a' {FOREIGN}",
-        ),
+        ("dynsched.io/a=b", f"'dynsched.io/a=b' {NO_TAINT}"),
+        ("dynsched.io/a=b c:PreferNoSchedule", f"'dynsched.io/a=b c:PreferNoSchedule' {NO_TAINT}"),
+        ("dynsched.io/a=b:NoSchedule", f"effect 'NoSchedule' {SOFT}"),
+        ("dynsched.io/a=b:NoExecute", f"effect 'NoExecute' {SOFT}"),
+        ("dynsched.io/a=b:prefernoschedule", f"effect 'prefernoschedule' {SOFT}"),
+        ("pressure=true:PreferNoSchedule", f"taint key 'pressure' {FOREIGN}"),
+        ("notdynsched.io/a=b:PreferNoSchedule", f"taint key 'notdynsched.io/a' {FOREIGN}"),
     ],
 )
 def test_no_taint(text: str, message: str) -> None:
@@ -117,27 +96,29 @@ def raw(**changes: Any) -> dict[str, Any]:
     return {"key": TAINT.key, "value": "true", "effect": "PreferNoSchedule", **changes}
 
 
+EMPTY = TaintMark(TAINT.key, "")
+
+
 @pytest.mark.parametrize(
-    ("taint", "same", "in_our_place"),
+    ("mark", "taint", "same", "in_our_place"),
     [
-        (raw(), True, True),
-        (raw(timeAdded="2026-11-20T12:00:00Z"), True, True),
-        (raw(value="false"), False, True),
-        (raw(value=""), False, True),
-        (raw(effect="NoSchedule"), False, False),
-        (raw(key="dynsched.io/other"), False, False),
-        ({}, False, False),
+        (TAINT, raw(), True, True),
+        (TAINT, raw(timeAdded="2026-11-20T12:00:00Z"), True, True),
+        (TAINT, raw(value="false"), False, True),
+        (TAINT, raw(value=""), False, True),
+        (TAINT, raw(effect="NoSchedule"), False, False),
+        (TAINT, raw(key="dynsched.io/other"), False, False),
+        (TAINT, {}, False, False),
+        # the API server leaves an empty value out
+        (EMPTY, {"key": TAINT.key, "effect": TAINT.effect}, True, True),
+        (EMPTY, raw(value=""), True, True),
+        (EMPTY, raw(value=None), True, True),
     ],
 )
-def test_whose_taint_it_is(taint: dict[str, Any], *, same: bool, in_our_place: bool) -> None:
-    assert TAINT.is_same(taint) is same
-    assert TAINT.stands_at(taint) is in_our_place
-
-
-@pytest.mark.parametrize("value", [{}, {"value": ""}, {"value": None}])
-def test_the_api_server_leaves_an_empty_value_out(value: dict[str, Any]) -> None:
-    mark = TaintMark("dynsched.io/hot", "")
-    assert mark.is_same({"key": mark.key, "effect": mark.effect, **value})
+def test_whose_taint_it_is(
+    mark: TaintMark, taint: dict[str, Any], *, same: bool, in_our_place: bool
+) -> None:
+    assert (mark.is_same(taint), mark.stands_at(taint)) == (same, in_our_place)
 
 
 @pytest.mark.parametrize(

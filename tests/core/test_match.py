@@ -45,6 +45,9 @@ NODES = [
 INDEX = index_nodes(NODES)
 
 
+STRANGERS = ("z1", "z2", "z3")
+
+
 def one_rule(**options: object) -> Rule:
     return rule_set(rule(**options)).rules[0]
 
@@ -102,51 +105,25 @@ def test_how_a_node_may_be_named(text: str, name: str | None) -> None:
     assert INDEX.find(text) == name
 
 
-@pytest.mark.parametrize("text", ["192.168.0.1", "192.168.0.1:9100"])
-def test_an_address_of_two_nodes_names_neither(text: str) -> None:
-    with pytest.raises(ValueError) as caught:
-        INDEX.find(text)
-    assert str(caught.value) == (
-        "more than one node has the address 192.168.0.1: worker-5 and worker-6"
-    )
-
-
-def test_an_address_of_three_nodes_names_none() -> None:
-    index = index_nodes([node(name, addresses={"InternalIP": "10.1.1.1"}) for name in "abc"])
-    with pytest.raises(
-        ValueError, match=r"more than one node has the address 10\.1\.1\.1: a, b and c$"
-    ):
-        index.find("10.1.1.1")
-
-
-def test_of_many_nodes_that_share_an_address_a_few_are_named() -> None:
+@pytest.mark.parametrize(
+    ("addresses", "text", "who"),
+    [
+        (["10.1.1.1", "10.1.1.1"], "10.1.1.1:9100", "10.1.1.1: n0 and n1"),
+        (["10.1.1.1"] * 3, "10.1.1.1", "10.1.1.1: n0, n1 and n2"),
+        (["fd00::1", "FD00:0:0::1"], "fd00::1", "fd00::1: n0 and n1"),
+        (["FD01::1"] * 300, "[fd01:0::1]:443", "fd01::1: n0, n1, n10 and 297 more"),
+    ],
+)
+def test_an_address_of_several_nodes_names_none(addresses: list[str], text: str, who: str) -> None:
     """All nodes behind one gateway have its ExternalIP."""
-    names = [f"n{number:03}" for number in range(300)]
     index = index_nodes(
-        [
-            node(name, addresses={"InternalIP": f"fd00::{name[1:]}", "ExternalIP": "FD01::1"})
-            for name in names
-        ]
+        node(f"n{number}", addresses={"InternalIP": f"fd09::{number}", "ExternalIP": shared})
+        for number, shared in enumerate(addresses)
     )
-    with pytest.raises(ValueError, match=r"address fd01::1: n000, n001, n002 and 297 more$"):
-        index.find("[fd01:0::1]:443")
-    assert index.find("[fd00::007]:9100") == "n007"
-
-
-def test_one_address_in_two_spellings_is_shared() -> None:
-    index = index_nodes(
-        [
-            node("a", addresses={"InternalIP": "fd00::1"}),
-            node("b", addresses={"InternalIP": "FD00:0:0::1"}),
-        ]
-    )
-    with pytest.raises(ValueError, match="more than one node has the address fd00::1: a and b"):
-        index.find("fd00::1")
-
-
-@pytest.mark.parametrize("text", ["worker-3", "Worker-3:9100"])
-def test_a_name_counts_before_another_nodes_hostname(text: str) -> None:
-    assert INDEX.find(text) == "worker-3"
+    with pytest.raises(ValueError) as caught:
+        index.find(text)
+    assert str(caught.value) == f"more than one node has the address {who}"
+    assert index.find("[fd09::001]:9100") == "n1"
 
 
 @pytest.mark.parametrize(
@@ -183,115 +160,53 @@ def test_which_label_names_the_node(option: str | None, labels: dict[str, str], 
 def test_what_matches_nothing_is_told(
     option: str | None, labels: dict[str, str], value: str, reason: str
 ) -> None:
-    matched = match_samples(
-        one_rule(node_label=option),
-        samples((labels, 99.0), ({"node": "worker-4", "host": "worker-4"}, 50.0)),
-        INDEX,
-    )
-    assert matched.unmatched == [Unmatched("cpu", value, reason)]
-    assert matched.readings == {"worker-4": Reading("worker-4", 50.0, NOON)}
-
-
-def test_what_matches_nothing_is_told_in_an_order_of_its_own() -> None:
-    strangers = [({"node": name}, 1.0) for name in ("x", "z", "y")] + [({"job": "a"}, 1.0)]
-    told = [
-        match_samples(one_rule(), samples(*order), INDEX).unmatched
-        for order in permutations(strangers)
+    """In an order of its own."""
+    found = [
+        (labels, 99.0),
+        ({"node": "worker-4", "host": "worker-4"}, 50.0),
+        *(({"node": name, "host": name}, 1.0) for name in STRANGERS[::-1]),
     ]
-    assert [entry.value for entry in told[0]] == ["", "x", "y", "z"]
-    assert all(each == told[0] for each in told)
+    gone = [Unmatched("cpu", each, "no node has this name or address") for each in STRANGERS]
+    for order in permutations(found):
+        matched = match_samples(one_rule(node_label=option), samples(*order), INDEX)
+        assert matched.unmatched == [Unmatched("cpu", value, reason), *gone]
+        assert matched.readings == {"worker-4": Reading("worker-4", 50.0, NOON)}
 
 
 NAN, INF = math.nan, math.inf
 
 
-@pytest.mark.parametrize(
-    ("op", "values", "worst", "quality"),
-    [
-        (">", [50.0, 90.0, 70.0], 90.0, Quality.OK),
-        ("<", [50.0, 90.0, 70.0], 50.0, Quality.OK),
-        (">", [NAN, 40.0], 40.0, Quality.OK),
-        (">", [40.0, NAN], 40.0, Quality.OK),
-        (">", [INF, 40.0, -INF], 40.0, Quality.OK),
-        ("<", [-INF, 40.0], 40.0, Quality.OK),
-        (">", [INF], INF, Quality.INVALID),
-        (">", [-INF], -INF, Quality.INVALID),
-        (">", [0.0, -3.0], 0.0, Quality.OK),
-    ],
-)
-def test_the_worst_valid_sample_of_a_node_counts(
-    op: str, values: list[float], worst: float, quality: Quality
-) -> None:
-    matched = match_samples(
-        one_rule(op=op), samples(*(({"node": "worker-3"}, value) for value in values)), INDEX
-    )
-    assert matched.readings == {"worker-3": Reading("worker-3", worst, NOON, quality)}
-    assert matched.unmatched == []
-
-
-@pytest.mark.parametrize("count", [1, 2])
-def test_nan_is_invalid_and_never_zero(count: int) -> None:
-    matched = match_samples(one_rule(), samples(*[({"node": "worker-3"}, NAN)] * count), INDEX)
-    (reading,) = matched.readings.values()
-    assert reading.quality is Quality.INVALID
-    assert math.isnan(reading.value)
-
-
-def test_the_sample_keeps_its_own_time() -> None:
-    late = Sample({"node": "worker-3"}, 1.0, NOON - 240)
-    matched = match_samples(one_rule(), [late], INDEX)
-    assert matched.readings["worker-3"].timestamp == NOON - 240
-
-
-def test_no_nodes_and_no_samples() -> None:
-    assert match_samples(one_rule(), [], index_nodes([])) == Matched({}, [])
-
-
 # Several series for one node
 
 
-def test_two_series_of_a_node_are_told_with_the_labels_in_which_they_differ() -> None:
-    """Two clusters in one Prometheus: whichever came last counted, in silence."""
-    found = [
-        Sample({"instance": "10.0.0.7:9100", "job": "node", "cluster": "mine"}, 40.0, NOON),
-        Sample({"instance": "10.0.0.7:9100", "job": "node", "cluster": "theirs"}, 95.0, NOON),
-        Sample({"instance": "[fd00::7]:9100", "job": "node", "cluster": "mine"}, 20.0, NOON),
-    ]
-    for order in permutations(found):
-        matched = match_samples(one_rule(), order, INDEX)
-        assert {name: each.value for name, each in matched.readings.items()} == {
-            "worker-3": 95.0,
-            "worker-4": 20.0,
-        }
-        assert matched.several == SeveralSeries("cpu", 1, "worker-3", ("cluster",))
+ONE = {"instance": "10.0.0.7:9100", "job": "node"}
+OTHER = {"instance": "[fd00::7]:9100", "job": "node", "cluster": "mine"}
 
 
-def test_every_label_that_differs_is_told() -> None:
-    labels = [
-        {"node": "worker-3", "cpu": "0"},
-        {"node": "worker-3", "cpu": "1"},
-        {"node": "worker-3", "cpu": "1", "mode": "idle"},
-        {"instance": "10.0.0.7:9100", "cpu": "1"},
-        {"node": "worker-4", "zone": "a"},
-    ]
-    for order in permutations(labels):
+@pytest.mark.parametrize(
+    ("labels", "differ"),
+    [
+        # two clusters in one Prometheus: whichever came last counted, in silence
+        ([{**ONE, "cluster": "mine"}, {**ONE, "cluster": "theirs"}, OTHER], ("cluster",)),
+        (
+            [
+                {"node": "worker-3", "cpu": "0"},
+                {"node": "worker-3", "cpu": "1"},
+                {"node": "worker-3", "cpu": "1", "mode": "idle"},
+                {"instance": "10.0.0.7:9100", "cpu": "1"},
+                {"node": "worker-4", "zone": "a"},
+            ],
+            ("cpu", "instance", "mode", "node"),
+        ),
+        ([{"node": "worker-3", "pod": "a"}, {"node": "worker-3", "cpu": "1"}], ("cpu", "pod")),
+    ],
+)
+def test_several_series_of_a_node_are_told_with_every_label_in_which_they_differ(
+    labels: list[dict[str, str]], differ: tuple[str, ...]
+) -> None:
+    for order in permutations(labels):  # one index, which must not remember a series that is gone
         several = match_samples(one_rule(), samples(*((e, 1.0) for e in order)), INDEX).several
-        assert several == SeveralSeries("cpu", 1, "worker-3", ("cpu", "instance", "mode", "node"))
-
-
-@pytest.mark.parametrize("op", [">", "<"])
-def test_a_fresh_sample_counts_before_a_worse_one_that_is_stale(op: str) -> None:
-    hot, cool = (95.0, 20.0) if op == ">" else (20.0, 95.0)
-    old = NOON - 301
-    found = [
-        Sample({"node": "worker-3", "cluster": "a"}, hot, old),
-        Sample({"node": "worker-3", "cluster": "b"}, cool, NOON - 10),
-    ]
-    for order in permutations(found):
-        matched = match_samples(one_rule(op=op), order, INDEX, fresh_since=NOON - 300)
-        assert matched.readings["worker-3"].value == cool
-        stale = match_samples(one_rule(op=op), order, INDEX, fresh_since=NOON)
-        assert stale.readings["worker-3"].timestamp == NOON - 10
+        assert several == SeveralSeries("cpu", 1, "worker-3", differ)
 
 
 def test_series_of_each_core_are_read_once() -> None:
@@ -321,17 +236,6 @@ def test_series_of_each_core_are_read_once() -> None:
     assert set(read) <= set(range(20 * 64, 20 * 64 + 20))
 
 
-def test_a_series_that_is_gone_is_not_told_of() -> None:
-    index = index_nodes(NODES)
-    for labels, differ in (
-        ([{"node": "worker-3", "pod": "a"}, {"node": "worker-3", "pod": "b"}], ("pod",)),
-        ([{"node": "worker-3", "cpu": "0"}, {"node": "worker-3", "cpu": "1"}], ("cpu",)),
-        ([{"node": "worker-3", "pod": "a"}, {"node": "worker-3", "cpu": "1"}], ("cpu", "pod")),
-    ):
-        several = match_samples(one_rule(), samples(*((e, 1.0) for e in labels)), index).several
-        assert several == SeveralSeries("cpu", 1, "worker-3", differ)
-
-
 SERIES = st.builds(
     Sample,
     st.fixed_dictionaries(
@@ -349,26 +253,36 @@ SERIES = st.builds(
     op=st.sampled_from([">", ">=", "<", "<="]),
     order=st.randoms(use_true_random=False),
 )
-def test_the_order_of_the_answer_never_counts(
+def test_the_worst_fresh_sample_of_a_node_counts_in_whatever_order(
     found: list[Sample], op: str, order: random.Random
 ) -> None:
-    rules = one_rule(op=op)
+    """The worst of the valid ones that are not stale; else of the valid ones the latest; else one
+    that is not valid, and never zero. The sample keeps its own time.
+    """
+    rules, since = one_rule(op=op), NOON - 300
     shuffled = order.sample(found, len(found))
-    one, other = (
-        match_samples(rules, each, INDEX, fresh_since=NOON - 300) for each in (found, shuffled)
-    )
-    assert one.several == other.several
-    assert one.readings.keys() == other.readings.keys()
-    for name, reading in one.readings.items():
-        again = other.readings[name]
-        assert (reading.quality, reading.timestamp) == (again.quality, again.timestamp)
-        if reading.quality is not Quality.OK:
-            continue
-        assert reading.value == again.value
-        of_node = [each for each in found if INDEX.find(each.labels["node"]) == name]
-        fresh = [e.value for e in of_node if math.isfinite(e.value) and e.timestamp >= NOON - 300]
+    one = match_samples(rules, found, INDEX, fresh_since=since)
+    assert one.several == match_samples(rules, shuffled, INDEX, fresh_since=since).several
+    assert one.unmatched == []
+    of_nodes: dict[str | None, list[Sample]] = {}
+    for each in found:
+        of_nodes.setdefault(INDEX.find(each.labels["node"]), []).append(each)
+    assert one.readings.keys() == of_nodes.keys()
+    sign = 1 if op[0] == ">" else -1
+    for name, of_node in of_nodes.items():
+        reading = one.readings[str(name)]
+        valid = [e for e in of_node if math.isfinite(e.value)]
+        fresh = [e for e in valid if e.timestamp >= since]
+        assert (reading.quality is Quality.OK) == bool(valid)
         if fresh:
-            assert reading.value == (max(fresh) if op[0] == ">" else min(fresh))
+            best = max(fresh, key=lambda e: (sign * e.value, e.timestamp))
+        elif valid:
+            best = max(valid, key=lambda e: (e.timestamp, sign * e.value))
+        else:
+            assert reading.timestamp == max(e.timestamp for e in of_node)
+            assert not math.isfinite(reading.value)
+            continue
+        assert (reading.value, reading.timestamp) == (best.value, best.timestamp)
 
 
 # Spellings

@@ -1,5 +1,6 @@
 """Where pods were placed: what counts, as what, and for how long it is kept."""
 
+import pytest
 from snapshots import NOON, example
 
 from dynsched.core.model import Node
@@ -37,20 +38,15 @@ def test_counts_are_of_five_minutes_each_and_of_an_hour() -> None:
     assert found["clean"] == [0, 1, 2] * 4
 
 
-def test_steps_without_a_pod_are_zero_and_no_gap() -> None:
+@pytest.mark.parametrize(
+    ("pause", "clean"), [(3, [1, 0, 0, 1]), (1000, [0] * (STEPS - 1) + [1]), (0, [2])]
+)
+def test_steps_without_a_pod_are_zero_and_older_ones_go(pause: int, clean: list[int]) -> None:
     placements = Placements()
     placements.count(["worker-1"], VIEWS, NOON)
-    placements.count(["worker-1"], VIEWS, NOON + 3 * STEP)
-    assert placements.columns()["clean"] == [1, 0, 0, 1]
-
-
-def test_after_a_long_silence_there_is_only_the_last_hour() -> None:
-    placements = Placements()
-    placements.count(["worker-1"], VIEWS, NOON)
-    placements.count(["worker-1"], VIEWS, NOON + 1000 * STEP)
+    placements.count(["worker-1"], VIEWS, NOON + pause * STEP)
     found = placements.columns()
-    assert found["clean"] == [0] * (STEPS - 1) + [1]
-    assert found["times"][-1] == NOON + 1000 * STEP
+    assert (found["clean"], found["times"][-1]) == (clean, NOON + pause * STEP)
 
 
 def test_each_binding_counts_once_however_it_is_told() -> None:
@@ -75,15 +71,11 @@ def test_pods_of_a_past_step_count_by_what_their_nodes_were_when_it_began() -> N
     assert states.placed(NOON, nodes) == Placed(NOON, hot=3, marked=0, clean=3)
     assert states.placed(NOON + STEP, nodes) == Placed(NOON + STEP, hot=0, marked=0, clean=6)
     assert states.placed(NOON - STEP, nodes) is None
-
-
-def test_what_nodes_were_is_kept_for_an_hour() -> None:
-    states = PastStates()
-    for step in range(30):
-        states.observe(VIEWS.hot, VIEWS.marked, NOON + step * STEP)
+    for step in range(2, 30):
+        states.observe(nobody, nobody, NOON + step * STEP)
     known = [states.placed(NOON + step * STEP, {}) is not None for step in range(30)]
     assert not any(known[: 30 - STEPS - 2])
-    assert all(known[-STEPS:])
+    assert all(known[-STEPS:])  # an hour
 
 
 def test_counts_that_are_known_later_are_of_an_hour_too_and_each_step_counts_once() -> None:

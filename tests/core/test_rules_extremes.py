@@ -63,7 +63,7 @@ def files(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@steady(150)
+@steady(80)
 @given(data=files(), values=st.lists(NUMBERS, min_size=3, max_size=3))
 def test_what_loads_can_be_used(data: dict[str, Any], values: list[float]) -> None:
     try:

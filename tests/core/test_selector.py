@@ -38,6 +38,8 @@ MEANING = {
     "pool in (web, batch), zone in (a, b)": "no yes no no",
     "pool=batch,pool=web": "no no no no",
     "zone notin (b),pool notin (batch)": "no yes yes yes",
+    "node.example/x,!example/y": "no no no no",
+    "!node.example/pool": "yes yes yes yes",
     "in": "no no no no",
     "notin": "no no no no",
     "pool>1": "no no no no",
@@ -49,11 +51,6 @@ def test_meaning(text: str, expected: str) -> None:
     selector = parse_selector(text)
     found = ["yes" if selector.matches(labels) else "no" for labels in (A, B, BARE, EMPTY)]
     assert found == expected.split()
-
-
-@pytest.mark.parametrize("text", MEANING)
-def test_a_selector_as_text_means_the_same(text: str) -> None:
-    selector = parse_selector(text)
     assert parse_selector(str(selector)) == selector
 
 
@@ -79,12 +76,6 @@ def test_integers_are_compared_as_labels_parse_does(text: str, value: str, expec
     assert not parse_selector(text).matches({})
 
 
-def test_a_number_that_no_label_can_have() -> None:
-    with pytest.raises(ValueError) as caught:
-        parse_selector("cores<9223372036854775808")
-    assert str(caught.value) == "'9223372036854775808' is larger than 9223372036854775807"
-
-
 def test_the_first_requirement_that_is_not_met_is_named() -> None:
     selector = parse_selector("pool in (web, batch), zone notin (b), !gpu")
     assert selector.unmet({"pool": "web", "zone": "a"}) is None
@@ -94,123 +85,70 @@ def test_the_first_requirement_that_is_not_met_is_named() -> None:
     assert parse_selector("cores > 4").unmet({"cores": "2"}) == "cores>4"
 
 
-def test_a_key_with_a_domain() -> None:
-    selector = parse_selector("topology.kubernetes.io/zone=eu-1a,!node-role.kubernetes.io/master")
-    assert selector.matches({"topology.kubernetes.io/zone": "eu-1a"})
-    assert not selector.matches({"zone": "eu-1a"})
-    assert not selector.matches(
-        {"topology.kubernetes.io/zone": "eu-1a", "node-role.kubernetes.io/master": ""}
-    )
+NO_SELECTOR = [
+    "=", "a=b=c", "a b", "a in b", "a in (b", "a in (b))", "a in ((b))", "a>=1", "a>", "a>x",
+    "a>1.5", "a>-1", "a>+1", "!a>1", "a === b", "!a=b", "(a)", "a=b c", "-a", "a=-b",
+    "Upper.example/a", "/a", "a/",
+]  # fmt: skip
+FORM = "is not a label selector; write it like pool=batch, zone in (a, b), !gpu"
 
 
-NO_SELECTOR = {
-    "=": "=",
-    "a=b=c": "a=b=c",
-    "a b": "a b",
-    "a in b": "a in b",
-    "a in (b": "a in (b",
-    "a in (b))": "a in (b))",
-    "a in ((b))": "a in ((b))",
-    "a>=1": "a>=1",
-    "a>": "a>",
-    "a>x": "a>x",
-    "a>1.5": "a>1.5",
-    "a>-1": "a>-1",  # not a label value, and so not for labels.Parse either
-    "a>+1": "a>+1",
-    "!a>1": "!a>1",
-    "a === b": "a === b",
-    "!a=b": "!a=b",
-    "(a)": "(a)",
-    "a=b c": "a=b c",
-    "pool=batch, zone i (a)": "zone i (a)",
-    "-a": "-a",
-    "a=-b": "a=-b",
-    "Upper.example/a": "Upper.example/a",
-    "/a": "/a",
-    "a/": "a/",
-}
-
-
-@pytest.mark.parametrize(("text", "rest"), NO_SELECTOR.items())
-def test_no_selector(text: str, rest: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        *((text, f"{text!r} {FORM}") for text in NO_SELECTOR),
+        ("pool=batch, zone i (a)", f"'zone i (a)' {FORM}"),
+        *(
+            (text, f"{text.strip()!r} ends in a comma: a requirement is missing after it")
+            for text in ("a,", "a , ", "a=b,\n")
+        ),
+        *(
+            (text, f"{text!r} has a comma too many: a requirement is missing before it")
+            for text in ("a,,b", ",a", "a, ,", "a=b,,")
+        ),
+        ("zone in (a, b c)", "'b c' is not a label value"),
+        ("cores<9223372036854775808", "'9223372036854775808' is larger than 9223372036854775807"),
+    ],
+)
+def test_no_selector(text: str, why: str) -> None:
     with pytest.raises(ValueError) as caught:
         parse_selector(text)
-    assert str(caught.value) == (
-        f"{rest!r} is not a label selector; write it like pool=batch, zone in (a, b), !gpu"
-    )
-
-
-@pytest.mark.parametrize("text", ["a,", "a , ", "a=b,\n"])
-def test_a_comma_at_the_end(text: str) -> None:
-    with pytest.raises(ValueError) as caught:
-        parse_selector(text)
-    shown = repr(text.strip())
-    assert str(caught.value) == f"{shown} ends in a comma: a requirement is missing after it"
-
-
-@pytest.mark.parametrize("text", ["a,,b", ",a", "a, ,", "a=b,,"])
-def test_a_comma_too_many(text: str) -> None:
-    with pytest.raises(ValueError) as caught:
-        parse_selector(text)
-    said = "has a comma too many: a requirement is missing before it"
-    assert str(caught.value) == f"{text!r} {said}"
-
-
-def test_a_set_of_what_is_no_label_value() -> None:
-    with pytest.raises(ValueError) as caught:
-        parse_selector("zone in (a, b c)")
-    assert str(caught.value) == "'b c' is not a label value"
+    assert str(caught.value) == why
 
 
 NAME63 = "a" * 63
 
 
 @pytest.mark.parametrize(
-    ("text", "good"),
+    ("text", "is_key", "is_value"),
     [
-        ("status", True),
-        ("A-b_c.9", True),
-        (NAME63, True),
-        (NAME63 + "a", False),
-        ("dynsched.io/pressure", True),
-        ("a.b-c.d/" + NAME63, True),
-        (".".join(["a" * 62] * 4) + "/x", True),  # 251 characters before the slash
-        (".".join([*["a" * 62] * 4, "aa"]) + "/x", False),  # 254
-        ("a/b/c", False),
-        ("a_b/c", False),
-        ("", False),
-        ("-a", False),
-        ("a-", False),
-        ("a\n", False),
-        ("ä", False),
-        ("a b", False),
+        ("status", True, True),
+        ("A-b_c.9", True, True),
+        ("1.2_3-x", True, True),
+        (NAME63, True, True),
+        (NAME63 + "a", False, False),
+        ("dynsched.io/pressure", True, False),
+        ("a.b-c.d/" + NAME63, True, False),
+        (".".join(["a" * 62] * 4) + "/x", True, False),  # 251 characters before the slash
+        (".".join([*["a" * 62] * 4, "aa"]) + "/x", False, False),  # 254
+        ("a/b/c", False, False),
+        ("a_b/c", False, False),
+        ("a=b", False, False),
+        ("", False, True),
+        ("-a", False, False),
+        ("a-", False, False),
+        ("a.", False, False),
+        ("a\n", False, False),
+        ("ä", False, False),
+        ("\u0665", False, False),
+        ("a b", False, False),
     ],
 )
-def test_label_keys(text: str, *, good: bool) -> None:
-    assert is_label_key(text) is good
+def test_label_keys_and_values(text: str, *, is_key: bool, is_value: bool) -> None:
+    assert (is_label_key(text), is_label_value(text)) == (is_key, is_value)
 
 
-@pytest.mark.parametrize(
-    ("text", "good"),
-    [
-        ("", True),
-        ("presure", True),
-        ("1.2_3-x", True),
-        (NAME63, True),
-        (NAME63 + "a", False),
-        ("a/b", False),
-        ("a=b", False),
-        ("-a", False),
-        ("a.", False),
-        ("a\n", False),
-        ("\u0665", False),
-    ],
-)
-def test_label_values(text: str, *, good: bool) -> None:
-    assert is_label_value(text) is good
-
-
-@steady(500)
+@steady(200)
 @given(st.text("ab=!, ()innot/.\n-<>19", max_size=30))
 @example("a" * 5000)
 @example("a." * 2000 + "!")

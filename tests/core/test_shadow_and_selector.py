@@ -14,7 +14,7 @@ from dynsched.core.decide import decide
 from dynsched.core.decision import Decision
 from dynsched.core.health import blindness, why_unhealthy
 from dynsched.core.keys import EVIDENCE_ANNOTATION
-from dynsched.core.model import Alert, AlertState, Node, Quality
+from dynsched.core.model import Action, Alert, AlertState, Node, Quality
 from dynsched.core.replay import Present, finish_replay
 from dynsched.core.rule_errors import RulesInvalidError
 from dynsched.core.rules import RuleSet
@@ -27,39 +27,34 @@ def decided(rules: RuleSet, raws: list[Body], **values: dict[str, float]) -> Dec
     return decide(rules, {name: answer(found) for name, found in values.items()}, nodes, {}, NOON)
 
 
-def states(decision: Decision, rule_name: str) -> dict[str, AlertState]:
-    return {name: alert.state for name, alert in decision.evaluation.alerts[rule_name].items()}
+def firing(decision: Decision, rule_name: str) -> list[str]:
+    """Of the nodes that the rule is evaluated on, those on which it fires, in capitals."""
+    alerts = decision.evaluation.alerts[rule_name]
+    return [name.upper() if alert.firing else name for name, alert in alerts.items()]
 
 
-def test_a_shadow_rule_fires_and_marks_nothing() -> None:
-    rules = unlimited(rule("cpu"), rule("trial", shadow=True, threshold=50))
-    decision = decided(
-        rules, [body("a"), body("b")], cpu={"a": 60, "b": 90}, trial={"a": 60, "b": 90}
-    )
-
-    assert states(decision, "trial") == {"a": AlertState.FIRING, "b": AlertState.FIRING}
-    assert [patch.node for patch in decision.patches] == ["b"]
-    [patch] = decision.patches
-    assert patch.reason == "cpu 90 > 80"
-    evidence = json.loads(patch.body["metadata"]["annotations"][EVIDENCE_ANNOTATION])
-    assert [fired["rule"] for fired in evidence["rules"]] == ["cpu"]
-
-
-def test_a_shadow_rule_keeps_no_mark() -> None:
+def test_a_shadow_rule_fires_and_neither_marks_nor_keeps_a_mark() -> None:
     """Neither one that was found on the node, nor one whose other rule has cleared."""
     rules = unlimited(rule("cpu"), rule("trial", shadow=True, threshold=50))
-    raw = body("a", labels={"status": "presure"})
-    decision = decided(rules, [raw], cpu={"a": 60}, trial={"a": 60})
-    assert [patch.action.value for patch in decision.patches] == ["release"]
-    assert adopt(rules, project(raw), (), NOON).keys() == {"cpu"}
-    assert adopt(rules, project(raw), ("trial",), NOON).keys() == {"cpu"}
+    values = {"a": 60.0, "b": 90.0, "c": 60.0}
+    marked = body("c", labels={"status": "presure"})
+    decision = decided(rules, [body("a"), body("b"), marked], cpu=values, trial=values)
+
+    assert firing(decision, "trial") == ["A", "B", "C"]
+    mark, release = decision.patches
+    assert (mark.node, mark.reason) == ("b", "cpu 90 > 80")
+    evidence = json.loads(mark.body["metadata"]["annotations"][EVIDENCE_ANNOTATION])
+    assert [fired["rule"] for fired in evidence["rules"]] == ["cpu"]
+    assert (release.node, release.action) == ("c", Action.RELEASE)
+    for fired in ((), ("trial",)):
+        assert adopt(rules, project(marked), fired, NOON).keys() == {"cpu"}
 
 
 def test_the_early_mark_of_a_shadow_rule_is_on_trial_too() -> None:
     early = {"above_mean": 0, "mean_at_least": 20}
     rules = unlimited(rule("cpu", shadow=True, early=early))
     decision = decided(rules, [body("a"), body("b")], cpu={"a": 70, "b": 30})
-    assert states(decision, "cpu-early")["a"] is AlertState.FIRING
+    assert firing(decision, "cpu-early") == ["A", "b"]
     assert decision.patches == ()
 
 
@@ -111,8 +106,7 @@ def test_a_rule_is_evaluated_on_the_nodes_that_its_selector_selects() -> None:
     raws = [body("a", labels=BATCH), body("b", labels=WEB)]
     decision = decided(rules, raws, batch={"a": 90, "b": 90}, web={"a": 90, "b": 90})
 
-    assert states(decision, "batch").keys() == {"a"}
-    assert states(decision, "web").keys() == {"b"}
+    assert (firing(decision, "batch"), firing(decision, "web")) == (["a"], ["B"])
     assert [patch.node for patch in decision.patches] == ["b"]
     assert decision.unmatched == ()
     assert [alert.rule for alert in decision.evaluation.verdicts["a"].alerts] == ["batch"]
@@ -125,7 +119,7 @@ def test_a_node_that_a_rule_selects_no_more_is_released() -> None:
     marked["metadata"]["labels"]["pool"] = "web"
     nodes = {"a": project(marked)}
     then = decide(rules, {"batch": answer({"a": 90})}, nodes, first.evaluation.alerts, NOON + 10)
-    assert [patch.action.value for patch in then.patches] == ["release"]
+    assert [patch.action for patch in then.patches] == [Action.RELEASE]
 
 
 def test_the_mean_of_early_marks_is_that_of_the_selected_nodes() -> None:

@@ -2,58 +2,38 @@
 
 from __future__ import annotations
 
-import pytest
-from builders import NOON, rule, rule_set
-from msgspec.structs import replace
+from builders import rule
+from snapshots import NOON, Scene, example
 
-from dynsched.core.model import Alert, AlertState, NodeView, Quality
-from dynsched.core.verdict_value import COOL, HOT, UNDECIDED, verdict_value
-
-RULES = rule_set(rule("cpu", early={"above_mean": 0}), rule("mem"), rule("trial", shadow=True))
+from dynsched.core.model import Node, Snapshot
+from dynsched.core.verdict_value import COOL, HOT, UNDECIDED, verdict_values
 
 
-def alert(name: str, state: AlertState = AlertState.INACTIVE, **more: object) -> Alert:
-    made = Alert(*(name, "n", state, NOON, NOON, NOON), quality=Quality.OK, value=50.0)
-    return replace(made, **more)  # type: ignore[arg-type]
+def values_of(snapshot: Snapshot) -> dict[str, float]:
+    names = sorted(snapshot.nodes)
+    found = verdict_values(snapshot.nodes, names, snapshot.rule_set)
+    return dict(zip(names, found, strict=True))
 
 
-def view(*alerts: Alert, marked: bool = False, **more: object) -> NodeView:
-    firing = {each.rule for each in alerts if each.firing} - {"trial"}
-    made = NodeView(
-        *("n", None, ("label status=presure",) if marked else ()),
-        pressured=bool(firing - {"cpu-early"}),
-        since=None,
-        alerts=alerts,
-        early=firing == {"cpu-early"},
-    )
-    return replace(made, **more)  # type: ignore[arg-type]
+def test_nodes_of_each_kind() -> None:
+    """Marked and hot; held by `keep_firing_for`, in conflict, over the cap, pending, silent, not
+    eligible; and cool.
+    """
+    expected = dict.fromkeys(example().nodes, UNDECIDED)
+    assert values_of(example()) == expected | {"worker-1": COOL, "worker-2": HOT}
 
 
-CPU, MEM, TRIAL = alert("cpu"), alert("mem"), alert("trial")
-FIRING = alert("cpu", AlertState.FIRING)
-
-
-@pytest.mark.parametrize(
-    ("node", "expected"),
-    [
-        (view(CPU, MEM), COOL),
-        (view(CPU, MEM, alert("trial", AlertState.FIRING)), COOL),
-        (view(FIRING, MEM, marked=True), HOT),
-        (view(FIRING, alert("mem", quality=Quality.MISSING), marked=True), HOT),
-        (view(replace(FIRING, keep_firing_since=NOON), MEM, marked=True), UNDECIDED),
-        (view(replace(FIRING, quality=Quality.STALE), MEM, marked=True), UNDECIDED),
-        (view(CPU, MEM, marked=True), UNDECIDED),
-        (view(FIRING, MEM, withheld="the cap"), UNDECIDED),
-        (view(alert("cpu", AlertState.PENDING), MEM), UNDECIDED),
-        (view(CPU, alert("mem", quality=Quality.MISSING)), UNDECIDED),
-        (view(CPU, MEM, conflict="status=other"), UNDECIDED),
-        (view(FIRING, MEM, marked=True, conflict="status=other"), UNDECIDED),
-        (view(CPU, MEM, ineligible="control plane"), UNDECIDED),
-        (view(CPU, MEM, alert("cpu-early", AlertState.FIRING)), UNDECIDED),
-        (view(CPU, MEM, alert("cpu-early", AlertState.FIRING), marked=True), UNDECIDED),
-        (view(TRIAL), UNDECIDED),
-        (view(), UNDECIDED),
-    ],
-)
-def test_the_value(node: NodeView, expected: float) -> None:
-    assert verdict_value(node, RULES) == expected
+def test_rules_on_trial_do_not_count_and_early_marks_leave_it_open() -> None:
+    rules = [rule("cpu", early={"above_mean": 0}), rule("mem"), rule("trial", shadow=True)]
+    theirs = Node("theirs", labels={"status": "other"})
+    scene = Scene({"rules": rules}, [theirs, *map(Node, ("early", "ours", "lost", "cool"))])
+    plain = dict.fromkeys(scene.nodes, 10.0)
+    cpu, hot = plain | {"early": 70.0, "ours": 90.0}, dict.fromkeys(scene.nodes, 99.0)
+    scene.tick(NOON, cpu=cpu, mem=plain, trial=hot)
+    del plain["lost"]
+    expected = dict.fromkeys(("early", "theirs", "lost"), UNDECIDED) | {"ours": HOT, "cool": COOL}
+    assert values_of(scene.tick(NOON + 10, cpu=cpu, mem=plain, trial=hot)) == expected
+    silent = scene.tick(NOON + 20, cpu="refused", mem=plain, trial=hot)
+    assert set(values_of(silent).values()) == {UNDECIDED}
+    cooled = scene.tick(NOON + 30, cpu=dict.fromkeys(cpu, 10.0), mem=plain, trial=hot, dry_run=True)
+    assert values_of(cooled)["ours"] == UNDECIDED  # the mark is still there

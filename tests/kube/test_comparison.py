@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from properties import steady
 
 from dynsched.core.model import Node
-from dynsched.kube.comparison import Comparison, Listing, Seen, compare, has_reached
+from dynsched.kube.comparison import Comparison, Listing, Seen, compare, has_reached, lacks_most
 from dynsched.kube.versions import is_older, newest
 
 
@@ -170,3 +170,12 @@ def test_after_a_restore_what_is_known_wrongly_is_found_or_was_given_the_same_ve
     for name in {*after, *listed.nodes} - told:
         assert after[name].resource_version == listed.nodes[name].version
         assert after[name].uid == listed.nodes[name].uid
+
+
+@pytest.mark.parametrize(
+    ("known", "gone", "lacks"), [("ab", "a", False), ("abc", "ab", True), ("a", "a", True)]
+)
+def test_a_list_lacks_most_where_more_than_half_of_the_known_nodes_are_gone(
+    known: str, gone: str, lacks: bool
+) -> None:
+    assert lacks_most(known, Comparison(tuple(gone), {}, ())) is lacks

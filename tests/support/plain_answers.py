@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from dynsched.core.loads import full_at, rule_load
 from dynsched.core.model import Alert, AlertState, NodeView, Quality, Snapshot
-from dynsched.core.rules import Rule
-from dynsched.core.verdict_value import verdict_value
+from dynsched.core.rules import Rule, RuleSet
+from dynsched.core.verdict_value import COOL, HOT, UNDECIDED
 from dynsched.web.node_series import FAMILIES, NodeSeries
 
 STATES: Final = {AlertState.INACTIVE: "i", AlertState.PENDING: "p", AlertState.FIRING: "f"}
@@ -31,7 +31,7 @@ def plain_series(snapshot: Snapshot) -> bytes:
     verdicts, measured, expected, unmarked = found = [[] for _ in FAMILIES]
     for view in _views(snapshot):
         node = f'node="{view.name}"'
-        verdicts.append(f"{{{node}}} {verdict_value(view, snapshot.rule_set):g}")
+        verdicts.append(f"{{{node}}} {_verdict(view, snapshot.rule_set):g}")
         if view.pressured and not view.marked:
             why = _why(view, snapshot)
             unmarked.append(f'{{{node},reason="{why[0] if why else "next_tick"}"}} 1')
@@ -77,6 +77,19 @@ def plain_page(snapshot: Snapshot, requested: Mapping[str, Mapping[str, int]]) -
 
 def _views(snapshot: Snapshot) -> list[NodeView]:
     return sorted(snapshot.nodes.values(), key=lambda view: view.name)
+
+
+def _verdict(view: NodeView, rule_set: RuleSet) -> float:
+    if view.ineligible is not None or view.conflict is not None:
+        return UNDECIDED
+    rules = rule_set.by_name
+    alerts = [a for a in view.alerts if not (rules[a.rule].early_of or rules[a.rule].shadow)]
+    good = [alert for alert in alerts if alert.quality is Quality.OK]
+    if view.marked:
+        not_cleared = (a.firing and a.keep_firing_since is None for a in good)
+        return HOT if view.pressured and any(not_cleared) else UNDECIDED
+    is_known = good == alerts != [] and all(a.state is AlertState.INACTIVE for a in alerts)
+    return COOL if is_known and not view.early and not view.pressured else UNDECIDED
 
 
 def _flags(view: NodeView, snapshot: Snapshot) -> int:

@@ -1,0 +1,58 @@
+"""Numbers and moments as people and Kubernetes read them."""
+
+from __future__ import annotations
+
+import pytest
+
+from dynsched.core.formatting import (
+    format_micro_time,
+    format_threshold,
+    format_time,
+    format_value,
+    parse_time,
+    seconds_between,
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "threshold"),
+    [
+        (91.23456, "91.23", "91.23456"),
+        (99.95, "99.95", "99.95"),
+        (80.0, "80", "80"),
+        (-3.5, "-3.5", "-3.5"),
+        (0.0001234, "0.0001234", "0.0001234"),
+        (1073741824.5, "1073741824", "1073741824.5"),
+    ],
+)
+def test_a_value_is_short_and_a_threshold_as_it_was_configured(value, text, threshold) -> None:
+    assert (format_value(value), format_threshold(value)) == (text, threshold)
+
+
+def test_a_moment_is_utc_to_the_second_or_with_six_digits() -> None:
+    assert format_value(None) == "?"
+    assert format_time(0) == "1970-01-01T00:00:00Z"
+    assert format_time(1795176120.9) == "2026-11-20T12:02:00Z"
+    assert format_micro_time(1_795_176_120_000_000) == "2026-11-20T12:02:00.000000Z"
+    assert format_micro_time(1_795_176_120_000_070) == "2026-11-20T12:02:00.000070Z"
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("2026-11-20T12:02:00Z", 1795176120.0),
+        ("2026-11-20T13:02:00.500000+01:00", 1795176120.5),
+        ("2026-11-20T12:02:00", None),  # in which zone?
+        ("yesterday", None),
+        ("", None),
+        (None, None),
+        (1795176120, None),
+    ],
+)
+def test_a_time_is_read_where_it_is_one(text: object, seconds: float | None) -> None:
+    assert parse_time(text) == seconds
+
+
+def test_the_time_from_one_moment_to_another_is_never_below_zero() -> None:
+    earlier, later = "2026-11-20T12:00:00Z", "2026-11-20T12:02:00Z"
+    assert (seconds_between(earlier, later), seconds_between(later, earlier)) == (120.0, 0.0)
