@@ -50,32 +50,30 @@ def settings_of(call, monkeypatch):
 
 TLS = "--tls-cert /c --tls-key /k"
 OF_WEB = TlsConfig(Path("/c"), Path("/k"), Path("/a"))
-FIRST_PROJECT = {
-    "kubeconfig": Path("/k"),
-    "prometheus.url": "http://p:9090",
-    "rules": Path("rule.yaml"),
-    "interval": 5.0,
-    "webaddr": ":1",
-}
-ENVIRONMENT = {
-    "KUBECONFIG": "/k",
-    "CONTEXT": "staging",
-    "PROM": "http://p",
-    "PROM_TIMEOUT": "3",
-    "PROM_BEARER_TOKEN_FILE": "/t",
-    "PROM_CA_FILE": "/ca",
-    "PROM_CERT_FILE": "/c",
-    "PROM_KEY_FILE": "/key",
-    "PROM_HEADER": "X-Scope-OrgID: team a\nB: c",
-    "PROM_EXTERNAL_URL": "https://example.com/prometheus/",
-    "RULES": "/r",
-    "INTERVAL": "7",
-    "WEBADDR": "127.0.0.1:1",
-    "DRY_RUN": "true",
-    "WEB_AUTH": "true",
-    "WEB_AUTH_AUDIENCE": "dynsched other",
-    "EXTENDER_MEMORY": "64",
-}
+FIRST_PROJECT = {"kubeconfig": Path("/k"), "prometheus.url": "http://p:9090", "interval": 5.0}
+FIRST_PROJECT |= {"rules": Path("rule.yaml"), "webaddr": ":1"}
+# The variable's name, what is in it, the setting, and what that is then.
+ENVIRONMENT = [
+    ("KUBECONFIG", "/k", "kubeconfig", Path("/k")),
+    ("CONTEXT", "staging", "context", "staging"),
+    ("PROM", "http://p", "prometheus.url", "http://p"),
+    ("PROM_TIMEOUT", "3", "prometheus.timeout", 3.0),
+    ("PROM_BEARER_TOKEN_FILE", "/t", "prometheus.bearer_token_file", "/t"),
+    ("PROM_CA_FILE", "/ca", "prometheus.ca_file", "/ca"),
+    ("PROM_CERT_FILE", "/c", "prometheus.cert_file", "/c"),
+    ("PROM_KEY_FILE", "/key", "prometheus.key_file", "/key"),
+    ("PROM_HEADER", "X-Scope-OrgID: team a\nB: c", "prometheus.headers",
+     {"X-Scope-OrgID": "team a", "B": "c"}),
+    ("PROM_EXTERNAL_URL", "https://example.com/prometheus/", "prometheus.external_url",
+     "https://example.com/prometheus"),
+    ("RULES", "/r", "rules", Path("/r")),
+    ("INTERVAL", "7", "interval", 7.0),
+    ("WEBADDR", "127.0.0.1:1", "webaddr", "127.0.0.1:1"),
+    ("DRY_RUN", "true", "dry_run", True),
+    ("WEB_AUTH", "true", "web_auth", True),
+    ("WEB_AUTH_AUDIENCE", "dynsched other", "web_auth_audience", ("dynsched", "other")),
+    ("EXTENDER_MEMORY", "64", "extender_memory", 64),
+]  # fmt: skip
 SETTINGS = [
     (
         "run",
@@ -122,19 +120,11 @@ def test_what_flags_come_to(settings_of, line, expected) -> None:
 
 
 def test_every_flag_of_run_is_read_from_the_environment(settings_of, monkeypatch) -> None:
-    for name, value in ENVIRONMENT.items():
-        monkeypatch.setenv(f"DYNSCHED_{name}", value)
+    for name, text, _, _ in ENVIRONMENT:
+        monkeypatch.setenv(f"DYNSCHED_{name}", text)
     settings = settings_of("run")
-    assert (settings.kubeconfig, settings.context) == (Path("/k"), "staging")
-    assert (settings.rules, settings.extender_memory) == (Path("/r"), 64)
-    assert (settings.interval, settings.webaddr, settings.dry_run) == (7.0, "127.0.0.1:1", True)
-    assert (settings.web_auth, settings.web_auth_audience) == (True, ("dynsched", "other"))
-    prometheus = settings.prometheus
-    assert (prometheus.url, prometheus.timeout) == ("http://p", 3.0)
-    assert prometheus.external_url == "https://example.com/prometheus"
-    assert prometheus.headers == {"X-Scope-OrgID": "team a", "B": "c"}
-    assert prometheus.bearer_token_file == "/t"
-    assert (prometheus.ca_file, prometheus.cert_file, prometheus.key_file) == ("/ca", "/c", "/key")
+    for name, _, setting, expected in ENVIRONMENT:
+        assert attrgetter(setting)(settings) == expected, name
 
 
 @pytest.mark.parametrize("command", [("nodes",), ("why", "a")], ids=" ".join)
@@ -208,35 +198,28 @@ def test_a_failure_is_one_line_and_exit_code_1(call, monkeypatch) -> None:
     assert call("run") == (1, "", "Error: cannot list nodes: https://10.0.0.1 answered 503\n")
 
 
-def test_a_missing_rules_file_names_what_named_it(call, tmp_path) -> None:
-    file = "/no/such/rules.yaml"
-    missing = f"{file}: No such file or directory;"
-    assert call("check", file) == (1, "", f"{missing} name a rules file\n")
-    assert call("check", str(tmp_path)) == (
-        1,
-        "",
-        f"{tmp_path}: Is a directory; name a rules file\n",
-    )
-    assert call("check", "--rules", file) == (1, "", f"{missing} name the file with --rules\n")
-
-
-def test_a_file_that_may_not_be_read_is_an_error_as_a_missing_one_is(
+def test_a_rules_file_that_cannot_be_read_is_one_line_that_names_what_named_it(
     call, monkeypatch, tmp_path
 ) -> None:
-    """Root, as whom tests may run, may read all: what click asks, and what reads, are replaced."""
-    file = tmp_path / "rules.yaml"
+    gone, file = "/no/such/rules.yaml", tmp_path / "rules.yaml"
     file.touch()
 
     def refuse(*_args, **_more):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("os.access", lambda *_args, **_more: False)
-    monkeypatch.setattr("dynsched.plumbing.files.os.open", refuse)
-    assert call("check", str(file)) == (
-        1,
-        "",
-        f"{file}: Permission denied; check its permissions\n",
-    )
+    missing = f"{gone}: No such file or directory; name"
+    for words, told in (
+        ((gone,), f"{missing} a rules file"),
+        ((str(tmp_path),), f"{tmp_path}: Is a directory; name a rules file"),
+        (("--rules", gone), f"{missing} the file with --rules"),
+        ((str(file),), f"{file}: Permission denied; check its permissions"),
+    ):
+        if words == (str(file),):
+            # Root, as whom tests may run, may read all: what click asks, and what reads, are
+            # replaced.
+            monkeypatch.setattr("os.access", lambda *_args, **_more: False)
+            monkeypatch.setattr("dynsched.plumbing.files.os.open", refuse)
+        assert call("check", *words) == (1, "", f"{told}\n")
 
 
 @pytest.mark.parametrize("path", ["/nodes", "/prefix/status/"])
@@ -247,27 +230,15 @@ def test_a_page_as_the_server_is_told(call, path) -> None:
     assert (code, error) == (1, f"Error: {told}\n")
 
 
-def test_one_pass_says_how_many_nodes_are_pending(call, monkeypatch) -> None:
-    monkeypatch.setattr(app, "run_once", lambda _: example())
-
-    assert call("run", "--once")[2] == "rule node-cpu: 1 node is pending\n"
-
-
 def test_a_plan_shows_values_what_is_pending_and_what_would_be_written(call, monkeypatch) -> None:
     monkeypatch.setattr(app, "run_once", lambda _: example(dry_run=True))
-
     code, output, errors = call("plan")
-
     assert (code, errors) == (0, "")
-    values, pending, changes = (
-        output.index(text) for text in ("91.25  > 80", "Pending: worker-6 (node-cpu)", "ACTION")
-    )
-    assert values < pending < changes
-
-
-def test_a_plan_is_bounded_unless_all_is_asked_for(call, monkeypatch) -> None:
+    places = [output.index(t) for t in ("91.25  > 80", "Pending: worker-6 (node-cpu)", "ACTION")]
+    assert places == sorted(places)
+    monkeypatch.setattr(app, "run_once", lambda _: example())
+    assert call("run", "--once")[2] == "rule node-cpu: 1 node is pending\n"
     monkeypatch.setattr(app, "run_once", lambda _: many(30))
-
     assert "The worst 20 of 90 values" in call("plan")[1]
     assert call("plan", "--all")[1].count("> 80 ") == 90
 
@@ -294,17 +265,12 @@ def test_a_rule_that_could_not_be_queried_fails_the_pass(call, monkeypatch, comm
 
 def test_a_rule_that_could_not_be_queried_is_in_the_json(call, monkeypatch) -> None:
     monkeypatch.setattr(app, "run_once", lambda _: broken(example(dry_run=True)))
-
     code, output, errors = call("plan", "-o", "json")
-
     report = json.loads(output)
     assert (code, errors) == (1, f"Error: {ERROR}\n")
-    assert (report["ok"], report["errors"]) == (False, [ERROR])
-    assert [(rule["name"], rule["health"]) for rule in report["rules"]] == [
-        ("node-cpu", "ok"),
-        ("node-mem-usage", "err"),
-    ]
-    assert len(report["nodes"]) == 8
+    assert (report["ok"], report["errors"], len(report["nodes"])) == (False, [ERROR], 8)
+    health = {rule["name"]: rule["health"] for rule in report["rules"]}
+    assert health == {"node-cpu": "ok", "node-mem-usage": "err"}
 
 
 @pytest.mark.parametrize("command", [("plan",), ("run", "--once"), ("prune",)])
@@ -346,28 +312,24 @@ def test_check_prints_every_error_and_checks_every_file(call, tmp_path) -> None:
     assert json.loads(output) == {str(bad): {"errors": errors.splitlines(), "warnings": []}}
 
 
-def test_prune_prints_what_it_removed(call, monkeypatch) -> None:
+def test_prune_asks_for_what_its_flags_say_and_prints_what_it_removed(
+    call, monkeypatch, tmp_path
+) -> None:
     asked = []
-
-    def prune(order):
-        asked.append(order)
-        return Written(applied=[PATCH])
-
-    monkeypatch.setattr(app, "prune", prune)
+    monkeypatch.setattr(app, "prune", lambda order: asked.append(order) or Written(applied=[PATCH]))
     monkeypatch.chdir("/")
-
     code, output, _ = call("prune", "--dry-run", "-o", "json")
-
-    assert code == 0
-    assert asked == [app.Prune(dry_run=True)]
-    assert json.loads(output) == [
-        {
-            "node": "worker-3",
-            "action": "release",
-            "body": {"metadata": {"labels": {"status": None}}},
-            "reason": "why",
-        }
-    ]
+    assert (code, asked) == (0, [app.Prune(dry_run=True)])
+    body = {"metadata": {"labels": {"status": None}}}
+    patch = {"node": "worker-3", "action": "release", "body": body, "reason": "why"}
+    assert json.loads(output) == [patch]
+    # A rules file in the working directory says what to prune.
+    (tmp_path / "rules.yaml").touch()
+    monkeypatch.chdir(tmp_path)
+    call("prune", "--if-lease-older-than", "1m30s", "--lease-namespace", "ops")
+    order = asked[-1]
+    assert (order.lease_older_than, order.lease_namespace) == (90.0, "ops")
+    assert order.rules == Path("rules.yaml")
 
 
 def test_every_command_that_takes_a_kubeconfig_takes_a_context(call, monkeypatch) -> None:
@@ -387,24 +349,9 @@ def test_every_command_that_takes_a_kubeconfig_takes_a_context(call, monkeypatch
     rules = str(ROOT / "rules.yaml")
     call("inject", "--check", "--kubeconfig", "/k", "--context", "staging", "-r", rules)
     assert asked[-1] == ("/k", "staging")
-
-    takes = [command.name for command in _commands() if takes_kubeconfig(command)]
-    assert takes == [
-        *("backtest", "doctor", "inject", "nodes", "open"),
-        *("plan", "prune", "reach", "run", "why"),
-    ]
-
-
-def takes_kubeconfig(command):
-    return any(option.name == "kubeconfig" for option in command.params)
-
-
-def test_prune_if_the_lease_is_old(call, monkeypatch) -> None:
-    asked = []
-    monkeypatch.setattr(app, "prune", lambda order: asked.append(order) or Written())
-
-    call("prune", "--if-lease-older-than", "1m30s", "--lease-namespace", "ops")
-    assert (asked[0].lease_older_than, asked[0].lease_namespace) == (90.0, "ops")
+    takes = {c.name for c in _commands() if "kubeconfig" in {option.name for option in c.params}}
+    asking = {"backtest", "doctor", "inject", "nodes", "open", "plan", "prune", "reach", "run"}
+    assert takes == asking | {"why"}
 
 
 @pytest.mark.parametrize(
@@ -424,19 +371,6 @@ def test_prune_says_what_was_done_and_fails_where_not_all_was(
     assert (ended, errors) == (code, "Error: a: forbidden\n" if code else "")
     assert printed in output
     assert bool(printed) is bool(output)
-
-
-def test_a_rules_file_in_the_working_directory_says_what_to_prune(
-    call, monkeypatch, tmp_path
-) -> None:
-    asked = []
-    monkeypatch.setattr(app, "prune", lambda order: asked.append(order.rules) or Written())
-    (tmp_path / "rules.yaml").touch()
-    monkeypatch.chdir(tmp_path)
-
-    call("prune")
-
-    assert asked == [Path("rules.yaml")]
 
 
 @pytest.mark.parametrize("name", ["nodes", "why"])

@@ -37,24 +37,19 @@ def plan(snapshot):
 
 
 def test_nodes_tells_early_marks_from_hot_nodes_and_expected_from_measured_load() -> None:
-    head, _, first, second, third, _ = nodes(early_example())
+    head, _, *rows, _ = (" ".join(line.split()) for line in nodes(early_example()))
     assert head == (
         "2 of 4 nodes marked (label status=presure), 1 of them early, at 2026-11-20T12:00:00Z"
     )
-    assert first.split(maxsplit=3)[:2] == ["worker-4", "yes"]
-    assert " ".join(second.split()) == (
-        "worker-1 early 0s node-cpu 61 (expected 64.9 points), node-mem 30, "
-        "node-cpu-early 5.675 firing"
-    )
-    assert " ".join(third.split()) == "worker-2 - - node-cpu 40, node-mem 30"
+    assert rows[0].startswith("worker-4 yes ")
+    early = "node-cpu 61 (expected 64.9 points), node-mem 30, node-cpu-early 5.675 firing"
+    assert rows[1:] == [f"worker-1 early 0s {early}", "worker-2 - - node-cpu 40, node-mem 30"]
+    assert "arly" not in "\n".join(plan(example(dry_run=True)))
 
 
-def test_why_of_an_early_mark() -> None:
+def test_why_of_an_early_mark_and_of_a_hot_node_whatever_its_expected_load_says() -> None:
     assert why(early_example(), "worker-1") == [
-        (
-            "worker-1 is marked early (label status=presure): its expected load is 5.7 points "
-            "above its early line (marked above 2, released at -6)."
-        ),
+        f"worker-1 is marked early (label status=presure): its expected load is 5.7 points {LINE}.",
         "RULE            STATE     VALUE  THRESHOLD  CLEARS AT  SINCE  SAMPLE",
         "node-cpu        inactive  61     > 80       <= 80      0s     4s ago",
         "node-mem        inactive  30     > 85       <= 85      0s     4s ago",
@@ -70,37 +65,28 @@ def test_why_of_an_early_mark() -> None:
             "it is 5.7 points above its early line"
         ),
     ]
-
-
-def test_a_hot_node_is_marked_for_its_heat_whatever_its_expected_load_says() -> None:
     head, *rest = why(early_example(), "worker-4")
-    assert head == (
-        "worker-4 is marked (label status=presure): "
-        "node-cpu has been firing since 2026-11-20T12:00:00Z."
-    )
+    fires = "node-cpu has been firing since 2026-11-20T12:00:00Z."
+    assert head == f"worker-4 is marked (label status=presure): {fires}"
     assert "- node-cpu: 82.0 measured, 82.0 expected" in rest
 
 
-def test_an_early_mark_inside_of_its_dead_band_is_still_explained() -> None:
-    scene = early_scene()
-    scene.tick(NOON, node_cpu=CPU, node_mem=MEMORY, pods=known_pods())
-    cooler = CPU | {"worker-1": 56.0}
-    snapshot = scene.tick(NOON + 10, node_cpu=cooler, node_mem=MEMORY, pods=known_pods(recent=()))
-    assert why(snapshot, "worker-1")[0].endswith(
-        "its expected load is 1 point below its early line (marked above 2, released at -6)."
-    )
+LINE = "above its early line (marked above 2, released at -6)"
 
 
-def test_an_early_mark_of_which_nothing_is_known_now_says_so_and_what_it_waits_for() -> None:
-    scene = early_scene()
-    scene.tick(NOON, node_cpu=CPU, node_mem=MEMORY, pods=known_pods())
-    snapshot = scene.tick(NOON + 10, node_cpu="refused", node_mem="refused", pods=known_pods())
-    told = why(snapshot, "worker-1")
-    assert (
-        "its expected load is not known now, and was last 5.7 points above its early line"
-        in told[0]
-    )
-    assert told[-1] == (
+def test_an_early_mark_is_explained_in_its_dead_band_and_without_a_value() -> None:
+    told = []
+    for cpu, memory in ((CPU | {"worker-1": 56.0}, MEMORY), ("refused", "refused")):
+        scene = early_scene()
+        scene.tick(NOON, node_cpu=CPU, node_mem=MEMORY, pods=known_pods())
+        pods = known_pods(recent=()) if memory is MEMORY else known_pods()
+        snapshot = scene.tick(NOON + 10, node_cpu=cpu, node_mem=memory, pods=pods)
+        told.append(why(snapshot, "worker-1"))
+    below = LINE.replace("above its", "below its", 1)
+    assert told[0][0].endswith(f"its expected load is 1 point {below}.")
+    unknown = "its expected load is not known now, and was last 5.7 points above its early line"
+    assert unknown in told[1][0]
+    assert told[1][-1] == (
         "- node-cpu needs a good sample by which the expected load is 6 points below its early "
         "line (no current value: the query failed), or no good sample for 4m50s more"
     )
@@ -123,7 +109,7 @@ def test_an_early_mark_that_is_not_made_says_why() -> None:
     snapshot = early_scene(rules=rules).tick(NOON, node_cpu=CPU, node_mem=memory, pods=known_pods())
     assert why(snapshot, "worker-1")[0] == (
         "worker-1 is not marked: guard.max_marked is 2. It is to be marked early: its expected "
-        "load is 5.7 points above its early line (marked above 2, released at -6)."
+        f"load is 5.7 points {LINE}."
     )
 
 
@@ -164,39 +150,25 @@ def test_an_answer_of_an_older_dynsched_is_shown_as_it_was() -> None:
     assert lines(render_why, answer) == why(example(), "worker-2")
 
 
-def test_plan_tells_early_marks_and_that_one_pass_watches_no_pods() -> None:
-    snapshot = early_scene().tick(
-        NOON, node_cpu=CPU | {"worker-1": 66.0}, node_mem=MEMORY, dry_run=True
-    )
+UNWATCHED = (
+    "Early marks by rule node-cpu: one pass watches no pods, so the expected load is the "
+    "measured one"
+)
+
+
+def test_plan_tells_early_marks_and_that_one_pass_watches_no_pods(monkeypatch, capsys) -> None:
+    cpu = CPU | {"worker-1": 66.0}
+    snapshot = early_scene().tick(NOON, node_cpu=cpu, node_mem=MEMORY, dry_run=True)
     told = plan(snapshot)
     assert told[0].startswith("2 rules on 4 nodes, of which 0 are marked")
     assert not any("node-cpu-early" in line for line in told)
-    assert told[-3:] == [
-        "Early, and not hot: 1 node",
-        (
-            "- worker-1: its expected load is 6.5 points above its early line "
-            "(marked above 2, released at -6)"
-        ),
-        (
-            "Early marks by rule node-cpu: one pass watches no pods, so the expected load is the "
-            "measured one"
-        ),
-    ]
+    early = f"- worker-1: its expected load is 6.5 points {LINE}"
+    assert told[-3:] == ["Early, and not hot: 1 node", early, UNWATCHED]
     reasons = {patch.node: patch.reason for patch in snapshot.planned}
-    assert reasons["worker-1"] == ("node-cpu is expected 6.5 points above its early line (> 2)")
-
-
-def test_without_early_marks_plan_says_nothing_of_them() -> None:
-    assert "arly" not in "\n".join(plan(example(dry_run=True)))
-
-
-def test_one_pass_says_that_it_watches_no_pods(monkeypatch, capsys) -> None:
-    snapshot = replace(early_example(dry_run=True), planned=())
-    monkeypatch.setattr(app, "run_once", lambda _: snapshot)
+    assert reasons["worker-1"] == "node-cpu is expected 6.5 points above its early line (> 2)"
+    once = replace(early_example(dry_run=True), planned=())
+    monkeypatch.setattr(app, "run_once", lambda _: once)
     passes.once(SimpleNamespace(dry_run=True))
     output = capsys.readouterr()
-    assert output.err == (
-        "Early marks by rule node-cpu: one pass watches no pods, so the expected load is the "
-        "measured one\n"
-    )
+    assert output.err == f"{UNWATCHED}\n"
     assert "Nothing to change." in output.out

@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +22,7 @@ logger = logging.getLogger("dynsched.test")
 
 @pytest.fixture(autouse=True)
 def _warnings_as_before() -> Iterator[None]:
+    logging.captureWarnings(capture=False)  # tests of other modules may have left it on
     yield
     logging.captureWarnings(capture=False)
 
@@ -78,17 +80,16 @@ def test_json_has_a_time_with_a_zone_and_fields_of_its_own(pipe: Pipe) -> None:
     pipe.configure("json")
     before = datetime.now(UTC)
     logger.info("mark node %s", "n1", extra={"node": "n1", "rule": ["cpu"]})
-    (line,) = map(json.loads, pipe.read())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("warnings.filters", [])
+        warnings.warn("old", UserWarning, stacklevel=1)
+    line, of_python = map(json.loads, pipe.read())
     at = line.pop("time")
-    assert line == {
-        "level": "INFO",
-        "logger": "dynsched.test",
-        "message": "mark node n1",
-        "node": "n1",
-        "rule": ["cpu"],
-    }
+    told = {"level": "INFO", "logger": "dynsched.test", "message": "mark node n1"}
+    assert line == told | {"node": "n1", "rule": ["cpu"]}
     assert at.endswith("Z")
     assert abs((datetime.fromisoformat(at) - before).total_seconds()) < 60
+    assert of_python["logger"] == "py.warnings"
 
 
 def test_text_is_for_people(pipe: Pipe) -> None:
@@ -96,17 +97,6 @@ def test_text_is_for_people(pipe: Pipe) -> None:
     logger.info("mark node %s", "n1", extra={"node": "n1"})
     (line,) = pipe.read()
     assert line.endswith(" INFO    mark node n1")
-
-
-def test_pythons_own_warnings_are_lines_of_the_log(pipe: Pipe) -> None:
-    pipe.configure("json")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("warnings.filters", [])
-        import warnings  # noqa: PLC0415 (what is patched above)
-
-        warnings.warn("old", UserWarning, stacklevel=1)
-    (line,) = map(json.loads, pipe.read())
-    assert line["logger"] == "py.warnings"
 
 
 def test_aside_all_lines_are_written_in_their_order(pipe: Pipe) -> None:
@@ -146,32 +136,25 @@ def test_nobody_waits_for_a_reader_who_stopped(pipe: Pipe, monkeypatch: pytest.M
     ]
 
 
+@pytest.mark.parametrize("words", [True, False], ids=["a line waits", "nothing waits"])
 def test_the_end_waits_for_a_reader_for_a_bounded_time(
-    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch, *, words: bool
 ) -> None:
+    """Where nothing waits, all lines are written, and the traceback would wait."""
     monkeypatch.setattr(logs, "FLUSH_SECONDS", 0.05)
     pipe.configure("text")
     pipe.fill()
     with pytest.raises(SystemExit) as ended, logging_aside():
-        fails()
+        fails(words=words)
     assert ended.value.code == 1
     with logging_aside():
         logger.info("waits too")
 
 
-def fails() -> None:
-    logger.info("line")
+def fails(*, words: bool = True) -> None:
+    if words:
+        logger.info("line")
     raise ZeroDivisionError("a defect")
-
-
-def test_a_pipe_that_is_nearly_full_is_not_written_to_at_the_end(
-    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """All lines are written, and the next one would wait."""
-    pipe.configure("text")
-    pipe.fill()
-    with pytest.raises(SystemExit), logging_aside():
-        raise ZeroDivisionError("that nobody would read")
 
 
 def test_an_error_goes_its_way_where_somebody_reads(pipe: Pipe) -> None:
@@ -190,15 +173,14 @@ def test_the_last_words_come_out(pipe: Pipe) -> None:
     assert "ZeroDivisionError" in last["exc_info"]
 
 
-def test_a_reader_who_is_gone_ends_nothing(pipe: Pipe) -> None:
+def test_a_reader_who_is_gone_and_a_full_disk_end_nothing(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pipe.configure("text")
     os.close(pipe._reading)
     with logging_aside():
         for number in range(100):
             logger.info("line %d", number)
-
-
-def test_a_full_disk_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     with Path("/dev/full").open("w") as full:
         monkeypatch.setattr(sys, "stderr", full)
         configure_logging("text", "info")

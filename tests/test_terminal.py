@@ -5,7 +5,6 @@ import json
 from dataclasses import replace
 
 import msgspec
-import pytest
 from rich.console import Console
 from snapshots import EXAMPLE_RULES, NOON, Scene, example, many, nodes_payload
 
@@ -96,18 +95,15 @@ def test_a_dry_run_notes_what_would_be_written() -> None:
     assert notes(hot_then_cool(EXAMPLE_RULES)) == {}
 
 
-def test_a_name_is_whole_in_a_pipe_and_on_a_narrow_terminal() -> None:
+def test_a_name_is_whole_on_every_terminal_and_colours_are_on_a_terminal_only() -> None:
     snapshot = many(3)
-    for console in ({}, {"width": 20}, {"width": 40, "force_terminal": True}):
+    terminals = [{"width": width, "force_terminal": True} for width in (40, 120)]
+    for console in ({}, {"width": 20}, *terminals):
         text = "\n".join(shown(render_nodes, nodes_payload(snapshot), **console))
-        for name in snapshot.nodes:
-            assert name in text
-
-
-def test_colours_on_a_terminal_only() -> None:
-    payload = nodes_payload(example())
-    assert "\x1b[" not in "\n".join(shown(render_nodes, payload))
-    assert "\x1b[1;31m" in "\n".join(shown(render_nodes, payload, force_terminal=True, width=120))
+        assert all(name in text for name in snapshot.nodes)
+        coloured = "\n".join(shown(render_nodes, nodes_payload(example()), **console))
+        wide_enough = console == terminals[1]
+        assert ("\x1b[1;31m" in coloured) is ("\x1b[" in coloured) is wide_enough
 
 
 def test_why_of_a_marked_node() -> None:
@@ -171,25 +167,22 @@ def test_why_of_a_mark_that_waits_for_its_release_and_of_one_that_goes_next() ->
 def test_why_of_a_node_that_was_never_sampled() -> None:
     scene = Scene(EXAMPLE_RULES, [Node("a")])
     snapshot = scene.tick(NOON, node_cpu={}, node_mem_usage="refused")
-    assert shown(render_why, node_payload(snapshot, "a"))[0] == (
+    told = shown(render_why, node_payload(snapshot, "a"))
+    assert told[0] == (
         "a is not marked: nothing is known of it: node-cpu has no value for it (the query's answer "
         "does not name this node), node-mem-usage has no value for it (the query failed)."
     )
     assert shown(render_nodes, nodes_payload(snapshot))[2].endswith("  nothing is known")
-    assert shown(render_why, node_payload(snapshot, "a"))[2:] == [
+    assert told[2:] == [
         "node-cpu        unknown  ?      > 80       <= 70      -      missing; no sample so far",
         "node-mem-usage  unknown  ?      > 85       <= 85      -      failed; no sample so far",
     ]
-
-
-def test_bound_pods_that_are_counted_are_not_taken_for_knowledge_of_a_node() -> None:
-    guard = {"bind_burst": {"pods": 9}}
-    scene = Scene(EXAMPLE_RULES | {"guard": guard}, [Node("a")])
+    # Bound pods that are counted are not taken for knowledge of a node.
+    scene = Scene(EXAMPLE_RULES | {"guard": {"bind_burst": {"pods": 9}}}, [Node("a")])
     snapshot = scene.tick(NOON, node_cpu={}, node_mem_usage={}, bind_burst={"a": 0.0})
-    assert (
-        "is not marked: nothing is known of it: node-cpu and node-mem-usage have no value "
-        "for it (" in (shown(render_why, node_payload(snapshot, "a"))[0])
-    )
+    told = shown(render_why, node_payload(snapshot, "a"))
+    nothing = "is not marked: nothing is known of it: node-cpu and node-mem-usage have no value for"
+    assert nothing in told[0]
 
 
 def relabelled(**after):
@@ -211,63 +204,46 @@ REFUSED = "may not patch nodes"
 def test_a_mark_that_no_node_carries_is_not_claimed() -> None:
     snapshot = relabelled(failures=(WriteFailure("a", REFUSED),))
     answer = nodes_payload(snapshot)
-    assert (answer["type"], answer["num"], answer["node_names"]) == (
-        "Label example.com/load=high Nodes",
-        0,
-        [],
-    )
-    assert answer["nodes"][0]["marked"]
-    assert answer["nodes"][0]["carries"] == ["label status=presure"]
-    assert answer["nodes"][0]["due"] == {
-        "action": "repair",
-        "changes": [
-            "label status-",
-            "label example.com/load=high",
-            "annotation dynsched.io/pressure",
-        ],
-        "reason": "node-cpu 99 > 80, node-mem-usage 99 > 85",
-        "waits": f"the write failed: {REFUSED}",
-    }
-    assert answer["nodes"][1]["due"] is None
-    assert shown(render_nodes, answer)[0] == (
+    assert answer["type"] == "Label example.com/load=high Nodes"
+    assert (answer["num"], answer["node_names"]) == (0, [])
+    first, second = answer["nodes"]
+    assert (first["marked"], first["carries"]) == (True, ["label status=presure"])
+    changes = ["label status-", "label example.com/load=high", "annotation dynsched.io/pressure"]
+    reason, waits = "node-cpu 99 > 80, node-mem-usage 99 > 85", f"the write failed: {REFUSED}"
+    due = {"action": "repair", "changes": changes, "reason": reason, "waits": waits}
+    assert (first["due"], second["due"]) == (due, None)
+    head, _, row, *_ = shown(render_nodes, answer)
+    assert head == (
         "0 of 2 nodes marked (label example.com/load=high), 1 only in part or by an older "
         "configuration, at 2026-11-20T12:01:10Z"
     )
-    assert shown(render_nodes, answer)[2].endswith(
-        f"carries label status=presure; is to be brought up to date: the write failed: {REFUSED}"
-    )
+    assert row.endswith(f"carries label status=presure; is to be brought up to date: {waits}")
     assert shown(render_why, node_payload(snapshot, "a"))[:2] == [
         (
             "a is marked (label status=presure): "
             "node-cpu and node-mem-usage have been firing since 2026-11-20T12:01:00Z."
         ),
-        (
-            "It is to be brought up to date (label status-, label example.com/load=high, "
-            "annotation dynsched.io/pressure; node-cpu 99 > 80, node-mem-usage 99 > 85): "
-            f"the write failed: {REFUSED}."
-        ),
+        f"It is to be brought up to date ({', '.join(changes)}; {reason}): {waits}.",
     ]
 
 
-@pytest.mark.parametrize(
-    ("state", "waits"),
-    [
-        ({"dry_run": True}, "nothing is written in a dry run"),
-        ({"leading": False, "leader": "pod-2"}, "pod-2 leads, and has not written it yet"),
-        ({"leading": False}, "no replica leads, so nothing is written"),
-        ({"failures": (WriteFailure("a", "500"),)}, "the write failed: 500"),
-        (
-            {"failures": (WriteFailure("b", "500"), WriteFailure("c", "500"))},
-            "it was not tried, because other writes failed, the first: b: 500",
-        ),
-        ({}, "the next tick writes it"),
-    ],
-)
-def test_why_a_change_waits(state, waits) -> None:
-    assert node_payload(relabelled(**state), "a")["due"]["waits"] == waits
+WAITS = [
+    ({"dry_run": True}, "nothing is written in a dry run"),
+    ({"leading": False, "leader": "pod-2"}, "pod-2 leads, and has not written it yet"),
+    ({"leading": False}, "no replica leads, so nothing is written"),
+    ({"failures": (WriteFailure("a", "500"),)}, "the write failed: 500"),
+    ({"failures": (WriteFailure("b", "500"), WriteFailure("c", "500"))},
+     "it was not tried, because other writes failed, the first: b: 500"),
+    ({}, "the next tick writes it"),
+]  # fmt: skip
 
 
-def test_patches_say_what_changes_and_why() -> None:
+def test_why_a_change_waits() -> None:
+    for state, waits in WAITS:
+        assert node_payload(relabelled(**state), "a")["due"]["waits"] == waits
+
+
+def test_patches_say_what_changes_and_why_and_what_others_wrote_steers_no_terminal() -> None:
     scene = Scene(MARK, [Node("a", taints=({"key": "theirs", "effect": "NoSchedule"},)), Node("b")])
     hot = {"a": 99.0, "b": 1.0}
     scene.tick(NOON, node_cpu=hot, node_mem_usage={})
@@ -277,17 +253,9 @@ def test_patches_say_what_changes_and_why() -> None:
         "annotation dynsched.io/pressure  node-cpu 99 > 80"
     )
     releases = plan_prune(scene.nodes.values(), scene.rule_set.mark)
-    assert "label status-, taint removed, annotation dynsched.io/pressure-" in "\n".join(
-        shown(render_patches, releases)
-    )
-
-
-def test_nothing_to_change_is_said() -> None:
+    released = "label status-, taint removed, annotation dynsched.io/pressure-"
+    assert released in "\n".join(shown(render_patches, releases))
     assert shown(render_patches, []) == ["Nothing to change."]
-
-
-def test_what_others_wrote_cannot_steer_the_terminal() -> None:
-    reason = "[red]not markup[/red] \x1b[2J\x07 end"
     body = {"metadata": {"resourceVersion": "1"}}
-    text = "\n".join(shown(render_patches, [NodePatch("n", Action.MARK, body, reason)]))
-    assert "[red]not markup[/red] ?[2J? end" in text
+    odd = NodePatch("n", Action.MARK, body, "[red]not markup[/red] \x1b[2J\x07 end")
+    assert "[red]not markup[/red] ?[2J? end" in "\n".join(shown(render_patches, [odd]))

@@ -56,45 +56,46 @@ def test_the_chart_by_default_is_the_base(tmp_path: Path) -> None:
     assert ours == by_identity(composed(tmp_path / "k", ()))
     rules = ours["ConfigMap", "dynsched", "dynsched-rules"]["data"]["rules.yaml"]
     assert rules == yaml.safe_load((ROOT / "rules.yaml").read_text())
+    everything_else = helm(everything())
+    assert len(everything_else) > 30
+    composed_too = composed(tmp_path / "all", PARTS, taint=True)
+    assert by_identity(everything_else) == by_identity(composed_too)  # test_schemas.py sees these
 
 
 @pytest.mark.parametrize("part", PARTS)
 def test_each_part_is_the_component_of_this_name(part: str, tmp_path: Path) -> None:
-    marked_twice = part == "descheduler"  # it needs the taint
     values: Doc = {value_of(part): {"enabled": True}}
-    if marked_twice:
+    if taint := part == "descheduler":  # it needs it
         values["mark"] = {"taint": TAINT}
-    ours = composed(tmp_path / "k", (part,), taint=marked_twice)
-    assert by_identity(helm(values)) == by_identity(ours)
-
-
-def test_all_together_are_the_same_too(tmp_path: Path) -> None:
-    ours = composed(tmp_path / "k", PARTS, taint=True)
-    docs = helm(everything())
-    assert len(docs) > 30
-    assert by_identity(docs) == by_identity(ours)  # which fit the schemas: test_schemas.py
+    assert by_identity(helm(values)) == by_identity(composed(tmp_path / "k", (part,), taint=taint))
 
 
 @pytest.mark.parametrize("values", [{}, everything()], ids=["default", "everything"])
-def test_helm_lints_it(values: Doc) -> None:
+def test_helm_lints_it_and_its_notes_say_how_to_look_and_how_to_take_it_back(values: Doc) -> None:
     report = lint(CHART, values, strict=True, kube_version="v1.36.0")
     found = [each["error"] for each in report["messages"] if each["error"] != "icon is recommended"]
     assert (found, report["errors"]) == ([], [])
+    text = notes(values)
+    for words in ("dynsched nodes", "dynsched prune", "helm -n dynsched uninstall dynsched"):
+        assert words in text
+        assert words in notes({"mark": {"label": "", "taint": TAINT}})
+    assert "\n\n\n" not in text
+    assert ("kubectl get nodes -L status" in text) is True
+    assert ("scale deployment dynsched-descheduler --replicas 0" in text) is bool(values)
+    assert ("--clusterrole=dynsched-reader" in text) is bool(values)
 
 
-def test_another_namespace_is_everywhere() -> None:
-    own = {"dynsched-collector", "dynsched-descheduler"}
-    text = ""
-    for doc in helm(everything(), namespace="scheduling"):
-        assert doc["metadata"].get("namespace", "scheduling") in {"scheduling", *own}
-        if doc["metadata"]["name"] != "dynsched-dashboard":
-            text += yaml.safe_dump(doc)
+def test_another_namespace_is_everywhere_and_network_policies_can_be_left_out() -> None:
+    own = {"scheduling", "dynsched-collector", "dynsched-descheduler"}
+    docs = helm(everything(networkPolicy={"enabled": False}), namespace="scheduling")
+    assert "NetworkPolicy" not in {doc["kind"] for doc in docs}
+    docs = helm(everything(), namespace="scheduling")
+    assert {doc["metadata"].get("namespace", "scheduling") for doc in docs} == own
+    named = [doc for doc in docs if doc["metadata"]["name"] != "dynsched-dashboard"]
+    text = yaml.safe_dump_all(named)
     assert not re.search(r"namespace: dynsched$", text, re.MULTILINE)
     assert "serviceaccount:dynsched:" not in text
     assert "system:serviceaccount:scheduling:dynsched-janitor" in text
-
-
-# --- what each value changes ---
 
 
 def at(docs: list[Doc], where: str) -> Any:
@@ -127,29 +128,22 @@ SET: dict[str, tuple[str, str, Any]] = {
                          "Always"),
     "image.pullSecrets": ("image.pullSecrets={a,b}", f"{POD}.imagePullSecrets",
                           [{"name": "a"}, {"name": "b"}]),
-    "prometheus.url": ("prometheus.url=http://p:1/x", f"{SETTINGS}.DYNSCHED_PROM", "http://p:1/x"),
     "prometheus.secret": ("prometheus.secret=mine", f"{POD}.volumes.1.secret.secretName", "mine"),
-    "prometheus.tokenKey": ("prometheus.tokenKey=token",
-                            f"{SETTINGS}.DYNSCHED_PROM_BEARER_TOKEN_FILE", SECRET + "token"),
-    "prometheus.serviceAccountToken": (
-        "prometheus.serviceAccountToken=true", f"{SETTINGS}.DYNSCHED_PROM_BEARER_TOKEN_FILE",
-        "/var/run/secrets/kubernetes.io/serviceaccount/token"),
-    "prometheus.username": ("prometheus.username=ann", f"{SETTINGS}.DYNSCHED_PROM_USERNAME", "ann"),
-    "prometheus.passwordKey": ("prometheus.passwordKey=p",
-                               f"{SETTINGS}.DYNSCHED_PROM_PASSWORD_FILE", SECRET + "p"),
-    "prometheus.caKey": ("prometheus.caKey=ca", f"{SETTINGS}.DYNSCHED_PROM_CA_FILE", SECRET + "ca"),
-    "prometheus.certKey": ("prometheus.certKey=c", f"{SETTINGS}.DYNSCHED_PROM_CERT_FILE",
-                           SECRET + "c"),
-    "prometheus.keyKey": ("prometheus.keyKey=k", f"{SETTINGS}.DYNSCHED_PROM_KEY_FILE",
-                          SECRET + "k"),
-    "prometheus.insecureSkipVerify": (
-        "prometheus.insecureSkipVerify=true", f"{SETTINGS}.DYNSCHED_PROM_INSECURE_SKIP_VERIFY",
-        "true"),
-    "prometheus.headers": ("prometheus.headers.X-Scope-OrgID=a", f"{SETTINGS}.DYNSCHED_PROM_HEADER",
-                           "X-Scope-OrgID: a"),
-    "prometheus.externalUrl": ("prometheus.externalUrl=https://prom.example.com",
-                               f"{SETTINGS}.DYNSCHED_PROM_EXTERNAL_URL",
-                               "https://prom.example.com"),
+    **{f"prometheus.{text.partition('=')[0].partition('.')[0]}":
+       (f"prometheus.{text}", f"{SETTINGS}.DYNSCHED_PROM{name}", seen)
+       for text, name, seen in (
+        ("url=http://p:1/x", "", "http://p:1/x"),
+        ("tokenKey=token", "_BEARER_TOKEN_FILE", SECRET + "token"),
+        ("serviceAccountToken=true", "_BEARER_TOKEN_FILE",
+         "/var/run/secrets/kubernetes.io/serviceaccount/token"),
+        ("username=ann", "_USERNAME", "ann"),
+        ("passwordKey=p", "_PASSWORD_FILE", SECRET + "p"),
+        ("caKey=ca", "_CA_FILE", SECRET + "ca"),
+        ("certKey=c", "_CERT_FILE", SECRET + "c"),
+        ("keyKey=k", "_KEY_FILE", SECRET + "k"),
+        ("insecureSkipVerify=true", "_INSECURE_SKIP_VERIFY", "true"),
+        ("headers.X-Scope-OrgID=a", "_HEADER", "X-Scope-OrgID: a"),
+        ("externalUrl=https://prom.example.com", "_EXTERNAL_URL", "https://prom.example.com"))},
     "mark.label": ("mark.label=example.com/heat=high",
                    f"{POD}.{PREFERENCE}.matchExpressions.0",
                    {"key": "example.com/heat", "operator": "NotIn", "values": ["high"]}),
@@ -259,47 +253,27 @@ def test_the_schema_knows_each_value_and_no_other() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        "mark.lable=a=b",
-        "mark.label=presure",
-        "mark.taint=a=b:NoSchedule",
-        "nodeselector.a=b",
-        "inject.weight=101",
-        "inject.weight=0",
-        "ha.enabled=maybe",
-        "descheduler.maxTotal=-1",
-        "networkPolicy.prometheusPorts={http}",
-        "prometheus.url=prometheus:9090",
-        "rules.mark.label=a=b",
-        "rules.rules=none",
-        "logFormat=xml",
-    ],
-)
-def test_a_wrong_value_is_refused_before_anything_is_installed(wrong: str) -> None:
-    with Chart.load(CHART) as chart, pytest.raises(HelmError, match=re.split("[.=]", wrong)[0]):
-        chart.render(set_values(wrong), name="d", namespace="d")
+WRONG = [
+    *("mark.lable=a=b", "mark.label=presure", "mark.taint=a=b:NoSchedule", "nodeselector.a=b"),
+    *("inject.weight=101", "inject.weight=0", "ha.enabled=maybe", "descheduler.maxTotal=-1"),
+    *("networkPolicy.prometheusPorts={http}", "prometheus.url=prometheus:9090"),
+    *("rules.mark.label=a=b", "rules.rules=none", "logFormat=xml"),
+]
+IMPOSSIBLE: list[tuple[Doc, str]] = [
+    ({"inject": {"enabled": True}, "mark": {"label": "", "taint": TAINT}}, "inject.enabled"),
+    ({"descheduler": {"enabled": True}}, "descheduler.enabled"),
+    ({"descheduler": {"enabled": True}, "mark": {"label": "", "taint": TAINT}},
+     "descheduler.enabled"),
+    ({"mark": {"label": "", "taint": ""}}, "mark.label and mark.taint are both empty"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("values", "told"),
-    [
-        ({"inject": {"enabled": True}, "mark": {"label": "", "taint": TAINT}}, "inject.enabled"),
-        ({"descheduler": {"enabled": True}}, "descheduler.enabled"),
-        (
-            {"descheduler": {"enabled": True}, "mark": {"label": "", "taint": TAINT}},
-            "descheduler.enabled",
-        ),
-        ({"mark": {"label": "", "taint": ""}}, "mark.label and mark.taint are both empty"),
-    ],
-)
-def test_what_cannot_work_is_told(values: Doc, told: str) -> None:
-    with pytest.raises(HelmError, match=told):
-        helm(values)
-
-
-# --- the mark and the rules ---
+def test_what_is_wrong_or_cannot_work_is_refused_before_anything_is_installed() -> None:
+    wrong = [(set_values(text), re.split("[.=]", text)[0]) for text in WRONG]
+    with Chart.load(CHART) as chart:
+        for values, told in (*wrong, *IMPOSSIBLE):
+            with pytest.raises(HelmError, match=told):
+                chart.render(values, name="d", namespace="d")
 
 
 def rules_of(values: Doc) -> Any:
@@ -307,43 +281,41 @@ def rules_of(values: Doc) -> Any:
     return parse_rules(yaml.safe_load(text))
 
 
-def test_the_mark_of_the_values_is_that_of_the_rules() -> None:
+def test_the_rules_are_the_shipped_ones_with_the_mark_of_the_values_or_ones_own() -> None:
     rules = rules_of({"mark": {"label": "a=b", "taint": TAINT}})
     assert str(rules.mark) == f"label a=b and taint {TAINT}"
-    shipped = load_rules(ROOT / "rules.yaml")
-    assert rules.model_copy(update={"mark": shipped.mark}).rules == shipped.rules
+    assert rules.rules == load_rules(ROOT / "rules.yaml").rules
     alone = rules_of({"mark": {"label": "", "taint": TAINT}})
     assert str(alone.mark) == f"taint {TAINT}"
-
-
-def test_rules_of_ones_own_replace_the_shipped_ones() -> None:
     mine = {"stale_after": "7m", "rules": [{"name": "a", "expr": "up", "threshold": 1}]}
-    rules = rules_of({"rules": mine})
-    assert [rule.name for rule in rules.rules] == ["a"]
-    assert str(rules.mark) == "label status=presure"
+    own = rules_of({"rules": mine})
+    assert [rule.name for rule in own.rules] == ["a"]
+    assert (str(own.mark), own.stale_after) == ("label status=presure", 420)
 
 
 def test_another_label_reaches_all_that_name_it() -> None:
-    docs = helm(everything(mark={"label": "example.com/heat=high", "taint": TAINT}))
-    assert [
-        the(docs, "MutatingAdmissionPolicy", "dynsched-avoid-pressure")["spec"],
-        the(docs, "MutatingAdmissionPolicyBinding", "dynsched-avoid-pressure")["spec"],
-    ] == [each["spec"] for each in policy_objects(rules_of(
-        {"mark": {"label": "example.com/heat=high"}}).mark.label)]  # fmt: skip
-    guardrail = the(docs, "ValidatingAdmissionPolicy", "dynsched-guardrail")["spec"]["variables"]
-    assert guardrail[0]["expression"] == "['example.com/heat=high']"
+    label = {"label": "example.com/heat=high"}
+    docs = helm(everything(mark=label | {"taint": TAINT}))
+    expected = [each["spec"] for each in policy_objects(rules_of({"mark": label}).mark.label)]
+    kinds = ("MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding")
+    assert [the(docs, kind, "dynsched-avoid-pressure")["spec"] for kind in kinds] == expected
+    assert marks_of(docs) == "['example.com/heat=high']"
     policy = the(docs, "ConfigMap", "dynsched-descheduler-policy")["data"]["policy.yaml"]
     assert "nodeSelector: example.com/heat!=high" in policy
-    assert "status=presure" not in yaml.safe_dump_all(
-        doc for doc in docs if doc["metadata"]["name"] != "dynsched-rules"
-    )
+    rest = [doc for doc in docs if doc["metadata"]["name"] != "dynsched-rules"]
+    assert "status=presure" not in yaml.safe_dump_all(rest)
+
+
+def marks_of(docs: list[Doc]) -> Any:
+    """Those that the guardrail lets dynsched write."""
+    policy = the(docs, "ValidatingAdmissionPolicy", "dynsched-guardrail")
+    return policy["spec"]["variables"][0]["expression"]
 
 
 def test_a_taint_alone_needs_no_affinity() -> None:
     docs = helm({"mark": {"label": "", "taint": TAINT}, "guardrail": {"enabled": True}})
     assert "affinity" not in the(docs, "Deployment")["spec"]["template"]["spec"]
-    policy = the(docs, "ValidatingAdmissionPolicy", "dynsched-guardrail")["spec"]["variables"]
-    assert policy[0]["expression"] == "[]"
+    assert marks_of(docs) == "[]"
 
 
 def test_a_change_of_the_settings_restarts_the_pods_and_one_of_the_rules_does_not() -> None:
@@ -354,23 +326,6 @@ def test_a_change_of_the_settings_restarts_the_pods_and_one_of_the_rules_does_no
     mine = {"rules": [{"name": "a", "expr": "up", "threshold": 1}]}
     assert annotations({}) == annotations({"rules": mine})
     assert annotations({}) == annotations({"mark": {"taint": TAINT}})
-
-
-def test_without_network_policies_there_is_none() -> None:
-    docs = helm(everything(networkPolicy={"enabled": False}))
-    assert [doc for doc in docs if doc["kind"] == "NetworkPolicy"] == []
-
-
-def test_the_notes_say_how_to_look_and_how_to_take_it_back() -> None:
-    for values in ({}, everything(), {"mark": {"label": "", "taint": TAINT}}):
-        text = notes(values)
-        for words in ("dynsched nodes", "dynsched prune", "helm -n dynsched uninstall dynsched"):
-            assert words in text
-        assert "\n\n\n" not in text
-    assert "kubectl get nodes -L status" in notes()
-    assert "scale deployment dynsched-descheduler --replicas 0" in notes(everything())
-    assert "--clusterrole=dynsched-reader" in notes(everything())
-    assert "dynsched-reader" not in notes()
 
 
 def test_a_package_holds_all_that_the_templates_read(tmp_path: Path) -> None:

@@ -37,24 +37,12 @@ GONE = ("--ignore-not-found", "--wait=false")
 def custom_resource(kind: str, plural: str) -> Doc:
     """Enough of a definition of the Prometheus Operator for the object to be taken."""
     group = "monitoring.coreos.com"
-    open_schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {
-        "name": "v1",
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": open_schema},
-    }
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{group}"},
-        "spec": {
-            "group": group,
-            "scope": "Namespaced",
-            "names": {"kind": kind, "plural": plural, "singular": kind.lower()},
-            "versions": [version],
-        },
-    }
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    names = {"kind": kind, "plural": plural, "singular": kind.lower()}
+    versions = [{"name": "v1", "served": True, "storage": True, "schema": schema}]
+    head = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
+    spec = {"group": group, "scope": "Namespaced", "names": names, "versions": versions}
+    return head | {"metadata": {"name": f"{plural}.{group}"}, "spec": spec}
 
 
 @pytest.fixture(scope="module")
@@ -121,26 +109,23 @@ def taken_back(part: str, kubeconfig: Path) -> None:
         assert done.returncode == 0, done.stderr
 
 
-def place(doc: Doc) -> str:
-    """The object's namespace; "" for one of the whole cluster."""
-    return str(doc["metadata"].get("namespace", ""))
-
-
 def names(docs: list[Doc]) -> set[str]:
     return {f"{doc['kind']}/{doc['metadata']['name']}" for doc in docs}
 
 
 def existing(kubectl: Kubectl, docs: list[Doc]) -> set[str]:
     """Which of these objects are there."""
-    found = set()
-    places: dict[str, set[str]] = {}
-    for doc in docs:
-        places.setdefault(place(doc), set()).add(doc["kind"])
-    for namespace, kinds in places.items():
+    found, kinds = set(), {(place(doc), doc["kind"]) for doc in docs}
+    for namespace in {place for place, _ in kinds}:
         where = ("-n", namespace) if namespace else ()
-        text = kubectl("get", ",".join(sorted(kinds)), *where, "-o", "json")
-        found |= names(json.loads(text)["items"])
+        listed = ",".join(sorted(kind for place, kind in kinds if place == namespace))
+        found |= names(json.loads(kubectl("get", listed, *where, "-o", "json"))["items"])
     return found & names(docs)
+
+
+def place(doc: Doc) -> str:
+    """The object's namespace; "" for one of the whole cluster."""
+    return str(doc["metadata"].get("namespace", ""))
 
 
 async def test_installed_upgraded_to_everything_back_and_uninstalled(

@@ -85,9 +85,6 @@ def meminfo(tmp_path: Path) -> Path:
     return path
 
 
-# --- what is computed ---
-
-
 def test_the_working_set_is_usage_less_inactive_file(tmp_path: Path, meminfo: Path) -> None:
     def both(folder: Path) -> Path:
         root = v1(folder)  # v2 is mounted too, without the memory controller
@@ -121,10 +118,10 @@ def test_available_is_never_negative(capacity: int, working_set: int) -> None:
     assert 0 <= Memory(capacity, working_set).available <= capacity
 
 
-@pytest.mark.parametrize("text", ["", "MemTotal: 5\n", "MemTotal: x kB\n", "XMemTotal: 5 kB\n"])
-def test_a_meminfo_without_a_total_is_an_error(text: str) -> None:
-    with pytest.raises(ValueError, match="it has no MemTotal"):
-        parse_capacity(text)
+def test_a_meminfo_without_a_total_is_an_error() -> None:
+    for text in ("", "MemTotal: 5\n", "MemTotal: x kB\n", "XMemTotal: 5 kB\n"):
+        with pytest.raises(ValueError, match="it has no MemTotal"):
+            parse_capacity(text)
 
 
 V1 = {"memory/cgroup.sane_behavior": "", "memory/memory.usage_in_bytes": "1\n"}
@@ -143,17 +140,11 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("case", BROKEN)
-def test_what_cannot_be_read_is_an_error_that_names_the_file(
-    tmp_path: Path, meminfo: Path, case: str
-) -> None:
-    files, told = BROKEN[case]
-    with pytest.raises(CollectError, match=told) as caught:
-        read_memory(tree(tmp_path / "tree", {"x": "", **files}), meminfo)
-    assert "\n" not in str(caught.value)
-
-
-# --- what is pushed ---
+def test_what_cannot_be_read_is_an_error_that_names_the_file(tmp_path: Path, meminfo: Path) -> None:
+    for case, (files, told) in BROKEN.items():
+        with pytest.raises(CollectError, match=told) as caught:
+            read_memory(tree(tmp_path / case, {"x": "", **files}), meminfo)
+        assert "\n" not in str(caught.value)
 
 
 class Pushgateway(Process):
@@ -211,22 +202,18 @@ def failing(url: str) -> str:
     return str(caught.value)
 
 
-def test_a_push_that_fails_is_one_line(pushgateway: Pushgateway) -> None:
+def test_a_push_that_fails_is_one_line_and_one_that_hangs_is_given_up(
+    pushgateway: Pushgateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
     nowhere = f"http://127.0.0.1:{free_port()}"
     assert failing(nowhere) == f"cannot push to {nowhere}: connection refused"
     other = failing(f"{pushgateway.url}/other")
     assert "it answered 404 Not Found; is this a Pushgateway?" in other
     assert "Name or service not known" in failing("http://pushgateway.invalid")
-
-
-def test_a_pushgateway_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dynsched.collect.push.TIMEOUT", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         port = deaf.getsockname()[1]
         assert failing(f"http://127.0.0.1:{port}").endswith("no answer within 0.1 s")
-
-
-# --- the command ---
 
 
 def call(*arguments: str) -> tuple[int, str]:
@@ -234,33 +221,29 @@ def call(*arguments: str) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-def test_once_pushes_and_says_what(pushgateway: Pushgateway, tmp_path: Path) -> None:
-    root = str(v1(tmp_path))
+def test_once_pushes_and_says_what_or_fails_with_one_line(
+    pushgateway: Pushgateway, tmp_path: Path
+) -> None:
     address = pushgateway.url.removeprefix("http://")
-    code, output = call("--once", "--pushgateway", address, "--cgroup-root", root)
-    assert code == 0, output
-    pushed = f"MiB available; pushed to {pushgateway.url} as instance"
-    assert output.endswith(f"{pushed} 127.0.0.1, ip 127.0.0.1\n")
+    flags = ("--once", "--pushgateway", address, "--cgroup-root", str(v1(tmp_path)))
     own = ("--node-name", "worker-7", "--ip", "10.0.0.7")
-    code, output = call("--once", "--pushgateway", address, "--cgroup-root", root, *own)
-    assert output.endswith(f"{pushed} worker-7, ip 10.0.0.7\n")
-
-
-def test_once_fails_with_one_line(tmp_path: Path) -> None:
-    flags = ("--once", "--pushgateway", "http://127.0.0.1:1", "--cgroup-root", str(tmp_path))
-    code, output = call(*flags)
-    assert code == 1
+    here = "127.0.0.1, ip 127.0.0.1"
+    for more, instance in (((), here), (own, "worker-7, ip 10.0.0.7")):
+        code, output = call(*flags, *more)
+        said = f"MiB available; pushed to {pushgateway.url} as instance {instance}\n"
+        assert (code, output.endswith(said)) == (0, True), output
+    code, output = call(*flags[:3], "--cgroup-root", str(tmp_path))
+    assert (code, output.count("\n")) == (1, 1)
     assert output.startswith(f"Error: {tmp_path}: neither cgroup v2")
-    assert output.count("\n") == 1
 
 
-@pytest.mark.parametrize("url", ["", "ftp://x", "me:s3cret@x", "/tmp", "http:/x:1", "http//x:1"])
-def test_a_pushgateway_that_is_no_url_is_wrong_usage_and_not_repeated(url: str) -> None:
-    code, output = call("--once", "--pushgateway", url)
-    assert code == 2
-    assert "--pushgateway" in output
-    assert "it is not a URL like http://pushgateway:9091" in output
-    assert "s3cret" not in output
+def test_a_pushgateway_that_is_no_url_is_wrong_usage_and_not_repeated() -> None:
+    for url in ("", "ftp://x", "me:s3cret@x", "/tmp", "http:/x:1", "http//x:1"):
+        code, output = call("--once", "--pushgateway", url)
+        assert code == 2
+        assert "it is not a URL like http://pushgateway:9091" in output
+        assert "--pushgateway" in output
+        assert "s3cret" not in output
 
 
 def test_an_interval_is_a_number_of_seconds_or_a_duration(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -128,7 +128,11 @@ def start(running: list[Demo], folder: Path, *arguments: str, path: str | None =
     return running[-1]
 
 
-# --- what there is to see ---
+def wait_until_nothing_is_left(folder: Path) -> None:
+    deadline = time.monotonic() + LIMIT
+    while left_behind(folder) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert left_behind(folder) == []
 
 
 @pytest.mark.parametrize(
@@ -225,13 +229,10 @@ def test_the_command_to_try_is_a_name_only_where_path_leads_to_this_program(
         each.parent.mkdir()
         each.touch(0o700)
     monkeypatch.setattr(sys, "argv", [str(own), "demo"])
-    for folder, called in (
-        (own.parent, "dynsched"),
-        (other.parent, f"'{own}'"),
-        (tmp_path, f"'{own}'"),
-    ):
+    called = {own.parent: "dynsched", other.parent: f"'{own}'", tmp_path: f"'{own}'"}
+    for folder, name in called.items():
         monkeypatch.setenv("PATH", str(folder))
-        assert program() == called
+        assert program() == name
     monkeypatch.setattr(sys, "argv", ["/x/dynsched/__main__.py", "demo"])
     assert program() == f"{sys.executable} -m dynsched"
 
@@ -270,9 +271,6 @@ def test_on_a_terminal_there_is_a_live_table_and_closing_it_ends_all(folder) -> 
     assert left_behind(folder) == []
 
 
-# --- however it ends, nothing is left ---
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_while_it_starts_ends_it(demo, folder, number) -> None:
     show = start(demo, folder)
@@ -287,12 +285,8 @@ def test_a_signal_while_it_starts_ends_it(demo, folder, number) -> None:
 def test_even_when_it_is_killed_nothing_is_left(demo, folder) -> None:
     show = start(demo, folder)
     show.until("Ctrl-C stops the demo")
-    show.process.kill()
-    show.end()
-    deadline = time.monotonic() + LIMIT
-    while left_behind(folder) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert left_behind(folder) == []
+    show.kill()
+    wait_until_nothing_is_left(folder)
 
 
 def test_a_reader_that_goes_away_ends_it(folder) -> None:
@@ -332,9 +326,6 @@ def test_a_prometheus_that_does_not_work_is_an_error(demo, folder, tmp_path) -> 
     assert left_behind(folder) == []
 
 
-# --- parts ---
-
-
 def test_the_demos_rules_are_in_the_package_and_good() -> None:
     with resources.as_file(resources.files("dynsched.sim") / "demo-rules.yaml") as path:
         rule_set = load_rules(path)
@@ -345,38 +336,24 @@ def test_the_demos_rules_are_in_the_package_and_good() -> None:
 
 
 def reading(value: float | None, state: str = "inactive", *, held: bool = False) -> dict:
-    return {
-        "rule": "node-cpu",
-        "state": state,
-        "value": value,
-        "threshold": 80.0,
-        "op": ">",
-        "keep_firing_since": "2026-11-20T12:00:00Z" if held else None,
-    }
+    since = "2026-11-20T12:00:00Z" if held else None
+    rule = {"rule": "node-cpu", "threshold": 80.0, "op": ">", "keep_firing_since": since}
+    return rule | {"state": state, "value": value}
 
 
 def node(name: str, rule: dict, *, marked: bool = False, withheld: str | None = None) -> dict:
-    return {
-        "name": name,
-        "marked": marked,
-        "carries": ["label status=presure"] if marked else [],
-        "pressured": rule["state"] == "firing",
-        "since": "2026-11-20T12:00:00Z" if marked else None,
-        "rules": [rule],
-        "conflict": None,
-        "withheld": withheld,
-    }
+    carried = ["label status=presure"] if marked else []
+    since = "2026-11-20T12:00:00Z" if marked else None
+    told = {"marked": marked, "carries": carried, "since": since, "withheld": withheld}
+    return told | {"name": name, "pressured": rule["state"] == "firing", "rules": [rule],
+                   "conflict": None}  # fmt: skip
 
 
 def drawn(nodes: list[dict], rows: int, *, bars: bool = False) -> list[str]:
-    payload = {
-        "type": "Label status=presure Nodes",
-        "nodes": nodes,
-        "taken_at": "2026-11-20T12:00:42Z",
-    }
+    payload = {"type": "Label status=presure Nodes", "taken_at": "2026-11-20T12:00:42Z"}
     console = Console(width=100, color_system=None)
     with console.capture() as capture:
-        console.print(nodes_table(payload, rows, bars=bars))
+        console.print(nodes_table(payload | {"nodes": nodes}, rows, bars=bars))
     return [line.rstrip() for line in capture.get().splitlines()]
 
 
@@ -401,13 +378,10 @@ def test_the_table_shows_values_states_and_marks() -> None:
     ]
 
 
-def test_where_not_all_fit_the_hottest_are_shown() -> None:
+def test_where_not_all_fit_the_hottest_are_shown_and_bars_show_the_share() -> None:
     nodes = [node(f"n{number}", reading(float(number))) for number in range(60)]
     nodes.append(node("z", reading(3.0, "firing", held=True), marked=True))
     assert [line.split()[0] for line in drawn(nodes, rows=3)] == ["NODE", "n58", "n59", "z"]
-
-
-def test_bars_show_the_share() -> None:
     assert "█████     " in drawn([node("a", reading(50.0))], rows=3, bars=True)[1]
     assert "██████████" in drawn([node("a", reading(250.0))], rows=3, bars=True)[1]
     assert drawn([node("a", reading(-3.0))], rows=3, bars=True)[1].split() == ["a", "-3.0"]

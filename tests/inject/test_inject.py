@@ -6,7 +6,6 @@ import asyncio
 import json
 from pathlib import Path
 
-import pytest
 import yaml
 from click.testing import CliRunner
 from cluster import SimCluster
@@ -19,6 +18,7 @@ from dynsched.core.labels import parse_label
 from dynsched.inject.policy import differences, policy_objects, policy_text
 
 SHIPPED = parse_label("status=presure")
+KEY = "dynsched.io/avoid-pressure"
 
 
 def invoke(*arguments: str) -> tuple[int, str, str]:
@@ -75,22 +75,27 @@ def test_a_policy_that_differs_in_a_part_or_has_no_binding_is_told() -> None:
         assert f"differs from the one for status=presure in {part}" in told
 
 
-@pytest.mark.parametrize(
-    ("pod", "expected"),
-    [
-        (PodFacts(), Standing.LACKS),
-        (PodFacts(preferred=(Term("status", "NotIn", ("a", "presure")),)), Standing.AVOIDS),
-        (PodFacts(preferred=(Term("status", "NotIn", ("a",)),)), Standing.EXEMPT),
-        (PodFacts(preferred=(Term("zone", "NotIn", ("presure",)),)), Standing.LACKS),
-        (PodFacts(owners=("ReplicaSet",)), Standing.LACKS),
-        (PodFacts(owners=("DaemonSet",)), Standing.EXEMPT),
-        (PodFacts(labels={"dynsched.io/avoid-pressure": "false"}), Standing.EXEMPT),
-        (PodFacts(annotations={"dynsched.io/avoid-pressure": "false"}), Standing.EXEMPT),
-        (PodFacts(labels={"dynsched.io/avoid-pressure": "true"}), Standing.LACKS),
+PODS = {
+    Standing.LACKS: [
+        PodFacts(),
+        PodFacts(preferred=(Term("zone", "NotIn", ("presure",)),)),
+        PodFacts(owners=("ReplicaSet",)),
+        PodFacts(labels={KEY: "true"}),
     ],
-)
-def test_how_a_pod_stands_towards_marked_nodes(pod: PodFacts, expected: Standing) -> None:
-    assert standing(pod, SHIPPED) is expected
+    Standing.AVOIDS: [PodFacts(preferred=(Term("status", "NotIn", ("a", "presure")),))],
+    Standing.EXEMPT: [
+        PodFacts(preferred=(Term("status", "NotIn", ("a",)),)),
+        PodFacts(owners=("DaemonSet",)),
+        PodFacts(labels={KEY: "false"}),
+        PodFacts(annotations={KEY: "false"}),
+    ],
+}
+
+
+def test_how_a_pod_stands_towards_marked_nodes() -> None:
+    assert {how: [standing(pod, SHIPPED) for pod in pods] for how, pods in PODS.items()} == {
+        how: [how] * len(pods) for how, pods in PODS.items()
+    }
 
 
 def test_the_example_for_kyverno_adds_the_same_preference() -> None:

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 from cluster import Cluster, SimCluster
 from plugin_support import ended_by_ctrl_c, line_of, started
-from service_support import service
+from service_support import Pages, served, service
 
 from dynsched.kubectl import COMMANDS, completions
 
@@ -128,29 +128,32 @@ async def test_open_takes_its_proxy_with_it_whatever_ends_it(environment, pages,
         children = running("proxy", below=process.pid)
         process.send_signal(number)
         await asyncio.wait_for(process.communicate(), 60)
-    assert process.returncode == 128 + number
-    assert children
+    assert (process.returncode, bool(children)) == (128 + number, True)
     assert not children & running("proxy")
 
 
-async def test_open_starts_the_browser(environment, pages, tmp_path) -> None:
-    told = tmp_path / "told"
-    browser = tmp_path / "browser"
-    browser.write_text(f'#!/bin/sh\nprintf %s "$1" > {told}.new && mv {told}.new {told}\n')
-    browser.chmod(0o755)
-    async with started(environment | {"BROWSER": str(browser)}, "open") as process:
-        url = await line_of(process)
-        async with asyncio.timeout(30):
-            while not told.exists():
-                await asyncio.sleep(0.05)
-    assert told.read_text() == url
-
-
-async def test_open_says_why_it_cannot_before_anything_is_started(kubectl, cluster) -> None:
+async def test_open_starts_the_browser_and_says_first_why_it_cannot(
+    environment, kubectl, cluster, tmp_path
+) -> None:
     async with service(cluster, None):
         code, out, errors = await kubectl("dynsched", "open")
     assert (code, out) == (1, "")
     assert errors.startswith("Error: no pod of dynsched is ready behind the Service dynsched")
+    told, browser = tmp_path / "told", tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\nprintf %s "$1" > {told}.new && mv {told}.new {told}\n')
+    browser.chmod(0o755)
+    shown = Pages()
+    shown.tick()
+    async with (
+        served(shown, cluster),
+        service(cluster, shown.url),
+        started(environment | {"BROWSER": str(browser)}, "open") as process,
+    ):
+        url = await line_of(process)
+        async with asyncio.timeout(60):
+            while not told.exists():
+                await asyncio.sleep(0.05)
+    assert told.read_text() == url
 
 
 async def test_a_watch_in_a_pipe_goes_on_and_ends_quietly(environment, pages) -> None:

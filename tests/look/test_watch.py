@@ -127,13 +127,10 @@ async def test_as_json_each_change_is_an_object_a_line_as_in_a_watch_of_kubernet
     watched, capsys
 ) -> None:
     watched(*await ticks({}, {"worker_3": 91.0}), as_json=True)
-
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    types = [(each["type"], each["object"]["name"]) for each in told]
     added = [("ADDED", f"worker-{number}") for number in (1, 2, 3)]
-    assert [(each["type"], each["object"]["name"]) for each in told] == [
-        *added,
-        ("MODIFIED", "worker-3"),
-    ]
+    assert types == [*added, ("MODIFIED", "worker-3")]
 
 
 async def test_what_has_not_changed_is_asked_for_by_its_etag(watched, pauses, capsys) -> None:
@@ -143,25 +140,25 @@ async def test_what_has_not_changed_is_asked_for_by_its_etag(watched, pauses, ca
     assert running.asked == [("/nodes", None), *[("/nodes", '"1"')] * 3]
     assert pauses == [3.0] * 3  # half of dynsched's interval
     assert len(capsys.readouterr().out.splitlines()) == 4
+    with pytest.raises(ServerError, match="connection refused"):  # nobody to ask at the start
+        watched(ServerError("connection refused"))
 
 
-@pytest.mark.parametrize(
-    ("status", "etag", "period"),
-    [
-        (Answer(200, b'{"interval_seconds": 0.5}', None), '"1"', watch.MIN_PAUSE),
-        (Answer(200, b'{"interval_seconds": 300}', None), '"1"', watch.MAX_PAUSE),
-        (Answer(200, b"{}", None), '"1"', watch.MAX_PAUSE),
-        (ServerError("not well"), '"1"', watch.MAX_PAUSE),
-        (STATUS, None, watch.WITHOUT_ETAG),
-    ],
-)
-async def test_it_asks_neither_too_often_nor_too_seldom(
-    watched, pauses, status, etag, period
-) -> None:
+PERIODS = [
+    (Answer(200, b'{"interval_seconds": 0.5}', None), '"1"', watch.MIN_PAUSE),
+    (Answer(200, b'{"interval_seconds": 300}', None), '"1"', watch.MAX_PAUSE),
+    (Answer(200, b"{}", None), '"1"', watch.MAX_PAUSE),
+    (ServerError("not well"), '"1"', watch.MAX_PAUSE),
+    (STATUS, None, watch.WITHOUT_ETAG),
+]
+
+
+async def test_it_asks_neither_too_often_nor_too_seldom(watched, pauses) -> None:
     pages = Pages()
     pages.tick()
-    watched(await now(pages, etag), status=status)
-    assert pauses == [period]
+    for status, etag, _ in PERIODS:
+        watched(await now(pages, etag), status=status)
+    assert pauses == [period for _, _, period in PERIODS]
 
 
 async def test_a_restart_of_dynsched_is_told_once_and_it_goes_on(watched, capsys) -> None:
@@ -181,19 +178,12 @@ async def test_a_restart_of_dynsched_is_told_once_and_it_goes_on(watched, capsys
     assert running.asked[-1] == ("/nodes", '"2"')
 
 
-def test_nobody_to_ask_at_the_start_is_an_error(watched) -> None:
-    with pytest.raises(ServerError, match="connection refused"):
-        watched(ServerError("connection refused"))
-
-
-async def test_a_replica_that_is_a_tick_behind_does_not_take_the_news_back(watched, capsys) -> None:
+async def test_a_replica_that_is_behind_takes_nothing_back_but_a_clock_set_back_does(
+    watched, capsys
+) -> None:
     older, newer = await ticks({}, {"worker_1": 91.0})
     watched(older, newer, older, newer)
-
     assert len(capsys.readouterr().out.splitlines()) == 1 + 3 + 1
-
-
-async def test_after_the_clock_over_there_was_set_back_it_goes_on(watched, capsys) -> None:
     pages = Pages()
     pages.at += 3600
     pages.tick()

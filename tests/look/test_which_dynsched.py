@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web
@@ -92,21 +93,30 @@ async def test_the_one_that_is_named_is_asked(call, cluster, here_and_there, mon
 async def test_another_program_on_that_port_is_not_taken_for_dynsched(
     call, here_and_there, monkeypatch
 ) -> None:
-    async def other(_request: web.Request) -> web.Response:
-        return web.json_response({"ok": True})
+    async with answering({"ok": True}, 200) as url:
+        monkeypatch.setattr(running, "DEFAULT_SERVER", url)
+        assert "worker-2 is marked" in (await call("why", "worker-2"))[1]
+
+
+@asynccontextmanager
+async def answering(body: object, status: int) -> AsyncIterator[str]:
+    """A server that answers so to everything."""
+
+    async def answer(_request: web.Request) -> web.Response:
+        return web.json_response(body, status=status)
 
     app = web.Application()
-    app.router.add_get("/{path:.*}", other)
+    app.router.add_get("/{path:.*}", answer)
     async with TestServer(app) as server:
-        monkeypatch.setattr(running, "DEFAULT_SERVER", str(server.make_url("")).rstrip("/"))
-        assert "worker-2 is marked" in (await call("why", "worker-2"))[1]
+        yield str(server.make_url("")).rstrip("/")
 
 
 async def test_one_that_is_not_well_here_is_still_the_one_that_is_meant(
     call, cluster, monkeypatch
 ) -> None:
-    async with served(Pages()) as server:
-        monkeypatch.setattr(running, "DEFAULT_SERVER", str(server.make_url("")).rstrip("/"))
+    pages = Pages()
+    async with served(pages):
+        monkeypatch.setattr(running, "DEFAULT_SERVER", pages.url)
         code, _, errors = await call("nodes")
     assert (code, errors) == (1, "Error: no tick has finished yet; try again soon\n")
 
@@ -114,31 +124,20 @@ async def test_one_that_is_not_well_here_is_still_the_one_that_is_meant(
 async def test_one_that_wants_a_token_is_known_and_through_the_cluster_it_says_what_to_do(
     call, cluster, monkeypatch
 ) -> None:
-    async def refused(_request: web.Request) -> web.Response:
-        return web.json_response({"error": "a bearer token is needed"}, status=401)
-
-    app = web.Application()
-    app.router.add_get("/{path:.*}", refused)
-    async with TestServer(app) as server:
-        url = str(server.make_url("")).rstrip("/")
+    needed = "a bearer token is needed"
+    async with answering({"error": needed}, 401) as url:
         async with service(cluster, url):
             _, _, errors = await call("nodes", main=kubectl.main)
-            assert errors.startswith("Error: a bearer token is needed; the API server passes no ")
+            assert errors.startswith(f"Error: {needed}; the API server passes no ")
             assert errors.endswith("--server and --server-token-file\n")
         monkeypatch.setattr(running, "DEFAULT_SERVER", url)
-        assert (await call("nodes"))[2] == (
-            "Error: a bearer token is needed; name a file that holds the token with "
-            "--server-token-file\n"
-        )
-
-
-async def test_two_contradicting_flags_are_wrong_usage(call) -> None:
-    code, _, errors = await call("nodes", "--server", NOWHERE, "--context", "a")
-    assert code == 2
-    assert "--server and --context contradict each other" in errors
+        named = "name a file that holds the token with --server-token-file"
+        assert (await call("nodes"))[2] == f"Error: {needed}; {named}\n"
 
 
 async def test_none_anywhere_is_one_line_with_both_places(call, cluster) -> None:
+    code, _, errors = await call("nodes", "--server", NOWHERE, "--context", "a")
+    assert (code, "--server and --context contradict each other" in errors) == (2, True)
     code, _, errors = await call("nodes")
     assert code == 1
     (line,) = errors.splitlines()
@@ -165,19 +164,14 @@ async def test_the_answer_through_the_cluster_is_the_same(call, cluster) -> None
     assert through == (1, "", "Error: no node 'a#b é' in the cluster; /nodes lists them\n")
 
 
-async def test_open_with_a_url_prints_its_page_and_ends(call) -> None:
-    pages = hot("worker_1")
-    async with served(pages):
-        opened = await call("open", "--server", f"{pages.url}/", "--no-browser")
-        assert opened == (0, f"{pages.url}/\n", "")
-    code, _, errors = await call("open", "--server", NOWHERE, "--no-browser")
-    assert (code, errors.splitlines()[0].startswith(f"Error: cannot ask {NOWHERE}: ")) == (1, True)
-
-
-async def test_open_without_kubectl_says_what_is_missing(call, cluster, monkeypatch) -> None:
+async def test_open_with_a_url_prints_its_page_and_ends(call, cluster, monkeypatch) -> None:
     pages = hot("worker_1")
     monkeypatch.setenv("PATH", "")
     async with served(pages), service(cluster, pages.url):
+        opened = await call("open", "--server", f"{pages.url}/", "--no-browser")
+        assert opened == (0, f"{pages.url}/\n", "")
         code, out, errors = await call("open")
     assert (code, out) == (1, "")
     assert errors.startswith("Error: kubectl is not on PATH")
+    code, _, errors = await call("open", "--server", NOWHERE, "--no-browser")
+    assert (code, errors.splitlines()[0].startswith(f"Error: cannot ask {NOWHERE}: ")) == (1, True)

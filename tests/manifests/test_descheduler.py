@@ -36,13 +36,9 @@ pytestmark = pytest.mark.thorough
 
 TAINT = {"key": "dynsched.io/pressure", "value": "true", "effect": "PreferNoSchedule"}
 MARK = {"metadata": {"labels": {"status": "presure"}}, "spec": {"taints": [TAINT]}}
-LONG_AGO = {
-    "status": {
-        "phase": "Running",
-        "startTime": "2026-01-01T00:00:00Z",
-        "conditions": [{"type": "Ready", "status": "True"}],
-    }
-}
+READY = {"type": "Ready", "status": "True"}
+LONG_AGO = {"status": {"phase": "Running", "startTime": "2026-01-01T00:00:00Z"}}
+LONG_AGO["status"] |= {"conditions": [READY]}
 HOT, UNSURE, COOL = 1.0, 0.5, 0.0
 
 
@@ -119,50 +115,40 @@ def scene(cluster: EnvtestCluster, prometheus: Verdicts, descheduler: Deschedule
     return Scene(cluster, prometheus, descheduler)
 
 
-async def test_one_pod_leaves_each_marked_node_and_none_another(scene: Scene) -> None:
-    await scene.set(HOT, HOT, COOL, COOL, COOL, COOL)
-    assert await scene.cycle() == {"n0": 1, "n1": 1}
+VERDICTS: dict[str, tuple[list[float], dict[str, int]]] = {
+    "one pod leaves each marked node and none another": (
+        [HOT, HOT, COOL, COOL, COOL, COOL], {"n0": 1, "n1": 1}),
+    "one that is not sure neither loses pods nor stops others": (
+        [HOT, UNSURE, UNSURE, COOL, COOL], {"n0": 1}),
+    "none is hot": ([COOL] * 6, {}),
+    "all are hot and marked": ([HOT] * 6, {}),
+    "all are hot and half may be marked": ([HOT] * 3 + [UNSURE] * 3, {}),
+    "nothing is sure": ([UNSURE] * 6, {}),
+    "all but one are hot": ([HOT] * 5 + [COOL], {}),
+}  # fmt: skip
 
 
-async def test_a_node_that_is_not_sure_neither_loses_pods_nor_stops_others(scene: Scene) -> None:
-    await scene.set(HOT, UNSURE, UNSURE, COOL, COOL)
-    assert await scene.cycle() == {"n0": 1}
-
-
-@pytest.mark.parametrize(
-    "verdicts",
-    [
-        pytest.param([COOL] * 6, id="none is hot"),
-        pytest.param([HOT] * 6, id="all are hot and marked"),
-        pytest.param([HOT] * 3 + [UNSURE] * 3, id="all are hot and half may be marked"),
-        pytest.param([UNSURE] * 6, id="nothing is sure"),
-        pytest.param([HOT] * 5 + [COOL], id="all but one are hot"),
-    ],
-)
-async def test_without_two_cool_nodes_or_a_hot_one_nothing_moves(
-    scene: Scene, verdicts: list[float]
-) -> None:
+@pytest.mark.parametrize("case", VERDICTS)
+async def test_what_one_cycle_moves(scene: Scene, case: str) -> None:
+    verdicts, moved = VERDICTS[case]
     await scene.set(*verdicts)
-    assert await scene.cycle() == {}
+    assert await scene.cycle() == moved
 
 
-async def test_a_series_that_is_missing_stops_it(scene: Scene) -> None:
-    await scene.set(HOT, HOT, COOL, COOL, COOL, COOL)
-    scene.prometheus.show({"n0": HOT, "n1": HOT, "n2": COOL, "n3": COOL, "n4": COOL})
-    assert await scene.cycle() == {}
-    assert "unable to find metric entry for n5" in scene.log
-
-
-@pytest.mark.parametrize("fault", ["away", "refuses", "knows nothing"])
-async def test_without_an_answer_nothing_moves(scene: Scene, fault: str) -> None:
-    await scene.set(HOT, HOT, COOL, COOL, COOL, COOL)
+@pytest.mark.parametrize("fault", ["away", "refuses", "knows nothing", "lacks one"])
+async def test_without_a_whole_answer_nothing_moves(scene: Scene, fault: str) -> None:
+    verdicts = [HOT, HOT, COOL, COOL, COOL, COOL]
+    await scene.set(*verdicts)
     if fault == "away":
         await scene.prometheus.down()
     elif fault == "refuses":
         scene.prometheus.failing["*"] = 503
     else:
-        scene.prometheus.show({})
+        known = verdicts[:-1] if fault == "lacks one" else []
+        scene.prometheus.show({f"n{number}": value for number, value in enumerate(known)})
     assert await scene.cycle() == {}
+    if fault == "lacks one":
+        assert "unable to find metric entry for n5" in scene.log
 
 
 async def test_one_cycle_moves_three_pods_at_the_most(scene: Scene) -> None:
@@ -175,9 +161,6 @@ async def test_a_restart_in_the_middle_moves_no_more(scene: Scene) -> None:
     await scene.set(HOT, HOT, COOL, COOL, COOL, COOL, pods=5)
     assert await scene.cycle() == {"n0": 1, "n1": 1}
     assert await scene.cycle(cycles=2) == {"n0": 2, "n1": 2}
-
-
-# --- which pods stay ---
 
 
 def owned(kind: str = "ReplicaSet", uid: str = "u") -> Doc:
@@ -217,23 +200,18 @@ async def test_pods_that_stay(scene: Scene, name: str) -> None:
     assert "removablePods=0" in scene.log
 
 
-async def test_without_room_elsewhere_nothing_moves(scene: Scene) -> None:
-    await scene.set(HOT, COOL, COOL, cpu="1500m")  # two of them on a node of four CPUs
-    await scene.cluster.patch("/api/v1/nodes/n1/status", {"status": {"allocatable": {"cpu": "3"}}})
-    await scene.cluster.patch("/api/v1/nodes/n2/status", {"status": {"allocatable": {"cpu": "3"}}})
-    assert await scene.cycle() == {}
-
-
-async def test_a_soft_taint_of_others_counts_as_no_room(scene: Scene) -> None:
-    """One of the traps in docs/descheduler.md."""
-    await scene.set(HOT, COOL, COOL)
+@pytest.mark.parametrize("taken", ["by requests", "by a soft taint of others"])
+async def test_without_room_elsewhere_nothing_moves(scene: Scene, taken: str) -> None:
+    """The taint is one of the traps in docs/descheduler.md."""
+    await scene.set(HOT, COOL, COOL, cpu="1500m" if taken == "by requests" else "100m")
     mild = {"spec": {"taints": [{"key": "example.com/mild", "effect": "PreferNoSchedule"}]}}
     for node in ("n1", "n2"):
-        await scene.cluster.patch_node(node, mild)
+        if taken == "by requests":
+            full = {"status": {"allocatable": {"cpu": "3"}}}
+            _ = (await scene.cluster.patch(f"/api/v1/nodes/{node}/status", full)).ok
+        else:
+            await scene.cluster.patch_node(node, mild)
     assert await scene.cycle() == {}
-
-
-# --- what it sends to Prometheus, and how it runs ---
 
 
 async def test_its_own_token_is_not_sent(scene: Scene) -> None:

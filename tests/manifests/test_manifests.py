@@ -25,7 +25,7 @@ from manifest_support import (
     the,
 )
 from programs import ROOT, need, run
-from scheduling_support import scheduler_config
+from scheduling_support import AVOID, scheduler_config
 
 from dynsched.core.parsing import parse_rules
 from dynsched.rules_file import load_rules
@@ -99,8 +99,6 @@ def test_components_go_together(tmp_path: Path) -> None:
     alone["Deployment", "dynsched"] = the(rendered("ha"), "Deployment")
     assert named(rendered("full")) == alone
 
-
-# --- what each account may ---
 
 OURS = "dynsched/dynsched"
 GRANTED = {
@@ -197,8 +195,6 @@ def test_readers_have_every_path_that_needs_a_token() -> None:
     assert [path for path in [*needed, "/page/page.js"] if not granted(path)] == []
     assert [url for url in urls if not any(p.startswith(url.rstrip("*")) for p in needed)] == []
 
-
-# --- the pods, and what leads to them ---
 
 PODS = [
     pytest.param(name, pod, id=f"{name}-{pod}")
@@ -336,10 +332,10 @@ def test_the_service_leads_to_dynsched_alone() -> None:
     found = [p for p, labels in pods.items() if service["selector"].items() <= labels.items()]
     assert found == ["dynsched"]
     assert service["ports"][0]["targetPort"] == container(docs)["ports"][0]["name"] == "http"
-    for doc in docs:
-        label = doc["metadata"].get("labels", {}).get("app.kubernetes.io/name")
-        generated = doc["metadata"]["name"].startswith(("dynsched-settings", "dynsched-rules"))
-        assert generated or label in ("dynsched", "dynsched-janitor"), doc["metadata"]
+    for meta in (doc["metadata"] for doc in docs):
+        if not meta["name"].startswith(("dynsched-settings", "dynsched-rules")):  # generated
+            name = meta.get("labels", {}).get("app.kubernetes.io/name")
+            assert name in ("dynsched", "dynsched-janitor"), meta
 
 
 @pytest.mark.parametrize("more", [[], ["extender"]], ids=["alone", "with extender"])
@@ -353,19 +349,13 @@ def test_the_extender_gets_a_port_that_the_control_plane_alone_reaches(
     ports = {each["name"]: each["containerPort"] for each in container(docs)["ports"]}
     assert ports == {"http": 9000, "extender": 9001}
     service = the(docs, "Service")["spec"]["ports"]
-    assert {each["port"]: each["targetPort"] for each in service} == {
-        9000: "http",
-        9001: "extender",
-    }
-    policies = [doc for doc in docs if doc["kind"] == "NetworkPolicy"]
+    assert {each["targetPort"]: each["port"] for each in service} == ports
     reached = {
         doc["metadata"]["name"]: [p["port"] for r in doc["spec"]["ingress"] for p in r["ports"]]
-        for doc in policies
+        for doc in docs
+        if doc["kind"] == "NetworkPolicy"
     }
     assert reached == {"dynsched": [9000], **{f"dynsched-{name}": [9001] for name in more}}
-
-
-# --- rules and settings ---
 
 
 def mounted_rules(docs: list[Doc]) -> str:
@@ -386,20 +376,18 @@ def test_the_pod_reads_the_working_example_or_that_of_its_overlay() -> None:
 
 def test_a_change_of_settings_restarts_the_pod_and_one_of_the_rules_does_not() -> None:
     """The name of a ConfigMap of settings has a hash of its content."""
-    names = []
-    for name, settings in {
-        "base": {"DYNSCHED_PROM": "http://prometheus-server.monitoring.svc:9090"},
-        "example": {"DYNSCHED_PROM": "http://prometheus-k8s.monitoring.svc:9090"},
-    }.items():
+    names = set()
+    for name, service in {"base": "prometheus-server", "example": "prometheus-k8s"}.items():
         docs = rendered(name)
-        names.append(container(docs)["envFrom"][0]["configMapRef"]["name"])
-        assert the(docs, "ConfigMap", names[-1])["data"].items() >= settings.items()
-        assert re.fullmatch(r"dynsched-settings-[a-z0-9]+", names[-1])
-        volumes = {
-            volume["name"]: volume for volume in templates(docs)["dynsched"]["spec"]["volumes"]
-        }
-        assert volumes["rules"]["configMap"]["name"] == "dynsched-rules"
-    assert names[0] != names[1]
+        settings = container(docs)["envFrom"][0]["configMapRef"]["name"]
+        url = the(docs, "ConfigMap", settings)["data"]["DYNSCHED_PROM"]
+        assert url == f"http://{service}.monitoring.svc:9090"
+        assert re.fullmatch(r"dynsched-settings-[a-z0-9]+", settings)
+        volumes = templates(docs)["dynsched"]["spec"]["volumes"]
+        (rules,) = (volume for volume in volumes if volume["name"] == "rules")
+        assert rules["configMap"]["name"] == "dynsched-rules"
+        names.add(settings)
+    assert len(names) == 2
 
 
 @pytest.mark.parametrize("where", ["below", "here"])
@@ -418,9 +406,6 @@ def test_an_image_of_ones_own_reaches_the_janitor_too(where: str, tmp_path: Path
         assert image == "registry.example.com/platform/dynsched:0.1.0"
 
 
-# --- components ---
-
-
 def test_the_guardrails_page_shows_a_patch_that_works(tmp_path: Path) -> None:
     page = (ROOT / "docs/guardrail.md").read_text()
     (block,) = re.findall(r"```yaml\n(patches:.*?)```", page, re.DOTALL)
@@ -428,17 +413,17 @@ def test_the_guardrails_page_shows_a_patch_that_works(tmp_path: Path) -> None:
     content = {"components": beside(folder, COMPONENTS / "guardrail"), **yaml.safe_load(block)}
     docs = kustomize(overlay(folder, resources=beside(folder, BASE), **content))
     spec = the(docs, "ValidatingAdmissionPolicy", "dynsched-guardrail")["spec"]
-    before = yaml.safe_load((COMPONENTS / "guardrail/policy.yaml").read_text())["spec"]
-    assert spec["variables"][0]["name"] == "marks"
-    assert "example.com/load=high" in spec["variables"][0]["expression"]
-    assert "scheduling:dynsched" in spec["matchConditions"][0]["expression"]
-    for changed in (spec, before):
-        del changed["variables"][0], changed["matchConditions"][0]
+    (before,) = (each["spec"] for each in load_all(COMPONENTS / "guardrail/policy.yaml"))
+    marks, caller = spec["variables"].pop(0), spec["matchConditions"].pop(0)
+    assert (marks["name"], "example.com/load=high" in marks["expression"]) == ("marks", True)
+    assert "scheduling:dynsched" in caller["expression"]
+    del before["variables"][0], before["matchConditions"][0]
     assert spec == before
 
 
 def test_two_replicas_elect_a_leader_keep_apart_and_one_stays_in_a_drain() -> None:
-    deployment = the(rendered("ha"), "Deployment")["spec"]
+    docs = rendered("ha")
+    deployment = the(docs, "Deployment")["spec"]
     assert deployment["replicas"] == 2
     assert deployment["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
     spec = deployment["template"]["spec"]
@@ -447,8 +432,7 @@ def test_two_replicas_elect_a_leader_keep_apart_and_one_stays_in_a_drain() -> No
     (spread,) = spec.pop("topologySpreadConstraints")
     assert spread["whenUnsatisfiable"] == "ScheduleAnyway"
     assert spec == the(rendered("base"), "Deployment")["spec"]["template"]["spec"]
-    assert not [flag for flag in container(rendered("ha"))["args"] if "leader" in flag]
-    assert the(rendered("ha"), "PodDisruptionBudget")["spec"]["minAvailable"] == 1
+    assert the(docs, "PodDisruptionBudget")["spec"]["minAvailable"] == 1
 
 
 def test_the_janitor_runs_one_at_a_time_and_prunes_only_after_a_long_silence() -> None:
@@ -461,21 +445,14 @@ def test_the_janitor_runs_one_at_a_time_and_prunes_only_after_a_long_silence() -
 
 
 @pytest.mark.parametrize("name", ["extender", SECOND])
-def test_a_scheduler_asks_for_little_and_waits_for_nothing(name: str) -> None:
+def test_a_scheduler_waits_for_nothing_and_just_bound_pods_count_by_a_resource(name: str) -> None:
     (extender,) = scheduler_config(name)["extenders"]
-    assert re.fullmatch(r"http://[\w.-]+:9000", extender.pop("urlPrefix"))
-    assert extender == {
-        "filterVerb": "filter",
-        "prioritizeVerb": "prioritize",
-        "preemptVerb": "preempt",
-        "weight": 5,
-        "nodeCacheCapable": True,
-        "ignorable": True,
-        "httpTimeout": "2s",
-        "enableHTTPS": False,
-    }
-    rules = load_rules(OVERLAYS / name / "rules.yaml").rules
-    assert all(rule.resource for rule in rules), "just-bound pods count by a resource"
+    assert re.fullmatch(r"http://[\w.-]+:9000", extender["urlPrefix"])
+    assert (extender["nodeCacheCapable"], extender["ignorable"]) == (True, True)
+    assert (extender["weight"], extender["httpTimeout"]) == (5, "2s")
+    verbs = {key: verb for key, verb in extender.items() if key.endswith("Verb")}
+    assert verbs == {f"{verb}Verb": verb for verb in ("filter", "prioritize", "preempt")}
+    assert all(rule.resource for rule in load_rules(OVERLAYS / name / "rules.yaml").rules)
 
 
 def test_the_extender_rejects_as_documented_and_can_require_a_label(tmp_path: Path) -> None:
@@ -527,15 +504,10 @@ def test_the_collector_needs_as_little_memory_as_is_asked_for() -> None:
     assert int(kilobytes) < 40 * 1024
 
 
-# --- examples ---
-
-
 def test_the_example_workload_avoids_the_default_mark_softly() -> None:
-    (nginx,) = load_all(EXAMPLES / "nginx.yaml")
-    affinity = nginx["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
     avoids = [{"key": "status", "operator": "NotIn", "values": ["presure"]}]
     term = {"weight": 20, "preference": {"matchExpressions": avoids}}
-    assert affinity == {"preferredDuringSchedulingIgnoredDuringExecution": [term]}
+    assert AVOID["nodeAffinity"] == {"preferredDuringSchedulingIgnoredDuringExecution": [term]}
 
 
 @pytest.mark.parametrize(
@@ -548,13 +520,11 @@ def test_the_scrape_example_names_the_node(job: str, node: str | None, tmp_path:
     config = yaml.safe_load((EXAMPLES / "prometheus-scrape.yaml").read_text())
     discovered = [s for s in config["scrape_configs"] if s.pop("kubernetes_sd_configs", None)]
     assert [scrape["job_name"] for scrape in discovered] == ["node-exporter", "k8s nodes"]
+    meta = "__meta_kubernetes_node"
+    found = {f"{meta}_address_InternalIP": "10.0.0.7", f"{meta}_name": "worker-3"}
+    target = {"targets": ["10.0.0.7:10250"], "labels": found | {"instance": "worker-3"}}
     for scrape in discovered:
-        found = {
-            "__meta_kubernetes_node_address_InternalIP": "10.0.0.7",
-            "__meta_kubernetes_node_name": "worker-3",
-            "instance": "worker-3",
-        }
-        scrape["static_configs"] = [{"targets": ["10.0.0.7:10250"], "labels": found}]
+        scrape["static_configs"] = [target]
     path = tmp_path / "prometheus.yml"
     path.write_text(yaml.safe_dump(config))
     promtool = need("promtool", "prometheus")

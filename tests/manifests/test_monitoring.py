@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from manifest_support import OVERLAYS, Doc, kustomize, the
-from monitoring_support import ALERTS, DASHBOARD, RECORDS, RULE, asked, exposed
+from monitoring_support import ALERTS, DASHBOARD, RECORDS, RULE, asked, exposed, queries
 from programs import ROOT, need, run
 
 from dynsched.web.api import ENDPOINTS
@@ -24,16 +24,14 @@ ALERT = re.compile(r"\w+(?:\{.*?\})?")
 LEVELS = {"namespace", "namespace_node_state", "namespace_verdict"}
 
 
-def test_every_metric_that_is_asked_for_is_there() -> None:
-    recorded_here = {record["record"] for record in RECORDS}
-    for expr in (rule["expr"] for rule in (*ALERTS, *RECORDS)):
-        raw, recorded = asked(expr)
-        assert raw | recorded, expr
-        assert raw <= exposed(), expr
-        assert recorded <= recorded_here, expr
-
-
-# --- alerts ---
+@pytest.mark.parametrize(
+    "expr", [*(rule["expr"] for rule in (*ALERTS, *RECORDS)), *queries()], ids=lambda e: e[:60]
+)
+def test_every_metric_that_is_asked_for_is_there(expr: str) -> None:
+    raw, recorded = asked(expr)
+    assert raw | recorded
+    assert raw <= exposed()
+    assert recorded <= {record["record"] for record in RECORDS}
 
 
 def labelled(text: str, **more: str) -> tuple[str, dict[str, str]]:
@@ -54,41 +52,33 @@ def shown(labels: dict[str, str]) -> str:
 
 def firing(text: str) -> Doc:
     name, labels = labelled(text, severity="warning", namespace="d")
-    return {
-        "labels": f"ALERTS{shown({'alertname': name, 'alertstate': 'firing'} | labels)}",
-        "value": 1,
-    }
+    labels = {"alertname": name, "alertstate": "firing"} | labels
+    return {"labels": f"ALERTS{shown(labels)}", "value": 1}
 
 
 def case(given: Doc) -> Doc:
     """One of our cases as promtool's."""
     values = given["series"]
     if alive := given.get("alive"):
-        values = {
-            "build_info": f"1x{alive}",
-            "last_tick_timestamp_seconds": f"0+30x{alive}",
-        } | values
-    found: Doc = {
-        "name": given["name"],
-        "interval": given.get("interval", "30s"),
-        "input_series": [{"series": series(key), "values": str(v)} for key, v in values.items()],
-        "promql_expr_test": [
-            {
-                "expr": 'ALERTS{alertstate="firing"}',
-                "eval_time": moment,
-                "exp_samples": [firing(alert) for alert in ALERT.findall(alerts)],
-            }
-            for moment, alerts in given["fires"].items()
-        ],
-    }
+        ticks = f"0+30x{alive}"
+        values = {"build_info": f"1x{alive}", "last_tick_timestamp_seconds": ticks} | values
+    found: Doc = {"name": given["name"], "interval": given.get("interval", "30s")}
+    found["input_series"] = [{"series": series(k), "values": str(v)} for k, v in values.items()]
+    found["promql_expr_test"] = [
+        {
+            "expr": 'ALERTS{alertstate="firing"}',
+            "eval_time": moment,
+            "exp_samples": [firing(alert) for alert in ALERT.findall(alerts)],
+        }
+        for moment, alerts in given["fires"].items()
+    ]
     if text := given.get("text"):
         name, labels = labelled(text["alert"], severity="warning", namespace="d")
         notes = {key: text[key] for key in ("summary", "description")}
         notes["runbook"] = f"docs/monitoring.md#{name.lower()}"
-        expected = [{"exp_labels": labels, "exp_annotations": notes}]
-        found["alert_rule_test"] = [
-            {"alertname": name, "eval_time": text["at"], "exp_alerts": expected}
-        ]
+        alerts = [{"exp_labels": labels, "exp_annotations": notes}]
+        when = {"alertname": name, "eval_time": text["at"]}
+        found["alert_rule_test"] = [when | {"exp_alerts": alerts}]
     return found
 
 
@@ -135,9 +125,6 @@ def test_the_page_has_no_alert_that_is_gone() -> None:
     assert named == [alert["alert"] for alert in ALERTS]
 
 
-# --- recorded figures ---
-
-
 def test_the_figures_are_right(tmp_path: Path) -> None:
     # Without the alerts: hours of them take longer than all of the figures.
     groups = [group for group in RULE["spec"]["groups"] if "record" in group["rules"][0]]
@@ -173,9 +160,6 @@ def test_what_the_page_sends_to_long_storage_is_all_that_is_recorded_and_nothing
     for record in RECORDS:
         assert re.fullmatch(relabel, record["record"])
     assert not [name for name in exposed() if re.fullmatch(relabel, name)]
-
-
-# --- what brings them into the cluster ---
 
 
 @pytest.fixture(scope="module")

@@ -31,11 +31,9 @@ from dynsched.plumbing.proxies import ProxyError, parse_proxy, proxy_for
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
 from dynsched.web.client import ServerError
 
-NODES = json.dumps(
-    {"kind": "NodeList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []}
-)
+LISTED = {"kind": "NodeList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []}
 LIST = Call("list", "nodes", "GET", "/api/v1/nodes")
-NETRC = "default login someone password else\n"
+BASIC = "Basic " + base64.b64encode(b"me:pw").decode()
 
 
 @pytest.fixture(autouse=True)
@@ -44,13 +42,12 @@ def _bare_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
     netrc = tmp_path / "netrc"
-    netrc.write_text(NETRC)
-    netrc.chmod(0o600)
+    netrc.touch(0o600)
+    netrc.write_text("default login someone password else\n")
     monkeypatch.setenv("NETRC", str(netrc))  # in every test: nobody may read it
 
 
-# --- the rules, as Go's httpproxy has them
-
+# The rules are those of Go's httpproxy.
 EVERY = {"HTTP_PROXY": "http://p:3128", "HTTPS_PROXY": "https://me:pw@s:3129"}
 # What NO_PROXY lists, which URLs are asked directly by it, and which by the proxy.
 EXCEPTED: dict[str, tuple[list[str], list[str]]] = {
@@ -95,61 +92,56 @@ def test_no_proxy_is_read_as_kubectl_reads_it(listed: str) -> None:
         assert found == direct
 
 
-def test_each_scheme_has_its_variable_in_upper_or_lower_case() -> None:
-    def url(url: str, **environ: str) -> str | None:
+CHOSEN: list[tuple[str, dict[str, str], str | None]] = [
+    ("http://a", {"HTTP_PROXY": "http://p:1", "HTTPS_PROXY": "http://s:1"}, "http://p:1"),
+    ("https://a", {"HTTP_PROXY": "http://p:1", "HTTPS_PROXY": "http://s:1"}, "http://s:1"),
+    ("https://a", {"HTTP_PROXY": "http://p:1"}, None),
+    ("http://a", {"http_proxy": "p:1"}, "http://p:1"),
+    ("http://a", {"http_proxy": "p:1", "HTTP_PROXY": "q:1"}, "http://q:1"),
+    ("http://a", {"http_proxy": "p:1", "HTTP_PROXY": ""}, "http://p:1"),
+    ("http://a", {"ALL_PROXY": "p:1", "REQUEST_METHOD": "GET"}, None),
+    ("ftp://a", {"FTP_PROXY": "p:1"}, None),
+]
+
+
+def test_each_scheme_has_its_variable_and_a_proxys_password_is_for_the_proxy_only() -> None:
+    for url, environ, expected in CHOSEN:
         found = proxy_for(url, environ)
-        return found.url if found else None
-
-    assert url("http://a", HTTP_PROXY="http://p:1", HTTPS_PROXY="http://s:1") == "http://p:1"
-    assert url("https://a", HTTP_PROXY="http://p:1", HTTPS_PROXY="http://s:1") == "http://s:1"
-    assert url("https://a", HTTP_PROXY="http://p:1") is None
-    assert url("http://a", http_proxy="p:1") == "http://p:1"
-    assert url("http://a", http_proxy="p:1", HTTP_PROXY="q:1") == "http://q:1"
-    assert url("http://a", http_proxy="p:1", HTTP_PROXY="") == "http://p:1"
-    assert url("http://a", ALL_PROXY="p:1", REQUEST_METHOD="GET") is None
-    assert url("ftp://a", FTP_PROXY="p:1") is None
-
-
-def test_a_proxys_password_is_for_the_proxy_only() -> None:
+        assert (found.url if found else None) == expected
     proxy = proxy_for("https://a", EVERY)
     assert proxy is not None
-    assert proxy.authorization == "Basic " + base64.b64encode(b"me:pw").decode()
-    assert str(proxy) == "HTTPS_PROXY=https://s:3129"
+    assert (proxy.authorization, str(proxy)) == (BASIC, "HTTPS_PROXY=https://s:3129")
     assert "pw" not in repr(proxy)
-    assert parse_proxy("X", "http://u%40x@p").authorization == (
-        "Basic " + base64.b64encode(b"u@x:").decode()
-    )
+    encoded = base64.b64encode(b"u@x:").decode()
+    assert parse_proxy("X", "http://u%40x@p").authorization == f"Basic {encoded}"
 
 
-@pytest.mark.parametrize(
-    ("value", "said"),
-    [
-        ("http://", "HTTP_PROXY is not the URL of a proxy, like http://proxy:3128"),
-        ("http://me:s3cret@[::", "HTTP_PROXY is not the URL of a proxy"),
-        ("me:s3cret@p:port", "HTTP_PROXY is not the URL of a proxy"),
-        ("socks5://me:s3cret@p", "HTTP_PROXY: a proxy by socks5:// is not supported, only by http"),
-    ],
-)
+UNUSABLE = {
+    "http://": "HTTP_PROXY is not the URL of a proxy, like http://proxy:3128",
+    "http://me:s3cret@[::": "HTTP_PROXY is not the URL of a proxy",
+    "me:s3cret@p:port": "HTTP_PROXY is not the URL of a proxy",
+    "socks5://me:s3cret@p": "HTTP_PROXY: a proxy by socks5:// is not supported, only by http",
+}
+
+
 async def test_a_proxy_that_cannot_be_used_is_told_by_every_client(
-    value: str, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("HTTP_PROXY", value)
-    with pytest.raises(ProxyError) as unusable:
-        proxy_for("http://a.example")
-    assert said in str(unusable.value)
-    with pytest.raises(KubeConfigError) as config:
-        await load_config(kubeconfig(tmp_path, "http://kube.example"))
-    with pytest.raises(ServerError) as client:
-        fetch("http://dynsched.example", "/nodes")
-    with pytest.raises(CollectError) as collect:
-        push(Collect("http://push.example", ip="10.0.0.7"), Memory(2, 1))
-    queried = await query("http://prometheus.example")
-    for told in (str(config.value), str(client.value), str(collect.value), str(queried)):
-        assert said in told
-        assert "s3cret" not in told
-
-
-# --- the clients
+    for value, said in UNUSABLE.items():
+        monkeypatch.setenv("HTTP_PROXY", value)
+        with pytest.raises(ProxyError) as unusable:
+            proxy_for("http://a.example")
+        with pytest.raises(KubeConfigError) as config:
+            await load_config(kubeconfig(tmp_path, "http://kube.example"))
+        with pytest.raises(ServerError) as client:
+            fetch("http://dynsched.example", "/nodes")
+        with pytest.raises(CollectError) as collect:
+            push(Collect("http://push.example", ip="10.0.0.7"), Memory(2, 1))
+        queried = str(await query("http://prometheus.example"))
+        assert said in str(unusable.value)
+        for told in (*(str(each.value) for each in (config, client, collect)), queried):
+            assert said in told
+            assert "s3cret" not in told
 
 
 class Everywhere:
@@ -188,7 +180,7 @@ class Everywhere:
 @pytest.fixture
 def everywhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[Everywhere]:
     with MisbehavingServer() as server:
-        server.default = http(NODES, Connection="close")
+        server.default = http(json.dumps(LISTED), Connection="close")
         yield Everywhere(server, monkeypatch)
 
 
@@ -237,64 +229,44 @@ async def watch_nodes(path: str) -> None:
         await answer.read()
 
 
-KUBE: dict[str, Callable[[str], Any]] = {
-    "calls": ask_kube,
-    "the watch of pods": watch_pods,
-    "kopf": watch_nodes,
-}
+KUBE = {"calls": ask_kube, "the watch of pods": watch_pods, "kopf": watch_nodes}
 
 
 @pytest.mark.parametrize("ask", KUBE.values(), ids=KUBE.keys())
 async def test_the_api_server_is_asked_by_the_proxy_that_kubectl_would_take(
     everywhere: Everywhere, tmp_path: Path, ask: Callable[[str], Any]
 ) -> None:
-    path = kubeconfig(tmp_path, "http://10.1.2.3:6443")
-    await ask(path)
-    assert not everywhere.by_proxy
-    everywhere.proxied(user="me:pw@")
-    await ask(path)
-    assert everywhere.by_proxy
-    sent = everywhere.last.headers
-    assert sent["authorization"] == "Bearer tok"
-    assert sent["proxy-authorization"] == "Basic " + base64.b64encode(b"me:pw").decode()
-    for listed in ("10.0.0.0/8", "10.1.2.3:6443", "10.1.2.3"):
-        everywhere.proxied(no_proxy=listed)
-        await ask(path)
-        assert not everywhere.by_proxy, listed
-
-
-@pytest.mark.parametrize("ask", KUBE.values(), ids=KUBE.keys())
-async def test_a_netrc_never_reaches_the_api_server(
-    everywhere: Everywhere, tmp_path: Path, ask: Callable[[str], Any]
-) -> None:
-    for proxied in (False, True):
+    direct = "10.0.0.0/8", "10.1.2.3:6443", "10.1.2.3"
+    ways: list[tuple[bool, str, str]] = [(False, "", ""), (True, "", "me:pw@"), (True, "", "")]
+    for proxied, no_proxy, user in (*ways, *((True, listed, "") for listed in direct)):
         if proxied:
-            everywhere.proxied()
+            everywhere.proxied(no_proxy=no_proxy, user=user)
         for token in ("tok", None):
             await ask(kubeconfig(tmp_path, "http://10.1.2.3:6443", token=token))
-            assert everywhere.by_proxy is proxied
-            expected = f"Bearer {token}" if token else None
-            assert everywhere.last.headers.get("authorization") == expected
-            assert "proxy-authorization" not in everywhere.last.headers
+            assert everywhere.by_proxy is (proxied and not no_proxy), no_proxy
+            sent = everywhere.last.headers  # nothing of ~/.netrc
+            assert sent.get("authorization") == (f"Bearer {token}" if token else None)
+            assert sent.get("proxy-authorization") == (BASIC if user else None)
 
 
-async def test_a_kubeconfigs_own_proxy_comes_first(everywhere: Everywhere, tmp_path: Path) -> None:
-    everywhere.proxied(no_proxy="*")
-    cluster = {"proxy-url": "http://own.example:3128"}
-    await ask_kube(kubeconfig(tmp_path, "http://10.1.2.3:6443", **cluster))
-    assert everywhere.by_proxy
-    socks = kubeconfig(tmp_path, "http://10.1.2.3:6443", **{"proxy-url": "socks5://p:1080"})
-    with pytest.raises(KubeConfigError, match="its proxy-url: a proxy by socks5:// is not support"):
-        await load_config(socks)
-
-
-async def test_a_user_in_the_api_servers_url_gives_way_to_the_token(
+async def test_what_a_kubeconfig_says_itself_comes_first(
     everywhere: Everywhere, tmp_path: Path
 ) -> None:
-    await ask_kube(kubeconfig(tmp_path, "http://me:pw@10.1.2.3:6443"))
-    assert everywhere.last.headers["authorization"] == "Bearer tok"
-    await ask_kube(kubeconfig(tmp_path, "http://me:pw@10.1.2.3:6443", token=None))
-    assert everywhere.last.headers["authorization"].startswith("Basic ")
+    url = "http://me:pw@10.1.2.3:6443"
+    for token, sent in (("tok", "Bearer tok"), (None, BASIC)):  # the token before the URL's user
+        await ask_kube(kubeconfig(tmp_path, url, token=token))
+        assert everywhere.last.headers["authorization"] == sent
+    everywhere.proxied(no_proxy="*")
+    await ask_kube(kubeconfig(tmp_path, url, **{"proxy-url": "http://own.example:3128"}))
+    assert everywhere.by_proxy
+    socks = {"proxy-url": "socks5://p:1080"}
+    told = "its proxy-url: a proxy by socks5:// is not support"
+    wrong = "its server is not a URL like https://host:6443"
+    for server, cluster, said in (
+        (url, socks, told), ("http://[::", {}, wrong), ("https://kube.example:port", {}, wrong)
+    ):  # fmt: skip
+        with pytest.raises(KubeConfigError, match=said):
+            await load_config(kubeconfig(tmp_path, server, **cluster))
 
 
 def test_prune_with_a_netrc_and_a_token(
@@ -351,25 +323,19 @@ async def test_a_proxy_that_is_away_is_named_and_its_password_is_not(
     assert "s3cret" not in whole
 
 
-@pytest.mark.parametrize("server", ["http://[::", "https://kube.example:port"])
-async def test_a_server_that_is_no_url(tmp_path: Path, server: str) -> None:
-    with pytest.raises(KubeConfigError, match="its server is not a URL like https://host:6443"):
-        await load_config(kubeconfig(tmp_path, server))
-
-
 async def test_prometheus_is_asked_by_the_same_rules(everywhere: Everywhere) -> None:
     everywhere.server.default = http(GOOD)
-    everywhere.proxied(user="me:pw@")
-    assert await query("http://prometheus.example:9090") is None
-    assert everywhere.by_proxy
-    assert "authorization" not in everywhere.last.headers
-    sent = everywhere.last.headers["proxy-authorization"]
-    assert sent == "Basic " + base64.b64encode(b"me:pw").decode()
-    for url in ("http://localhost:9090", "http://127.0.0.2:9090", "http://10.1.2.3:9090"):
-        everywhere.proxied(no_proxy="10.0.0.0/8")
+    for url, user, no_proxy in (
+        ("http://prometheus.example:9090", "me:pw@", ""),
+        ("http://localhost:9090", "", "10.0.0.0/8"),
+        ("http://127.0.0.2:9090", "", "10.0.0.0/8"),
+        ("http://10.1.2.3:9090", "", "10.0.0.0/8"),
+    ):
+        everywhere.proxied(user=user, no_proxy=no_proxy)
         assert await query(url) is None
-        assert not everywhere.by_proxy, url
+        assert everywhere.by_proxy is bool(user), url
         assert "authorization" not in everywhere.last.headers
+        assert everywhere.last.headers.get("proxy-authorization") == (BASIC if user else None)
 
 
 async def test_a_403_by_a_proxy_is_not_laid_to_the_credentials_alone(
@@ -389,12 +355,10 @@ async def test_a_403_by_a_proxy_is_not_laid_to_the_credentials_alone(
 
 def test_a_running_dynsched_is_asked_by_the_same_rules(everywhere: Everywhere) -> None:
     everywhere.server.default = http('{"taken_at": "now"}')
-    everywhere.proxied(user="me:pw@")
+    everywhere.proxied(user="me:pw@", no_proxy="10.0.0.0/8")
     fetch("http://dynsched.example:9000", "/nodes")
     assert everywhere.last.target == "http://dynsched.example:9000/nodes"
-    sent = everywhere.last.headers["proxy-authorization"]
-    assert sent == "Basic " + base64.b64encode(b"me:pw").decode()
-    everywhere.proxied(no_proxy="10.0.0.0/8")
+    assert everywhere.last.headers["proxy-authorization"] == BASIC
     fetch("http://10.1.2.3:9000", "/nodes")
     assert everywhere.last.target == "/nodes"
     everywhere.proxied(user="me:s3cret@")

@@ -59,11 +59,8 @@ async def test_initial_events_end_in_a_bookmark(sim: SimCluster) -> None:
     # The real server of the tests cannot: its etcd is too old for streamed lists.
     for name in "ab":
         await sim.create_node(make_node(name))
-    query = {
-        "sendInitialEvents": "true",
-        "resourceVersionMatch": "NotOlderThan",
-        "allowWatchBookmarks": "true",
-    }
+    query = {"resourceVersionMatch": "NotOlderThan"}
+    query |= dict.fromkeys(("sendInitialEvents", "allowWatchBookmarks"), "true")
     async with sim.watch(NODES, **query) as watch:
         told = [await watch.next() or {} for _ in range(3)]
     assert [e["type"] for e in told] == ["ADDED", "ADDED", "BOOKMARK"]
@@ -130,14 +127,8 @@ async def test_watches_can_be_ended_and_cut(sim: SimCluster, how: str) -> None:
 
 
 async def test_an_answer_can_be_delayed(sim: SimCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    slept = []
-    pause = asyncio.sleep
-
-    async def sleep(seconds: float) -> None:
-        slept.append(seconds)
-        await pause(0)
-
-    monkeypatch.setattr(asyncio, "sleep", sleep)
+    slept, pause = [], asyncio.sleep
+    monkeypatch.setattr(asyncio, "sleep", lambda seconds: (slept.append(seconds), pause(0))[1])
     sim.server.faults.delay(60, verb="list", times=1)
     for _ in range(2):
         assert (await sim.get(NODES)).status == 200

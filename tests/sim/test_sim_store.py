@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -55,16 +54,10 @@ def test_undoing_the_history_gives_every_state_there_was(steps: list[tuple[str, 
         assert store.entries(NODES, version) == state
 
 
-# --- the verbs, without HTTP --------------------------------------------------------------------
-
-
-def test_what_is_given_out_is_a_copy(objects: Objects) -> None:
+def test_what_is_given_out_is_a_copy_and_deleting_a_namespace_empties_it(objects: Objects) -> None:
     objects.create("nodes", node("a", x="1"))
     objects.get("nodes", "a")["metadata"]["labels"]["x"] = "2"
     assert objects.get("nodes", "a")["metadata"]["labels"] == {"x": "1"}
-
-
-def test_deleting_a_namespace_empties_it(objects: Objects) -> None:
     objects.create("namespaces", {"metadata": {"name": "n"}})
     objects.create("leases", {"metadata": {"name": "l"}}, "n")
     objects.delete("namespaces", "n")
@@ -73,23 +66,12 @@ def test_deleting_a_namespace_empties_it(objects: Objects) -> None:
         objects.create("leases", {"metadata": {"name": "l"}}, "n")
 
 
-# --- node bodies --------------------------------------------------------------------------------
-
-
-def _addresses(body: dict[str, Any]) -> Iterator[str]:
-    return (a["address"] for a in body["status"]["addresses"] if a["type"] != "Hostname")
-
-
-def test_nodes_by_the_thousand_are_told_apart_by_their_addresses() -> None:
+def test_nodes_are_told_apart_by_their_addresses_and_as_large_as_asked_for() -> None:
     bodies = [make_node(f"n{i}", i) for i in range(6000)]
-    found = [address for body in bodies for address in _addresses(body)]
+    every = [a for body in bodies for a in body["status"]["addresses"]]
+    found = [a["address"] for a in every if a["type"] != "Hostname"]
     assert len(set(found)) == len(found)
     assert all(0 <= int(part) <= 255 for address in found for part in address.split("."))
-
-
-def test_a_node_is_padded_to_the_size_asked_for() -> None:
-    store = Store()
-    body = make_node("a", 1, size=9000)
-    raw = store.put(NODES, normalise(NODES, body)).raw
-    assert 9000 <= len(raw) <= 9500
-    assert len(store.put(NODES, normalise(NODES, make_node("b"))).raw) < 3000
+    for size, least, most in ((9000, 9000, 9500), (0, 0, 3000)):
+        body = make_node("a", 1, size=size) if size else make_node("b")
+        assert least <= len(Store().put(NODES, normalise(NODES, body)).raw) <= most
