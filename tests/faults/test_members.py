@@ -1,4 +1,5 @@
-"""A cluster of several API servers, of which some are behind: nothing is written on an old view."""
+"""A cluster of several API servers: some are behind, or cut off from etcd. Nothing is written on an
+old view, no mark flaps, and of two replicas one writes."""
 
 from __future__ import annotations
 
@@ -6,22 +7,29 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
-from cluster import NODES, Cluster, SimCluster
+from cluster import NODES, Cluster, EnvtestCluster, Watch
+from envtest import Envtest
+from envtest_members import kubeconfig_at, member
 from fake_prometheus import FakePrometheus
 from late_server import LateServer
-from operator_support import Operator, until
+from operator_support import Operator, until, write_rules
 from replica_support import (
+    AGENT,
+    RULES,
+    TIMES,
     is_marked,
     leads,
-    replica,
     status,
+    waited_for_the_lease,
+    writer,
 )
+from tcp_relay import Relay
 
 from dynsched.sim.nodes import make_node
 
@@ -44,6 +52,12 @@ class Loads:
         self._loads[name] = COOL
         self.set(**{name: load})
 
+    async def delete(self, name: str) -> None:
+        """Of a cool node."""
+        assert self._loads.pop(name) == COOL
+        await self._cluster.delete_node(name)
+        self.set()
+
     def set(self, **loads: float) -> None:
         self.transitions += sum(self._loads[name] != load for name, load in loads.items())
         self._loads |= loads
@@ -61,6 +75,11 @@ class Loads:
         await until(known, "all nodes are known, and no other")
 
 
+def replica(folder: Path, kubeconfig: Path, prometheus: FakePrometheus) -> Operator:
+    flags = ("--kubeconfig", str(kubeconfig), "--prom", prometheus.url, "--interval", "0.5")
+    return Operator(folder, "run", *flags, "-r", str(write_rules(folder, RULES)))
+
+
 @asynccontextmanager
 async def marks_seen(cluster: Cluster) -> AsyncIterator[Counter[str]]:
     """How often the mark of each node came or went, whoever did it, and whatever he was told."""
@@ -68,31 +87,59 @@ async def marks_seen(cluster: Cluster) -> AsyncIterator[Counter[str]]:
     listed = (await cluster.get(NODES)).ok
     marked = {node["metadata"]["name"]: _has_mark(node) for node in listed["items"]}
 
-    async def follow(version: str) -> None:
-        while True:  # a watch that is cut goes on where it was
-            with suppress(aiohttp.ClientError, asyncio.IncompleteReadError):
-                async with cluster.watch(NODES, resourceVersion=version) as events:
-                    while (event := await events.next(timeout=60)) is not None:
-                        node = event["object"]
-                        name, version = (node["metadata"][key] for key in _NAME_AND_VERSION)
-                        changed = _has_mark(node) != marked.get(name, False)
-                        seen[name] += changed and event["type"] != "DELETED"
-                        marked[name] = _has_mark(node)
+    async def follow(events: Watch) -> None:
+        while (event := await events.next(timeout=60)) is not None:
+            node = event["object"]
+            name = node["metadata"]["name"]
+            if event["type"] != "DELETED" and _has_mark(node) != marked.get(name, False):
+                seen[name] += 1
+            marked[name] = _has_mark(node)
 
-    following = asyncio.create_task(follow(listed["metadata"]["resourceVersion"]))
-    try:
-        yield seen
-        assert not following.done()
-    finally:
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
-
-
-_NAME_AND_VERSION = ("name", "resourceVersion")
+    version = listed["metadata"]["resourceVersion"]
+    async with cluster.watch(NODES, resourceVersion=version) as events:
+        following = asyncio.create_task(follow(events))
+        try:
+            yield seen
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
 
 
 def _has_mark(node: dict[str, Any]) -> bool:
     return bool(node["metadata"].get("labels", {}).get("status") == "presure")
+
+
+async def test_members_that_are_seconds_apart_make_no_mark_flap(
+    envtest: Envtest, prometheus: FakePrometheus, tmp_path: Path
+) -> None:
+    """One of two has the news from etcd a second later, and each connection may go to
+    either: a watch that is cut is taken up where the other one has not been yet."""
+    async with (
+        EnvtestCluster(envtest, tmp_path) as cluster,
+        member(envtest) as late,
+        Relay(envtest.url, late.url) as balancer,
+    ):
+        loads = Loads(cluster, prometheus)
+        for name in ("a", "b", "c"):
+            await loads.create(name)
+        kubeconfig = kubeconfig_at(envtest, balancer.url, tmp_path / "kubeconfig-balancer")
+        async with (
+            replica(tmp_path, kubeconfig, prometheus) as operator,
+            marks_seen(cluster) as seen,
+        ):
+            await operator.until_ready()
+            await until(lambda: leads(operator), "it leads")
+            late.etcd.late = 1.0
+            for number in range(3):
+                await balancer.cut()
+                loads.set(a=HOT if number % 2 == 0 else COOL)
+                await cluster.patch_node("a", {"metadata": {"labels": {"team": f"t{number}"}}})
+                await loads.create(f"new-{number}", HOT)
+                await loads.settled()
+            await loads.delete("c")
+            await loads.known_to(operator)
+            late.etcd.late = 0.0
+    assert seen.total() == loads.transitions
 
 
 async def test_reads_older_than_what_was_written_make_no_mark_flap(
@@ -107,7 +154,7 @@ async def test_reads_older_than_what_was_written_make_no_mark_flap(
         kubeconfig = tmp_path / "kubeconfig-late"
         kubeconfig.write_text(json.dumps(config))
         async with (
-            replica(cluster, prometheus, tmp_path, kubeconfig=kubeconfig) as operator,
+            replica(tmp_path, kubeconfig, prometheus) as operator,
             marks_seen(cluster) as seen,
         ):
             await operator.until_ready()
@@ -115,8 +162,6 @@ async def test_reads_older_than_what_was_written_make_no_mark_flap(
             await loads.known_to(operator)
             server.behind = 1.0
             for load in (HOT, COOL, HOT):
-                if isinstance(cluster, SimCluster):  # a watch is taken up where it is behind
-                    cluster.server.drop_watches("cut")
                 loads.set(a=load)
                 await loads.settled()
             # What somebody else changes is not told, and a read does not show it either.
@@ -141,3 +186,53 @@ async def test_reads_older_than_what_was_written_make_no_mark_flap(
 
             await until(well, "and that all is well again")
     assert seen.total() == loads.transitions
+
+
+async def test_a_leader_whose_api_server_is_cut_off_from_etcd_hands_over(
+    envtest: Envtest, prometheus: FakePrometheus, tmp_path: Path
+) -> None:
+    async with EnvtestCluster(envtest, tmp_path) as cluster, member(envtest) as other:
+        loads = Loads(cluster, prometheus)
+        await loads.create("a", HOT)
+        await loads.create("b")
+        kubeconfig = kubeconfig_at(envtest, other.url, tmp_path / "kubeconfig-other")
+        cut_off = replica(tmp_path, kubeconfig, prometheus)
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(cut_off)
+            await until(lambda: leads(cut_off), "the one that is to be cut off leads")
+            await loads.settled()
+            well = replica(tmp_path, cluster.kubeconfig, prometheus)
+            await stack.enter_async_context(well)
+            await well.until_ready()
+            first = (await status(cut_off))["leader"]
+
+            other.etcd.silent = True
+            loads.set(a=COOL, b=HOT)  # due on both, from now on
+            await until(lambda: _says(cut_off, "no answer"), "/status tells")
+            await until(lambda: leads(well), "the other one leads")
+            assert not await leads(cut_off)
+            await loads.settled()
+            await loads.create("new", HOT)
+            await loads.settled()
+
+            other.etcd.silent = False
+            await loads.known_to(cut_off)
+            await until(lambda: _follows(cut_off, well), "it follows, and all is well")
+            loads.set(a=HOT, new=COOL)
+            await loads.settled()
+            second = (await status(well))["leader"]
+        assert await waited_for_the_lease(cluster, first, second) >= TIMES.duration
+        ours = [write for write in await cluster.writes() if AGENT.match(write.user_agent)]
+        done = [write for write in ours if write.status == 200]
+        assert [name for name, _ in groupby(map(writer, done))] == [first, second]
+        assert len(done) == loads.transitions
+
+
+async def _says(operator: Operator, what: str) -> bool:
+    found = await status(operator)
+    return not found["ok"] and what in found["error"]
+
+
+async def _follows(operator: Operator, leader: Operator) -> bool:
+    found, theirs = await status(operator), await status(leader)
+    return bool(found["ok"] and not found["leading"] and found["leader"] == theirs["leader"])

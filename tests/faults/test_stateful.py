@@ -5,7 +5,8 @@ come and go, others write to them, the API server fails, the lease moves, proces
 change; and between the steps there are ticks. After each tick, `stateful_checks` says what must
 hold; at the end all faults are taken away, and the cluster must come to rest and be pruned clean.
 
-`pytest --hypothesis-profile=random tests/faults/test_stateful.py` tries other ones each time.
+`pytest -s --hypothesis-profile=random tests/faults/test_stateful.py` tries other ones each time,
+and prints what happened in them.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
@@ -26,7 +28,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from stateful_checks import check_prune, check_rest, check_tick
+from stateful_checks import check_prune, check_remembered, check_rest, check_tick
 from stateful_model import CONTROL_PLANE, EVIDENCE, IGNORE
 from stateful_world import INTERVAL, NAMES, Fault, Replica, Tick, World
 from virtual_loop import VirtualLoop
@@ -146,77 +148,16 @@ BIRTHS = st.sampled_from(
     [{}, {}, {"pool": "web"}, {"status": "presure"}, {"status": "maintenance"}]
 )
 
-THEIR_TAINTS = [{"key": key, "effect": "NoSchedule"} for key in ("other.io/z", "other.io/a")]
 NODES = st.sampled_from(NAMES)
 VALUES = st.sampled_from([20.0, 75.0, 85.0, 90.0, 95.0, 20.0, 75.0, 85.0, math.nan, math.inf, None])
 MODES = st.sampled_from(
     ["failed", "raises", "slow", "aged", "old", "ahead", "partial", "empty", "strange"]
 )
 FAULTS = st.lists(st.sampled_from(Fault), max_size=4)
-VALUES_OF_ALL = st.lists(VALUES, min_size=6, max_size=6)
-EITHER = st.integers(0, 1)
 TICKS = st.sampled_from([1, 0, 1, 0, 2, 3])
 """How many ticks follow a step."""
-HAPPENS: list[tuple[Any, ...]] = [
-    (
-        lambda it, which, values: it.here.load(which, values),
-        *(st.sampled_from(RULE_NAMES), st.dictionaries(NODES, VALUES, min_size=1), TICKS),
-    ),
-    (
-        lambda it, which, value: it.here.load(which, dict.fromkeys(NAMES, value)),
-        *(st.sampled_from(RULE_NAMES), VALUES, TICKS),
-    ),
-    (lambda it, *values: it.all_loads_change(*values), VALUES_OF_ALL, FAULTS, st.integers(1, 3)),
-    (
-        lambda it, *values: it.a_source_is(*values),
-        *(st.sampled_from([*RULE_NAMES, None]), MODES, st.integers(1, 5)),
-        *(st.sampled_from([False, False, False, True]), st.just(0)),
-    ),
-    (
-        lambda it, *values: it.time_passes(*values),
-        *(st.sampled_from([5, 30, 60, 125, 600, 7200]), st.integers(1, 6)),
-        *(st.sampled_from([5.0, 10.0, 30.0]), st.just(0)),
-    ),
-    (  # also what a suspended machine sees
-        lambda it, minutes: it.here.set_clock(60.0 * minutes),
-        *(st.sampled_from([-120, -60, -5, -1, 1, 5, 60, 120]), TICKS),
-    ),
-    (
-        lambda it, name, labels, tainted: it.here.somebody.creates(
-            name, labels, THEIR_TAINTS if tainted else []
-        ),
-        *(NODES, BIRTHS, st.booleans(), TICKS),
-    ),
-    (lambda it, name: it.here.somebody.deletes(name), NODES, TICKS),
-    (lambda it, *values: it.a_node_is_replaced(*values), NODES, st.booleans(), TICKS),
-    (lambda it, name, label: it.here.somebody.labels(name, *label), NODES, LABELS, TICKS),
-    (lambda it, name, other: it.here.somebody.annotates(name, *other), NODES, ANNOTATIONS, TICKS),
-    (
-        lambda it, name, taint, first: it.here.somebody.taints(name, taint, first=first),
-        *(NODES, TAINTS, st.booleans(), TICKS),
-    ),
-    (lambda it, name, place: it.here.somebody.untaints(name, *place), NODES, PLACES, TICKS),
-    (lambda it, name: it.somebody_tidies_up(name), NODES, TICKS),
-    (
-        lambda it, number, faults: it.of(number).api.faults.extend(faults),
-        *(EITHER, st.lists(st.sampled_from(Fault), min_size=1, max_size=8), TICKS),
-    ),
-    (
-        lambda it, number, times, fault: it.of(number).api.faults.extend([fault] * times),
-        *(EITHER, st.integers(1, 12), st.sampled_from(Fault), TICKS),
-    ),
-    (lambda it, ticks: it.the_api_server_is_away(ticks), st.integers(1, 3), st.just(0)),
-    (lambda it, *values: it.a_watch_hangs(*values), EITHER, st.booleans(), TICKS),
-    (
-        lambda it, *values: it.some_events_come(*values),
-        *(EITHER, st.lists(st.sampled_from([0, -1, 2]), max_size=6), TICKS),
-    ),
-    (lambda it, number: it.of(number).watch.relist(), EITHER, TICKS),
-    (lambda it, number: it.the_lease_moves(number), st.sampled_from([None, 0, 1]), TICKS),
-    (lambda it, number: it.a_process_restarts(number), EITHER, TICKS),
-    (lambda it, *values: it.rules_change(*values), rules_bodies(), FAULTS, TICKS),
-]
-"""What may happen, then what values it takes, then how many ticks follow."""
+
+tally: Counter[str] = Counter()
 
 
 class Histories(RuleBasedStateMachine):
@@ -238,9 +179,11 @@ class Histories(RuleBasedStateMachine):
     def begins(
         self, rules: str, names: list[str], loads: list[list[float | None]], replicas: int
     ) -> None:
-        self.world = world = World(self.loop, parsed(rules))
+        tally["histories"] += 1
+        self.world = world = World(self.loop, parsed(rules), tally)
         for name in sorted(names):
-            world.somebody.creates(name, taints=THEIR_TAINTS if name in NAMES[:2] else [])
+            taints = [{"key": key, "effect": "NoSchedule"} for key in ("other.io/z", "other.io/a")]
+            world.somebody.creates(name, taints=taints if name in NAMES[:2] else [])
         world.replicas = [Replica(world) for _ in range(replicas)]
         world.lead(0)
         for which, values in zip(RULE_NAMES, loads, strict=True):
@@ -265,36 +208,77 @@ class Histories(RuleBasedStateMachine):
         assert self.world is not None
         return self.world
 
-    # --- steps ---
+    # --- load and its measurement ---
 
     @rule(
-        step=st.sampled_from(HAPPENS).flatmap(lambda step: st.tuples(st.just(step[0]), *step[1:]))
+        which=st.sampled_from(RULE_NAMES),
+        values=st.dictionaries(NODES, VALUES, min_size=1),
+        then=TICKS,
     )
-    def goes_on(self, step: tuple[Any, ...]) -> None:
-        does, *values, then = step
-        does(self, *values)
+    def loads_change(self, which: str, values: dict[str, float | None], then: int) -> None:
+        self.here.load(which, values)
         self.go_on(then)
 
-    def all_loads_change(self, values: list[float | None], faults: list[Fault]) -> None:
+    @rule(values=st.lists(VALUES, min_size=6, max_size=6), faults=FAULTS, then=st.integers(1, 3))
+    def all_loads_change(self, values: list[float | None], faults: list[Fault], then: int) -> None:
         """Of all rules at once, and the writes that follow may fail."""
         for which in RULE_NAMES:
             self.here.load(which, dict(zip(NAMES, values, strict=True)))
         self.of(0).api.faults.extend(faults)
+        self.go_on(then)
 
-    def a_source_is(self, which: str | None, mode: str, ticks: int, stays: bool) -> None:
+    @rule(which=st.sampled_from(RULE_NAMES), value=VALUES, then=TICKS)
+    def all_are_alike(self, which: str, value: float | None, then: int) -> None:
+        self.here.load(which, dict.fromkeys(NAMES, value))
+        self.go_on(then)
+
+    @rule(
+        which=st.sampled_from([*RULE_NAMES, None]),
+        mode=MODES,
+        then=st.integers(1, 5),
+        stays=st.sampled_from([False, False, False, True]),
+    )
+    def a_source_is(self, which: str | None, mode: str, then: int, stays: bool) -> None:
         """One rule's, or (None) all; for so many ticks, or to the end."""
         modes = self.here.modes
         modes |= dict.fromkeys(RULE_NAMES if which is None else [which], mode)
-        self.go_on(ticks)
+        self.go_on(then)
         if not stays:
             modes.clear()
 
+    # --- time ---
+
+    @rule(
+        seconds=st.sampled_from([5, 30, 60, 125, 600, 7200]),
+        ticks=st.integers(1, 6),
+        interval=st.sampled_from([5.0, 10.0, 30.0]),
+    )
     def time_passes(self, seconds: float, ticks: int, interval: float) -> None:
         """Without a tick at first: a long pass, or a process that got no CPU."""
         self.here.loop.now += seconds
         self.go_on(ticks, interval)
 
-    def a_node_is_replaced(self, name: str, late: bool) -> None:
+    @rule(minutes=st.sampled_from([-120, -60, -5, -1, 1, 5, 60, 120]), then=TICKS)
+    def the_clock_is_set(self, minutes: int, then: int) -> None:
+        """Also what a suspended machine sees."""
+        self.here.set_clock(60.0 * minutes)
+        self.go_on(then)
+
+    # --- others ---
+
+    @rule(name=NODES, labels=BIRTHS, tainted=st.booleans(), then=TICKS)
+    def a_node_joins(self, name: str, labels: dict[str, str], tainted: bool, then: int) -> None:
+        taints = [{"key": key, "effect": "NoSchedule"} for key in ("other.io/z", "other.io/a")]
+        self.here.somebody.creates(name, labels, taints if tainted else [])
+        self.go_on(then)
+
+    @rule(name=NODES, then=TICKS)
+    def a_node_leaves(self, name: str, then: int) -> None:
+        self.here.somebody.deletes(name)
+        self.go_on(then)
+
+    @rule(name=NODES, late=st.booleans(), then=TICKS)
+    def a_node_is_replaced(self, name: str, late: bool, then: int) -> None:
         """By one of the same name; ``late``: the old one's end is told after the new birth."""
         watches = [replica.watch for replica in self.here.replicas if not replica.watch.held]
         for watch in watches:
@@ -305,40 +289,121 @@ class Histories(RuleBasedStateMachine):
             watch.deliver(-1)
             watch.catch_up()
             watch.held = False
+        self.go_on(then)
 
-    def somebody_tidies_up(self, name: str) -> None:
+    @rule(name=NODES, label=LABELS, then=TICKS)
+    def somebody_labels(self, name: str, label: tuple[str, str | None], then: int) -> None:
+        self.here.somebody.labels(name, *label)
+        self.go_on(then)
+
+    @rule(name=NODES, annotation=ANNOTATIONS, then=TICKS)
+    def somebody_annotates(self, name: str, annotation: tuple[str, str | None], then: int) -> None:
+        self.here.somebody.annotates(name, *annotation)
+        self.go_on(then)
+
+    @rule(name=NODES, taint=TAINTS, first=st.booleans(), then=TICKS)
+    def somebody_taints(self, name: str, taint: dict[str, Any], first: bool, then: int) -> None:
+        self.here.somebody.taints(name, taint, first=first)
+        self.go_on(then)
+
+    @rule(name=NODES, place=PLACES, then=TICKS)
+    def somebody_untaints(self, name: str, place: tuple[str, str], then: int) -> None:
+        self.here.somebody.untaints(name, *place)
+        self.go_on(then)
+
+    @rule(name=NODES, then=TICKS)
+    def somebody_tidies_up(self, name: str, then: int) -> None:
         self.here.somebody.tidies(name)
         for key in (IGNORE, CONTROL_PLANE):
             self.here.somebody.labels(name, key, None)
+        self.go_on(then)
 
-    def the_api_server_is_away(self, ticks: int) -> None:
+    # --- the API server ---
+
+    @rule(
+        number=st.integers(0, 1),
+        faults=st.lists(st.sampled_from(Fault), min_size=1, max_size=8),
+        then=TICKS,
+    )
+    def writes_will_fail(self, number: int, faults: list[Fault], then: int) -> None:
+        self.of(number).api.faults.extend(faults)
+        self.go_on(then)
+
+    @rule(
+        number=st.integers(0, 1), times=st.integers(1, 12), fault=st.sampled_from(Fault), then=TICKS
+    )
+    def the_same_fault_again_and_again(
+        self, number: int, times: int, fault: Fault, then: int
+    ) -> None:
+        self.of(number).api.faults.extend([fault] * times)
+        self.go_on(then)
+
+    @rule(then=st.integers(1, 3))
+    def the_api_server_is_away(self, then: int) -> None:
         self.here.away = True
-        self.go_on(ticks)
+        self.go_on(then)
         self.here.away = False
 
-    def a_watch_hangs(self, number: int, deaf: bool) -> None:
+    @rule(number=st.integers(0, 1), deaf=st.booleans(), then=TICKS)
+    def a_watch_hangs(self, number: int, deaf: bool, then: int) -> None:
         watch = self.of(number).watch
         watch.held, watch.deaf = True, deaf
+        self.go_on(then)
 
-    def some_events_come(self, number: int, picks: list[int]) -> None:
+    @rule(
+        number=st.integers(0, 1),
+        picks=st.lists(st.sampled_from([0, -1, 2]), max_size=6),
+        then=TICKS,
+    )
+    def some_events_come(self, number: int, picks: list[int], then: int) -> None:
         for pick in picks:
             self.of(number).watch.deliver(pick)
+        self.go_on(then)
 
-    def the_lease_moves(self, number: int | None) -> None:
-        world = self.here
-        world.lead(None if number is None else number % len(world.replicas))
+    @rule(number=st.integers(0, 1), then=TICKS)
+    def a_watch_begins_again(self, number: int, then: int) -> None:
+        self.of(number).watch.relist()
+        self.go_on(then)
 
-    def a_process_restarts(self, number: int) -> None:
-        """Without a past: a replayed one is held to its own tests."""
-        self.here.loop.now += 5.0
-        self.here.restart(number % len(self.here.replicas))
-
-    def rules_change(self, rules: str, faults: list[Fault]) -> None:
-        self.here.reload(parsed(rules))
-        self.of(0).api.faults.extend(faults)
+    # --- the processes ---
 
     def of(self, number: int) -> Replica:
         return self.here.replicas[number % len(self.here.replicas)]
+
+    @rule(number=st.sampled_from([None, 0, 1]), then=TICKS)
+    def the_lease_moves(self, number: int | None, then: int) -> None:
+        world = self.here
+        world.lead(None if number is None else number % len(world.replicas))
+        self.go_on(then)
+
+    @rule(
+        number=st.integers(0, 1),
+        interval=st.sampled_from([None, 10.0, 30.0]),
+        dry_run=st.sampled_from([False, False, True]),
+        then=TICKS,
+    )
+    def a_process_restarts(
+        self, number: int, interval: float | None, dry_run: bool, then: int
+    ) -> None:
+        """With its past, where there is an ``interval`` to replay it by."""
+        world = self.here
+        world.loop.now += 5.0
+        replica = world.restart(number % len(world.replicas), dry_run=dry_run)
+        if interval is not None:
+            world.run(replica.remember(interval))
+            check_remembered(world, replica, interval)
+        self.go_on(then)
+
+    @rule(rules=rules_bodies(), faults=FAULTS, then=TICKS)
+    def rules_change(self, rules: str, faults: list[Fault], then: int) -> None:
+        self.here.reload(parsed(rules))
+        self.of(0).api.faults.extend(faults)
+        self.go_on(then)
+
+    @rule(then=TICKS)
+    def rules_are_refused(self, then: int) -> None:
+        self.here.reload("rules.yaml:3:5: rules[0].for: wrong")
+        self.go_on(then)
 
     # --- the end ---
 
@@ -353,9 +418,11 @@ class Histories(RuleBasedStateMachine):
     def come_to_rest(self) -> None:
         """No more faults, all else as it is: soon nothing is written any more, told or logged."""
         world = self.here
-        for replica in world.replicas:
+        for number, replica in enumerate(world.replicas):
             replica.api.faults.clear()
             replica.watch.relist()
+            if replica.dry_run:
+                world.restart(number)
         world.lead(0)
         # Longer than anything that is waited for; then each node may be released, and marked.
         self.go_on(3, 65.0)
@@ -403,6 +470,7 @@ def test_whatever_happens(log: list[str], monkeypatch: pytest.MonkeyPatch) -> No
     # So that few nodes are enough to wait in line, and to give up.
     monkeypatch.setattr("dynsched.writer.AT_ONCE", 2)
     monkeypatch.setattr("dynsched.writer.FAILURES_BEFORE_GIVING_UP", 4)
+    tally.clear()
     Histories.log = log
     loop = Histories.loop = VirtualLoop()
     try:
@@ -417,3 +485,6 @@ def test_whatever_happens(log: list[str], monkeypatch: pytest.MonkeyPatch) -> No
         )
     finally:
         loop.close()
+        print()
+        for what, number in sorted(tally.items()):
+            print(f"{number:>9,} {what}")

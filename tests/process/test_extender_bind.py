@@ -3,6 +3,7 @@ none is lost, and what can be tried again is."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,25 +13,18 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
-from cluster import EnvtestCluster
+from cluster import EnvtestCluster, Write
 from envtest import Envtest
 from extender_recorder import Recorder
 from fake_prometheus import FakePrometheus
-from operator_support import Operator, until
-from scheduling_support import (
-    PODS,
-    dynsched,
-    extended,
-    make_pod,
-    placed,
-    rules,
-    scheduler,
-    set_loads,
-)
+from operator_support import Operator, until, write_rules
+from scheduling_support import PODS, extended, make_pod, placed, rules, scheduler, set_loads
+from tcp_relay import Relay
 
 pytestmark = pytest.mark.slow
 
 LOADS = {f"n{number}": 20.0 + number for number in range(6)}
+BURST = 20
 
 
 def config(address: str, *, ignorable: bool = False) -> dict[str, Any]:
@@ -44,15 +38,40 @@ def config(address: str, *, ignorable: bool = False) -> dict[str, Any]:
 
 @asynccontextmanager
 async def binding(
-    cluster: EnvtestCluster, prometheus: FakePrometheus, folder: Path
+    cluster: EnvtestCluster, prometheus: FakePrometheus, folder: Path, server: str
 ) -> AsyncIterator[tuple[Operator, Recorder]]:
-    """`dynsched run --bind`, ready."""
-    flags = ("--bind", "--no-leader-elect")
-    async with (
-        dynsched(cluster, prometheus, folder, rules(extender={}), *flags) as operator,
-        Recorder(operator.address) as recorder,
-    ):
+    """`dynsched run --bind`, ready, that has its API server at ``server``."""
+    kubeconfig = json.loads(cluster.kubeconfig.read_text())
+    kubeconfig["clusters"][0]["cluster"]["server"] = server
+    file = folder / "kubeconfig-bind"
+    file.write_text(json.dumps(kubeconfig))
+    flags = ["--kubeconfig", str(file), "--prom", prometheus.url, "--bind", "--no-leader-elect"]
+    flags += ["-r", str(write_rules(folder, rules(extender={}))), "-s", "0.5"]
+    async with Operator(folder, "run", *flags) as operator, Recorder(operator.address) as recorder:
+        await operator.until_ready()
         yield operator, recorder
+
+
+async def burst(cluster: EnvtestCluster) -> list[str]:
+    """Create BURST pods, one after the other; their names."""
+    names = [f"burst-{number}" for number in range(BURST)]
+    for name in names:
+        _ = (await cluster.post(PODS, make_pod(name))).ok
+    return names
+
+
+async def bindings(cluster: EnvtestCluster) -> list[Write]:
+    return [write for write in await cluster.writes("pods") if write.subresource == "binding"]
+
+
+async def bound_twice(cluster: EnvtestCluster) -> list[str]:
+    """By uid, as a name may come again."""
+    taken = Counter(
+        write.body["metadata"].get("uid", write.name)
+        for write in await bindings(cluster)
+        if write.status == 201
+    )
+    return [uid for uid, times in taken.items() if times > 1]
 
 
 class Meddler:
@@ -116,7 +135,7 @@ async def test_whatever_comes_between_no_pod_is_bound_twice_or_lost(
         FakePrometheus() as prometheus,
     ):
         await set_loads(cluster, prometheus, LOADS)
-        async with binding(cluster, prometheus, tmp_path) as (operator, recorder):
+        async with binding(cluster, prometheus, tmp_path, cluster.url) as (operator, recorder):
             meddler = recorder.meddle = Meddler(cluster, operator)
             with scheduler(envtest, config(recorder.address, ignorable=ignorable)):
                 for name in names:
@@ -138,13 +157,9 @@ async def test_whatever_comes_between_no_pod_is_bound_twice_or_lost(
             for exchange in reversed(recorder.of("bind"))
             if exchange.status == 200
         }
-        bound = Counter(
-            write.body["metadata"].get("uid", write.name)  # a name may come again
-            for write in await cluster.writes("pods")
-            if (write.subresource, write.status) == ("binding", 201)
-        )
+        twice = await bound_twice(cluster)
 
-    assert max(bound.values()) == 1
+    assert twice == []
     assert set(at) == {*names[1:], "next", "last"}
     assert at["bound-elsewhere"] != meddler.asked["bound-elsewhere"]
     assert at["bound-there"] == meddler.asked["bound-there"]
@@ -158,3 +173,52 @@ async def test_whatever_comes_between_no_pod_is_bound_twice_or_lost(
         gone = meddler.asked["node-gone"]
         assert at["node-gone"] != gone
         assert said["node-gone"] == f"cannot bind to node {gone}: it is gone (404)"
+
+
+async def test_a_slow_api_server_does_not_make_bindings_that_nobody_waits_for(
+    envtest: Envtest, tmp_path: Path
+) -> None:
+    """Each answer is a second late, and the scheduler waits for two: what is still in line then
+    must not be bound to a node that it was to go to a while ago."""
+    async with (
+        EnvtestCluster(envtest, tmp_path) as cluster,
+        FakePrometheus() as prometheus,
+        Relay(envtest.url) as relay,
+    ):
+        await set_loads(cluster, prometheus, LOADS)
+        async with binding(cluster, prometheus, tmp_path, relay.url) as (_, recorder):
+            with scheduler(envtest, config(recorder.address)):
+                relay.late = 1.0
+                names = await burst(cluster)
+                await placed(cluster, names)
+        pods = (await cluster.get(PODS)).ok["items"]
+        at = {pod["metadata"]["uid"]: pod["spec"]["nodeName"] for pod in pods}
+        asked = {
+            exchange.asked["PodUID"]: exchange.asked["Node"] for exchange in recorder.of("bind")
+        }
+        assert await bound_twice(cluster) == []
+    assert at == asked  # each where the scheduler wanted it last
+
+
+async def test_an_api_server_that_is_away_for_a_moment_loses_no_pod(
+    envtest: Envtest, tmp_path: Path
+) -> None:
+    async with (
+        EnvtestCluster(envtest, tmp_path) as cluster,
+        FakePrometheus() as prometheus,
+        Relay(envtest.url) as relay,
+    ):
+        await set_loads(cluster, prometheus, LOADS)
+        async with binding(cluster, prometheus, tmp_path, relay.url) as (_, recorder):
+            with scheduler(envtest, config(recorder.address)):
+                await relay.down()
+                names = await burst(cluster)
+
+                async def refused() -> bool:
+                    found = [exchange.said["Error"] for exchange in recorder.of("bind")]
+                    return sum("is the API server up?" in error for error in found) >= BURST
+
+                await until(refused, "the scheduler was told")
+                await relay.up()
+                await placed(cluster, names)
+        assert await bound_twice(cluster) == []

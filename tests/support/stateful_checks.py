@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from stateful_model import (
     EVIDENCE,
+    Believed,
     conflict_on,
     evidence_of,
     is_eligible,
     marks_on,
     pool_of,
     pools_of,
+    rules_behind,
     texts_of,
     texts_on,
 )
@@ -20,6 +23,7 @@ from stateful_world import (
     OUR_TEXTS,
     PASSING,
     Fault,
+    Replica,
     Stored,
     Tick,
     World,
@@ -45,6 +49,7 @@ def check_tick(world: World, tick: Tick) -> None:
     _check_snapshot(tick)
     if tick.wrote_freely:
         _check_marks(tick)
+    _count(world, tick)
 
 
 def check_foreign(world: World) -> None:
@@ -64,11 +69,12 @@ def check_foreign(world: World) -> None:
 
 def _check_who_wrote(tick: Tick) -> None:
     api = tick.replica.api
-    if not tick.may_write:
+    if not tick.leads:
         assert not api.attempts
         assert tick.before == tick.after
-        assert {reason for _, reason in tick.told} <= {"RulesReloaded"}
+        assert {reason for _, reason in tick.told} <= {"RulesReloaded", "RulesRefused"}
     assert tick.snapshot.leading is tick.may_write
+    assert tick.snapshot.dry_run is tick.replica.dry_run
     applied = {patch.node for patch in tick.snapshot.applied}
     written = {each.patch.node for each in api.written}
     assert written - api.unwritten <= applied
@@ -197,6 +203,32 @@ def _check_marks(tick: Tick) -> None:
             assert "release delayed" in str(tick.views[name].withheld)
 
 
+def check_remembered(world: World, replica: Replica, interval: float) -> None:
+    """A restart with its past: what was kept, is kept; what was over ``for``, fires."""
+    rule_set, now = replica.rules_file.rule_set, world.lived
+    window = max(max(rule.hold_duration, rule.keep_firing_for) for rule in rule_set.rules)
+    if not window:
+        return
+    moments = [now - number * interval for number in range(1, int(window / interval) + 2)]
+    for rule in rule_set.rules:
+        is_known = world.modes.get(rule.name) not in ("failed", "raises")
+        past = [world.values(rule, moment) for moment in moments]
+        for name, node in replica.watch.store.nodes().items():
+            values = [values.get(name, math.nan) for values in past if is_known]
+            known = [value for value in values if math.isfinite(value)]
+            is_marked = marks_on(node, rule_set.mark) and rule.name in rules_behind(node, rule_set)
+            complete = len(known) == len(values) > 0
+            found = replica.beliefs.of.get(rule.name, {}).get(name) or Believed(node.uid, now)
+            if is_marked and (complete or not known) and all(map(rule.holds, known)):
+                assert found.firing, f"{rule.name} on {name}"
+                world.tally["marks remembered"] += 1
+            elif complete and all(map(rule.breached, known)):
+                # The next tick is to find it over.
+                began = now if found.breach is None else found.breach
+                assert found.firing or now - began >= rule.hold_duration, f"{rule.name} on {name}"
+                world.tally["alerts remembered"] += 1
+
+
 def check_rest(world: World, tick: Tick) -> None:
     """When nothing changes any more: marked is what fires, as many as may be."""
     rule_set, beliefs = tick.rule_set, tick.replica.beliefs
@@ -229,3 +261,18 @@ def check_prune(world: World) -> None:
         assert left <= world.others[name].strays - texts_of(mark), name
     again = [project(each) for each in world.objects.all("nodes")]
     assert plan_prune([node for node in again if node is not None], mark) == []
+
+
+def _count(world: World, tick: Tick) -> None:
+    """So that a test can see that the histories were not idle."""
+    tally, snapshot = world.tally, tick.snapshot
+    tally["ticks"] += 1
+    tally["ticks that lead"] += tick.leads
+    tally["ticks on an old view"] += not tick.fresh_before
+    tally["ticks under the cap"] += bool(snapshot.capped)
+    tally["releases that wait"] += any(
+        view.withheld and not view.pressured for view in tick.views.values()
+    )
+    tally["conflicts"] += any(view.conflict for view in tick.views.values())
+    tally["adoptions"] += any(a.adopted for view in tick.views.values() for a in view.alerts)
+    tally["writes planned again"] += any(len(a) > 1 for a in tick.replica.api.attempts.values())

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Protocol
 
+from dynsched.core.alerts import Alerts
 from dynsched.core.labels import Mark
 from dynsched.core.model import NodeView
 from dynsched.core.rules import Rule, RuleSet
@@ -232,6 +233,26 @@ class Beliefs:
                 for by_node in gone
             )
             for rule in names - self.of.keys()
+        }
+
+    def learn(self, alerts: Alerts, offset: float) -> None:
+        """Take over what was rebuilt from the past, on a wall clock that is ``offset`` ahead."""
+
+        def lived(time: float | None) -> float | None:
+            return None if time is None else time - offset
+
+        self.of = {
+            rule: {
+                name: Believed(
+                    alert.uid,
+                    known=alert.known_at - offset,
+                    firing=alert.firing,
+                    breach=lived(alert.active_since),
+                    cool=lived(alert.keep_firing_since),
+                )
+                for name, alert in by_node.items()
+            }
+            for rule, by_node in alerts.items()
         }
 
     def is_pressured(self, name: str) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -26,8 +26,9 @@ from dynsched.core.errors import (
     ConflictError,
     ForbiddenError,
     NotFoundError,
+    PastUnknownError,
 )
-from dynsched.core.model import Node, NodePatch, NodeView, QueryResult, Sample, Snapshot
+from dynsched.core.model import Node, NodePatch, NodeView, QueryResult, Sample, Series, Snapshot
 from dynsched.core.rules import Rule, RuleSet
 from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import NodeCluster, NodeStore
@@ -179,9 +180,12 @@ class Api:
     async def patch(self, patch: NodePatch) -> Node:
         replica = self._replica
         assert replica.leadership.may_write, f"{patch} is sent by one who does not lead"
+        assert not replica.dry_run, f"{patch} is sent in a dry run"
         fault = self.faults.popleft() if self.faults else Fault.NONE
         if self._world.away:
             fault = Fault.REFUSED
+        self._world.tally["patches sent"] += 1
+        self._world.tally[f"fault: {fault}"] += 1
         attempt = Attempt(fault)
         self.attempts.setdefault(patch.node, []).append(attempt)
         await asyncio.sleep(0)
@@ -217,7 +221,7 @@ class Api:
             case Fault.MEDDLED | Fault.MEDDLED_BLIND:
                 if fault is Fault.MEDDLED_BLIND:
                     self._unreadable.add(name)
-                somebody.labels(name, "beat", str(self._world.objects.store.version))
+                somebody.labels(name, "beat", str(self._world.tally["patches sent"]))
             case Fault.TAINTED:
                 somebody.taints(name, {"key": "other.io/late", "effect": "NoSchedule"})
             case Fault.STOLEN:
@@ -246,6 +250,7 @@ class Api:
             raise AssertionError(f"{patch} is not valid: {error.message}") from None
         assert before is not None
         self.written.append(Written(patch, before, Stored.of(written.entry)))
+        self._world.tally[f"patches applied: {patch.action}"] += 1
         node = project(written.body)
         assert node is not None
         return node
@@ -331,7 +336,7 @@ def _projected(entry: Entry) -> Node:
 
 
 class Source:
-    """Where samples come from; ``served`` is what the last tick was told."""
+    """Where samples and their past come from; ``served`` is what the last tick was told."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -359,6 +364,18 @@ class Source:
             samples += [Sample({}, 99.0, at), Sample({"node": "who"}, 99.0, at)]
         return QueryResult(tuple(samples), warnings=("a store is away",) * (mode == "partial"))
 
+    async def history(self, rule: Rule, start: float, end: float, step: float) -> Sequence[Series]:
+        await asyncio.sleep(0)
+        if self._world.modes.get(rule.name) in ("failed", "raises"):
+            raise PastUnknownError("connection refused")
+        ahead = self._world.wall() - self._world.lived
+        points: dict[str, list[tuple[float, float]]] = {}
+        for number in range(round((end - start) / step) + 1):
+            at = start + number * step
+            for name, value in self._world.values(rule, at - ahead).items():
+                points.setdefault(name, []).append((at, value))
+        return tuple(Series(_labels(name), tuple(found)) for name, found in points.items())
+
 
 def _labels(name: str) -> dict[str, str]:
     number = NAMES.index(name)
@@ -367,16 +384,20 @@ def _labels(name: str) -> dict[str, str]:
 
 @dataclass
 class RulesFile:
-    """``news``: what the next look finds."""
+    """``news``: what the next look finds; a string is a refusal."""
 
     rule_set: RuleSet
     error: str | None = None
-    news: RuleSet | None = None
+    news: RuleSet | str | None = None
 
     def changed(self) -> bool:
         news, self.news = self.news, None
-        self.rule_set = news or self.rule_set
-        return news is not None
+        if isinstance(news, str):
+            self.error = news
+        elif news is not None:
+            self.rule_set, self.error = news, None
+            return True
+        return False
 
 
 @dataclass
@@ -426,13 +447,17 @@ class Tick:
     def wrote_freely(self) -> bool:
         """Whether it led to its end, knew all, and nobody meddled meanwhile."""
         faults = self.replica.api.struck
-        return self.may_write and self.fresh_before and not faults & (MEDDLING | {Fault.DEMOTED})
+        return self.leads and self.fresh_before and not faults & (MEDDLING | {Fault.DEMOTED})
 
     @property
     def undone(self) -> set[str]:
         """The nodes that were not written though it was due: a fault, or given up for too many."""
         due = {patch.node for patch in self.snapshot.planned}
         return self.replica.api.unwritten | due - self.replica.api.attempts.keys()
+
+    @property
+    def leads(self) -> bool:
+        return self.may_write and not self.replica.dry_run
 
 
 class _Cluster(NodeCluster):
@@ -450,7 +475,10 @@ class _Cluster(NodeCluster):
 class Replica:
     """One process: a Loop with all that it holds."""
 
-    def __init__(self, world: World, leadership: Leadership | None = None) -> None:
+    def __init__(
+        self, world: World, *, dry_run: bool = False, leadership: Leadership | None = None
+    ) -> None:
+        self.dry_run = dry_run
         self.api = Api(world, self)
         self.watch = Watch(world.objects)
         self.source = Source(world)
@@ -463,14 +491,19 @@ class Replica:
         self.loop = Loop(
             self.rules_file,
             sources={"prometheus": self.source},
-            histories={},
+            histories={"prometheus": self.source},
             cluster=self.cluster,
             events=self.events,
             leadership=self.leadership,
             publish=lambda _: None,
+            dry_run=dry_run,
             clock=world.wall,
             monotonic=lambda: world.lived,
         )
+
+    async def remember(self, interval: float) -> None:
+        await self.loop.remember(interval)
+        self.beliefs.learn(self.loop._alerts, self.loop._offset)
 
     async def tick(self) -> Tick:
         """As `Loop.run` does it."""
@@ -499,11 +532,12 @@ class Replica:
 
 
 class World:
-    """Everything. ``loop`` is where time passes."""
+    """Everything. ``loop`` is where time passes; ``tally`` counts what happened."""
 
-    def __init__(self, loop: VirtualLoop, rule_set: RuleSet) -> None:
+    def __init__(self, loop: VirtualLoop, rule_set: RuleSet, tally: Counter[str]) -> None:
         self.loop = loop
         self.rule_set = rule_set
+        self.tally = tally
         self.objects = Objects(Store(history=10))
         self.others: dict[str, Theirs] = {}
         self.somebody = Somebody(self)
@@ -513,7 +547,7 @@ class World:
         self.sound = True
         self.checked: set[int] = set()
         self._set_by = 0.0
-        self._loads: dict[str, dict[str, float]] = {}
+        self._loads: list[tuple[float, dict[str, dict[str, float]]]] = [(0.0, {})]
         self._known: tuple[int, Mapping[str, Stored]] = (0, {})
 
     def run(self, doing: Coroutine[Any, Any, T]) -> T:
@@ -539,12 +573,18 @@ class World:
 
     def load(self, rule: str, values: Mapping[str, float | None]) -> None:
         """From now on these are the values; None: the node is not measured."""
-        found = {**self._loads.get(rule, {}), **values}
-        self._loads[rule] = {name: value for name, value in found.items() if value is not None}
+        loads = {name: dict(found) for name, found in self._loads[-1][1].items()}
+        found = {**loads.get(rule, {}), **values}
+        loads[rule] = {name: value for name, value in found.items() if value is not None}
+        self._loads.append((self.lived, loads))
 
-    def values(self, rule: Rule) -> dict[str, float]:
-        """One rule's values; turned round where low means trouble."""
-        found = self._loads.get(rule.name, {})
+    def values(self, rule: Rule, at: float | None = None) -> dict[str, float]:
+        """One rule's values, now or as they were; turned round where low means trouble."""
+        loads: dict[str, dict[str, float]] = {}
+        for since, loads in reversed(self._loads):  # noqa: B007 - the last one counts
+            if at is None or since <= at:
+                break
+        found = loads.get(rule.name, {})
         return found if rule.op == ">" else {name: 100 - value for name, value in found.items()}
 
     # --- nodes ---
@@ -575,16 +615,17 @@ class World:
             replica.leadership.may_write = each == number
             replica.leadership.leader = None if number is None else f"replica-{number}"
 
-    def reload(self, news: RuleSet) -> None:
-        self.rule_set = news
+    def reload(self, news: RuleSet | str) -> None:
+        if isinstance(news, RuleSet):
+            self.rule_set = news
         for replica in self.replicas:
             replica.rules_file.news = news
 
-    def restart(self, number: int) -> Replica:
+    def restart(self, number: int, *, dry_run: bool = False) -> Replica:
         """The process ends, and another begins in its place; who leads does not change."""
         old = self.replicas[number]
         old.watch.close()
-        new = Replica(self, old.leadership)
+        new = Replica(self, dry_run=dry_run, leadership=old.leadership)
         self.replicas[number] = new
         return new
 
