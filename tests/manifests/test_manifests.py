@@ -432,6 +432,7 @@ def test_two_replicas_elect_a_leader_keep_apart_and_one_stays_in_a_drain() -> No
     (spread,) = spec.pop("topologySpreadConstraints")
     assert spread["whenUnsatisfiable"] == "ScheduleAnyway"
     assert spec == the(rendered("base"), "Deployment")["spec"]["template"]["spec"]
+    assert not [flag for flag in container(docs)["args"] if "leader" in flag]
     assert the(docs, "PodDisruptionBudget")["spec"]["minAvailable"] == 1
 
 
@@ -447,11 +448,15 @@ def test_the_janitor_runs_one_at_a_time_and_prunes_only_after_a_long_silence() -
 @pytest.mark.parametrize("name", ["extender", SECOND])
 def test_a_scheduler_waits_for_nothing_and_just_bound_pods_count_by_a_resource(name: str) -> None:
     (extender,) = scheduler_config(name)["extenders"]
-    assert re.fullmatch(r"http://[\w.-]+:9000", extender["urlPrefix"])
-    assert (extender["nodeCacheCapable"], extender["ignorable"]) == (True, True)
-    assert (extender["weight"], extender["httpTimeout"]) == (5, "2s")
-    verbs = {key: verb for key, verb in extender.items() if key.endswith("Verb")}
-    assert verbs == {f"{verb}Verb": verb for verb in ("filter", "prioritize", "preempt")}
+    assert re.fullmatch(r"http://[\w.-]+:9000", extender.pop("urlPrefix"))
+    assert extender == {
+        **{f"{verb}Verb": verb for verb in ("filter", "prioritize", "preempt")},
+        "nodeCacheCapable": True,
+        "ignorable": True,
+        "enableHTTPS": False,
+        "weight": 5,
+        "httpTimeout": "2s",
+    }
     assert all(rule.resource for rule in load_rules(OVERLAYS / name / "rules.yaml").rules)
 
 
