@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,10 @@ settings.register_profile(
 settings.register_profile("thorough", settings.get_profile("quick"), max_examples=500)
 settings.register_profile("random", settings.get_profile("thorough"), derandomize=False)
 settings.load_profile("thorough" if os.environ.get("DYNSCHED_THOROUGH") == "1" else "quick")
+
+# A shell's background job ignores Ctrl-C, and so would all processes that the tests start and stop.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _SECOND_TIER = re.compile(r"^pytestmark = .*\bthorough\b", re.MULTILINE)
 

@@ -4,7 +4,7 @@ none is lost, and what can be tried again is."""
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -152,11 +152,11 @@ async def test_whatever_comes_between_no_pod_is_bound_twice_or_lost(
                 await placed(cluster, ["last"])
         pods = (await cluster.get(PODS)).ok["items"]
         at = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in pods}
-        said = {
-            exchange.asked["PodName"]: exchange.said["Error"]
-            for exchange in reversed(recorder.of("bind"))
-            if exchange.status == 200
-        }
+        # A pod that is made again may be asked for, and bound, before the first answer has come.
+        said: dict[str, list[str]] = defaultdict(list)
+        for exchange in recorder.of("bind"):
+            if exchange.status == 200:
+                said[exchange.asked["PodName"]].append(exchange.said["Error"])
         twice = await bound_twice(cluster)
 
     assert twice == []
@@ -164,15 +164,15 @@ async def test_whatever_comes_between_no_pod_is_bound_twice_or_lost(
     assert at["bound-elsewhere"] != meddler.asked["bound-elsewhere"]
     assert at["bound-there"] == meddler.asked["bound-there"]
     assert at["answer-lost"] == meddler.asked["answer-lost"]
-    assert "it is gone (404)" in said["deleted"]
-    assert "UID in precondition" in said["made-again"]
-    assert "already assigned to node" in said["bound-elsewhere"]
-    assert "already assigned to node" in said["bound-there"]
-    assert said["next"] == said["last"] == ""
+    assert "it is gone (404)" in " ".join(said["deleted"])
+    assert "UID in precondition" in " ".join(said["made-again"])
+    assert "already assigned to node" in " ".join(said["bound-elsewhere"])
+    assert "already assigned to node" in " ".join(said["bound-there"])
+    assert said["next"] == said["last"] == [""]
     if not ignorable:
         gone = meddler.asked["node-gone"]
         assert at["node-gone"] != gone
-        assert said["node-gone"] == f"cannot bind to node {gone}: it is gone (404)"
+        assert f"cannot bind to node {gone}: it is gone (404)" in said["node-gone"]
 
 
 async def test_a_slow_api_server_does_not_make_bindings_that_nobody_waits_for(

@@ -26,6 +26,7 @@ from dynsched.core.errors import (
     ConflictError,
     ForbiddenError,
     NotFoundError,
+    NotPermittedError,
     PastUnknownError,
 )
 from dynsched.core.model import Node, NodePatch, NodeView, QueryResult, Sample, Series, Snapshot
@@ -179,7 +180,9 @@ class Api:
 
     async def patch(self, patch: NodePatch) -> Node:
         replica = self._replica
-        assert replica.leadership.may_write, f"{patch} is sent by one who does not lead"
+        if not replica.leadership.may_write:  # the client refuses, as soon as the Lease is lost
+            assert Fault.DEMOTED in self.struck, f"{patch} is due on one who does not lead"
+            raise NotPermittedError(f"cannot patch nodes {patch.node}: it does not lead")
         assert not replica.dry_run, f"{patch} is sent in a dry run"
         fault = self.faults.popleft() if self.faults else Fault.NONE
         if self._world.away:
