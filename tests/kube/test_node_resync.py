@@ -275,8 +275,8 @@ async def test_our_list_is_newer_than_a_watch_at_an_api_server_that_is_behind(
         sim.server.requests.clear()
         for number in range(3):
             sim.server.mute_watches()
+            seen = lists(sim)  # before: once the list has the node, it is waited for without others
             await make_nodes(sim, f"late-{number}")
-            seen = lists(sim)
             await running.until(lambda seen=seen: lists(sim) > seen)  # type: ignore[misc]  # so far it is behind
             sim.server.drop_watches("end")
             await running.until(lambda n=number: f"late-{n}" in running.names())  # type: ignore[misc]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Protocol
@@ -171,9 +171,10 @@ class Beliefs:
         rule_set: RuleSet,
         answers: Mapping[str, Mapping[str, Answered] | None],
         things: Mapping[str, Thing],
+        marked: Collection[str],
         lived: float,
     ) -> None:
-        """``answers`` by rule; None: the query failed."""
+        """``answers`` by rule; None: the query failed. ``marked``: what carries our mark."""
         before = {
             rule.name: {
                 name: old
@@ -182,8 +183,9 @@ class Beliefs:
             }
             for rule in rule_set.rules
         }
-        adopted = self._adopted(rule_set, before, things, lived)
-        adopted |= self._renamed(rule_set, things, lived)
+        carrying = {name: things[name] for name in things if name in marked}
+        adopted = self._adopted(rule_set, before, carrying, lived)
+        adopted |= self._renamed(rule_set, carrying, lived)
         self.of = {
             rule.name: {
                 name: _next(
@@ -210,9 +212,7 @@ class Beliefs:
         """A node that carries our mark and of which no rule remembers anything."""
         found = {}
         for name, thing in things.items():
-            if not marks_on(thing, rule_set.mark) or any(
-                name in known for known in before.values()
-            ):
+            if any(name in known for known in before.values()):
                 continue
             for rule in rules_behind(thing, rule_set):
                 found[rule, name] = Believed(thing.uid, known=lived, firing=True, breach=lived)
@@ -227,8 +227,7 @@ class Beliefs:
         return {
             (rule, name): Believed(thing.uid, known=lived, firing=True, breach=lived)
             for name, thing in things.items()
-            if marks_on(thing, rule_set.mark)
-            and any(
+            if any(
                 name in by_node and by_node[name].firing and by_node[name].uid == thing.uid
                 for by_node in gone
             )

@@ -18,7 +18,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeVar, cast
 
-from stateful_model import EVIDENCE, Answered, Beliefs, label_text, taint_text, texts_on
+from stateful_model import (
+    EVIDENCE,
+    Answered,
+    Beliefs,
+    label_text,
+    marks_on,
+    taint_text,
+    texts_on,
+)
 from virtual_loop import VirtualLoop
 
 from dynsched.core.errors import (
@@ -518,7 +526,11 @@ class Replica:
         self.loop._follow_the_clock()
         snapshot = await self.loop.tick(self.loop._offset + lived)
         assert self.cluster.seen is not None
-        self.beliefs.tick(snapshot.rule_set, self.source.served, self.cluster.seen, lived)
+        seen, mark = self.cluster.seen, snapshot.rule_set.mark
+        marked = {name for name, node in seen.items() if marks_on(node, mark)}
+        if self.dry_run:  # goes on as if its marks had been written
+            marked = set(self.loop._survey.marked)
+        self.beliefs.tick(snapshot.rule_set, self.source.served, seen, marked, lived)
         return Tick(
             replica=self,
             rule_set=snapshot.rule_set,
