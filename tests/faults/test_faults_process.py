@@ -200,8 +200,12 @@ async def test_whatever_becomes_of_the_rules_file(sim, prometheus, run) -> None:
 
         put(yaml.safe_dump(rules(threshold=10)))
         await run.until_marked("a b")
+
+        async def is_published() -> bool:  # after the writes
+            return await metric(operator, "dynsched_rules_reload_success") == 1
+
+        await until(is_published, "the rules are taken up")
         assert (await status(operator))["rules_error"] is None
-        assert await metric(operator, "dynsched_rules_reload_success") == 1
         assert await metric(operator, 'dynsched_rules_reloads_total{result="success"}') == 1
 
         async def told() -> bool:
