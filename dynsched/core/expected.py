@@ -265,22 +265,20 @@ def expected_load(
             node.bound(pod, points, more)
         if less:
             node.ended(points, less)
-    rooms = _rooms(readings.loads(rule), columns) if counted else {}
+    rooms, places = _rooms(readings.loads(rule), columns), columns.roster.places
     added = {}
     for name, node in counted.items():
         more, less = node.parts(nodes[name].allocatable, rule.resource)
-        added[name] = Added(more, min(less, rooms[name]))
+        added[name] = Added(more, min(less, rooms.item(places[name])))
     return ExpectedLoad(use, added)
 
 
-def _rooms(loads: Floats, columns: NodeColumns) -> dict[str, float]:
-    """Of each node with a load: what pods that end may take off, by the mean of its kind."""
-    places = np.flatnonzero(~np.isnan(loads))
-    known, kind = loads[places], columns.kind[places]
-    mean = np.bincount(kind, known) / np.maximum(1, np.bincount(kind))
-    names = [columns.roster.names[place] for place in places.tolist()]
-    rooms = np.maximum(0.0, known - mean[kind] + BELOW_MEAN)
-    return dict(zip(names, rooms.tolist(), strict=True))
+def _rooms(loads: Floats, columns: NodeColumns) -> Floats:
+    """What pods that end may take off each node with a load, by the mean of its kind."""
+    known, number = ~np.isnan(loads), len(columns.kinds)
+    counts = np.bincount(columns.kind[known], minlength=number)
+    means = np.bincount(columns.kind[known], loads[known], number) / np.maximum(1, counts)
+    return np.maximum(0.0, loads - means[columns.kind] + BELOW_MEAN)
 
 
 def _unseen(
