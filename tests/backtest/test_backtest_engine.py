@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import compress
 from typing import Any
 
 import numpy as np
-from builders import NOON, rule, rule_set
+from builders import NOON, named, rule, rule_set
 from hypothesis import given
 from hypothesis import strategies as st
 from properties import steady
 
 from dynsched.backtest.engine import Engine, Played
-from dynsched.backtest.world import Span, make_world
+from dynsched.backtest.world import Span, World, make_world
 from dynsched.core import keys
 from dynsched.core.alerts import Alerts
 from dynsched.core.decide import decide
 from dynsched.core.decision import Decision
+from dynsched.core.guard import count_of
 from dynsched.core.model import Node, QueryResult, Sample
 from dynsched.core.rehearse import Rehearsal
 from dynsched.core.rules import RuleSet
@@ -47,7 +51,7 @@ def rules(draw: st.DrawFn, name: str) -> dict[str, Any]:
         selector=draw(st.sampled_from(["", "", "", "pool=a"])),
         shadow=draw(st.sampled_from([False, False, False, True])),
     )
-    if op in (">", ">=") and draw(st.booleans()):
+    if op in (">", ">=") and draw(st.sampled_from([True, True, False])):
         raw["early"] = {"above_mean": 0, "clear_above_mean": -8, "mean_at_least": 16}
         raw["resource"] = draw(st.sampled_from(["cpu", "memory"]))
     return raw
@@ -60,65 +64,60 @@ GUARDS = st.fixed_dictionaries(
         "pool_label": st.sampled_from([None, "pool"]),
     }
 )
-NODES = st.lists(
-    st.fixed_dictionaries(
-        {
-            "pool": st.sampled_from(["a", "b"]),
-            "kind": st.sampled_from(["plain"] * 6 + ["ignored", "conflict", "marked", "cordoned"]),
-            "cpu": st.sampled_from([1.0, 2.0, 4.0]),
-            "from": st.sampled_from([0, 0, 0, 3]),
-        }
-    ),
-    min_size=1,
-    max_size=6,
+LABELS: list[dict[str, str]] = [{}] * 6 + [
+    {keys.IGNORE_LABEL: "true"},
+    {"status": "broken"},
+    {"status": "presure"},
+]
+NODES = st.fixed_dictionaries(
+    {
+        "labels": st.builds(
+            lambda pool, others: {"pool": pool, **others},
+            st.sampled_from("ab"),
+            st.sampled_from(LABELS),
+        ),
+        "taints": st.sampled_from([()] * 9 + [(CORDON,)]),
+        "allocatable": st.sampled_from([{"cpu": cpu, "memory": 1.0} for cpu in (1.0, 2.0, 4.0)]),
+        "created": st.sampled_from([NOON, NOON, NOON, NOON + 3 * STEP]),
+    }
 )
-
-
-def make_node(number: int, told: dict[str, Any]) -> Node:
-    labels = {"pool": told["pool"]}
-    if told["kind"] == "ignored":
-        labels[keys.IGNORE_LABEL] = "true"
-    if told["kind"] in ("conflict", "marked"):
-        labels["status"] = "presure" if told["kind"] == "marked" else "broken"
-    return Node(
-        f"n{number}",
-        uid=str(number),
-        labels=labels,
-        taints=(CORDON,) if told["kind"] == "cordoned" else (),
-        allocatable={"cpu": told["cpu"], "memory": 1.0},
-        created=NOON + told["from"] * STEP,
-    )
+FOREVER = math.inf
+LASTS = st.sampled_from([FOREVER, NOON + 2 * STEP, NOON + 5 * STEP])
+Drawn = tuple[RuleSet, World, dict[str, float], np.ndarray]
+"""Rules, nodes, when each was there last, and values by rule, step and node."""
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> tuple[RuleSet, dict[str, Node], np.ndarray]:
+def worlds(draw: st.DrawFn) -> Drawn:
     raw = [draw(rules(name)) for name in ("cpu", "mem")[: draw(st.integers(1, 2))]]
     made = rule_set(*raw, guard=draw(GUARDS))
-    nodes = [make_node(number, told) for number, told in enumerate(draw(NODES))]
-    steps = draw(st.integers(2, 14))
-    size = steps * len(nodes) * len(raw)
+    told = draw(st.lists(st.tuples(NODES, LASTS), min_size=1, max_size=6))
+    nodes = {f"n{n}": Node(f"n{n}", str(n), **each) for n, (each, _) in enumerate(told)}
+    lasts = {name: last for name, (_, last) in zip(nodes, told, strict=True)}
+    spans = {
+        name: Span(nodes[name].created, lasts[name]) for name in nodes if lasts[name] < FOREVER
+    }
+    shape = (len(raw), draw(st.integers(2, 14)), len(nodes))
+    size = math.prod(shape)
     values = draw(st.lists(VALUES, min_size=size, max_size=size))
-    return (
-        made,
-        {node.name: node for node in nodes},
-        np.array(values).reshape(len(raw), steps, len(nodes)),
-    )
+    return made, make_world(nodes, made, spans), lasts, np.array(values).reshape(shape)
 
 
-def by_the_core(made: RuleSet, nodes: dict[str, Node], values: np.ndarray) -> list[Decision]:
-    """One tick of `decide` for each step, each on what the one before would have written."""
-    world, rehearsal = make_world(nodes, made), Rehearsal()
-    bare = {node.name: node for node in world.nodes}
+def by_the_core(drawn: Drawn) -> Iterator[tuple[Decision, dict[str, Node]]]:
+    """One tick of `decide` for each step, each on what the one before would have written; and the
+    nodes after it.
+    """
+    made, world, lasts, values = drawn
+    rehearsal = Rehearsal()
     alerts: Alerts = {}
-    found = []
     for number in range(values.shape[1]):
         now = NOON + number * STEP
-        there = {name: node for name, node in bare.items() if now >= node.created}
+        there = {node.name: node for node in world.nodes if node.created <= now <= lasts[node.name]}
         results = {
             one.name: QueryResult(
                 tuple(
                     Sample({"node": name}, float(values[row, number, column]), now)
-                    for column, name in enumerate(nodes)
+                    for column, name in enumerate(world.names)
                     if not math.isnan(values[row, number, column]) or column % 2
                 )
             )
@@ -127,107 +126,69 @@ def by_the_core(made: RuleSet, nodes: dict[str, Node], values: np.ndarray) -> li
         decision = decide(made, results, rehearsal.nodes(there), alerts, now)
         rehearsal.write(decision.patches)
         alerts = decision.evaluation.alerts
-        found.append(decision)
-    return found
+        yield decision, rehearsal.nodes(there)
 
 
-def by_the_engine(
-    made: RuleSet, nodes: dict[str, Node], values: np.ndarray, cut: int
-) -> list[Played]:
-    world = make_world(nodes, made)
+@steady(200)
+@given(drawn=worlds(), cut=st.integers(1, 13))
+def test_the_engine_decides_as_the_core_does_at_every_step(drawn: Drawn, cut: int) -> None:
+    made, world, _, values = drawn
     engine = Engine(made, world)
     finite = np.where(np.isfinite(values), values, np.nan)
     times = NOON + np.arange(values.shape[1]) * STEP
-    return [
-        engine.play(
-            times[part], {one.name: finite[row][part] for row, one in enumerate(made.file_rules)}
-        )
+    columns = dict(zip((one.name for one in made.file_rules), finite, strict=True))
+    played = [
+        engine.play(times[part], {name: each[part] for name, each in columns.items()})
         for part in (slice(None, cut), slice(cut, None))
     ]
 
+    writes, caps = (np.concatenate([getattr(p, of) for p in played]) for of in ("writes", "caps"))
+    may = set(compress(world.names, world.eligible))
+    pool = made.guard.pool_label
+    pool_of = {node.name: node.labels["pool"] if pool else "" for node in world.nodes}
 
-def joined(parts: list[Played], of: str, rule_name: str | None = None) -> np.ndarray:
-    found = [getattr(part, of) for part in parts]
-    return np.concatenate([each[rule_name] for each in found] if rule_name else found)
+    def lanes(of: str, rule_name: str | None = None) -> set[str]:
+        part, row = (played[0], number) if number < cut else (played[1], number - cut)
+        found = getattr(part, of)[rule_name] if rule_name else getattr(part, of)
+        return set(compress(world.pools if of == "withheld" else world.names, found[row]))
 
-
-@steady(100)
-@given(drawn=worlds(), cut=st.integers(1, 13))
-def test_the_engine_decides_as_the_core_does_at_every_step(
-    drawn: tuple[RuleSet, dict[str, Node], np.ndarray], cut: int
-) -> None:
-    made, nodes, values = drawn
-    played = by_the_engine(made, nodes, values, cut)
-    world = make_world(nodes, made)
-    rehearsal, there = Rehearsal(), {node.name: node for node in world.nodes}
-
-    def lanes(of: str, rule_name: str | None = None) -> set[Any]:
-        row = joined(played, of, rule_name)[number]
-        return {
-            (world.pools if of == "withheld" else list(nodes))[at] for at in np.flatnonzero(row)
-        }
-
-    for number, decision in enumerate(by_the_core(made, nodes, values)):
+    for number, (decision, after) in enumerate(by_the_core(drawn)):
         for one in made.rules:
             alerts = decision.evaluation.alerts[one.name]
             fires = {name for name, alert in alerts.items() if alert.firing}
             assert lanes("firing", one.name) == fires, (number, one.name)
         assert lanes("marked") == decision.selection.marked, number
-        assert joined(played, "writes")[number] == len(decision.patches), number
-        short = {
-            decision.nodes[name].labels["pool"] if made.guard.pool_label else ""
-            for name, why in decision.selection.withheld.items()
-            if why.startswith("not marked")
-        }
+        assert writes[number] == len(decision.patches), number
+        withheld = decision.selection.withheld.items()
+        short = {pool_of[name] for name, why in withheld if why.startswith("not marked")}
         assert lanes("withheld") == short, number
+        sizes = Counter(pool_of[name] for name in after if name in may)
+        most = [count_of(made.guard.max_marked, sizes[pool]) for pool in world.pools]
+        assert caps[number].tolist() == most, number
         # An early mark is told apart as the evidence on the node tells it.
-        now = {name: there[name] for name in decision.nodes}
-        rehearsal.nodes(now)
-        rehearsal.write(decision.patches)
         said = {
             name
-            for name, node in rehearsal.nodes(now).items()
+            for name, node in after.items()
             if '"early":true' in node.annotations.get(keys.EVIDENCE_ANNOTATION, "")
         }
         assert lanes("early") == said, number
 
 
-def test_a_node_that_is_gone_has_no_mark_and_no_past_when_it_comes_back() -> None:
-    early = {"above_mean": 0, "clear_above_mean": -8, "mean_at_least": 16}
-    made = rule_set(
-        rule("cpu", on_stale="hold", early=early, resource="cpu"), guard={"max_marked": "100%"}
-    )
-    nodes = {name: Node(name, allocatable={"cpu": 1.0}) for name in "ab"}
-    world = make_world(nodes, made, {"a": Span(NOON, NOON + STEP), "b": Span()})
-    for load in (90.0, 75.0):  # the latter marks it early
-        values = np.array([[load, 65.0 if load < 80 else 90.0]] * 4)
-        played = Engine(made, world).play(NOON + np.arange(4) * STEP, {"cpu": values})
-        assert played.marked[:, 0].tolist() == [True, True, False, False]
-        assert played.early[:, 0].tolist() == [load < 80, load < 80, False, False]
-        assert played.caps[:, 0].tolist() == [2, 2, 1, 1]
-
-
 def test_several_settings_side_by_side_decide_as_each_alone() -> None:
     made = rule_set(rule("cpu", for_="30s", keep_firing_for="1m"))
-    nodes = {f"n{number}": Node(f"n{number}") for number in range(5)}
-    world = make_world(nodes, made)
+    world = make_world(named(*(f"n{number}" for number in range(5))), made)
     values = np.random.default_rng(7).integers(50, 100, (60, 5)).astype(float)
     times = NOON + np.arange(60) * STEP
     one = Setting.of(made.rules[0], made)
     thresholds = [60.0, 80.0, 90.0]
-    lanes = np.repeat(thresholds, 5)
-    together = Engine(
-        made,
-        world,
-        settings={"cpu": replace(one, threshold=lanes, clear_threshold=lanes - 5)},
-        groups=3,
-    ).play(times, {"cpu": values})
+
+    def play(threshold: Any, groups: int) -> Played:
+        setting = replace(one, threshold=threshold, clear_threshold=threshold - 5)
+        engine = Engine(made, world, settings={"cpu": setting}, groups=groups)
+        return engine.play(times, {"cpu": values})
+
+    together = play(np.repeat(thresholds, 5), 3)
     for number, threshold in enumerate(thresholds):
-        alone = Engine(
-            made,
-            world,
-            settings={"cpu": replace(one, threshold=threshold, clear_threshold=threshold - 5)},
-        ).play(times, {"cpu": values})
-        part = slice(number * 5, number * 5 + 5)
-        assert (together.marked[:, part] == alone.marked).all()
+        alone = play(threshold, 1)
+        assert (together.marked[:, number * 5 : number * 5 + 5] == alone.marked).all()
         assert (together.withheld[:, number] == alone.withheld[:, 0]).all()
