@@ -16,7 +16,6 @@ from fake_prometheus import FakePrometheus
 from dynsched.sim.nodes import make_node
 
 HOUR = SERIES[1:]
-RULE_KEYS = {"rule", "marks", "flaps", "node_time_marked", "coverage"}
 
 
 @pytest.fixture
@@ -27,12 +26,9 @@ def one_hot_node(prometheus: FakePrometheus) -> str:
     return prometheus.url
 
 
-async def test_marks_flaps_and_shares_of_an_hour_are_counted(
-    reported: Reported, one_hot_node: str
-) -> None:
+async def test_marks_and_flaps_are_counted(reported: Reported, one_hot_node: str) -> None:
     report = await reported(one_hot_node, rules(CPU), *SERIES)
     (cpu,) = report["rules"]
-    assert cpu.keys() >= RULE_KEYS
     assert (cpu["marks"], cpu["flaps"], cpu["coverage"]) == (2, 1, 1.0)
     assert cpu["node_time_marked"] == pytest.approx(20 / 120, abs=0.01)
     assert cpu["longest_mark_seconds"] == pytest.approx(600, abs=60)
@@ -43,11 +39,9 @@ async def test_marks_flaps_and_shares_of_an_hour_are_counted(
 
 async def test_the_other_forms_are_for_a_person(call: Call, one_hot_node: str) -> None:
     code, out, err = await call(one_hot_node, rules(CPU), *SERIES)
-    assert code == 0
-    assert "2 nodes by their series" in out
+    assert (code, "2 nodes by their series" in out, "█" in out) == (0, True, True)
     assert re.search(r"^cpu +> 80 ", out, re.MULTILINE)
     assert re.search(r"^a +2 +33\.\d % +100\.0 % ", out, re.MULTILINE)
-    assert "█" in out
     assert re.search("12[01] steps of 30s", err)
     _, markdown, _ = await call(one_hot_node, rules(CPU), *SERIES, "-o", "markdown")
     _, page, _ = await call(one_hot_node, rules(CPU), *SERIES, "-o", "html")
@@ -58,9 +52,7 @@ async def test_the_other_forms_are_for_a_person(call: Call, one_hot_node: str) -
     assert not re.search(r"<script|<link|src=|url\(|@import", page)  # nothing of the network
 
 
-async def test_a_name_from_the_metrics_cannot_be_markup(
-    call: Call, prometheus: FakePrometheus
-) -> None:
+async def test_a_name_of_a_metric_is_no_markup(call: Call, prometheus: FakePrometheus) -> None:
     prometheus.set(7200, cpu={"<b>|`x": 90})
     _, page, _ = await call(prometheus.url, rules(CPU), *SERIES, "-o", "html")
     assert "<b>|" not in page
@@ -131,9 +123,7 @@ async def test_without_a_cluster_the_error_names_the_way_that_needs_none(
 ) -> None:
     missing = str(tmp_path / "none")
     code, _, err = await call(prometheus.url, rules(CPU), "--kubeconfig", missing, *HOUR)
-    assert code == 1
-    assert "--nodes-from-series" in err
-    assert missing in err
+    assert (code, "--nodes-from-series" in err, missing in err) == (1, True, True)
     assert "Traceback" not in err
 
 
@@ -160,14 +150,13 @@ async def test_two_rules_files_side_by_side(
 # What there is no history of
 
 
-async def test_no_history_is_a_result(
-    call: Call, reported: Reported, prometheus: FakePrometheus
-) -> None:
+async def test_no_history_is_a_result(call: Call, prometheus: FakePrometheus) -> None:
     for output in ("json", "table", "html", "markdown"):
         code, out, err = await call(prometheus.url, rules(CPU), *SERIES, "-o", output)
         assert (code, "cpu" in out) == (0, True), err
     prometheus.set(7200, cpu={"a": 90})
-    mem = (await reported(prometheus.url, rules(CPU, MEM), *SERIES))["rules"][1]
+    _, out, _ = await call(prometheus.url, rules(CPU, MEM), *SERIES, "-o", "json")
+    mem = json.loads(out)["rules"][1]
     assert (mem["coverage"], mem["marks"], mem["node_time_marked"]) == (0, None, None)
     _, table, _ = await call(prometheus.url, rules(CPU, MEM), *SERIES)
     assert "Rule mem: not enough data" in table
@@ -214,14 +203,13 @@ async def test_a_rule_of_metrics_server_is_said_to_have_no_past(
 # What Prometheus refuses, or gives in part
 
 
-async def test_what_is_refused_is_one_clear_line_and_leaves_the_other_rules(
+async def test_what_is_refused_or_partial_is_told_and_leaves_the_other_rules(
     call: Call, prometheus: FakePrometheus
 ) -> None:
     prometheus.set(7200, cpu={"a": 90}, mem={"a": 90})
     prometheus.failing = {"cpu": 403}
     code, _, err = await call(prometheus.url, rules(CPU), *SERIES)
-    assert code == 1
-    assert "HTTP 403" in err
+    assert (code, "HTTP 403" in err) == (1, True)
     assert "no part of the history could be had" in err
     prometheus.failing = {"mem": 422}
     code, out, err = await call(prometheus.url, rules(CPU, MEM), *SERIES, "-o", "json")
@@ -229,12 +217,9 @@ async def test_what_is_refused_is_one_clear_line_and_leaves_the_other_rules(
     assert (code, "--cache" in err) == (0, True)
     assert [one["coverage"] for one in report["rules"]] == [1.0, 0.0]
     assert any("Rule mem: no data from" in note and "422" in note for note in report["notes"])
-
-
-async def test_partial_answers_are_told(reported: Reported, prometheus: FakePrometheus) -> None:
-    prometheus.set(7200, cpu={"a": 90})
-    prometheus.warnings = ["store 3 unavailable"]
-    (note,) = (await reported(prometheus.url, rules(CPU), *SERIES))["notes"]
+    prometheus.failing, prometheus.warnings = {}, ["store 3 unavailable"]
+    _, out, _ = await call(prometheus.url, rules(CPU), *SERIES, "-o", "json")
+    (note,) = json.loads(out)["notes"]
     assert "partial answers from" in note
     assert "store 3 unavailable" in note
 

@@ -7,9 +7,9 @@ import math
 import os
 from array import array
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 import pytest
@@ -18,7 +18,6 @@ from builders import NOON, rule, rule_set
 from dynsched.backtest.columns import to_block
 from dynsched.backtest.fetching import GIVE_UP, Fetcher, Past, Query
 from dynsched.backtest.steps import Part, Window, parts_of, step_within, window_of
-from dynsched.core.answers import AnswerLimit
 from dynsched.core.errors import ExpectedError
 from dynsched.sources.prometheus import LongResult, LongSeries
 
@@ -38,19 +37,12 @@ class Server:
 
     answer: Callable[[float, float], str | None] = lambda _start, _end: None
     warnings: tuple[str, ...] = ()
-    asked: list[tuple[float, float]] = field(default_factory=list)
+    asked: int = 0
 
     async def query_long(
-        self,
-        expr: str,
-        start: float,
-        end: float,
-        step: float,
-        *,
-        label: str = "instance",
-        limit: AnswerLimit | None = None,
+        self, expr: str, start: float, end: float, step: float, **_: object
     ) -> LongResult:
-        self.asked.append((start, end))
+        self.asked += 1
         error = self.answer(start, end)
         if error is not None:
             return LongResult(error=error)
@@ -64,10 +56,8 @@ def window(count: int) -> Window:
 
 async def fetch(server: Server, folder: Path, count: int, expected: int) -> Past:
     folder.mkdir(exist_ok=True)  # noqa: ASYNC240 (a directory of the test)
-    found = await Fetcher(server, window(count), folder, "x", pauses=(0.0, 0.0)).fetch(
-        {CPU: expected}
-    )
-    return found[CPU]
+    fetcher = Fetcher(server, window(count), folder, "x", pauses=(0.0, 0.0))
+    return (await fetcher.fetch({CPU: expected}))[CPU]
 
 
 def column(past: Past, count: int) -> list[float]:
@@ -95,13 +85,10 @@ def test_the_step_grows_in_whole_steps_until_the_budget_is_kept() -> None:
 def test_parts_cover_every_step_once_and_are_the_same_a_minute_later(number: int) -> None:
     whole = Window(START, STEP, 40_000 if number < 5_000 else 200)
     parts = list(parts_of(whole, number))
-    assert [part.first for part in parts] == [
-        0,
-        *np.cumsum([part.count for part in parts])[:-1].tolist(),
-    ]
-    assert sum(part.count for part in parts) == whole.count
-    assert all(part.count <= 8192 for part in parts)
-    assert all(part.count * number <= 250_000 or part.count == 1 for part in parts)
+    assert [p.first for p in parts] + [whole.count] == [0, *np.cumsum([p.count for p in parts])]
+    most = max(part.count for part in parts)
+    assert most <= 8192
+    assert most * number <= 250_000 or most == 1
     later = Window(START + 2 * STEP, STEP, whole.count)
     moments = {(whole.at(part.first), part.count) for part in parts[2:-1]}
     assert moments <= {(later.at(part.first), part.count) for part in parts_of(later, number)}
@@ -110,34 +97,23 @@ def test_parts_cover_every_step_once_and_are_the_same_a_minute_later(number: int
 # From series to columns
 
 NAN = math.nan
+ODD = [NAN, math.inf, -math.inf, 4]
+LATER = series([3, 4], START + 2 * STEP, node="a", z="y")
+TWO = [series([1, 9] * 20, node="a", d="x"), series([5, 3] * 20, node="a")]
 
 
 @pytest.mark.parametrize(
     ("found", "rises", "wanted", "several"),
     [
         # Its labels change in the middle: one column.
-        (
-            [
-                series([1.0, 2.0], node="a", zone="x"),
-                series([3.0, 4.0], START + 2 * STEP, node="a", zone="y"),
-            ],
-            *(True, [1.0, 2.0, 3.0, 4.0], False),
-        ),
+        ([series([1, 2], node="a", z="x"), LATER], True, [1, 2, 3, 4], False),
         # Of several series of a node the worst value counts.
-        *(
-            (
-                [series([1.0, 9.0] * 20, node="a", d="x"), series([5.0, 3.0] * 20, node="a")],
-                *(rises, wanted * 20, True),
-            )
-            for rises, wanted in ((True, [5.0, 9.0]), (False, [1.0, 3.0]))
-        ),
+        (TWO, True, [5, 9] * 20, True),
+        (TWO, False, [1, 3] * 20, True),
         # What is no finite number is not known, and what names no node is left out.
-        (
-            [series([NAN, math.inf, -math.inf, 4.0], node="a"), series([1.0], cluster="x")],
-            *(True, [NAN, NAN, NAN, 4.0], False),
-        ),
+        ([series(ODD, node="a"), series([1], cluster="x")], True, [NAN, NAN, NAN, 4], False),
         # As are moments that were not asked for.
-        ([series([1.0, 2.0, 3.0], START - STEP, node="a")], True, [2.0, 3.0], False),
+        ([series([1, 2, 3], START - STEP, node="a")], True, [2, 3], False),
     ],
 )
 def test_series_become_a_column_for_each_node(
@@ -205,7 +181,7 @@ async def test_a_part_that_fails_leaves_a_hole_and_the_next_run_asks_only_for_it
 
     mended = Server()
     past = await fetch(mended, tmp_path, count, expected)
-    assert len(mended.asked) == 1
+    assert mended.asked == 1
     assert column(past, count) == [7.0] * count
 
 
@@ -221,31 +197,27 @@ async def test_partial_answers_and_damaged_files_are_asked_for_again_by_the_next
             kept.write_bytes(kept.read_bytes()[:50])
         again = Server()
         past = await fetch(again, tmp_path, 10, 1)
-        assert (len(again.asked), column(past, 10)) == (asked, [7.0] * 10)
+        assert (again.asked, column(past, 10)) == (asked, [7.0] * 10)
         assert not past.warnings
 
 
-async def test_a_full_disk_is_one_line_and_leaves_no_half_a_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_full_disk_is_one_line_and_no_half_a_file_is_left(tmp_path, monkeypatch) -> None:
     def fills(file: IO[bytes], **_: object) -> None:
         file.write(b"as much as fits")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(np, "savez", fills)
-    with pytest.raises(ExpectedError) as refused:
-        await fetch(Server(), tmp_path, 10, 1)
-    assert str(refused.value) == (
-        f"the history cannot be kept in {tmp_path}: No space left on device; free some space, or "
-        "name another directory with --cache"
+    told = (
+        f"^the history cannot be kept in {tmp_path}: No space left on device; free some .* --cache$"
     )
-    assert not list(tmp_path.iterdir())  # noqa: ASYNC240 (an empty directory)
+    with pytest.raises(ExpectedError, match=told):
+        await fetch(Server(), tmp_path, 10, 1)
+    assert not list(tmp_path.iterdir())
 
 
 def test_rules_with_the_same_query_share_it() -> None:
-    made = rule_set(
-        rule("one", expr="x"), rule("two", expr="x", threshold=90), rule("down", expr="x", op="<")
-    )
+    differ: tuple[dict[str, Any], ...] = ({}, {"threshold": 90}, {"op": "<"})
+    made = rule_set(*(rule(str(n), expr="x", **each) for n, each in enumerate(differ)))
     one, two, down = (Query.of(each) for each in made.file_rules)
     assert one == two
     assert one != down  # of several series of a node another is the worst

@@ -106,18 +106,16 @@ def newer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
     """With incidents, too: `api` is killed for memory at 120 and 240, `job` fails at 90, is evicted
     at 200, `gone` was killed before; CPUs of worker-b wait for half of the time from 300 to 320.
     """
-    allocatable = [
-        (f'node="{node}",resource="{resource}"', steady(amount))
-        for node in LOADS
-        for resource, amount in (("cpu", 4.0), ("memory", 8e9))
-    ]
+    has = (("cpu", 4.0), ("memory", 8e9))
+    loads = enumerate(LOADS.values())
     past: Past = {
-        "load": [
-            (f'instance="10.0.0.{number}:9100"', points(*changes))
-            for number, changes in enumerate(LOADS.values())
-        ],
+        "load": [(f'instance="10.0.0.{n}:9100"', points(*changes)) for n, changes in loads],
         "dynsched_marked_nodes": [("", points((0, 0), (401, 1)))],
-        "kube_node_status_allocatable": allocatable,
+        "kube_node_status_allocatable": [
+            (f'node="{node}",resource="{what}"', steady(much))
+            for node in LOADS
+            for what, much in has
+        ],
         **kube_state("kube_pod_status_scheduled_time"),
         # From the first kill on this stays; the second one shows in the number of restarts only.
         "kube_pod_container_status_last_terminated_reason": [
@@ -167,12 +165,9 @@ MORE = ("--nodes-from-series", "--since", "12h", "--step", "60s", "--until", str
 LOAD = rules(rule("load", expr="load"))
 
 
-async def test_gaps_changed_labels_and_a_limit_of_samples(
-    reported: Reported, older: Process
-) -> None:
+async def test_gaps_new_labels_and_a_limit_of_samples(reported: Reported, older: Process) -> None:
     report = await reported(older.url, rules(rule("load", expr="patchy")), *MORE)
-    (load,) = report["rules"]
-    nodes = {node["node"]: node for node in report["nodes"]}
+    (load,), nodes = report["rules"], {node["node"]: node for node in report["nodes"]}
     # Prometheus looks back 5 minutes: the series ends, and its successor begins at once.
     assert {name: node["marks"] for name, node in nodes.items()} == {"a": 1, "b": 0, "c": 1}
     assert nodes["b"]["coverage"] == pytest.approx(1 - 116 / 721, abs=0.01)
@@ -181,21 +176,17 @@ async def test_gaps_changed_labels_and_a_limit_of_samples(
     assert load["marks"] == 2
     assert load["longest_mark_seconds"] >= 100 * STEP
     # It did not come in one piece, and nothing is amiss.
-    assert report["queries"] > 1
-    assert not report["notes"]
+    assert (report["queries"] > 1, report["notes"]) == (True, [])
 
 
 async def test_a_counter_that_begins_anew_is_no_load(reported: Reported, older: Process) -> None:
     expr = "rate(busy_seconds_total[4m]) * 100"
     report = await reported(older.url, rules(rule("busy", expr=expr, threshold=60)), *MORE)
     (found,) = report["rules"]
-    assert found["marks"] == 0
-    assert found["coverage"] > 0.99
+    assert (found["marks"], found["coverage"] > 0.99) == (0, True)
 
 
-async def test_an_expression_that_is_none_is_the_servers_own_words(
-    call: Call, older: Process
-) -> None:
+async def test_a_bad_expression_is_told_in_the_servers_words(call: Call, older: Process) -> None:
     code, _, err = await call(older.url, rules(rule("bad", expr="sum by (")), *MORE)
     assert (code, "parse error" in err) == (1, True)
 

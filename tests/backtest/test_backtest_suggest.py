@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,30 +29,21 @@ from dynsched.core.rules import RuleSet
 STEP = 60.0
 
 
-def outcome(**told: Any) -> Outcome:
-    usual = Outcome(
-        setting=Candidate(80, 75, 60),
-        marks=10,
-        flaps=0,
-        node_time=0.1,
-        writes_per_day=10.0,
-        time_at_cap=0.0,
-        leads=np.array([600.0] * 5),
-        event_leads=np.empty(0),
-    )
-    return replace(usual, **told)
-
-
 OWN = Candidate(80, 75, 60)
+
+
+def outcome(**told: Any) -> Outcome:
+    usual: dict[str, Any] = {"setting": OWN, "marks": 10, "flaps": 0, "node_time": 0.1}
+    usual |= {"writes_per_day": 10.0, "time_at_cap": 0.0, "event_leads": np.empty(0)}
+    return Outcome(**usual | {"leads": np.array([600.0] * 5)} | told)
 
 
 @pytest.mark.parametrize("op", [">", "<"])
 @pytest.mark.parametrize("median", [5.0, 50.0, 99.0])
 def test_there_are_36_settings_the_rules_own_among_them(op: str, median: float) -> None:
     band = 5 if op == ">" else -5
-    (one,) = rule_set(
-        rule("cpu", op=op, threshold=80, clear_threshold=80 - band, for_="90s")
-    ).file_rules
+    own = rule("cpu", op=op, threshold=80, clear_threshold=80 - band, for_="90s")
+    (one,) = rule_set(own).file_rules
     found = candidates(one, median)
     assert LEVELS * FORS - FORS <= len(found) <= LEVELS * FORS
     assert Candidate(80, 80 - band, 90) in found
@@ -79,16 +69,26 @@ def test_a_lead_is_the_time_since_the_mark_that_still_stands() -> None:
     assert leads(runs_of(marked), lane, row, 10).tolist() == [2, 3, 0, 0, 1, 0]
 
 
-EARLIER = np.array([900.0] * 5)
-
-
 def test_the_frontier_leaves_out_what_is_worse_in_everything() -> None:
     good, other = outcome(), outcome(leads=EARLIER, flaps=4)
     worse = outcome(flaps=5, writes_per_day=20.0)
     assert frontier([good, worse, other]) == [good, other]
 
 
+EARLIER, LATE = np.array([900.0] * 5), np.array([60.0] * 5)
 LEAST = outcome(leads=np.array([560.0] * 5), writes_per_day=3.0)
+WORSE = [
+    outcome(),
+    outcome(leads=EARLIER, flaps=9),
+    outcome(leads=EARLIER, time_at_cap=0.2),
+    outcome(leads=LATE, writes_per_day=1.0),
+]
+
+
+def never(times: int, **told: Any) -> Outcome:
+    return outcome(leads=np.zeros(times), **told)
+
+
 ELSEWHERE = Candidate(90, 85, 60)
 
 
@@ -96,25 +96,10 @@ ELSEWHERE = Candidate(90, 85, 60)
     ("best", "others", "reason"),
     [
         # Of calm settings with about the same warning the one that writes least.
-        (
-            LEAST,
-            [
-                outcome(),
-                outcome(leads=EARLIER, flaps=9),
-                outcome(leads=EARLIER, time_at_cap=0.2),
-                outcome(leads=np.array([60.0] * 5), writes_per_day=1.0),
-            ],
-            "writes least",
-        ),
+        (LEAST, WORSE, "writes least"),
         # Without anything to warn of nothing is changed.
-        *(
-            (
-                outcome(leads=np.zeros(times), flaps=9),
-                [outcome(setting=ELSEWHERE, leads=np.zeros(times))],
-                "nothing to change",
-            )
-            for times in (0, 2)
-        ),
+        (never(0, flaps=9), [never(0, setting=ELSEWHERE)], "nothing to change"),
+        (never(2, flaps=9), [never(2, setting=ELSEWHERE)], "nothing to change"),
         # Where every setting flaps the one with the fewest.
         (outcome(flaps=5), [outcome(flaps=8)], "nearest"),
     ],
@@ -130,13 +115,10 @@ def history(made: RuleSet, values: np.ndarray, folder: Path) -> Scene:
     query = Query.of(made.file_rules[0])
     assert query is not None
     names = tuple(f"n{number}" for number in range(values.shape[1]))
-    past = Past()
-    path = folder / "all.npz"
-    block = Block(names, values)
+    past, path, block = Past(), folder / "all.npz", Block(names, values)
     save(path, block)
     past.take(Part(0, len(values)), path, block)
-    nodes = named(*names)
-    return Scene({query: past}, index_nodes(nodes.values()), window)
+    return Scene({query: past}, index_nodes(named(*names).values()), window)
 
 
 def rising_to_full(steps: int = 600) -> np.ndarray:
@@ -147,9 +129,8 @@ def rising_to_full(steps: int = 600) -> np.ndarray:
 
 
 def test_a_whole_sweep_recommends_what_can_be_pasted(tmp_path: Path) -> None:
-    made = rule_set(
-        rule("cpu", threshold=97, keep_firing_for="2m", early={}), guard={"max_marked": "50%"}
-    )
+    own = rule("cpu", threshold=97, keep_firing_for="2m", early={})
+    made = rule_set(own, guard={"max_marked": "50%"})
     scene = history(made, rising_to_full(), tmp_path)
     world = make_world(named("n0", "n1"), made)
     full = scene.window.at(100 + 55)
@@ -158,19 +139,17 @@ def test_a_whole_sweep_recommends_what_can_be_pasted(tmp_path: Path) -> None:
     (one,) = found["rules"]
     assert one["times_full"] == 6
     best = one["recommended"]
+    assert (best["flaps"], best["warned"]) == (0, 1.0)
     assert best["threshold"] < 95
-    assert best["flaps"] == 0
-    assert best["warned"] == 1.0
     assert best["early_warning_seconds"] > 120
     assert sum(point["recommended"] for point in one["points"]) == 1
     assert any(point["on_frontier"] for point in one["points"])
     (event,) = one["events"]
     assert (event["event"], event["count"], event["marked_before"]) == ("OOMKilled", 1, 1)
     assert event["median_lead_seconds"] > 0
-    pasted = parse_rules(yaml.safe_load(found["yaml"]))
-    assert pasted.file_rules[0].threshold == best["threshold"]
-    assert pasted.file_rules[0].keep_firing_for == 120
-    assert pasted.file_rules[0].early == made.file_rules[0].early
+    (pasted,) = parse_rules(yaml.safe_load(found["yaml"])).file_rules
+    assert (pasted.threshold, pasted.keep_firing_for) == (best["threshold"], 120)
+    assert pasted.early == made.file_rules[0].early
 
 
 async def test_the_command_prints_what_to_paste(

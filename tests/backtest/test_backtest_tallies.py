@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dynsched.backtest.tallies import RunsInParts, cells, runs_of, tally
+from dynsched.backtest.tallies import Runs, RunsInParts, cells, runs_of, tally
 
 STEP = 60.0
 
@@ -15,11 +15,14 @@ def lanes(*rows: str) -> np.ndarray:
     return np.array([[mark == "#" for mark in row] for row in rows]).T
 
 
+def told(runs: Runs) -> list[tuple[int, ...]]:
+    """Lane, begin and end of each."""
+    return list(zip(*(of.tolist() for of in (runs.lane, runs.begun, runs.ended)), strict=True))
+
+
 def test_runs_are_found_by_lane_and_time() -> None:
-    found = runs_of(lanes("##..#", "....."[:5], "..###"))
-    assert found.lane.tolist() == [0, 0, 2]
-    assert found.begun.tolist() == [0, 4, 2]
-    assert found.ended.tolist() == [2, 5, 5]
+    found = runs_of(lanes("##..#", ".....", "..###"))
+    assert told(found) == [(0, 0, 2), (0, 4, 5), (2, 2, 5)]
 
 
 @pytest.mark.parametrize(
@@ -60,11 +63,5 @@ def test_runs_that_come_in_parts_are_those_of_the_whole(part: int) -> None:
     parts = RunsInParts(4, 30)
     for first in range(0, 30, part):
         parts.add(active[first : first + part])
-    found, whole = parts.runs(), runs_of(active)
-    assert found.lane.tolist() == whole.lane.tolist()
-    assert found.begun.tolist() == whole.begun.tolist()
-    assert found.ended.tolist() == whole.ended.tolist()
-    second = found.between(1, 3)
-    mine = runs_of(active[:, 1:3])
-    assert second.lane.tolist() == mine.lane.tolist()
-    assert second.ended.tolist() == mine.ended.tolist()
+    assert told(parts.runs()) == told(runs_of(active))
+    assert told(parts.runs().between(1, 3)) == told(runs_of(active[:, 1:3]))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from blocks_support import Points, prometheus_of
 from prometheus_support import Process
+
+from dynsched import cli
 
 _DAY = 86400
 _NOW = int(time.time())
@@ -52,6 +54,18 @@ def _past() -> dict[str, list[tuple[str, Points]]]:
     found["slow_seconds_total"] = [(f'{first},job="slow"', rare)]
     found["vanished_load"] = [(first, [(at, 1.0) for at in range(_BEGAN, _NOW - _DAY, 120)])]
     return found
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[object, str, str]]:
+    """``call(*words)`` -> exit code, standard output, standard error."""
+
+    def run(*words: object) -> tuple[object, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            cli.main([*map(str, words)])
+        return ended.value.code or 0, *capsys.readouterr()
+
+    return run
 
 
 @pytest.fixture(scope="session")

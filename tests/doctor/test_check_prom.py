@@ -9,7 +9,6 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from dynsched import cli
 from dynsched.doctor.ask_syntax import parse_by_server
 from dynsched.rules_check import check
 from dynsched.sources.prometheus import PrometheusConfig
@@ -38,17 +37,6 @@ rules:
     threshold: 1
   - {name: good, expr: 'max by (instance) (up)', threshold: 1}
 """
-
-
-@pytest.fixture
-def call(capsys):
-    def run(*arguments: object) -> tuple[object, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            cli.main(["check", *map(str, arguments)])
-        output = capsys.readouterr()
-        return ended.value.code, output.out, output.err
-
-    return run
 
 
 GOOD = "rules: [{name: good, expr: max by (instance) (up), threshold: 1}]"
@@ -80,14 +68,14 @@ def test_a_syntax_error_has_its_line_and_column_in_the_rules_file(
 ) -> None:
     file = tmp_path / "rules.yaml"
     file.write_text(text)
-    code, output, errors = call(file, "--prom", history.url)
+    code, output, errors = call("check", file, "--prom", history.url)
     lines = errors.splitlines()
     assert [line.removeprefix(f"{file}:").partition(": ")[0] for line in lines] == places
     assert all(": Prometheus cannot parse the expression: parse error: " in line for line in lines)
     assert all(": rule " in line for line in lines)
     assert code == (1 if places else 0)
     if places:
-        (told,) = json.loads(call(file, "--prom", history.url, "-o", "json")[1]).values()
+        (told,) = json.loads(call("check", file, "--prom", history.url, "-o", "json")[1]).values()
         assert told["errors"] == lines
     else:
         assert output == f"{file}: 1 rule: good; label status=presure\n"
@@ -98,7 +86,7 @@ def test_a_server_that_cannot_be_asked_is_one_line_and_no_error_of_the_rules(
 ) -> None:
     file = tmp_path / "rules.yaml"
     file.write_text(GOOD)
-    code, output, errors = call(file, "--prom", "http://127.0.0.1:1")
+    code, output, errors = call("check", file, "--prom", "http://127.0.0.1:1")
     assert (code, output) == (1, f"{file}: 1 rule: good; label status=presure\n")
     (line,) = errors.splitlines()
     assert line.startswith("Error: the expressions were not parsed: Prometheus at http://127.0.0.1")
@@ -109,21 +97,17 @@ async def test_a_server_without_format_query_evaluates_the_expression(tmp_path) 
         if "bad" in (await request.post())["query"]:
             body = {"status": "error", "errorType": "422", "error": "unable to parse: unexpected"}
             return web.json_response(body, status=422)
-        return web.json_response(
-            {"status": "success", "data": {"resultType": "vector", "result": []}}
-        )
+        body = {"status": "success", "data": {"resultType": "vector", "result": []}}
+        return web.json_response(body)
 
     app = web.Application()
     app.router.add_post("/api/v1/query", query)
     file = tmp_path / "rules.yaml"
-    file.write_text(
-        "rules:\n  - {name: good, expr: up, threshold: 1}\n"
-        "  - {name: bad, expr: bad, threshold: 1}\n"
-    )
+    good = "{name: good, expr: up, threshold: 1}"
+    file.write_text(f"rules:\n  - {good}\n  - {good.replace('good', 'bad').replace('up', 'bad')}\n")
     async with TestServer(app) as server:
         config = PrometheusConfig(str(server.make_url("")))
-        reports = check(file, "")
-        (report,), trouble = await asyncio.to_thread(parse_by_server, reports, config)
+        (report,), trouble = await asyncio.to_thread(parse_by_server, check(file, ""), config)
     assert trouble is None
     (error,) = report.errors
     assert error.startswith(f"{file}:3:17: rule bad: Prometheus cannot parse the expression")

@@ -8,21 +8,16 @@ from xml.etree import ElementTree as ET
 import pytest
 from rich.console import Console
 
-from dynsched import cli
 from dynsched.doctor.findings import CODES, Finding, NotChecked, Report, Severity
 from dynsched.doctor.report import as_json, as_junit, render
 
 
 def report() -> Report:
     found = Report()
-    found.add(
-        [
-            Finding("P9", Severity.INFO, "never passed", "0 to 1", "lower it", "cpu"),
-            Finding("P1", Severity.ERROR, "no metric \x00", "none [red]", "correct it", "mem"),
-            NotChecked("P8", "404"),
-            Finding("N2", Severity.WARNING, "foreign label", "status=a", "remove it"),
-        ]
-    )
+    low = Finding("P9", Severity.INFO, "never passed", "0 to 1", "lower it", "cpu")
+    high = Finding("P1", Severity.ERROR, "no metric \x00", "none [red]", "correct it", "mem")
+    foreign = Finding("N2", Severity.WARNING, "foreign label", "status=a", "remove it")
+    found.add([low, high, NotChecked("P8", "404"), foreign])
     return found
 
 
@@ -45,23 +40,13 @@ def test_findings_come_worst_first_and_codes_can_be_left_out() -> None:
 )
 def test_the_exit_code_is_by_the_worst_finding(ignored, fail_on, code) -> None:
     assert report().without(ignored).exit_code(fail_on) == code
-
-
-def test_a_server_that_could_not_be_asked_is_2() -> None:
-    found = Report(unreachable=["the API server is away"])
-    assert found.exit_code(Severity.ERROR) == 2
+    assert Report(unreachable=["the API server is away"]).exit_code(fail_on) == 2
 
 
 def test_json_has_the_documented_names() -> None:
     told = json.loads(as_json(report().without([])))
-    assert told["findings"][0] == {
-        "code": "P1",
-        "severity": "error",
-        "rule": "mem",
-        "summary": "no metric \x00",
-        "evidence": "none [red]",
-        "fix": "correct it",
-    }
+    worst = {"code": "P1", "severity": "error", "rule": "mem", "summary": "no metric \x00"}
+    assert told["findings"][0] == worst | {"evidence": "none [red]", "fix": "correct it"}
     assert told["findings"][1]["rule"] is None
     assert told["not_checked"] == [{"code": "P8", "rule": None, "reason": "404"}]
     assert told["unreachable"] == []
@@ -70,10 +55,8 @@ def test_json_has_the_documented_names() -> None:
 def test_junit_has_a_case_for_every_code_and_is_xml_whatever_is_in_it() -> None:
     suite = ET.fromstring(as_junit(report().without([]), Severity.WARNING))
     assert {case.get("classname") for case in suite} == {f"dynsched.{code}" for code in CODES}
-    assert [case.get("name") for case in suite if case.find("failure") is not None] == [
-        "P1 mem",
-        f"N2 {CODES['N2']}",
-    ]
+    failed = [case.get("name") for case in suite if case.find("failure") is not None]
+    assert failed == ["P1 mem", f"N2 {CODES['N2']}"]
     assert (suite.get("failures"), suite.get("skipped")) == ("2", "1")
     told = suite.find("testcase[@classname='dynsched.P9']/system-out")
     assert told is not None
@@ -90,33 +73,17 @@ def test_the_table_has_evidence_and_fix_and_says_what_was_not_checked(capsys) ->
     assert "1 error, 1 warning and 1 hint" in text
 
 
-def doctor(*arguments: str) -> object:
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["doctor", *arguments])
-    return ended.value.code
-
-
-def test_nobody_to_ask_is_exit_code_2_with_a_line_for_each(tmp_path, capsys, monkeypatch) -> None:
+def test_nobody_to_ask_and_what_cannot_be_used_are_exit_code_2(tmp_path, call, monkeypatch) -> None:
     rules = tmp_path / "rules.yaml"
     rules.write_text("rules: [{name: cpu, expr: up, threshold: 1}]")
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
-    asking = ("--prom", "http://127.0.0.1:1", "-r", str(rules))
-    assert doctor(*asking, "-o", "json") == 2
-    printed, errors = capsys.readouterr()
-    assert len(json.loads(printed)["unreachable"]) == len(errors.splitlines()) == 2
+    asking = ("doctor", "--prom", "http://127.0.0.1:1", "-r", rules)
+    code, printed, errors = call(*asking, "-o", "json")
+    assert (code, len(json.loads(printed)["unreachable"]), len(errors.splitlines())) == (2, 2, 2)
     assert "Prometheus at http://127.0.0.1:1: connection refused" in errors
-    assert doctor(*asking) == 2
-    assert capsys.readouterr().out == (
-        "Nothing was checked: neither Prometheus nor the API server could be asked.\n"
-    )
-
-
-def test_a_rules_file_that_cannot_be_used_and_an_unknown_code_are_exit_code_2(
-    tmp_path, capsys
-) -> None:
-    rules = tmp_path / "rules.yaml"
+    told = "Nothing was checked: neither Prometheus nor the API server could be asked.\n"
+    assert call(*asking)[:2] == (2, told)
     rules.write_text("rules: [{name: cpu, expr: up}]")
-    assert doctor("-r", str(rules)) == 2
-    assert "threshold" in capsys.readouterr().err
-    assert doctor("--ignore", "p9,X1") == 2
-    assert "there is no code X1" in capsys.readouterr().err
+    for words, told in ((("-r", rules), "threshold"), (("--ignore", "p9,X1"), "no code X1")):
+        code, _, errors = call("doctor", *words)
+        assert (code, told in errors) == (2, True)

@@ -10,7 +10,6 @@ import pytest
 import yaml
 from pods_support import create
 
-from dynsched import cli
 from dynsched.core.errors import ConflictError
 from dynsched.core.reach import PodShape
 from dynsched.doctor import ask_cluster
@@ -46,17 +45,18 @@ def pod(name: str, kind: str, of: str, **spec: Any) -> dict[str, Any]:
     return made
 
 
-async def call(*arguments: str) -> None:
-    with pytest.raises(SystemExit) as ended:
-        await asyncio.to_thread(cli.main, list(arguments))
-    assert not ended.value.code, arguments
-
-
-async def reach(cluster, tmp_path, capsys, *more: str) -> str:
+@pytest.fixture
+def reach(call, cluster, tmp_path) -> Any:
     rules = tmp_path / "rules.yaml"
     rules.write_text("rules: [{name: cpu, expr: up, threshold: 1}]")
-    await call("reach", "--kubeconfig", str(cluster.kubeconfig), "-r", str(rules), *more)
-    return str(capsys.readouterr().out)
+    asked = ("reach", "--kubeconfig", cluster.kubeconfig, "-r", rules)
+
+    async def run(*more: str) -> str:
+        code, told, _ = await asyncio.to_thread(call, *asked, *more)
+        assert code == 0
+        return str(told)
+
+    return run
 
 
 @pytest.fixture
@@ -74,9 +74,8 @@ async def with_pods(cluster, monkeypatch) -> Any:
     return cluster
 
 
-async def test_pods_come_in_pages_and_are_counted_by_workload(with_pods, tmp_path, capsys) -> None:
-    told = json.loads(await reach(with_pods, tmp_path, capsys, "-o", "json"))
-
+async def test_pods_come_in_pages_and_are_counted_by_workload(with_pods, reach) -> None:
+    told = json.loads(await reach("-o", "json"))
     assert (told["pods"], told["reacting"]) == (5, 3)
     assert told["requests"] == {"cpu": 1.25, "memory": 5 * 2**30}
     assert told["left_out"] == {"pods of DaemonSets": 1}
@@ -87,33 +86,28 @@ async def test_pods_come_in_pages_and_are_counted_by_workload(with_pods, tmp_pat
     assert best["patch"] is None
     assert best["by"] == {"soft affinity": 3}
 
-    text = await reach(with_pods, tmp_path, capsys)
+    text = await reach()
     assert "3 of 5 running pods react to the mark (label status=presure): 60 %" in text
     assert "statefulset/db" in text
     assert "kubectl -n default patch statefulset db" in text
 
 
-async def test_the_verb_goes_with_one_pod(cluster, tmp_path, capsys) -> None:
+async def test_the_verb_goes_with_one_pod(cluster, reach) -> None:
     await create(cluster, pod("db-0", "StatefulSet", "db"))
-    assert "0 of 1 running pod reacts to" in await reach(cluster, tmp_path, capsys)
+    assert "0 of 1 running pod reacts to" in await reach()
 
 
-async def test_a_cluster_that_refuses_is_one_line(sim, tmp_path, capsys) -> None:
+async def test_a_cluster_that_refuses_is_one_line(sim, tmp_path, call) -> None:
     sim.server.forbidden = {("list", "pods")}
     rules = tmp_path / "rules.yaml"
     rules.write_text("rules: [{name: cpu, expr: up, threshold: 1}]")
-    with pytest.raises(SystemExit) as ended:
-        await asyncio.to_thread(
-            cli.main, ["reach", "--kubeconfig", str(sim.kubeconfig), "-r", str(rules)]
-        )
-    assert ended.value.code == 1
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "may not list pods" in line
+    asked = ("reach", "--kubeconfig", sim.kubeconfig, "-r", rules)
+    code, _, errors = await asyncio.to_thread(call, *asked)
+    (line,) = errors.splitlines()
+    assert (code, "may not list pods" in line) == (1, True)
 
 
-async def test_a_list_that_expires_is_begun_once_more(
-    with_pods, tmp_path, capsys, monkeypatch
-) -> None:
+async def test_a_list_that_expires_is_begun_once_more(with_pods, reach, monkeypatch) -> None:
     whole, times = ask_cluster.fold_pods, []
 
     async def expires(api, take) -> int:
@@ -124,5 +118,5 @@ async def test_a_list_that_expires_is_begun_once_more(
         return await whole(api, take)
 
     monkeypatch.setattr(ask_cluster, "fold_pods", expires)
-    told = json.loads(await reach(with_pods, tmp_path, capsys, "-o", "json"))
+    told = json.loads(await reach("-o", "json"))
     assert (told["pods"], len(times)) == (5, 2)
