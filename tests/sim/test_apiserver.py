@@ -13,6 +13,7 @@ from dynsched.sim.nodes import make_node
 
 SOFT = {"key": "a", "value": "x", "effect": "PreferNoSchedule"}
 HARD = {"key": "b", "effect": "NoSchedule"}
+LABELLED = {"metadata": {"labels": {"x": "1"}}}
 
 
 def refusal(answer: Answer) -> tuple[int, str, str]:
@@ -24,8 +25,8 @@ def refusal(answer: Answer) -> tuple[int, str, str]:
 
 
 def node(name: str = "a", **labels: str) -> dict[str, Any]:
-    status: dict[str, Any] = {"capacity": {"cpu": 4, "memory": "8Gi"}}
-    status["conditions"] = [{"type": "Ready", "status": "True"}]
+    status: dict[str, Any] = {"conditions": [{"type": "Ready", "status": "True"}]}
+    status["capacity"] = {"cpu": 4, "memory": "8Gi"}
     status["addresses"] = [{"type": "InternalIP", "address": "10.0.0.1"}]
     head = {"apiVersion": "v1", "kind": "Node"}
     return head | {"metadata": {"name": name, "labels": labels}, "status": status}
@@ -311,9 +312,7 @@ async def test_a_patch(cluster: Cluster, number: int) -> None:
     assert (version(body) != version(before)) is bool(part)
 
 
-async def test_a_put_replaces_all_but_the_status_and_a_delete_says_what_it_deleted(
-    cluster: Cluster,
-) -> None:
+async def test_a_put_replaces_all_but_the_status_and_a_delete_is_told(cluster: Cluster) -> None:
     before = await cluster.create_node(node("a", x="1"))
     sent = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a", "labels": {"y": "1"}}}
     body = (await cluster.put(A, sent)).ok
@@ -325,9 +324,7 @@ async def test_a_put_replaces_all_but_the_status_and_a_delete_says_what_it_delet
     answer = (await cluster.delete(A, options)).ok
     assert answer["status"] == "Success"
     assert answer["details"] == {"name": "a", "kind": "nodes", "uid": only_if["uid"]}
-
-
-async def test_a_lease_needs_a_version_to_be_put(cluster: Cluster) -> None:
+    # A lease is not put without a version.
     body = (await cluster.post(LEASES, lease())).ok
     renewed = body | {"spec": body["spec"] | {"renewTime": "2026-01-01T02:00:00.123456+02:00"}}
     after = (await cluster.put(f"{LEASES}/l", renewed)).ok
@@ -366,8 +363,8 @@ async def test_events_are_found_by_what_they_are_about_under_both_of_their_names
     listed = (await cluster.get(path)).ok
     assert listed["apiVersion"] == "events.k8s.io/v1"
     (found,) = (e for e in listed["items"] if e["metadata"]["name"] == "e")
-    assert found["regarding"] == about_b
-    assert (found["note"], found["deprecatedCount"]) == ("cpu 91 > 80", 3)
+    told = found["regarding"], found["note"], found["deprecatedCount"]
+    assert told == (about_b, "cpu 91 > 80", 3)
     by = {"reportingController": "dynsched", "reportingInstance": "pod-1", "action": "Mark"}
     sent = {"apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"name": "new"}, **by}
     sent |= {"eventTime": "2026-01-01T00:00:00.000000Z", "reason": "Pressured", "type": "Normal"}
@@ -399,7 +396,9 @@ async def test_a_list_is_paged_consistently(cluster: Cluster) -> None:
     assert not {"continue", "remainingItemCount"} & pages[2]["metadata"].keys()
 
 
-async def test_selectors(cluster: Cluster) -> None:
+async def test_selectors_and_version_zero_which_gives_everything_whatever_the_limit(
+    cluster: Cluster,
+) -> None:
     await cluster.create_node(node("a", pool="x", zone="1"))
     await cluster.create_node(node("b", pool="y", zone="2"))
     await cluster.create_node(node("c", pool="x"))
@@ -421,6 +420,12 @@ async def test_selectors(cluster: Cluster) -> None:
     }.items():
         found = (await cluster.get(NODES, **dict([query]))).ok["items"]
         assert "".join(n["metadata"]["name"] for n in found) == names, query
+    current = version((await cluster.get(NODES)).ok)
+    async with asyncio.timeout(5):  # the real server's cache may be a little behind
+        while len((await cluster.get(NODES, resourceVersion=0, limit=1)).ok["items"]) != 4:
+            await asyncio.sleep(0.05)
+    exact = await cluster.get(NODES, resourceVersion=current, resourceVersionMatch="Exact")
+    assert len(exact.ok["items"]) == 4
     pods = await cluster.get("/api/v1/pods", fieldSelector="spec.nodeName=a,status.phase!=Failed")
     assert pods.ok["items"] == []
     async with cluster.watch(NODES, resourceVersion=0, timeoutSeconds=30) as watch:
@@ -428,17 +433,6 @@ async def test_selectors(cluster: Cluster) -> None:
     assert {(e["type"], e["object"]["metadata"]["name"]) for e in told} == {
         ("ADDED", name) for name in "abcd"
     }
-
-
-async def test_version_zero_gives_everything_whatever_the_limit(cluster: Cluster) -> None:
-    for name in "abc":
-        await cluster.create_node(node(name))
-    current = version((await cluster.get(NODES)).ok)
-    async with asyncio.timeout(5):  # the real server's cache may be a little behind
-        while len((await cluster.get(NODES, resourceVersion=0, limit=1)).ok["items"]) != 3:
-            await asyncio.sleep(0.05)
-    exact = await cluster.get(NODES, resourceVersion=current, resourceVersionMatch="Exact")
-    assert len(exact.ok["items"]) == 3
 
 
 async def test_a_token_and_a_watch_expire_with_the_history(cluster: Cluster) -> None:
@@ -472,17 +466,15 @@ async def test_a_watch_tells_every_change_once_and_in_order(cluster: Cluster) ->
     start = version((await cluster.get(NODES)).ok)
     await cluster.create_node(node("a"))
     async with cluster.watch(NODES, resourceVersion=start, timeoutSeconds=30) as watch:
-        changed = await cluster.patch_node("a", {"metadata": {"labels": {"x": "1"}}})
-        await cluster.patch_node("a", {"metadata": {"labels": {"x": "1"}}})  # no change, no event
+        changed = await cluster.patch_node("a", LABELLED)
+        await cluster.patch_node("a", LABELLED)  # no change, no event
         await cluster.delete_node("a")
-        told = [await watch.next() for _ in range(3)]
-    assert [(e or {}).get("type") for e in told] == ["ADDED", "MODIFIED", "DELETED"]
-    added, modified, deleted = (e["object"] for e in told if e)
-    assert (added["kind"], added["apiVersion"]) == ("Node", "v1")
-    assert modified == changed
+        told = [await watch.next() or {} for _ in range(3)]
+    assert [event["type"] for event in told] == ["ADDED", "MODIFIED", "DELETED"]
+    added, modified, deleted = (event["object"] for event in told)
+    assert (added["kind"], added["apiVersion"], modified) == ("Node", "v1", changed)
     assert deleted["metadata"]["labels"] == {"x": "1"}
-    versions = [int(version(o)) for o in (added, modified, deleted)]
-    assert versions == sorted(set(versions))
+    assert int(version(added)) < int(version(modified)) < int(version(deleted))
 
 
 async def test_a_watch_through_a_selector_sees_nodes_enter_and_leave(cluster: Cluster) -> None:
@@ -493,30 +485,13 @@ async def test_a_watch_through_a_selector_sees_nodes_enter_and_leave(cluster: Cl
         for labels in ({"status": "presure"}, {"x": "1"}, {"status": None}, {"x": "2"}):
             await cluster.patch_node("a", {"metadata": {"labels": labels}})
         await cluster.create_node(node("b", status="presure"))
-        told = [await watch.next() for _ in range(4)]
-    found = [(e["type"], e["object"]["metadata"]["labels"]) for e in told if e]
-    assert found == [
-        ("ADDED", {"status": "presure"}),
-        ("MODIFIED", {"status": "presure", "x": "1"}),
-        ("DELETED", {"status": "presure", "x": "1"}),
-        ("ADDED", {"status": "presure"}),
-    ]
+        told = [await watch.next() or {} for _ in range(4)]
+    marked, both = {"status": "presure"}, {"status": "presure", "x": "1"}
+    found = [(event["type"], event["object"]["metadata"]["labels"]) for event in told]
+    assert found == [("ADDED", marked), ("MODIFIED", both), ("DELETED", both), ("ADDED", marked)]
 
 
-async def test_a_watch_sends_a_bookmark_before_it_times_out(cluster: Cluster) -> None:
-    await cluster.create_node(node())
-    start = version((await cluster.get(NODES)).ok)
-    query = {"resourceVersion": start, "timeoutSeconds": 3, "allowWatchBookmarks": "true"}
-    async with cluster.watch(NODES, **query) as watch:
-        changed = await cluster.patch_node("a", {"metadata": {"labels": {"x": "1"}}})
-        told = await watch.rest()
-    assert [e["type"] for e in told[:2]] == ["MODIFIED", "BOOKMARK"]
-    assert {e["type"] for e in told[1:]} == {"BOOKMARK"}
-    assert told[-1]["object"]["kind"] == "Node"
-    assert int(version(told[-1]["object"])) >= int(version(changed))
-
-
-async def test_a_watch_from_a_version_that_is_yet_to_come_is_told_nothing_until_then(
+async def test_a_watch_ends_by_a_bookmark_and_from_a_version_to_come_is_told_nothing_until_then(
     cluster: Cluster,
 ) -> None:
     await cluster.create_node(node())
@@ -525,14 +500,20 @@ async def test_a_watch_from_a_version_that_is_yet_to_come_is_told_nothing_until_
     async with (
         cluster.watch(NODES, resourceVersion=now + 1000, **query) as later,
         cluster.watch(NODES, resourceVersion=now + 3, **query) as soon,
+        cluster.watch(NODES, resourceVersion=now, **query) as at_once,
     ):
         for number in range(10):
             await cluster.patch_node("a", {"metadata": {"labels": {"x": str(number)}}})
         told = [e for e in await soon.rest() if e["type"] != "BOOKMARK"]
+        every = await at_once.rest()
         assert await later.rest() == []
     versions = [int(version(event["object"])) for event in told]
     assert min(versions) == now + 4
     assert len(versions) < 10
+    assert (every[0]["type"], every[-1]["type"]) == ("MODIFIED", "BOOKMARK")
+    assert every[-1]["object"]["kind"] == "Node"
+    versions = [int(version(event["object"])) for event in every]
+    assert versions == sorted(versions)
 
 
 async def test_an_older_state_that_is_put_back(cluster: Cluster) -> None:

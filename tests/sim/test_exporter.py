@@ -14,6 +14,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from programs import need
 from prometheus_client.parser import text_string_to_metric_families
+from source_support import source_at
 
 import dynsched.sim
 from dynsched.core.labels import LabelMark
@@ -25,15 +26,14 @@ from dynsched.sim.pod_metrics import CORES
 from dynsched.sim.pods import make_pods
 from dynsched.sim.processes import Household
 from dynsched.sim.prometheus import PrometheusFailedError, start_prometheus
-from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
+from dynsched.sources.prometheus import PrometheusSource
 
 MACHINES = [Machine(f"worker-{index}", f"10.0.0.{index}") for index in range(12)]
 BEGIN = 1_800_000_000.0
 
 
 class Clock:
-    def __init__(self) -> None:
-        self.now = BEGIN
+    now = BEGIN
 
     def __call__(self) -> float:
         return self.now
@@ -45,18 +45,11 @@ def rules() -> RuleSet:
 
 
 @asynccontextmanager
-async def served(app: web.Application) -> AsyncIterator[str]:
+async def served(app: web.Application) -> AsyncIterator[tuple[str, PrometheusSource]]:
     async with TestServer(app) as server:
-        yield str(server.make_url("")).rstrip("/")
-
-
-@asynccontextmanager
-async def source_at(url: str) -> AsyncIterator[PrometheusSource]:
-    source = PrometheusSource(PrometheusConfig(url))
-    try:
-        yield source
-    finally:
-        await source.close()
+        url = str(server.make_url("")).rstrip("/")
+        async with source_at(url) as source:
+            yield url, source
 
 
 def samples(page: str) -> dict[tuple[str, str, str, str], float]:
@@ -100,11 +93,8 @@ def test_the_pods_on_a_machine_share_its_load() -> None:
     pods = list(make_pods(names, LabelMark("status", "presure")))
     exporter = Exporter(MACHINES, pods=pods, clock=clock)
     clock.now += 30
-    found = [
-        (family.name, sample.labels, sample.value)
-        for family in text_string_to_metric_families(exporter.page())
-        for sample in family.samples
-    ]
+    families = text_string_to_metric_families(exporter.page())
+    found = [(family.name, s.labels, s.value) for family in families for s in family.samples]
     for index, name in enumerate(names):
         on_node = {body["metadata"]["name"] for _, body in pods if body["spec"]["nodeName"] == name}
         used = sum(
@@ -114,10 +104,8 @@ def test_the_pods_on_a_machine_share_its_load() -> None:
         )
         assert used == pytest.approx(CORES * node_load(index).busy_seconds(30), rel=0.001)
     requests = [row for row in found if row[0] == "kube_pod_container_resource_requests"]
-    assert {(labels["resource"], value) for _, labels, value in requests} == {
-        ("cpu", 2.5),
-        ("memory", 6 * 2.0**30),
-    }
+    each = {(labels["resource"], value) for _, labels, value in requests}
+    assert each == {("cpu", 2.5), ("memory", 6 * 2.0**30)}
     assert len(requests) == 2 * len(pods)
 
 
@@ -128,7 +116,7 @@ async def test_an_answer_is_as_of_the_time_that_was_asked_for(rules, method) -> 
     clock.now += 100
     ask = {"query": rules.rules[0].expr, "time": str(BEGIN + 40)}
     how = {"params": ask} if method == "GET" else {"data": ask}
-    async with served(exporter.application()) as url, source_at(url) as source:
+    async with served(exporter.application()) as (url, source):
         async with (
             aiohttp.ClientSession() as session,
             session.request(method, f"{url}/api/v1/query", **how) as answer,
@@ -149,7 +137,7 @@ async def test_a_range_is_answered_from_when_the_load_began(rules) -> None:
     clock = Clock()
     exporter = Exporter(MACHINES, rule_set=rules, clock=clock)
     clock.now += 10
-    async with served(exporter.application()) as url, source_at(url) as source:
+    async with served(exporter.application()) as (_, source):
         answer = await source.query_range(rules.rules[1].expr, BEGIN - 20, BEGIN + 20, 2)
     assert answer.error is None
     assert len(answer.series) == len(MACHINES)
@@ -159,11 +147,7 @@ async def test_a_range_is_answered_from_when_the_load_began(rules) -> None:
 
 async def test_anything_else_is_refused_and_says_what_this_is(rules) -> None:
     exporter = Exporter(MACHINES, rule_set=rules)
-    async with (
-        served(exporter.application()) as url,
-        source_at(url) as source,
-        aiohttp.ClientSession() as session,
-    ):
+    async with served(exporter.application()) as (url, source), aiohttp.ClientSession() as session:
         other = await source.query(Rule(name="other", expr="up", threshold=1))
         assert other.samples == ()
         assert "this is the simulator of dynsched demo, not a Prometheus" in (other.error or "")
@@ -181,10 +165,13 @@ async def test_anything_else_is_refused_and_says_what_this_is(rules) -> None:
 async def test_a_real_prometheus_and_the_simulator_say_the_same(rules) -> None:
     binary = need("prometheus", "Debian's prometheus")
     began, exporter = time.time(), Exporter(MACHINES, rule_set=rules)
-    async with served(exporter.application()) as simulated, Household("dynsched-test-") as house:
-        real = await start_prometheus(house, binary, simulated.removeprefix("http://"))
-        async with source_at(real) as prometheus, source_at(simulated) as simulator:
-            await until_answered(prometheus, rules)
+    application = exporter.application()
+    async with served(application) as (url, simulator), Household("dynsched-test-") as house:
+        real = await start_prometheus(house, binary, url.removeprefix("http://"))
+        async with source_at(real) as prometheus:
+            async with asyncio.timeout(20):
+                while not all([(await prometheus.query(rule)).samples for rule in rules.rules]):
+                    await asyncio.sleep(0.2)
             for rule, load in zip(rules.rules, (NodeLoad.cpu, NodeLoad.memory), strict=True):
                 answers = await asyncio.gather(prometheus.query(rule), simulator.query(rule))
                 now = time.time() - began
@@ -198,15 +185,6 @@ async def test_a_real_prometheus_and_the_simulator_say_the_same(rules) -> None:
                         value = measured[machine.instance]
                         assert min(lately) - 1 < value < max(lately) + 1
     assert not house.folder.exists()
-
-
-async def until_answered(prometheus: PrometheusSource, rules: RuleSet) -> None:
-    async with asyncio.timeout(20):
-        while True:
-            answers = [await prometheus.query(rule) for rule in rules.rules]
-            if all(answer.samples for answer in answers):
-                return
-            await asyncio.sleep(0.2)
 
 
 async def test_a_prometheus_that_does_not_come_up_is_told_with_what_it_said(tmp_path) -> None:
