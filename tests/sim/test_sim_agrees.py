@@ -19,15 +19,9 @@ VALUES: list[Any] = ["1", "presure", "", "no good", None, 5, True, ["x"], {"y": 
 EFFECTS: list[Any] = ["NoSchedule", "PreferNoSchedule", "NoExecute", "Soft", "", None, 1]
 CONDITIONS = ["Ready", "DiskPressure", "Extra"]
 PATHS = [
-    "/metadata/labels/a",
-    "/metadata/labels/example.com~1x",
-    "/metadata/labels",
-    "/metadata/annotations/b",
-    "/spec/taints",
-    "/spec/taints/0",
-    "/spec/taints/-",
-    "/spec/unschedulable",
-    "/spec/bogus",
+    *("/metadata/labels/a", "/metadata/labels/example.com~1x", "/metadata/labels"),
+    *("/metadata/annotations/b", "/spec/taints", "/spec/taints/0", "/spec/taints/-"),
+    *("/spec/unschedulable", "/spec/bogus"),
 ]
 
 
@@ -99,14 +93,9 @@ class Patches:
         operation = {"op": self.mostly(["add", "replace", "remove", "test"], ["bogus"])}
         operation["path"] = path
         if operation["op"] in {"add", "replace", "test"}:
-            values = {
-                "/metadata/labels": self.strings(),
-                "/spec/taints": [self.taint()],
-                "/spec/taints/0": self.taint(),
-                "/spec/taints/-": self.taint(),
-                "/spec/unschedulable": True,
-            }
-            operation["value"] = values.get(path, "1")
+            values = {"/metadata/labels": self.strings(), "/spec/taints": [self.taint()]}
+            values |= dict.fromkeys(("/spec/taints/0", "/spec/taints/-"), self.taint())
+            operation["value"] = values.get(path, True if path == "/spec/unschedulable" else "1")
         return operation
 
 
@@ -114,12 +103,11 @@ def essence(answer: Answer) -> Any:
     """An answer without what must differ: times, uids and versions."""
     body = answer.body
     if body["kind"] == "Status":
-        details = body.get("details", {})
-        fields = sorted({cause["field"] for cause in details.get("causes", [])})
-        # Under a patch the message quotes the whole object.
-        message = "" if fields == ["patch"] else body["message"]
-        if body["code"] == 400:
-            message = ""  # Go's and Python's decoders stumble over different things first
+        causes = body.get("details", {}).get("causes", [])
+        fields = sorted({cause["field"] for cause in causes})
+        # Under a patch the message quotes the whole object; and Go's and Python's decoders stumble
+        # over different things first.
+        message = "" if fields == ["patch"] or body["code"] == 400 else body["message"]
         # Go's maps have no order, so neither have the causes in a message.
         return answer.status, body.get("reason"), sorted(message), fields
     meta = body["metadata"]
