@@ -18,7 +18,6 @@ from dynsched.core.rules import RuleSet
 from dynsched.rules_file import load_rules
 from dynsched.sim.load import Kind, NodeLoad, node_load
 
-RULES = Path(dynsched.sim.__file__).with_name("demo-rules.yaml")
 indexes = st.integers(0, 5_000)
 seeds = st.integers(-1_000, 1_000)
 times = st.floats(0, 10_000)
@@ -26,7 +25,7 @@ times = st.floats(0, 10_000)
 
 @pytest.fixture(scope="module")
 def rules() -> RuleSet:
-    return load_rules(RULES)
+    return load_rules(Path(dynsched.sim.__file__).with_name("demo-rules.yaml"))
 
 
 def test_the_same_index_and_seed_give_the_same_load() -> None:
@@ -91,13 +90,8 @@ def changes(rules: RuleSet, loads: list[NodeLoad]) -> tuple[list[int], list[int]
 
 
 def observe(names: list[str], loads: list[NodeLoad], second: int) -> dict[str, RuleReadings]:
-    values = {
-        "node-cpu": [load.mean_cpu(second - 5, second) for load in loads],
-        "node-mem-usage": [load.memory(second) for load in loads],
-    }
-    return {
-        rule: RuleReadings(
-            {name: Reading(name, value, second) for name, value in zip(names, row, strict=True)}
-        )
-        for rule, row in values.items()
-    }
+    cpu, memory = {}, {}
+    for name, load in zip(names, loads, strict=True):
+        cpu[name] = Reading(name, load.mean_cpu(second - 5, second), second)
+        memory[name] = Reading(name, load.memory(second), second)
+    return {"node-cpu": RuleReadings(cpu), "node-mem-usage": RuleReadings(memory)}
