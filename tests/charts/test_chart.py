@@ -88,8 +88,8 @@ def test_helm_lints_it_and_its_notes_say_how_to_look_and_how_to_take_it_back(val
 
 def test_another_namespace_is_everywhere_and_network_policies_can_be_left_out() -> None:
     own = {"scheduling", "dynsched-collector", "dynsched-descheduler"}
-    docs = helm(everything(networkPolicy={"enabled": False}), namespace="scheduling")
-    assert "NetworkPolicy" not in {doc["kind"] for doc in docs}
+    without = helm(everything(networkPolicy={"enabled": False}), namespace="scheduling")
+    assert "NetworkPolicy" not in {doc["kind"] for doc in without}
     docs = helm(everything(), namespace="scheduling")
     assert {doc["metadata"].get("namespace", "scheduling") for doc in docs} == own
     named = [doc for doc in docs if doc["metadata"]["name"] != "dynsched-dashboard"]
@@ -184,15 +184,9 @@ ELSEWHERE |= {"mark.taint", "rules"}
 """Values with tests of their own."""
 
 
-def set_values(text: str) -> Doc:
-    """As `--set` reads it."""
-    found: Doc = sdk.parse_set_string(text)
-    return found
-
-
 @pytest.mark.parametrize(("text", "where", "expected"), SET, ids=[text for text, *_ in SET])
 def test_each_value_is_seen_where_it_should_be(text: str, where: str, expected: Any) -> None:
-    docs = helm(merge(everything(), set_values(text)))
+    docs = helm(merge(everything(), sdk.parse_set_string(text)))
     assert at(docs, where) == (text.partition("=")[2] if expected is ... else expected)
     # A Secret of one's own replaces the chart's.
     assert any(doc["kind"] == "Secret" for doc in docs) is (text != "descheduler.secret=mine")
@@ -240,7 +234,7 @@ IMPOSSIBLE: list[tuple[Doc, str]] = [
 
 
 def test_what_is_wrong_or_cannot_work_is_refused_before_anything_is_installed() -> None:
-    wrong = [(set_values(text), re.split("[.=]", text)[0]) for text in WRONG]
+    wrong = [(sdk.parse_set_string(text), re.split("[.=]", text)[0]) for text in WRONG]
     with Chart.load(CHART) as chart:
         for values, told in (*wrong, *IMPOSSIBLE):
             with pytest.raises(HelmError, match=told):
