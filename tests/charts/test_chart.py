@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from builders import merge
 from helm_support import (
     CHART,
     PARTS,
@@ -87,8 +88,8 @@ def test_helm_lints_it_and_its_notes_say_how_to_look_and_how_to_take_it_back(val
 
 def test_another_namespace_is_everywhere_and_network_policies_can_be_left_out() -> None:
     own = {"scheduling", "dynsched-collector", "dynsched-descheduler"}
-    docs = helm(everything(networkPolicy={"enabled": False}), namespace="scheduling")
-    assert "NetworkPolicy" not in {doc["kind"] for doc in docs}
+    without = helm(everything(networkPolicy={"enabled": False}), namespace="scheduling")
+    assert "NetworkPolicy" not in {doc["kind"] for doc in without}
     docs = helm(everything(), namespace="scheduling")
     assert {doc["metadata"].get("namespace", "scheduling") for doc in docs} == own
     named = [doc for doc in docs if doc["metadata"]["name"] != "dynsched-dashboard"]
@@ -117,122 +118,86 @@ COLLECTOR = "DaemonSet/dynsched-collector/spec.template.spec"
 DESCHEDULER = "Deployment/dynsched-descheduler/spec.template.spec.containers.0"
 SECRET = "/etc/dynsched/prometheus/"
 POLICY = "ConfigMap/dynsched-descheduler-policy/data.policy~yaml"
-EVICTOR = "profiles.0.pluginConfig.0.args"
+EVICTOR = f"{POLICY}.profiles.0.pluginConfig.0.args"
 
-SET: dict[str, tuple[str, str, Any]] = {
-    # value: how it is set, where it is seen, what is there then
-    "image.repository": ("image.repository=example.com/d", f"{POD}.containers.0.image",
-                         "example.com/d:0.1.0"),
-    "image.tag": ("image.tag=7", f"{JANITOR}.containers.0.image", "dynsched:7"),
-    "image.pullPolicy": ("image.pullPolicy=Always", f"{COLLECTOR}.containers.0.imagePullPolicy",
-                         "Always"),
-    "image.pullSecrets": ("image.pullSecrets={a,b}", f"{POD}.imagePullSecrets",
-                          [{"name": "a"}, {"name": "b"}]),
-    "prometheus.secret": ("prometheus.secret=mine", f"{POD}.volumes.1.secret.secretName", "mine"),
-    **{f"prometheus.{text.partition('=')[0].partition('.')[0]}":
-       (f"prometheus.{text}", f"{SETTINGS}.DYNSCHED_PROM{name}", seen)
-       for text, name, seen in (
-        ("url=http://p:1/x", "", "http://p:1/x"),
-        ("tokenKey=token", "_BEARER_TOKEN_FILE", SECRET + "token"),
-        ("serviceAccountToken=true", "_BEARER_TOKEN_FILE",
-         "/var/run/secrets/kubernetes.io/serviceaccount/token"),
-        ("username=ann", "_USERNAME", "ann"),
-        ("passwordKey=p", "_PASSWORD_FILE", SECRET + "p"),
-        ("caKey=ca", "_CA_FILE", SECRET + "ca"),
-        ("certKey=c", "_CERT_FILE", SECRET + "c"),
-        ("keyKey=k", "_KEY_FILE", SECRET + "k"),
-        ("insecureSkipVerify=true", "_INSECURE_SKIP_VERIFY", "true"),
-        ("headers.X-Scope-OrgID=a", "_HEADER", "X-Scope-OrgID: a"),
-        ("externalUrl=https://prom.example.com", "_EXTERNAL_URL", "https://prom.example.com"))},
-    "mark.label": ("mark.label=example.com/heat=high",
-                   f"{POD}.{PREFERENCE}.matchExpressions.0",
-                   {"key": "example.com/heat", "operator": "NotIn", "values": ["high"]}),
-    "interval": ("interval=30s", f"{SETTINGS}.DYNSCHED_INTERVAL", "30s"),
-    "logFormat": ("logFormat=text", f"{SETTINGS}.DYNSCHED_LOG_FORMAT", "text"),
-    "settings": ("settings.DYNSCHED_LOG_LEVEL=debug", f"{SETTINGS}.DYNSCHED_LOG_LEVEL", "debug"),
-    "resources": ("resources.limits.memory=1Gi", f"{POD}.containers.0.resources",
-                  {"limits": {"memory": "1Gi"}}),
-    "nodeSelector": ("nodeSelector.pool=infra", f"{POD}.nodeSelector", {"pool": "infra"}),
-    "tolerations": ("tolerations[0].key=a,tolerations[0].operator=Exists", f"{POD}.tolerations",
-                    [{"key": "a", "operator": "Exists"}]),
-    "priorityClassName": ("priorityClassName=p", f"{POD}.priorityClassName", "p"),
-    "monitoring.labels": ("monitoring.labels.release=kps",
-                          "PrometheusRule/dynsched/metadata.labels.release", "kps"),
-    "inject.weight": ("inject.weight=7",
-                      "MutatingAdmissionPolicy/dynsched-avoid-pressure/spec.variables",
-                      policy_objects(load_rules(ROOT / "rules.yaml").mark.label, 7)[0]["spec"]
-                      ["variables"]),
-    "extender.cidrs": ("extender.cidrs={10.0.0.1/32}",
-                       "NetworkPolicy/dynsched-extender/spec.ingress.0.from",
-                       [{"ipBlock": {"cidr": "10.0.0.1/32"}}]),
-    "kubectl.cidrs": ("kubectl.cidrs={10.0.0.1/32}",
-                      "NetworkPolicy/dynsched-kubectl/spec.ingress.0.from",
-                      [{"ipBlock": {"cidr": "10.0.0.1/32"}}]),
-    "descheduler.image": ("descheduler.image=d:1", f"{DESCHEDULER}.image", "d:1"),
-    "descheduler.interval": ("descheduler.interval=10m", f"{DESCHEDULER}.args.1",
-                             "--descheduling-interval=10m"),
-    "collector.pushgateway": ("collector.pushgateway=http://g",
-                              "ConfigMap/dynsched-collector-settings/data.DYNSCHED_PUSHGATEWAY",
-                              "http://g"),
-    "networkPolicy.from": (
-        "networkPolicy.from=observability",
-        "NetworkPolicy/dynsched/spec.ingress.0.from.0.namespaceSelector.matchLabels",
-        {"kubernetes.io/metadata.name": "observability"}),
-    "networkPolicy.prometheusPorts": (
-        "networkPolicy.prometheusPorts={9091,8080}",
-        "NetworkPolicy/dynsched-descheduler/spec.egress.2.ports",
-        [{"port": 9091, "protocol": "TCP"}, {"port": 8080, "protocol": "TCP"}]),
-    # of the descheduler's policy
-    **{f"descheduler.{value}": (f"descheduler.{value}={text}", f"{POLICY}.{where}", seen)
-       for value, text, where, seen in (
-        ("prometheusUrl", "http://q", "metricsProviders.0.prometheus.url", "http://q"),
-        ("secret", "mine", "metricsProviders.0.prometheus.authToken.secretReference.name", "mine"),
-        ("maxPerNode", "2", "maxNoOfPodsToEvictPerNode", 2),
-        ("maxTotal", "9", "maxNoOfPodsToEvictTotal", 9),
-        ("minPodAge", "1h", f"{EVICTOR}.minPodAge", "1h"),
-        ("minReplicas", "3", f"{EVICTOR}.minReplicas", 3),
-        ("priorityThreshold", "2000000000", f"{EVICTOR}.priorityThreshold",
-         {"value": 2_000_000_000}),
-        ("excludeNamespaces", "{a,b}", "profiles.0.pluginConfig.1.args.evictableNamespaces",
-         {"exclude": ["a", "b"]}))},
-}  # fmt: skip
+PROMETHEUS = f"{SETTINGS}.DYNSCHED_PROM"
 
-ELSEWHERE = {f"{value_of(part)}.enabled" for part in PARTS} | {
-    "mark.taint",
-    "rules",
-    "networkPolicy.enabled",
-}
+SET: list[tuple[str, str, Any]] = [
+    # how a value is set, where it is seen, and what is there then (``...``: the text after "=")
+    ("image.repository=example.com/d", f"{POD}.containers.0.image", "example.com/d:0.1.0"),
+    ("image.tag=7", f"{JANITOR}.containers.0.image", "dynsched:7"),
+    ("image.pullPolicy=Always", f"{COLLECTOR}.containers.0.imagePullPolicy", ...),
+    ("image.pullSecrets={a,b}", f"{POD}.imagePullSecrets", [{"name": "a"}, {"name": "b"}]),
+    ("prometheus.secret=mine", f"{POD}.volumes.1.secret.secretName", ...),
+    ("prometheus.url=http://p:1/x", PROMETHEUS, ...),
+    ("prometheus.tokenKey=token", f"{PROMETHEUS}_BEARER_TOKEN_FILE", SECRET + "token"),
+    ("prometheus.serviceAccountToken=true", f"{PROMETHEUS}_BEARER_TOKEN_FILE",
+     "/var/run/secrets/kubernetes.io/serviceaccount/token"),
+    ("prometheus.username=ann", f"{PROMETHEUS}_USERNAME", ...),
+    ("prometheus.passwordKey=p", f"{PROMETHEUS}_PASSWORD_FILE", SECRET + "p"),
+    ("prometheus.caKey=ca", f"{PROMETHEUS}_CA_FILE", SECRET + "ca"),
+    ("prometheus.certKey=c", f"{PROMETHEUS}_CERT_FILE", SECRET + "c"),
+    ("prometheus.keyKey=k", f"{PROMETHEUS}_KEY_FILE", SECRET + "k"),
+    ("prometheus.insecureSkipVerify=true", f"{PROMETHEUS}_INSECURE_SKIP_VERIFY", ...),
+    ("prometheus.headers.X-Scope-OrgID=a", f"{PROMETHEUS}_HEADER", "X-Scope-OrgID: a"),
+    ("prometheus.externalUrl=https://prom.example.com", f"{PROMETHEUS}_EXTERNAL_URL", ...),
+    ("mark.label=example.com/heat=high", f"{POD}.{PREFERENCE}.matchExpressions.0",
+     {"key": "example.com/heat", "operator": "NotIn", "values": ["high"]}),
+    ("interval=30s", f"{SETTINGS}.DYNSCHED_INTERVAL", ...),
+    ("logFormat=text", f"{SETTINGS}.DYNSCHED_LOG_FORMAT", ...),
+    ("settings.DYNSCHED_LOG_LEVEL=debug", f"{SETTINGS}.DYNSCHED_LOG_LEVEL", ...),
+    ("resources.limits.memory=1Gi", f"{POD}.containers.0.resources", {"limits": {"memory": "1Gi"}}),
+    ("nodeSelector.pool=infra", f"{POD}.nodeSelector", {"pool": "infra"}),
+    ("tolerations[0].key=a", f"{POD}.tolerations", [{"key": "a"}]),
+    ("priorityClassName=p", f"{POD}.priorityClassName", ...),
+    ("monitoring.labels.release=kps", "PrometheusRule/dynsched/metadata.labels.release", ...),
+    ("inject.weight=7", "MutatingAdmissionPolicy/dynsched-avoid-pressure/spec.variables",
+     policy_objects(load_rules(ROOT / "rules.yaml").mark.label, 7)[0]["spec"]["variables"]),
+    ("extender.cidrs={10.0.0.1/32}", "NetworkPolicy/dynsched-extender/spec.ingress.0.from",
+     [{"ipBlock": {"cidr": "10.0.0.1/32"}}]),
+    ("kubectl.cidrs={10.0.0.1/32}", "NetworkPolicy/dynsched-kubectl/spec.ingress.0.from",
+     [{"ipBlock": {"cidr": "10.0.0.1/32"}}]),
+    ("collector.pushgateway=http://g",
+     "ConfigMap/dynsched-collector-settings/data.DYNSCHED_PUSHGATEWAY", ...),
+    ("networkPolicy.from=observability",
+     "NetworkPolicy/dynsched/spec.ingress.0.from.0.namespaceSelector.matchLabels",
+     {"kubernetes.io/metadata.name": "observability"}),
+    ("networkPolicy.prometheusPorts={9091,8080}",
+     "NetworkPolicy/dynsched-descheduler/spec.egress.2.ports",
+     [{"port": 9091, "protocol": "TCP"}, {"port": 8080, "protocol": "TCP"}]),
+    ("descheduler.image=d:1", f"{DESCHEDULER}.image", ...),
+    ("descheduler.interval=10m", f"{DESCHEDULER}.args.1", "--descheduling-interval=10m"),
+    ("descheduler.prometheusUrl=http://q", f"{POLICY}.metricsProviders.0.prometheus.url", ...),
+    ("descheduler.secret=mine",
+     f"{POLICY}.metricsProviders.0.prometheus.authToken.secretReference.name", ...),
+    ("descheduler.maxPerNode=2", f"{POLICY}.maxNoOfPodsToEvictPerNode", 2),
+    ("descheduler.maxTotal=9", f"{POLICY}.maxNoOfPodsToEvictTotal", 9),
+    ("descheduler.minPodAge=1h", f"{EVICTOR}.minPodAge", ...),
+    ("descheduler.minReplicas=3", f"{EVICTOR}.minReplicas", 3),
+    ("descheduler.priorityThreshold=2000000000", f"{EVICTOR}.priorityThreshold.value", 2 * 10**9),
+    ("descheduler.excludeNamespaces={a,b}",
+     f"{POLICY}.profiles.0.pluginConfig.1.args.evictableNamespaces", {"exclude": ["a", "b"]}),
+]  # fmt: skip
+
+ELSEWHERE = {f"{value_of(part)}.enabled" for part in (*PARTS, "networkPolicy")}
+ELSEWHERE |= {"mark.taint", "rules"}
 """Values with tests of their own."""
 
 
-def set_values(text: str) -> Doc:
-    """As `--set` reads it."""
-    found: Doc = sdk.parse_set_string(text)
-    return found
-
-
-@pytest.mark.parametrize("value", SET)
-def test_each_value_is_seen_where_it_should_be(value: str) -> None:
-    text, where, expected = SET[value]
-    docs = helm(merged(everything(), text))
-    assert at(docs, where) == expected
+@pytest.mark.parametrize(("text", "where", "expected"), SET, ids=[text for text, *_ in SET])
+def test_each_value_is_seen_where_it_should_be(text: str, where: str, expected: Any) -> None:
+    docs = helm(merge(everything(), sdk.parse_set_string(text)))
+    assert at(docs, where) == (text.partition("=")[2] if expected is ... else expected)
     # A Secret of one's own replaces the chart's.
-    assert any(doc["kind"] == "Secret" for doc in docs) is (value != "descheduler.secret")
-
-
-def merged(values: Doc, text: str) -> Doc:
-    def deep(a: Doc, b: Doc) -> Doc:
-        for key, value in b.items():
-            both = isinstance(value, dict) and isinstance(a.get(key), dict)
-            a[key] = deep(a[key], value) if both else value
-        return a
-
-    return deep(json.loads(json.dumps(values)), set_values(text))
+    assert any(doc["kind"] == "Secret" for doc in docs) is (text != "descheduler.secret=mine")
 
 
 def test_every_value_is_tried_described_and_in_the_readme() -> None:
     found = leaves((CHART / "values.yaml").read_text())
-    assert {*SET, *ELSEWHERE} == {leaf.path for leaf in found}
+    for leaf in found:
+        tried = [text for text, *_ in SET if re.match(rf"{re.escape(leaf.path)}[.=\[]", text)]
+        assert len(tried) == (leaf.path not in ELSEWHERE), leaf.path
+    assert {leaf.path for leaf in found} >= ELSEWHERE
     assert all(leaf.comment for leaf in found)
     assert (CHART / "README.md").read_text() == render(CHART)
 
@@ -269,7 +234,7 @@ IMPOSSIBLE: list[tuple[Doc, str]] = [
 
 
 def test_what_is_wrong_or_cannot_work_is_refused_before_anything_is_installed() -> None:
-    wrong = [(set_values(text), re.split("[.=]", text)[0]) for text in WRONG]
+    wrong = [(sdk.parse_set_string(text), re.split("[.=]", text)[0]) for text in WRONG]
     with Chart.load(CHART) as chart:
         for values, told in (*wrong, *IMPOSSIBLE):
             with pytest.raises(HelmError, match=told):

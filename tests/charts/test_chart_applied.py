@@ -153,17 +153,15 @@ async def test_what_its_page_says_takes_a_component_back(
     part: str, kubectl: Kubectl, cluster: EnvtestCluster, tree: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "one"
-    with_it = overlay(
-        folder, resources=beside(folder, BASE), components=beside(folder, COMPONENTS / part)
-    )
+    component = beside(folder, COMPONENTS / part)
+    with_it = overlay(folder, resources=beside(folder, BASE), components=component)
     docs = kustomize(with_it)
     try:
         await asyncio.to_thread(kubectl, "apply", "-k", with_it)
         assert await asyncio.to_thread(existing, kubectl, docs) == names(docs)
         if part == "inject":  # the page's example of a namespace that asks for it
-            await asyncio.to_thread(kubectl, "create", "namespace", "shop")
-            asks = "dynsched.io/avoid-pressure=true"
-            await asyncio.to_thread(kubectl, "label", "namespace", "shop", asks)
+            kubectl("create", "namespace", "shop")
+            kubectl("label", "namespace", "shop", "dynsched.io/avoid-pressure=true")
         script = asyncio.create_task(asyncio.to_thread(taken_back, part, kubectl.kubeconfig))
         while not script.done():
             await finish(cluster)

@@ -67,7 +67,7 @@ def tree(folder: Path, files: dict[str, str]) -> Path:
     return folder
 
 
-def v1(folder: Path, usage: int = 11 * GIB, **more: str) -> Path:
+def v1(folder: Path, usage: object = 11 * GIB, **more: str) -> Path:
     files = {"memory.usage_in_bytes": f"{usage}\n", "memory.stat": V1_STAT}
     files |= {"cgroup.sane_behavior": "0\n"} | more
     return tree(folder / "v1", {f"memory/{name}": text for name, text in files.items()})
@@ -86,20 +86,16 @@ def meminfo(tmp_path: Path) -> Path:
 
 
 def test_the_working_set_is_usage_less_inactive_file(tmp_path: Path, meminfo: Path) -> None:
-    def both(folder: Path) -> Path:
-        root = v1(folder)  # v2 is mounted too, without the memory controller
-        return tree(root, {"unified/cgroup.controllers": "\n"})
-
     node_in_a_container = {"memory.current": f"{10 * GIB}\n", "kubelet.slice__x": ""}
-    roots = {
-        "v1, of the whole hierarchy": (v1(tmp_path / "a"), 8),
-        "v2 at the machine's root has no usage file": (v2(tmp_path / "b"), 8),
-        "v2 below the root": (v2(tmp_path / "c", **node_in_a_container), 7),
-        "both": (both(tmp_path / "d"), 8),
-    }
-    for name, (root, used) in roots.items():
+    for root, used in (
+        (v1(tmp_path / "a"), 8),  # of the whole hierarchy
+        (v2(tmp_path / "b"), 8),  # at the machine's root there is no usage file
+        (v2(tmp_path / "c", **node_in_a_container), 7),
+        # v2 is mounted too, without the memory controller
+        (tree(v1(tmp_path / "d"), {"unified/cgroup.controllers": "\n"}), 8),
+    ):
         memory = read_memory(root, meminfo)
-        assert memory == Memory(capacity=16 * GIB, working_set=used * GIB), name
+        assert memory == Memory(capacity=16 * GIB, working_set=used * GIB), root
         assert memory.available == (16 - used) * GIB
     assert working_set_v1(5, "total_inactive_file 6\n") == 0
     assert working_set_v2(None, "anon 1\nfile 2\ninactive_file 9\n") == 0
@@ -124,26 +120,17 @@ def test_a_meminfo_without_a_total_is_an_error() -> None:
             parse_capacity(text)
 
 
-V1 = {"memory/cgroup.sane_behavior": "", "memory/memory.usage_in_bytes": "1\n"}
-BROKEN = {
-    "no cgroups": ({}, "neither cgroup v2 nor the memory controller of v1; is it mounted?"),
-    "no stat": ({"cgroup.controllers": ""}, "memory.stat: No such file or directory"),
-    "empty stat": ({"cgroup.controllers": "", "memory.stat": ""}, "memory.stat: it has no anon"),
-    "usage no number": (
-        V1 | {"memory/memory.usage_in_bytes": "max\n", "memory/memory.stat": V1_STAT},
-        "memory.usage_in_bytes: it is not a number",
-    ),
-    "v1 stat without the total": (
-        V1 | {"memory/memory.stat": "inactive_file 1\n"},
-        "memory.stat: it has no total_inactive_file",
-    ),
-}
-
-
 def test_what_cannot_be_read_is_an_error_that_names_the_file(tmp_path: Path, meminfo: Path) -> None:
-    for case, (files, told) in BROKEN.items():
+    new, old = {"cgroup.controllers": ""}, {"memory.stat": "inactive_file 1\n"}
+    for root, told in (
+        (tree(tmp_path / "a", {"x": ""}), "neither cgroup v2 nor the memory controller of v1; is"),
+        (tree(tmp_path / "b", new), "memory.stat: No such file or directory"),
+        (tree(tmp_path / "c", new | {"memory.stat": ""}), "memory.stat: it has no anon"),
+        (v1(tmp_path / "d", "max"), "memory.usage_in_bytes: it is not a number"),
+        (v1(tmp_path / "e", **old), "memory.stat: it has no total_inactive_file"),
+    ):
         with pytest.raises(CollectError, match=told) as caught:
-            read_memory(tree(tmp_path / case, {"x": "", **files}), meminfo)
+            read_memory(root, meminfo)
         assert "\n" not in str(caught.value)
 
 
@@ -282,11 +269,11 @@ async def test_in_a_loop_it_outlives_a_pushgateway_that_is_away_and_ends_on_sigt
 ) -> None:
     log, asked, well = tmp_path / "log", [], False
 
-    async def said(text: str) -> bool:
-        return text in log.read_text()
-
     async def asked_twice() -> bool:
         return len(asked) > 2
+
+    async def goes_on() -> bool:
+        return "MiB available; pushing to" in log.read_text()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         asked.append(await reader.readline())
@@ -301,7 +288,7 @@ async def test_in_a_loop_it_outlives_a_pushgateway_that_is_away_and_ends_on_sigt
         await until(asked_twice, "it tries again")
         assert log.read_text().count("the connection broke") == 1  # said once
         well = True
-        await until(lambda: said("MiB available; pushing to"), "it goes on")
+        await until(goes_on, "it goes on")
         process.send_signal(signal.SIGTERM)
         assert await asyncio.wait_for(process.wait(), 20) == 0
     assert "Traceback" not in log.read_text()
@@ -318,24 +305,14 @@ async def test_push_mark_and_age_out(
     (rule,) = (rule for rule in load_rules(EXAMPLE).rules if rule.name == "pushed-mem-available-mb")
     assert rule.expr is not None
     assert "time() - push_time_seconds < 180" in rule.expr
-    rules = {
-        "guard": {"max_marked": "100%"},
-        "stale_after": "2s",
-        "rules": [
-            {
-                "name": "pushed",
-                "expr": rule.expr.replace("< 180", "< 3"),
-                "node_label": rule.node_label,
-                "op": rule.op,
-                "threshold": 2**40,  # what this machine has is below that in any case
-            }
-        ],
-    }
-    scrape = {
-        "job_name": "pushgateway",
-        "honor_labels": True,
-        "static_configs": [{"targets": [pushgateway.url.removeprefix("http://")]}],
-    }
+    expr = rule.expr.replace("< 180", "< 3")
+    # What this machine has is below the threshold in any case.
+    pushed_rule = {"name": "pushed", "expr": expr, "op": rule.op, "threshold": 2**40}
+    pushed_rule["node_label"] = rule.node_label
+    rules = {"guard": {"max_marked": "100%"}, "stale_after": "2s", "rules": [pushed_rule]}
+    targets = [pushgateway.url.removeprefix("http://")]
+    scrape = {"job_name": "pushgateway", "honor_labels": True}
+    scrape |= {"static_configs": [{"targets": targets}]}
     prometheus = RealPrometheus(tmp_path, [scrape])
     for index, name in enumerate(["pushes", "silent"]):
         await sim.create_node(make_node(name, index))  # 10.0.0.1 and 10.0.0.2
@@ -344,16 +321,11 @@ async def test_push_mark_and_age_out(
         nodes = await sim.list_nodes("status=presure")
         return [node["metadata"]["name"] for node in nodes]
 
-    async def fresh() -> bool:
-        query = rule.expr.replace("< 180", "< 3")
-        return bool(await asyncio.to_thread(prometheus.result, f'({query}) and {{ip="10.0.0.1"}}'))
-
-    path = write_rules(tmp_path, rules)
-    own = {"NODE_NAME": "pushes", "NODE_IP": "10.0.0.1"}
-
     async def released() -> bool:
         return not await marked()
 
+    path = write_rules(tmp_path, rules)
+    own = {"NODE_NAME": "pushes", "NODE_IP": "10.0.0.1"}
     with prometheus:
         flags = ("--kubeconfig", str(sim.kubeconfig), "-r", str(path), "--prom", prometheus.url)
         async with (
@@ -365,4 +337,5 @@ async def test_push_mark_and_age_out(
             process.kill()  # the node dies; what it pushed last stays on the Pushgateway
             await until(released, "the last push ages out")
         assert "10.0.0.1" in pushed(pushgateway)
-        assert not await fresh()
+        fresh = f'({expr}) and {{ip="10.0.0.1"}}'
+        assert not await asyncio.to_thread(prometheus.result, fresh)

@@ -11,14 +11,12 @@ import shlex
 import signal
 import subprocess
 import sys
-import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
 from pathlib import Path
-from queue import Empty, Queue
 from typing import Any
 
 import pytest
@@ -34,62 +32,48 @@ from dynsched.rules_file import load_rules
 LIMIT = 60.0
 """Seconds in which a line must come that is waited for; most come in a few."""
 
+DEMO = (sys.executable, "-m", "dynsched", "demo")
+
 pytestmark = pytest.mark.slow
 
 
 class Demo:
-    """A running demo whose files are all under ``folder``."""
+    """A running demo whose files are all under ``folder``; ``path`` empty: no programs on PATH."""
 
     def __init__(self, folder: Path, *arguments: str, path: str | None = None) -> None:
-        self.folder = folder
-        self.lines: list[str] = []
-        self._queue: Queue[str | None] = Queue()
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "dynsched", "demo", *arguments],
-            env=environment(folder, path),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
-
-    def _read(self) -> None:
-        for line in self.process.stdout or ():
-            self._queue.put(line.rstrip("\n"))
-        self._queue.put(None)
+        self._log = folder.with_name("log")
+        self._read = 0
+        with self._log.open("w") as log:
+            self.process = subprocess.Popen(
+                [*DEMO, *arguments],
+                env=environment(folder, path),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
 
     def until(self, pattern: str) -> re.Match[str]:
-        """Read on to the line that matches."""
+        """Read on to where it matches within a line."""
         deadline = time.monotonic() + LIMIT
-        while True:
-            try:
-                line = self._queue.get(timeout=max(0.01, deadline - time.monotonic()))
-            except Empty:
-                line = None
-            if line is None:
-                pytest.fail(f"no {pattern!r} in {LIMIT:.0f}s:\n" + "\n".join(self.lines))
-            self.lines.append(line)
-            if found := re.search(pattern, line):
-                return found
+        line = re.compile(f"{pattern}.*\n", re.MULTILINE)
+        while not (found := line.search(self.log, self._read)):
+            ended = self.process.poll() is not None or time.monotonic() > deadline
+            assert not ended, f"no {pattern!r} in:\n{self.log}"
+            time.sleep(0.02)
+        self._read = found.end()
+        return found
 
-    def end(self) -> tuple[int, str]:
-        """Wait for its end; the exit code, and all that it printed."""
-        code = self.process.wait(LIMIT)
-        self._reader.join()
-        while not self._queue.empty():
-            self.lines.append(self._queue.get() or "")
-        return code, "\n".join(self.lines)
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
 
-    def kill(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-        self.end()
+    def end(self, code: int = 0) -> str:
+        """Wait for its end with this exit code; all that it printed."""
+        assert self.process.wait(LIMIT) == code, self.log
+        return self.log
 
 
-def environment(folder: Path, path: str | None = None) -> dict[str, str]:
-    """Ours; ``path`` empty: no program is on PATH."""
+def environment(folder: Path, path: str | None = "") -> dict[str, str]:
     # DYNSCHED_DRY_RUN: what the user has set for their own dynsched is not for the demo's.
     own = {**os.environ, "TMPDIR": str(folder), "DYNSCHED_DRY_RUN": "true", "COLUMNS": "110"}
     return own if path is None else {**own, "PATH": path}
@@ -108,50 +92,44 @@ def left_behind(folder: Path) -> list[str]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """Of the demo, which leaves nothing of itself behind."""
     path = tmp_path / "tmp"
     path.mkdir()
-    return path
+    yield path
+    assert left_behind(path) == []
 
 
 @pytest.fixture
-def demo(folder: Path) -> Iterator[list[Demo]]:
-    """Put a demo in here, and it is ended whatever happens."""
+def start(folder: Path) -> Iterator[Callable[..., Demo]]:
+    """Starts a demo, which is ended whatever happens."""
     running: list[Demo] = []
-    yield running
+
+    def begin(*arguments: str, path: str | None = None) -> Demo:
+        running.append(Demo(folder, *arguments, path=path))
+        return running[-1]
+
+    yield begin
     for each in running:
-        each.kill()
-
-
-def start(running: list[Demo], folder: Path, *arguments: str, path: str | None = None) -> Demo:
-    running.append(Demo(folder, *arguments, path=path))
-    return running[-1]
-
-
-def wait_until_nothing_is_left(folder: Path) -> None:
-    deadline = time.monotonic() + LIMIT
-    while left_behind(folder) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert left_behind(folder) == []
+        each.process.kill()
+        each.process.wait()
 
 
 @pytest.mark.parametrize(
     "path", [pytest.param("", id="simulated"), pytest.param(None, marks=pytest.mark.thorough)]
 )
-def test_nodes_are_marked_and_released_and_the_commands_that_are_shown_work(
-    demo, folder, path
-) -> None:
+def test_nodes_are_marked_and_released_and_the_commands_that_are_shown_work(start, path) -> None:
     simulated = path == ""
     if not simulated:
         need("prometheus", "Debian's prometheus")
-    show = start(demo, folder, path=path)
+    show = start(path=path)
     show.until(f"measured by {'a simulator' if simulated else 'a real Prometheus'}")
     page = show.until(r"Open this +(http://127\.0\.0\.1:\d+)/$")[1]
     kubeconfig = Path(show.until(r"kubeconfig +(\S+)")[1])
     assert json.loads(kubeconfig.read_text())["kind"] == "Config"
     assert show.until(r"dynsched +(http://127\.0\.0\.1:\d+)")[1] == page
     prometheus = show.until(r"Prometheus +(http://127\.0\.0\.1:\d+)")
-    assert ("(simulated: it answers the demo's rules only)" in prometheus.string) is simulated
+    assert ("(simulated: it answers the demo's rules only)" in prometheus[0]) is simulated
     first = show.until(r"s  (worker-\d+) marked: node-\S+ [89]\d(\.\d+)? > 8\d")[1]
     with urllib.request.urlopen(f"{page}/nodes", timeout=5) as answer:
         payload = json.load(answer)
@@ -159,9 +137,8 @@ def test_nodes_are_marked_and_released_and_the_commands_that_are_shown_work(
     assert len(payload["nodes"]) == 12
     show.until(r"s  worker-\d+ released")
 
-    told = "\n".join(show.lines)
     why, doctor, reach, backtest = (
-        re.search(rf"{re.escape(sys.executable)} -m dynsched {name}.*", told)[0]
+        re.search(rf"{re.escape(sys.executable)} -m dynsched {name}.*", show.log)[0]
         for name in (rf"why worker-\d+ --server {page}", "doctor ", "reach ", "backtest ")
     )
     assert subprocess.run(shlex.split(why), capture_output=True, check=False).returncode == 0
@@ -182,14 +159,12 @@ def test_nodes_are_marked_and_released_and_the_commands_that_are_shown_work(
         dashboard_has_data(prometheus[1])
 
     show.process.send_signal(signal.SIGINT)
-    code, printed = show.end()
-    assert code == 0, printed
+    printed = show.end()
     assert re.search(
         r"After \d+s: ([2-9]|\d\d+) marks, \d release.* saw \d+ writes to nodes\.", printed
     )
     assert "Everything was stopped and removed." in printed
     assert "Traceback" not in printed
-    assert left_behind(folder) == []
 
 
 def printed_by(command: str) -> Any:
@@ -237,20 +212,16 @@ def test_the_command_to_try_is_a_name_only_where_path_leads_to_this_program(
     assert program() == f"{sys.executable} -m dynsched"
 
 
-def test_seconds_end_it_and_nodes_size_it(demo, folder) -> None:
-    show = start(demo, folder, "--seconds", "1", "--nodes", "3", "--seed", "7", path="")
-    show.until("Starting a cluster of 3 nodes")
-    code, printed = show.end()
-    assert code == 0, printed
-    assert re.search(r"After [12]s: ", printed)
-    assert left_behind(folder) == []
+def test_seconds_end_it_and_nodes_size_it(start) -> None:
+    printed = start("--seconds", "1", "--nodes", "3", "--seed", "7", path="").end()
+    assert re.search(r"Starting a cluster of 3 nodes.*After [12]s: ", printed, re.DOTALL)
 
 
 def test_on_a_terminal_there_is_a_live_table_and_closing_it_ends_all(folder) -> None:
     controller, terminal = pty.openpty()
     show = subprocess.Popen(
-        ["setsid", "--ctty", sys.executable, "-m", "dynsched", "demo"],
-        env={**environment(folder), "PATH": "/nonexistent", "TERM": "xterm"},
+        ["setsid", "--ctty", *DEMO],
+        env={**environment(folder), "TERM": "xterm"},
         executable=need("setsid", "Debian's util-linux"),
         stdin=terminal,
         stdout=terminal,
@@ -268,62 +239,52 @@ def test_on_a_terminal_there_is_a_live_table_and_closing_it_ends_all(folder) -> 
         with contextlib.suppress(ProcessLookupError):
             show.kill()
         show.wait()
-    assert left_behind(folder) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_while_it_starts_ends_it(demo, folder, number) -> None:
-    show = start(demo, folder)
+def test_a_signal_while_it_starts_ends_it(start, number) -> None:
+    show = start()
     show.until("Starting a cluster")
     show.process.send_signal(number)
     show.process.send_signal(number)  # impatience changes nothing
-    code, printed = show.end()
-    assert code == 0, printed
-    assert left_behind(folder) == []
+    show.end()
 
 
-def test_even_when_it_is_killed_nothing_is_left(demo, folder) -> None:
-    show = start(demo, folder)
+def test_even_when_it_is_killed_nothing_is_left(start, folder) -> None:
+    show = start()
     show.until("Ctrl-C stops the demo")
-    show.kill()
-    wait_until_nothing_is_left(folder)
+    show.process.kill()
+    show.process.wait()
+    deadline = time.monotonic() + LIMIT
+    while left_behind(folder) and time.monotonic() < deadline:
+        time.sleep(0.05)
 
 
 def test_a_reader_that_goes_away_ends_it(folder) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-m", "dynsched", "demo"],
-        env=environment(folder, path=""),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as show:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(DEMO, env=environment(folder), **pipes) as show:
         show.stdout.readline()
         show.stdout.close()
         assert show.wait(LIMIT) == 1
         assert "Traceback" not in show.stderr.read()
-    assert left_behind(folder) == []
 
 
-def test_when_the_operator_dies_its_last_words_are_shown(demo, folder) -> None:
-    show = start(demo, folder, path="")
+def test_when_the_operator_dies_its_last_words_are_shown(start, folder) -> None:
+    show = start(path="")
     show.until("Ctrl-C stops the demo")
     (operator,) = [line for line in processes(folder) if " -m dynsched run " in line]
     os.kill(int(operator.split()[0]), signal.SIGTERM)
-    code, printed = show.end()
-    assert code == 1
+    printed = show.end(1)
     assert "Error: dynsched ended with code 0. Its log ends with:" in printed
     assert printed.rstrip().endswith("stopped")
-    assert left_behind(folder) == []
 
 
-def test_a_prometheus_that_does_not_work_is_an_error(demo, folder, tmp_path) -> None:
+def test_a_prometheus_that_does_not_work_is_an_error(start, tmp_path) -> None:
     broken = tmp_path / "prometheus"
     broken.write_text("#!/bin/sh\necho no disk left\nexit 3\n")
     broken.chmod(0o755)
-    code, printed = start(demo, folder, path=str(tmp_path)).end()
-    assert code == 1
+    printed = start(path=str(tmp_path)).end(1)
     assert f"Error: {broken} did not come up:\nno disk left" in printed
-    assert left_behind(folder) == []
 
 
 def test_the_demos_rules_are_in_the_package_and_good() -> None:

@@ -27,17 +27,18 @@ class Recipe(NamedTuple):
 
 def busy(instance: str, share: float, **labels: str) -> dict[str, str]:
     """CPU time of one core: this share of it is not idle."""
-    more = "".join(f', {key}="{value}"' for key, value in labels.items())
-    name = f'node_cpu_seconds_total{{instance="{instance}", cpu="0"{more}, mode="%s"}}'
-    return {
-        name % "idle": f"0+{60 * (1 - share):g}x2000",
-        name % "user": f"0+{60 * share:g}x2000",
-    }
+    name, own = "node_cpu_seconds_total", {"instance": instance, "cpu": "0"} | labels
+    return rising(name, 1 - share, mode="idle", **own) | rising(name, share, mode="user", **own)
 
 
 def steady(name: str, value: float, **labels: str) -> dict[str, str]:
     inner = ", ".join(f'{key}="{label}"' for key, label in labels.items())
     return {f"{name}{{{inner}}}": f"{value:g}x2000"}
+
+
+def disk(free: float, **labels: str) -> dict[str, str]:
+    size = steady("node_filesystem_size_bytes", 1e10, instance="a", **labels)
+    return size | steady("node_filesystem_avail_bytes", free, instance="a", **labels)
 
 
 def rising(name: str, each: float, **labels: str) -> dict[str, str]:
@@ -69,12 +70,7 @@ RECIPES = [
     Recipe("relative", "node-cpu-above-the-others",  # the floor: the mean counts as 40
            busy("a", 0.3) | busy("b", 0.1), {A: -10, B: -30}),
     Recipe("disk-and-network", "disk-usage",
-           steady("node_filesystem_avail_bytes", 1e9, instance="a", mountpoint="/", fstype="ext4")
-           | steady("node_filesystem_size_bytes", 1e10, instance="a", mountpoint="/", fstype="ext4")
-           | steady("node_filesystem_avail_bytes", 9e9, instance="a", mountpoint="/var",
-                    fstype="xfs")
-           | steady("node_filesystem_size_bytes", 1e10, instance="a", mountpoint="/var",
-                    fstype="xfs"),
+           disk(1e9, mountpoint="/", fstype="ext4") | disk(9e9, mountpoint="/var", fstype="xfs"),
            {A: 90}),
     Recipe("disk-and-network", "disk-io",
            rising("node_disk_io_time_seconds_total", 0.75, instance="a", device="sda")

@@ -1,4 +1,4 @@
-"""No page, manifest or script points at something that is not there."""
+"""No page, manifest or script points at something that is not there, or leaves out what is."""
 
 from __future__ import annotations
 
@@ -66,3 +66,11 @@ def test_every_decision_and_every_example_is_shown_to_the_reader() -> None:
     linked = " ".join(page.read_text() for page in PAGES)
     examples = [f"examples/{path.name}" for path in (ROOT / "docs/examples").glob("*.yaml")]
     assert [name for name in examples if name not in linked] == []
+
+
+def test_every_reason_of_an_event_is_explained() -> None:
+    page = (ROOT / "docs/reliability.md").read_text()
+    keys = (ROOT / "dynsched/core/keys.py").read_text()
+    reasons = re.findall(r'^REASON_\w+: Final = "(\w+)"', keys, re.MULTILINE)
+    assert reasons
+    assert reasons == re.findall(r"^\| `(\w+)`(?: \(Warning\))? \| the ", page, re.MULTILINE)

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
 from builders import merge
 from cluster import EnvtestCluster
 from descheduler_support import (
@@ -26,10 +25,9 @@ from descheduler_support import (
 )
 from envtest import Envtest
 from manifest_support import Doc, Kubectl
-from prometheus_support import RealPrometheus
+from prometheus_support import Exporter, RealPrometheus
 from scheduling_support import PODS, clear, make_pod, replicas
 
-from dynsched.sim.exporter import serve
 from dynsched.sim.nodes import make_node
 
 pytestmark = pytest.mark.thorough
@@ -49,24 +47,6 @@ def token(envtest: Envtest, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     kubectl = Kubectl(envtest.kubeconfig(folder / "kubeconfig"))
     yield install(kubectl)
     uninstall(kubectl, folder)
-
-
-@pytest.fixture
-async def cluster(token: str, envtest: Envtest, tmp_path: Path) -> AsyncIterator[EnvtestCluster]:
-    async with EnvtestCluster(envtest, tmp_path) as form:
-        yield form
-        await clear(form)
-
-
-@pytest.fixture
-def descheduler(token: str, envtest: Envtest, tmp_path: Path) -> Descheduler:
-    return Descheduler(need_descheduler(), envtest, token, tmp_path)
-
-
-@pytest.fixture
-async def prometheus() -> AsyncIterator[Verdicts]:
-    async with Verdicts() as fake:
-        yield fake
 
 
 @dataclass
@@ -111,26 +91,28 @@ class Scene:
 
 
 @pytest.fixture
-def scene(cluster: EnvtestCluster, prometheus: Verdicts, descheduler: Descheduler) -> Scene:
-    return Scene(cluster, prometheus, descheduler)
+async def scene(token: str, envtest: Envtest, tmp_path: Path) -> AsyncIterator[Scene]:
+    async with EnvtestCluster(envtest, tmp_path) as cluster, Verdicts() as prometheus:
+        yield Scene(cluster, prometheus, Descheduler(need_descheduler(), envtest, token, tmp_path))
+        await clear(cluster)
 
 
-VERDICTS: dict[str, tuple[list[float], dict[str, int]]] = {
-    "one pod leaves each marked node and none another": (
-        [HOT, HOT, COOL, COOL, COOL, COOL], {"n0": 1, "n1": 1}),
-    "one that is not sure neither loses pods nor stops others": (
-        [HOT, UNSURE, UNSURE, COOL, COOL], {"n0": 1}),
-    "none is hot": ([COOL] * 6, {}),
-    "all are hot and marked": ([HOT] * 6, {}),
-    "all are hot and half may be marked": ([HOT] * 3 + [UNSURE] * 3, {}),
-    "nothing is sure": ([UNSURE] * 6, {}),
-    "all but one are hot": ([HOT] * 5 + [COOL], {}),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", VERDICTS)
-async def test_what_one_cycle_moves(scene: Scene, case: str) -> None:
-    verdicts, moved = VERDICTS[case]
+@pytest.mark.parametrize(
+    ("verdicts", "moved"),
+    [
+        ([HOT] * 2 + [COOL] * 4, {"n0": 1, "n1": 1}),  # one of each marked node, none of another
+        # One that is not sure neither loses pods nor stops others.
+        ([HOT, UNSURE, UNSURE, COOL, COOL], {"n0": 1}),
+        ([COOL] * 6, {}),
+        ([HOT] * 6, {}),
+        ([HOT] * 3 + [UNSURE] * 3, {}),  # all are hot and half may be marked
+        ([UNSURE] * 6, {}),
+        ([HOT] * 5 + [COOL], {}),
+    ],
+)
+async def test_what_one_cycle_moves(
+    scene: Scene, verdicts: list[float], moved: dict[str, int]
+) -> None:
     await scene.set(*verdicts)
     assert await scene.cycle() == moved
 
@@ -174,7 +156,7 @@ STAY: dict[str, Doc] = {
     "bare": {},
     "alone": owned(uid="alone"),
     "volume": merge(owned(uid="pair"), {"spec": {"volumes": [CLAIM]}}),
-    "urgent": merge(owned(uid="pair"), {"spec": {"priority": 1_000_000}}),
+    "urgent": merge(owned(uid="pair"), {"spec": {"priorityClassName": "urgent"}}),
     "young": owned(uid="pair"),
     "daemon": owned("DaemonSet", "daemon"),
 }
@@ -186,12 +168,9 @@ async def test_pods_that_stay(scene: Scene, name: str) -> None:
     bodies = {name: STAY[name], "second": owned(uid="pair"), "third": owned(uid="daemon")}
     for each, change in bodies.items():
         body = merge(make_pod(each), change)
-        if body["spec"].get("priority"):
-            await scene.cluster.post(
-                "/apis/scheduling.k8s.io/v1/priorityclasses",
-                {"metadata": {"name": "urgent"}, "value": 1_000_000},
-            )
-            body["spec"] |= {"priorityClassName": "urgent"}
+        if each == "urgent":
+            known = {"metadata": {"name": each}, "value": 1_000_000}
+            await scene.cluster.post("/apis/scheduling.k8s.io/v1/priorityclasses", known)
         _ = (await scene.cluster.post(PODS, body)).ok
         await scene.run_on(each, "n0" if each == name else "n1")
     if name == "young":
@@ -221,29 +200,18 @@ async def test_its_own_token_is_not_sent(scene: Scene) -> None:
     assert sent == {"Bearer none"}
 
 
-VERDICT = 'dynsched_node_verdict{{node="{node}"}} {value}\n'
-
-
 async def test_the_query_on_a_real_prometheus(scene: Scene, tmp_path: Path) -> None:
     """Two replicas; one of them sees a node as hot before the other does."""
     await scene.set(HOT, HOT, COOL, COOL, COOL, COOL)
-    values = [[1, 1, 0, 0, 0, 0], [0.5, 1, 0, 0, 0, 0]]
-
-    def page(verdicts: list[float]) -> web.Application:
-        text = "# TYPE dynsched_node_verdict gauge\n"
-        text += "".join(
-            VERDICT.format(node=f"n{number}", value=value) for number, value in enumerate(verdicts)
+    texts = [
+        "".join(
+            f'dynsched_node_verdict{{node="n{number}"}} {value}\n'
+            for number, value in enumerate(verdicts)
         )
-
-        async def answer(_: web.Request) -> web.Response:
-            return web.Response(text=text)
-
-        application = web.Application()
-        application.router.add_get("/metrics", answer)
-        return application
-
-    async with serve(page(values[0])) as one, serve(page(values[1])) as two:
-        targets = [url.removeprefix("http://") for url in (one, two)]
+        for verdicts in ([1, 1, 0, 0, 0, 0], [0.5, 1, 0, 0, 0, 0])
+    ]
+    with Exporter(texts[0]) as one, Exporter(texts[1]) as two:
+        targets = [one.target, two.target]
         job = {"job_name": "dynsched", "static_configs": [{"targets": targets}]}
         with RealPrometheus(tmp_path / "prometheus", [job]) as prometheus:
             await asyncio.to_thread(prometheus.wait_for, "dynsched_node_verdict", 12)

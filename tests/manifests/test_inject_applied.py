@@ -85,13 +85,14 @@ class Case(NamedTuple):
     name: str
     pod: Doc
     """A merge patch on the usual pod."""
-    want: Doc | None
+    want: Doc | None = None
     """The affinity that it gets; None: the pod stays as it is."""
 
 
 ADDED = {"nodeAffinity": {PREFERRED: [OURS]}}
 SEVERAL = [SSD, FIELDS, term("zone", "Exists")]
 STATE = term("state", "NotIn", "presure")
+OTHERS = {"podAntiAffinity": APART, "podAffinity": APART}
 GIVEN = [
     Case("no affinity", {}, ADDED),
     Case("an empty affinity", affinity(), ADDED),
@@ -102,10 +103,8 @@ GIVEN = [
     Case("an empty list", preferring(), ADDED),
     Case("a list of several", preferring(*SEVERAL),
          {"nodeAffinity": {PREFERRED: [*SEVERAL, OURS]}}),
-    Case("all kinds", affinity(podAntiAffinity=APART, podAffinity=APART,
-                               nodeAffinity={REQUIRED: NEEDED, PREFERRED: [SSD]}),
-         {"podAntiAffinity": APART, "podAffinity": APART,
-          "nodeAffinity": {REQUIRED: NEEDED, PREFERRED: [SSD, OURS]}}),
+    Case("all kinds", affinity(**OTHERS, nodeAffinity={REQUIRED: NEEDED, PREFERRED: [SSD]}),
+         {**OTHERS, "nodeAffinity": {REQUIRED: NEEDED, PREFERRED: [SSD, OURS]}}),
     Case("a pod of a ReplicaSet", owner("ReplicaSet"), ADDED),
     Case("the label says true", {"metadata": {"labels": {KEY: "true"}}}, ADDED),
     Case("no labels or annotations", {"metadata": {"labels": None, "annotations": None}}, ADDED),
@@ -113,23 +112,20 @@ GIVEN = [
          {"nodeAffinity": {PREFERRED: [STATE, OURS]}}),
 ]  # fmt: skip
 BOTH_KEYS = term("zone", "Exists", weight=1)
-BOTH_KEYS["preference"]["matchExpressions"].append(
-    {"key": "status", "operator": "NotIn", "values": ["a", "presure"]})  # fmt: skip
+AND = term("status", "NotIn", "a", "presure")["preference"]
+BOTH_KEYS["preference"]["matchExpressions"] += AND["matchExpressions"]
 SAYS_NO: Doc = {"metadata": {"annotations": {KEY: "false"}}}
 LEFT_ALONE = [
-    Case(name, pod, None)
-    for name, pod in {
-        "opted out by the label": {"metadata": {"labels": {KEY: "false"}}},
-        "opted out by the annotation": SAYS_NO,
-        "the annotation, and other preferences": merge(preferring(SSD), SAYS_NO),
-        "a pod of a DaemonSet": owner("DaemonSet"),
-        "the preference itself": preferring(OURS),
-        "with another weight": preferring(SSD, OURS | {"weight": 1}),
-        "another preference about the key": preferring(term("status", "In", "presure")),
-        "one that needs the key absent": preferring(term("status", "DoesNotExist")),
-        "the key in the second expression of a term": preferring(BOTH_KEYS),
-        "a pod that has a node": {"spec": {"nodeName": "n"}},  # not one that runs
-    }.items()
+    Case("opted out by the label", {"metadata": {"labels": {KEY: "false"}}}),
+    Case("opted out by the annotation", SAYS_NO),
+    Case("the annotation, and other preferences", merge(preferring(SSD), SAYS_NO)),
+    Case("a pod of a DaemonSet", owner("DaemonSet")),
+    Case("the preference itself", preferring(OURS)),
+    Case("with another weight", preferring(SSD, OURS | {"weight": 1})),
+    Case("another preference about the key", preferring(term("status", "In", "presure"))),
+    Case("one that needs the key absent", preferring(term("status", "DoesNotExist"))),
+    Case("the key in the second expression of a term", preferring(BOTH_KEYS)),
+    Case("a pod that has a node", {"spec": {"nodeName": "n"}}),  # not one that runs
 ]
 
 

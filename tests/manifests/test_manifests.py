@@ -83,6 +83,13 @@ def container(docs: list[Doc]) -> Doc:
     return found
 
 
+def composed(folder: Path, *parts: str, resource: Path = BASE, **content: object) -> list[Doc]:
+    """An overlay of one's own in a new folder: the base with these components."""
+    content |= {"resources": beside(folder, resource)}
+    content |= {"components": beside(folder, *(COMPONENTS / part for part in parts))}
+    return kustomize(overlay(folder, **content))
+
+
 @pytest.mark.parametrize("name", ADDED)
 def test_each_overlay_is_the_base_and_its_component(name: str) -> None:
     assert kinds(rendered(name)) == sorted(f"{BASE_KINDS} {ADDED[name]}".split())
@@ -91,9 +98,7 @@ def test_each_overlay_is_the_base_and_its_component(name: str) -> None:
 def test_components_go_together(tmp_path: Path) -> None:
     parts = [part.name for part in COMPONENTS.iterdir()]
     assert {*parts, "example"} == {*ADDED, "extender-port"}
-    folder = tmp_path / "all"
-    components = beside(folder, *(COMPONENTS / part for part in parts))
-    docs = kustomize(overlay(folder, resources=beside(folder, BASE), components=components))
+    docs = composed(tmp_path / "all", *parts)
     assert kinds(docs) == sorted(f"{BASE_KINDS} {' '.join(ADDED.values())}".split())
     alone = {key: doc for name in FULL for key, doc in named(rendered(name)).items()}
     alone["Deployment", "dynsched"] = the(rendered("ha"), "Deployment")
@@ -197,17 +202,9 @@ def test_readers_have_every_path_that_needs_a_token() -> None:
 
 
 PODS = [
-    pytest.param(name, pod, id=f"{name}-{pod}")
-    for name, pods in {
-        "ha": ["dynsched"],
-        "janitor": ["dynsched", "dynsched-janitor"],
-        "web-auth": ["dynsched"],
-        "extender": ["dynsched"],
-        "descheduler": ["dynsched", "dynsched-descheduler"],
-        SECOND: [SECOND],
-        "collector": ["dynsched-collector"],
-    }.items()
-    for pod in pods
+    *((name, "dynsched") for name in ("ha", "janitor", "web-auth", "extender", "descheduler")),
+    *((name, f"dynsched-{name}") for name in ("janitor", "descheduler", "collector")),
+    (SECOND, SECOND),
 ]
 CGROUPS = {"name": "cgroup", "hostPath": {"path": "/sys/fs/cgroup", "type": "Directory"}}
 
@@ -342,9 +339,7 @@ def test_the_service_leads_to_dynsched_alone() -> None:
 def test_the_extender_gets_a_port_that_the_control_plane_alone_reaches(
     more: list[str], tmp_path: Path
 ) -> None:
-    folder = tmp_path / "k"
-    components = beside(folder, *(COMPONENTS / name for name in (*more, "extender-port")))
-    docs = kustomize(overlay(folder, resources=beside(folder, BASE), components=components))
+    docs = composed(tmp_path / "k", *more, "extender-port")
     assert {"name": "DYNSCHED_EXTENDER_ADDR", "value": ":9001"} in container(docs)["env"]
     ports = {each["name"]: each["containerPort"] for each in container(docs)["ports"]}
     assert ports == {"http": 9000, "extender": 9001}
@@ -358,16 +353,14 @@ def test_the_extender_gets_a_port_that_the_control_plane_alone_reaches(
     assert reached == {"dynsched": [9000], **{f"dynsched-{name}": [9001] for name in more}}
 
 
-def mounted_rules(docs: list[Doc]) -> str:
-    text: str = the(docs, "ConfigMap", "dynsched-rules")["data"]["rules.yaml"]
-    return text
-
-
 def test_the_pod_reads_the_working_example_or_that_of_its_overlay() -> None:
-    assert mounted_rules(rendered("base")) == (ROOT / "rules.yaml").read_text()
+    def mounted(name: str) -> str:
+        return str(the(rendered(name), "ConfigMap", "dynsched-rules")["data"]["rules.yaml"])
+
+    assert mounted("base") == (ROOT / "rules.yaml").read_text()
     for name in ("example", "extender"):
-        assert mounted_rules(rendered(name)) == (OVERLAYS / name / "rules.yaml").read_text()
-    with_taint = parse_rules(yaml.safe_load(mounted_rules(rendered("descheduler"))))
+        assert mounted(name) == (OVERLAYS / name / "rules.yaml").read_text()
+    with_taint = parse_rules(yaml.safe_load(mounted("descheduler")))
     shipped = load_rules(BASE / "rules.yaml")
     taint = "taint dynsched.io/pressure=true:PreferNoSchedule"
     assert str(with_taint.mark) == f"{shipped.mark} and {taint}"
@@ -390,28 +383,23 @@ def test_a_change_of_settings_restarts_the_pod_and_one_of_the_rules_does_not() -
     assert len(names) == 2
 
 
-@pytest.mark.parametrize("where", ["below", "here"])
-def test_an_image_of_ones_own_reaches_the_janitor_too(where: str, tmp_path: Path) -> None:
+def test_an_image_of_ones_own_reaches_the_janitor_too(tmp_path: Path) -> None:
     """Whether it is set in an overlay that the component is added to, or beside the component."""
-    folder, mine = tmp_path / "overlay", OVERLAYS / "example"
-    content: Doc = {"components": beside(folder, COMPONENTS / "janitor")}
-    if where == "below":
-        content["resources"] = beside(folder, mine)
-    else:
-        content["resources"] = beside(folder, BASE)
-        content["images"] = yaml.safe_load((mine / "kustomization.yaml").read_text())["images"]
-    found = templates(kustomize(overlay(folder, **content)))
-    for name in ("dynsched", "dynsched-janitor"):
-        image = found[name]["spec"]["containers"][0]["image"]
-        assert image == "registry.example.com/platform/dynsched:0.1.0"
+    mine = OVERLAYS / "example"
+    images = yaml.safe_load((mine / "kustomization.yaml").read_text())["images"]
+    for docs in (
+        composed(tmp_path / "below", "janitor", resource=mine),
+        composed(tmp_path / "here", "janitor", images=images),
+    ):
+        for name in ("dynsched", "dynsched-janitor"):
+            image = templates(docs)[name]["spec"]["containers"][0]["image"]
+            assert image == "registry.example.com/platform/dynsched:0.1.0"
 
 
 def test_the_guardrails_page_shows_a_patch_that_works(tmp_path: Path) -> None:
     page = (ROOT / "docs/guardrail.md").read_text()
     (block,) = re.findall(r"```yaml\n(patches:.*?)```", page, re.DOTALL)
-    folder = tmp_path / "overlay"
-    content = {"components": beside(folder, COMPONENTS / "guardrail"), **yaml.safe_load(block)}
-    docs = kustomize(overlay(folder, resources=beside(folder, BASE), **content))
+    docs = composed(tmp_path / "overlay", "guardrail", **yaml.safe_load(block))
     spec = the(docs, "ValidatingAdmissionPolicy", "dynsched-guardrail")["spec"]
     (before,) = (each["spec"] for each in load_all(COMPONENTS / "guardrail/policy.yaml"))
     marks, caller = spec["variables"].pop(0), spec["matchConditions"].pop(0)
@@ -449,14 +437,9 @@ def test_the_janitor_runs_one_at_a_time_and_prunes_only_after_a_long_silence() -
 def test_a_scheduler_waits_for_nothing_and_just_bound_pods_count_by_a_resource(name: str) -> None:
     (extender,) = scheduler_config(name)["extenders"]
     assert re.fullmatch(r"http://[\w.-]+:9000", extender.pop("urlPrefix"))
-    assert extender == {
-        **{f"{verb}Verb": verb for verb in ("filter", "prioritize", "preempt")},
-        "nodeCacheCapable": True,
-        "ignorable": True,
-        "enableHTTPS": False,
-        "weight": 5,
-        "httpTimeout": "2s",
-    }
+    verbs = {f"{verb}Verb": verb for verb in ("filter", "prioritize", "preempt")}
+    fixed = {"nodeCacheCapable": True, "ignorable": True, "enableHTTPS": False}
+    assert extender == {**verbs, **fixed, "weight": 5, "httpTimeout": "2s"}
     assert all(rule.resource for rule in load_rules(OVERLAYS / name / "rules.yaml").rules)
 
 

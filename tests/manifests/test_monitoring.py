@@ -1,7 +1,10 @@
-"""manifests/components/monitoring: alerts that fire when they should, figures that are right."""
+"""manifests/components/monitoring: alerts that fire when they should, figures that are right; and
+what the descheduler's query is answered, by Prometheus's own promtool.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -9,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from descheduler_support import QUERY
 from manifest_support import OVERLAYS, Doc, kustomize, the
 from monitoring_support import ALERTS, DASHBOARD, RECORDS, RULE, asked, exposed, queries
 from programs import ROOT, need, run
@@ -18,7 +22,6 @@ from dynsched.web.api import ENDPOINTS
 FOLDER = ROOT / "tests/promtool"
 # As text: `0x300` is no number.
 CASES: list[Doc] = yaml.load((FOLDER / "alerts.yaml").read_text(), Loader=yaml.BaseLoader)
-FIGURES = FOLDER / "records.test.yaml"
 PAGE = ROOT / "docs/monitoring.md"
 ALERT = re.compile(r"\w+(?:\{.*?\})?")
 LEVELS = {"namespace", "namespace_node_state", "namespace_verdict"}
@@ -32,6 +35,11 @@ def test_every_metric_that_is_asked_for_is_there(expr: str) -> None:
     assert raw | recorded
     assert raw <= exposed()
     assert recorded <= {record["record"] for record in RECORDS}
+
+
+def promtool(command: str, *arguments: str | Path) -> None:
+    done = run(need("promtool", "prometheus"), command, "rules", *arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def labelled(text: str, **more: str) -> tuple[str, dict[str, str]]:
@@ -85,14 +93,11 @@ def case(given: Doc) -> Doc:
 def test_the_alerts_fire_when_they_should_and_only_then(tmp_path: Path) -> None:
     rules, cases = tmp_path / "alerts.yaml", tmp_path / "cases.yaml"
     rules.write_text(yaml.safe_dump(RULE["spec"], sort_keys=False))
-    strict = ("--lint=all", "--lint-fatal")
-    done = run(need("promtool", "prometheus"), "check", "rules", *strict, rules)
-    assert done.returncode == 0, done.stdout + done.stderr
+    promtool("check", "--lint=all", "--lint-fatal", rules)
     given = [case(each) for each in CASES]
     head = {"rule_files": [rules.name], "evaluation_interval": "30s"}
     cases.write_text(yaml.safe_dump(head | {"tests": given}))
-    done = run(need("promtool", "prometheus"), "test", "rules", cases)
-    assert done.returncode == 0, done.stdout + done.stderr
+    promtool("test", cases)
 
 
 def test_each_alert_is_seen_firing_and_seen_quiet() -> None:
@@ -129,17 +134,21 @@ def test_the_figures_are_right(tmp_path: Path) -> None:
     # Without the alerts: hours of them take longer than all of the figures.
     groups = [group for group in RULE["spec"]["groups"] if "record" in group["rules"][0]]
     (tmp_path / "records.yaml").write_text(yaml.safe_dump({"groups": groups}))
-    done = run(need("promtool", "prometheus"), "test", "rules", shutil.copy(FIGURES, tmp_path))
-    assert done.returncode == 0, done.stdout + done.stderr
+    promtool("test", shutil.copy(FOLDER / "records.test.yaml", tmp_path))
 
 
-@pytest.mark.parametrize("test", ["check", "test"])
-def test_the_rules_for_a_prometheus_without_an_operator(test: str) -> None:
+def test_the_descheduler_is_answered_verdicts_of_the_last_minute_alone(tmp_path: Path) -> None:
+    text = (FOLDER / "descheduler.test.yaml").read_text()
+    path = tmp_path / "cases.yaml"
+    path.write_text(text.replace("expr: QUERY", f"expr: {json.dumps(QUERY)}"))
+    promtool("test", path)
+
+
+def test_the_rules_for_a_prometheus_without_an_operator() -> None:
     """They record what is expected under the names that others read."""
     shipped = ROOT / "manifests/prometheus/rules.yaml"
-    command = {"check": ("--lint-fatal", shipped), "test": (FOLDER / "recording-rules.yaml",)}
-    done = run(need("promtool", "prometheus"), test, "rules", *command[test])
-    assert done.returncode == 0, done.stdout + done.stderr
+    promtool("check", "--lint-fatal", shipped)
+    promtool("test", FOLDER / "recording-rules.yaml")
     (group,) = yaml.safe_load(shipped.read_text())["groups"]
     names = {rule["record"] for rule in group["rules"]}
     assert {"HostMemoryUsagePercent", "node_mem_usage_avg_5m", "node_cpu_usage_avg_5m"} <= names

@@ -6,6 +6,7 @@ service account's files from a fixed place, so it runs in a mount namespace in w
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import re
@@ -13,7 +14,6 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,37 +86,26 @@ class Run:
 
 
 class Descheduler:
-    """Runs it with the rights of its own account, by the shipped policy and flags."""
+    """Runs it with the rights of its own account, by the shipped policy."""
 
     def __init__(self, program: str, envtest: Envtest, token: str, folder: Path) -> None:
         self._program = program
         self._ca = envtest.ca_file
-        self.token = token
         self._token = folder / "token"
         self._token.write_text(token)
         self._kubeconfig = envtest.kubeconfig(folder / "kubeconfig-descheduler", token)
         self._folder = folder
 
-    def cycle(self, url: str, *flags: str, policy: Doc | None = None, cycles: int = 1) -> Run:
+    def cycle(self, url: str, cycles: int = 1) -> Run:
         """The cycles after the first, in which it has no client for Prometheus yet; then it is
         ended. ``url`` is that of Prometheus.
         """
-        with self.running(url, *flags, policy=policy) as process:
-            lines = list(until_cycle(process, cycles + 1))
-        log = "".join(lines)
-        return Run(EVICTED.findall(log), log)
-
-    @contextmanager
-    def running(
-        self, url: str, *flags: str, policy: Doc | None = None
-    ) -> Iterator[subprocess.Popen[str]]:
-        """The process, with what it logs as its stdout."""
-        content = yaml.safe_load(yaml.safe_dump(policy or POLICY))
+        content = copy.deepcopy(POLICY)
         content["metricsProviders"][0]["prometheus"]["url"] = url
         path = self._folder / "policy.yaml"
         path.write_text(yaml.safe_dump(content))
         command = [self._program, f"--kubeconfig={self._kubeconfig}", "--v=3", "--secure-port=0"]
-        command += [f"--policy-config-file={path}", f"--descheduling-interval={INTERVAL}", *flags]
+        command += [f"--policy-config-file={path}", f"--descheduling-interval={INTERVAL}"]
         process = subprocess.Popen(
             [*_UNSHARE, "sh", "-c", _ENTER, "sh", str(self._ca), str(self._token), *command],
             # By these it believes that it runs in a pod.
@@ -130,23 +119,17 @@ class Descheduler:
         )
         watchdog = threading.Timer(_PATIENCE, process.kill)  # nobody who reads its log waits longer
         watchdog.start()
+        log = ""
         try:
-            yield process
+            for line in process.stdout or ():
+                log += line
+                if log.count(END_OF_CYCLE) > cycles:
+                    return Run(EVICTED.findall(log), log)
+            raise AssertionError(f"the descheduler ended before the end of the cycle:\n{log}")
         finally:
             watchdog.cancel()
             process.kill()
             process.communicate()
-
-
-def until_cycle(process: subprocess.Popen[str], number: int) -> Iterator[str]:
-    """The lines of the log up to the end of this cycle, counted from 1."""
-    assert process.stdout is not None
-    for line in process.stdout:
-        yield line
-        number -= END_OF_CYCLE in line
-        if not number:
-            return
-    raise AssertionError("the descheduler ended before the end of the cycle")
 
 
 _INSTALLED = ("namespace", "serviceaccount", "rbac", "secret")

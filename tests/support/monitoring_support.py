@@ -76,16 +76,12 @@ def metrics_texts(pods: int = 0) -> dict[str, str]:
     """`/metrics` of two installations, by namespace: one without, and one with pods watched, of
     which so many were placed on nodes of each kind.
     """
+    watching = Metrics(CollectorRegistry())
+    watching.placed(dict.fromkeys(Kind, pods))
     return {
         "plain": _text(example(), Metrics(CollectorRegistry())),
-        "early": _text(early_example(), _with_pods(pods)),
+        "early": _text(early_example(), watching),
     }
-
-
-def _with_pods(count: int) -> Metrics:
-    metrics = Metrics(CollectorRegistry())
-    metrics.placed(dict.fromkeys(Kind, count))
-    return metrics
 
 
 def _text(snapshot: Snapshot, metrics: Metrics) -> str:
