@@ -4,16 +4,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from early_scene import early_example
 from plain_answers import series_text
 from prometheus_client.parser import text_string_to_metric_families
 from snapshots import NOON, Scene, example
 from store_support import Clock, make_store
 
-from dynsched.core.keys import IGNORE_LABEL
-from dynsched.core.model import Node, WriteFailure
+from dynsched.core.model import Node
 from dynsched.web.node_series import FAMILIES
 
 
@@ -25,40 +21,6 @@ def series(text: bytes) -> dict[str, dict[tuple[str, ...], float]]:
         for family in text_string_to_metric_families(text.decode())
         if family.name in ours
     }
-
-
-def test_verdicts_loads_by_rule_and_why_a_hot_node_has_no_mark() -> None:
-    snapshot = example()
-    found = series(series_text(snapshot))
-    verdicts = found["dynsched_node_verdict"]
-    assert {labels[0] for labels in verdicts} == set(snapshot.nodes)
-    assert set(verdicts.values()) == {0.0, 0.5, 1.0}
-    unmarked = {("worker-4", "conflict"): 1.0, ("worker-5", "withheld"): 1.0}
-    assert found["dynsched_node_hot_unmarked"] == unmarked
-    early = early_example()
-    found = series(series_text(early))
-    (rule, (bound, ended)) = next((*view.added.items(),)[0] for view in early.nodes.values())
-    measured = found["dynsched_node_measured_load"]["worker-1", rule]
-    assert (measured, rule, bound > ended) == (61.0, "node-cpu", True)
-    expected = found["dynsched_node_expected_load"]["worker-1", rule]
-    assert expected == measured + bound - ended
-    assert not {rule for _, rule in found["dynsched_node_measured_load"]} & {"node-cpu-early"}
-
-
-def test_a_mark_that_is_due_says_why_it_is_not_written() -> None:
-    rules = [{"name": "cpu", "expr": "cpu", "threshold": 80}]
-    ignored = {IGNORE_LABEL: "true"}
-    scene = Scene({"rules": rules}, [Node("a"), Node("b", labels=ignored), Node("c")])
-    due = scene.tick(NOON, cpu={"a": 90.0, "b": 90.0}, dry_run=True)
-    for reason, changes in {
-        "dry_run": {"dry_run": True},
-        "following": {"leading": False},
-        "failed": {"failures": (WriteFailure("a", "500"),)},
-        "next_tick": {},
-    }.items():
-        found = series(series_text(replace(due, **{"dry_run": False, **changes})))
-        expected = {("a", reason): 1.0, ("b", "ineligible"): 1.0}
-        assert found["dynsched_node_hot_unmarked"] == expected
 
 
 async def test_while_ticks_are_overdue_or_where_they_are_turned_off_there_are_none() -> None:

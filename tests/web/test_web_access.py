@@ -101,9 +101,7 @@ def status(get: Callable[..., Any]) -> Callable[..., Any]:
     return ask
 
 
-async def test_a_reader_with_the_right_gets_what_everybody_got_before_and_others_do_not(
-    get, kubernetes
-) -> None:
+async def test_a_reader_with_the_right_gets_all_and_others_nothing(get, kubernetes) -> None:
     for path in ENDPOINTS:
         query = "?node=worker-1" if path in ("/page/history", "/page/pods") else ""
         shown = path.replace("{name}", "worker-1")
@@ -169,9 +167,7 @@ async def test_the_right_is_to_the_path_as_it_is_answered(client, kubernetes, se
     assert kubernetes.asked[-1] == ("bob", asked)
 
 
-async def test_a_path_that_is_none_asks_nothing_and_the_scheduler_needs_no_token(
-    get, client, kubernetes
-) -> None:
+async def test_no_path_asks_nothing_and_schedulers_need_no_token(get, client, kubernetes) -> None:
     assert (await get("/nothing"))[0] == 404
     assert (await get("/nodes/a/b", "anns"))[0] == 404
     async with client.post("/nodes") as response:
@@ -194,9 +190,7 @@ async def test_an_open_page_costs_two_reviews_a_minute(status, kubernetes, clock
     assert len(kubernetes.asked) == 4
 
 
-async def test_what_was_taken_away_is_refused_a_minute_later_and_what_was_refused_is_asked_soon(
-    status, kubernetes, clock
-) -> None:
+async def test_grants_are_kept_a_minute_and_refusals_shortly(status, kubernetes, clock) -> None:
     assert await status("/nodes", "anns") == 200
     clock.now += GRANTED_SECONDS / 2
     await status("/rules", "anns")  # a later look at another path keeps neither answer longer
@@ -259,9 +253,7 @@ async def test_no_more_is_kept_than_the_limit_and_refusals_push_no_grant_out(mon
 # When the API server cannot be asked
 
 
-async def test_while_the_api_server_is_away_kept_answers_go_on_and_others_are_503(
-    get, kubernetes, clock, caplog, monkeypatch
-) -> None:
+async def test_kept_answers_outlast_apiserver(get, kubernetes, clock, caplog, monkeypatch) -> None:
     monkeypatch.setattr(quiet, "EACH_SECONDS", 0.0)
     assert (await get("/nodes", "anns"))[0] == 200
     kubernetes.away = ClusterError("cannot create tokenreviews: https://10.0.0.1: refused")
@@ -288,9 +280,7 @@ async def test_an_api_server_that_hangs_is_not_waited_for(get, kubernetes, monke
     kubernetes.answers.set()
 
 
-async def test_no_more_reviews_are_begun_than_the_limit_but_of_those_who_were_let_in(
-    get, kubernetes, clock, monkeypatch
-) -> None:
+async def test_reviews_are_limited_but_of_known_users(get, kubernetes, clock, monkeypatch) -> None:
     monkeypatch.setattr(access, "MAX_ASKED", 3)
     assert (await get("/nodes", "anns"))[0] == 200
     clock.now += 2 * GRANTED_SECONDS
@@ -303,9 +293,7 @@ async def test_no_more_reviews_are_begun_than_the_limit_but_of_those_who_were_le
     assert (await get("/nodes", "bobs"))[0] == 403
 
 
-async def test_a_token_that_the_api_server_repeats_is_not_in_the_log(
-    get, kubernetes, caplog, monkeypatch
-) -> None:
+async def test_a_token_that_is_repeated_is_not_logged(get, kubernetes, caplog, monkeypatch) -> None:
     monkeypatch.setattr(quiet, "EACH_SECONDS", 0.0)
     kubernetes.away = ClusterError("admission webhook says: no TokenReview of anns-secret-token")
     with caplog.at_level(logging.DEBUG):

@@ -30,9 +30,7 @@ async def nodes_of(client) -> dict:
 # /status
 
 
-async def test_status_is_ok_while_ticks_succeed_and_tells_why_it_is_not(
-    client, snapshots, clock
-) -> None:
+async def test_status_is_ok_while_ticks_succeed_or_says_why(client, snapshots, clock) -> None:
     assert await get(client, "/status", 503) == "no tick has finished yet"
     snapshots.publish(replace(example(), error="no rule could be queried: connection refused"))
     assert await get(client, "/status", 503) == "no rule could be queried: connection refused"
@@ -151,9 +149,7 @@ def parts(load: float, measured: float, bound: float = 0.0, ended: float = 0.0) 
     return {"load": load, "measured": measured, "bound": bound, "ended": ended}
 
 
-async def test_nodes_tells_measured_and_expected_load_apart_with_their_parts(
-    client, snapshots
-) -> None:
+async def test_nodes_tells_measured_and_expected_load_apart(client, snapshots) -> None:
     snapshots.publish(early_example())
     nodes = await nodes_of(client)
     assert [name for name, node in nodes.items() if node["early"]] == ["worker-1"]
@@ -243,9 +239,7 @@ async def test_values_that_are_no_numbers_are_null(client, snapshots) -> None:
     assert (await get(client, "/status", **JSON))["tick"]["duration_seconds"] is None
 
 
-async def test_nodes_is_encoded_once_a_snapshot_for_all_who_ask(
-    client, snapshots, monkeypatch
-) -> None:
+async def test_nodes_is_encoded_once_for_all_who_ask(client, snapshots, monkeypatch) -> None:
     batches = []
     encode = dynsched.web.snapshots.encode_each
     monkeypatch.setattr(
@@ -269,9 +263,7 @@ async def test_one_who_hangs_up_does_not_take_the_answer_from_the_others(snapsho
 
 
 @pytest.mark.parametrize("path", ["/nodes", "/nodes?marked=true"])
-async def test_what_a_client_has_is_not_sent_again_and_head_sends_nothing_of_it(
-    client, snapshots, path
-) -> None:
+async def test_what_a_client_has_is_not_sent_again_nor_to_head(client, snapshots, path) -> None:
     async with client.get(path) as early:
         assert (early.status, "ETag" in early.headers) == (503, False)
     snapshots.publish(many(300))
@@ -295,9 +287,7 @@ async def test_what_a_client_has_is_not_sent_again_and_head_sends_nothing_of_it(
 # /nodes/NAME
 
 
-async def test_one_node_is_the_same_as_in_nodes_and_tells_what_would_clear_it(
-    client, snapshots
-) -> None:
+async def test_one_node_is_as_in_nodes_and_tells_what_would_clear_it(client, snapshots) -> None:
     snapshots.publish(example())
     for name, node in (await nodes_of(client)).items():
         answer = await get(client, f"/nodes/{name}")
@@ -330,9 +320,7 @@ async def test_rules_tells_what_is_loaded_and_how_it_fares(client, snapshots) ->
     assert memory_rule["readings"]["failed"] == 2
 
 
-async def test_rules_tells_the_lag_and_early_and_which_rule_early_stands_for(
-    client, snapshots
-) -> None:
+async def test_rules_tells_the_lag_and_which_rule_early_stands_for(client, snapshots) -> None:
     snapshots.publish(early_example())
     cpu, memory, early = (await get(client, "/rules"))["rules"]
     of_cpu = {"above_mean": 2.0, "clear_above_mean": -6.0, "mean_at_least": 20.0}
@@ -341,9 +329,7 @@ async def test_rules_tells_the_lag_and_early_and_which_rule_early_stands_for(
     check(early, name="node-cpu-early", early_of="node-cpu", source="expected-load", threshold=2.0)
 
 
-async def test_a_rule_of_no_node_and_one_of_several_series_for_a_node_are_told(
-    client, snapshots
-) -> None:
+async def test_rules_of_no_node_and_of_several_series_are_told(client, snapshots) -> None:
     nodes = [Node(name, addresses=(("InternalIP", f"10.0.0.{n}"),)) for n, name in enumerate("ab")]
     cpu = {"a": 91.0, "10.0.0.0:9100": 12.0, "b": 20.0}
     scene = Scene(EXAMPLE_RULES, nodes)
@@ -402,11 +388,6 @@ async def test_alive_before_ready(client, snapshots) -> None:
     assert await get(client, "/readyz") == "ok"  # a Prometheus that is away is /status's business
 
 
-async def test_the_index_links_what_there_is(client) -> None:
-    page = await get(client, "/")
-    assert all(path in page for path in ENDPOINTS)
-
-
 async def test_head_is_answered_as_get_without_a_body(client, snapshots) -> None:
     snapshots.publish(example())
     for path in ENDPOINTS:
@@ -419,9 +400,7 @@ async def test_head_is_answered_as_get_without_a_body(client, snapshots) -> None
             assert await response.read() == b""
 
 
-async def test_an_unknown_path_lists_what_there_is_and_a_wrong_method_which_is_right(
-    client,
-) -> None:
+async def test_an_unknown_path_lists_paths_and_a_wrong_method_the_right_one(client) -> None:
     answer = await get(client, "/node", 404)
     assert answer == {"error": "there is no /node", "endpoints": list(ENDPOINTS)}
     assert (await get(client, "/filter", 404))["error"] == (
@@ -432,9 +411,7 @@ async def test_an_unknown_path_lists_what_there_is_and_a_wrong_method_which_is_r
         assert await response.json() == {"error": "POST is not for /nodes; use GET, HEAD"}
 
 
-async def test_a_bug_is_one_line_to_the_caller_and_a_traceback_in_the_log(
-    client, snapshots, caplog, monkeypatch
-) -> None:
+async def test_a_bug_is_a_traceback_in_the_log(client, snapshots, caplog, monkeypatch) -> None:
     monkeypatch.setattr(quiet, "EACH_SECONDS", 0.0)  # another test may have caused the same line
     snapshots._snapshot = replace(example(), rules=None)
     with caplog.at_level(logging.ERROR):

@@ -132,9 +132,7 @@ async def test_a_head_that_is_too_long_is_refused_with_them(lines: bytes, caplog
         b"Transfer-Encoding: s3cret",
     ],
 )
-async def test_what_is_no_http_is_refused_with_them_and_quoted_nowhere(
-    line: bytes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_no_http_is_refused_with_them_and_not_quoted(line, monkeypatch, caplog) -> None:
     """A header that is too long or damaged can be a token."""
     monkeypatch.setattr(quiet, "EACH_SECONDS", 0.0)
     with caplog.at_level(logging.DEBUG):

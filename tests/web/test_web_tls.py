@@ -77,9 +77,7 @@ async def get(server: WebServer, context: ssl.SSLContext, path="/nodes") -> tupl
         writer.close()
 
 
-async def test_a_certificate_that_is_not_trusted_is_one_plain_line(
-    files, authority, monkeypatch
-) -> None:
+async def test_an_untrusted_certificate_is_one_plain_line(files, authority, monkeypatch) -> None:
     async with serve(files.config) as server:
         with pytest.raises(ServerError) as caught:
             await asyncio.to_thread(fetch, server.url, "/nodes")
@@ -95,9 +93,7 @@ async def test_a_certificate_that_is_not_trusted_is_one_plain_line(
 
 
 @pytest.mark.parametrize("name", ["cert", "key"])
-async def test_a_renewed_certificate_is_used_and_files_that_cannot_be_used_are_not(
-    files, authority, caplog, name
-) -> None:
+async def test_good_files_that_are_renewed_are_used(files, authority, caplog, name) -> None:
     """Opening a pipe would wait for a writer, in the event loop."""
     path = getattr(files.config, name)
     told = "TLS: the new files cannot be used, the old ones stay in use: "
@@ -130,9 +126,7 @@ async def test_a_renewed_certificate_is_used_and_files_that_cannot_be_used_are_n
             assert await get(server, trusting(authority)) == (200, good)
 
 
-async def test_files_that_hang_hold_the_event_loop_up_once(
-    files, authority, caplog, monkeypatch
-) -> None:
+async def test_files_that_hang_hold_the_loop_up_once(files, authority, caplog, monkeypatch) -> None:
     async with serve(files.config) as server:
         answers, load, asked = threading.Event(), tls._load, []
 
@@ -153,9 +147,7 @@ async def test_files_that_hang_hold_the_event_loop_up_once(
             pass
 
 
-async def test_clients_need_a_certificate_but_for_probes_of_the_ca_as_it_is_now(
-    files, authority, tmp_path
-) -> None:
+async def test_clients_need_a_certificate_but_probes_none(files, authority, tmp_path) -> None:
     for name in ("old", "new"):
         (tmp_path / name).mkdir()
     old, new = Authority(tmp_path / "old", "old"), Authority(tmp_path / "new", "new")

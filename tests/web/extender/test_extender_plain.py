@@ -25,13 +25,24 @@ from dynsched.core.pods import BoundPod
 from dynsched.core.recent import RecentPods
 from dynsched.core.score import FreshPods, node_loads, weighted_profile
 from dynsched.web.extender import wire
-from dynsched.web.extender.answers import MAX_NAMED_NODES, Extender
+from dynsched.web.extender.answers import Extender
 from dynsched.web.extender.candidates import CandidateLists, of_names
 from dynsched.web.extender.numbers import NodeNumbers
 from dynsched.web.extender.scoring import ScoringSnapshot
 
 LONG = "a-very-long-name" * 15
-STRANGE = ['with "quotes"', "back\\slash", "é", "\u2028", 'a","b', "\x7f", "", LONG[:-1], "x" * 300]
+STRANGE = [
+    'with "quotes"',
+    "back\\slash",
+    "é",
+    "\u2028",
+    'a","b',
+    "\x7f",
+    "nul\0",
+    "",
+    LONG[:-1],
+    "x" * 300,
+]
 SCHEDULERS = ["default-scheduler", "mem-real-usage-scheduler"]
 
 
@@ -67,7 +78,7 @@ class Plain:
 
     def filter(self, names: Sequence[str]) -> Any:
         stopped = [name for name in names if name in self.refused]
-        few = len(stopped) <= MAX_NAMED_NODES
+        few = len(stopped) <= 8
         reasons = {
             name: self.refused[name].long if few else self.refused[name].short for name in stopped
         }
@@ -170,7 +181,7 @@ KINDS = ["rotated", "shuffled", "twice", "unknown", "fewer", "all"]
 @steady(60)
 def test_answers_are_those_of_a_plain_extender(seed: int, steps: list[str]) -> None:
     both = Both(seed)
-    for step in [*steps, "ask", "bind", "ask", "ask indented"]:
+    for step in [*steps, "ask", "tick", "ask", "bind", "ask", "ask indented"]:
         both.now += 0.01
         if step == "tick":
             both.tick()

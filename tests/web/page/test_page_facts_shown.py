@@ -37,9 +37,7 @@ async def test_before_the_first_tick_it_is_looked_at_too(client, snapshots) -> N
 # Requests
 
 
-async def test_what_is_requested_is_in_the_unit_of_each_rule_that_names_a_resource(
-    client, snapshots
-) -> None:
+async def test_what_is_requested_is_in_the_unit_of_each_rule(client, snapshots) -> None:
     rules = [
         {"name": "cpu", "expr": "x", "resource": "cpu", "threshold": 80},
         {"name": "share", "expr": "x", "resource": "cpu", "threshold": 0.8},
@@ -78,9 +76,7 @@ async def test_the_pods_of_a_node_are_told_and_what_is_not_known_is_null(client,
 # Placements and overload
 
 
-async def test_placements_by_prometheus_are_shown_where_pods_are_not_watched(
-    client, snapshots
-) -> None:
+async def test_placements_are_by_prometheus_without_a_watch_of_pods(client, snapshots) -> None:
     assert NOON % STEP == 0
     snapshots.publish(replace(example(), taken_at=NOON + 1))
     snapshots.publish(replace(example(), taken_at=NOON + STEP))
@@ -91,9 +87,7 @@ async def test_placements_by_prometheus_are_shown_where_pods_are_not_watched(
     assert found == {"step": STEP, "times": [NOON], "hot": [2], "marked": [0], "clean": [3]}
 
 
-async def test_the_overload_of_the_day_counts_hot_nodes_while_something_is_seen(
-    client, snapshots
-) -> None:
+async def test_the_overload_of_the_day_counts_hot_nodes_that_are_seen(client, snapshots) -> None:
     scene = Scene(EXAMPLE_RULES, [Node("a"), Node("b")])
     cool = {"a": 1.0, "b": 1.0}
     for at, cpu in ((0, cool), (60, {"a": 95.0, "b": 1.0}), (120, {"a": 95.0, "b": 1.0})):
