@@ -13,48 +13,19 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from aiohttp.test_utils import TestClient, TestServer
-from extender_support import World
 from reader_support import bearer
-from snapshots import NOON, example
-from store_support import Clock, make_store
+from store_support import Clock
+from web_support import Kubernetes, application
 
-from dynsched.core.access import User
 from dynsched.core.errors import ClusterError
 from dynsched.web import access
 from dynsched.web.access import GRANTED_SECONDS, REFUSED_SECONDS, KeptAnswers, require_token
-from dynsched.web.api import ENDPOINTS, make_app
+from dynsched.web.api import ENDPOINTS
 from dynsched.web.extender.http import EXTENDER_ENDPOINTS
 from dynsched.web.transport import quiet
 from dynsched.web.transport.answering import PROBES
 
 OPEN = PROBES | EXTENDER_ENDPOINTS.keys()
-
-
-class Kubernetes:
-    """Answers by ``users`` (token -> name) and ``rights`` (name, path); counts what it is asked."""
-
-    def __init__(self) -> None:
-        self.users = {"anns": "ann", "bobs": "bob"}
-        self.rights = {("ann", path.replace("{name}", "worker-1")) for path in ENDPOINTS}
-        self.rights.add(("bob", "/metrics"))
-        self.asked: list[tuple[str, ...]] = []
-        self.away: Exception | None = None
-        self.answers = asyncio.Event()
-        self.answers.set()
-
-    async def user_of(self, token: str) -> User | None:
-        await self._answer(token)
-        return User(self.users[token], groups=("g",)) if token in self.users else None
-
-    async def may_get(self, user: User, path: str) -> bool:
-        await self._answer(user.name, path)
-        return (user.name, path) in self.rights
-
-    async def _answer(self, *asked: str) -> None:
-        self.asked.append(asked)
-        await self.answers.wait()
-        if self.away is not None:
-            raise self.away
 
 
 @pytest.fixture
@@ -69,14 +40,8 @@ def clock() -> Clock:
 
 @pytest_asyncio.fixture
 async def client(kubernetes: Kubernetes, clock: Clock) -> AsyncIterator[TestClient[Any, Any]]:
-    snapshots = make_store(Clock(NOON + 125))
-    snapshots.publish(example())
-    app = make_app(
-        snapshots,
-        World().tick().extender,
-        guards=[require_token(kubernetes, OPEN, clock=clock)],
-        bearer=True,
-    )
+    guard = require_token(kubernetes, OPEN, clock=clock)
+    app, _ = application(guards=[guard], bearer=True)
     async with TestClient(TestServer(app)) as found:
         yield found
 

@@ -13,12 +13,10 @@ import pytest_asyncio
 from aiohttp.test_utils import TestClient, TestServer
 from extender_support import World
 from reader_support import bearer
-from snapshots import NOON, example
-from store_support import Clock, make_store
+from web_support import Kubernetes, application
 
-from dynsched.core.access import User
 from dynsched.web.access import require_token
-from dynsched.web.api import ENDPOINTS, make_app, make_extender_app
+from dynsched.web.api import ENDPOINTS, make_extender_app
 from dynsched.web.extender.http import EXTENDER_ENDPOINTS
 from dynsched.web.server import WebServer, parse_address
 from dynsched.web.transport import quiet
@@ -34,22 +32,6 @@ EXPECTED = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Server": "dynsched",
 }
-
-
-class Nobody:
-    """Accepts one token, which has no rights."""
-
-    async def user_of(self, token: str) -> User | None:
-        return User("bob") if token == "bobs" else None
-
-    async def may_get(self, _user: User, _path: str) -> bool:
-        return False
-
-
-def application(**more: Any) -> Any:
-    snapshots = make_store(Clock(NOON + 125))
-    snapshots.publish(example())
-    return make_app(snapshots, World().tick().extender, **more), snapshots
 
 
 @pytest_asyncio.fixture
@@ -152,9 +134,11 @@ async def test_an_answer_that_is_sent_in_slices_has_them(client) -> None:
 
 
 async def test_who_is_not_let_in_gets_them_too() -> None:
-    app, _ = application(guards=[require_token(Nobody(), ())])
+    api_server = Kubernetes()
+    api_server.rights.clear()
+    app, _ = application(guards=[require_token(api_server, ())])
     async with TestClient(TestServer(app)) as client:
-        for headers, status in (({}, 401), (bearer("anns"), 401), (bearer("bobs"), 403)):
+        for headers, status in (({}, 401), (bearer("nobodys"), 401), (bearer("bobs"), 403)):
             async with client.get("/nodes", headers=headers) as response:
                 assert response.status == status
                 check(response)

@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 from aiohttp import StreamReader, web
 from certificates import Authority
-from extender_support import World, ask, raw, snapshots
+from extender_support import ask, raw, snapshots
 from operator_support import until
-from snapshots import example
 from store_support import Clock
+from web_support import application
 
 from dynsched.web.api import make_app
 from dynsched.web.server import WebServer, parse_address
@@ -49,10 +49,7 @@ async def serving(
     app: web.Application | None = None, context: ssl.SSLContext | None = None
 ) -> AsyncIterator[Callable[..., Any]]:
     """Ways to call: ``await call()`` is a connection."""
-    shown = snapshots()
-    shown.publish(example())
-    served = app or make_app(shown, World().tick().extender)
-    async with WebServer(served, parse_address("127.0.0.1:0"), context) as server:
+    async with WebServer(app or application()[0], parse_address("127.0.0.1:0"), context) as server:
         writers: list[asyncio.StreamWriter] = []
 
         async def call(data: bytes = b"", **more: Any) -> Pair:
