@@ -18,6 +18,12 @@ from dynsched.web.api import ENDPOINTS, make_app
 from dynsched.web.snapshots import SnapshotStore
 
 JSON = {"Accept": "application/json"}
+OF_A_NODE = ("/page/history", "/page/pods")
+PATHS = [
+    path.replace("{name}", "worker-1") + ("?node=worker-1" if path in OF_A_NODE else "")
+    for path in ENDPOINTS
+]
+"""All that a reader can ask `example` for."""
 
 
 async def ask(

@@ -15,7 +15,7 @@ import pytest_asyncio
 from aiohttp.test_utils import TestClient, TestServer
 from reader_support import bearer
 from store_support import Clock
-from web_support import Kubernetes, application
+from web_support import PATHS, Kubernetes, application
 
 from dynsched.core.errors import ClusterError
 from dynsched.web import access
@@ -67,17 +67,15 @@ def status(get: Callable[..., Any]) -> Callable[..., Any]:
 
 
 async def test_a_reader_with_the_right_gets_all_and_others_nothing(get, kubernetes) -> None:
-    for path in ENDPOINTS:
-        query = "?node=worker-1" if path in ("/page/history", "/page/pods") else ""
-        shown = path.replace("{name}", "worker-1")
-        status, body, headers = await get(shown)
+    for path in PATHS:
+        status, body, headers = await get(path)
         assert status == (200 if path in PROBES else 401)
         if status == 401:
             assert headers["WWW-Authenticate"] == 'Bearer realm="dynsched"'
             assert "Authorization: Bearer TOKEN" in body["error"]
             assert "worker" not in json.dumps(body).replace("/nodes/worker-1", "")
             assert kubernetes.asked == []
-        status, body, _ = await get(shown + query, "anns")
+        status, body, _ = await get(path, "anns")
         assert status == 200, (path, body)
         kubernetes.asked.clear()
     assert (await get("/page/page.js"))[0] == 401
@@ -141,9 +139,6 @@ async def test_no_path_asks_nothing_and_schedulers_need_no_token(get, client, ku
         async with client.post(path, json={"NodeNames": ["a"]}) as response:
             assert response.status in (200, 400), path
     assert kubernetes.asked == []
-
-
-# What is kept
 
 
 async def test_an_open_page_costs_two_reviews_a_minute(status, kubernetes, clock) -> None:
@@ -213,9 +208,6 @@ async def test_no_more_is_kept_than_the_limit_and_refusals_push_no_grant_out(mon
     assert len(answers) == 20
     kept = [answers.kept(key) is not None for key in ((True, 1), (True, 2), (False, 999))]
     assert kept == [False, True, True]  # the oldest went
-
-
-# When the API server cannot be asked
 
 
 async def test_kept_answers_outlast_apiserver(get, kubernetes, clock, caplog, monkeypatch) -> None:

@@ -1,6 +1,4 @@
-"""The HTTP API, asked over a real socket. docs/http.md has whole answers, which `test_http_docs`
-compares; here are the values that differ from those.
-"""
+"""The HTTP API over a real socket: what differs from the answers that `test_http_docs` compares."""
 
 import asyncio
 import json
@@ -12,10 +10,9 @@ import pytest
 from early_scene import early_example, early_scene, known_pods
 from msgspec.structs import replace as changed
 from snapshots import EXAMPLE_RULES, NOON, OtherViews, Scene, example, many
-from web_support import JSON, check, get
+from web_support import JSON, PATHS, check, get
 
 import dynsched.web.snapshots
-from dynsched import __version__
 from dynsched.core.model import Node, Quality, Unmatched, WriteFailure
 from dynsched.core.rule_fields import Limit
 from dynsched.core.sections import BindBurst
@@ -25,9 +22,6 @@ from dynsched.web.transport import quiet
 
 async def nodes_of(client) -> dict:
     return {node["name"]: node for node in (await get(client, "/nodes"))["nodes"]}
-
-
-# /status
 
 
 async def test_status_is_ok_while_ticks_succeed_or_says_why(client, snapshots, clock) -> None:
@@ -47,26 +41,8 @@ async def test_status_as_json(client, snapshots) -> None:
     snapshots.publish(example())
     status = await get(client, "/status", **JSON)
     assert list(status) == list(before)
-    conflict = "label status=maintenance was set by somebody else"
-    stranger = {"rule": "node-cpu", "value": "10.0.9.9:9100"}
-    stranger |= {"reason": "no node has this name or address"}
-    check(
-        status,
-        ok=True,
-        error=None,
-        version=__version__,
-        interval_seconds=10.0,
-        leader="dynsched-0",
-        leading=True,
-        tick={"number": 5, "at": "2026-11-20T12:02:00Z", "duration_seconds": 0.25},
-        nodes={"total": 8, "eligible": 7, "marked": 2, "pressured": 4, "early": 0},
-        conflicts={"count": 1, "first": [{"node": "worker-4", "conflict": conflict}]},
-        disputes={"count": 0, "first": []},
-        unmatched_samples={"count": 1, "first": [stranger]},
-        capped_pools=[""],
-        patch_failures={"count": 0, "first": []},
-        delayed_writes=0,
-    )
+    nodes = {"total": 8, "eligible": 7, "marked": 2, "pressured": 4, "early": 0}
+    check(status, ok=True, leader="dynsched-0", leading=True, nodes=nodes, capped_pools=[""])
     assert status["pods"]["watched"] is False
 
 
@@ -103,18 +79,6 @@ async def test_long_lists_in_status_are_counted_and_cut(client, snapshots) -> No
     assert status["patch_failures"]["first"][0] == "worker-0: 500"
 
 
-# /nodes
-
-
-async def test_nodes_begins_with_the_first_projects_three_keys(client, snapshots) -> None:
-    snapshots.publish(example())
-    async with client.get("/nodes") as response:
-        assert (await response.text()).startswith(
-            '{"type":"Label status=presure Nodes","num":2,"node_names":["worker-2","worker-3"],'
-            '"nodes":[{"name":"control-plane-1",'
-        )
-
-
 async def test_node_names_are_sorted_whatever_the_order_of_the_watch(client, snapshots) -> None:
     names = ["c", "a", "b"]
     scene = Scene({**EXAMPLE_RULES, "guard": {"max_marked": "100%"}}, map(Node, names))
@@ -142,7 +106,6 @@ async def test_nodes_tells_every_rule_on_every_node(client, snapshots) -> None:
     assert nodes["worker-7"]["rules"][0]["quality"] == "missing"
     label = "it is a control-plane node (label node-role.kubernetes.io/control-plane)"
     check(nodes["control-plane-1"], eligible=False, ineligible=label)
-    check(await get(client, "/nodes"), taken_at="2026-11-20T12:02:00Z", dry_run=False)
 
 
 def parts(load: float, measured: float, bound: float = 0.0, ended: float = 0.0) -> dict:
@@ -284,9 +247,6 @@ async def test_what_a_client_has_is_not_sent_again_nor_to_head(client, snapshots
         assert news.headers["ETag"] != known["If-None-Match"]
 
 
-# /nodes/NAME
-
-
 async def test_one_node_is_as_in_nodes_and_tells_what_would_clear_it(client, snapshots) -> None:
     snapshots.publish(example())
     for name, node in (await nodes_of(client)).items():
@@ -294,14 +254,7 @@ async def test_one_node_is_as_in_nodes_and_tells_what_would_clear_it(client, sna
         assert list(answer)[: len(node)] == list(node)
         check(answer, **node)
         assert answer["mark"] == "label status=presure"
-    rest = ["node-cpu must fall to 70 or below (is 91.25), then stay there for 2m"]
-    assert (await get(client, "/nodes/worker-2"))["clears"] == rest
     assert (await get(client, "/nodes/worker-1"))["clears"] == []
-    answer = await get(client, "/nodes/worker-99", 404)
-    assert answer == {"error": "no node 'worker-99' in the cluster; /nodes lists them"}
-
-
-# /rules
 
 
 async def test_rules_tells_what_is_loaded_and_how_it_fares(client, snapshots) -> None:
@@ -309,11 +262,9 @@ async def test_rules_tells_what_is_loaded_and_how_it_fares(client, snapshots) ->
     cpu = {"a": 91.0, "b": math.nan, "c": 1.0}
     snapshots.publish(scene.tick(NOON, node_cpu=cpu, node_mem_usage="503: no backend"))
     answer = await get(client, "/rules")
-    check(answer, extender={"require_label": None, "reject": [], "profiles": {}})
-    check(answer["guard"], max_marked="2", pool_label=None, max_releases="25%", bind_burst=None)
+    assert answer["guard"]["max_marked"] == "2"
     cpu_rule, memory_rule = answer["rules"]
-    check(cpu_rule, keep_firing_for="2m", resource=None, lag=None, early=None, early_of=None)
-    check(cpu_rule, health="ok", samples=3, unmatched_samples=1, blind=None, past_error=None)
+    check(cpu_rule, resource=None, health="ok", samples=3, unmatched_samples=1)
     readings = {"ok": 1, "missing": 0, "stale": 0, "invalid": 1, "failed": 0}
     check(cpu_rule, readings=readings, states={"inactive": 1, "pending": 1, "firing": 0})
     check(memory_rule, health="err", last_error="503: no backend", last_success=None)
@@ -352,9 +303,6 @@ async def test_rules_tells_what_the_extender_and_bind_burst_go_by(client, snapsh
     assert answer["extender"] == extender
 
 
-# the rest
-
-
 @pytest.mark.parametrize("odd", [10**400, 2**70, 0])
 async def test_no_number_is_too_odd_to_be_told(client, snapshots, odd) -> None:
     snapshot = example()
@@ -390,11 +338,8 @@ async def test_alive_before_ready(client, snapshots) -> None:
 
 async def test_head_is_answered_as_get_without_a_body(client, snapshots) -> None:
     snapshots.publish(example())
-    for path in ENDPOINTS:
-        asked = path.replace("{name}", "worker-1")
-        for page in ("history", "pods"):
-            asked = asked.replace(f"/{page}", f"/{page}?node=worker-1")
-        async with client.head(asked) as response:
+    for path in PATHS:
+        async with client.head(path) as response:
             assert response.status == 200
             assert int(response.headers["Content-Length"]) > 0
             assert await response.read() == b""

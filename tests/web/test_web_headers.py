@@ -13,10 +13,10 @@ import pytest_asyncio
 from aiohttp.test_utils import TestClient, TestServer
 from extender_support import World
 from reader_support import bearer
-from web_support import Kubernetes, application
+from web_support import PATHS, Kubernetes, application
 
 from dynsched.web.access import require_token
-from dynsched.web.api import ENDPOINTS, make_extender_app
+from dynsched.web.api import make_extender_app
 from dynsched.web.extender.http import EXTENDER_ENDPOINTS
 from dynsched.web.server import WebServer, parse_address
 from dynsched.web.transport import quiet
@@ -66,10 +66,10 @@ def check(response: Any) -> None:
     assert "Strict-Transport-Security" not in response.headers  # it would hold for other ports too
 
 
-@pytest.mark.parametrize("path", [*ENDPOINTS, "/page/page.js", "/page/nothing.js", "/nothing"])
+@pytest.mark.parametrize("path", [*PATHS, "/page/page.js", "/page/nothing.js", "/nothing"])
 async def test_every_answer_to_a_reader_has_them(client, path: str) -> None:
     for headers in ({}, BROWSER):
-        async with client.get(path.replace("{name}", "worker-1"), headers=headers) as response:
+        async with client.get(path, headers=headers) as response:
             check(response)
 
 
@@ -151,8 +151,8 @@ async def test_the_extender_on_its_own_address_has_them_and_answers_nothing_else
         async with client.post("/filter", json={"NodeNames": ["a", "d"]}) as response:
             assert (await response.json())["NodeNames"] == ["a"]
             check(response)
-        for path in ENDPOINTS:
-            async with client.get(path.replace("{name}", "worker-1")) as response:
+        for path in PATHS:
+            async with client.get(path) as response:
                 assert response.status == 404
                 told = await response.json()
                 assert told["endpoints"] == list(EXTENDER_ENDPOINTS)

@@ -6,7 +6,6 @@ import re
 import shutil
 import ssl
 import threading
-from pathlib import Path
 
 import pytest
 from aiohttp import web
@@ -106,10 +105,17 @@ async def test_good_files_that_are_renewed_are_used(files, authority, caplog, na
         assert server.url == f"https://127.0.0.1:{server.port}"
         good = "first"
         assert await get(server, trusting(authority)) == (200, good)
-        for spoil, problem in (
-            (lambda: path.write_text("half of one"), "do certificate and key belong together?"),
-            (path.unlink, f"{path}: No such file or directory"),
-            (pipe, f"{path}: this is a pipe, not a file"),
+        foreign, apart = (
+            getattr(authority.issue("x"), name),
+            "do certificate and key belong together?",
+        )
+        for number, (spoil, problem) in enumerate(
+            (
+                (lambda: path.write_text("half of one"), apart),
+                (lambda: shutil.copy(foreign, path), apart),
+                (path.unlink, f"{path}: No such file or directory"),
+                (pipe, f"{path}: this is a pipe, not a file"),
+            )
         ):
             caplog.clear()
             spoil()
@@ -121,7 +127,7 @@ async def test_good_files_that_are_renewed_are_used(files, authority, caplog, na
             with pytest.raises(ListenError, match=re.escape(problem)):
                 ServerTls(files.config)
             path.unlink(missing_ok=True)
-            good = f"after {spoil.__name__.strip('<>')}"
+            good = f"after {number}"
             files.renew(good)
             assert await get(server, trusting(authority)) == (200, good)
 
@@ -176,11 +182,3 @@ async def test_plain_http_to_the_port_does_not_end_the_server(files, authority) 
         await reader.read()
         writer.close()
         assert (await get(server, trusting(authority)))[0] == 200
-
-
-def test_a_key_of_another_certificate_cannot_be_used_at_the_start(files, tmp_path) -> None:
-    other = tmp_path / "other"
-    other.mkdir()
-    foreign = TlsConfig(files.config.cert, Path(Authority(other, "x").issue("y").key))
-    with pytest.raises(ListenError, match="do certificate and key belong together"):
-        ServerTls(foreign)

@@ -25,9 +25,6 @@ from dynsched.web.extender.wire import Binding, WireError
 UID = "11111111-2222-3333-4444-555555555555"
 
 
-# --- /filter ---
-
-
 def test_load_refuses_where_preemption_cannot_help() -> None:
     assert World().tick().filter(ask()) == {
         "Nodes": None,
@@ -88,9 +85,6 @@ def test_before_the_nodes_are_listed_it_is_an_error_and_not_an_empty_list() -> N
     assert found["Error"]
     assert found["NodeNames"] is None
     assert world.filter(ask_whole(whole("a", **{"filter.xy.com": ""})))["Error"] == ""
-
-
-# --- /prioritize ---
 
 
 CPU_COOL = {"a": 10.0, "b": 10.0, "c": 60.0, "d": 60.0}
@@ -247,17 +241,11 @@ async def test_readings_are_made_ready_beside_the_loop() -> None:
     assert set(world.scores(ask()).values()) == {10}
 
 
-# --- /preempt ---
-
-
 def test_s2_preemption_is_not_vetoed() -> None:
     """Its empty echo left no candidate, ever."""
     meta = {name: {"Pods": [{"UID": name}], "NumPDBViolations": 3} for name in ("a", "d", "new")}
     found = World().tick().preempt({"Pod": {}, "NodeNameToMetaVictims": meta})
     assert found == {name: meta[name] for name in ("a", "new")}
-
-
-# --- /bind ---
 
 
 BINDING = {"PodName": "p", "PodNamespace": "ns", "PodUID": UID, "Node": "a"}
@@ -283,9 +271,6 @@ async def test_a_bind_that_fails_says_so(error: Exception) -> None:
 
     answer = json.loads(await World(bind=bind).extender.bind(raw(BINDING)))
     assert answer["Error"]
-
-
-# --- what is no question: the forms are those of test_extender_wire ---
 
 
 @pytest.mark.parametrize(
@@ -323,9 +308,6 @@ def test_what_is_no_question_is_told_so(body: Any, said: str) -> None:
 async def test_a_broken_binding(body: Any) -> None:
     with pytest.raises(WireError):
         await World().extender.bind(raw(body))
-
-
-# --- the lists that are kept ---
 
 
 def test_lists_that_were_asked_about_take_bounded_memory_and_are_forgotten() -> None:

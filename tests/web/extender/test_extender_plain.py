@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from extender_support import ROOM, RULES
+from extender_support import ROOM, RULES, ask
 from hypothesis import example, given
 from hypothesis import strategies as st
 from plain_score import PlainScorer, plain_ties
@@ -137,12 +137,10 @@ class Both:
         names = self.list
         scheduler = self.chance.choice(SCHEDULERS)
         uid = str(self.chance.random())
+        asked = ask(names, scheduler)
+        asked["Pod"]["metadata"]["uid"] = uid
         body = json.dumps(
-            {
-                "Pod": {"metadata": {"uid": uid}, "spec": {"schedulerName": scheduler}},
-                "Nodes": None,
-                "NodeNames": names,
-            },
+            asked,
             separators=(",", ":") if compact else None,
             ensure_ascii=self.chance.random() < 0.5,
         ).encode()

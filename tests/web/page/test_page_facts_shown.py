@@ -13,8 +13,6 @@ from dynsched.core.page_facts import AboveRequest, BoundOnNode, JustBound
 from dynsched.core.placements import STEP
 from dynsched.web.page.facts import LOOKED_AT
 
-# Who looks
-
 
 async def test_the_page_is_looked_at_while_its_data_is_asked_for(client, snapshots, clock) -> None:
     snapshots.publish(example())
@@ -34,9 +32,6 @@ async def test_before_the_first_tick_it_is_looked_at_too(client, snapshots) -> N
     assert snapshots.facts.hottest(9) == []
 
 
-# Requests
-
-
 async def test_what_is_requested_is_in_the_unit_of_each_rule(client, snapshots) -> None:
     rules = [
         {"name": "cpu", "expr": "x", "resource": "cpu", "threshold": 80},
@@ -50,9 +45,6 @@ async def test_what_is_requested_is_in_the_unit_of_each_rule(client, snapshots) 
     snapshots.publish(scene.tick(NOON, cpu=values, share=values, free=values, disk=values))
     columns = (await get(client, "/page/data"))["columns"]
     assert [column["requested"] for column in columns] == [[75.0, None], [0.75, None], None, None]
-
-
-# Pods of a node
 
 
 async def test_the_pods_of_a_node_are_told_and_what_is_not_known_is_null(client, snapshots) -> None:
@@ -71,9 +63,6 @@ async def test_the_pods_of_a_node_are_told_and_what_is_not_known_is_null(client,
     }
     assert await get(client, "/page/pods?node=b") == {"bound": None, "above": []}
     assert await get(client, "/page/pods?node=c") == {"bound": None, "above": None}
-
-
-# Placements and overload
 
 
 async def test_placements_are_by_prometheus_without_a_watch_of_pods(client, snapshots) -> None:

@@ -34,9 +34,6 @@ async def packed(snapshots):
         yield found
 
 
-# What a node is
-
-
 @pytest.mark.parametrize("make", [example, early_example])
 @pytest.mark.parametrize("dry_run", [False, True])
 async def test_the_page_gets_what_the_nodes_are(client, snapshots, make, dry_run) -> None:
@@ -53,9 +50,6 @@ async def test_placements_are_counted_where_pods_are_watched(client, snapshots) 
     snapshots.publish(example(), placed=["worker-2", "worker-1", "worker-1"])
     placements = (await get(client, "/page/data"))["placements"]
     assert (placements["hot"], placements["marked"], placements["clean"]) == ([1], [0], [2])
-
-
-# How it is sent
 
 
 async def test_an_etag_that_was_seen_gets_no_body_until_a_tick(client, snapshots, clock) -> None:
@@ -123,9 +117,6 @@ async def test_many_viewers_get_bytes_that_were_made_once(client, snapshots, mon
     assert len(made) == 1
 
 
-# The past
-
-
 async def test_the_history_is_of_the_nodes_that_were_asked_for(client, snapshots) -> None:
     snapshots.publish(example())
     past = await get(client, "/page/history?node=worker-2&node=nobody")
@@ -155,9 +146,6 @@ async def test_each_snapshot_is_remembered_though_the_next_comes_at_once(snapsho
     assert len(snapshots.feed.history.times) == 5
     kinds = [change.kind for change in snapshots.feed.latest(9, "n7") if change.rule]
     assert kinds == ["inactive", "pending"] * 2
-
-
-# The page
 
 
 async def test_a_browser_gets_the_page_and_a_program_the_list_as_before(client) -> None:

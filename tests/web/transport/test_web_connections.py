@@ -335,9 +335,6 @@ def test_few_open_files_are_few_connections(monkeypatch: pytest.MonkeyPatch) -> 
     assert listener.Listener(asyncio.Protocol, None)._most == 25
 
 
-# --- the log ---
-
-
 def test_of_each_kind_of_line_one_is_written_in_a_while(caplog: Any) -> None:
     now = [0.0]
     logger = logging.getLogger("dynsched.test.quiet")
