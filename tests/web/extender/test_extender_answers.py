@@ -301,15 +301,6 @@ def test_what_is_no_question_is_told_so(body: Any, said: str) -> None:
         assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "body",
-    [{}, b"", {**BINDING, "Node": ""}, {**BINDING, "PodName": 1}, {**BINDING, "PodName": ""}],
-)
-async def test_a_broken_binding(body: Any) -> None:
-    with pytest.raises(WireError):
-        await World().extender.bind(raw(body))
-
-
 def test_lists_that_were_asked_about_take_bounded_memory_and_are_forgotten() -> None:
     world = World().tick()
     names = [f"ip-10-0-{n // 250}-{n % 250}.eu-west-1.compute.internal" for n in range(5000)]

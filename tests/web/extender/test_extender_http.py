@@ -92,7 +92,9 @@ async def test_the_verbs(client: TestClient, prefix: str) -> None:
 
 @pytest.mark.parametrize("path", EXTENDER_ENDPOINTS)
 async def test_what_is_no_question_is_a_400_that_tells_why(client: TestClient, path: str) -> None:
-    for body in (b"", b"{", b"[]", b"\x00", b"null", b"1e999", b"{}", b"[" * 10**5):
+    bindings = ({**BINDING, key: value} for key, value in (("Node", ""), ("PodName", "")))
+    broken = (b"", b"{", b"[]", b"\x00", b"null", b"1e999", b"{}", b"[" * 10**5)
+    for body in (*broken, *bindings, {**BINDING, "PodName": 1}):
         assert (await post(client, path, body, 400))["error"]
 
 

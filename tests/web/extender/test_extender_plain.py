@@ -150,23 +150,17 @@ class Both:
         assert json.loads(self.extender.prioritize(body)) == expected
 
     def other_names(self, kind: str) -> None:
-        names = list(self.list)
-        match kind:
-            case "rotated":
-                middle = self.chance.randrange(len(names) + 1)
-                names = names[middle:] + names[:middle]
-            case "shuffled":
-                self.chance.shuffle(names)
-            case "twice":
-                names += self.chance.choices(self.names, k=5)
-            case "unknown":
-                names += self.chance.choices([*STRANGE, "node-1", "node-1.eu2"], k=3)
-                self.chance.shuffle(names)
-            case "fewer":
-                names = names[: self.chance.randrange(len(names) + 1)]
-            case "all":
-                names = list(self.names)
-        self.list = names
+        names, chance = self.list, self.chance
+        middle = chance.randrange(len(names) + 1)
+        some = [*names, *chance.choices([*STRANGE, "node-1", "node-1.eu2"], k=3)]
+        self.list = {
+            "rotated": names[middle:] + names[:middle],
+            "shuffled": chance.sample(names, len(names)),
+            "twice": names + chance.choices(self.names, k=5),
+            "unknown": chance.sample(some, len(some)),
+            "fewer": names[:middle],
+            "all": self.names,
+        }[kind]
 
 
 KINDS = ["rotated", "shuffled", "twice", "unknown", "fewer", "all"]

@@ -15,11 +15,12 @@ import pytest_asyncio
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 from browser import Tab, chromium, tab
+from programs import ROOT
 from reader_support import bearer
 from snapshots import EXAMPLE_RULES, NOON, Scene
 from store_support import make_store
+from web_support import Kubernetes
 
-from dynsched.core.access import User
 from dynsched.core.errors import ClusterError
 from dynsched.core.model import Node
 from dynsched.core.overload import day_of
@@ -394,24 +395,12 @@ async def test_on_a_phone_nothing_is_wider_than_the_screen(browser, world, local
         assert await found.page.evaluate("document.querySelector('dialog').scrollWidth") <= 360
 
 
-class Reviews:
-    """An API server that knows one token, or is away."""
-
-    away = False
-
-    async def user_of(self, token: str) -> User | None:
-        if self.away:
-            raise ClusterError("away")
-        return User("ann") if token == "anns" else None
-
-    async def may_get(self, _user: User, _path: str) -> bool:
-        return True
-
-
 async def test_it_works_with_a_token_that_a_proxy_adds(browser, monkeypatch) -> None:
     """And while nobody can be let in, it does not look as if nothing had been measured yet."""
     monkeypatch.setattr(access, "GRANTED_SECONDS", 0.0)
-    world, reviews = World(), Reviews()
+    world, reviews = World(), Kubernetes()
+    files = (ROOT / "dynsched/web/page/static").iterdir()
+    reviews.rights |= {("ann", f"/page/{file.name}") for file in files}
     world.tick()
     async with (
         served(world, guards=[require_token(reviews, PROBES)]),
@@ -419,7 +408,7 @@ async def test_it_works_with_a_token_that_a_proxy_adds(browser, monkeypatch) -> 
     ):
         await shows(found, 5)
         assert found.complaints == []
-        reviews.away = True
+        reviews.away = ClusterError("away")
         await found.look_again()
         await banner(found, "No answer")
 
