@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
 from typing import Any
 
+from aiohttp import web
 from aiohttp.test_utils import TestClient
+from extender_support import World
+from snapshots import NOON, example
+from store_support import Clock, make_store
+
+from dynsched.core.access import User
+from dynsched.web.api import ENDPOINTS, make_app
+from dynsched.web.snapshots import SnapshotStore
 
 JSON = {"Accept": "application/json"}
+OF_A_NODE = ("/page/history", "/page/pods")
+PATHS = [
+    path.replace("{name}", "worker-1") + ("?node=worker-1" if path in OF_A_NODE else "")
+    for path in ENDPOINTS
+]
+"""All that a reader can ask `example` for."""
 
 
 async def ask(
@@ -30,3 +45,37 @@ async def get(client: TestClient[Any, Any], path: str, status: int = 200, **head
 def check(found: Mapping[str, Any], **expected: Any) -> None:
     """These keys of an answer have these values."""
     assert {key: found[key] for key in expected} == expected
+
+
+def application(**more: Any) -> tuple[web.Application, SnapshotStore]:
+    """With an extender, after the tick of `example`."""
+    snapshots = make_store(Clock(NOON + 125))
+    snapshots.publish(example())
+    return make_app(snapshots, World().tick().extender, **more), snapshots
+
+
+class Kubernetes:
+    """Answers by ``users`` (token -> name) and ``rights`` (name, path); counts what it is asked."""
+
+    def __init__(self) -> None:
+        self.users = {"anns": "ann", "bobs": "bob"}
+        self.rights = {("ann", path.replace("{name}", "worker-1")) for path in ENDPOINTS}
+        self.rights.add(("bob", "/metrics"))
+        self.asked: list[tuple[str, ...]] = []
+        self.away: Exception | None = None
+        self.answers = asyncio.Event()
+        self.answers.set()
+
+    async def user_of(self, token: str) -> User | None:
+        await self._answer(token)
+        return User(self.users[token], groups=("g",)) if token in self.users else None
+
+    async def may_get(self, user: User, path: str) -> bool:
+        await self._answer(user.name, path)
+        return (user.name, path) in self.rights
+
+    async def _answer(self, *asked: str) -> None:
+        self.asked.append(asked)
+        await self.answers.wait()
+        if self.away is not None:
+            raise self.away

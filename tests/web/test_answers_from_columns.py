@@ -136,17 +136,21 @@ def test_the_columns_tell_what_the_views_tell(snapshot, requested, at_once) -> N
     check(snapshot, requested, at_once)
 
 
+WRITTEN: dict[str, Any] = {"dry_run": False}
+FAILED = tuple(WriteFailure(f"worker-{number}", "500") for number in range(1, 5))
+
+
 @pytest.mark.parametrize("make", [example, early_example])
-@pytest.mark.parametrize("dry_run", [False, True])
-def test_so_they_do_of_each_kind_of_node(make, dry_run) -> None:
-    snapshot = make(dry_run=dry_run)
+@pytest.mark.parametrize("changes", [{}, WRITTEN, {"leading": False}, {"failures": FAILED}])
+def test_so_they_do_of_each_kind_of_node(make, changes) -> None:
+    snapshot = make()
     check(snapshot, {"cpu": dict.fromkeys(snapshot.nodes, 33)})
+    check(replace(make(dry_run=True), **(changes and WRITTEN | changes)))
 
 
 def test_so_they_do_without_nodes() -> None:
     rule = {"name": "cpu", "expr": "x", "resource": "cpu", "threshold": 80}
-    scene = Scene({"rules": [rule]}, [])
-    check(scene.tick(NOON, cpu={}), {"cpu": {}})
+    check(Scene({"rules": [rule]}, []).tick(NOON, cpu={}), {"cpu": {}})
 
 
 def test_the_last_digit_of_a_load_is_that_of_one_value() -> None:

@@ -13,15 +13,13 @@ from aiohttp.test_utils import TestClient, TestServer
 from early_scene import early_example
 from plain_answers import series_text
 from programs import ROOT
-from prometheus_client import CollectorRegistry
 from snapshots import EXAMPLE_RULES, NOON, Scene, example
+from store_support import Clock, make_store
 
 from dynsched.core.expected import KnownPods
 from dynsched.core.model import Node
 from dynsched.core.pods import BoundPod, RecentPod
 from dynsched.web.api import ENDPOINTS, make_app
-from dynsched.web.metrics import Metrics
-from dynsched.web.snapshots import SnapshotStore
 from dynsched.web.totals import Totals
 
 PAGE = ROOT / "docs/http.md"
@@ -45,13 +43,8 @@ def docs_snapshots():
     scene = Scene({"rules": rules}, [*nodes, person])
     cpu = {"worker-1": 31.5, "worker-2": 91.25, "worker-3": 12.0, "10.0.9.9:9100": 55.0}
     memory = {"worker-1": 40.0, "worker-2": 62.0, "worker-3": 20.0}
-    snapshots = SnapshotStore(
-        clock=lambda: NOON + 95,
-        interval=10.0,
-        source="http://localhost:9090",
-        synced=lambda: True,
-        metrics=Metrics(CollectorRegistry()),
-    )
+    snapshots = make_store(Clock(NOON + 95))
+    snapshots.source = "http://localhost:9090"
     for seconds in (0, 30, 60, 90):
         snapshots.publish(
             scene.tick(NOON + seconds, node_cpu=cpu, node_mem_usage=memory, pods=pods),

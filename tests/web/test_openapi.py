@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import schemathesis
-from extender_support import World, snapshots
 from hypothesis import HealthCheck, Phase, settings
 from jsonschema import Draft202012Validator
 from schemathesis.checks import not_a_server_error
@@ -17,9 +16,9 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
-from snapshots import example
+from web_support import application
 
-from dynsched.web.api import ENDPOINTS, make_app
+from dynsched.web.api import ENDPOINTS
 from dynsched.web.extender.http import EXTENDER_ENDPOINTS
 from dynsched.web.openapi import openapi
 from dynsched.web.server import WebServer, parse_address
@@ -44,10 +43,7 @@ def url() -> Iterator[str]:
     stop = asyncio.Event()
 
     async def serve() -> None:
-        shown = snapshots()
-        shown.publish(example())
-        app = make_app(shown, World().tick().extender)
-        async with WebServer(app, parse_address("127.0.0.1:0")) as server:
+        async with WebServer(application()[0], parse_address("127.0.0.1:0")) as server:
             urls.append(f"http://127.0.0.1:{server.port}")
             ready.set()
             await stop.wait()

@@ -80,9 +80,7 @@ async def turns(many: Snapshot) -> AsyncIterator[Turns]:
         ("/page/data", MANY),
     ],
 )
-async def test_between_some_hundred_nodes_and_the_next_others_have_their_turn(
-    path, wanted, turns, many, snapshots
-) -> None:
+async def test_others_have_turns_between_nodes(path, wanted, turns, many, snapshots) -> None:
     async with TestClient(TestServer(make_app(snapshots))) as client:
         snapshots.publish(replace(many, nodes=turns))
         await turns.settled()

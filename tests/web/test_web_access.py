@@ -13,48 +13,19 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from aiohttp.test_utils import TestClient, TestServer
-from extender_support import World
 from reader_support import bearer
-from snapshots import NOON, example
-from store_support import Clock, make_store
+from store_support import Clock
+from web_support import PATHS, Kubernetes, application
 
-from dynsched.core.access import User
 from dynsched.core.errors import ClusterError
 from dynsched.web import access
 from dynsched.web.access import GRANTED_SECONDS, REFUSED_SECONDS, KeptAnswers, require_token
-from dynsched.web.api import ENDPOINTS, make_app
+from dynsched.web.api import ENDPOINTS
 from dynsched.web.extender.http import EXTENDER_ENDPOINTS
 from dynsched.web.transport import quiet
 from dynsched.web.transport.answering import PROBES
 
 OPEN = PROBES | EXTENDER_ENDPOINTS.keys()
-
-
-class Kubernetes:
-    """Answers by ``users`` (token -> name) and ``rights`` (name, path); counts what it is asked."""
-
-    def __init__(self) -> None:
-        self.users = {"anns": "ann", "bobs": "bob"}
-        self.rights = {("ann", path.replace("{name}", "worker-1")) for path in ENDPOINTS}
-        self.rights.add(("bob", "/metrics"))
-        self.asked: list[tuple[str, ...]] = []
-        self.away: Exception | None = None
-        self.answers = asyncio.Event()
-        self.answers.set()
-
-    async def user_of(self, token: str) -> User | None:
-        await self._answer(token)
-        return User(self.users[token], groups=("g",)) if token in self.users else None
-
-    async def may_get(self, user: User, path: str) -> bool:
-        await self._answer(user.name, path)
-        return (user.name, path) in self.rights
-
-    async def _answer(self, *asked: str) -> None:
-        self.asked.append(asked)
-        await self.answers.wait()
-        if self.away is not None:
-            raise self.away
 
 
 @pytest.fixture
@@ -69,14 +40,8 @@ def clock() -> Clock:
 
 @pytest_asyncio.fixture
 async def client(kubernetes: Kubernetes, clock: Clock) -> AsyncIterator[TestClient[Any, Any]]:
-    snapshots = make_store(Clock(NOON + 125))
-    snapshots.publish(example())
-    app = make_app(
-        snapshots,
-        World().tick().extender,
-        guards=[require_token(kubernetes, OPEN, clock=clock)],
-        bearer=True,
-    )
+    guard = require_token(kubernetes, OPEN, clock=clock)
+    app, _ = application(guards=[guard], bearer=True)
     async with TestClient(TestServer(app)) as found:
         yield found
 
@@ -101,20 +66,16 @@ def status(get: Callable[..., Any]) -> Callable[..., Any]:
     return ask
 
 
-async def test_a_reader_with_the_right_gets_what_everybody_got_before_and_others_do_not(
-    get, kubernetes
-) -> None:
-    for path in ENDPOINTS:
-        query = "?node=worker-1" if path in ("/page/history", "/page/pods") else ""
-        shown = path.replace("{name}", "worker-1")
-        status, body, headers = await get(shown)
+async def test_a_reader_with_the_right_gets_all_and_others_nothing(get, kubernetes) -> None:
+    for path in PATHS:
+        status, body, headers = await get(path)
         assert status == (200 if path in PROBES else 401)
         if status == 401:
             assert headers["WWW-Authenticate"] == 'Bearer realm="dynsched"'
             assert "Authorization: Bearer TOKEN" in body["error"]
             assert "worker" not in json.dumps(body).replace("/nodes/worker-1", "")
             assert kubernetes.asked == []
-        status, body, _ = await get(shown + query, "anns")
+        status, body, _ = await get(path, "anns")
         assert status == 200, (path, body)
         kubernetes.asked.clear()
     assert (await get("/page/page.js"))[0] == 401
@@ -169,9 +130,7 @@ async def test_the_right_is_to_the_path_as_it_is_answered(client, kubernetes, se
     assert kubernetes.asked[-1] == ("bob", asked)
 
 
-async def test_a_path_that_is_none_asks_nothing_and_the_scheduler_needs_no_token(
-    get, client, kubernetes
-) -> None:
+async def test_no_path_asks_nothing_and_schedulers_need_no_token(get, client, kubernetes) -> None:
     assert (await get("/nothing"))[0] == 404
     assert (await get("/nodes/a/b", "anns"))[0] == 404
     async with client.post("/nodes") as response:
@@ -180,9 +139,6 @@ async def test_a_path_that_is_none_asks_nothing_and_the_scheduler_needs_no_token
         async with client.post(path, json={"NodeNames": ["a"]}) as response:
             assert response.status in (200, 400), path
     assert kubernetes.asked == []
-
-
-# What is kept
 
 
 async def test_an_open_page_costs_two_reviews_a_minute(status, kubernetes, clock) -> None:
@@ -194,9 +150,7 @@ async def test_an_open_page_costs_two_reviews_a_minute(status, kubernetes, clock
     assert len(kubernetes.asked) == 4
 
 
-async def test_what_was_taken_away_is_refused_a_minute_later_and_what_was_refused_is_asked_soon(
-    status, kubernetes, clock
-) -> None:
+async def test_grants_are_kept_a_minute_and_refusals_shortly(status, kubernetes, clock) -> None:
     assert await status("/nodes", "anns") == 200
     clock.now += GRANTED_SECONDS / 2
     await status("/rules", "anns")  # a later look at another path keeps neither answer longer
@@ -256,12 +210,7 @@ async def test_no_more_is_kept_than_the_limit_and_refusals_push_no_grant_out(mon
     assert kept == [False, True, True]  # the oldest went
 
 
-# When the API server cannot be asked
-
-
-async def test_while_the_api_server_is_away_kept_answers_go_on_and_others_are_503(
-    get, kubernetes, clock, caplog, monkeypatch
-) -> None:
+async def test_kept_answers_outlast_apiserver(get, kubernetes, clock, caplog, monkeypatch) -> None:
     monkeypatch.setattr(quiet, "EACH_SECONDS", 0.0)
     assert (await get("/nodes", "anns"))[0] == 200
     kubernetes.away = ClusterError("cannot create tokenreviews: https://10.0.0.1: refused")
@@ -288,9 +237,7 @@ async def test_an_api_server_that_hangs_is_not_waited_for(get, kubernetes, monke
     kubernetes.answers.set()
 
 
-async def test_no_more_reviews_are_begun_than_the_limit_but_of_those_who_were_let_in(
-    get, kubernetes, clock, monkeypatch
-) -> None:
+async def test_reviews_are_limited_but_of_known_users(get, kubernetes, clock, monkeypatch) -> None:
     monkeypatch.setattr(access, "MAX_ASKED", 3)
     assert (await get("/nodes", "anns"))[0] == 200
     clock.now += 2 * GRANTED_SECONDS
@@ -303,9 +250,7 @@ async def test_no_more_reviews_are_begun_than_the_limit_but_of_those_who_were_le
     assert (await get("/nodes", "bobs"))[0] == 403
 
 
-async def test_a_token_that_the_api_server_repeats_is_not_in_the_log(
-    get, kubernetes, caplog, monkeypatch
-) -> None:
+async def test_a_token_that_is_repeated_is_not_logged(get, kubernetes, caplog, monkeypatch) -> None:
     monkeypatch.setattr(quiet, "EACH_SECONDS", 0.0)
     kubernetes.away = ClusterError("admission webhook says: no TokenReview of anns-secret-token")
     with caplog.at_level(logging.DEBUG):

@@ -1,6 +1,4 @@
-"""The HTTP API, asked over a real socket. docs/http.md has whole answers, which `test_http_docs`
-compares; here are the values that differ from those.
-"""
+"""The HTTP API over a real socket: what differs from the answers that `test_http_docs` compares."""
 
 import asyncio
 import json
@@ -12,10 +10,9 @@ import pytest
 from early_scene import early_example, early_scene, known_pods
 from msgspec.structs import replace as changed
 from snapshots import EXAMPLE_RULES, NOON, OtherViews, Scene, example, many
-from web_support import JSON, check, get
+from web_support import JSON, PATHS, check, get
 
 import dynsched.web.snapshots
-from dynsched import __version__
 from dynsched.core.model import Node, Quality, Unmatched, WriteFailure
 from dynsched.core.rule_fields import Limit
 from dynsched.core.sections import BindBurst
@@ -27,12 +24,7 @@ async def nodes_of(client) -> dict:
     return {node["name"]: node for node in (await get(client, "/nodes"))["nodes"]}
 
 
-# /status
-
-
-async def test_status_is_ok_while_ticks_succeed_and_tells_why_it_is_not(
-    client, snapshots, clock
-) -> None:
+async def test_status_is_ok_while_ticks_succeed_or_says_why(client, snapshots, clock) -> None:
     assert await get(client, "/status", 503) == "no tick has finished yet"
     snapshots.publish(replace(example(), error="no rule could be queried: connection refused"))
     assert await get(client, "/status", 503) == "no rule could be queried: connection refused"
@@ -49,26 +41,8 @@ async def test_status_as_json(client, snapshots) -> None:
     snapshots.publish(example())
     status = await get(client, "/status", **JSON)
     assert list(status) == list(before)
-    conflict = "label status=maintenance was set by somebody else"
-    stranger = {"rule": "node-cpu", "value": "10.0.9.9:9100"}
-    stranger |= {"reason": "no node has this name or address"}
-    check(
-        status,
-        ok=True,
-        error=None,
-        version=__version__,
-        interval_seconds=10.0,
-        leader="dynsched-0",
-        leading=True,
-        tick={"number": 5, "at": "2026-11-20T12:02:00Z", "duration_seconds": 0.25},
-        nodes={"total": 8, "eligible": 7, "marked": 2, "pressured": 4, "early": 0},
-        conflicts={"count": 1, "first": [{"node": "worker-4", "conflict": conflict}]},
-        disputes={"count": 0, "first": []},
-        unmatched_samples={"count": 1, "first": [stranger]},
-        capped_pools=[""],
-        patch_failures={"count": 0, "first": []},
-        delayed_writes=0,
-    )
+    nodes = {"total": 8, "eligible": 7, "marked": 2, "pressured": 4, "early": 0}
+    check(status, ok=True, leader="dynsched-0", leading=True, nodes=nodes, capped_pools=[""])
     assert status["pods"]["watched"] is False
 
 
@@ -105,18 +79,6 @@ async def test_long_lists_in_status_are_counted_and_cut(client, snapshots) -> No
     assert status["patch_failures"]["first"][0] == "worker-0: 500"
 
 
-# /nodes
-
-
-async def test_nodes_begins_with_the_first_projects_three_keys(client, snapshots) -> None:
-    snapshots.publish(example())
-    async with client.get("/nodes") as response:
-        assert (await response.text()).startswith(
-            '{"type":"Label status=presure Nodes","num":2,"node_names":["worker-2","worker-3"],'
-            '"nodes":[{"name":"control-plane-1",'
-        )
-
-
 async def test_node_names_are_sorted_whatever_the_order_of_the_watch(client, snapshots) -> None:
     names = ["c", "a", "b"]
     scene = Scene({**EXAMPLE_RULES, "guard": {"max_marked": "100%"}}, map(Node, names))
@@ -144,16 +106,13 @@ async def test_nodes_tells_every_rule_on_every_node(client, snapshots) -> None:
     assert nodes["worker-7"]["rules"][0]["quality"] == "missing"
     label = "it is a control-plane node (label node-role.kubernetes.io/control-plane)"
     check(nodes["control-plane-1"], eligible=False, ineligible=label)
-    check(await get(client, "/nodes"), taken_at="2026-11-20T12:02:00Z", dry_run=False)
 
 
 def parts(load: float, measured: float, bound: float = 0.0, ended: float = 0.0) -> dict:
     return {"load": load, "measured": measured, "bound": bound, "ended": ended}
 
 
-async def test_nodes_tells_measured_and_expected_load_apart_with_their_parts(
-    client, snapshots
-) -> None:
+async def test_nodes_tells_measured_and_expected_load_apart(client, snapshots) -> None:
     snapshots.publish(early_example())
     nodes = await nodes_of(client)
     assert [name for name, node in nodes.items() if node["early"]] == ["worker-1"]
@@ -243,9 +202,7 @@ async def test_values_that_are_no_numbers_are_null(client, snapshots) -> None:
     assert (await get(client, "/status", **JSON))["tick"]["duration_seconds"] is None
 
 
-async def test_nodes_is_encoded_once_a_snapshot_for_all_who_ask(
-    client, snapshots, monkeypatch
-) -> None:
+async def test_nodes_is_encoded_once_for_all_who_ask(client, snapshots, monkeypatch) -> None:
     batches = []
     encode = dynsched.web.snapshots.encode_each
     monkeypatch.setattr(
@@ -269,9 +226,7 @@ async def test_one_who_hangs_up_does_not_take_the_answer_from_the_others(snapsho
 
 
 @pytest.mark.parametrize("path", ["/nodes", "/nodes?marked=true"])
-async def test_what_a_client_has_is_not_sent_again_and_head_sends_nothing_of_it(
-    client, snapshots, path
-) -> None:
+async def test_what_a_client_has_is_not_sent_again_nor_to_head(client, snapshots, path) -> None:
     async with client.get(path) as early:
         assert (early.status, "ETag" in early.headers) == (503, False)
     snapshots.publish(many(300))
@@ -292,26 +247,14 @@ async def test_what_a_client_has_is_not_sent_again_and_head_sends_nothing_of_it(
         assert news.headers["ETag"] != known["If-None-Match"]
 
 
-# /nodes/NAME
-
-
-async def test_one_node_is_the_same_as_in_nodes_and_tells_what_would_clear_it(
-    client, snapshots
-) -> None:
+async def test_one_node_is_as_in_nodes_and_tells_what_would_clear_it(client, snapshots) -> None:
     snapshots.publish(example())
     for name, node in (await nodes_of(client)).items():
         answer = await get(client, f"/nodes/{name}")
         assert list(answer)[: len(node)] == list(node)
         check(answer, **node)
         assert answer["mark"] == "label status=presure"
-    rest = ["node-cpu must fall to 70 or below (is 91.25), then stay there for 2m"]
-    assert (await get(client, "/nodes/worker-2"))["clears"] == rest
     assert (await get(client, "/nodes/worker-1"))["clears"] == []
-    answer = await get(client, "/nodes/worker-99", 404)
-    assert answer == {"error": "no node 'worker-99' in the cluster; /nodes lists them"}
-
-
-# /rules
 
 
 async def test_rules_tells_what_is_loaded_and_how_it_fares(client, snapshots) -> None:
@@ -319,20 +262,16 @@ async def test_rules_tells_what_is_loaded_and_how_it_fares(client, snapshots) ->
     cpu = {"a": 91.0, "b": math.nan, "c": 1.0}
     snapshots.publish(scene.tick(NOON, node_cpu=cpu, node_mem_usage="503: no backend"))
     answer = await get(client, "/rules")
-    check(answer, extender={"require_label": None, "reject": [], "profiles": {}})
-    check(answer["guard"], max_marked="2", pool_label=None, max_releases="25%", bind_burst=None)
+    assert answer["guard"]["max_marked"] == "2"
     cpu_rule, memory_rule = answer["rules"]
-    check(cpu_rule, keep_firing_for="2m", resource=None, lag=None, early=None, early_of=None)
-    check(cpu_rule, health="ok", samples=3, unmatched_samples=1, blind=None, past_error=None)
+    check(cpu_rule, resource=None, health="ok", samples=3, unmatched_samples=1)
     readings = {"ok": 1, "missing": 0, "stale": 0, "invalid": 1, "failed": 0}
     check(cpu_rule, readings=readings, states={"inactive": 1, "pending": 1, "firing": 0})
     check(memory_rule, health="err", last_error="503: no backend", last_success=None)
     assert memory_rule["readings"]["failed"] == 2
 
 
-async def test_rules_tells_the_lag_and_early_and_which_rule_early_stands_for(
-    client, snapshots
-) -> None:
+async def test_rules_tells_the_lag_and_which_rule_early_stands_for(client, snapshots) -> None:
     snapshots.publish(early_example())
     cpu, memory, early = (await get(client, "/rules"))["rules"]
     of_cpu = {"above_mean": 2.0, "clear_above_mean": -6.0, "mean_at_least": 20.0}
@@ -341,9 +280,7 @@ async def test_rules_tells_the_lag_and_early_and_which_rule_early_stands_for(
     check(early, name="node-cpu-early", early_of="node-cpu", source="expected-load", threshold=2.0)
 
 
-async def test_a_rule_of_no_node_and_one_of_several_series_for_a_node_are_told(
-    client, snapshots
-) -> None:
+async def test_rules_of_no_node_and_of_several_series_are_told(client, snapshots) -> None:
     nodes = [Node(name, addresses=(("InternalIP", f"10.0.0.{n}"),)) for n, name in enumerate("ab")]
     cpu = {"a": 91.0, "10.0.0.0:9100": 12.0, "b": 20.0}
     scene = Scene(EXAMPLE_RULES, nodes)
@@ -364,9 +301,6 @@ async def test_rules_tells_what_the_extender_and_bind_burst_go_by(client, snapsh
     answer = await get(client, "/rules")
     assert answer["guard"]["bind_burst"] == {"pods": 20, "window": "1m30s"}
     assert answer["extender"] == extender
-
-
-# the rest
 
 
 @pytest.mark.parametrize("odd", [10**400, 2**70, 0])
@@ -402,26 +336,16 @@ async def test_alive_before_ready(client, snapshots) -> None:
     assert await get(client, "/readyz") == "ok"  # a Prometheus that is away is /status's business
 
 
-async def test_the_index_links_what_there_is(client) -> None:
-    page = await get(client, "/")
-    assert all(path in page for path in ENDPOINTS)
-
-
 async def test_head_is_answered_as_get_without_a_body(client, snapshots) -> None:
     snapshots.publish(example())
-    for path in ENDPOINTS:
-        asked = path.replace("{name}", "worker-1")
-        for page in ("history", "pods"):
-            asked = asked.replace(f"/{page}", f"/{page}?node=worker-1")
-        async with client.head(asked) as response:
+    for path in PATHS:
+        async with client.head(path) as response:
             assert response.status == 200
             assert int(response.headers["Content-Length"]) > 0
             assert await response.read() == b""
 
 
-async def test_an_unknown_path_lists_what_there_is_and_a_wrong_method_which_is_right(
-    client,
-) -> None:
+async def test_an_unknown_path_lists_paths_and_a_wrong_method_the_right_one(client) -> None:
     answer = await get(client, "/node", 404)
     assert answer == {"error": "there is no /node", "endpoints": list(ENDPOINTS)}
     assert (await get(client, "/filter", 404))["error"] == (
@@ -432,9 +356,7 @@ async def test_an_unknown_path_lists_what_there_is_and_a_wrong_method_which_is_r
         assert await response.json() == {"error": "POST is not for /nodes; use GET, HEAD"}
 
 
-async def test_a_bug_is_one_line_to_the_caller_and_a_traceback_in_the_log(
-    client, snapshots, caplog, monkeypatch
-) -> None:
+async def test_a_bug_is_a_traceback_in_the_log(client, snapshots, caplog, monkeypatch) -> None:
     monkeypatch.setattr(quiet, "EACH_SECONDS", 0.0)  # another test may have caused the same line
     snapshots._snapshot = replace(example(), rules=None)
     with caplog.at_level(logging.ERROR):

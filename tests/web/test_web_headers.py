@@ -13,12 +13,10 @@ import pytest_asyncio
 from aiohttp.test_utils import TestClient, TestServer
 from extender_support import World
 from reader_support import bearer
-from snapshots import NOON, example
-from store_support import Clock, make_store
+from web_support import PATHS, Kubernetes, application
 
-from dynsched.core.access import User
 from dynsched.web.access import require_token
-from dynsched.web.api import ENDPOINTS, make_app, make_extender_app
+from dynsched.web.api import make_extender_app
 from dynsched.web.extender.http import EXTENDER_ENDPOINTS
 from dynsched.web.server import WebServer, parse_address
 from dynsched.web.transport import quiet
@@ -34,22 +32,6 @@ EXPECTED = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Server": "dynsched",
 }
-
-
-class Nobody:
-    """Accepts one token, which has no rights."""
-
-    async def user_of(self, token: str) -> User | None:
-        return User("bob") if token == "bobs" else None
-
-    async def may_get(self, _user: User, _path: str) -> bool:
-        return False
-
-
-def application(**more: Any) -> Any:
-    snapshots = make_store(Clock(NOON + 125))
-    snapshots.publish(example())
-    return make_app(snapshots, World().tick().extender, **more), snapshots
 
 
 @pytest_asyncio.fixture
@@ -84,10 +66,10 @@ def check(response: Any) -> None:
     assert "Strict-Transport-Security" not in response.headers  # it would hold for other ports too
 
 
-@pytest.mark.parametrize("path", [*ENDPOINTS, "/page/page.js", "/page/nothing.js", "/nothing"])
+@pytest.mark.parametrize("path", [*PATHS, "/page/page.js", "/page/nothing.js", "/nothing"])
 async def test_every_answer_to_a_reader_has_them(client, path: str) -> None:
     for headers in ({}, BROWSER):
-        async with client.get(path.replace("{name}", "worker-1"), headers=headers) as response:
+        async with client.get(path, headers=headers) as response:
             check(response)
 
 
@@ -132,9 +114,7 @@ async def test_a_head_that_is_too_long_is_refused_with_them(lines: bytes, caplog
         b"Transfer-Encoding: s3cret",
     ],
 )
-async def test_what_is_no_http_is_refused_with_them_and_quoted_nowhere(
-    line: bytes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_no_http_is_refused_with_them_and_not_quoted(line, monkeypatch, caplog) -> None:
     """A header that is too long or damaged can be a token."""
     monkeypatch.setattr(quiet, "EACH_SECONDS", 0.0)
     with caplog.at_level(logging.DEBUG):
@@ -154,9 +134,11 @@ async def test_an_answer_that_is_sent_in_slices_has_them(client) -> None:
 
 
 async def test_who_is_not_let_in_gets_them_too() -> None:
-    app, _ = application(guards=[require_token(Nobody(), ())])
+    api_server = Kubernetes()
+    api_server.rights.clear()
+    app, _ = application(guards=[require_token(api_server, ())])
     async with TestClient(TestServer(app)) as client:
-        for headers, status in (({}, 401), (bearer("anns"), 401), (bearer("bobs"), 403)):
+        for headers, status in (({}, 401), (bearer("nobodys"), 401), (bearer("bobs"), 403)):
             async with client.get("/nodes", headers=headers) as response:
                 assert response.status == status
                 check(response)
@@ -169,8 +151,8 @@ async def test_the_extender_on_its_own_address_has_them_and_answers_nothing_else
         async with client.post("/filter", json={"NodeNames": ["a", "d"]}) as response:
             assert (await response.json())["NodeNames"] == ["a"]
             check(response)
-        for path in ENDPOINTS:
-            async with client.get(path.replace("{name}", "worker-1")) as response:
+        for path in PATHS:
+            async with client.get(path) as response:
                 assert response.status == 404
                 told = await response.json()
                 assert told["endpoints"] == list(EXTENDER_ENDPOINTS)

@@ -1,10 +1,13 @@
-"""`/metrics`: names, values, and what promtool says of them."""
+"""`/metrics`: names, values, and what promtool says of them. The values of each node are compared
+with a plain form in `test_answers_from_columns`.
+"""
 
 import subprocess
 from dataclasses import replace
 
 import pytest
 from early_scene import CPU, MEMORY, early_example, early_scene, known_pods
+from plain_answers import series_text
 from programs import need
 from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
@@ -14,6 +17,7 @@ from store_support import Clock, make_store
 from dynsched import __version__
 from dynsched.core.model import Node, WriteFailure
 from dynsched.web.metrics import Metrics
+from dynsched.web.node_series import FAMILIES
 from dynsched.web.totals import Totals
 
 
@@ -234,3 +238,33 @@ def test_promtool_finds_nothing_to_complain_about(metrics) -> None:
         check=False,
     )
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+async def test_while_ticks_are_overdue_or_where_they_are_off_there_are_no_series_of_nodes() -> None:
+    clock = Clock()
+    snapshots, silent = make_store(clock), make_store(clock, node_series=False)
+
+    async def has_nodes(store) -> bool:
+        text = b"".join(await store.exposition()).decode()
+        return any(f"\n{name}{{" in text for name, _ in FAMILIES)
+
+    assert not await has_nodes(snapshots)
+    for store in (snapshots, silent):
+        store.publish(example())
+    for now, shown in ((30.0, True), (30.1, False)):
+        clock.now = now
+        assert await has_nodes(snapshots) is shown
+    snapshots.publish(example())
+    assert await has_nodes(snapshots)
+    assert b"dynsched_nodes" in b"".join(await silent.exposition())
+    assert not await has_nodes(silent)
+
+
+def test_a_rules_name_may_have_quotes_in_it() -> None:
+    name = 'a "quoted" \\ name'
+    scene = Scene({"rules": [{"name": name, "expr": "load", "threshold": 80}]}, [Node("n1")])
+    text = series_text(scene.tick(NOON, **{name: {"n1": 40.0}})).decode()
+    (family,) = (each for each in text_string_to_metric_families(text) if "measured" in each.name)
+    assert [(one.labels, one.value) for one in family.samples] == [
+        ({"node": "n1", "rule": name}, 40.0)
+    ]

@@ -134,9 +134,6 @@ async def test_stop_waits_neither_for_idle_connections_nor_for_a_request_that_ne
             await writer.wait_closed()
 
 
-# the client
-
-
 @contextlib.contextmanager
 def raw_server(answer):
     """Answers every connection with these bytes and closes it; None: never answers. What was

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from extender_support import ROOM, RULES
+from extender_support import ROOM, RULES, ask
 from hypothesis import example, given
 from hypothesis import strategies as st
 from plain_score import PlainScorer, plain_ties
@@ -25,13 +25,24 @@ from dynsched.core.pods import BoundPod
 from dynsched.core.recent import RecentPods
 from dynsched.core.score import FreshPods, node_loads, weighted_profile
 from dynsched.web.extender import wire
-from dynsched.web.extender.answers import MAX_NAMED_NODES, Extender
+from dynsched.web.extender.answers import Extender
 from dynsched.web.extender.candidates import CandidateLists, of_names
 from dynsched.web.extender.numbers import NodeNumbers
 from dynsched.web.extender.scoring import ScoringSnapshot
 
 LONG = "a-very-long-name" * 15
-STRANGE = ['with "quotes"', "back\\slash", "é", "\u2028", 'a","b', "\x7f", "", LONG[:-1], "x" * 300]
+STRANGE = [
+    'with "quotes"',
+    "back\\slash",
+    "é",
+    "\u2028",
+    'a","b',
+    "\x7f",
+    "nul\0",
+    "",
+    LONG[:-1],
+    "x" * 300,
+]
 SCHEDULERS = ["default-scheduler", "mem-real-usage-scheduler"]
 
 
@@ -67,7 +78,7 @@ class Plain:
 
     def filter(self, names: Sequence[str]) -> Any:
         stopped = [name for name in names if name in self.refused]
-        few = len(stopped) <= MAX_NAMED_NODES
+        few = len(stopped) <= 8
         reasons = {
             name: self.refused[name].long if few else self.refused[name].short for name in stopped
         }
@@ -126,12 +137,10 @@ class Both:
         names = self.list
         scheduler = self.chance.choice(SCHEDULERS)
         uid = str(self.chance.random())
+        asked = ask(names, scheduler)
+        asked["Pod"]["metadata"]["uid"] = uid
         body = json.dumps(
-            {
-                "Pod": {"metadata": {"uid": uid}, "spec": {"schedulerName": scheduler}},
-                "Nodes": None,
-                "NodeNames": names,
-            },
+            asked,
             separators=(",", ":") if compact else None,
             ensure_ascii=self.chance.random() < 0.5,
         ).encode()
@@ -141,23 +150,17 @@ class Both:
         assert json.loads(self.extender.prioritize(body)) == expected
 
     def other_names(self, kind: str) -> None:
-        names = list(self.list)
-        match kind:
-            case "rotated":
-                middle = self.chance.randrange(len(names) + 1)
-                names = names[middle:] + names[:middle]
-            case "shuffled":
-                self.chance.shuffle(names)
-            case "twice":
-                names += self.chance.choices(self.names, k=5)
-            case "unknown":
-                names += self.chance.choices([*STRANGE, "node-1", "node-1.eu2"], k=3)
-                self.chance.shuffle(names)
-            case "fewer":
-                names = names[: self.chance.randrange(len(names) + 1)]
-            case "all":
-                names = list(self.names)
-        self.list = names
+        names, chance = self.list, self.chance
+        middle = chance.randrange(len(names) + 1)
+        some = [*names, *chance.choices([*STRANGE, "node-1", "node-1.eu2"], k=3)]
+        self.list = {
+            "rotated": names[middle:] + names[:middle],
+            "shuffled": chance.sample(names, len(names)),
+            "twice": names + chance.choices(self.names, k=5),
+            "unknown": chance.sample(some, len(some)),
+            "fewer": names[:middle],
+            "all": self.names,
+        }[kind]
 
 
 KINDS = ["rotated", "shuffled", "twice", "unknown", "fewer", "all"]
@@ -170,7 +173,7 @@ KINDS = ["rotated", "shuffled", "twice", "unknown", "fewer", "all"]
 @steady(60)
 def test_answers_are_those_of_a_plain_extender(seed: int, steps: list[str]) -> None:
     both = Both(seed)
-    for step in [*steps, "ask", "bind", "ask", "ask indented"]:
+    for step in [*steps, "ask", "tick", "ask", "bind", "ask", "ask indented"]:
         both.now += 0.01
         if step == "tick":
             both.tick()

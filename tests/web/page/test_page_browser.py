@@ -15,11 +15,12 @@ import pytest_asyncio
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 from browser import Tab, chromium, tab
-from prometheus_client import CollectorRegistry
+from programs import ROOT
 from reader_support import bearer
-from snapshots import NOON, Scene
+from snapshots import EXAMPLE_RULES, NOON, Scene
+from store_support import make_store
+from web_support import Kubernetes
 
-from dynsched.core.access import User
 from dynsched.core.errors import ClusterError
 from dynsched.core.model import Node
 from dynsched.core.overload import day_of
@@ -27,25 +28,14 @@ from dynsched.core.page_facts import AboveRequest, BoundOnNode, JustBound
 from dynsched.web import access
 from dynsched.web.access import require_token
 from dynsched.web.api import make_app
-from dynsched.web.metrics import Metrics
-from dynsched.web.snapshots import SnapshotStore
 from dynsched.web.transport.answering import PROBES
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.thorough]
 
+CPU, MEMORY = EXAMPLE_RULES["rules"]
 RULES = {
     "guard": {"pool_label": "pool", "max_marked": "50%"},
-    "rules": [
-        {
-            "name": "node-cpu",
-            "expr": "cpu_busy_percent",
-            "threshold": 80,
-            "clear_threshold": 70,
-            "keep_firing_for": "1m",
-            "resource": "cpu",
-        },
-        {"name": "node-mem-usage", "expr": "mem_used_percent", "threshold": 85, "for": "30s"},
-    ],
+    "rules": [{**CPU, "for": "0s", "keep_firing_for": "1m", "resource": "cpu"}, MEMORY],
 }
 POOLS = {"web-1": "web", "web-2": "web", "web-3": "web", "batch-1": "batch", "batch-2": "batch"}
 
@@ -55,13 +45,8 @@ class World:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.snapshots = SnapshotStore(
-            clock=lambda: time.monotonic() + self.now,
-            interval=2.0,
-            source="http://prometheus:9090",
-            synced=lambda: True,
-            metrics=Metrics(CollectorRegistry()),
-            graphs="https://example.com/prometheus",
+        self.snapshots = make_store(
+            lambda: time.monotonic() + self.now, graphs="https://example.com/prometheus"
         )
         self.scene = Scene(
             RULES, [Node(name, labels={"pool": pool}) for name, pool in POOLS.items()]
@@ -347,9 +332,6 @@ async def test_banners_say_what_must_not_be_overlooked(shown, world) -> None:
     assert "pod-2 leads" in found
     assert "in web" in found
     assert "connection refused" not in found
-
-
-async def test_when_prometheus_or_ticks_stop_the_page_says_so(shown, world) -> None:
     error = "no rule could be queried: connection refused"
     world.snapshots.publish(replace(world.snapshots.snapshot, tick=99, error=error))
     await shown.look_again()
@@ -357,13 +339,14 @@ async def test_when_prometheus_or_ticks_stop_the_page_says_so(shown, world) -> N
     world.now += 3600
     await shown.look_again()
     await banner(shown, "The last tick")
-    world.now = 0
 
 
-async def test_when_dynsched_stops_the_page_says_so_and_recovers(browser) -> None:
+async def test_before_the_first_tick_it_waits_and_recovers_when_dynsched_does(browser) -> None:
     world = World()
-    world.tick()
     async with served(world) as server, tab(browser, world.url) as found:
+        await found.until("document.querySelector('.banner')?.textContent.includes('first tick')")
+        world.tick()
+        await found.look_again()
         await shows(found, 5)
         port = server.port
         await server.close()
@@ -373,15 +356,6 @@ async def test_when_dynsched_stops_the_page_says_so_and_recovers(browser) -> Non
         async with TestServer(make_app(world.snapshots), port=port):
             await found.look_again()
             await found.until("document.querySelector('.banner') === null")
-
-
-async def test_before_the_first_tick_it_waits(browser) -> None:
-    world = World()
-    async with served(world), tab(browser, world.url) as found:
-        await found.until("document.querySelector('.banner')?.textContent.includes('first tick')")
-        world.tick()
-        await found.look_again()
-        await shows(found, 5)
 
 
 async def test_it_works_below_a_path_and_a_detail_can_be_linked_to(browser) -> None:
@@ -421,24 +395,12 @@ async def test_on_a_phone_nothing_is_wider_than_the_screen(browser, world, local
         assert await found.page.evaluate("document.querySelector('dialog').scrollWidth") <= 360
 
 
-class Reviews:
-    """An API server that knows one token, or is away."""
-
-    away = False
-
-    async def user_of(self, token: str) -> User | None:
-        if self.away:
-            raise ClusterError("away")
-        return User("ann") if token == "anns" else None
-
-    async def may_get(self, _user: User, _path: str) -> bool:
-        return True
-
-
 async def test_it_works_with_a_token_that_a_proxy_adds(browser, monkeypatch) -> None:
     """And while nobody can be let in, it does not look as if nothing had been measured yet."""
     monkeypatch.setattr(access, "GRANTED_SECONDS", 0.0)
-    world, reviews = World(), Reviews()
+    world, reviews = World(), Kubernetes()
+    files = (ROOT / "dynsched/web/page/static").iterdir()
+    reviews.rights |= {("ann", f"/page/{file.name}") for file in files}
     world.tick()
     async with (
         served(world, guards=[require_token(reviews, PROBES)]),
@@ -446,7 +408,7 @@ async def test_it_works_with_a_token_that_a_proxy_adds(browser, monkeypatch) -> 
     ):
         await shows(found, 5)
         assert found.complaints == []
-        reviews.away = True
+        reviews.away = ClusterError("away")
         await found.look_again()
         await banner(found, "No answer")
 

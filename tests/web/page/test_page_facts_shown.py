@@ -13,8 +13,6 @@ from dynsched.core.page_facts import AboveRequest, BoundOnNode, JustBound
 from dynsched.core.placements import STEP
 from dynsched.web.page.facts import LOOKED_AT
 
-# Who looks
-
 
 async def test_the_page_is_looked_at_while_its_data_is_asked_for(client, snapshots, clock) -> None:
     snapshots.publish(example())
@@ -34,12 +32,7 @@ async def test_before_the_first_tick_it_is_looked_at_too(client, snapshots) -> N
     assert snapshots.facts.hottest(9) == []
 
 
-# Requests
-
-
-async def test_what_is_requested_is_in_the_unit_of_each_rule_that_names_a_resource(
-    client, snapshots
-) -> None:
+async def test_what_is_requested_is_in_the_unit_of_each_rule(client, snapshots) -> None:
     rules = [
         {"name": "cpu", "expr": "x", "resource": "cpu", "threshold": 80},
         {"name": "share", "expr": "x", "resource": "cpu", "threshold": 0.8},
@@ -52,9 +45,6 @@ async def test_what_is_requested_is_in_the_unit_of_each_rule_that_names_a_resour
     snapshots.publish(scene.tick(NOON, cpu=values, share=values, free=values, disk=values))
     columns = (await get(client, "/page/data"))["columns"]
     assert [column["requested"] for column in columns] == [[75.0, None], [0.75, None], None, None]
-
-
-# Pods of a node
 
 
 async def test_the_pods_of_a_node_are_told_and_what_is_not_known_is_null(client, snapshots) -> None:
@@ -75,12 +65,7 @@ async def test_the_pods_of_a_node_are_told_and_what_is_not_known_is_null(client,
     assert await get(client, "/page/pods?node=c") == {"bound": None, "above": None}
 
 
-# Placements and overload
-
-
-async def test_placements_by_prometheus_are_shown_where_pods_are_not_watched(
-    client, snapshots
-) -> None:
+async def test_placements_are_by_prometheus_without_a_watch_of_pods(client, snapshots) -> None:
     assert NOON % STEP == 0
     snapshots.publish(replace(example(), taken_at=NOON + 1))
     snapshots.publish(replace(example(), taken_at=NOON + STEP))
@@ -91,9 +76,7 @@ async def test_placements_by_prometheus_are_shown_where_pods_are_not_watched(
     assert found == {"step": STEP, "times": [NOON], "hot": [2], "marked": [0], "clean": [3]}
 
 
-async def test_the_overload_of_the_day_counts_hot_nodes_while_something_is_seen(
-    client, snapshots
-) -> None:
+async def test_the_overload_of_the_day_counts_hot_nodes_that_are_seen(client, snapshots) -> None:
     scene = Scene(EXAMPLE_RULES, [Node("a"), Node("b")])
     cool = {"a": 1.0, "b": 1.0}
     for at, cpu in ((0, cool), (60, {"a": 95.0, "b": 1.0}), (120, {"a": 95.0, "b": 1.0})):

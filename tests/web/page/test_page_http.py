@@ -4,19 +4,22 @@ plain form in `test_answers_from_columns`.
 
 import asyncio
 import gzip
+import json
 import re
 
+import msgspec
 import pytest
 import pytest_asyncio
 from aiohttp.test_utils import TestClient, TestServer
 from early_scene import early_example
+from plain_answers import plain_page
 from programs import ROOT
 from snapshots import EXAMPLE_RULES, NOON, Scene, example, many
 from store_support import make_store
-from web_support import ask, get
+from web_support import ask, check, get
 
 from dynsched.core.model import Node
-from dynsched.web.api import make_app
+from dynsched.web.api import ENDPOINTS, make_app
 from dynsched.web.page import columns
 from dynsched.web.page.http import MAX_NODES
 
@@ -31,49 +34,14 @@ async def packed(snapshots):
         yield found
 
 
-# What a node is
-
-
-async def test_the_columns_say_of_each_node_what_nodes_says(client, snapshots) -> None:
-    snapshots.publish(example())
+@pytest.mark.parametrize("make", [example, early_example])
+@pytest.mark.parametrize("dry_run", [False, True])
+async def test_the_page_gets_what_the_nodes_are(client, snapshots, make, dry_run) -> None:
+    snapshot = make(dry_run=dry_run)
+    snapshots.publish(snapshot)
     shown = await get(client, "/page/data")
-    nodes = (await get(client, "/nodes"))["nodes"]
-    assert shown["nodes"]["name"] == [node["name"] for node in nodes]
-    flags = shown["nodes"]["flags"]
-    for key in ("marked", "pressured", "early", "conflict", "withheld", "ineligible", "due"):
-        bit = getattr(columns, key.upper())
-        assert [bool(of & bit) for of in flags] == [bool(node[key]) for node in nodes], key
-    unknown = ["missing" in {rule["quality"] for rule in node["rules"]} for node in nodes]
-    assert [bool(of & columns.UNKNOWN) for of in flags] == unknown
-    letters = {"inactive": "i", "pending": "p", "firing": "f"}
-    for at, column in enumerate(shown["columns"]):
-        rules = [node["rules"][at] for node in nodes]
-        assert column["value"] == pytest.approx([rule["value"] for rule in rules], rel=0.002)
-        assert column["quality"] == "".join(rule["quality"][0] for rule in rules)
-        assert column["state"] == "".join(
-            "h" if rule["keep_firing_since"] else letters[rule["state"]] for rule in rules
-        )
-    names = shown["nodes"]["name"]
-    notes = {names[at]: (kind, text) for at, kind, text in shown["nodes"]["notes"]}
-    assert notes["worker-4"] == ("conflict", "label status=maintenance was set by somebody else")
-    assert notes["worker-5"] == ("withheld", "not marked: guard.max_marked is 2")
-    assert notes["control-plane-1"][0] == "ineligible"
-    snapshots.publish(example(dry_run=True))
-    shown = await get(client, "/page/data")
-    assert shown["dry_run"] is True
-    assert "dry_run" in {kind for _, kind, _ in shown["nodes"]["notes"]}
-
-
-async def test_expected_values_are_in_the_unit_of_the_rule(client, snapshots) -> None:
-    snapshots.publish(early_example())
-    shown = await get(client, "/page/data")
-    nodes = (await get(client, "/nodes"))["nodes"]
-    for at, column in enumerate(shown["columns"]):
-        for index, expected in zip(*column["expected"], strict=True):
-            load = nodes[index]["rules"][at]["expected"]["load"]
-            full = shown["rules"][at]["full_at"]
-            assert expected == pytest.approx(load * full / 100, abs=0.2)
-    assert any(column["expected"][0] for column in shown["columns"])
+    plain = json.loads(msgspec.json.encode(plain_page(snapshot, {})))
+    check(shown, dry_run=dry_run, **plain)
 
 
 async def test_placements_are_counted_where_pods_are_watched(client, snapshots) -> None:
@@ -84,12 +52,7 @@ async def test_placements_are_counted_where_pods_are_watched(client, snapshots) 
     assert (placements["hot"], placements["marked"], placements["clean"]) == ([1], [0], [2])
 
 
-# How it is sent
-
-
-async def test_an_etag_that_was_seen_gets_no_body_until_the_next_tick(
-    client, snapshots, clock
-) -> None:
+async def test_an_etag_that_was_seen_gets_no_body_until_a_tick(client, snapshots, clock) -> None:
     """The age grows while the bytes stay."""
     answer = await get(client, "/page/data", 503)
     assert answer == {"error": "no tick has finished yet; try again soon"}
@@ -129,9 +92,7 @@ async def test_links_lead_to_where_people_reach_prometheus(client, snapshots) ->
         ("br", False),
     ],
 )
-async def test_it_is_compressed_for_those_who_do_not_refuse_it(
-    packed, snapshots, accepted, is_packed
-) -> None:
+async def test_it_is_compressed_for_who_accepts_it(packed, snapshots, accepted, is_packed) -> None:
     snapshots.publish(many(300))
     plain_headers, plain = await ask(packed, "/page/data", **{"Accept-Encoding": "identity"})
     assert "Content-Encoding" not in plain_headers
@@ -141,9 +102,7 @@ async def test_it_is_compressed_for_those_who_do_not_refuse_it(
     assert not is_packed or len(body) < len(plain) / 3
 
 
-async def test_many_viewers_get_the_same_bytes_that_were_made_once(
-    client, snapshots, monkeypatch
-) -> None:
+async def test_many_viewers_get_bytes_that_were_made_once(client, snapshots, monkeypatch) -> None:
     made = []
 
     class Counted(columns.Columns):
@@ -156,9 +115,6 @@ async def test_many_viewers_get_the_same_bytes_that_were_made_once(
     answers = await asyncio.gather(*(ask(client, "/page/data") for _ in range(50)))
     assert len({body for _, body in answers}) == 1
     assert len(made) == 1
-
-
-# The past
 
 
 async def test_the_history_is_of_the_nodes_that_were_asked_for(client, snapshots) -> None:
@@ -192,9 +148,6 @@ async def test_each_snapshot_is_remembered_though_the_next_comes_at_once(snapsho
     assert kinds == ["inactive", "pending"] * 2
 
 
-# The page
-
-
 async def test_a_browser_gets_the_page_and_a_program_the_list_as_before(client) -> None:
     headers, body = await ask(client, "/", **BROWSER)
     assert headers["Content-Type"].startswith("text/html")
@@ -203,6 +156,7 @@ async def test_a_browser_gets_the_page_and_a_program_the_list_as_before(client) 
     for accept in ("*/*", "application/json", "text/plain"):
         headers, body = await ask(client, "/", Accept=accept)
         assert b"<a href='/nodes'>" in body
+        assert all(path.encode() in body for path in ENDPOINTS)
         assert headers["Vary"] == "Accept"
 
 

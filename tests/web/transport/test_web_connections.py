@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 from aiohttp import StreamReader, web
 from certificates import Authority
-from extender_support import World, ask, raw, snapshots
+from extender_support import ask, raw, snapshots
 from operator_support import until
-from snapshots import example
 from store_support import Clock
+from web_support import application
 
 from dynsched.web.api import make_app
 from dynsched.web.server import WebServer, parse_address
@@ -49,10 +49,7 @@ async def serving(
     app: web.Application | None = None, context: ssl.SSLContext | None = None
 ) -> AsyncIterator[Callable[..., Any]]:
     """Ways to call: ``await call()`` is a connection."""
-    shown = snapshots()
-    shown.publish(example())
-    served = app or make_app(shown, World().tick().extender)
-    async with WebServer(served, parse_address("127.0.0.1:0"), context) as server:
+    async with WebServer(app or application()[0], parse_address("127.0.0.1:0"), context) as server:
         writers: list[asyncio.StreamWriter] = []
 
         async def call(data: bytes = b"", **more: Any) -> Pair:
@@ -101,9 +98,7 @@ HALF_A_BODY = POST + b"Content-Length: 9\r\n\r\n{"
         (HEALTH, HALF_A_BODY, connections.REQUEST_SECONDS),
     ],
 )
-async def test_what_does_not_come_is_waited_for_and_not_for_ever(
-    sent: bytes, further: bytes, seconds: float, clock: Clock
-) -> None:
+async def test_what_does_not_come_is_not_waited_for_for_ever(sent, further, seconds, clock) -> None:
     async with serving() as call:
         pair = await call(sent)
         if sent == HEALTH:
@@ -119,9 +114,7 @@ async def test_what_does_not_come_is_waited_for_and_not_for_ever(
         assert await over(pair)
 
 
-async def test_where_there_are_too_many_those_without_an_answer_go_first(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_where_there_are_too_many_those_without_an_answer_go_first(monkeypatch) -> None:
     """And those of whom the most come: a flood does not cost others, older and never answered."""
     monkeypatch.setattr(listener, "MAX_CONNECTIONS", 12)
     async with serving() as call:
@@ -150,9 +143,7 @@ async def test_a_probe_is_answered_however_many_connections_there_are() -> None:
         assert sum(pair[0].at_eof() or pair[0].exception() is not None for pair in others) >= 270
 
 
-async def test_the_wait_in_the_kernels_queue_is_part_of_the_grace(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_the_wait_in_the_kernels_queue_is_part_of_the_grace(monkeypatch) -> None:
     """Otherwise a probe behind a thousand callers waits for a grace for each few of them."""
     monkeypatch.setattr(listener, "MAX_CONNECTIONS", 16)
     refused = 0
@@ -180,9 +171,7 @@ async def test_the_wait_in_the_kernels_queue_is_part_of_the_grace(
     assert refused == 0
 
 
-async def test_what_must_not_be_broken_off_stays_when_others_have_to_go(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_what_must_not_be_broken_off_stays_when_others_have_to_go(monkeypatch) -> None:
     monkeypatch.setattr(listener, "MAX_CONNECTIONS", 6)
     finish = asyncio.Event()
 
@@ -251,9 +240,7 @@ async def test_a_large_answer_goes_out_whole() -> None:
         assert await answer(pair) == (200, b"ok")
 
 
-async def test_an_answer_that_is_not_read_ends_and_costs_no_log(
-    monkeypatch: pytest.MonkeyPatch, caplog: Any
-) -> None:
+async def test_an_answer_that_is_not_read_ends_and_costs_no_log(monkeypatch, caplog) -> None:
     given_up, not_fetched = asyncio.Event(), answering.not_fetched
 
     def noted(request: web.Request) -> ConnectionResetError:
@@ -281,9 +268,7 @@ BROKEN = (
 )
 
 
-async def test_requests_that_are_none_are_one_line_of_the_log_a_minute(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_requests_that_are_none_are_one_line_of_the_log_a_minute(monkeypatch, caplog) -> None:
     monkeypatch.setattr(quiet.http_logger(), "filters", [OneInAWhile()])
     async with serving() as call:
         with caplog.at_level(logging.INFO):
@@ -326,9 +311,7 @@ async def test_callers_that_hang_up_cost_no_log_and_leave_nothing_behind(caplog:
     assert not caplog.records
 
 
-async def test_a_handshake_that_does_not_come_is_not_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_handshake_that_does_not_come_is_not_waited_for(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(listener, "MAX_TLS_CONNECTIONS", 10)
     authority = Authority(tmp_path, "ca")
     pair = authority.issue("server", "IP:127.0.0.1")
@@ -350,9 +333,6 @@ async def test_a_handshake_that_does_not_come_is_not_waited_for(
 def test_few_open_files_are_few_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listener, "_open_files", lambda: 100)
     assert listener.Listener(asyncio.Protocol, None)._most == 25
-
-
-# --- the log ---
 
 
 def test_of_each_kind_of_line_one_is_written_in_a_while(caplog: Any) -> None:
