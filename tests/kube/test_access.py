@@ -117,9 +117,7 @@ async def test_what_one_authorizer_denies_no_other_allows() -> None:
     assert not await canned(allowed=True, denied=True)[0].may_get(User("ann"), "/nodes")
 
 
-async def test_without_the_right_to_ask_it_says_what_to_apply(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+async def test_without_the_right_to_ask_it_says_what_to_apply(cluster, tmp_path) -> None:
     kubeconfig = cluster.kubeconfig
     if isinstance(cluster, EnvtestCluster):
         token = cluster.servers.stranger_token
@@ -134,9 +132,7 @@ async def test_without_the_right_to_ask_it_says_what_to_apply(
 
 
 @pytest.mark.parametrize("status", [200, 400, 500])
-async def test_no_token_is_in_an_error_or_in_the_log(
-    sim: SimCluster, caplog: pytest.LogCaptureFixture, status: int
-) -> None:
+async def test_no_token_is_in_an_error_or_in_the_log(sim, caplog, status) -> None:
     """Not even at the level debug, although a TokenReview comes back with the token in it."""
     secret = "eyJ-a-secret-token"
     caplog.set_level(logging.DEBUG)

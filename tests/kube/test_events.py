@@ -166,9 +166,7 @@ async def test_closing_sends_what_waits(cluster: Cluster) -> None:
 # --- faults, on the simulated cluster ---
 
 
-async def test_a_thousand_at_once_do_not_flood_the_server(
-    sim: SimCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_thousand_at_once_do_not_flood_the_server(sim, monkeypatch) -> None:
     monkeypatch.setattr(events, "BURST", 10)
     monkeypatch.setattr(events, "RATE", 2.0)
     monkeypatch.setattr(events, "QUEUE", 500)
@@ -187,9 +185,7 @@ async def test_a_thousand_at_once_do_not_flood_the_server(
     assert len(await sim.writes("nodes")) == 0
 
 
-async def test_a_refusal_is_logged_once_and_counted(
-    sim: SimCluster, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_refusal_is_logged_once_and_counted(sim, caplog) -> None:
     sim.server.forbidden = {("create", "events")}
     async with posting(sim) as (sink, _):
         for n in range(5):
@@ -216,9 +212,7 @@ async def test_events_that_cannot_be_continued_are_logged_once_and_not_each_by_i
     assert "some Events were not posted" in record.getMessage()
 
 
-async def test_two_causes_that_take_turns_are_logged_once_each_until_events_are_taken_again(
-    caplog: pytest.LogCaptureFixture,
-):
+async def test_two_causes_that_take_turns_are_logged_once_each_until_events_are_taken_again(caplog):
     failing = itertools.cycle([ClusterError("connection refused"), ClusterError("answered 500")])
     outcomes = itertools.chain(itertools.islice(failing, 6), [None], failing)
 
@@ -239,9 +233,7 @@ async def test_two_causes_that_take_turns_are_logged_once_each_until_events_are_
     assert [record.getMessage() for record in caplog.records] == lost * 2
 
 
-async def test_a_server_that_is_down_or_slow_holds_nobody_up(
-    sim: SimCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_server_that_is_down_or_slow_holds_nobody_up(sim, monkeypatch) -> None:
     monkeypatch.setattr(events, "FLUSH", 0.2)
     async with posting(sim) as (sink, _):
         slow = sim.server.faults.delay(3600, resource="events")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -81,10 +80,7 @@ async def client(server: MisbehavingServer, tmp_path: Path) -> AsyncIterator[Kub
     ids=["patch", "read", "lease", "list"],
 )
 async def test_an_answer_without_an_end_is_one_clear_error_and_is_asked_for_once(
-    server: MisbehavingServer,
-    client: KubeClient,
-    ask: Callable[[KubeClient], Awaitable[Any]],
-    most: int,
+    server, client, ask, most
 ) -> None:
     sent: list[int] = []
     server.default = endless(sent)
@@ -96,17 +92,13 @@ async def test_an_answer_without_an_end_is_one_clear_error_and_is_asked_for_once
     assert sum(sent) < most + BUFFERED
 
 
-async def test_an_error_without_an_end_is_told_by_its_status(
-    server: MisbehavingServer, client: KubeClient
-) -> None:
+async def test_an_error_without_an_end_is_told_by_its_status(server, client) -> None:
     server.default = endless([], "409 Conflict")
     with pytest.raises(ClusterError, match="changed since it was read"):
         await client.patch(PATCH)
 
 
-async def test_a_line_of_a_watch_without_an_end(
-    server: MisbehavingServer, client: KubeClient
-) -> None:
+async def test_a_line_of_a_watch_without_an_end(server, client) -> None:
     server.default = endless([])
     api = StreamingApi(client.config)
     try:

@@ -7,7 +7,7 @@ import json
 import shutil
 import ssl
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -121,10 +121,7 @@ async def client(server: ApiServer, tmp_path: Path) -> AsyncIterator[KubeClient]
 
 @pytest.mark.parametrize("user_by", [user_by_files, user_by_data, user_by_plugin])
 async def test_a_renewed_client_certificate_is_taken_up_when_the_former_one_is_refused(
-    server: ApiServer,
-    tmp_path: Path,
-    client: KubeClient,
-    user_by: Callable[[Pair, Path], dict[str, Any]],
+    server, tmp_path, client, user_by
 ) -> None:
     write_kubeconfig(tmp_path / "k", server, user_by(server.ca.issue("first"), tmp_path))
     for former, renewed in (("first", "second"), ("second", "third")):
@@ -149,9 +146,7 @@ async def test_a_certificate_without_its_key_yet_is_not_taken_up(
     assert await client.count() == 0
 
 
-async def test_a_file_that_is_no_certificate_is_one_line(
-    server: ApiServer, tmp_path: Path, client: KubeClient
-) -> None:
+async def test_a_file_that_is_no_certificate_is_one_line(server, tmp_path, client) -> None:
     (tmp_path / "ca.pem").write_text("no certificate")
     config = await load_config(str(tmp_path / "k"))
     with pytest.raises(KubeConfigError) as refused:
@@ -162,9 +157,7 @@ async def test_a_file_that_is_no_certificate_is_one_line(
     )
 
 
-async def test_a_ca_that_was_rotated_is_taken_up(
-    server: ApiServer, tmp_path: Path, client: KubeClient
-) -> None:
+async def test_a_ca_that_was_rotated_is_taken_up(server, tmp_path, client) -> None:
     server.kept_open = False
     assert await client.count() == 0
     second = Authority(tmp_path, "second-ca")

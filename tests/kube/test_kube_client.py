@@ -101,9 +101,7 @@ async def test_read(cluster: Cluster, client: KubeClient) -> None:
     assert await client.read("worker-2") is None
 
 
-async def test_a_patch_changes_label_evidence_and_taint_together(
-    cluster: Cluster, client: KubeClient
-) -> None:
+async def test_a_patch_changes_label_evidence_and_taint_together(cluster, client) -> None:
     foreign = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
     raw = make_node("worker-1")
     raw["metadata"]["annotations"] = {"owner.io/team": "blue"}
@@ -145,9 +143,7 @@ async def test_a_patch_on_a_changed_or_deleted_node(cluster: Cluster, client: Ku
         await client.patch(mark(observed, status="presure"))
 
 
-async def test_counting_and_listing_by_pages(
-    cluster: Cluster, client: KubeClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_counting_and_listing_by_pages(cluster, client, monkeypatch) -> None:
     monkeypatch.setattr("dynsched.kube.pages.PAGE", 2)
     assert await client.count() == 0
     assert await client.list_nodes() == {}
@@ -180,9 +176,7 @@ async def test_a_listed_cluster_knows_its_own_changes(cluster: Cluster, client: 
     assert set(listed.nodes()) == {"worker-0"}
 
 
-async def test_what_is_forbidden_is_told_with_verb_resource_and_remedy(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+async def test_what_is_forbidden_is_told_with_verb_resource_and_remedy(cluster, tmp_path) -> None:
     created = await cluster.create_node(make_node("worker-1"))
     async with stranger(cluster, tmp_path) as client:
         observed = Node("worker-1", resource_version=created["metadata"]["resourceVersion"])
@@ -248,9 +242,7 @@ async def test_429_is_waited_for_as_told_by_all_calls_and_sent_again(
 
 
 @pytest.mark.parametrize(("retry_after", "attempts"), [(8, transport.ATTEMPTS), (3600, 1)])
-async def test_429_is_given_up_after_a_while(
-    sim: SimCluster, sim_client: KubeClient, waits: list[float], retry_after: int, attempts: int
-) -> None:
+async def test_429_is_given_up_after_a_while(sim, sim_client, waits, retry_after, attempts) -> None:
     fault = sim.server.faults.answer(429, verb="get", retry_after=retry_after)
     with pytest.raises(ClusterError, match="429: too many requests"):
         await sim_client.read("worker-1")
@@ -258,9 +250,7 @@ async def test_429_is_given_up_after_a_while(
 
 
 @pytest.mark.parametrize("status", [500, 503])
-async def test_a_failing_server_is_asked_again(
-    sim: SimCluster, sim_client: KubeClient, status: int
-) -> None:
+async def test_a_failing_server_is_asked_again(sim, sim_client, status) -> None:
     await sim.create_node(make_node("worker-1"))
     sim.server.faults.answer(status, verb="get", times=2)
     assert await sim_client.read("worker-1") is not None
@@ -271,9 +261,7 @@ async def test_a_failing_server_is_asked_again(
 
 
 @pytest.mark.parametrize("after", [False, True])
-async def test_a_connection_lost_in_mid_patch(
-    sim: SimCluster, sim_client: KubeClient, *, after: bool
-) -> None:
+async def test_a_connection_lost_in_mid_patch(sim, sim_client, after) -> None:
     await sim.create_node(make_node("worker-1"))
     observed = await sim_client.read("worker-1")
     assert observed is not None
@@ -290,9 +278,7 @@ async def test_a_connection_lost_in_mid_patch(
     assert len(done) <= 1
 
 
-async def test_a_patch_without_a_version_is_never_sent_twice(
-    sim: SimCluster, sim_client: KubeClient
-) -> None:
+async def test_a_patch_without_a_version_is_never_sent_twice(sim, sim_client) -> None:
     await sim.create_node(make_node("worker-1"))
     fault = sim.server.faults.reset(verb="patch")
     with pytest.raises(ClusterError, match="the connection broke"):
@@ -369,9 +355,7 @@ async def test_no_more_than_so_many_calls_at_once(sim: SimCluster, sim_client: K
     await client.close()
 
 
-async def test_a_list_whose_snapshot_expired(
-    sim: SimCluster, sim_client: KubeClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_list_whose_snapshot_expired(sim, sim_client, monkeypatch) -> None:
     monkeypatch.setattr("dynsched.kube.pages.PAGE", 2)
     for n in range(5):
         await sim.create_node(make_node(f"worker-{n}", n))
@@ -380,9 +364,7 @@ async def test_a_list_whose_snapshot_expired(
         await sim_client.list_nodes()
 
 
-async def test_an_admission_policy_that_refuses_is_not_a_missing_role(
-    sim: SimCluster, sim_client: KubeClient
-) -> None:
+async def test_an_admission_policy_that_refuses_is_not_a_missing_role(sim, sim_client) -> None:
     await sim.create_node(make_node("worker-1"))
     observed = await sim_client.read("worker-1")
     assert observed is not None
@@ -432,9 +414,7 @@ async def test_a_token_file_is_read_again(tmp_path: Path, monkeypatch: pytest.Mo
             assert await client.count() == 0
 
 
-async def test_a_refused_token_is_read_again_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_refused_token_is_read_again_at_once(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(transport, "RELOGIN_GAP", 0.0)
     async with (
         SimCluster(tmp_path, token="first-secret") as sim,
@@ -461,9 +441,7 @@ def service_account(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return account
 
 
-async def test_a_pod_uses_its_service_account(
-    no_config: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_pod_uses_its_service_account(no_config, monkeypatch) -> None:
     account = service_account(no_config, monkeypatch)
     found = await load_config()
     assert found.server == "https://10.96.0.1:443"
@@ -580,9 +558,7 @@ def two_contexts(path: Path, **user: str) -> Path:
     return path
 
 
-async def test_another_context_than_the_current_one(
-    no_config: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_another_context_than_the_current_one(no_config, monkeypatch) -> None:
     path = str(two_contexts(no_config / "k"))
     assert (await load_config(path)).server == "http://first"
     found = await load_config(path, "second")
@@ -612,9 +588,7 @@ async def test_a_pipe_in_place_of_the_token_is_not_waited_for(no_config: Path) -
 
 
 @pytest.mark.parametrize("way", ["load_kube_config", "_files"])  # the file, a folder above it
-async def test_a_kubeconfig_that_may_not_be_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
-) -> None:
+async def test_a_kubeconfig_that_may_not_be_read(tmp_path, monkeypatch, way) -> None:
     path = str(kubeconfig(tmp_path / "k", "http://127.0.0.1:1"))
 
     def refuse(*_: object, **__: object) -> None:  # root, as whom tests may run, may read all

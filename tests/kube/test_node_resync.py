@@ -90,9 +90,7 @@ async def test_an_older_state_that_is_put_back_is_known(cluster: Cluster, writes
         await running.until(lambda: running.label("kept", "pool") == "yes")
 
 
-async def test_while_it_may_be_blind_it_says_why(
-    sim: SimCluster, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_while_it_may_be_blind_it_says_why(sim, caplog) -> None:
     await make_nodes(sim, "a", "b")
     backup = sim.server.store.back_up()
     async with watching(sim.kubeconfig, resync=OFTEN) as running:
@@ -134,9 +132,7 @@ async def test_a_namesake_gives_way_to_the_older_node_and_a_second_restore_is_fo
 # --- a watch that is told nothing, without an error ---
 
 
-async def test_a_watch_that_falls_silent_is_begun_anew(
-    sim: SimCluster, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_watch_that_falls_silent_is_begun_anew(sim, caplog) -> None:
     await make_nodes(sim, "a", "b", "c")
     async with watching(sim.kubeconfig, resync=OFTEN) as running:
         await running.follows(sim)
@@ -153,9 +149,7 @@ async def test_a_watch_that_falls_silent_is_begun_anew(
     assert len([r for r in caplog.records if "the watch missed" in r.message]) == 1
 
 
-async def test_what_is_under_way_is_not_missed(
-    sim: SimCluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_is_under_way_is_not_missed(sim, caplog, monkeypatch) -> None:
     """Every event comes late, and changes never cease."""
     monkeypatch.setattr(resync, "LAG", 60.0)
     monkeypatch.setattr(resync, "TOLD", 30.0)
@@ -350,9 +344,7 @@ async def test_lists_that_stay_older_for_good_are_told_once_and_cured_less_and_l
 
 
 @pytest.mark.parametrize("left", [0, 1], ids=["empty", "most-missing"])
-async def test_one_list_that_lacks_most_nodes_drops_none(
-    sim: SimCluster, left: int, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_one_list_that_lacks_most_nodes_drops_none(sim, left, caplog) -> None:
     await make_nodes(sim, "a", "b", "c", "d")
     async with watching(sim.kubeconfig, resync=OFTEN) as running:
         await running.synced()
@@ -382,9 +374,7 @@ async def test_an_answer_that_is_no_list_drops_no_node(sim: SimCluster) -> None:
         await running.knows(sim)
 
 
-async def test_nodes_that_two_lists_lack_are_gone_and_a_cluster_without_any_is_told(
-    sim: SimCluster,
-) -> None:
+async def test_nodes_that_two_lists_lack_are_gone_and_a_cluster_without_any_is_told(sim) -> None:
     await make_nodes(sim, "a", "b")
     async with watching(sim.kubeconfig, resync=OFTEN) as running:
         await running.follows(sim)
@@ -413,9 +403,7 @@ async def test_a_quiet_cluster_is_compared_without_its_nodes_bodies(sim: SimClus
         assert {r.query.get("limit") for r in sim.server.requests} == {"500"}
 
 
-async def test_a_large_cluster_is_compared_beside_the_event_loop(
-    sim: SimCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_large_cluster_is_compared_beside_the_event_loop(sim, monkeypatch) -> None:
     """HTTP answers wait for whatever runs in it."""
     threads: set[int] = set()
 

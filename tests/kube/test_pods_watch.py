@@ -127,9 +127,7 @@ async def running(watch: PodWatch, number: int) -> None:
     await reached(lambda: watch.running, number)
 
 
-async def test_running_pods_are_counted_by_pages_and_kept_up(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_running_pods_are_counted_by_pages_and_kept_up(cluster, monkeypatch) -> None:
     """During a rollout most pods start yet; each that ends is one less, once, whatever it says of
     its end: a node's clock may be minutes behind.
     """
@@ -197,9 +195,7 @@ async def test_an_outage_is_waited_out(sim: SimCluster) -> None:
         await seen(bound, a=Bound(1, 1.0, MIN_MEMORY))
 
 
-async def test_a_watch_that_is_told_nothing_is_no_trouble(
-    sim: SimCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_watch_that_is_told_nothing_is_no_trouble(sim, monkeypatch, caplog) -> None:
     """Before the first event of a pod some API servers send no bookmark either."""
     monkeypatch.setattr("dynsched.kube.stream._SILENCE", 0.1)
     async with watching(sim) as (bound, watch):
@@ -242,9 +238,7 @@ async def test_after_a_restore_it_sees_again_what_is_bound(cluster: Cluster) -> 
         assert watch.error is None
 
 
-async def test_an_answer_that_is_no_list_makes_no_pod_of_before_count(
-    sim: SimCluster, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_an_answer_that_is_no_list_makes_no_pod_of_before_count(sim, caplog) -> None:
     """A watch without a place to begin at tells of every pod that there is."""
     await create(sim, pod("before", "a", cpu="1"))
     body = json.dumps({"metadata": {}, "items": None})
@@ -352,9 +346,7 @@ NOT_STARTED = {"startedAt": "1970-01-01T00:00:00Z", "reason": "StartError"}
         ({}, False),
     ],
 )
-def test_a_pod_ends_if_it_ever_ran_and_else_was_never_there(
-    status: Mapping[str, Any], has_run: bool
-) -> None:
+def test_a_pod_ends_if_it_ever_ran_and_else_was_never_there(status, has_run) -> None:
     """Who may create pods could otherwise make a hot node look empty: with 30 pods whose image
     there is not, bound to it, waited for until they count no longer, and deleted.
     """

@@ -251,9 +251,7 @@ async def test_pages_are_put_together(sim: SimCluster) -> None:
         {"timestamp": "2026-01-01T00:00:00", "usage": {"cpu": "-1"}},
     ],
 )
-async def test_what_cannot_be_read_is_left_out_and_costs_nothing_else(
-    sim: SimCluster, body
-) -> None:
+async def test_what_cannot_be_read_is_left_out_and_costs_nothing_else(sim, body) -> None:
     sim.server.metrics.put("odd", body)
     sim.server.metrics.set("sound", cpu="1", memory="2Gi")
     async with api_of(sim.kubeconfig) as api:

@@ -80,9 +80,7 @@ async def test_without_two_scrapes_no_interval_is_claimed(scrapes: QueryResult) 
     assert source.scrape_intervals == {}
 
 
-async def test_what_fails_is_told_once_and_keeps_its_last_values(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_what_fails_is_told_once_and_keeps_its_last_values(caplog) -> None:
     caplog.set_level(logging.INFO)
     prometheus = Fake(
         container_cpu=vector(of("web", 0.5)),

@@ -62,9 +62,7 @@ async def test_a_rule_becomes_a_request_and_its_answer_samples(server: Misbehavi
     ("suffix", "prefix"),
     [("", ""), ("/", ""), ("/prometheus", "/prometheus"), ("/select/0/p/", "/select/0/p")],
 )
-async def test_a_path_prefix_and_a_long_expression(
-    server: MisbehavingServer, suffix: str, prefix: str
-) -> None:
+async def test_a_path_prefix_and_a_long_expression(server, suffix, prefix) -> None:
     expr = " or ".join(f'up{{instance="{number}"}}' for number in range(5000))
     assert (await ask(server.url + suffix, expr)).error is None
     assert server.seen[0].path == prefix + "/api/v1/query"
@@ -72,9 +70,7 @@ async def test_a_path_prefix_and_a_long_expression(
 
 
 @pytest.mark.parametrize("status", [405, 501])
-async def test_get_where_post_is_refused_and_post_again_the_next_time(
-    server: MisbehavingServer, status: int
-) -> None:
+async def test_get_where_post_is_refused_and_post_again_the_next_time(server, status) -> None:
     replies = iter([http("read only", status), http(GOOD), http(GOOD)])
     server.default = lambda _, connection: connection.sendall(next(replies))
     async with source_at(server.url) as source:
@@ -101,9 +97,7 @@ SPECIAL = ["nan", "inf", "-inf", "-0.0", "1000000.0"]
     ],
     ids=["empty", "special values", "compressed", "compressed in chunks", "in chunks"],
 )
-async def test_a_good_answer_however_it_is_sent(
-    server: MisbehavingServer, reply: bytes, values: list[str]
-) -> None:
+async def test_a_good_answer_however_it_is_sent(server, reply, values) -> None:
     server.default = reply
     result = await ask(server.url)
     assert (result.error, result.warnings) == (None, ())
@@ -163,11 +157,7 @@ async def test_one_odd_series_does_not_cost_the_others(server: MisbehavingServer
     ],
 )
 async def test_the_age_of_a_sample_is_taken_by_the_servers_clock(
-    server: MisbehavingServer,
-    sample_at: float,
-    date: float | str | None,
-    age: str | None,
-    expected: float,
+    server, sample_at, date, age, expected
 ) -> None:
     more = {"Age": age} if age else {}
     clock = {"Date": date} if isinstance(date, str) else {"date": date}
@@ -182,9 +172,7 @@ def matrix(series: list[Any], **more: Any) -> str:
 
 
 @pytest.mark.parametrize("ahead", [0.0, 300.0, -300.0])
-async def test_the_past_is_that_of_our_clock_whatever_the_servers_says(
-    server: MisbehavingServer, ahead: float
-) -> None:
+async def test_the_past_is_that_of_our_clock_whatever_the_servers_says(server, ahead) -> None:
     """Each value is the moment, by our clock, at which the server had it."""
 
     def past(request: Seen, connection: socket.socket) -> None:
@@ -338,9 +326,7 @@ async def test_a_bad_answer_is_one_clear_error_and_harms_no_other_query(
     assert asked == (["POST", "GET"] if "405" in message else ["POST"])  # nothing is asked again
 
 
-async def test_a_redirect_is_not_read_and_takes_no_credential_anywhere(
-    server: MisbehavingServer,
-) -> None:
+async def test_a_redirect_is_not_read_and_takes_no_credential_anywhere(server) -> None:
     with MisbehavingServer() as other:
         head = http("", 307, length=1 << 40, Location=f"{other.url}/api/v1/query")
         server.default = endless(server, head, b"x" * 65536)
@@ -430,9 +416,7 @@ async def test_65000_nodes_have_a_sample_each(server: MisbehavingServer) -> None
     assert (result.error, len(result.samples)) == (None, 65_000)
 
 
-async def test_answers_are_parsed_one_after_the_other(
-    server: MisbehavingServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_answers_are_parsed_one_after_the_other(server, monkeypatch) -> None:
     read_vector, by_turns = source_module.read_vector, []
     async with source_at(server.url) as source:
 
@@ -476,9 +460,7 @@ def peak_of(server: MisbehavingServer, nodes: int, rules: int) -> tuple[float, l
     return float(peak), errors
 
 
-def test_rules_that_forget_to_aggregate_leave_the_process_far_below_its_limit(
-    server: MisbehavingServer,
-) -> None:
+def test_rules_that_forget_to_aggregate_leave_the_process_far_below_its_limit(server) -> None:
     server.replies["bad"] = series_without_end(server, '"value":[1700000000.123,"20.5"]')
     points = ",".join(f'[{1700000000 + n}.123,"20.5"]' for n in range(100))
     server.replies["past"] = series_without_end(server, f'"values":[{points}]')
@@ -531,9 +513,7 @@ async def test_a_name_that_does_not_resolve(monkeypatch: pytest.MonkeyPatch) -> 
     )
 
 
-async def test_a_connection_by_a_proxy_of_the_environment(
-    server: MisbehavingServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_connection_by_a_proxy_of_the_environment(server, monkeypatch) -> None:
     url = "http://prometheus.invalid:9090"
     monkeypatch.setenv("http_proxy", server.url)
     assert (await ask(url)).error is None
@@ -575,10 +555,7 @@ def drips(head: bytes, drop: bytes = b" ") -> Callable[[MisbehavingServer], Repl
     ids=["hangs", "drips headers", "hangs in the body", "drips it", "no length", "an error"],
 )
 async def test_a_slow_server_costs_its_own_query_the_timeout_and_not_more(
-    server: MisbehavingServer,
-    deadlines: Deadlines,
-    make: Callable[[MisbehavingServer], Reply],
-    phase: str,
+    server, deadlines, make, phase
 ) -> None:
     server.replies["slow"] = make(server)
     async with source_at(server.url) as source:
@@ -699,9 +676,7 @@ def test_a_resolver_that_hangs_holds_up_neither_the_query_nor_the_exit() -> None
     assert (done.returncode, done.stderr) == (0, "")
 
 
-async def test_a_process_out_of_threads_says_so(
-    server: MisbehavingServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_process_out_of_threads_says_so(server, monkeypatch) -> None:
     def fails(_: threading.Thread) -> None:
         raise RuntimeError("no more")
 
@@ -713,9 +688,7 @@ async def test_a_process_out_of_threads_says_so(
         assert (await source.query_expr("x")).error is None
 
 
-async def test_a_defect_costs_one_query_and_shows_no_text(
-    server: MisbehavingServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_defect_costs_one_query_and_shows_no_text(server, monkeypatch, caplog) -> None:
     def broken(*_: object) -> None:
         raise KeyError("s3cret")
 
