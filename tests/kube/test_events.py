@@ -12,36 +12,28 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import pytest
+from api_support import api_of
 from cluster import EVENTS, Cluster, SimCluster
 from pods_support import reached
+from store_support import Clock
 
 from dynsched.core.errors import ClusterError
 from dynsched.core.model import Node
 from dynsched.kube import events
 from dynsched.kube.client import KubeClient
-from dynsched.kube.config import load_config
 from dynsched.kube.events import NodeEvents
 from dynsched.sim.nodes import make_node
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1_800_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @asynccontextmanager
 async def posting(cluster: Cluster) -> AsyncIterator[tuple[NodeEvents, Clock]]:
-    client = KubeClient(await load_config(str(cluster.kubeconfig)))
-    clock = Clock()
-    sink = NodeEvents(client, instance="test-1", clock=clock)
-    try:
-        yield sink, clock
-    finally:
-        await sink.close()
-        await client.close()
+    async with api_of(cluster.kubeconfig, KubeClient) as client:
+        clock = Clock(1_800_000_000.0)
+        sink = NodeEvents(client, instance="test-1", clock=clock)
+        try:
+            yield sink, clock
+        finally:
+            await sink.close()
 
 
 async def node(cluster: Cluster, name: str = "worker-1") -> Node:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from aiohttp import web
+from api_support import api_of, kubeconfig
 from certificates import Authority, Pair
 from operator_support import until
 
@@ -94,14 +94,8 @@ def user_by_plugin(pair: Pair, folder: Path) -> dict[str, Any]:
 
 
 def write_kubeconfig(path: Path, server: ApiServer, user: dict[str, Any]) -> None:
-    cluster = {"server": server.url, "certificate-authority": str(path.parent / "ca.pem")}
-    body = {
-        "clusters": [{"name": "c", "cluster": cluster}],
-        "users": [{"name": "u", "user": user}],
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-        "current-context": "x",
-    }
-    path.write_text(yaml.safe_dump(body))
+    ca = {"certificate-authority": str(path.parent / "ca.pem")}
+    kubeconfig(path, server.url, user=user, **ca)
 
 
 @pytest.fixture(autouse=True)
@@ -114,9 +108,8 @@ async def client(server: ApiServer, tmp_path: Path) -> AsyncIterator[KubeClient]
     """With the first certificate, in files."""
     shutil.copy(server.ca.cert, tmp_path / "ca.pem")
     write_kubeconfig(tmp_path / "k", server, user_by_files(server.ca.issue("first"), tmp_path))
-    found = KubeClient(await load_config(str(tmp_path / "k")))
-    yield found
-    await found.close()
+    async with api_of(tmp_path / "k", KubeClient) as found:
+        yield found
 
 
 @pytest.mark.parametrize("user_by", [user_by_files, user_by_data, user_by_plugin])

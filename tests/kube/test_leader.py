@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from api_support import api_of
-from cluster import LEASES, Cluster, EnvtestCluster, SimCluster
+from api_support import api_of, stranger
+from cluster import LEASES, Cluster, SimCluster
 from operator_support import until
 
 from dynsched.core.errors import ClusterError
@@ -23,7 +23,6 @@ from dynsched.core.lease import MAX_DURATION, LeaseTimes, is_released
 from dynsched.core.model import Action, NodePatch
 from dynsched.kube import leader
 from dynsched.kube.client import KubeClient
-from dynsched.kube.config import load_config
 from dynsched.kube.leader import Elector, SoleWriter, boot_time
 from dynsched.kube.transport import USER_AGENT
 from dynsched.sim.nodes import make_node
@@ -394,18 +393,9 @@ async def test_the_lease_as_the_subject_of_events(cluster: Cluster, race: Race) 
 # --- what is refused ---
 
 
-def stranger(cluster: Cluster, folder: Path) -> Path:
-    """A kubeconfig of somebody who may not touch Leases."""
-    if isinstance(cluster, EnvtestCluster):
-        token = cluster.servers.stranger_token
-        return cluster.servers.kubeconfig(folder / "stranger", token)
-    assert isinstance(cluster, SimCluster)
-    cluster.server.forbidden |= {(verb, "leases") for verb in ("get", "create", "update")}
-    return cluster.kubeconfig
-
-
 async def test_403_names_the_verb_and_the_role(cluster, tmp_path, caplog) -> None:
-    async with racing(stranger(cluster, tmp_path)) as race:
+    may_not = {(verb, "leases") for verb in ("get", "create", "update")}
+    async with racing(stranger(cluster, tmp_path, may_not)) as race:
         first = await race.start("first")
         await race.pass_by(10, first)
     error = str(first.error)
@@ -578,15 +568,6 @@ def mark(node: dict[str, Any]) -> NodePatch:
     return NodePatch(node["metadata"]["name"], Action.MARK, body, "because")
 
 
-@asynccontextmanager
-async def writing(cluster: Cluster, permission: SoleWriter) -> AsyncIterator[KubeClient]:
-    client = KubeClient(await load_config(str(cluster.kubeconfig)), permission=permission)
-    try:
-        yield client
-    finally:
-        await client.close()
-
-
 @pytest.mark.parametrize("how", ["told to wait", "connection broke"])
 async def test_a_patch_is_not_sent_again_when_the_lease_is_lost_meanwhile(
     sim: SimCluster, monkeypatch: pytest.MonkeyPatch, how: str
@@ -606,7 +587,7 @@ async def test_a_patch_is_not_sent_again_when_the_lease_is_lost_meanwhile(
         return strike(record)
 
     monkeypatch.setattr(faults, "struck", lost)
-    async with writing(sim, permission) as client:
+    async with api_of(sim.kubeconfig, KubeClient, permission=permission) as client:
         with pytest.raises(
             ClusterError, match="not sent, because this replica is no longer the leader"
         ):
@@ -617,7 +598,8 @@ async def test_a_patch_is_not_sent_again_when_the_lease_is_lost_meanwhile(
 
 async def test_reads_need_no_lease(cluster: Cluster) -> None:
     await cluster.create_node(make_node("a"))
-    async with writing(cluster, SoleWriter(may_write=False)) as client:
+    permission = SoleWriter(may_write=False)
+    async with api_of(cluster.kubeconfig, KubeClient, permission=permission) as client:
         assert await client.read("a") is not None
         assert list(await client.list_nodes()) == ["a"]
 
