@@ -263,11 +263,7 @@ async def test_of_two_that_saw_it_free_one_gets_it(cluster, race, expired) -> No
 
 @pytest.mark.parametrize(
     ("spec", "leader"),
-    [
-        (None, None),
-        ({"holderIdentity": ""}, None),
-        ({"holderIdentity": "a-person"}, "a-person"),
-    ],
+    [(None, None), ({"holderIdentity": ""}, None), ({"holderIdentity": "a-person"}, "a-person")],
     ids=["deleted", "emptied", "given-away"],
 )
 async def test_a_lease_taken_from_its_holder_by_hand_is_waited_for(

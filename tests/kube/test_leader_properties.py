@@ -121,11 +121,7 @@ class Replica:
     def start(self) -> None:
         """As a new process: it knows nothing of what was before."""
         self.elector = Elector(
-            self._network,
-            namespace="ns",
-            identity=self.name,
-            clock=self._clock,
-            wall=self._wall,
+            self._network, namespace="ns", identity=self.name, clock=self._clock, wall=self._wall
         )
         self.stand()
 

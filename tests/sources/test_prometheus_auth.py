@@ -180,7 +180,8 @@ async def test_a_wrong_credential_is_told_from_a_missing_one(server: Misbehaving
 # --- a configuration that cannot work
 
 USER = {"username": "me", "password": "s3cret-password"}
-HEADER = {"bearer_token_file": "/t", "headers": {"authorization": "s3cret-header"}}
+TOKEN, FILE = {"bearer_token": "s3cret-token"}, {"bearer_token_file": "/t"}
+HEADER = FILE | {"headers": {"authorization": "s3cret-header"}}
 WRONG: list[tuple[dict[str, object], str]] = [
     ({"url": "localhost:9090"}, "'localhost:9090': the scheme is missing; write http://l"),
     ({"url": "prometheus"}, "the scheme is missing; write http://prometheus"),
@@ -197,28 +198,16 @@ WRONG: list[tuple[dict[str, object], str]] = [
     ({"url": "http://[::1:9090"}, "the host or the port is malformed"),
     ({"url": f"http://{'a' * 70}:9090"}, "the host or the port is malformed"),
     ({"url": "http://a:9090/?token=s3cret-token"}, "it must end with the path, before ? and #"),
-    (
-        {"url": "http://me:x@a", "username": "me"},
-        "it contains a user, and another one is configured",
-    ),
+    ({"url": "http://me:x@a", "username": "me"}, "it contains a user, and another one is conf"),
     ({"timeout": 0.0}, "--prom-timeout is 0.0: give seconds above 0"),
     ({"timeout": float("nan")}, "--prom-timeout is nan"),
     ({"timeout": float("inf")}, "--prom-timeout is inf"),
     ({"bearer_token": ""}, "--prom-bearer-token is empty or has a space or line break in it"),
     ({"bearer_token": "s3cret-token\n"}, "--prom-bearer-token is empty or has a space or line br"),
-    (
-        {"bearer_token": "s3cret-token", **USER},
-        "(--prom-bearer-token) or basic authentication (--prom-username), not both",
-    ),
-    (
-        {"bearer_token": "s3cret-token", "bearer_token_file": "/t"},
-        "(--prom-bearer-token) or a bearer token (--prom-bearer-token-file), not both",
-    ),
+    (TOKEN | USER, "(--prom-bearer-token) or basic authentication (--prom-username), not both"),
+    (TOKEN | FILE, "(--prom-bearer-token) or a bearer token (--prom-bearer-token-file), not both"),
     (HEADER, "(--prom-bearer-token-file) or an Authorization header (--prom-header), not both"),
-    (
-        HEADER | USER,
-        "(--prom-username) or an Authorization header (--prom-header), only one of them",
-    ),
+    (HEADER | USER, "(--prom-username) or an Authorization header (--prom-header), only one of"),
     ({"username": "me"}, "--prom-username needs --prom-password-file (or --prom-password) too"),
     ({"password": "s3cret-password"}, "a password needs a user name: give --prom-username too"),
     ({**USER, "password_file": "/p"}, "give either --prom-password or --prom-password-file, not"),
