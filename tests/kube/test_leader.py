@@ -119,7 +119,10 @@ async def test_the_first_one_creates_the_lease_and_renews_it_while_the_second_wa
     cluster: Cluster, race: Race
 ) -> None:
     first, second = await race.leader(), await race.elector("second")
-    assert second.leader is None  # nothing is known yet
+    assert second.leader is second.lease is None  # nothing is known yet
+    lease = await cluster.get_lease("dynsched")
+    subject = ("Lease", "dynsched", "default", lease["metadata"]["uid"])  # of Events
+    assert (first.lease.kind, first.lease.name, first.lease.namespace, first.lease.uid) == subject
     taken = await spec_of(cluster)
     assert (taken["holderIdentity"], taken["leaseDurationSeconds"]) == ("first", 15)
     assert taken["acquireTime"] == taken["renewTime"]
@@ -372,18 +375,6 @@ async def test_one_that_leads_before_and_after_leads_again(cluster: Cluster, rac
     assert not first.may_write
     await one_leads_after_the_duration(race, first)
     assert (await spec_of(cluster))["holderIdentity"] == "first"
-
-
-async def test_the_lease_as_the_subject_of_events(cluster: Cluster, race: Race) -> None:
-    elector = await race.elector("first")
-    assert elector.lease is None
-    await elector.attempt()
-    found = await cluster.get_lease("dynsched")
-    assert found is not None
-    lease = elector.lease
-    assert lease is not None
-    assert lease.uid == found["metadata"]["uid"]
-    assert (lease.kind, lease.name, lease.namespace) == ("Lease", "dynsched", "default")
 
 
 # --- what is refused ---
