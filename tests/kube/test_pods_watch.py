@@ -128,9 +128,7 @@ async def running(watch: PodWatch, number: int) -> None:
 
 
 async def test_running_pods_are_counted_by_pages_and_kept_up(cluster, monkeypatch) -> None:
-    """During a rollout most pods start yet; each that ends is one less, once, whatever it says of
-    its end: a node's clock may be minutes behind.
-    """
+    """Each that ends is one less, once, whatever it says of its end: clocks may be behind."""
     monkeypatch.setattr("dynsched.kube.pods.PAGE", 3)
     await cluster.create_node(make_node("a", 0))
     for number in range(9):
@@ -208,9 +206,7 @@ async def test_a_watch_that_is_told_nothing_is_no_trouble(sim, monkeypatch, capl
 
 
 async def test_a_status_410_is_told_as_such(sim: SimCluster) -> None:
-    """A proxy may answer so, in place of an event: the same version was asked for again, for
-    ever.
-    """
+    """A proxy may answer so in place of an event: the same version was asked for without end."""
     sim.server.faults.answer(410, verb="watch", resource="pods")
     async with api_of(sim.kubeconfig, StreamingApi) as api:
         with pytest.raises(ExpiredError):

@@ -1,6 +1,5 @@
-"""What is asked of Prometheus for the page: when, how often, and what becomes of the answers; by a
-fake one, and by the real program with the series of kube-state-metrics and the kubelets.
-"""
+"""What is asked of Prometheus for the page, and when: of a fake one, and of the real program with
+the series of kube-state-metrics and the kubelets."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What pods use and how often nodes are scraped, as Prometheus knows it: a fake one, and the real
-program.
-"""
+"""What pods use and how often nodes are scraped, as a fake and the real Prometheus know it."""
 
 from __future__ import annotations
 
@@ -118,9 +116,7 @@ async def test_it_asks_at_once_and_ends_when_told() -> None:
 
 @pytest.mark.slow
 async def test_what_a_real_prometheus_knows_of_pods_and_scrapes(source: PrometheusSource) -> None:
-    """It reads the names of pods as Python does, counts each container once, and tells how often
-    the nodes' target is scraped.
-    """
+    """Names of pods are read as by Python, each container counts once, as do the scrapes."""
     measured = rule_set(
         rule("node-cpu", expr="load_percent", resource="cpu"),
         rule("node-mem", expr="load_percent", resource="memory"),
