@@ -10,23 +10,20 @@ from typing import Any
 
 import msgspec
 import pytest
-from cluster import Cluster, EnvtestCluster, SimCluster
+from api_support import api_of, stranger
+from cluster import Cluster, SimCluster
 from reader_support import reader
 
 from dynsched.core.access import User
 from dynsched.core.errors import ClusterError, ForbiddenError
 from dynsched.kube.access import AccessReviews
-from dynsched.kube.config import load_config
-from dynsched.kube.transport import Answer, KubeApi
+from dynsched.kube.transport import Answer
 
 
 @asynccontextmanager
 async def reviews_of(kubeconfig: Path, audiences: Sequence[str] = ()) -> AsyncIterator[Any]:
-    api = KubeApi(await load_config(str(kubeconfig)))
-    try:
+    async with api_of(kubeconfig) as api:
         yield AccessReviews(api, audiences)
-    finally:
-        await api.close()
 
 
 async def test_a_token_has_a_user_and_the_user_the_paths_of_their_role(cluster: Cluster) -> None:
@@ -117,26 +114,16 @@ async def test_what_one_authorizer_denies_no_other_allows() -> None:
     assert not await canned(allowed=True, denied=True)[0].may_get(User("ann"), "/nodes")
 
 
-async def test_without_the_right_to_ask_it_says_what_to_apply(
-    cluster: Cluster, tmp_path: Path
-) -> None:
-    kubeconfig = cluster.kubeconfig
-    if isinstance(cluster, EnvtestCluster):
-        token = cluster.servers.stranger_token
-        kubeconfig = cluster.servers.kubeconfig(tmp_path / "stranger", token)
-    elif isinstance(cluster, SimCluster):
-        reviews = ("tokenreviews", "subjectaccessreviews")
-        cluster.server.forbidden = {("create", each) for each in reviews}
-    async with reviews_of(kubeconfig) as reviews:
+async def test_without_the_right_to_ask_it_says_what_to_apply(cluster, tmp_path) -> None:
+    may_not = {("create", each) for each in ("tokenreviews", "subjectaccessreviews")}
+    async with reviews_of(stranger(cluster, tmp_path, may_not)) as reviews:
         for asked in (reviews.user_of("t"), reviews.may_get(User("ann"), "/")):
             with pytest.raises(ForbiddenError, match="manifests/overlays/web-auth"):
                 await asked
 
 
 @pytest.mark.parametrize("status", [200, 400, 500])
-async def test_no_token_is_in_an_error_or_in_the_log(
-    sim: SimCluster, caplog: pytest.LogCaptureFixture, status: int
-) -> None:
+async def test_no_token_is_in_an_error_or_in_the_log(sim, caplog, status) -> None:
     """Not even at the level debug, although a TokenReview comes back with the token in it."""
     secret = "eyJ-a-secret-token"
     caplog.set_level(logging.DEBUG)

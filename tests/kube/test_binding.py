@@ -5,19 +5,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import aiohttp
 import pytest
+from api_support import api_of
 from cluster import Cluster, SimCluster, Write
 from extender_support import World, snapshots
 from pods_support import PODS, create, pod, reached
 
 from dynsched.core.errors import ClusterError, ConflictError, NotFoundError
 from dynsched.kube.binding import Binder
-from dynsched.kube.config import load_config
 from dynsched.sim.nodes import make_node
 from dynsched.web.api import make_app
 from dynsched.web.extender.wire import Binding
@@ -26,15 +26,10 @@ from dynsched.web.server import Address, WebServer
 OTHER = "11111111-2222-3333-4444-555555555555"
 
 
-@asynccontextmanager
-async def binder(
+def binder(
     cluster: Cluster, is_known: Callable[[str], bool] = lambda _: True
-) -> AsyncIterator[Binder]:
-    running = Binder(await load_config(str(cluster.kubeconfig)), is_known)
-    try:
-        yield running
-    finally:
-        await running.close()
+) -> AbstractAsyncContextManager[Binder]:
+    return api_of(cluster.kubeconfig, Binder, is_known)
 
 
 async def waiting(cluster: Cluster, name: str = "p") -> dict[str, Any]:

@@ -12,36 +12,28 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import pytest
+from api_support import api_of
 from cluster import EVENTS, Cluster, SimCluster
 from pods_support import reached
+from store_support import Clock
 
 from dynsched.core.errors import ClusterError
 from dynsched.core.model import Node
 from dynsched.kube import events
 from dynsched.kube.client import KubeClient
-from dynsched.kube.config import load_config
 from dynsched.kube.events import NodeEvents
 from dynsched.sim.nodes import make_node
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1_800_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @asynccontextmanager
 async def posting(cluster: Cluster) -> AsyncIterator[tuple[NodeEvents, Clock]]:
-    client = KubeClient(await load_config(str(cluster.kubeconfig)))
-    clock = Clock()
-    sink = NodeEvents(client, instance="test-1", clock=clock)
-    try:
-        yield sink, clock
-    finally:
-        await sink.close()
-        await client.close()
+    async with api_of(cluster.kubeconfig, KubeClient) as client:
+        clock = Clock(1_800_000_000.0)
+        sink = NodeEvents(client, instance="test-1", clock=clock)
+        try:
+            yield sink, clock
+        finally:
+            await sink.close()
 
 
 async def node(cluster: Cluster, name: str = "worker-1") -> Node:
@@ -166,9 +158,7 @@ async def test_closing_sends_what_waits(cluster: Cluster) -> None:
 # --- faults, on the simulated cluster ---
 
 
-async def test_a_thousand_at_once_do_not_flood_the_server(
-    sim: SimCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_thousand_at_once_do_not_flood_the_server(sim, monkeypatch) -> None:
     monkeypatch.setattr(events, "BURST", 10)
     monkeypatch.setattr(events, "RATE", 2.0)
     monkeypatch.setattr(events, "QUEUE", 500)
@@ -187,9 +177,7 @@ async def test_a_thousand_at_once_do_not_flood_the_server(
     assert len(await sim.writes("nodes")) == 0
 
 
-async def test_a_refusal_is_logged_once_and_counted(
-    sim: SimCluster, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_refusal_is_logged_once_and_counted(sim, caplog) -> None:
     sim.server.forbidden = {("create", "events")}
     async with posting(sim) as (sink, _):
         for n in range(5):
@@ -216,9 +204,7 @@ async def test_events_that_cannot_be_continued_are_logged_once_and_not_each_by_i
     assert "some Events were not posted" in record.getMessage()
 
 
-async def test_two_causes_that_take_turns_are_logged_once_each_until_events_are_taken_again(
-    caplog: pytest.LogCaptureFixture,
-):
+async def test_two_causes_that_take_turns_are_logged_once_each_until_events_are_taken_again(caplog):
     failing = itertools.cycle([ClusterError("connection refused"), ClusterError("answered 500")])
     outcomes = itertools.chain(itertools.islice(failing, 6), [None], failing)
 
@@ -239,9 +225,7 @@ async def test_two_causes_that_take_turns_are_logged_once_each_until_events_are_
     assert [record.getMessage() for record in caplog.records] == lost * 2
 
 
-async def test_a_server_that_is_down_or_slow_holds_nobody_up(
-    sim: SimCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_server_that_is_down_or_slow_holds_nobody_up(sim, monkeypatch) -> None:
     monkeypatch.setattr(events, "FLUSH", 0.2)
     async with posting(sim) as (sink, _):
         slow = sim.server.faults.delay(3600, resource="events")

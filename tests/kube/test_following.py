@@ -16,9 +16,7 @@ DOWN = ClusterError("down")
 
 
 def pauses_after(lives: Sequence[Life]) -> tuple[list[float], list[str]]:
-    """(the pause after each life, the troubles told). A life is how long a watch lasts, and what
-    it ends by.
-    """
+    """(the pause after each life, the troubles told). A life: how long it lasts, what ends it."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         loop, stop = runner.get_loop(), asyncio.Event()
         begun: list[float] = []

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from cluster import Cluster, SimCluster
+from cluster import Cluster
 from hypothesis import example, given
 from hypothesis import strategies as st
 from properties import steady
@@ -185,9 +185,7 @@ async def test_kopf_keeps_nothing_of_a_node(cluster: Cluster) -> None:
         assert kept == []
 
 
-async def test_a_watch_goes_on_from_the_last_event(
-    sim: SimCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_watch_goes_on_from_the_last_event(sim, monkeypatch) -> None:
     hasten(monkeypatch)
     await sim.create_node(make_node("a", 0))
     async with watching(sim.kubeconfig) as running:
@@ -206,9 +204,7 @@ async def test_a_watch_goes_on_from_the_last_event(
         ] == [version]
 
 
-async def test_what_is_left_to_kopf_comes_by_its_handler(
-    sim: SimCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_is_left_to_kopf_comes_by_its_handler(sim, monkeypatch) -> None:
     """As an answer in a form that is not expected."""
     monkeypatch.setattr(kopf_answers, "_without_nodes", lambda *_: None)
     monkeypatch.setattr(_Lines, "_without_node", lambda _, line: line)

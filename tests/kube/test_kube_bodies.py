@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
+from api_support import api_of, kubeconfig
 from cluster import SimCluster
 from misbehaving_server import MisbehavingServer, Reply, Seen
 from watch_support import hasten, watching
@@ -17,7 +16,6 @@ from dynsched.core.errors import ClusterError
 from dynsched.core.model import Action, NodePatch
 from dynsched.kube.bodies import MAX_OF_A_LIST, MAX_OF_AN_OBJECT
 from dynsched.kube.client import KubeClient
-from dynsched.kube.config import load_config
 from dynsched.kube.failures import Call
 from dynsched.kube.leases import Leases
 from dynsched.kube.stream import StreamingApi
@@ -54,20 +52,8 @@ def server() -> Iterator[MisbehavingServer]:
 
 @pytest.fixture
 async def client(server: MisbehavingServer, tmp_path: Path) -> AsyncIterator[KubeClient]:
-    path = tmp_path / "kubeconfig"
-    path.write_text(
-        yaml.safe_dump(
-            {
-                "current-context": "it",
-                "contexts": [{"name": "it", "context": {"cluster": "it", "user": "me"}}],
-                "clusters": [{"name": "it", "cluster": {"server": server.url}}],
-                "users": [{"name": "me", "user": {}}],
-            }
-        )
-    )
-    found = KubeClient(await load_config(str(path)))
-    yield found
-    await found.close()
+    async with api_of(kubeconfig(tmp_path / "kubeconfig", server.url), KubeClient) as found:
+        yield found
 
 
 @pytest.mark.parametrize(
@@ -81,10 +67,7 @@ async def client(server: MisbehavingServer, tmp_path: Path) -> AsyncIterator[Kub
     ids=["patch", "read", "lease", "list"],
 )
 async def test_an_answer_without_an_end_is_one_clear_error_and_is_asked_for_once(
-    server: MisbehavingServer,
-    client: KubeClient,
-    ask: Callable[[KubeClient], Awaitable[Any]],
-    most: int,
+    server, client, ask, most
 ) -> None:
     sent: list[int] = []
     server.default = endless(sent)
@@ -96,25 +79,19 @@ async def test_an_answer_without_an_end_is_one_clear_error_and_is_asked_for_once
     assert sum(sent) < most + BUFFERED
 
 
-async def test_an_error_without_an_end_is_told_by_its_status(
-    server: MisbehavingServer, client: KubeClient
-) -> None:
+async def test_an_error_without_an_end_is_told_by_its_status(server, client) -> None:
     server.default = endless([], "409 Conflict")
     with pytest.raises(ClusterError, match="changed since it was read"):
         await client.patch(PATCH)
 
 
-async def test_a_line_of_a_watch_without_an_end(
-    server: MisbehavingServer, client: KubeClient
-) -> None:
+async def test_a_line_of_a_watch_without_an_end(server, client) -> None:
     server.default = endless([])
     api = StreamingApi(client.config)
-    try:
-        with pytest.raises(ClusterError, match="too large"):
-            async for _ in api.watch(Call("watch", "pods", "GET", "/api/v1/pods"), {}):
-                pass
-    finally:
-        await api.close()
+    with pytest.raises(ClusterError, match="too large"):
+        async for _ in api.watch(Call("watch", "pods", "GET", "/api/v1/pods"), {}):
+            pass
+    await api.close()
 
 
 @pytest.mark.parametrize(("verb", "most"), [("list", MAX_OF_A_LIST), ("watch", MAX_OF_AN_OBJECT)])

@@ -7,13 +7,13 @@ import json
 import shutil
 import ssl
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from aiohttp import web
+from api_support import api_of, kubeconfig
 from certificates import Authority, Pair
 from operator_support import until
 
@@ -94,14 +94,8 @@ def user_by_plugin(pair: Pair, folder: Path) -> dict[str, Any]:
 
 
 def write_kubeconfig(path: Path, server: ApiServer, user: dict[str, Any]) -> None:
-    cluster = {"server": server.url, "certificate-authority": str(path.parent / "ca.pem")}
-    body = {
-        "clusters": [{"name": "c", "cluster": cluster}],
-        "users": [{"name": "u", "user": user}],
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-        "current-context": "x",
-    }
-    path.write_text(yaml.safe_dump(body))
+    ca = {"certificate-authority": str(path.parent / "ca.pem")}
+    kubeconfig(path, server.url, user=user, **ca)
 
 
 @pytest.fixture(autouse=True)
@@ -114,17 +108,13 @@ async def client(server: ApiServer, tmp_path: Path) -> AsyncIterator[KubeClient]
     """With the first certificate, in files."""
     shutil.copy(server.ca.cert, tmp_path / "ca.pem")
     write_kubeconfig(tmp_path / "k", server, user_by_files(server.ca.issue("first"), tmp_path))
-    found = KubeClient(await load_config(str(tmp_path / "k")))
-    yield found
-    await found.close()
+    async with api_of(tmp_path / "k", KubeClient) as found:
+        yield found
 
 
 @pytest.mark.parametrize("user_by", [user_by_files, user_by_data, user_by_plugin])
 async def test_a_renewed_client_certificate_is_taken_up_when_the_former_one_is_refused(
-    server: ApiServer,
-    tmp_path: Path,
-    client: KubeClient,
-    user_by: Callable[[Pair, Path], dict[str, Any]],
+    server, tmp_path, client, user_by
 ) -> None:
     write_kubeconfig(tmp_path / "k", server, user_by(server.ca.issue("first"), tmp_path))
     for former, renewed in (("first", "second"), ("second", "third")):
@@ -149,9 +139,7 @@ async def test_a_certificate_without_its_key_yet_is_not_taken_up(
     assert await client.count() == 0
 
 
-async def test_a_file_that_is_no_certificate_is_one_line(
-    server: ApiServer, tmp_path: Path, client: KubeClient
-) -> None:
+async def test_a_file_that_is_no_certificate_is_one_line(server, tmp_path, client) -> None:
     (tmp_path / "ca.pem").write_text("no certificate")
     config = await load_config(str(tmp_path / "k"))
     with pytest.raises(KubeConfigError) as refused:
@@ -162,9 +150,7 @@ async def test_a_file_that_is_no_certificate_is_one_line(
     )
 
 
-async def test_a_ca_that_was_rotated_is_taken_up(
-    server: ApiServer, tmp_path: Path, client: KubeClient
-) -> None:
+async def test_a_ca_that_was_rotated_is_taken_up(server, tmp_path, client) -> None:
     server.kept_open = False
     assert await client.count() == 0
     second = Authority(tmp_path, "second-ca")

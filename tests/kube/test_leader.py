@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from api_support import api_of
-from cluster import LEASES, Cluster, EnvtestCluster, SimCluster
+from api_support import api_of, stranger
+from cluster import LEASES, Cluster, SimCluster
 from operator_support import until
 
 from dynsched.core.errors import ClusterError
@@ -23,7 +23,6 @@ from dynsched.core.lease import MAX_DURATION, LeaseTimes, is_released
 from dynsched.core.model import Action, NodePatch
 from dynsched.kube import leader
 from dynsched.kube.client import KubeClient
-from dynsched.kube.config import load_config
 from dynsched.kube.leader import Elector, SoleWriter, boot_time
 from dynsched.kube.transport import USER_AGENT
 from dynsched.sim.nodes import make_node
@@ -120,7 +119,10 @@ async def test_the_first_one_creates_the_lease_and_renews_it_while_the_second_wa
     cluster: Cluster, race: Race
 ) -> None:
     first, second = await race.leader(), await race.elector("second")
-    assert second.leader is None  # nothing is known yet
+    assert second.leader is second.lease is None  # nothing is known yet
+    lease = await cluster.get_lease("dynsched")
+    subject = ("Lease", "dynsched", "default", lease["metadata"]["uid"])  # of Events
+    assert (first.lease.kind, first.lease.name, first.lease.namespace, first.lease.uid) == subject
     taken = await spec_of(cluster)
     assert (taken["holderIdentity"], taken["leaseDurationSeconds"]) == ("first", 15)
     assert taken["acquireTime"] == taken["renewTime"]
@@ -173,9 +175,7 @@ async def test_one_that_stops_lets_the_other_in_at_once_and_each_tells_once(
     ]
 
 
-async def test_after_a_crash_the_second_leads_when_the_duration_is_over(
-    cluster: Cluster, race: Race
-) -> None:
+async def test_after_a_crash_the_second_leads_when_the_duration_is_over(cluster, race) -> None:
     await race.leader()
     second = await race.start("second")
     await race.pass_by(TIMES.duration - 0.1, second)
@@ -186,9 +186,7 @@ async def test_after_a_crash_the_second_leads_when_the_duration_is_over(
     assert (spec["holderIdentity"], spec["leaseTransitions"]) == ("second", 1)
 
 
-async def test_a_pods_next_process_takes_its_own_lease_over_at_once(
-    cluster: Cluster, race: Race
-) -> None:
+async def test_a_pods_next_process_takes_its_own_lease_over_at_once(cluster, race) -> None:
     """And another pod that looks on goes on waiting."""
     await race.leader("pod_uid", of_pod=True)
     other = await race.start("other_uid", of_pod=True)
@@ -213,9 +211,7 @@ async def test_only_at_its_start_a_process_takes_over_what_is_held_under_its_nam
     assert not again.may_write
 
 
-async def test_one_that_gives_way_lets_the_other_in_and_does_not_come_back(
-    cluster: Cluster, race: Race
-) -> None:
+async def test_one_that_gives_way_lets_the_other_in_and_does_not_come_back(cluster, race) -> None:
     first, second = await race.leader(), await race.start("second")
     first.give_way()
     assert not first.may_write
@@ -225,9 +221,7 @@ async def test_one_that_gives_way_lets_the_other_in_and_does_not_come_back(
     assert (await spec_of(cluster))["leaseTransitions"] == 1
 
 
-async def test_one_that_gives_way_to_nobody_leads_again_after_the_duration(
-    cluster: Cluster, race: Race
-) -> None:
+async def test_one_that_gives_way_to_nobody_leads_again_after_the_duration(cluster, race) -> None:
     first = await race.leader()
     first.give_way()
     await first.attempt()
@@ -238,9 +232,7 @@ async def test_one_that_gives_way_to_nobody_leads_again_after_the_duration(
 
 
 @pytest.mark.parametrize("expired", [False, True], ids=["absent", "expired"])
-async def test_of_two_that_saw_it_free_one_gets_it(
-    cluster: Cluster, race: Race, *, expired: bool
-) -> None:
+async def test_of_two_that_saw_it_free_one_gets_it(cluster, race, expired) -> None:
     if expired:
         await cluster.post(LEASES, {"metadata": {"name": "dynsched"}, "spec": GIVEN_UP})
     electors = [await race.elector(name) for name in ("first", "second")]
@@ -274,11 +266,7 @@ async def test_of_two_that_saw_it_free_one_gets_it(
 
 @pytest.mark.parametrize(
     ("spec", "leader"),
-    [
-        (None, None),
-        ({"holderIdentity": ""}, None),
-        ({"holderIdentity": "a-person"}, "a-person"),
-    ],
+    [(None, None), ({"holderIdentity": ""}, None), ({"holderIdentity": "a-person"}, "a-person")],
     ids=["deleted", "emptied", "given-away"],
 )
 async def test_a_lease_taken_from_its_holder_by_hand_is_waited_for(
@@ -321,9 +309,7 @@ async def test_what_others_add_to_the_lease_stays(cluster: Cluster, race: Race) 
     ],
     ids=str,
 )
-async def test_a_lease_made_by_hand_is_taken_after_a_whole_duration(
-    cluster: Cluster, race: Race, spec: Any
-) -> None:
+async def test_a_lease_made_by_hand_is_taken_after_a_whole_duration(cluster, race, spec) -> None:
     body = {"metadata": {"name": "dynsched"}, **({} if spec is None else {"spec": spec})}
     _ = (await cluster.post(LEASES, body)).ok
     await one_leads_after_the_duration(race, await race.start("first"))
@@ -391,35 +377,12 @@ async def test_one_that_leads_before_and_after_leads_again(cluster: Cluster, rac
     assert (await spec_of(cluster))["holderIdentity"] == "first"
 
 
-async def test_the_lease_as_the_subject_of_events(cluster: Cluster, race: Race) -> None:
-    elector = await race.elector("first")
-    assert elector.lease is None
-    await elector.attempt()
-    found = await cluster.get_lease("dynsched")
-    assert found is not None
-    lease = elector.lease
-    assert lease is not None
-    assert lease.uid == found["metadata"]["uid"]
-    assert (lease.kind, lease.name, lease.namespace) == ("Lease", "dynsched", "default")
-
-
 # --- what is refused ---
 
 
-def stranger(cluster: Cluster, folder: Path) -> Path:
-    """A kubeconfig of somebody who may not touch Leases."""
-    if isinstance(cluster, EnvtestCluster):
-        token = cluster.servers.stranger_token
-        return cluster.servers.kubeconfig(folder / "stranger", token)
-    assert isinstance(cluster, SimCluster)
-    cluster.server.forbidden |= {(verb, "leases") for verb in ("get", "create", "update")}
-    return cluster.kubeconfig
-
-
-async def test_403_names_the_verb_and_the_role(
-    cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with racing(stranger(cluster, tmp_path)) as race:
+async def test_403_names_the_verb_and_the_role(cluster, tmp_path, caplog) -> None:
+    may_not = {(verb, "leases") for verb in ("get", "create", "update")}
+    async with racing(stranger(cluster, tmp_path, may_not)) as race:
         first = await race.start("first")
         await race.pass_by(10, first)
     error = str(first.error)
@@ -438,9 +401,7 @@ async def test_403_names_the_verb_and_the_role(
 
 
 @pytest.mark.parametrize("verb", ["create", "update"])
-async def test_403_on_one_verb_and_all_is_well_when_it_is_granted(
-    sim: SimCluster, sim_race: Race, verb: str
-) -> None:
+async def test_403_on_one_verb_and_all_is_well_when_it_is_granted(sim, sim_race, verb) -> None:
     if verb == "update":
         _ = (await sim.post(LEASES, {"metadata": {"name": "dynsched"}, "spec": GIVEN_UP})).ok
     sim.server.forbidden = {(verb, "leases")}
@@ -476,9 +437,7 @@ async def test_an_answer_that_is_no_lease_is_an_error_and_ends_nothing(
 # --- what is lost, or away ---
 
 
-async def test_an_api_server_that_is_away(
-    sim: SimCluster, sim_race: Race, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_an_api_server_that_is_away(sim, sim_race, caplog) -> None:
     caplog.set_level(logging.INFO, "dynsched.kube.leader")
     first, second = await sim_race.leader(), await sim_race.start("second")
     await sim.server.down()
@@ -500,9 +459,7 @@ async def test_an_api_server_that_is_away(
     assert said[2] == "no longer hold the Lease default/dynsched as first"
 
 
-async def test_a_renewal_counts_from_before_it_was_sent(
-    sim_race: Race, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_renewal_counts_from_before_it_was_sent(sim_race, monkeypatch) -> None:
     """Others may have seen it for as long as its answer was under way."""
     first = await sim_race.elector("first")
     write = first._leases.write
@@ -523,9 +480,7 @@ async def test_a_renewal_counts_from_before_it_was_sent(
 
 
 @pytest.mark.parametrize("verb", ["create", "update"])
-async def test_an_answer_that_is_lost_after_the_write_was_done(
-    sim: SimCluster, sim_race: Race, verb: str
-) -> None:
+async def test_an_answer_that_is_lost_after_the_write_was_done(sim, sim_race, verb) -> None:
     first = await (sim_race.elector("first") if verb == "create" else sim_race.leader())
     fault = sim.server.faults.reset(after=True, times=1, resource="leases", verb=verb)
     await first.attempt()
@@ -538,9 +493,7 @@ async def test_an_answer_that_is_lost_after_the_write_was_done(
     assert (first.may_write, first.error) == (True, None)
 
 
-async def test_one_that_stops_after_a_lost_answer_lets_go_all_the_same(
-    sim: SimCluster, sim_race: Race
-) -> None:
+async def test_one_that_stops_after_a_lost_answer_lets_go_all_the_same(sim, sim_race) -> None:
     first = await sim_race.leader()
     fault = sim.server.faults.answer(503, after=True, times=1, resource="leases", verb="update")
     await first.attempt()
@@ -563,9 +516,7 @@ async def test_one_that_stops_while_the_api_server_is_away_leaves_the_lease_to_e
 # --- clocks ---
 
 
-async def test_a_machine_that_slept_wakes_up_as_no_leader(
-    sim: SimCluster, sim_race: Race, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_machine_that_slept_wakes_up_as_no_leader(sim, sim_race, monkeypatch) -> None:
     first = await sim_race.leader(clock=boot_time)
     slept = 0.0
     real = time.clock_gettime
@@ -586,9 +537,7 @@ def test_the_clock_counts_the_time_since_boot() -> None:
     assert leader._CLOCK == time.CLOCK_BOOTTIME
 
 
-async def test_wall_clocks_that_stand_still_or_are_set_change_nothing(
-    cluster: Cluster, race: Race
-) -> None:
+async def test_wall_clocks_that_stand_still_or_are_set_change_nothing(cluster, race) -> None:
     wall = time.time()
     first = await race.leader(wall=lambda: wall)
     second = await race.start("second", wall=lambda: wall + 86_400.0)
@@ -604,15 +553,6 @@ def mark(node: dict[str, Any]) -> NodePatch:
     version = node["metadata"]["resourceVersion"]
     body = {"metadata": {"resourceVersion": version, "labels": {"status": "presure"}}}
     return NodePatch(node["metadata"]["name"], Action.MARK, body, "because")
-
-
-@asynccontextmanager
-async def writing(cluster: Cluster, permission: SoleWriter) -> AsyncIterator[KubeClient]:
-    client = KubeClient(await load_config(str(cluster.kubeconfig)), permission=permission)
-    try:
-        yield client
-    finally:
-        await client.close()
 
 
 @pytest.mark.parametrize("how", ["told to wait", "connection broke"])
@@ -634,7 +574,7 @@ async def test_a_patch_is_not_sent_again_when_the_lease_is_lost_meanwhile(
         return strike(record)
 
     monkeypatch.setattr(faults, "struck", lost)
-    async with writing(sim, permission) as client:
+    async with api_of(sim.kubeconfig, KubeClient, permission=permission) as client:
         with pytest.raises(
             ClusterError, match="not sent, because this replica is no longer the leader"
         ):
@@ -645,7 +585,8 @@ async def test_a_patch_is_not_sent_again_when_the_lease_is_lost_meanwhile(
 
 async def test_reads_need_no_lease(cluster: Cluster) -> None:
     await cluster.create_node(make_node("a"))
-    async with writing(cluster, SoleWriter(may_write=False)) as client:
+    permission = SoleWriter(may_write=False)
+    async with api_of(cluster.kubeconfig, KubeClient, permission=permission) as client:
         assert await client.read("a") is not None
         assert list(await client.list_nodes()) == ["a"]
 

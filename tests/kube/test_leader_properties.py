@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import functools
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
@@ -121,11 +122,7 @@ class Replica:
     def start(self) -> None:
         """As a new process: it knows nothing of what was before."""
         self.elector = Elector(
-            self._network,
-            namespace="ns",
-            identity=self.name,
-            clock=self._clock,
-            wall=self._wall,
+            self._network, namespace="ns", identity=self.name, clock=self._clock, wall=self._wall
         )
         self.stand()
 
@@ -177,9 +174,13 @@ class Witness:
             self.wrote.append(writer.name)
 
 
-def run_in_virtual_time(history: Coroutine[Any, Any, None]) -> None:
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(history)
+def in_virtual_time(history: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    @functools.wraps(history)
+    def test(**drawn: Any) -> None:
+        with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+            runner.run(history(**drawn))
+
+    return test
 
 
 RATE = st.floats(1 - CLOCK_ERROR, 1 + CLOCK_ERROR)
@@ -192,27 +193,25 @@ BAD_NETWORK = st.lists(st.tuples(AWAY, AWAY), min_size=1, max_size=12)
 @given(RATE, RATE, BAD_NETWORK, BAD_NETWORK, st.lists(st.floats(5, 60), max_size=3))
 @example(0.9, 1.1, [(0.01, 0.01)] * 8 + [(25.0, 0.0)] * 20, [(0.0, 0.0)], [])
 @example(0.9, 1.1, [(0.01, 2.9)] * 6 + [(25.0, 0.0)] * 20, [(0.0, 0.0)], [])
-def test_never_two_writers_whatever_the_clocks_and_the_network(
+@in_virtual_time
+async def test_never_two_writers_whatever_the_clocks_and_the_network(
     rate_a, rate_b, delays_a, delays_b, restarts
 ) -> None:
-    async def history() -> None:
-        store = Store()
-        a = Replica("a", store, rate_a, delays_a)
-        await asyncio.sleep(1)
-        b = Replica("bb", store, rate_b, delays_b)
-        witness = Witness(a, b)
-        watching = asyncio.create_task(witness.watch(200.0))
-        for index, pause in enumerate(restarts):
-            await asyncio.sleep(pause)
-            restarted = (a, b)[index % 2]
-            await restarted.kill()
-            # A new process is another replica, though it comes under the name of the old one.
-            restarted.name += "'"
-            restarted.start()
-        await watching
-        event(f"{len(witness.wrote)} reigns")
-
-    run_in_virtual_time(history())
+    store = Store()
+    a = Replica("a", store, rate_a, delays_a)
+    await asyncio.sleep(1)
+    b = Replica("bb", store, rate_b, delays_b)
+    witness = Witness(a, b)
+    watching = asyncio.create_task(witness.watch(200.0))
+    for index, pause in enumerate(restarts):
+        await asyncio.sleep(pause)
+        restarted = (a, b)[index % 2]
+        await restarted.kill()
+        # A new process is another replica, though it comes under the name of the old one.
+        restarted.name += "'"
+        restarted.start()
+    await watching
+    event(f"{len(witness.wrote)} reigns")
 
 
 def _emptied(spec: dict[str, Any]) -> None:
@@ -242,29 +241,27 @@ HANDS = [None, _emptied, _shortened, _given_to_another, _cleared]
     st.lists(PROMPT, min_size=1, max_size=8),
     st.lists(st.tuples(st.floats(0.1, 30), st.sampled_from(HANDS)), min_size=1, max_size=8),
 )
-def test_never_two_writers_when_a_person_edits_or_deletes_the_lease(
+@in_virtual_time
+async def test_never_two_writers_when_a_person_edits_or_deletes_the_lease(
     rate_a, rate_b, delays, edits
 ) -> None:
-    async def history() -> None:
-        store = Store()
-        witness = Witness(
-            Replica("a", store, rate_a, delays), Replica("bb", store, rate_b, delays[::-1])
-        )
-        end = 6.0 + sum(pause for pause, _ in edits) + 60.0
-        watching = asyncio.create_task(witness.watch(end))
-        await asyncio.sleep(6)  # both have seen it
-        for pause, edit in edits:
-            await asyncio.sleep(pause)
-            if edit is None and not store.is_new:
-                store.lease = None
-            elif edit is not None and store.lease is not None:
-                body = copy.deepcopy(store.lease)
-                edit(body["spec"])
-                store.put(body)
-        await watching
-        assert any(replica.elector.may_write for replica in witness.replicas)
-
-    run_in_virtual_time(history())
+    store = Store()
+    witness = Witness(
+        Replica("a", store, rate_a, delays), Replica("bb", store, rate_b, delays[::-1])
+    )
+    end = 6.0 + sum(pause for pause, _ in edits) + 60.0
+    watching = asyncio.create_task(witness.watch(end))
+    await asyncio.sleep(6)  # both have seen it
+    for pause, edit in edits:
+        await asyncio.sleep(pause)
+        if edit is None and not store.is_new:
+            store.lease = None
+        elif edit is not None and store.lease is not None:
+            body = copy.deepcopy(store.lease)
+            edit(body["spec"])
+            store.put(body)
+    await watching
+    assert any(replica.elector.may_write for replica in witness.replicas)
 
 
 @steady(40)
@@ -275,95 +272,89 @@ def test_never_two_writers_when_a_person_edits_or_deletes_the_lease(
     st.lists(st.floats(0.1, 30), min_size=1, max_size=6),
     st.tuples(st.integers(0, 60), st.integers(0, 60)),
 )
-def test_never_two_writers_when_an_older_lease_is_put_back(
+@in_virtual_time
+async def test_never_two_writers_when_an_older_lease_is_put_back(
     rate_a, rate_b, delays, pauses, restore
 ) -> None:
     """A restore of etcd: an earlier Lease, and versions that are given a second time."""
     when, which = restore
 
-    async def history() -> None:
-        store = Store()
-        a = Replica("a", store, rate_a, delays, ticks=True)
-        b = Replica("bb", store, rate_b, delays[::-1], ticks=True)
-        witness = Witness(a, b)
-        watching = asyncio.create_task(witness.watch(6.0 + sum(pauses) + 60.0))
-        await asyncio.sleep(6)  # both have seen it
-        backups = [store.back_up()]
-        for index, pause in enumerate(pauses):
-            await asyncio.sleep(pause)
-            if index == when % len(pauses) and not store.is_new:
-                store.restore(backups[which % len(backups)])
-            else:
-                for replica in (a, b):
-                    if replica.may_write:
-                        await replica.resign()
-                        replica.stand()
-            backups.append(store.back_up())
-        await watching
-        assert any(replica.elector.may_write for replica in witness.replicas)
-        event(f"{len(witness.wrote)} reigns")
-
-    run_in_virtual_time(history())
+    store = Store()
+    a = Replica("a", store, rate_a, delays, ticks=True)
+    b = Replica("bb", store, rate_b, delays[::-1], ticks=True)
+    witness = Witness(a, b)
+    watching = asyncio.create_task(witness.watch(6.0 + sum(pauses) + 60.0))
+    await asyncio.sleep(6)  # both have seen it
+    backups = [store.back_up()]
+    for index, pause in enumerate(pauses):
+        await asyncio.sleep(pause)
+        if index == when % len(pauses) and not store.is_new:
+            store.restore(backups[which % len(backups)])
+        else:
+            for replica in (a, b):
+                if replica.may_write:
+                    await replica.resign()
+                    replica.stand()
+        backups.append(store.back_up())
+    await watching
+    assert any(replica.elector.may_write for replica in witness.replicas)
+    event(f"{len(witness.wrote)} reigns")
 
 
 @steady(40)
 @given(RATE, RATE, st.lists(PROMPT, min_size=1, max_size=8), st.floats(3, 30))
-def test_after_the_holder_died_the_other_leads_within_the_duration_and_a_look(
+@in_virtual_time
+async def test_after_the_holder_died_the_other_leads_within_the_duration_and_a_look(
     rate_a, rate_b, delays, killed_at
 ) -> None:
-    async def history() -> None:
-        store, now = Store(), asyncio.get_running_loop().time
-        a = Replica("a", store, rate_a, delays)
-        await asyncio.sleep(1)
-        b = Replica("bb", store, rate_b, delays[::-1])
-        await asyncio.sleep(killed_at)
-        assert a.elector.may_write
-        await a.kill()
-        assert not a.elector.may_write  # a cancelled one does not go on leading
-        died = now()
-        while not b.elector.may_write:
-            await asyncio.sleep(SAMPLE)
-        # Its last renewal may arrive after its death, is seen at the next look, and then the wait
-        # begins; at its end the Lease is looked at and taken.
-        calls = 0.3 + 0.6 + 2 * 0.6
-        late = TIMES.renew_every + TIMES.duration / rate_b + calls + 2 * SAMPLE
-        assert now() - died <= late
-        assert now() - died > TIMES.duration / rate_b - TIMES.renew_every - 1.0  # not before
-
-    run_in_virtual_time(history())
+    store, now = Store(), asyncio.get_running_loop().time
+    a = Replica("a", store, rate_a, delays)
+    await asyncio.sleep(1)
+    b = Replica("bb", store, rate_b, delays[::-1])
+    await asyncio.sleep(killed_at)
+    assert a.elector.may_write
+    await a.kill()
+    assert not a.elector.may_write  # a cancelled one does not go on leading
+    died = now()
+    while not b.elector.may_write:
+        await asyncio.sleep(SAMPLE)
+    # Its last renewal may arrive after its death, is seen at the next look, and then the wait
+    # begins; at its end the Lease is looked at and taken.
+    calls = 0.3 + 0.6 + 2 * 0.6
+    late = TIMES.renew_every + TIMES.duration / rate_b + calls + 2 * SAMPLE
+    assert now() - died <= late
+    assert now() - died > TIMES.duration / rate_b - TIMES.renew_every - 1.0  # not before
 
 
-def test_one_that_lets_go_is_followed_at_the_next_look() -> None:
-    async def history() -> None:
-        store, now = Store(), asyncio.get_running_loop().time
-        a = Replica("a", store, 1.0, [(0.01, 0.01)])
-        await asyncio.sleep(1)
-        b = Replica("bb", store, 1.0, [(0.01, 0.01)])
-        await asyncio.sleep(10)
-        assert a.elector.may_write
-        await a.resign()
-        assert not a.elector.may_write
-        left = now()
-        while not b.elector.may_write:
-            await asyncio.sleep(SAMPLE)
-        assert now() - left <= TIMES.renew_every + 0.2
-
-    run_in_virtual_time(history())
+@in_virtual_time
+async def test_one_that_lets_go_is_followed_at_the_next_look() -> None:
+    store, now = Store(), asyncio.get_running_loop().time
+    a = Replica("a", store, 1.0, [(0.01, 0.01)])
+    await asyncio.sleep(1)
+    b = Replica("bb", store, 1.0, [(0.01, 0.01)])
+    await asyncio.sleep(10)
+    assert a.elector.may_write
+    await a.resign()
+    assert not a.elector.may_write
+    left = now()
+    while not b.elector.may_write:
+        await asyncio.sleep(SAMPLE)
+    assert now() - left <= TIMES.renew_every + 0.2
 
 
 @pytest.mark.parametrize("look_back", [0.0, 15.0])
-def test_a_new_process_waits_in_full_for_a_lease_that_it_has_not_seen_before(look_back) -> None:
+@in_virtual_time
+async def test_a_new_process_waits_in_full_for_a_lease_that_it_has_not_seen_before(
+    look_back,
+) -> None:
     # However old its renewTime is by our clock.
-    async def history() -> None:
-        store, now = Store(), asyncio.get_running_loop().time
-        a = Replica("a", store, 1.0, [(0.01, 0.01)])
-        await asyncio.sleep(3)
-        await a.kill()
-        await asyncio.sleep(look_back)
-        b = Replica("bb", store, 1.0, [(0.01, 0.01)])
-        born = now()
-        while not b.elector.may_write:
-            await asyncio.sleep(SAMPLE)
-        assert now() - born == pytest.approx(TIMES.duration, abs=0.3)
-
-    run_in_virtual_time(history())
+    store, now = Store(), asyncio.get_running_loop().time
+    a = Replica("a", store, 1.0, [(0.01, 0.01)])
+    await asyncio.sleep(3)
+    await a.kill()
+    await asyncio.sleep(look_back)
+    b = Replica("bb", store, 1.0, [(0.01, 0.01)])
+    born = now()
+    while not b.elector.may_write:
+        await asyncio.sleep(SAMPLE)
+    assert now() - born == pytest.approx(TIMES.duration, abs=0.3)

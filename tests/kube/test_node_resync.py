@@ -6,13 +6,13 @@ import asyncio
 import json
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from cluster import NODES, Cluster, SimCluster
-from watch_support import hasten, watching
+from watch_support import Watching, hasten, watching
 
 from dynsched.core.message_kind import kind_of
 from dynsched.core.model import Node
@@ -60,6 +60,15 @@ def lists_by_kopf(sim: SimCluster) -> int:
     return lists(sim, CHUNK)
 
 
+@pytest.fixture
+async def running(sim: SimCluster) -> AsyncIterator[Watching]:
+    """A watch that follows the nodes a, b and c."""
+    await make_nodes(sim, "a", "b", "c")
+    async with watching(sim.kubeconfig, resync=OFTEN) as found:
+        await found.follows(sim)
+        yield found
+
+
 # --- an older state is put back ---
 
 
@@ -90,9 +99,7 @@ async def test_an_older_state_that_is_put_back_is_known(cluster: Cluster, writes
         await running.until(lambda: running.label("kept", "pool") == "yes")
 
 
-async def test_while_it_may_be_blind_it_says_why(
-    sim: SimCluster, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_while_it_may_be_blind_it_says_why(sim, caplog) -> None:
     await make_nodes(sim, "a", "b")
     backup = sim.server.store.back_up()
     async with watching(sim.kubeconfig, resync=OFTEN) as running:
@@ -134,28 +141,19 @@ async def test_a_namesake_gives_way_to_the_older_node_and_a_second_restore_is_fo
 # --- a watch that is told nothing, without an error ---
 
 
-async def test_a_watch_that_falls_silent_is_begun_anew(
-    sim: SimCluster, caplog: pytest.LogCaptureFixture
-) -> None:
-    await make_nodes(sim, "a", "b", "c")
-    async with watching(sim.kubeconfig, resync=OFTEN) as running:
-        await running.follows(sim)
-        assert sim.server.mute_watches() == 1
-        await make_nodes(sim, "d")
-        await sim.delete_node("b")
-        await label(sim, "c", "blue")
-        await running.until(lambda: "b" not in running.names())
-        await running.until(
-            lambda: "missed what became of 2 nodes (c, d)" in str(running.watch.error)
-        )
-        await running.knows(sim)
-        assert running.label("c", "pool") == "blue"
+async def test_a_watch_that_falls_silent_is_begun_anew(sim, caplog, running) -> None:
+    assert sim.server.mute_watches() == 1
+    await make_nodes(sim, "d")
+    await sim.delete_node("b")
+    await label(sim, "c", "blue")
+    await running.until(lambda: "b" not in running.names())
+    await running.until(lambda: "missed what became of 2 nodes (c, d)" in str(running.watch.error))
+    await running.knows(sim)
+    assert running.label("c", "pool") == "blue"
     assert len([r for r in caplog.records if "the watch missed" in r.message]) == 1
 
 
-async def test_what_is_under_way_is_not_missed(
-    sim: SimCluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_is_under_way_is_not_missed(sim, caplog, monkeypatch) -> None:
     """Every event comes late, and changes never cease."""
     monkeypatch.setattr(resync, "LAG", 60.0)
     monkeypatch.setattr(resync, "TOLD", 30.0)
@@ -203,85 +201,68 @@ async def test_what_a_watch_of_before_still_says_does_not_count(sim: SimCluster)
 # --- one of several API servers is behind ---
 
 
-class Behind:
-    """One of two API servers is behind: it lists the nodes as they were a moment ago."""
-
-    def __init__(self, sim: SimCluster, body: str) -> None:
-        self._sim = sim
-        self._body = body
-
-    def answers(self, times: int | None = None) -> Fault:
-        return self._sim.server.faults.answer(
-            200, body=self._body, verb="list", resource="nodes", times=times
-        )
+async def listed(sim: SimCluster) -> Any:
+    """The nodes as they are now, as we list them."""
+    return (await sim.request("GET", NODES, headers={"Accept": NAMES_ONLY})).ok
 
 
-@pytest.fixture
-async def behind(sim: SimCluster) -> Behind:
-    """As of when there were two nodes."""
-    await make_nodes(sim, "a", "b")
-    listed = await sim.request("GET", NODES, headers={"Accept": NAMES_ONLY})
-    return Behind(sim, json.dumps(listed.ok))
+def is_behind(sim: SimCluster, body: Any, times: int | None = None) -> Fault:
+    """One of two API servers: it lists the nodes as they were a moment ago."""
+    text = json.dumps(body)
+    return sim.server.faults.answer(200, body=text, verb="list", resource="nodes", times=times)
 
 
 async def test_a_list_that_is_older_drops_nothing_and_lists_nothing_anew(
-    sim: SimCluster, behind: Behind, caplog: pytest.LogCaptureFixture
+    sim, caplog, running
 ) -> None:
-    async with watching(sim.kubeconfig, resync=OFTEN) as running:
-        await running.synced()
-        await make_nodes(sim, "new")
-        await sim.delete_node("a")
-        await label(sim, "b", "blue")
-        await running.knows(sim)
-        for _ in range(2):
-            stale = behind.answers(times=1)
-            await running.until(lambda stale=stale: stale.hits == 1)  # type: ignore[misc]
-            sim.server.requests.clear()
-            await running.until(lambda: lists(sim) > 1)
-            assert running.names() == {"b", "new"}
-            assert running.label("b", "pool") == "blue"
-            assert lists_by_kopf(sim) == 0
-        assert running.watch.error is None
+    before = await listed(sim)
+    await make_nodes(sim, "new")
+    await sim.delete_node("a")
+    await label(sim, "b", "blue")
+    await running.knows(sim)
+    for _ in range(2):
+        stale = is_behind(sim, before, times=1)
+        await running.until(lambda stale=stale: stale.hits == 1)
+        sim.server.requests.clear()
+        await running.until(lambda: lists(sim) > 1)
+        assert running.names() == {"b", "c", "new"}
+        assert running.label("b", "pool") == "blue"
+        assert lists_by_kopf(sim) == 0
+    assert running.watch.error is None
     assert [r.message for r in caplog.records if r.name.startswith("dynsched")] == []
 
 
 async def test_an_api_server_that_is_behind_for_a_moment_is_told_and_waited_for(
-    sim: SimCluster, behind: Behind, monkeypatch: pytest.MonkeyPatch
+    sim, monkeypatch, running
 ) -> None:
+    before = await listed(sim)
     monkeypatch.setattr(resync, "OLD", 60.0)
-    async with watching(sim.kubeconfig, resync=OFTEN) as running:
-        await running.synced()
-        await make_nodes(sim, "new")
-        await running.knows(sim)
-        sim.server.requests.clear()
-        stale = behind.answers()
-        await running.until(
-            lambda: "one of several API servers is behind" in str(running.watch.error)
-        )
-        assert running.names() == {"a", "b", "new"}
-        stale.remove()
-        await running.knows(sim)
-        assert lists_by_kopf(sim) == 0
+    await make_nodes(sim, "new")
+    await running.knows(sim)
+    sim.server.requests.clear()
+    stale = is_behind(sim, before)
+    await running.until(lambda: "one of several API servers is behind" in str(running.watch.error))
+    assert running.names() == {"a", "b", "c", "new"}
+    stale.remove()
+    await running.knows(sim)
+    assert lists_by_kopf(sim) == 0
 
 
 async def test_our_list_is_newer_than_a_watch_at_an_api_server_that_is_behind(
-    sim: SimCluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    sim, caplog, monkeypatch, running
 ) -> None:
     monkeypatch.setattr(resync, "LAG", 60.0)
-    await make_nodes(sim, "a")
-    async with watching(sim.kubeconfig, resync=OFTEN) as running:
-        await running.follows(sim)
-        await running.until(lambda: not running.watch.is_listing)
-        sim.server.requests.clear()
-        for number in range(3):
-            sim.server.mute_watches()
-            seen = lists(sim)  # before: once the list has the node, it is waited for without others
-            await make_nodes(sim, f"late-{number}")
-            await running.until(lambda seen=seen: lists(sim) > seen)  # type: ignore[misc]  # so far it is behind
-            sim.server.drop_watches("end")
-            await running.until(lambda n=number: f"late-{n}" in running.names())  # type: ignore[misc]
-        await running.knows(sim)
-        assert lists_by_kopf(sim) == 0
+    await running.until(lambda: not running.watch.is_listing)
+    sim.server.requests.clear()
+    for number in range(3):
+        sim.server.mute_watches()
+        seen = lists(sim)  # before: once the list has the node, it is waited for without others
+        await make_nodes(sim, f"late-{number}")
+        await running.until(lambda seen=seen: lists(sim) > seen)  # so far it is behind
+        sim.server.drop_watches("end")
+        await running.until(lambda n=number: f"late-{n}" in running.names())
+    await running.knows(sim)
+    assert lists_by_kopf(sim) == 0
     assert not [r for r in caplog.records if "missed" in r.message]
 
 
@@ -350,72 +331,54 @@ async def test_lists_that_stay_older_for_good_are_told_once_and_cured_less_and_l
 
 
 @pytest.mark.parametrize("left", [0, 1], ids=["empty", "most-missing"])
-async def test_one_list_that_lacks_most_nodes_drops_none(
-    sim: SimCluster, left: int, caplog: pytest.LogCaptureFixture
-) -> None:
-    await make_nodes(sim, "a", "b", "c", "d")
-    async with watching(sim.kubeconfig, resync=OFTEN) as running:
-        await running.synced()
-        await running.knows(sim)
-        wrong = (await sim.request("GET", NODES, headers={"Accept": NAMES_ONLY})).ok
-        wrong["items"] = wrong["items"][:left]
-        fewest = [4]
-        drop = running.watch.store.drop
-        running.watch.store.drop = lambda *a: fewest.append(0) or drop(*a)  # type: ignore[method-assign,func-returns-value]
-        fault = sim.server.faults.answer(
-            200, body=json.dumps(wrong), verb="list", resource="nodes", times=1
-        )
-        await running.until(lambda: fault.hits == 1)
-        await running.until(lambda: "a moment later" in caplog.text)
-        await running.knows(sim)
-        assert fewest == [4]
+async def test_one_list_that_lacks_most_nodes_drops_none(sim, left, caplog, running) -> None:
+    await running.knows(sim)
+    wrong = await listed(sim)
+    wrong["items"] = wrong["items"][:left]
+    fewest = [3]
+    drop = running.watch.store.drop
+    running.watch.store.drop = lambda *a: fewest.append(0) or drop(*a)
+    fault = is_behind(sim, wrong, times=1)
+    await running.until(lambda: fault.hits == 1)
+    await running.until(lambda: "a moment later" in caplog.text)
+    await running.knows(sim)
+    assert fewest == [3]
 
 
-async def test_an_answer_that_is_no_list_drops_no_node(sim: SimCluster) -> None:
-    await make_nodes(sim, "a", "b")
-    async with watching(sim.kubeconfig, resync=OFTEN) as running:
-        await running.synced()
-        fault = sim.server.faults.answer(200, body="{}", verb="list", resource="nodes")
-        await running.until(lambda: "answered no list" in str(running.watch.error))
-        assert running.names() == {"a", "b"}
-        fault.remove()
-        await running.knows(sim)
+async def test_an_answer_that_is_no_list_drops_no_node(sim, running) -> None:
+    fault = is_behind(sim, {})
+    await running.until(lambda: "answered no list" in str(running.watch.error))
+    assert running.names() == {"a", "b", "c"}
+    fault.remove()
+    await running.knows(sim)
 
 
 async def test_nodes_that_two_lists_lack_are_gone_and_a_cluster_without_any_is_told(
-    sim: SimCluster,
+    sim, running
 ) -> None:
-    await make_nodes(sim, "a", "b")
-    async with watching(sim.kubeconfig, resync=OFTEN) as running:
-        await running.follows(sim)
-        assert sim.server.mute_watches() == 1
-        for name in ("a", "b"):
-            await sim.delete_node(name)
-        await running.until(lambda: running.names() == set())
-        await running.until(lambda: "has no node any more, of up to 2" in str(running.watch.error))
-        await make_nodes(sim, "c")
-        await running.knows(sim)
+    assert sim.server.mute_watches() == 1
+    for name in ("a", "b", "c"):
+        await sim.delete_node(name)
+    await running.until(lambda: running.names() == set())
+    await running.until(lambda: "has no node any more, of up to 3" in str(running.watch.error))
+    await make_nodes(sim, "d")
+    await running.knows(sim)
 
 
 # --- what it costs ---
 
 
-async def test_a_quiet_cluster_is_compared_without_its_nodes_bodies(sim: SimCluster) -> None:
-    await make_nodes(sim, "a", "b", "c")
-    async with watching(sim.kubeconfig, resync=OFTEN) as running:
-        await running.synced()
-        await running.until(lambda: not running.watch.is_listing)
-        sim.server.requests.clear()
+async def test_a_quiet_cluster_is_compared_without_its_nodes_bodies(sim, running) -> None:
+    await running.until(lambda: not running.watch.is_listing)
+    sim.server.requests.clear()
 
-        await running.until(lambda: lists(sim) >= 3)
-        assert lists_by_kopf(sim) == 0
-        assert {r.verb for r in sim.server.requests} == {"list"}
-        assert {r.query.get("limit") for r in sim.server.requests} == {"500"}
+    await running.until(lambda: lists(sim) >= 3)
+    assert lists_by_kopf(sim) == 0
+    assert {r.verb for r in sim.server.requests} == {"list"}
+    assert {r.query.get("limit") for r in sim.server.requests} == {"500"}
 
 
-async def test_a_large_cluster_is_compared_beside_the_event_loop(
-    sim: SimCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_large_cluster_is_compared_beside_the_event_loop(sim, monkeypatch, running) -> None:
     """HTTP answers wait for whatever runs in it."""
     threads: set[int] = set()
 
@@ -428,9 +391,6 @@ async def test_a_large_cluster_is_compared_beside_the_event_loop(
 
     monkeypatch.setattr(resync, "compare", beside(resync.compare))
     monkeypatch.setattr(Resync, "_newest_known", beside(Resync._newest_known))
-    await make_nodes(sim, "a")
-    async with watching(sim.kubeconfig, resync=OFTEN) as running:
-        await running.synced()
-        await running.until(lambda: lists(sim) >= 2)
+    await running.until(lambda: lists(sim) >= 2)
     assert threads
     assert threading.get_ident() not in threads

@@ -73,9 +73,7 @@ async def test_an_empty_cluster_is_synced_too(cluster: Cluster) -> None:
         await running.until(lambda: running.names() == {"worker-0"})
 
 
-async def test_nothing_is_written_but_our_own_patch_which_is_known_at_once(
-    cluster: Cluster,
-) -> None:
+async def test_nothing_is_written_but_our_own_patch_which_is_known_at_once(cluster) -> None:
     raw = make_node("worker-0")
     raw["metadata"]["finalizers"] = [FOREIGN_FINALIZER]  # another kopf operator's
     raw["metadata"]["annotations"] = {"kopf.zalando.org/last-handled-configuration": "{}"}
@@ -155,9 +153,7 @@ async def nodes(sim: SimCluster) -> list[str]:
 
 
 @pytest.mark.parametrize("come", ["worker-9", "worker-1"])
-async def test_a_node_that_went_in_a_gap_of_the_watch(
-    sim: SimCluster, nodes: list[str], come: str
-) -> None:
+async def test_a_node_that_went_in_a_gap_of_the_watch(sim, nodes, come) -> None:
     """Of which the server keeps no history."""
     async with watching(sim.kubeconfig, resync=0.5) as running:
         await running.follows(sim)
@@ -170,9 +166,7 @@ async def test_a_node_that_went_in_a_gap_of_the_watch(
         assert running.cluster.synced
 
 
-async def test_the_comparison_alone_finds_a_vanished_node(
-    sim: SimCluster, nodes: list[str]
-) -> None:
+async def test_the_comparison_alone_finds_a_vanished_node(sim, nodes) -> None:
     async with watching(sim.kubeconfig, resync=0.5) as running:
         await running.synced()
         running.watch.store.offer(Node("ghost", uid="u-0", resource_version="1"))
@@ -180,9 +174,7 @@ async def test_the_comparison_alone_finds_a_vanished_node(
 
 
 @pytest.mark.parametrize("how", ["end", "gone", "cut"])
-async def test_watches_that_end_are_begun_again(
-    sim: SimCluster, nodes: list[str], how: str
-) -> None:
+async def test_watches_that_end_are_begun_again(sim, nodes, how) -> None:
     async with watching(sim.kubeconfig) as running:
         await running.follows(sim)
         sim.server.requests.clear()
@@ -193,9 +185,7 @@ async def test_watches_that_end_are_begun_again(
         await running.until(lambda: [r.verb for r in sim.server.requests].count("watch") == 1)
 
 
-async def test_a_server_that_ends_every_watch_is_not_stormed(
-    sim: SimCluster, nodes: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_server_that_ends_every_watch_is_not_stormed(sim, nodes, monkeypatch) -> None:
     monkeypatch.setattr(kopf_operator, "jittered", lambda seconds: seconds * 3600)
     async with watching(sim.kubeconfig) as running:
         await running.follows(sim)
@@ -230,12 +220,7 @@ async def test_an_api_server_that_knows_no_node_for_a_moment_at_the_start_is_ask
         assert running.names() == set(nodes)
 
 
-async def test_the_server_is_down_at_the_start(
-    sim: SimCluster,
-    nodes: list[str],
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_the_server_is_down_at_the_start(sim, nodes, caplog, monkeypatch) -> None:
     caplog.set_level(logging.INFO, logger="dynsched")
     count, asked = KubeClient.count, []
 
@@ -255,9 +240,7 @@ async def test_the_server_is_down_at_the_start(
     assert len([r for r in caplog.records if "connection refused" in r.message]) == 1
 
 
-async def test_the_server_is_down_for_a_while(
-    sim: SimCluster, nodes: list[str], caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_the_server_is_down_for_a_while(sim, nodes, caplog) -> None:
     async with watching(sim.kubeconfig, resync=0.5) as running:
         await running.synced()
         await sim.server.down()
@@ -273,9 +256,7 @@ async def test_the_server_is_down_for_a_while(
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-async def test_a_watch_that_is_refused_for_a_while(
-    sim: SimCluster, nodes: list[str], status: int
-) -> None:
+async def test_a_watch_that_is_refused_for_a_while(sim, nodes, status) -> None:
     async with watching(sim.kubeconfig) as running:
         await running.follows(sim)
         fault = sim.server.faults.answer(status, verb="watch", times=2)
@@ -285,9 +266,7 @@ async def test_a_watch_that_is_refused_for_a_while(
         assert fault.hits == 2
 
 
-async def test_kopf_is_started_again_when_it_gives_up(
-    sim: SimCluster, nodes: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_kopf_is_started_again_when_it_gives_up(sim, nodes, monkeypatch) -> None:
     """And where the watch is forbidden meanwhile, the process ends."""
     monkeypatch.setattr(watch, "STEADY", 1.0)
     async with watching(sim.kubeconfig, resync=0.5) as running:
@@ -322,9 +301,7 @@ async def test_wrong_credentials_at_the_start(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("in_a_file", [False, True])
-async def test_a_rotated_token(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, in_a_file: bool
-) -> None:
+async def test_a_rotated_token(tmp_path, monkeypatch, in_a_file) -> None:
     """A file is read again before its token is refused."""
     monkeypatch.setattr("dynsched.kube.transport.RELOGIN_GAP", 0.0)
     token = tmp_path / "token"
@@ -351,9 +328,7 @@ async def test_a_rotated_token(
         assert bool(refused) is not in_a_file
 
 
-async def test_a_watch_that_ends_again_and_again_for_no_known_cause(
-    sim: SimCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_watch_that_ends_again_and_again_for_no_known_cause(sim, monkeypatch) -> None:
     lives = []
 
     async def broken(**_: object) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import pytest
@@ -19,9 +19,7 @@ with the defaults that the scheduler gives for its scores.
 
 
 @pytest.mark.parametrize(("pod", "cpu", "memory"), SCHEDULER)
-def test_a_pod_requests_what_the_scheduler_counts(
-    pod: dict[str, Any], cpu: int, memory: int
-) -> None:
+def test_a_pod_requests_what_the_scheduler_counts(pod, cpu, memory) -> None:
     spec = msgspec.convert(pod["spec"], PodSpec)
     status = msgspec.convert(pod["status"], PodStatus)
     assert requests_of(spec, status) == pytest.approx((cpu / 1000, memory), abs=1e-9)

@@ -19,9 +19,7 @@ from dynsched.kube.stream import ExpiredError
 
 
 class Api:
-    """Lists of five pods in two pages, and one watch after the other: each a series of lines, and
-    an error that ends it. The last one stays open.
-    """
+    """Lists five pods in two pages; each watch is lines and an error, and the last stays open."""
 
     def __init__(self, *lines: Mapping[str, Any], failing: bool = False) -> None:
         self.failing = failing
@@ -93,9 +91,7 @@ async def test_the_watch_keeps_the_number_up() -> None:
 
 
 async def test_what_is_bound_while_pods_are_counted_is_seen_at_once_and_counts_once() -> None:
-    """Of 100,000 pods the count takes half a minute; all that was bound in it was then told at
-    once, as if it were bound now.
-    """
+    """Of 100,000 pods the count takes half a minute: what was bound in it is not bound now."""
     api = Api(event("ADDED", "new"))
     api.may_list.clear()
     watch = Watched(api)
@@ -127,9 +123,7 @@ async def test_where_no_expected_load_is_used_nothing_is_counted() -> None:
 
 
 async def interrupted(error: Exception, gap: float, monkeypatch: Any) -> tuple[Watched, Api]:
-    """A watch that ended by the error, and is taken up after so many seconds, when the present
-    version is 99.
-    """
+    """A watch that ended by the error, and is taken up after the gap, at the version 99."""
     monkeypatch.setattr("dynsched.kube.following._FIRST_WAIT", 0.01)
     api = Api()
     api.watches = [((event("ADDED", "before"),), error), ((), None)]

@@ -39,9 +39,7 @@ async def known(found: PendingPods, uid: str, *, as_waiting: bool = True) -> Non
     await reached(lambda: uid in found, as_waiting)
 
 
-async def test_a_pod_waits_until_it_is_bound_or_gone(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_pod_waits_until_it_is_bound_or_gone(cluster, monkeypatch) -> None:
     monkeypatch.setattr(pending, "_PAGE", 2)  # the first list comes in pages
     await cluster.create_node(make_node("a", 0))
     before = [await made(cluster, f"before-{number}") for number in range(5)]
@@ -59,9 +57,7 @@ async def test_a_pod_waits_until_it_is_bound_or_gone(
 
 
 @pytest.mark.parametrize("how", ["end", "gone", "cut"])
-async def test_a_watch_that_ends_is_begun_anew_with_a_list(
-    sim: SimCluster, how: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_watch_that_ends_is_begun_anew_with_a_list(sim, how, monkeypatch) -> None:
     monkeypatch.setattr("dynsched.kube.following._FIRST_WAIT", 0.05)
     async with following(sim) as found:
         first = await made(sim, "first")
@@ -81,9 +77,7 @@ async def test_without_rights_nothing_is_known_and_nothing_ends(sim: SimCluster)
         assert uid not in found
 
 
-async def test_no_more_are_kept_than_there_is_room_for(
-    sim: SimCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_more_are_kept_than_there_is_room_for(sim, monkeypatch) -> None:
     monkeypatch.setattr(pending, "MAX_PODS", 2)
     async with following(sim) as found:
         uids = []

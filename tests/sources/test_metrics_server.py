@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from api_support import api_of
-from cluster import Cluster, EnvtestCluster, SimCluster
+from api_support import api_of, stranger
+from cluster import Cluster, SimCluster
 from kubectl_support import kubectl_command
 from metrics_support import metrics_api, set_usage
 from operator_support import Operator, dynsched, until, write_rules
@@ -205,13 +205,9 @@ async def test_without_metrics_server_the_error_says_what_is_missing(cluster: Cl
 
 
 async def test_without_the_right_the_error_names_it(cluster: Cluster, tmp_path: Path) -> None:
-    kubeconfig, of_whom = cluster.kubeconfig, "its ClusterRole"
-    if isinstance(cluster, SimCluster):
-        cluster.server.forbidden.add(("list", "nodes.metrics.k8s.io"))
-    elif isinstance(cluster, EnvtestCluster):
-        of_whom = "to bind a ClusterRole with it to stranger"
-        token = cluster.servers.stranger_token
-        kubeconfig = cluster.servers.kubeconfig(tmp_path / "stranger", token)
+    kubeconfig = stranger(cluster, tmp_path, {("list", "nodes.metrics.k8s.io")})
+    of_stranger = "to bind a ClusterRole with it to stranger"
+    of_whom = "its ClusterRole" if cluster.form == "sim" else of_stranger
     async with metrics_api(cluster), api_of(kubeconfig) as api:
         with pytest.raises(ForbiddenError) as caught:
             await list_node_metrics(api)
@@ -251,9 +247,7 @@ async def test_pages_are_put_together(sim: SimCluster) -> None:
         {"timestamp": "2026-01-01T00:00:00", "usage": {"cpu": "-1"}},
     ],
 )
-async def test_what_cannot_be_read_is_left_out_and_costs_nothing_else(
-    sim: SimCluster, body
-) -> None:
+async def test_what_cannot_be_read_is_left_out_and_costs_nothing_else(sim, body) -> None:
     sim.server.metrics.put("odd", body)
     sim.server.metrics.set("sound", cpu="1", memory="2Gi")
     async with api_of(sim.kubeconfig) as api:

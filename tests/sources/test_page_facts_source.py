@@ -1,6 +1,5 @@
-"""What is asked of Prometheus for the page: when, how often, and what becomes of the answers; by a
-fake one, and by the real program with the series of kube-state-metrics and the kubelets.
-"""
+"""What is asked of Prometheus for the page, and when: of a fake one, and of the real program with
+the series of kube-state-metrics and the kubelets."""
 
 from __future__ import annotations
 
@@ -246,9 +245,7 @@ def test_a_day_that_has_just_begun_is_not_asked_for_and_the_whole_ones_are() -> 
 
 
 @pytest.mark.parametrize(("other", "share"), [("dynsched", [0.75]), ("y", None)])
-async def test_of_several_dynsched_in_one_prometheus_it_takes_its_own(
-    other: str, share: list[float] | None
-) -> None:
+async def test_of_several_dynsched_in_one_prometheus_it_takes_its_own(other, share) -> None:
     day = name_of(day_of(NOON))
     both = (({"day": day, "namespace": name}, hot) for name, hot in (("x", 0.25), (other, 0.75)))
     world = World(Board(), pressured_nodes=vector(*both))
@@ -316,9 +313,7 @@ async def values(source: PrometheusSource, expr: str, *labels: str) -> dict[Any,
 
 
 @pytest.mark.slow
-async def test_what_a_real_prometheus_answers(
-    source: PrometheusSource, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_a_real_prometheus_answers(source, monkeypatch) -> None:
     # Requests count once, and not of pods that ended.
     assert await values(source, page_queries.requested("cpu"), "node") == {("a",): 4.5}
     # A pod without requests is above them by all that it uses.

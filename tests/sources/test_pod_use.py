@@ -1,6 +1,4 @@
-"""What pods use and how often nodes are scraped, as Prometheus knows it: a fake one, and the real
-program.
-"""
+"""What pods use and how often nodes are scraped, as a fake and the real Prometheus know it."""
 
 from __future__ import annotations
 
@@ -80,9 +78,7 @@ async def test_without_two_scrapes_no_interval_is_claimed(scrapes: QueryResult) 
     assert source.scrape_intervals == {}
 
 
-async def test_what_fails_is_told_once_and_keeps_its_last_values(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_what_fails_is_told_once_and_keeps_its_last_values(caplog) -> None:
     caplog.set_level(logging.INFO)
     prometheus = Fake(
         container_cpu=vector(of("web", 0.5)),
@@ -102,20 +98,17 @@ async def test_what_fails_is_told_once_and_keeps_its_last_values(
     assert all("connection refused" in line for line in told)
 
 
-async def test_where_no_kubelet_is_scraped_the_mean_of_all_pods_has_to_do() -> None:
-    source = PodUseSource(Fake(), lambda: RULES)
-    await source.ask()
-    assert source.of_workloads == {"cpu": {}, "memory": {}}
-
-
 async def test_it_asks_at_once_and_ends_when_told() -> None:
     prometheus, stop = Fake(), asyncio.Event()
-    task = asyncio.create_task(PodUseSource(prometheus, lambda: RULES).run(stop))
+    source = PodUseSource(prometheus, lambda: RULES)
+    task = asyncio.create_task(source.run(stop))
     async with asyncio.timeout(5):
         while len(prometheus.asked) < 4:
             await asyncio.sleep(0.01)
         stop.set()
         await task
+    # Where no kubelet is scraped, the mean of all pods has to do.
+    assert source.of_workloads == {"cpu": {}, "memory": {}}
 
 
 # The real program
@@ -123,9 +116,7 @@ async def test_it_asks_at_once_and_ends_when_told() -> None:
 
 @pytest.mark.slow
 async def test_what_a_real_prometheus_knows_of_pods_and_scrapes(source: PrometheusSource) -> None:
-    """It reads the names of pods as Python does, counts each container once, and tells how often
-    the nodes' target is scraped.
-    """
+    """Names of pods are read as by Python, each container counts once, as do the scrapes."""
     measured = rule_set(
         rule("node-cpu", expr="load_percent", resource="cpu"),
         rule("node-mem", expr="load_percent", resource="memory"),

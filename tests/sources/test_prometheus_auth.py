@@ -10,7 +10,6 @@ import shutil
 import socket
 import threading
 from pathlib import Path
-from typing import Any
 
 import programs
 import pytest
@@ -46,11 +45,7 @@ CUSTOM = {"X-Scope-OrgID": "tenant-1", "Authorization": "Custom s3cret-header"}
 )
 @pytest.mark.parametrize("has_netrc", [False, True])
 async def test_credentials_and_a_netrc_changes_nothing(
-    server: MisbehavingServer,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    case: tuple[str, dict[str, Any], str | None],
-    has_netrc: bool,
+    server, monkeypatch, tmp_path, case, has_netrc
 ) -> None:
     user, options, arrives = case
     if has_netrc:
@@ -68,9 +63,7 @@ async def test_credentials_and_a_netrc_changes_nothing(
 # --- files are read anew
 
 
-async def test_a_token_file_is_followed_through_rotation_and_loss(
-    server: MisbehavingServer, tmp_path: Path
-) -> None:
+async def test_a_token_file_is_followed_through_rotation_and_loss(server, tmp_path) -> None:
     file = tmp_path / "token"
     remedy = "; check --prom-bearer-token-file, or the Secret and its mount"
     odd = f"{file} does not hold one bearer token and nothing else"
@@ -139,9 +132,7 @@ async def test_a_file_system_that_hangs_costs_the_query_its_time(
 # --- nothing is shown
 
 
-async def test_no_secret_in_any_error_warning_or_repr(
-    server: MisbehavingServer, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_no_secret_in_any_error_warning_or_repr(server, caplog) -> None:
     def echoes(request: Seen, connection: socket.socket) -> None:
         sent = request.headers["authorization"]
         plain = base64.b64decode(sent.split()[1]).decode() if "Basic" in sent else sent
@@ -189,7 +180,8 @@ async def test_a_wrong_credential_is_told_from_a_missing_one(server: Misbehaving
 # --- a configuration that cannot work
 
 USER = {"username": "me", "password": "s3cret-password"}
-HEADER = {"bearer_token_file": "/t", "headers": {"authorization": "s3cret-header"}}
+TOKEN, FILE = {"bearer_token": "s3cret-token"}, {"bearer_token_file": "/t"}
+HEADER = FILE | {"headers": {"authorization": "s3cret-header"}}
 WRONG: list[tuple[dict[str, object], str]] = [
     ({"url": "localhost:9090"}, "'localhost:9090': the scheme is missing; write http://l"),
     ({"url": "prometheus"}, "the scheme is missing; write http://prometheus"),
@@ -206,28 +198,16 @@ WRONG: list[tuple[dict[str, object], str]] = [
     ({"url": "http://[::1:9090"}, "the host or the port is malformed"),
     ({"url": f"http://{'a' * 70}:9090"}, "the host or the port is malformed"),
     ({"url": "http://a:9090/?token=s3cret-token"}, "it must end with the path, before ? and #"),
-    (
-        {"url": "http://me:x@a", "username": "me"},
-        "it contains a user, and another one is configured",
-    ),
+    ({"url": "http://me:x@a", "username": "me"}, "it contains a user, and another one is conf"),
     ({"timeout": 0.0}, "--prom-timeout is 0.0: give seconds above 0"),
     ({"timeout": float("nan")}, "--prom-timeout is nan"),
     ({"timeout": float("inf")}, "--prom-timeout is inf"),
     ({"bearer_token": ""}, "--prom-bearer-token is empty or has a space or line break in it"),
     ({"bearer_token": "s3cret-token\n"}, "--prom-bearer-token is empty or has a space or line br"),
-    (
-        {"bearer_token": "s3cret-token", **USER},
-        "(--prom-bearer-token) or basic authentication (--prom-username), not both",
-    ),
-    (
-        {"bearer_token": "s3cret-token", "bearer_token_file": "/t"},
-        "(--prom-bearer-token) or a bearer token (--prom-bearer-token-file), not both",
-    ),
+    (TOKEN | USER, "(--prom-bearer-token) or basic authentication (--prom-username), not both"),
+    (TOKEN | FILE, "(--prom-bearer-token) or a bearer token (--prom-bearer-token-file), not both"),
     (HEADER, "(--prom-bearer-token-file) or an Authorization header (--prom-header), not both"),
-    (
-        HEADER | USER,
-        "(--prom-username) or an Authorization header (--prom-header), only one of them",
-    ),
+    (HEADER | USER, "(--prom-username) or an Authorization header (--prom-header), only one of"),
     ({"username": "me"}, "--prom-username needs --prom-password-file (or --prom-password) too"),
     ({"password": "s3cret-password"}, "a password needs a user name: give --prom-username too"),
     ({**USER, "password_file": "/p"}, "give either --prom-password or --prom-password-file, not"),
@@ -318,10 +298,7 @@ async def test_a_certificate_for_another_host(authority: Authority) -> None:
 
 
 async def test_not_verifying_is_logged_once_and_warns_nowhere_else(
-    authority: Authority,
-    loopback: Pair,
-    caplog: pytest.LogCaptureFixture,
-    recwarn: pytest.WarningsRecorder,
+    authority, loopback, caplog, recwarn
 ) -> None:
     with MisbehavingServer(tls=authority.server(loopback)) as server:
         async with source_at(server.url, insecure_skip_verify=True) as source:
@@ -339,9 +316,7 @@ async def test_the_wrong_scheme(server: MisbehavingServer, authority: Authority)
     assert "what answers there does not speak TLS; is it http:// instead of https://?" in error
 
 
-async def test_a_client_certificate(
-    authority: Authority, stranger: Authority, loopback: Pair, client: Pair
-) -> None:
+async def test_a_client_certificate(authority, stranger, loopback, client) -> None:
     with MisbehavingServer(tls=authority.server(loopback, clients=authority.cert)) as server:
         ours = {"ca_file": authority.cert, "cert_file": client.cert, "key_file": client.key}
         assert (await ask(server.url, **ours)).error is None
@@ -353,9 +328,7 @@ async def test_a_client_certificate(
         assert "client certificate?" in await error_of(server.url, **theirs)
 
 
-async def test_tls_files_that_cannot_be_used(
-    authority: Authority, loopback: Pair, client: Pair, tmp_path: Path
-) -> None:
+async def test_tls_files_that_cannot_be_used(authority, loopback, client, tmp_path) -> None:
     text, locked = str(tmp_path / "text.pem"), str(tmp_path / "locked.key")
     (tmp_path / "text.pem").write_text("not PEM")
     command = ("openssl", "ec", "-in", client.key, "-aes128", "-passout", "pass:x", "-out", locked)
@@ -427,9 +400,7 @@ def test_another_file_of_the_same_size_and_time_is_seen(tmp_path: Path) -> None:
     assert prints[0] != prints[1]
 
 
-async def test_a_server_that_hangs_in_the_tls_handshake(
-    authority: Authority, deadlines: Deadlines
-) -> None:
+async def test_a_server_that_hangs_in_the_tls_handshake(authority, deadlines) -> None:
     def drips(connection: socket.socket) -> None:
         connection.sendall(b"\x16\x03\x03\x3f\xff")  # a handshake record of 16 KB begins
         while not server.stopped.wait(0.05):

@@ -60,9 +60,7 @@ async def test_instant_vectors(source: PrometheusSource) -> None:
         ),
     ],
 )
-async def test_an_expression_that_gives_no_vector(
-    source: PrometheusSource, expr: str, message: str
-) -> None:
+async def test_an_expression_that_gives_no_vector(source, expr, message) -> None:
     result = await source.query_expr(expr)
     assert result.samples == ()
     assert message in str(result.error)

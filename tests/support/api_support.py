@@ -1,21 +1,46 @@
-"""An API as dynsched has it, of a kubeconfig, for as long as a test needs it."""
+"""What of dynsched talks to an API server: of a kubeconfig, for as long as a test needs it."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+
+import yaml
+from cluster import Cluster, EnvtestCluster, SimCluster
 
 from dynsched.kube.config import load_config
 from dynsched.kube.transport import KubeApi
 
 
 @asynccontextmanager
-async def api_of(kubeconfig: Path, kind: type[KubeApi] = KubeApi) -> AsyncIterator[Any]:
-    """``kind``: StreamingApi for those who watch."""
-    api = kind(await load_config(str(kubeconfig)))
+async def api_of(
+    kubeconfig: Path, kind: Callable[..., Any] = KubeApi, *more: Any, **options: Any
+) -> AsyncIterator[Any]:
+    """``kind``: StreamingApi for those who watch, KubeClient for nodes, or what else is closed."""
+    api = kind(await load_config(str(kubeconfig)), *more, **options)
     try:
         yield api
     finally:
         await api.close()
+
+
+def stranger(cluster: Cluster, folder: Path, what: set[tuple[str, str]]) -> Path:
+    """The kubeconfig of somebody who may not do ``what``: on a real API server, nothing at all."""
+    if isinstance(cluster, EnvtestCluster):
+        return cluster.servers.kubeconfig(folder / "stranger", cluster.servers.stranger_token)
+    assert isinstance(cluster, SimCluster)
+    cluster.server.forbidden |= what
+    return cluster.kubeconfig
+
+
+def kubeconfig(path: Path, server: str, *, user: Any = None, **cluster: Any) -> Path:
+    body = {
+        "clusters": [{"name": "c", "cluster": {"server": server, **cluster}}],
+        "users": [{"name": "u", "user": user or {}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u", "namespace": "ns"}}],
+        "current-context": "x",
+    }
+    path.write_text(yaml.safe_dump(body))
+    return path
