@@ -5,6 +5,7 @@ import asyncio
 from dynsched.core.errors import ConflictError, NotPermittedError, PastUnknownError
 from dynsched.core.model import Node, NodePatch, QueryResult, Sample, Series
 from dynsched.core.parsing import parse_rules
+from dynsched.core.rules import RuleSet
 from dynsched.loop import Loop
 
 RULES = {
@@ -104,10 +105,12 @@ class FakeEvents:
 
 
 class FakeRulesFile:
-    """``next_content``: what the file will have at the next look; a string is an error."""
+    """``next_content``: what the file will have at the next look; a string is an error. Rules may
+    be parsed already.
+    """
 
     def __init__(self, rules):
-        self.rule_set = parse_rules(rules)
+        self.rule_set = _parsed(rules)
         self.error = None
         self.next_content = None
 
@@ -116,9 +119,13 @@ class FakeRulesFile:
         if isinstance(content, str):
             self.error = content
         elif content is not None:
-            self.rule_set, self.error = parse_rules(content), None
+            self.rule_set, self.error = _parsed(content), None
             return True
         return False
+
+
+def _parsed(rules):
+    return rules if isinstance(rules, RuleSet) else parse_rules(rules)
 
 
 class FakeLeadership:
