@@ -22,6 +22,7 @@ import aiohttp
 from envtest import Envtest
 
 from dynsched.sim.apiserver.server import ApiServer
+from dynsched.sim.nodes import make_node
 
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
@@ -139,9 +140,7 @@ class Cluster(ABC):
         **params: str | int,
     ) -> Answer:
         """Ask anything. ``params`` are the query; ``body`` is sent as JSON unless it is bytes."""
-        sent = dict(headers or {})
-        if token or self.token:
-            sent["Authorization"] = f"Bearer {token or self.token}"
+        sent = self._authorized(headers, token)
         if body is not None:
             default = MERGE if method == "PATCH" else "application/json"
             sent["Content-Type"] = content_type or default
@@ -153,6 +152,12 @@ class Cluster(ABC):
             is_json = response.content_type.startswith("application/json")
             parsed = json.loads(text) if is_json and text else None
             return Answer(response.status, parsed, response.headers, text)
+
+    def _authorized(
+        self, headers: Mapping[str, str] | None, token: str | None = None
+    ) -> dict[str, str]:
+        token = token or self.token
+        return {**(headers or {}), **({"Authorization": f"Bearer {token}"} if token else {})}
 
     async def get(self, path: str, **params: str | int) -> Answer:
         return await self.request("GET", path, **params)
@@ -176,10 +181,7 @@ class Cluster(ABC):
         self, path: str, *, headers: Mapping[str, str] | None = None, **params: str | int
     ) -> AsyncIterator[Watch]:
         """Open a watch; the context ends it."""
-        sent = dict(headers or {})
-        if self.token:
-            sent["Authorization"] = f"Bearer {self.token}"
-        query = {"watch": "1", **params}
+        sent, query = self._authorized(headers), {"watch": "1", **params}
         endless = aiohttp.ClientTimeout(total=None)
         async with self.session.get(path, headers=sent, params=query, timeout=endless) as response:
             assert response.status == 200, await response.text()
@@ -188,34 +190,32 @@ class Cluster(ABC):
     # --- the objects that the tests are about ---
 
     async def create_node(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        found: dict[str, Any] = (await self.post(NODES, dict(body), fieldManager="creator")).ok
-        return found
+        return (await self.post(NODES, dict(body), fieldManager="creator")).ok
+
+    async def create_nodes(self, *names: str) -> None:
+        for index, name in enumerate(names):
+            await self.create_node(make_node(name, index))
 
     async def get_node(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = (await self.get(f"{NODES}/{name}")).ok
-        return found
+        return (await self.get(f"{NODES}/{name}")).ok
 
     async def patch_node(
         self, name: str, patch: Mapping[str, Any], *, field_manager: str = "tests"
     ) -> dict[str, Any]:
         """Change a node as somebody else would."""
         answer = await self.patch(f"{NODES}/{name}", dict(patch), fieldManager=field_manager)
-        found: dict[str, Any] = answer.ok
-        return found
+        return answer.ok
 
     async def delete_node(self, name: str) -> None:
         _ = (await self.delete(f"{NODES}/{name}")).ok
 
     async def list_nodes(self, selector: str = "") -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = (await self.get(NODES, labelSelector=selector)).ok["items"]
-        return found
+        return (await self.get(NODES, labelSelector=selector)).ok["items"]
 
     async def list_events(self, node: str = "") -> list[dict[str, Any]]:
         """The Events on nodes, or on one of them."""
         selector = "involvedObject.kind=Node" + (f",involvedObject.name={node}" if node else "")
-        answer = await self.get("/api/v1/events", fieldSelector=selector)
-        found: list[dict[str, Any]] = answer.ok["items"]
-        return found
+        return (await self.get("/api/v1/events", fieldSelector=selector)).ok["items"]
 
     async def get_lease(self, name: str, namespace: str = "default") -> dict[str, Any] | None:
         path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}"
@@ -243,8 +243,7 @@ class Watch:
                 if not part:
                     break
                 line += part
-        found: dict[str, Any] | None = json.loads(line) if line.strip() else None
-        return found
+        return json.loads(line) if line.strip() else None
 
     async def rest(self, timeout: float = 10.0) -> list[dict[str, Any]]:  # noqa: ASYNC109
         """Everything up to the end."""
@@ -274,16 +273,11 @@ class SimCluster(Cluster):
         await self.server.stop()
 
     async def writes(self, resource: str = "nodes") -> list[Write]:
+        parts = ("verb", "resource", "subresource", "namespace", "name")
+        parts += ("manager", "user_agent", "status")
         return [
             Write(
-                verb=record.verb,
-                resource=record.resource,
-                subresource=record.subresource,
-                namespace=record.namespace,
-                name=record.name,
-                manager=record.manager,
-                user_agent=record.user_agent,
-                status=record.status,
+                **{part: getattr(record, part) for part in parts},
                 body=record.json() if record.body else None,
             )
             for record in self.server.requests.writes(resource)

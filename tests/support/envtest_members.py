@@ -10,8 +10,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from envtest import Envtest, StartError, _free_port, _get
+from envtest import Envtest, StartError, _get
 from operator_support import until
+from prometheus_support import free_port
 from tcp_relay import Relay
 
 
@@ -28,7 +29,7 @@ async def member(envtest: Envtest) -> AsyncIterator[Member]:
     """One more API server, ready; with the certificate, the users and the flags of the first."""
     flags = _flags(envtest)
     async with Relay(flags["--etcd-servers"]) as etcd:
-        port = _free_port()
+        port = free_port()
         url = f"https://127.0.0.1:{port}"
         certificates = Path(flags.pop("--cert-dir"))
         flags |= {

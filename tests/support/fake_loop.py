@@ -1,6 +1,9 @@
 """A loop whose parts are all fakes, ticked by hand."""
 
 import asyncio
+from dataclasses import replace
+
+from snapshots import patched
 
 from dynsched.core.errors import ConflictError, NotPermittedError, PastUnknownError
 from dynsched.core.model import Node, NodePatch, QueryResult, Sample, Series
@@ -74,23 +77,11 @@ class FakeCluster:
         if patch.node in self.before_patch:
             self.before_patch[patch.node]()
         node = self.stored[patch.node]
-        metadata = patch.body["metadata"]
-        if metadata["resourceVersion"] != node.resource_version:
+        if patch.body["metadata"]["resourceVersion"] != node.resource_version:
             raise ConflictError(f"{patch.node} changed")
-        self.stored[patch.node] = Node(
-            node.name,
-            uid=node.uid,
-            resource_version=str(int(node.resource_version) + 1),
-            labels=_merged(node.labels, metadata.get("labels", {})),
-            annotations=_merged(node.annotations, metadata.get("annotations", {})),
-            allocatable=node.allocatable,
-            taints=tuple(patch.body.get("spec", {"taints": node.taints})["taints"] or ()),
-        )
+        newer = str(int(node.resource_version) + 1)
+        self.stored[patch.node] = replace(patched(node, patch), resource_version=newer)
         return self.stored[patch.node]
-
-
-def _merged(old, changes):
-    return {key: value for key, value in {**old, **changes}.items() if value is not None}
 
 
 class FakeEvents:

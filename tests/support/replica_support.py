@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,17 @@ async def status(operator: Operator) -> dict[str, Any]:
     return found
 
 
+async def until_status(operator: Operator, fits: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
+    """Wait for a /status that fits; that."""
+
+    async def found() -> dict[str, Any] | None:
+        answer = await status(operator)
+        return answer if answer and fits(answer) else None
+
+    answer: dict[str, Any] = await until(found, "/status")
+    return answer
+
+
 async def leads(operator: Operator) -> bool:
     return bool((await status(operator)).get("leading"))
 
@@ -56,11 +68,7 @@ async def leads(operator: Operator) -> bool:
 async def some_ticks(operator: Operator, number: int = 4) -> None:
     """Until it has evaluated so many times more."""
     last = (await status(operator))["tick"]["number"] + number
-
-    async def ticked() -> bool:
-        return bool((await status(operator))["tick"]["number"] >= last)
-
-    await until(ticked, f"{number} ticks")
+    await until_status(operator, lambda found: found["tick"]["number"] >= last)
 
 
 async def waited_for_the_lease(cluster: Cluster, first: str, second: str) -> float:

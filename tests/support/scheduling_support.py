@@ -18,8 +18,6 @@ from manifest_support import OVERLAYS, Doc, load_all
 from operator_support import Operator, until, write_rules
 from programs import ROOT
 
-from dynsched.sim.nodes import make_node
-
 PODS = "/api/v1/namespaces/default/pods"
 REPLICA_SETS = "/apis/apps/v1/namespaces/default/replicasets"
 (_NGINX,) = load_all(ROOT / "manifests/examples/nginx.yaml")
@@ -75,8 +73,7 @@ async def set_loads(
 ) -> None:
     """Nodes with these loads; all of the same size, with nothing on them."""
     prometheus.set(load=loads)
-    for number, name in enumerate(loads):
-        await cluster.create_node(make_node(name, number))
+    await cluster.create_nodes(*loads)
 
 
 async def marked(cluster: EnvtestCluster, count: int) -> None:
