@@ -7,7 +7,6 @@ import base64
 import contextlib
 import json
 import os
-import re
 import resource
 import signal
 import socket
@@ -21,7 +20,7 @@ from bench import COOL, HOT, rules
 from cluster import SimCluster
 from fake_prometheus import FakePrometheus
 from operator_support import Operator, until, write_rules
-from replica_support import some_ticks, status, until_status
+from replica_support import metric, some_ticks, status, until_status
 
 from dynsched import app
 from dynsched.loop import Loop
@@ -58,26 +57,10 @@ class Run:
 
         await until(reached, f"marked: {names or 'none'}")
 
-    def patches(self) -> list[str]:
-        """The nodes of all patches that were taken."""
-        writes = self.sim.server.requests.writes("nodes")
-        return [w.name for w in writes if w.verb == "patch" and w.status == 200]
-
-    async def events(self) -> dict[str, str]:
-        """Reason and message of the Events about dynsched itself."""
-        selector = "involvedObject.kind=Lease,involvedObject.name=dynsched"
-        found = (await self.sim.get("/api/v1/events", fieldSelector=selector)).ok["items"]
-        return {event["reason"]: event["message"] for event in found}
-
 
 @pytest.fixture
 async def run(sim: SimCluster, prometheus: FakePrometheus, tmp_path: Path) -> Run:
     return Run(sim, prometheus, tmp_path)
-
-
-async def metric(operator: Operator, name: str) -> float:
-    text = (await operator.get("/metrics"))[1]
-    return float(re.findall(rf"^{re.escape(name)} (\S+)$", text, re.MULTILINE)[0])
 
 
 async def until_metric(operator: Operator, name: str, value: float) -> None:
@@ -115,7 +98,8 @@ async def test_the_api_server_is_down_at_the_start_and_later(sim, prometheus, ru
         await run.until_marked(" ".join(names))
         await until_status(operator, lambda found: found["ok"])
 
-        assert sorted(run.patches()) == names[1:]  # each once: no storm
+        taken = [w.name for w in sim.server.requests.writes("nodes") if w.status == 200]
+        assert sorted(taken) == names[1:]  # each once: no storm
         refused = [line for line in operator.log.splitlines() if "connection refused" in line]
         assert len(refused) < 8  # not for each node, and not for each tick
 
@@ -196,7 +180,8 @@ async def test_whatever_becomes_of_the_rules_file(sim, prometheus, run) -> None:
         assert await metric(operator, 'dynsched_rules_reloads_total{result="success"}') == 1
 
         async def told() -> bool:
-            found = await run.events()
+            events = await sim.list_events("dynsched", "Lease")
+            found = {event["reason"]: event["message"] for event in events}
             refusal = found.get("RulesRefused", "")
             return "is a pipe" in refusal and found.get("RulesReloaded") == "1 rule is in force"
 

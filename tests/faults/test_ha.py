@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,6 +17,7 @@ from replica_support import (
     TIMES,
     is_marked,
     leads,
+    metric,
     replica,
     some_ticks,
     status,
@@ -52,12 +52,6 @@ async def reigns(cluster: Cluster) -> list[str]:
     return [name for name, _ in groupby(map(writer, await writes(cluster)))]
 
 
-async def leader_metric(operator: Operator) -> str:
-    _, text = await operator.get("/metrics")
-    found = re.search(r"^dynsched_leader (\S+)$", text, re.MULTILINE)
-    return found[1] if found else ""
-
-
 async def test_one_writes_both_serve_and_a_stop_hands_over(
     cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -73,7 +67,7 @@ async def test_one_writes_both_serve_and_a_stop_hands_over(
             await until_status(second, lambda found: found["leader"] == one)
             for each, leading, hot in ((first, True, "a"), (second, False, "b")):
                 assert await leads(each) is leading
-                assert await leader_metric(each) == ("1.0" if leading else "0.0")
+                assert await metric(each, "dynsched_leader") == leading
                 assert await each.get("/status") == (200, "ok")
 
                 async def sees(each: Operator = each, hot: str = hot) -> bool:
@@ -90,7 +84,7 @@ async def test_one_writes_both_serve_and_a_stop_hands_over(
             await until(lambda: is_marked(cluster, "b"), "what is hot elsewhere is marked")
             two = (await status(second))["leader"]
             assert await reigns(cluster) == [one, two]
-            assert await leader_metric(second) == "1.0"
+            assert await metric(second, "dynsched_leader") == 1
     assert "gave up the Lease default/dynsched" in first.log
     lease = await cluster.get_lease("dynsched")
     assert lease is not None
@@ -128,7 +122,7 @@ async def test_a_leader_that_was_stopped_for_longer_than_its_lease_writes_nothin
         follower = {"leading": False, "leader": two, "ok": True}
         await until_status(first, lambda found: found.items() >= follower.items())
         await some_ticks(first)
-        assert await leader_metric(first) == "0.0"
+        assert await metric(first, "dynsched_leader") == 0
         assert len(await writes(sim)) == before
 
         prometheus.set(load=dict.fromkeys(names, 5))
@@ -144,5 +138,5 @@ async def test_a_dry_run_takes_part_in_no_election(cluster: Cluster, tmp_path: P
             await dry.until_ready()
             assert (await dry.nodes())["nodes"][0]["pressured"]
             assert await cluster.get_lease("dynsched") is None
-            assert (await leads(dry), await leader_metric(dry)) == (False, "0.0")
+            assert (await leads(dry), await metric(dry, "dynsched_leader")) == (False, 0)
     assert await writes(cluster) == []

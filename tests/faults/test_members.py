@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from cluster import NODES, Cluster, EnvtestCluster, Watch
 from envtest import Envtest
-from envtest_members import kubeconfig_at, member
+from envtest_members import member
 from fake_prometheus import FakePrometheus
 from late_server import LateServer
 from operator_support import Operator, until
@@ -118,7 +118,7 @@ async def test_members_that_are_seconds_apart_make_no_mark_flap(
         loads = Loads(cluster, prometheus)
         for name in ("a", "b", "c"):
             await loads.create(name)
-        kubeconfig = kubeconfig_at(envtest, balancer.url, tmp_path / "kubeconfig-balancer")
+        kubeconfig = envtest.kubeconfig(tmp_path / "balancer", url=balancer.url)
         async with (
             replica(cluster, prometheus, tmp_path, kubeconfig=kubeconfig) as operator,
             marks_seen(cluster) as seen,
@@ -185,7 +185,7 @@ async def test_a_leader_whose_api_server_is_cut_off_from_etcd_hands_over(
         loads = Loads(cluster, prometheus)
         await loads.create("a", HOT)
         await loads.create("b")
-        kubeconfig = kubeconfig_at(envtest, other.url, tmp_path / "kubeconfig-other")
+        kubeconfig = envtest.kubeconfig(tmp_path / "other", url=other.url)
         cut_off = replica(cluster, prometheus, tmp_path, kubeconfig=kubeconfig)
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(cut_off)

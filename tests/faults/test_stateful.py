@@ -124,26 +124,17 @@ ANNOTATIONS = st.sampled_from(
         ),
     ]
 )
-TAINTS = st.sampled_from(
-    [
-        {"key": "other.io/x", "effect": "NoSchedule"},
-        {"key": "other.io/x", "value": "1", "effect": SOFT},
-        {"key": "other.io/y", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"},
-        {"key": "dynsched.io/pressure", "value": "true", "effect": "NoSchedule"},
-        {"key": "dynsched.io/pressure", "value": "theirs", "effect": SOFT},
-        {"key": "dynsched.io/pressure", "value": "true", "effect": SOFT},
-        {"key": "dynsched.io/pressure", "value": "yes", "effect": SOFT},
-    ]
+_TAINTS = (
+    {"key": "other.io/x", "effect": "NoSchedule"},
+    {"key": "other.io/x", "value": "1", "effect": SOFT},
+    {"key": "other.io/y", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"},
+    {"key": "dynsched.io/pressure", "value": "true", "effect": "NoSchedule"},
+    {"key": "dynsched.io/pressure", "value": "theirs", "effect": SOFT},
+    {"key": "dynsched.io/pressure", "value": "true", "effect": SOFT},
+    {"key": "dynsched.io/pressure", "value": "yes", "effect": SOFT},
 )
-PLACES = st.sampled_from(
-    [
-        ("other.io/x", "NoSchedule"),
-        ("other.io/x", SOFT),
-        ("other.io/y", "NoExecute"),
-        ("dynsched.io/pressure", "NoSchedule"),
-        ("dynsched.io/pressure", SOFT),
-    ]
-)
+TAINTS = st.sampled_from(_TAINTS)
+PLACES = st.sampled_from(sorted({(each["key"], each["effect"]) for each in _TAINTS}))
 BIRTHS = st.sampled_from(
     [{}, {}, {"pool": "web"}, {"status": "presure"}, {"status": "maintenance"}]
 )
@@ -414,27 +405,17 @@ class Histories(RuleBasedStateMachine):
         check_rest(world, ticks[0])
 
 
-class Listed(logging.Handler):
-    """Keeps the lines, and shows none."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.INFO)
-        self.lines: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(record.msg)
-
-
 @pytest.fixture
 def log() -> Iterator[list[str]]:
-    """The log, which would be millions of lines."""
-    logger, listed = logging.getLogger("dynsched"), Listed()
+    """The lines of the log, kept and not shown: they would be millions."""
+    logger, handler, lines = logging.getLogger("dynsched"), logging.Handler(logging.INFO), []
     before = logger.level, logger.propagate
+    handler.emit = lambda record: lines.append(record.msg)
     logger.propagate = False
     logger.setLevel(logging.INFO)
-    logger.addHandler(listed)
-    yield listed.lines
-    logger.removeHandler(listed)
+    logger.addHandler(handler)
+    yield lines
+    logger.removeHandler(handler)
     logger.propagate = before[1]
     logger.setLevel(before[0])
 

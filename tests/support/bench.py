@@ -138,15 +138,13 @@ class Bench:
         )
 
     async def told(self, node: str) -> dict[str, int]:
-        """Reason and count of the Events so far, on a node or (``Lease``) on ourselves."""
+        """Reason and count of the Events so far, on a node."""
         mark = Subject("Node", f"mark-{uuid.uuid4()}", "none")
         self.events._post(mark, "Mark", "all that was queued before this is posted", warning=False)
         async with asyncio.timeout(60):
             while not await self.cluster.list_events(mark.name):
                 await asyncio.sleep(0.02)
-        kind = "involvedObject.kind=Lease"
-        selector = kind if node == "Lease" else f"involvedObject.name={node}"
-        found = (await self.cluster.get("/api/v1/events", fieldSelector=selector)).ok["items"]
+        found = await self.cluster.list_events(node)
         return {event["reason"]: event["count"] for event in found}
 
 

@@ -13,7 +13,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
@@ -81,7 +81,6 @@ class Cluster(ABC):
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        await self._start()
         connector = aiohttp.TCPConnector(ssl=self.ssl() or True)
         agent = {"User-Agent": "tests/1"}
         self._session = aiohttp.ClientSession(self.url, connector=connector, headers=agent)
@@ -90,7 +89,6 @@ class Cluster(ABC):
     async def __aexit__(self, *_: object) -> None:
         if self._session is not None:
             await self._session.close()
-        await self._stop()
 
     @property
     def session(self) -> aiohttp.ClientSession:
@@ -99,12 +97,6 @@ class Cluster(ABC):
 
     def ssl(self) -> ssl.SSLContext | None:
         return None
-
-    @abstractmethod
-    async def _start(self) -> None: ...
-
-    @abstractmethod
-    async def _stop(self) -> None: ...
 
     @abstractmethod
     async def writes(self, resource: str = "nodes") -> list[Write]:
@@ -212,9 +204,9 @@ class Cluster(ABC):
     async def list_nodes(self, selector: str = "") -> list[dict[str, Any]]:
         return (await self.get(NODES, labelSelector=selector)).ok["items"]
 
-    async def list_events(self, node: str = "") -> list[dict[str, Any]]:
+    async def list_events(self, name: str = "", kind: str = "Node") -> list[dict[str, Any]]:
         """The Events on nodes, or on one of them."""
-        selector = "involvedObject.kind=Node" + (f",involvedObject.name={node}" if node else "")
+        selector = f"involvedObject.kind={kind}" + (f",involvedObject.name={name}" if name else "")
         return (await self.get("/api/v1/events", fieldSelector=selector)).ok["items"]
 
     async def get_lease(self, name: str, namespace: str = "default") -> dict[str, Any] | None:
@@ -264,21 +256,21 @@ class SimCluster(Cluster):
         self.token = self.server.token
         self._folder = folder
 
-    async def _start(self) -> None:
+    async def __aenter__(self) -> Self:
         await self.server.start()
         self.url = self.server.url
         self.kubeconfig = self.server.kubeconfig(self._folder / "kubeconfig-sim")
+        return await super().__aenter__()
 
-    async def _stop(self) -> None:
+    async def __aexit__(self, *_: object) -> None:
+        await super().__aexit__()
         await self.server.stop()
 
     async def writes(self, resource: str = "nodes") -> list[Write]:
-        parts = ("verb", "resource", "subresource", "namespace", "name")
-        parts += ("manager", "user_agent", "status")
+        parts = [each.name for each in fields(Write) if each.name != "body"]
         return [
             Write(
-                **{part: getattr(record, part) for part in parts},
-                body=record.json() if record.body else None,
+                *(getattr(record, part) for part in parts), record.json() if record.body else None
             )
             for record in self.server.requests.writes(resource)
         ]
@@ -318,18 +310,12 @@ class EnvtestCluster(Cluster):
     def ssl(self) -> ssl.SSLContext | None:
         return self.servers.ssl()
 
-    async def _start(self) -> None:
-        pass
-
     async def __aenter__(self) -> Self:
         await super().__aenter__()
         await self.clean()
         await self._settle()
         self._audited_from = self.servers.audit_log.stat().st_size
         return self
-
-    async def _stop(self) -> None:
-        pass
 
     async def clean(self) -> None:
         """Delete what earlier tests have left."""
@@ -338,16 +324,15 @@ class EnvtestCluster(Cluster):
         events = (await self.get("/api/v1/events")).ok["items"]
         for namespace in {event["metadata"]["namespace"] for event in events}:
             _ = (await self.delete(f"/api/v1/namespaces/{namespace}/events")).ok
-        services = (await self.get("/api/v1/services")).ok["items"]
-        for meta in (service["metadata"] for service in services):
-            if meta["name"] != "kubernetes":  # the server's own
-                path = f"/api/v1/namespaces/{meta['namespace']}/services/{meta['name']}"
-                _ = (await self.delete(path)).ok
-        leases = (await self.get("/apis/coordination.k8s.io/v1/leases")).ok["items"]
-        for meta in (lease["metadata"] for lease in leases):
-            if not meta["name"].startswith(_SERVERS_OWN):
-                group = f"/apis/coordination.k8s.io/v1/namespaces/{meta['namespace']}"
-                await self.delete(f"{group}/leases/{meta['name']}")
+        for group, what, kept in (
+            ("/api/v1", "services", "kubernetes"),
+            ("/apis/coordination.k8s.io/v1", "leases", _SERVERS_OWN),
+        ):
+            found = (await self.get(f"{group}/{what}")).ok["items"]
+            for meta in (each["metadata"] for each in found):
+                if not meta["name"].startswith(kept):  # the server's own
+                    place = f"{group}/namespaces/{meta['namespace']}/{what}"
+                    await self.delete(f"{place}/{meta['name']}")
 
     async def writes(self, resource: str = "nodes") -> list[Write]:
         await self._settle()
@@ -389,12 +374,10 @@ class EnvtestCluster(Cluster):
 def _audited(entry: dict[str, Any]) -> Write:
     target = entry.get("objectRef", {})
     query = parse_qs(urlsplit(entry["requestURI"]).query)
+    place = {key: target.get(key, "") for key in ("resource", "subresource", "namespace", "name")}
     return Write(
+        **place,
         verb=entry["verb"],
-        resource=target.get("resource", ""),
-        subresource=target.get("subresource", ""),
-        namespace=target.get("namespace", ""),
-        name=target.get("name", ""),
         manager=query.get("fieldManager", [""])[0],
         user_agent=entry.get("userAgent", ""),
         status=entry.get("responseStatus", {}).get("code", 0),

@@ -141,31 +141,28 @@ class Envtest:
             f'{self.stranger_token},stranger,stranger,""\n'
             f'{self._scheduler_token},system:kube-scheduler,scheduler,""\n'
         )
+        audited = [
+            {"group": "", "resources": list(AUDITED)},
+            {"group": "coordination.k8s.io", "resources": ["leases"]},
+            {"group": "events.k8s.io", "resources": ["events"]},
+        ]
+        rule = {"level": "Request", "verbs": list(self._verbs), "resources": audited}
         policy = {
             "apiVersion": "audit.k8s.io/v1",
             "kind": "Policy",
             "omitStages": ["RequestReceived"],
-            "rules": [
-                {
-                    "level": "Request",
-                    "verbs": list(self._verbs),
-                    "resources": [
-                        {"group": "", "resources": list(AUDITED)},
-                        {"group": "coordination.k8s.io", "resources": ["leases"]},
-                        {"group": "events.k8s.io", "resources": ["events"]},
-                    ],
-                },
-                {"level": "None"},
-            ],
+            "rules": [rule, {"level": "None"}],
         }
         (self.folder / "audit.yaml").write_text(json.dumps(policy))
 
     def _ready(self) -> bool:
         return self.ca_file.exists() and _get(f"{self.url}/readyz", self.token, self.ssl())
 
-    def kubeconfig(self, path: Path, token: str | None = None) -> Path:
-        """A kubeconfig for ``token``'s user (the admin by default), written to ``path``."""
-        cluster = {"server": self.url, "certificate-authority": str(self.ca_file)}
+    def kubeconfig(self, path: Path, token: str | None = None, url: str | None = None) -> Path:
+        """A kubeconfig for ``token``'s user (the admin by default), written to ``path``; for
+        another address of the cluster with ``url``.
+        """
+        cluster = {"server": url or self.url, "certificate-authority": str(self.ca_file)}
         config = {
             "apiVersion": "v1",
             "kind": "Config",

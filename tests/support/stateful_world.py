@@ -123,6 +123,13 @@ PASSING = frozenset({Fault.NONE, Fault.MEDDLED, Fault.TAINTED})
 """After these the same write is due still."""
 
 
+ERRORS = {
+    **dict.fromkeys((Fault.REFUSED, Fault.LOST, Fault.DEMOTED), ClusterError),
+    Fault.FORBIDDEN: ForbiddenError,
+    Fault.ECHOED: ConflictError,
+}
+
+
 @dataclass
 class Attempt:
     """One patch that was sent, and what came of it."""
@@ -198,26 +205,20 @@ class Api:
             self._meddle(fault, name)
         if fault in (Fault.LOST, Fault.ECHOED, Fault.HUNG_APPLIED):
             self._apply(patch)
-        match fault:
-            case Fault.REFUSED | Fault.LOST:
-                raise ClusterError(f"cannot patch nodes {name}: {fault}")
-            case Fault.FORBIDDEN:
-                raise ForbiddenError(f"cannot patch nodes {name}: forbidden")
-            case Fault.ECHOED:
-                raise ConflictError(f"cannot patch nodes {name}: 409")
-            case Fault.HUNG | Fault.HUNG_APPLIED:
-                await asyncio.sleep(3600)
-            case Fault.DEMOTED:
-                self._world.lead(None)
-                raise ClusterError(f"cannot patch nodes {name}: {fault}")
+        if fault in (Fault.HUNG, Fault.HUNG_APPLIED):
+            await asyncio.sleep(3600)
+        if fault is Fault.DEMOTED:
+            self._world.lead(None)
+        if fault in ERRORS:
+            raise ERRORS[fault](f"cannot patch nodes {name}: {fault}")
         return self._apply(patch)
 
     def _meddle(self, fault: Fault, name: str) -> None:
         somebody = self._world.somebody
+        if fault is Fault.MEDDLED_BLIND:
+            self._unreadable.add(name)
         match fault:
             case Fault.MEDDLED | Fault.MEDDLED_BLIND:
-                if fault is Fault.MEDDLED_BLIND:
-                    self._unreadable.add(name)
                 somebody.labels(name, "beat", str(self._world.tally["patches sent"]))
             case Fault.TAINTED:
                 somebody.taints(name, {"key": "other.io/late", "effect": "NoSchedule"})
@@ -227,11 +228,10 @@ class Api:
                 somebody.tidies(name)
             case Fault.IGNORED:
                 somebody.labels(name, "dynsched.io/ignore", "true")
-            case Fault.DELETED:
+            case Fault.DELETED | Fault.RECREATED:
                 somebody.deletes(name)
-            case Fault.RECREATED:
-                somebody.deletes(name)
-                somebody.creates(name)
+        if fault is Fault.RECREATED:
+            somebody.creates(name)
 
     def _apply(self, patch: NodePatch) -> Node:
         before = self._world.stored(patch.node)
@@ -240,11 +240,8 @@ class Api:
                 "nodes", patch.node, json.loads(json.dumps(patch.body)), how=Write("dynsched")
             )
         except ApiError as error:
-            if error.code == 404:
-                raise NotFoundError(error.message) from None
-            if error.code == 409:
-                raise ConflictError(error.message) from None
-            raise AssertionError(f"{patch} is not valid: {error.message}") from None
+            known = {404: NotFoundError, 409: ConflictError}  # nothing else: the patch is valid
+            raise known.get(error.code, AssertionError)(error.message) from None
         assert before is not None
         self.written.append(Written(patch, before, Stored.of(written.entry)))
         self._world.tally[f"patches applied: {patch.action}"] += 1
