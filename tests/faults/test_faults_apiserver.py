@@ -19,11 +19,6 @@ from dynsched.sim.nodes import make_node
 from dynsched.writer import AT_ONCE
 
 
-async def make_nodes(cluster: Cluster, *names: str) -> None:
-    for index, name in enumerate(names):
-        await cluster.create_node(make_node(name, index))
-
-
 async def patches(cluster: Cluster) -> list[tuple[str, int]]:
     """The patches of nodes so far, with what was answered."""
     found = [write for write in await cluster.writes() if write.manager == "dynsched"]
@@ -36,7 +31,7 @@ async def patches(cluster: Cluster) -> list[tuple[str, int]]:
 async def test_a_taint_that_comes_between_plan_and_write_is_kept(
     cluster, prometheus, tmp_path
 ) -> None:
-    await make_nodes(cluster, "a")
+    await cluster.create_nodes("a")
     mark = {"taint": "dynsched.io/pressure=true:PreferNoSchedule"}
     theirs = {"key": "example.com/drain", "value": "soon", "effect": "NoSchedule"}
     prometheus.set(load={"a": HOT})
@@ -60,12 +55,12 @@ async def test_a_taint_that_comes_between_plan_and_write_is_kept(
 
 
 async def test_a_node_that_is_deleted_between_plan_and_write(cluster, prometheus, tmp_path) -> None:
-    await make_nodes(cluster, "a", "b", "c")
+    await cluster.create_nodes("a", "b", "c")
     prometheus.set(load={"a": HOT, "b": HOT, "c": HOT})
 
     async def replaced() -> None:
         await cluster.delete_node("c")
-        await make_nodes(cluster, "c")
+        await cluster.create_nodes("c")
 
     async with bench(cluster, prometheus, tmp_path, rules()) as it:
         it.storage.meddle = {"a": lambda: cluster.delete_node("a"), "c": replaced}
@@ -96,7 +91,7 @@ async def test_a_node_that_cannot_be_written_is_said_and_tried_again(
     sim, prometheus, tmp_path, monkeypatch, *, arm, said
 ) -> None:
     monkeypatch.setattr("dynsched.writer.WRITE_TIMEOUT", 5.0)
-    await make_nodes(sim, "a", "b", "c")
+    await sim.create_nodes("a", "b", "c")
     prometheus.set(load=dict.fromkeys("abc", HOT))
     async with bench(sim, prometheus, tmp_path, rules()) as it:
         fault = arm(sim.server.faults)
@@ -120,7 +115,7 @@ async def test_a_patch_whose_answer_is_lost_is_done_and_told_once(
     sim, prometheus, tmp_path, caplog, *, how, after
 ) -> None:
     caplog.set_level(logging.INFO)
-    await make_nodes(sim, "a")
+    await sim.create_nodes("a")
     async with bench(sim, prometheus, tmp_path, rules()) as it:
         for load in (HOT, COOL):
             prometheus.set(load={"a": load})
@@ -143,7 +138,7 @@ async def test_a_patch_whose_answer_is_lost_is_done_and_told_once(
 async def test_a_mark_whose_change_is_refused_is_told_as_it_is_on_the_node(
     sim, prometheus, tmp_path
 ) -> None:
-    await make_nodes(sim, "a", "b")
+    await sim.create_nodes("a", "b")
     prometheus.set(load={"a": HOT, "b": COOL})
     async with bench(sim, prometheus, tmp_path, rules()) as it:
         await it.tick()
@@ -177,7 +172,7 @@ async def test_an_older_state_of_etcd_is_put_back(
     for name, seconds in (("GAP", 0.5), ("OLD", 1.0), ("LOOK_AGAIN", 0.3)):
         monkeypatch.setattr(resync, name, seconds)
     monkeypatch.setattr(watch, "SETTLED", 1.0)
-    await make_nodes(cluster, "a", "b", "c")
+    await cluster.create_nodes("a", "b", "c")
     prometheus.set(load={"a": HOT, "b": COOL, "c": COOL})
     async with bench(cluster, prometheus, tmp_path, rules()) as it:
         await it.tick()
@@ -229,7 +224,7 @@ async def test_2000_nodes_join_at_once(sim, prometheus, tmp_path: Path, monkeypa
             under_way -= is_patch
 
     monkeypatch.setattr(sim.server, "_answer", counted)
-    await make_nodes(sim, "first")
+    await sim.create_nodes("first")
     names = [f"n{index:04}" for index in range(2000)]
     prometheus.set(load={name: HOT + index / 1000 for index, name in enumerate(names)})
     guard = {"max_marked": "50%"}

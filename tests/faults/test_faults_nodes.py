@@ -290,9 +290,3 @@ async def test_a_record_that_was_wiped_leaves_an_older_mark_to_whoever_wiped_it(
             prometheus.set(load={"a": COOL})
             await it.tick()
         assert described(await cluster.get_node("a")) == before
-
-
-# --- a node that takes another's place ---
-
-
-# --- the guard ---

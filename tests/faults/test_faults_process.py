@@ -7,27 +7,24 @@ import base64
 import contextlib
 import json
 import os
-import re
 import resource
 import signal
 import socket
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from bench import COOL, HOT, rules, write_rules
+from bench import COOL, HOT, rules
 from cluster import SimCluster
 from fake_prometheus import FakePrometheus
-from operator_support import Operator, until
-from replica_support import some_ticks, status
+from operator_support import Operator, until, write_rules
+from replica_support import metric, some_ticks, status, until_status
 
 from dynsched import app
 from dynsched.loop import Loop
 from dynsched.settings import Settings
-from dynsched.sim.nodes import make_node
 from dynsched.sources.prometheus import PrometheusConfig
 
 pytestmark = pytest.mark.slow
@@ -46,7 +43,7 @@ class Run:
         self, content: dict[str, Any] | None = None, *more: str, stderr: int | None = None
     ) -> Operator:
         if content is not None:
-            write_rules(self.rules, content)
+            write_rules(self._folder, content)
         flags = (*self._flags, "-r", str(self.rules), "--interval", "0.1", *more)
         return Operator(self._folder, *flags, stderr=stderr)
 
@@ -60,40 +57,17 @@ class Run:
 
         await until(reached, f"marked: {names or 'none'}")
 
-    def patches(self) -> list[str]:
-        """The nodes of all patches that were taken."""
-        writes = self.sim.server.requests.writes("nodes")
-        return [w.name for w in writes if w.verb == "patch" and w.status == 200]
-
-    async def events(self) -> dict[str, str]:
-        """Reason and message of the Events about dynsched itself."""
-        selector = "involvedObject.kind=Lease,involvedObject.name=dynsched"
-        found = (await self.sim.get("/api/v1/events", fieldSelector=selector)).ok["items"]
-        return {event["reason"]: event["message"] for event in found}
-
 
 @pytest.fixture
 async def run(sim: SimCluster, prometheus: FakePrometheus, tmp_path: Path) -> Run:
     return Run(sim, prometheus, tmp_path)
 
 
-async def make_nodes(sim: SimCluster, *names: str) -> None:
-    for index, name in enumerate(names):
-        await sim.create_node(make_node(name, index))
+async def until_metric(operator: Operator, name: str, value: float) -> None:
+    async def reached() -> bool:
+        return await metric(operator, name) == value
 
-
-async def until_status(operator: Operator, fits: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
-    async def found() -> dict[str, Any] | None:
-        answer = await status(operator)
-        return answer if fits(answer) else None
-
-    answer: dict[str, Any] = await until(found, "/status")
-    return answer
-
-
-async def metric(operator: Operator, name: str) -> float:
-    text = (await operator.get("/metrics"))[1]
-    return float(re.findall(rf"^{re.escape(name)} (\S+)$", text, re.MULTILINE)[0])
+    await until(reached, f"{name} is {value:g}")
 
 
 # --- the API server is away ---
@@ -101,7 +75,7 @@ async def metric(operator: Operator, name: str) -> float:
 
 async def test_the_api_server_is_down_at_the_start_and_later(sim, prometheus, run) -> None:
     names = [f"n{index:02}" for index in range(60)]
-    await make_nodes(sim, *names)
+    await sim.create_nodes(*names)
     prometheus.set(load={"n00": HOT})
     await sim.server.down()
     async with run(rules()) as operator:
@@ -124,7 +98,8 @@ async def test_the_api_server_is_down_at_the_start_and_later(sim, prometheus, ru
         await run.until_marked(" ".join(names))
         await until_status(operator, lambda found: found["ok"])
 
-        assert sorted(run.patches()) == names[1:]  # each once: no storm
+        taken = [w.name for w in sim.server.requests.writes("nodes") if w.status == 200]
+        assert sorted(taken) == names[1:]  # each once: no storm
         refused = [line for line in operator.log.splitlines() if "connection refused" in line]
         assert len(refused) < 8  # not for each node, and not for each tick
 
@@ -133,7 +108,7 @@ async def test_the_api_server_is_down_at_the_start_and_later(sim, prometheus, ru
 
 
 async def test_after_a_crash_the_same_pod_goes_on_at_once(sim, prometheus, run) -> None:
-    await make_nodes(sim, "a", "b")
+    await sim.create_nodes("a", "b")
     prometheus.set(load={"a": HOT, "b": COOL})
     pod = ("--pod-uid", "0e5f")
     async with run(rules(), *pod) as operator:
@@ -167,7 +142,7 @@ REFUSED = [
 
 async def test_whatever_becomes_of_the_rules_file(sim, prometheus, run) -> None:
     """New rules are taken up. While a file is refused the old ones stay in force."""
-    await make_nodes(sim, "a", "b")
+    await sim.create_nodes("a", "b")
     prometheus.set(load={"a": HOT, "b": COOL})
     other = run.rules.with_name("other")
 
@@ -186,11 +161,9 @@ async def test_whatever_becomes_of_the_rules_file(sim, prometheus, run) -> None:
         for number, (content, said) in enumerate(REFUSED, 1):
             put(content)
 
-            async def is_refused(number: int = number) -> bool:
-                counter = 'dynsched_rules_reloads_total{result="refused"}'
-                return await metric(operator, counter) == number
-
-            await until(is_refused, f"it is refused: {said}")
+            await until_metric(
+                operator, 'dynsched_rules_reloads_total{result="refused"}', float(number)
+            )
             assert said in (await status(operator))["rules_error"]
         assert (await status(operator))["ok"]
         assert await metric(operator, "dynsched_rules_reload_success") == 0
@@ -201,15 +174,14 @@ async def test_whatever_becomes_of_the_rules_file(sim, prometheus, run) -> None:
         put(yaml.safe_dump(rules(threshold=10)))
         await run.until_marked("a b")
 
-        async def is_published() -> bool:  # after the writes
-            return await metric(operator, "dynsched_rules_reload_success") == 1
-
-        await until(is_published, "the rules are taken up")
+        # It is published after the writes.
+        await until_metric(operator, "dynsched_rules_reload_success", 1)
         assert (await status(operator))["rules_error"] is None
         assert await metric(operator, 'dynsched_rules_reloads_total{result="success"}') == 1
 
         async def told() -> bool:
-            found = await run.events()
+            events = await sim.list_events("dynsched", "Lease")
+            found = {event["reason"]: event["message"] for event in events}
             refusal = found.get("RulesRefused", "")
             return "is a pipe" in refusal and found.get("RulesReloaded") == "1 rule is in force"
 
@@ -224,7 +196,7 @@ async def test_whatever_becomes_of_the_rules_file(sim, prometheus, run) -> None:
 async def test_sigterm_while_nothing_answers(sim, prometheus, run) -> None:
     """Patches, Events, the Lease: all hang for an hour. It ends all the same."""
     names = [f"n{index:02}" for index in range(40)]
-    await make_nodes(sim, *names)
+    await sim.create_nodes(*names)
     prometheus.set(load=dict.fromkeys(names, COOL))
     async with run(rules()) as operator:
         await operator.until_ready()
@@ -262,7 +234,7 @@ async def test_a_reader_of_standard_error_that_stopped_holds_nothing_up(
     sim, prometheus, run, full_pipe
 ) -> None:
     """A pipe that is full from the start: no line of the log gets out."""
-    await make_nodes(sim, "a", "b")
+    await sim.create_nodes("a", "b")
     prometheus.set(load={"a": HOT, "b": COOL})
     async with run(rules(), "--log-level", "debug", stderr=full_pipe) as operator:
         await run.until_marked("a")
@@ -274,7 +246,7 @@ async def test_a_reader_of_standard_error_that_stopped_holds_nothing_up(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only there another process's limit can be set")
 async def test_no_file_descriptors_left_is_one_line_and_not_a_flood(sim, prometheus, run) -> None:
-    await make_nodes(sim, "a")
+    await sim.create_nodes("a")
     prometheus.set(load={"a": COOL})
     async with run(rules()) as operator:
         await operator.until_ready()
@@ -306,7 +278,7 @@ async def test_a_loop_that_dies_ends_the_process(sim, prometheus, tmp_path, monk
     monkeypatch.setattr(Loop, "tick", broken)
     settings = Settings(
         PrometheusConfig(prometheus.url),
-        rules=write_rules(tmp_path / "rules.yaml", rules()),
+        rules=write_rules(tmp_path, rules()),
         kubeconfig=sim.kubeconfig,
         webaddr="127.0.0.1:0",
     )
@@ -339,7 +311,7 @@ SECRETS = {
 async def test_no_secret_gets_into_the_log(prometheus, tmp_path) -> None:
     """At the most talkative level, with queries and calls that fail in many ways."""
     async with SimCluster(tmp_path, token=SECRETS["kubernetes"]) as sim:
-        await make_nodes(sim, "a", "b")
+        await sim.create_nodes("a", "b")
         prometheus.set(load={"a": HOT})
         run = Run(sim, prometheus, tmp_path)
         header = f"X-Scope-OrgID: {SECRETS['header']}"

@@ -8,17 +8,13 @@ import pytest
 from bench import COOL, HOT, bench, rules
 from cluster import SimCluster
 
-from dynsched.sim.nodes import make_node
-
 MINUTE, HOUR = 60.0, 3600.0
 
 
 @pytest.fixture
 async def eight(sim: SimCluster) -> list[str]:
-    names = list("abcdefgh")
-    for index, name in enumerate(names):
-        await sim.create_node(make_node(name, index))
-    return names
+    await sim.create_nodes(*"abcdefgh")
+    return list("abcdefgh")
 
 
 async def test_prometheus_is_away_for_hours(sim, prometheus, eight, tmp_path) -> None:
@@ -85,8 +81,7 @@ async def test_what_is_unknown_is_counted_and_changes_nothing(
 
 
 async def test_each_rule_has_its_own_patience(sim, prometheus, tmp_path) -> None:
-    for name in ("short", "default", "held"):
-        await sim.create_node(make_node(name))
+    await sim.create_nodes("short", "default", "held")
     content = rules(stale_after="1m")
     content["rules"] += [
         {"name": "mem", "expr": "mem", "threshold": 80},
@@ -118,7 +113,7 @@ async def test_each_rule_has_its_own_patience(sim, prometheus, tmp_path) -> None
 
 
 async def test_a_restart_in_the_middle_of_for_goes_on_with_it(sim, prometheus, tmp_path) -> None:
-    await sim.create_node(make_node("a"))
+    await sim.create_nodes("a")
     prometheus.set(load={"a": HOT})
     content = rules(for_="5m")
     async with bench(sim, prometheus, tmp_path, content) as it:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,14 +17,14 @@ from replica_support import (
     TIMES,
     is_marked,
     leads,
+    metric,
     replica,
     some_ticks,
     status,
+    until_status,
     waited_for_the_lease,
     writer,
 )
-
-from dynsched.sim.nodes import make_node
 
 pytestmark = pytest.mark.slow
 
@@ -53,33 +52,22 @@ async def reigns(cluster: Cluster) -> list[str]:
     return [name for name, _ in groupby(map(writer, await writes(cluster)))]
 
 
-async def leader_metric(operator: Operator) -> str:
-    _, text = await operator.get("/metrics")
-    found = re.search(r"^dynsched_leader (\S+)$", text, re.MULTILINE)
-    return found[1] if found else ""
-
-
 async def test_one_writes_both_serve_and_a_stop_hands_over(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     """They are of two clusters, one of them with the wrong kubeconfig: names and addresses are the
     same there."""
-    for index, name in enumerate("ab"):
-        await cluster.create_node(make_node(name, index))
+    await cluster.create_nodes("a", "b")
     async with FakePrometheus() as ours, FakePrometheus() as theirs:
         ours.set(load={"a": 95, "b": 5})
         theirs.set(load={"a": 5, "b": 95})
         async with pair(cluster, ours, theirs, tmp_path) as (first, second):
             await until(lambda: is_marked(cluster, "a"), "what is hot here is marked")
             one = (await status(first))["leader"]
-
-            async def agree() -> bool:
-                return (await status(second))["leader"] == one
-
-            await until(agree, "both know who leads")
+            await until_status(second, lambda found: found["leader"] == one)
             for each, leading, hot in ((first, True, "a"), (second, False, "b")):
                 assert await leads(each) is leading
-                assert await leader_metric(each) == ("1.0" if leading else "0.0")
+                assert await metric(each, "dynsched_leader") == leading
                 assert await each.get("/status") == (200, "ok")
 
                 async def sees(each: Operator = each, hot: str = hot) -> bool:
@@ -96,7 +84,7 @@ async def test_one_writes_both_serve_and_a_stop_hands_over(
             await until(lambda: is_marked(cluster, "b"), "what is hot elsewhere is marked")
             two = (await status(second))["leader"]
             assert await reigns(cluster) == [one, two]
-            assert await leader_metric(second) == "1.0"
+            assert await metric(second, "dynsched_leader") == 1
     assert "gave up the Lease default/dynsched" in first.log
     lease = await cluster.get_lease("dynsched")
     assert lease is not None
@@ -108,8 +96,7 @@ async def test_a_leader_that_was_stopped_for_longer_than_its_lease_writes_nothin
 ) -> None:
     """Neither what it had yet to write, nor what it would decide now."""
     names = [f"n{index:02}" for index in range(60)]
-    for index, name in enumerate(names):
-        await sim.create_node(make_node(name, index))
+    await sim.create_nodes(*names)
     async with (
         FakePrometheus() as prometheus,
         pair(sim, prometheus, prometheus, tmp_path) as (first, second),
@@ -132,14 +119,10 @@ async def test_a_leader_that_was_stopped_for_longer_than_its_lease_writes_nothin
         assert await reigns(sim) == [one, two]
 
         first.process.send_signal(signal.SIGCONT)
-
-        async def follows() -> bool:
-            found = await status(first)
-            return (found["leading"], found["leader"], found["ok"]) == (False, two, True)
-
-        await until(follows, "it knows that it leads no more, and all is well")
+        follower = {"leading": False, "leader": two, "ok": True}
+        await until_status(first, lambda found: found.items() >= follower.items())
         await some_ticks(first)
-        assert await leader_metric(first) == "0.0"
+        assert await metric(first, "dynsched_leader") == 0
         assert len(await writes(sim)) == before
 
         prometheus.set(load=dict.fromkeys(names, 5))
@@ -148,12 +131,12 @@ async def test_a_leader_that_was_stopped_for_longer_than_its_lease_writes_nothin
 
 
 async def test_a_dry_run_takes_part_in_no_election(cluster: Cluster, tmp_path: Path) -> None:
-    await cluster.create_node(make_node("a", 0))
+    await cluster.create_nodes("a")
     async with FakePrometheus() as prometheus:
         prometheus.set(load={"a": 95})
         async with replica(cluster, prometheus, tmp_path, "--dry-run") as dry:
             await dry.until_ready()
             assert (await dry.nodes())["nodes"][0]["pressured"]
             assert await cluster.get_lease("dynsched") is None
-            assert (await leads(dry), await leader_metric(dry)) == (False, "0.0")
+            assert (await leads(dry), await metric(dry, "dynsched_leader")) == (False, 0)
     assert await writes(cluster) == []

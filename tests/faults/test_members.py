@@ -15,17 +15,18 @@ from typing import Any
 import pytest
 from cluster import NODES, Cluster, EnvtestCluster, Watch
 from envtest import Envtest
-from envtest_members import kubeconfig_at, member
+from envtest_members import member
 from fake_prometheus import FakePrometheus
 from late_server import LateServer
-from operator_support import Operator, until, write_rules
+from operator_support import Operator, until
 from replica_support import (
     AGENT,
-    RULES,
     TIMES,
     is_marked,
     leads,
+    replica,
     status,
+    until_status,
     waited_for_the_lease,
     writer,
 )
@@ -75,11 +76,6 @@ class Loads:
         await until(known, "all nodes are known, and no other")
 
 
-def replica(folder: Path, kubeconfig: Path, prometheus: FakePrometheus) -> Operator:
-    flags = ("--kubeconfig", str(kubeconfig), "--prom", prometheus.url, "--interval", "0.5")
-    return Operator(folder, "run", *flags, "-r", str(write_rules(folder, RULES)))
-
-
 @asynccontextmanager
 async def marks_seen(cluster: Cluster) -> AsyncIterator[Counter[str]]:
     """How often the mark of each node came or went, whoever did it, and whatever he was told."""
@@ -122,9 +118,9 @@ async def test_members_that_are_seconds_apart_make_no_mark_flap(
         loads = Loads(cluster, prometheus)
         for name in ("a", "b", "c"):
             await loads.create(name)
-        kubeconfig = kubeconfig_at(envtest, balancer.url, tmp_path / "kubeconfig-balancer")
+        kubeconfig = envtest.kubeconfig(tmp_path / "balancer", url=balancer.url)
         async with (
-            replica(tmp_path, kubeconfig, prometheus) as operator,
+            replica(cluster, prometheus, tmp_path, kubeconfig=kubeconfig) as operator,
             marks_seen(cluster) as seen,
         ):
             await operator.until_ready()
@@ -154,7 +150,7 @@ async def test_reads_older_than_what_was_written_make_no_mark_flap(
         kubeconfig = tmp_path / "kubeconfig-late"
         kubeconfig.write_text(json.dumps(config))
         async with (
-            replica(tmp_path, kubeconfig, prometheus) as operator,
+            replica(cluster, prometheus, tmp_path, kubeconfig=kubeconfig) as operator,
             marks_seen(cluster) as seen,
         ):
             await operator.until_ready()
@@ -168,11 +164,9 @@ async def test_reads_older_than_what_was_written_make_no_mark_flap(
             server.stand_still()
             await cluster.patch_node("b", {"metadata": {"labels": {"team": "theirs"}}})
             loads.set(b=HOT)
-
-            async def told() -> Any:
-                return "a read shows it unchanged" in ((await status(operator))["error"] or "")
-
-            await until(told, "it says that reads are old")
+            await until_status(
+                operator, lambda found: "a read shows it unchanged" in (found["error"] or "")
+            )
             server.move()
             await loads.settled()
             labels = (await cluster.get(f"{NODES}/b")).ok["metadata"]["labels"]
@@ -180,11 +174,7 @@ async def test_reads_older_than_what_was_written_make_no_mark_flap(
             await loads.create("new", HOT)
             await loads.settled()
             await loads.known_to(operator)
-
-            async def well() -> bool:
-                return bool((await status(operator))["ok"])
-
-            await until(well, "and that all is well again")
+            await until_status(operator, lambda found: found["ok"])
     assert seen.total() == loads.transitions
 
 
@@ -195,20 +185,22 @@ async def test_a_leader_whose_api_server_is_cut_off_from_etcd_hands_over(
         loads = Loads(cluster, prometheus)
         await loads.create("a", HOT)
         await loads.create("b")
-        kubeconfig = kubeconfig_at(envtest, other.url, tmp_path / "kubeconfig-other")
-        cut_off = replica(tmp_path, kubeconfig, prometheus)
+        kubeconfig = envtest.kubeconfig(tmp_path / "other", url=other.url)
+        cut_off = replica(cluster, prometheus, tmp_path, kubeconfig=kubeconfig)
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(cut_off)
             await until(lambda: leads(cut_off), "the one that is to be cut off leads")
             await loads.settled()
-            well = replica(tmp_path, cluster.kubeconfig, prometheus)
+            well = replica(cluster, prometheus, tmp_path)
             await stack.enter_async_context(well)
             await well.until_ready()
             first = (await status(cut_off))["leader"]
 
             other.etcd.silent = True
             loads.set(a=COOL, b=HOT)  # due on both, from now on
-            await until(lambda: _says(cut_off, "no answer"), "/status tells")
+            await until_status(
+                cut_off, lambda found: not found["ok"] and "no answer" in found["error"]
+            )
             await until(lambda: leads(well), "the other one leads")
             assert not await leads(cut_off)
             await loads.settled()
@@ -217,22 +209,13 @@ async def test_a_leader_whose_api_server_is_cut_off_from_etcd_hands_over(
 
             other.etcd.silent = False
             await loads.known_to(cut_off)
-            await until(lambda: _follows(cut_off, well), "it follows, and all is well")
+            second = (await status(well))["leader"]
+            follower = {"ok": True, "leading": False, "leader": second}
+            await until_status(cut_off, lambda found: found.items() >= follower.items())
             loads.set(a=HOT, new=COOL)
             await loads.settled()
-            second = (await status(well))["leader"]
         assert await waited_for_the_lease(cluster, first, second) >= TIMES.duration
         ours = [write for write in await cluster.writes() if AGENT.match(write.user_agent)]
         done = [write for write in ours if write.status == 200]
         assert [name for name, _ in groupby(map(writer, done))] == [first, second]
         assert len(done) == loads.transitions
-
-
-async def _says(operator: Operator, what: str) -> bool:
-    found = await status(operator)
-    return not found["ok"] and what in found["error"]
-
-
-async def _follows(operator: Operator, leader: Operator) -> bool:
-    found, theirs = await status(operator), await status(leader)
-    return bool(found["ok"] and not found["leading"] and found["leader"] == theirs["leader"])

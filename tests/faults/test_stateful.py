@@ -15,7 +15,7 @@ import json
 import logging
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -124,26 +124,17 @@ ANNOTATIONS = st.sampled_from(
         ),
     ]
 )
-TAINTS = st.sampled_from(
-    [
-        {"key": "other.io/x", "effect": "NoSchedule"},
-        {"key": "other.io/x", "value": "1", "effect": SOFT},
-        {"key": "other.io/y", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"},
-        {"key": "dynsched.io/pressure", "value": "true", "effect": "NoSchedule"},
-        {"key": "dynsched.io/pressure", "value": "theirs", "effect": SOFT},
-        {"key": "dynsched.io/pressure", "value": "true", "effect": SOFT},
-        {"key": "dynsched.io/pressure", "value": "yes", "effect": SOFT},
-    ]
+_TAINTS = (
+    {"key": "other.io/x", "effect": "NoSchedule"},
+    {"key": "other.io/x", "value": "1", "effect": SOFT},
+    {"key": "other.io/y", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"},
+    {"key": "dynsched.io/pressure", "value": "true", "effect": "NoSchedule"},
+    {"key": "dynsched.io/pressure", "value": "theirs", "effect": SOFT},
+    {"key": "dynsched.io/pressure", "value": "true", "effect": SOFT},
+    {"key": "dynsched.io/pressure", "value": "yes", "effect": SOFT},
 )
-PLACES = st.sampled_from(
-    [
-        ("other.io/x", "NoSchedule"),
-        ("other.io/x", SOFT),
-        ("other.io/y", "NoExecute"),
-        ("dynsched.io/pressure", "NoSchedule"),
-        ("dynsched.io/pressure", SOFT),
-    ]
-)
+TAINTS = st.sampled_from(_TAINTS)
+PLACES = st.sampled_from(sorted({(each["key"], each["effect"]) for each in _TAINTS}))
 BIRTHS = st.sampled_from(
     [{}, {}, {"pool": "web"}, {"status": "presure"}, {"status": "maintenance"}]
 )
@@ -158,6 +149,20 @@ TICKS = st.sampled_from([1, 0, 1, 0, 2, 3])
 """How many ticks follow a step."""
 
 tally: Counter[str] = Counter()
+
+
+def step(**given: Any) -> Callable[[Callable[..., None]], Any]:
+    """What is done, and then some ticks."""
+
+    def made(do: Callable[..., None]) -> Any:
+        def then_ticks(self: Histories, then: int, **drawn: Any) -> None:
+            do(self, **drawn)
+            self.go_on(then)
+
+        then_ticks.__name__ = do.__name__
+        return rule(**given, then=TICKS)(then_ticks)
+
+    return made
 
 
 class Histories(RuleBasedStateMachine):
@@ -210,14 +215,9 @@ class Histories(RuleBasedStateMachine):
 
     # --- load and its measurement ---
 
-    @rule(
-        which=st.sampled_from(RULE_NAMES),
-        values=st.dictionaries(NODES, VALUES, min_size=1),
-        then=TICKS,
-    )
-    def loads_change(self, which: str, values: dict[str, float | None], then: int) -> None:
+    @step(which=st.sampled_from(RULE_NAMES), values=st.dictionaries(NODES, VALUES, min_size=1))
+    def loads_change(self, which: str, values: dict[str, float | None]) -> None:
         self.here.load(which, values)
-        self.go_on(then)
 
     @rule(values=st.lists(VALUES, min_size=6, max_size=6), faults=FAULTS, then=st.integers(1, 3))
     def all_loads_change(self, values: list[float | None], faults: list[Fault], then: int) -> None:
@@ -227,10 +227,9 @@ class Histories(RuleBasedStateMachine):
         self.of(0).api.faults.extend(faults)
         self.go_on(then)
 
-    @rule(which=st.sampled_from(RULE_NAMES), value=VALUES, then=TICKS)
-    def all_are_alike(self, which: str, value: float | None, then: int) -> None:
+    @step(which=st.sampled_from(RULE_NAMES), value=VALUES)
+    def all_are_alike(self, which: str, value: float | None) -> None:
         self.here.load(which, dict.fromkeys(NAMES, value))
-        self.go_on(then)
 
     @rule(
         which=st.sampled_from([*RULE_NAMES, None]),
@@ -258,27 +257,24 @@ class Histories(RuleBasedStateMachine):
         self.here.loop.now += seconds
         self.go_on(ticks, interval)
 
-    @rule(minutes=st.sampled_from([-120, -60, -5, -1, 1, 5, 60, 120]), then=TICKS)
-    def the_clock_is_set(self, minutes: int, then: int) -> None:
+    @step(minutes=st.sampled_from([-120, -60, -5, -1, 1, 5, 60, 120]))
+    def the_clock_is_set(self, minutes: int) -> None:
         """Also what a suspended machine sees."""
         self.here.set_clock(60.0 * minutes)
-        self.go_on(then)
 
     # --- others ---
 
-    @rule(name=NODES, labels=BIRTHS, tainted=st.booleans(), then=TICKS)
-    def a_node_joins(self, name: str, labels: dict[str, str], tainted: bool, then: int) -> None:
+    @step(name=NODES, labels=BIRTHS, tainted=st.booleans())
+    def a_node_joins(self, name: str, labels: dict[str, str], tainted: bool) -> None:
         taints = [{"key": key, "effect": "NoSchedule"} for key in ("other.io/z", "other.io/a")]
         self.here.somebody.creates(name, labels, taints if tainted else [])
-        self.go_on(then)
 
-    @rule(name=NODES, then=TICKS)
-    def a_node_leaves(self, name: str, then: int) -> None:
+    @step(name=NODES)
+    def a_node_leaves(self, name: str) -> None:
         self.here.somebody.deletes(name)
-        self.go_on(then)
 
-    @rule(name=NODES, late=st.booleans(), then=TICKS)
-    def a_node_is_replaced(self, name: str, late: bool, then: int) -> None:
+    @step(name=NODES, late=st.booleans())
+    def a_node_is_replaced(self, name: str, late: bool) -> None:
         """By one of the same name; ``late``: the old one's end is told after the new birth."""
         watches = [replica.watch for replica in self.here.replicas if not replica.watch.held]
         for watch in watches:
@@ -289,54 +285,38 @@ class Histories(RuleBasedStateMachine):
             watch.deliver(-1)
             watch.catch_up()
             watch.held = False
-        self.go_on(then)
 
-    @rule(name=NODES, label=LABELS, then=TICKS)
-    def somebody_labels(self, name: str, label: tuple[str, str | None], then: int) -> None:
+    @step(name=NODES, label=LABELS)
+    def somebody_labels(self, name: str, label: tuple[str, str | None]) -> None:
         self.here.somebody.labels(name, *label)
-        self.go_on(then)
 
-    @rule(name=NODES, annotation=ANNOTATIONS, then=TICKS)
-    def somebody_annotates(self, name: str, annotation: tuple[str, str | None], then: int) -> None:
+    @step(name=NODES, annotation=ANNOTATIONS)
+    def somebody_annotates(self, name: str, annotation: tuple[str, str | None]) -> None:
         self.here.somebody.annotates(name, *annotation)
-        self.go_on(then)
 
-    @rule(name=NODES, taint=TAINTS, first=st.booleans(), then=TICKS)
-    def somebody_taints(self, name: str, taint: dict[str, Any], first: bool, then: int) -> None:
+    @step(name=NODES, taint=TAINTS, first=st.booleans())
+    def somebody_taints(self, name: str, taint: dict[str, Any], first: bool) -> None:
         self.here.somebody.taints(name, taint, first=first)
-        self.go_on(then)
 
-    @rule(name=NODES, place=PLACES, then=TICKS)
-    def somebody_untaints(self, name: str, place: tuple[str, str], then: int) -> None:
+    @step(name=NODES, place=PLACES)
+    def somebody_untaints(self, name: str, place: tuple[str, str]) -> None:
         self.here.somebody.untaints(name, *place)
-        self.go_on(then)
 
-    @rule(name=NODES, then=TICKS)
-    def somebody_tidies_up(self, name: str, then: int) -> None:
+    @step(name=NODES)
+    def somebody_tidies_up(self, name: str) -> None:
         self.here.somebody.tidies(name)
         for key in (IGNORE, CONTROL_PLANE):
             self.here.somebody.labels(name, key, None)
-        self.go_on(then)
 
     # --- the API server ---
 
-    @rule(
-        number=st.integers(0, 1),
-        faults=st.lists(st.sampled_from(Fault), min_size=1, max_size=8),
-        then=TICKS,
-    )
-    def writes_will_fail(self, number: int, faults: list[Fault], then: int) -> None:
+    @step(number=st.integers(0, 1), faults=st.lists(st.sampled_from(Fault), min_size=1, max_size=8))
+    def writes_will_fail(self, number: int, faults: list[Fault]) -> None:
         self.of(number).api.faults.extend(faults)
-        self.go_on(then)
 
-    @rule(
-        number=st.integers(0, 1), times=st.integers(1, 12), fault=st.sampled_from(Fault), then=TICKS
-    )
-    def the_same_fault_again_and_again(
-        self, number: int, times: int, fault: Fault, then: int
-    ) -> None:
+    @step(number=st.integers(0, 1), times=st.integers(1, 12), fault=st.sampled_from(Fault))
+    def the_same_fault_again_and_again(self, number: int, times: int, fault: Fault) -> None:
         self.of(number).api.faults.extend([fault] * times)
-        self.go_on(then)
 
     @rule(then=st.integers(1, 3))
     def the_api_server_is_away(self, then: int) -> None:
@@ -344,47 +324,36 @@ class Histories(RuleBasedStateMachine):
         self.go_on(then)
         self.here.away = False
 
-    @rule(number=st.integers(0, 1), deaf=st.booleans(), then=TICKS)
-    def a_watch_hangs(self, number: int, deaf: bool, then: int) -> None:
+    @step(number=st.integers(0, 1), deaf=st.booleans())
+    def a_watch_hangs(self, number: int, deaf: bool) -> None:
         watch = self.of(number).watch
         watch.held, watch.deaf = True, deaf
-        self.go_on(then)
 
-    @rule(
-        number=st.integers(0, 1),
-        picks=st.lists(st.sampled_from([0, -1, 2]), max_size=6),
-        then=TICKS,
-    )
-    def some_events_come(self, number: int, picks: list[int], then: int) -> None:
+    @step(number=st.integers(0, 1), picks=st.lists(st.sampled_from([0, -1, 2]), max_size=6))
+    def some_events_come(self, number: int, picks: list[int]) -> None:
         for pick in picks:
             self.of(number).watch.deliver(pick)
-        self.go_on(then)
 
-    @rule(number=st.integers(0, 1), then=TICKS)
-    def a_watch_begins_again(self, number: int, then: int) -> None:
+    @step(number=st.integers(0, 1))
+    def a_watch_begins_again(self, number: int) -> None:
         self.of(number).watch.relist()
-        self.go_on(then)
 
     # --- the processes ---
 
     def of(self, number: int) -> Replica:
         return self.here.replicas[number % len(self.here.replicas)]
 
-    @rule(number=st.sampled_from([None, 0, 1]), then=TICKS)
-    def the_lease_moves(self, number: int | None, then: int) -> None:
+    @step(number=st.sampled_from([None, 0, 1]))
+    def the_lease_moves(self, number: int | None) -> None:
         world = self.here
         world.lead(None if number is None else number % len(world.replicas))
-        self.go_on(then)
 
-    @rule(
+    @step(
         number=st.integers(0, 1),
         interval=st.sampled_from([None, 10.0, 30.0]),
         dry_run=st.sampled_from([False, False, True]),
-        then=TICKS,
     )
-    def a_process_restarts(
-        self, number: int, interval: float | None, dry_run: bool, then: int
-    ) -> None:
+    def a_process_restarts(self, number: int, interval: float | None, dry_run: bool) -> None:
         """With its past, where there is an ``interval`` to replay it by."""
         world = self.here
         world.loop.now += 5.0
@@ -392,18 +361,15 @@ class Histories(RuleBasedStateMachine):
         if interval is not None:
             world.run(replica.remember(interval))
             check_remembered(world, replica, interval)
-        self.go_on(then)
 
-    @rule(rules=rules_bodies(), faults=FAULTS, then=TICKS)
-    def rules_change(self, rules: str, faults: list[Fault], then: int) -> None:
+    @step(rules=rules_bodies(), faults=FAULTS)
+    def rules_change(self, rules: str, faults: list[Fault]) -> None:
         self.here.reload(parsed(rules))
         self.of(0).api.faults.extend(faults)
-        self.go_on(then)
 
-    @rule(then=TICKS)
-    def rules_are_refused(self, then: int) -> None:
+    @step()
+    def rules_are_refused(self) -> None:
         self.here.reload("rules.yaml:3:5: rules[0].for: wrong")
-        self.go_on(then)
 
     # --- the end ---
 
@@ -439,27 +405,17 @@ class Histories(RuleBasedStateMachine):
         check_rest(world, ticks[0])
 
 
-class Listed(logging.Handler):
-    """Keeps the lines, and shows none."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.INFO)
-        self.lines: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(record.msg)
-
-
 @pytest.fixture
 def log() -> Iterator[list[str]]:
-    """The log, which would be millions of lines."""
-    logger, listed = logging.getLogger("dynsched"), Listed()
+    """The lines of the log, kept and not shown: they would be millions."""
+    logger, handler, lines = logging.getLogger("dynsched"), logging.Handler(logging.INFO), []
     before = logger.level, logger.propagate
+    handler.emit = lambda record: lines.append(record.msg)
     logger.propagate = False
     logger.setLevel(logging.INFO)
-    logger.addHandler(listed)
-    yield listed.lines
-    logger.removeHandler(listed)
+    logger.addHandler(handler)
+    yield lines
+    logger.removeHandler(handler)
     logger.propagate = before[1]
     logger.setLevel(before[0])
 

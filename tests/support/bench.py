@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import yaml
 from cluster import NODES, Cluster
 from fake_prometheus import Clock, FakePrometheus
+from operator_support import write_rules
 from prometheus_client import CollectorRegistry
 
 from dynsched.core.model import NodePatch, Snapshot
@@ -85,7 +85,7 @@ class Bench:
         self.metrics.observe(snapshot)
 
     def write_rules(self, content: Mapping[str, Any]) -> None:
-        write_rules(self.file, content)
+        write_rules(self.file.parent, content)
 
     async def tick(self, after: float = INTERVAL) -> Snapshot:
         """So many seconds pass, the watch brings all that happened, and a tick is due."""
@@ -138,15 +138,13 @@ class Bench:
         )
 
     async def told(self, node: str) -> dict[str, int]:
-        """Reason and count of the Events so far, on a node or (``Lease``) on ourselves."""
+        """Reason and count of the Events so far, on a node."""
         mark = Subject("Node", f"mark-{uuid.uuid4()}", "none")
         self.events._post(mark, "Mark", "all that was queued before this is posted", warning=False)
         async with asyncio.timeout(60):
             while not await self.cluster.list_events(mark.name):
                 await asyncio.sleep(0.02)
-        kind = "involvedObject.kind=Lease"
-        selector = kind if node == "Lease" else f"involvedObject.name={node}"
-        found = (await self.cluster.get("/api/v1/events", fieldSelector=selector)).ok["items"]
+        found = await self.cluster.list_events(node)
         return {event["reason"]: event["count"] for event in found}
 
 
@@ -167,11 +165,6 @@ class Interfered(NodeCluster):
         return await super().patch(patch)
 
 
-def write_rules(path: Path, content: Mapping[str, Any]) -> Path:
-    path.write_text(yaml.safe_dump(dict(content)), encoding="utf-8")
-    return path
-
-
 @asynccontextmanager
 async def bench(
     cluster: Cluster,
@@ -185,7 +178,7 @@ async def bench(
     """
     file = folder / "rules.yaml"
     if content is not None:
-        write_rules(file, content)
+        write_rules(folder, content)
     clock = prometheus.clock
     client = KubeClient(await load_config(str(cluster.kubeconfig)))
     source = PrometheusSource(PrometheusConfig(prometheus.url, timeout=2.0), clock=clock)

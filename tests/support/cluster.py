@@ -13,7 +13,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
@@ -22,6 +22,7 @@ import aiohttp
 from envtest import Envtest
 
 from dynsched.sim.apiserver.server import ApiServer
+from dynsched.sim.nodes import make_node
 
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
@@ -80,7 +81,6 @@ class Cluster(ABC):
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        await self._start()
         connector = aiohttp.TCPConnector(ssl=self.ssl() or True)
         agent = {"User-Agent": "tests/1"}
         self._session = aiohttp.ClientSession(self.url, connector=connector, headers=agent)
@@ -89,7 +89,6 @@ class Cluster(ABC):
     async def __aexit__(self, *_: object) -> None:
         if self._session is not None:
             await self._session.close()
-        await self._stop()
 
     @property
     def session(self) -> aiohttp.ClientSession:
@@ -98,12 +97,6 @@ class Cluster(ABC):
 
     def ssl(self) -> ssl.SSLContext | None:
         return None
-
-    @abstractmethod
-    async def _start(self) -> None: ...
-
-    @abstractmethod
-    async def _stop(self) -> None: ...
 
     @abstractmethod
     async def writes(self, resource: str = "nodes") -> list[Write]:
@@ -139,9 +132,7 @@ class Cluster(ABC):
         **params: str | int,
     ) -> Answer:
         """Ask anything. ``params`` are the query; ``body`` is sent as JSON unless it is bytes."""
-        sent = dict(headers or {})
-        if token or self.token:
-            sent["Authorization"] = f"Bearer {token or self.token}"
+        sent = self._authorized(headers, token)
         if body is not None:
             default = MERGE if method == "PATCH" else "application/json"
             sent["Content-Type"] = content_type or default
@@ -153,6 +144,12 @@ class Cluster(ABC):
             is_json = response.content_type.startswith("application/json")
             parsed = json.loads(text) if is_json and text else None
             return Answer(response.status, parsed, response.headers, text)
+
+    def _authorized(
+        self, headers: Mapping[str, str] | None, token: str | None = None
+    ) -> dict[str, str]:
+        token = token or self.token
+        return {**(headers or {}), **({"Authorization": f"Bearer {token}"} if token else {})}
 
     async def get(self, path: str, **params: str | int) -> Answer:
         return await self.request("GET", path, **params)
@@ -176,10 +173,7 @@ class Cluster(ABC):
         self, path: str, *, headers: Mapping[str, str] | None = None, **params: str | int
     ) -> AsyncIterator[Watch]:
         """Open a watch; the context ends it."""
-        sent = dict(headers or {})
-        if self.token:
-            sent["Authorization"] = f"Bearer {self.token}"
-        query = {"watch": "1", **params}
+        sent, query = self._authorized(headers), {"watch": "1", **params}
         endless = aiohttp.ClientTimeout(total=None)
         async with self.session.get(path, headers=sent, params=query, timeout=endless) as response:
             assert response.status == 200, await response.text()
@@ -188,34 +182,32 @@ class Cluster(ABC):
     # --- the objects that the tests are about ---
 
     async def create_node(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        found: dict[str, Any] = (await self.post(NODES, dict(body), fieldManager="creator")).ok
-        return found
+        return (await self.post(NODES, dict(body), fieldManager="creator")).ok
+
+    async def create_nodes(self, *names: str) -> None:
+        for index, name in enumerate(names):
+            await self.create_node(make_node(name, index))
 
     async def get_node(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = (await self.get(f"{NODES}/{name}")).ok
-        return found
+        return (await self.get(f"{NODES}/{name}")).ok
 
     async def patch_node(
         self, name: str, patch: Mapping[str, Any], *, field_manager: str = "tests"
     ) -> dict[str, Any]:
         """Change a node as somebody else would."""
         answer = await self.patch(f"{NODES}/{name}", dict(patch), fieldManager=field_manager)
-        found: dict[str, Any] = answer.ok
-        return found
+        return answer.ok
 
     async def delete_node(self, name: str) -> None:
         _ = (await self.delete(f"{NODES}/{name}")).ok
 
     async def list_nodes(self, selector: str = "") -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = (await self.get(NODES, labelSelector=selector)).ok["items"]
-        return found
+        return (await self.get(NODES, labelSelector=selector)).ok["items"]
 
-    async def list_events(self, node: str = "") -> list[dict[str, Any]]:
+    async def list_events(self, name: str = "", kind: str = "Node") -> list[dict[str, Any]]:
         """The Events on nodes, or on one of them."""
-        selector = "involvedObject.kind=Node" + (f",involvedObject.name={node}" if node else "")
-        answer = await self.get("/api/v1/events", fieldSelector=selector)
-        found: list[dict[str, Any]] = answer.ok["items"]
-        return found
+        selector = f"involvedObject.kind={kind}" + (f",involvedObject.name={name}" if name else "")
+        return (await self.get("/api/v1/events", fieldSelector=selector)).ok["items"]
 
     async def get_lease(self, name: str, namespace: str = "default") -> dict[str, Any] | None:
         path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}"
@@ -243,8 +235,7 @@ class Watch:
                 if not part:
                     break
                 line += part
-        found: dict[str, Any] | None = json.loads(line) if line.strip() else None
-        return found
+        return json.loads(line) if line.strip() else None
 
     async def rest(self, timeout: float = 10.0) -> list[dict[str, Any]]:  # noqa: ASYNC109
         """Everything up to the end."""
@@ -265,26 +256,21 @@ class SimCluster(Cluster):
         self.token = self.server.token
         self._folder = folder
 
-    async def _start(self) -> None:
+    async def __aenter__(self) -> Self:
         await self.server.start()
         self.url = self.server.url
         self.kubeconfig = self.server.kubeconfig(self._folder / "kubeconfig-sim")
+        return await super().__aenter__()
 
-    async def _stop(self) -> None:
+    async def __aexit__(self, *_: object) -> None:
+        await super().__aexit__()
         await self.server.stop()
 
     async def writes(self, resource: str = "nodes") -> list[Write]:
+        parts = [each.name for each in fields(Write) if each.name != "body"]
         return [
             Write(
-                verb=record.verb,
-                resource=record.resource,
-                subresource=record.subresource,
-                namespace=record.namespace,
-                name=record.name,
-                manager=record.manager,
-                user_agent=record.user_agent,
-                status=record.status,
-                body=record.json() if record.body else None,
+                *(getattr(record, part) for part in parts), record.json() if record.body else None
             )
             for record in self.server.requests.writes(resource)
         ]
@@ -324,18 +310,12 @@ class EnvtestCluster(Cluster):
     def ssl(self) -> ssl.SSLContext | None:
         return self.servers.ssl()
 
-    async def _start(self) -> None:
-        pass
-
     async def __aenter__(self) -> Self:
         await super().__aenter__()
         await self.clean()
         await self._settle()
         self._audited_from = self.servers.audit_log.stat().st_size
         return self
-
-    async def _stop(self) -> None:
-        pass
 
     async def clean(self) -> None:
         """Delete what earlier tests have left."""
@@ -344,16 +324,15 @@ class EnvtestCluster(Cluster):
         events = (await self.get("/api/v1/events")).ok["items"]
         for namespace in {event["metadata"]["namespace"] for event in events}:
             _ = (await self.delete(f"/api/v1/namespaces/{namespace}/events")).ok
-        services = (await self.get("/api/v1/services")).ok["items"]
-        for meta in (service["metadata"] for service in services):
-            if meta["name"] != "kubernetes":  # the server's own
-                path = f"/api/v1/namespaces/{meta['namespace']}/services/{meta['name']}"
-                _ = (await self.delete(path)).ok
-        leases = (await self.get("/apis/coordination.k8s.io/v1/leases")).ok["items"]
-        for meta in (lease["metadata"] for lease in leases):
-            if not meta["name"].startswith(_SERVERS_OWN):
-                group = f"/apis/coordination.k8s.io/v1/namespaces/{meta['namespace']}"
-                await self.delete(f"{group}/leases/{meta['name']}")
+        for group, what, kept in (
+            ("/api/v1", "services", "kubernetes"),
+            ("/apis/coordination.k8s.io/v1", "leases", _SERVERS_OWN),
+        ):
+            found = (await self.get(f"{group}/{what}")).ok["items"]
+            for meta in (each["metadata"] for each in found):
+                if not meta["name"].startswith(kept):  # the server's own
+                    place = f"{group}/namespaces/{meta['namespace']}/{what}"
+                    await self.delete(f"{place}/{meta['name']}")
 
     async def writes(self, resource: str = "nodes") -> list[Write]:
         await self._settle()
@@ -395,12 +374,10 @@ class EnvtestCluster(Cluster):
 def _audited(entry: dict[str, Any]) -> Write:
     target = entry.get("objectRef", {})
     query = parse_qs(urlsplit(entry["requestURI"]).query)
+    place = {key: target.get(key, "") for key in ("resource", "subresource", "namespace", "name")}
     return Write(
+        **place,
         verb=entry["verb"],
-        resource=target.get("resource", ""),
-        subresource=target.get("subresource", ""),
-        namespace=target.get("namespace", ""),
-        name=target.get("name", ""),
         manager=query.get("fieldManager", [""])[0],
         user_agent=entry.get("userAgent", ""),
         status=entry.get("responseStatus", {}).get("code", 0),

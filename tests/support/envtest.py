@@ -12,7 +12,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -22,6 +21,8 @@ import urllib.request
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+from prometheus_support import free_port
 
 AUDITED = ("nodes", "nodes/status", "pods", "pods/binding", "events")
 AUDITED_VERBS = ("create", "update", "patch", "delete", "deletecollection")
@@ -80,7 +81,7 @@ class Envtest:
                 return
 
     def _start_etcd(self) -> None:
-        client, peer = _free_port(), _free_port()
+        client, peer = free_port(), free_port()
         self._etcd = f"http://127.0.0.1:{client}"
         peers = f"http://127.0.0.1:{peer}"
         self._data = self.folder / f"etcd-{client}"
@@ -101,7 +102,7 @@ class Envtest:
         self._await(process, lambda: _get(f"{self._etcd}/health"), seconds=20)
 
     def _start_apiserver(self) -> None:
-        port = _free_port()
+        port = free_port()
         self.url = f"https://127.0.0.1:{port}"
         self._write_credentials()
         self._run_apiserver(
@@ -140,31 +141,28 @@ class Envtest:
             f'{self.stranger_token},stranger,stranger,""\n'
             f'{self._scheduler_token},system:kube-scheduler,scheduler,""\n'
         )
+        audited = [
+            {"group": "", "resources": list(AUDITED)},
+            {"group": "coordination.k8s.io", "resources": ["leases"]},
+            {"group": "events.k8s.io", "resources": ["events"]},
+        ]
+        rule = {"level": "Request", "verbs": list(self._verbs), "resources": audited}
         policy = {
             "apiVersion": "audit.k8s.io/v1",
             "kind": "Policy",
             "omitStages": ["RequestReceived"],
-            "rules": [
-                {
-                    "level": "Request",
-                    "verbs": list(self._verbs),
-                    "resources": [
-                        {"group": "", "resources": list(AUDITED)},
-                        {"group": "coordination.k8s.io", "resources": ["leases"]},
-                        {"group": "events.k8s.io", "resources": ["events"]},
-                    ],
-                },
-                {"level": "None"},
-            ],
+            "rules": [rule, {"level": "None"}],
         }
         (self.folder / "audit.yaml").write_text(json.dumps(policy))
 
     def _ready(self) -> bool:
         return self.ca_file.exists() and _get(f"{self.url}/readyz", self.token, self.ssl())
 
-    def kubeconfig(self, path: Path, token: str | None = None) -> Path:
-        """A kubeconfig for ``token``'s user (the admin by default), written to ``path``."""
-        cluster = {"server": self.url, "certificate-authority": str(self.ca_file)}
+    def kubeconfig(self, path: Path, token: str | None = None, url: str | None = None) -> Path:
+        """A kubeconfig for ``token``'s user (the admin by default), written to ``path``; for
+        another address of the cluster with ``url``.
+        """
+        cluster = {"server": url or self.url, "certificate-authority": str(self.ca_file)}
         config = {
             "apiVersion": "v1",
             "kind": "Config",
@@ -209,7 +207,7 @@ class Envtest:
 
         ``config`` is a KubeSchedulerConfiguration's own part: profiles, extenders.
         """
-        port = _free_port()
+        port = free_port()
         kubeconfig = str(self.kubeconfig(self.folder / f"sched-{port}", self._scheduler_token))
         flags = [
             "--bind-address=127.0.0.1",
@@ -285,12 +283,6 @@ def _die_with_parent() -> None:
     # Even a killed test run leaves no server behind.
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL)
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 _direct = urllib.request.ProxyHandler({})  # loopback is never behind a proxy

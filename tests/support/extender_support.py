@@ -7,15 +7,14 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from prometheus_client import CollectorRegistry
 from snapshots import NOON, Scene
+from store_support import Clock, make_store
 
 from dynsched.core.expected import KnownPods
 from dynsched.core.model import Node
 from dynsched.core.recent import RecentPods
 from dynsched.web.extender.answers import Bind, Extender
 from dynsched.web.extender.scoring import ScoringSnapshot
-from dynsched.web.metrics import Metrics
 from dynsched.web.snapshots import SnapshotStore
 
 RULES: Mapping[str, Any] = {
@@ -114,10 +113,4 @@ def ask_whole(*nodes: Any) -> dict[str, Any]:
 
 
 def snapshots() -> SnapshotStore:
-    return SnapshotStore(
-        clock=lambda: 0.0,
-        interval=10.0,
-        source="",
-        synced=lambda: True,
-        metrics=Metrics(CollectorRegistry()),
-    )
+    return make_store(Clock())

@@ -1,10 +1,14 @@
 """A loop whose parts are all fakes, ticked by hand."""
 
 import asyncio
+from dataclasses import replace
+
+from snapshots import patched
 
 from dynsched.core.errors import ConflictError, NotPermittedError, PastUnknownError
 from dynsched.core.model import Node, NodePatch, QueryResult, Sample, Series
 from dynsched.core.parsing import parse_rules
+from dynsched.core.rules import RuleSet
 from dynsched.loop import Loop
 
 RULES = {
@@ -73,23 +77,11 @@ class FakeCluster:
         if patch.node in self.before_patch:
             self.before_patch[patch.node]()
         node = self.stored[patch.node]
-        metadata = patch.body["metadata"]
-        if metadata["resourceVersion"] != node.resource_version:
+        if patch.body["metadata"]["resourceVersion"] != node.resource_version:
             raise ConflictError(f"{patch.node} changed")
-        self.stored[patch.node] = Node(
-            node.name,
-            uid=node.uid,
-            resource_version=str(int(node.resource_version) + 1),
-            labels=_merged(node.labels, metadata.get("labels", {})),
-            annotations=_merged(node.annotations, metadata.get("annotations", {})),
-            allocatable=node.allocatable,
-            taints=tuple(patch.body.get("spec", {"taints": node.taints})["taints"] or ()),
-        )
+        newer = str(int(node.resource_version) + 1)
+        self.stored[patch.node] = replace(patched(node, patch), resource_version=newer)
         return self.stored[patch.node]
-
-
-def _merged(old, changes):
-    return {key: value for key, value in {**old, **changes}.items() if value is not None}
 
 
 class FakeEvents:
@@ -104,10 +96,12 @@ class FakeEvents:
 
 
 class FakeRulesFile:
-    """``next_content``: what the file will have at the next look; a string is an error."""
+    """``next_content``: what the file will have at the next look; a string is an error. Rules may
+    be parsed already.
+    """
 
     def __init__(self, rules):
-        self.rule_set = parse_rules(rules)
+        self.rule_set = _parsed(rules)
         self.error = None
         self.next_content = None
 
@@ -116,9 +110,13 @@ class FakeRulesFile:
         if isinstance(content, str):
             self.error = content
         elif content is not None:
-            self.rule_set, self.error = parse_rules(content), None
+            self.rule_set, self.error = _parsed(content), None
             return True
         return False
+
+
+def _parsed(rules):
+    return rules if isinstance(rules, RuleSet) else parse_rules(rules)
 
 
 class FakeLeadership:

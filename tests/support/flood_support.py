@@ -34,14 +34,9 @@ class Port:
     tls: ssl.SSLContext | None = None
     hold: float = 3.0
 
-    async def open(self, limit: int = 1 << 16) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        return (
-            await asyncio.open_connection(
-                "127.0.0.1", self.number, ssl=self.tls, limit=limit, ssl_shutdown_timeout=0.2
-            )
-            if self.tls
-            else await asyncio.open_connection("127.0.0.1", self.number, limit=limit)
-        )
+    async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        tls = {"ssl": self.tls, "ssl_shutdown_timeout": 0.2} if self.tls else {}
+        return await asyncio.open_connection("127.0.0.1", self.number, **tls)
 
     async def send(self, *parts: bytes, hold: bool = False, seconds: float = 20.0) -> bytes:
         """Send all on a connection of its own; the first bytes of the answer, "" for none.
@@ -73,10 +68,6 @@ class Port:
         )
 
 
-def trusting(authority: str) -> ssl.SSLContext:
-    return ssl.create_default_context(cafile=authority)
-
-
 def open_more_files() -> None:
     """As many as this process may: the callers are here."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -94,17 +85,6 @@ def names(text: bytes, count: int) -> bytes:
     return b'{"NodeNames":[' + b",".join([text]) + (b"," + text) * (count - 1) + b"]}"
 
 
-def gzipped(*parts: tuple[bytes, int]) -> bytes:
-    """Each part so many times, compressed as small as it goes."""
-    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
-    found = b""
-    for part, count in parts:
-        piece = part * min(count, 10_000)
-        for _ in range(max(1, count // 10_000)):
-            found += packer.compress(piece)
-    return found + packer.flush()
-
-
 async def many(port: Port, count: int, *parts: bytes, hold: bool = False) -> None:
     """So many connections at once, each with the same."""
     await asyncio.gather(*(port.send(*parts, hold=hold) for _ in range(count)))
@@ -114,22 +94,22 @@ async def many(port: Port, count: int, *parts: bytes, hold: bool = False) -> Non
 
 
 async def a_million_empty_names(port: Port) -> None:
-    body = names(b'""', 10**6)
-    await many(port, 3, post("/prioritize", body))
-    await many(port, 3, post("/scheduler/filter", body))
+    for path in ("/prioritize", "/scheduler/filter"):
+        await many(port, 3, post(path, names(b'""', 10**6)))
 
 
 async def gzip_of_four_million_names(port: Port) -> None:
-    body = gzipped((b'{"NodeNames":[""', 1), (b',""', 4 * 10**6), (b"]}", 1))
+    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+    body = packer.compress(b'{"NodeNames":[""')
+    body += b"".join(packer.compress(b',""' * 10_000) for _ in range(400))
+    body += packer.compress(b"]}") + packer.flush()
     assert len(body) < 20_000
-    sent = post("/prioritize", body, "Content-Encoding: gzip")
-    await many(port, 2, sent)
+    await many(port, 2, post("/prioritize", body, "Content-Encoding: gzip"))
 
 
 async def unfinished_bodies(port: Port) -> None:
     part = b'{"NodeNames":["' + b"a" * (MIB - 100)
-    heads = [post("/prioritize", part, length=MIB - 1) for _ in range(600)]
-    await asyncio.gather(*(port.send(head, hold=True) for head in heads))
+    await many(port, 600, post("/prioritize", part, length=MIB - 1), hold=True)
 
 
 async def empty_items(port: Port) -> None:
@@ -168,14 +148,12 @@ async def as_many_names_as_there_may_be(port: Port) -> None:
 
 
 async def half_a_head(port: Port) -> None:
-    part = b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-"
-    await many(port, 1100, part, hold=True)
+    await many(port, 1100, b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-", hold=True)
 
 
 async def large_heads(port: Port) -> None:
     fields = b"".join(b"x-%d: %s\r\n" % (n, b"y" * 8000) for n in range(120))
-    head = b"GET /healthz HTTP/1.1\r\nHost: x\r\n" + fields
-    await many(port, 500, head, hold=True)
+    await many(port, 500, b"GET /healthz HTTP/1.1\r\nHost: x\r\n" + fields, hold=True)
 
 
 async def requests_ahead_of_answers(port: Port) -> None:
@@ -186,12 +164,9 @@ async def requests_ahead_of_answers(port: Port) -> None:
 
 
 async def answers_that_are_not_read(port: Port) -> None:
-    async def one(number: int) -> bytes:
-        path = ("/nodes", "/openapi.json", "/metrics", "/nodes?marked=false")[number % 4]
-        request = f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
-        return await port.send(request * 20, hold=True)
-
-    await asyncio.gather(*(one(number) for number in range(600)))
+    paths = ("/nodes", "/openapi.json", "/metrics", "/nodes?marked=false")
+    heads = [f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode() * 20 for path in paths]
+    await asyncio.gather(*(port.send(head, hold=True) for head in heads * 150))
 
 
 async def bodies_of_a_get(port: Port) -> None:
@@ -217,8 +192,7 @@ async def requests_that_are_none(port: Port) -> None:
 
 
 async def half_a_handshake(port: Port) -> None:
-    plain = Port(port.number, port.nodes)
-    await many(plain, 1000, b"\x16\x03\x01", hold=True)
+    await many(Port(port.number, port.nodes), 1000, b"\x16\x03\x01", hold=True)
 
 
 Flood = Callable[[Port], Awaitable[None]]
@@ -242,8 +216,7 @@ class Probe:
         self.worked: list[float] = []
 
     async def __aenter__(self) -> Self:
-        arguments = [str(self._port.number), str(self._pid)]
-        arguments += ["tls"] if self._port.tls else []
+        arguments = [str(self._port.number), str(self._pid), *["tls"] * bool(self._port.tls)]
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             *("-S", "-c", _PROBE, *arguments),
@@ -291,8 +264,7 @@ while True:
 """
 
 
-def memory(pid: int) -> tuple[float, float]:
-    """Resident memory now, and its peak since the start, in MiB."""
+def peak_memory(pid: int) -> float:
+    """Of resident memory since the start, in MiB."""
     text = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    found = dict(re.findall(r"^(VmRSS|VmHWM):\s+(\d+) kB", text, re.MULTILINE))
-    return int(found["VmRSS"]) / 1024, int(found["VmHWM"]) / 1024
+    return int(re.findall(r"^VmHWM:\s+(\d+) kB", text, re.MULTILINE)[0]) / 1024

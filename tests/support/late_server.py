@@ -26,7 +26,6 @@ class LateServer:
         self._stands_at: str | None = None
         self._moves = asyncio.Event()
         self._moves.set()
-        self.asked: list[str] = []
         self._cluster = cluster
         self._versions: deque[tuple[float, str]] = deque()
         self._runner = web.ServerRunner(
@@ -87,7 +86,6 @@ class LateServer:
         query, path = dict(request.query), request.path
         is_read = request.method == "GET" and path.startswith(NODES)
         name = path.removeprefix(NODES).strip("/") if is_read else ""
-        self.asked.append(f"{request.method} {path}")
         if is_read and not query.get("watch") and not query.get("continue"):
             query |= {"resourceVersion": self._version(), "resourceVersionMatch": "Exact"}
             if name:

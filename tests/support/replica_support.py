@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from bench import rules
 from cluster import Cluster, Write
 from fake_prometheus import FakePrometheus
 from operator_support import Operator, until, write_rules
@@ -15,11 +17,6 @@ from dynsched.core.formatting import parse_time
 from dynsched.core.lease import LeaseTimes
 
 TIMES = LeaseTimes()
-INTERVAL = 0.5
-RULES = {
-    "guard": {"max_marked": "100%", "max_releases": "100%"},
-    "rules": [{"name": "load", "expr": "load", "threshold": 80}],
-}
 AGENT = re.compile(r"dynsched/\S+ \((\S+)\)")
 
 
@@ -29,11 +26,12 @@ def replica(
     folder: Path,
     *more: str,
     kubeconfig: Path | None = None,
+    content: Mapping[str, Any] = rules(),
 ) -> Operator:
     """One that can be started."""
     flags = ("--kubeconfig", str(kubeconfig or cluster.kubeconfig), "--prom", prometheus.url)
-    rules = ("-r", str(write_rules(folder, RULES)))
-    return Operator(folder, "run", *flags, *rules, "--interval", str(INTERVAL), *more)
+    file = ("-r", str(write_rules(folder, content)))
+    return Operator(folder, "run", *flags, *file, "--interval", "0.5", *more)
 
 
 def writer(write: Write) -> str:
@@ -49,6 +47,23 @@ async def status(operator: Operator) -> dict[str, Any]:
     return found
 
 
+async def until_status(operator: Operator, fits: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
+    """Wait for a /status that fits; that."""
+
+    async def found() -> dict[str, Any] | None:
+        answer = await status(operator)
+        return answer if answer and fits(answer) else None
+
+    answer: dict[str, Any] = await until(found, "/status")
+    return answer
+
+
+async def metric(operator: Operator, name: str) -> float | None:
+    _, text = await operator.get("/metrics")
+    found = re.search(rf"^{re.escape(name)} (\S+)$", text, re.MULTILINE)
+    return float(found[1]) if found else None
+
+
 async def leads(operator: Operator) -> bool:
     return bool((await status(operator)).get("leading"))
 
@@ -56,11 +71,7 @@ async def leads(operator: Operator) -> bool:
 async def some_ticks(operator: Operator, number: int = 4) -> None:
     """Until it has evaluated so many times more."""
     last = (await status(operator))["tick"]["number"] + number
-
-    async def ticked() -> bool:
-        return bool((await status(operator))["tick"]["number"] >= last)
-
-    await until(ticked, f"{number} ticks")
+    await until_status(operator, lambda found: found["tick"]["number"] >= last)
 
 
 async def waited_for_the_lease(cluster: Cluster, first: str, second: str) -> float:
@@ -73,9 +84,6 @@ async def waited_for_the_lease(cluster: Cluster, first: str, second: str) -> flo
     return renewed[second][0] - renewed[first][-1]
 
 
-async def marked(cluster: Cluster) -> set[str]:
-    return {node["metadata"]["name"] for node in await cluster.list_nodes("status=presure")}
-
-
 async def is_marked(cluster: Cluster, *names: str) -> bool:
-    return await marked(cluster) == set(names)
+    found = await cluster.list_nodes("status=presure")
+    return {node["metadata"]["name"] for node in found} == set(names)

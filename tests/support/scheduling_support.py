@@ -15,10 +15,9 @@ from cluster import NODES, Cluster, EnvtestCluster
 from envtest import Envtest
 from fake_prometheus import FakePrometheus
 from manifest_support import OVERLAYS, Doc, load_all
-from operator_support import Operator, until, write_rules
+from operator_support import Operator, until
 from programs import ROOT
-
-from dynsched.sim.nodes import make_node
+from replica_support import replica
 
 PODS = "/api/v1/namespaces/default/pods"
 REPLICA_SETS = "/apis/apps/v1/namespaces/default/replicasets"
@@ -63,9 +62,7 @@ async def dynsched(
     cluster: Cluster, prometheus: FakePrometheus, folder: Path, content: Doc, *more: str
 ) -> AsyncIterator[Operator]:
     """`dynsched run`, ready."""
-    file = write_rules(folder, content)
-    flags = ("--kubeconfig", str(cluster.kubeconfig), "--prom", prometheus.url, "-r", str(file))
-    async with Operator(folder, "run", *flags, "--interval", "0.5", *more) as operator:
+    async with replica(cluster, prometheus, folder, *more, content=content) as operator:
         await operator.until_ready()
         yield operator
 
@@ -75,8 +72,7 @@ async def set_loads(
 ) -> None:
     """Nodes with these loads; all of the same size, with nothing on them."""
     prometheus.set(load=loads)
-    for number, name in enumerate(loads):
-        await cluster.create_node(make_node(name, number))
+    await cluster.create_nodes(*loads)
 
 
 async def marked(cluster: EnvtestCluster, count: int) -> None:

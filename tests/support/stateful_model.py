@@ -1,4 +1,5 @@
-"""What marks and alerts should be: said a second time, and in the simplest way that comes to mind.
+"""What marks and alerts should be: said a second time, and in the simplest way that comes to mind
+(alerts by `plain_alerts`).
 
 Time is ``lived``: seconds that really passed, whatever the wall clock was set to meanwhile.
 """
@@ -8,20 +9,23 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
 
+from evaluating import RuleReadings
+from msgspec.structs import replace
+from plain_alerts import Plain, plainly
+
 from dynsched.core.alerts import Alerts
 from dynsched.core.labels import Mark
-from dynsched.core.model import NodeView
-from dynsched.core.rules import Rule, RuleSet
+from dynsched.core.model import Alert, AlertState, Node, NodeView, Quality, Reading
+from dynsched.core.rules import RuleSet
 from dynsched.core.sections import GuardRules
 
 EVIDENCE = "dynsched.io/pressure"
 CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 IGNORE = "dynsched.io/ignore"
-GRAIN = 0.001
 
 
 class Thing(Protocol):
@@ -147,30 +151,17 @@ class Answered:
     age: float = 0.0
 
 
-@dataclass(frozen=True)
-class Believed:
-    """One rule on one node, which is the one of ``uid``. ``breach`` and ``cool``: since when;
-    ``known``: when something was.
-    """
-
-    uid: str
-    known: float
-    firing: bool = False
-    breach: float | None = None
-    cool: float | None = None
-
-
 class Beliefs:
-    """All alerts of one process, and how they go on."""
+    """All alerts of one process, in the time that it lived, and how they go on."""
 
     def __init__(self) -> None:
-        self.of: dict[str, dict[str, Believed]] = {}
+        self.of: Plain = {}
 
     def tick(
         self,
         rule_set: RuleSet,
         answers: Mapping[str, Mapping[str, Answered] | None],
-        things: Mapping[str, Thing],
+        nodes: Mapping[str, Node],
         marked: Collection[str],
         lived: float,
     ) -> None:
@@ -179,78 +170,46 @@ class Beliefs:
             rule.name: {
                 name: old
                 for name, old in self.of.get(rule.name, {}).items()
-                if name in things and things[name].uid == old.uid
+                if name in nodes and nodes[name].uid == old.uid
             }
             for rule in rule_set.rules
         }
-        carrying = {name: things[name] for name in things if name in marked}
-        adopted = self._adopted(rule_set, before, carrying, lived)
-        adopted |= self._renamed(rule_set, carrying, lived)
-        self.of = {
-            rule.name: {
-                name: _next(
-                    rule_set,
-                    rule,
-                    adopted.get((rule.name, name))
-                    or before[rule.name].get(name)
-                    or Believed(things[name].uid, known=lived),
-                    (answers[rule.name] or {}).get(name),
-                    lived,
+        readings = {
+            rule: RuleReadings(failed=True)
+            if found is None
+            else RuleReadings({name: _reading(name, each, lived) for name, each in found.items()})
+            for rule, found in answers.items()
+        }
+        for name in nodes.keys() & marked:
+            for rule in self._taken_over(rule_set, before, nodes[name]):
+                before[rule][name] = Alert(
+                    *(rule, name, AlertState.FIRING),
+                    **dict.fromkeys(("since", "updated_at", "known_at", "active_since"), lived),
+                    uid=nodes[name].uid,
                 )
-                for name in things
-            }
-            for rule in rule_set.rules
-        }
+        self.of, _ = plainly(rule_set, readings, nodes, before, lived)
 
-    @staticmethod
-    def _adopted(
-        rule_set: RuleSet,
-        before: Mapping[str, Mapping[str, Believed]],
-        things: Mapping[str, Thing],
-        lived: float,
-    ) -> dict[tuple[str, str], Believed]:
-        """A node that carries our mark and of which no rule remembers anything."""
-        found = {}
-        for name, thing in things.items():
-            if any(name in known for known in before.values()):
-                continue
-            for rule in rules_behind(thing, rule_set):
-                found[rule, name] = Believed(thing.uid, known=lived, firing=True, breach=lived)
+    def _taken_over(self, rule_set: RuleSet, before: Plain, node: Node) -> set[str]:
+        """The rules that fire on a node that carries our mark: those behind it where no rule
+        remembers the node, and all new ones where a rule fired on it that is gone.
+        """
+        found: set[str] = set()
+        if not any(node.name in known for known in before.values()):
+            found |= rules_behind(node, rule_set)
+        gone = [self.of[rule].get(node.name) for rule in self.of.keys() - before.keys()]
+        if any(old and old.firing and old.uid == node.uid for old in gone):
+            found |= before.keys() - self.of.keys()
         return found
-
-    def _renamed(
-        self, rule_set: RuleSet, things: Mapping[str, Thing], lived: float
-    ) -> dict[tuple[str, str], Believed]:
-        """A node that carries our mark and on which a rule fired that is gone: by the new rules."""
-        names = {rule.name for rule in rule_set.rules}
-        gone = [by_node for name, by_node in self.of.items() if name not in names]
-        return {
-            (rule, name): Believed(thing.uid, known=lived, firing=True, breach=lived)
-            for name, thing in things.items()
-            if any(
-                name in by_node and by_node[name].firing and by_node[name].uid == thing.uid
-                for by_node in gone
-            )
-            for rule in names - self.of.keys()
-        }
 
     def learn(self, alerts: Alerts, offset: float) -> None:
         """Take over what was rebuilt from the past, on a wall clock that is ``offset`` ahead."""
 
-        def lived(time: float | None) -> float | None:
-            return None if time is None else time - offset
+        def as_lived(alert: Alert) -> Alert:
+            times = {name: getattr(alert, name) for name in _TIMES}
+            return replace(alert, **{k: v and v - offset for k, v in times.items()})
 
         self.of = {
-            rule: {
-                name: Believed(
-                    alert.uid,
-                    known=alert.known_at - offset,
-                    firing=alert.firing,
-                    breach=lived(alert.active_since),
-                    cool=lived(alert.keep_firing_since),
-                )
-                for name, alert in by_node.items()
-            }
+            rule: {name: as_lived(alert) for name, alert in by_node.items()}
             for rule, by_node in alerts.items()
         }
 
@@ -268,8 +227,16 @@ class Beliefs:
             for name, view in views.items()
             for alert in view.alerts
             for believed in [self.of[alert.rule][name]]
-            if alert.state.value != _state(believed)
+            if alert.state is not believed.state
         ]
+
+
+_TIMES = ("since", "updated_at", "known_at", "active_since", "keep_firing_since")
+
+
+def _reading(node: str, answered: Answered, lived: float) -> Reading:
+    quality = Quality.OK if math.isfinite(answered.value) else Quality.INVALID
+    return Reading(node, answered.value, lived - answered.age, quality)
 
 
 def rules_behind(thing: Thing, rule_set: RuleSet) -> set[str]:
@@ -279,32 +246,3 @@ def rules_behind(thing: Thing, rule_set: RuleSet) -> set[str]:
     entries = said if isinstance(said, list) else []
     named = {entry.get("rule") for entry in entries if isinstance(entry, dict)}
     return known & named or known
-
-
-def _state(believed: Believed) -> str:
-    if believed.firing:
-        return "firing"
-    return "inactive" if believed.breach is None else "pending"
-
-
-def _next(  # noqa: PLR0911 - one return a transition
-    rule_set: RuleSet, rule: Rule, old: Believed, answered: Answered | None, lived: float
-) -> Believed:
-    stale_after = rule_set.stale_after_of(rule)
-    if answered is None or not math.isfinite(answered.value) or answered.age > stale_after:
-        if lived - old.known <= stale_after or (old.firing and rule_set.holds_stale(rule)):
-            return old
-        return Believed(old.uid, known=old.known)
-    known = max(old.known, lived - max(0.0, answered.age))
-    if old.firing:
-        if rule.holds(answered.value):
-            return replace(old, known=known, cool=None)
-        cool = lived if old.cool is None else old.cool
-        if lived - cool < rule.keep_firing_for - GRAIN:
-            return replace(old, known=known, cool=cool)
-        return Believed(old.uid, known=known)
-    if not rule.breached(answered.value):
-        return Believed(old.uid, known=known)
-    breach = lived if old.breach is None else old.breach
-    firing = lived - breach >= rule.hold_duration - GRAIN
-    return Believed(old.uid, known=known, breach=breach, firing=firing)

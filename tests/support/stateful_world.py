@@ -14,10 +14,12 @@ import asyncio
 import json
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar, cast
 
+from builders import merge
+from fake_loop import FakeEvents, FakeRulesFile
 from stateful_model import (
     EVIDENCE,
     Answered,
@@ -70,7 +72,7 @@ OUR_TEXTS = frozenset(
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """One version of a node, as the API server has it; ``rest`` is all else that is in it."""
+    """One version of a node, as the API server has it."""
 
     name: str
     uid: str
@@ -79,36 +81,20 @@ class Stored:
     annotations: Mapping[str, str]
     taints: Sequence[Mapping[str, Any]]
     owned: frozenset[str]
-    rest: str
+    body: Body
 
     @classmethod
     def of(cls, entry: Entry) -> Stored:
         body = entry.decode()
         meta = body["metadata"]
-        written = {each["manager"]: each["fieldsV1"] for each in meta.pop("managedFields")}
+        written = {each["manager"]: each["fieldsV1"] for each in meta["managedFields"]}
         fields = written.get("dynsched", {}).get("f:metadata", {}).get("f:labels", {})
-        del meta["resourceVersion"]
         return cls(
-            name=entry.name,
-            uid=entry.uid,
-            version=entry.version,
-            labels=meta.pop("labels", {}),
-            annotations=meta.pop("annotations", {}),
-            taints=body.get("spec", {}).pop("taints", []),
+            *(entry.name, entry.uid, entry.version),
+            *(meta.get("labels", {}), meta.get("annotations", {}), body["spec"].get("taints", [])),
             owned=frozenset(key.removeprefix("f:") for key in fields),
-            rest=json.dumps(body, sort_keys=True),
+            body=body,
         )
-
-
-@dataclass
-class Theirs:
-    """What others wrote on one node. ``strays``: marks that nobody can know to be ours."""
-
-    labels: dict[str, str]
-    annotations: dict[str, str]
-    taints: list[Body]
-    rest: str
-    strays: set[str] = field(default_factory=set)
 
 
 class Fault(StrEnum):
@@ -135,6 +121,13 @@ class Fault(StrEnum):
 MEDDLING = frozenset(list(Fault)[list(Fault).index(Fault.MEDDLED) :])
 PASSING = frozenset({Fault.NONE, Fault.MEDDLED, Fault.TAINTED})
 """After these the same write is due still."""
+
+
+ERRORS = {
+    **dict.fromkeys((Fault.REFUSED, Fault.LOST, Fault.DEMOTED), ClusterError),
+    Fault.FORBIDDEN: ForbiddenError,
+    Fault.ECHOED: ConflictError,
+}
 
 
 @dataclass
@@ -212,26 +205,20 @@ class Api:
             self._meddle(fault, name)
         if fault in (Fault.LOST, Fault.ECHOED, Fault.HUNG_APPLIED):
             self._apply(patch)
-        match fault:
-            case Fault.REFUSED | Fault.LOST:
-                raise ClusterError(f"cannot patch nodes {name}: {fault}")
-            case Fault.FORBIDDEN:
-                raise ForbiddenError(f"cannot patch nodes {name}: forbidden")
-            case Fault.ECHOED:
-                raise ConflictError(f"cannot patch nodes {name}: 409")
-            case Fault.HUNG | Fault.HUNG_APPLIED:
-                await asyncio.sleep(3600)
-            case Fault.DEMOTED:
-                self._world.lead(None)
-                raise ClusterError(f"cannot patch nodes {name}: {fault}")
+        if fault in (Fault.HUNG, Fault.HUNG_APPLIED):
+            await asyncio.sleep(3600)
+        if fault is Fault.DEMOTED:
+            self._world.lead(None)
+        if fault in ERRORS:
+            raise ERRORS[fault](f"cannot patch nodes {name}: {fault}")
         return self._apply(patch)
 
     def _meddle(self, fault: Fault, name: str) -> None:
         somebody = self._world.somebody
+        if fault is Fault.MEDDLED_BLIND:
+            self._unreadable.add(name)
         match fault:
             case Fault.MEDDLED | Fault.MEDDLED_BLIND:
-                if fault is Fault.MEDDLED_BLIND:
-                    self._unreadable.add(name)
                 somebody.labels(name, "beat", str(self._world.tally["patches sent"]))
             case Fault.TAINTED:
                 somebody.taints(name, {"key": "other.io/late", "effect": "NoSchedule"})
@@ -241,11 +228,10 @@ class Api:
                 somebody.tidies(name)
             case Fault.IGNORED:
                 somebody.labels(name, "dynsched.io/ignore", "true")
-            case Fault.DELETED:
+            case Fault.DELETED | Fault.RECREATED:
                 somebody.deletes(name)
-            case Fault.RECREATED:
-                somebody.deletes(name)
-                somebody.creates(name)
+        if fault is Fault.RECREATED:
+            somebody.creates(name)
 
     def _apply(self, patch: NodePatch) -> Node:
         before = self._world.stored(patch.node)
@@ -254,11 +240,8 @@ class Api:
                 "nodes", patch.node, json.loads(json.dumps(patch.body)), how=Write("dynsched")
             )
         except ApiError as error:
-            if error.code == 404:
-                raise NotFoundError(error.message) from None
-            if error.code == 409:
-                raise ConflictError(error.message) from None
-            raise AssertionError(f"{patch} is not valid: {error.message}") from None
+            known = {404: NotFoundError, 409: ConflictError}  # nothing else: the patch is valid
+            raise known.get(error.code, AssertionError)(error.message) from None
         assert before is not None
         self.written.append(Written(patch, before, Stored.of(written.entry)))
         self._world.tally[f"patches applied: {patch.action}"] += 1
@@ -394,24 +377,6 @@ def _labels(name: str) -> dict[str, str]:
 
 
 @dataclass
-class RulesFile:
-    """``news``: what the next look finds; a string is a refusal."""
-
-    rule_set: RuleSet
-    error: str | None = None
-    news: RuleSet | str | None = None
-
-    def changed(self) -> bool:
-        news, self.news = self.news, None
-        if isinstance(news, str):
-            self.error = news
-        elif news is not None:
-            self.rule_set, self.error = news, None
-            return True
-        return False
-
-
-@dataclass
 class Leadership:
     may_write: bool = False
     leader: str | None = None
@@ -419,22 +384,6 @@ class Leadership:
 
     def give_way(self) -> None:
         """The test says who leads."""
-
-
-class Events:
-    def __init__(self) -> None:
-        self.posted: list[tuple[str, str]] = []
-
-    def post(self, node: Node, *, reason: str, message: str, warning: bool = False) -> None:
-        self.posted.append((node.name, reason))
-
-    def post_own(self, *, reason: str, message: str, warning: bool = False) -> None:
-        self.posted.append(("dynsched", reason))
-
-    def taken(self) -> Sequence[tuple[str, str]]:
-        """What was posted since the last time."""
-        posted, self.posted = self.posted, []
-        return posted
 
 
 @dataclass(frozen=True)
@@ -493,9 +442,9 @@ class Replica:
         self.api = Api(world, self)
         self.watch = Watch(world.objects)
         self.source = Source(world)
-        self.rules_file = RulesFile(world.rule_set)
+        self.rules_file = FakeRulesFile(world.rule_set)
         self.leadership = leadership or Leadership()
-        self.events = Events()
+        self.events = FakeEvents()
         self.beliefs = Beliefs()
         self.cluster = _Cluster(cast("KubeClient", self.api), cast("NodeWatch", self.watch))
         self._world = world
@@ -530,6 +479,8 @@ class Replica:
         marked = {name for name, node in seen.items() if marks_on(node, mark)}
         if self.dry_run:  # goes on as if its marks had been written
             marked = set(self.loop._survey.marked)
+        told = [(node, reason) for node, reason, *_ in self.events.posted]
+        self.events.posted.clear()
         self.beliefs.tick(snapshot.rule_set, self.source.served, seen, marked, lived)
         return Tick(
             replica=self,
@@ -542,7 +493,7 @@ class Replica:
             decided_on=self.cluster.seen,
             snapshot=snapshot,
             views=dict(snapshot.nodes),  # each is made anew whenever it is asked for
-            told=self.events.taken(),
+            told=told,
         )
 
 
@@ -554,7 +505,8 @@ class World:
         self.rule_set = rule_set
         self.tally = tally
         self.objects = Objects(Store(history=10))
-        self.others: dict[str, Theirs] = {}
+        self.others: dict[str, Body] = {}
+        self.strays: dict[str, set[str]] = {}
         self.somebody = Somebody(self)
         self.modes: dict[str, str] = {}
         self.away = False
@@ -611,16 +563,14 @@ class World:
         """All nodes as they are now; a version of a node is the same object every time."""
         version, known = self._known
         if version != self.objects.store.version:
-            known = {entry.name: self._as_stored(entry) for entry in self._entries()}
+            known = {
+                entry.name: found
+                if (found := known.get(entry.name)) and found.version == entry.version
+                else Stored.of(entry)
+                for entry in self.objects.store.entries(NODES)
+            }
             self._known = self.objects.store.version, known
         return known
-
-    def _entries(self) -> Sequence[Entry]:
-        return self.objects.store.entries(NODES)
-
-    def _as_stored(self, entry: Entry) -> Stored:
-        known = self._known[1].get(entry.name)
-        return known if known and known.version == entry.version else Stored.of(entry)
 
     # --- replicas ---
 
@@ -634,7 +584,7 @@ class World:
         if isinstance(news, RuleSet):
             self.rule_set = news
         for replica in self.replicas:
-            replica.rules_file.news = news
+            replica.rules_file.next_content = news
 
     def restart(self, number: int, *, dry_run: bool = False) -> Replica:
         """The process ends, and another begins in its place; who leads does not change."""
@@ -664,64 +614,34 @@ class Somebody:
                 "addresses": [{"type": "InternalIP", "address": f"10.0.0.{NAMES.index(name) + 1}"}]
             },
         }
-        stored = Stored.of(self._world.objects.create("nodes", body).entry)
-        self._world.others[name] = Theirs(
-            labels={k: v for k, v in labels.items() if label_text(k, v) not in OUR_TEXTS},
-            annotations=dict(stored.annotations),
-            taints=[dict(each) for each in stored.taints if taint_text(each) not in OUR_TEXTS],
-            rest=stored.rest,
-            strays=texts_on(stored) & OUR_TEXTS,
-        )
+        self._world.others[name] = self._world.objects.create("nodes", body).entry.decode()
+        self._world.strays[name] = texts_on(self._world.all_stored()[name]) & OUR_TEXTS
 
     def deletes(self, name: str) -> None:
         if self._world.others.pop(name, None) is not None:
             self._world.objects.delete("nodes", name)
 
     def labels(self, name: str, key: str, value: str | None) -> None:
-        theirs = self._patch(name, {"metadata": {"labels": {key: value}}})
-        if theirs is None:
-            return
-        theirs.labels.pop(key, None)
-        if value is not None and label_text(key, value) in OUR_TEXTS:
-            theirs.strays.add(label_text(key, value))
-        elif value is not None:
-            theirs.labels[key] = value
+        self._patch(name, lambda _: {"metadata": {"labels": {key: value}}})
+        if value is not None and name in self._world.others:
+            self._world.strays[name] |= {label_text(key, value)} & OUR_TEXTS
 
     def annotates(self, name: str, key: str, value: str | None) -> None:
         stored = self._world.stored(name)
-        theirs = self._patch(name, {"metadata": {"annotations": {key: value}}})
-        if theirs is None or stored is None:
-            return
-        if key == EVIDENCE:
-            theirs.strays |= texts_on(stored) & OUR_TEXTS
-        elif value is None:
-            theirs.annotations.pop(key, None)
-        else:
-            theirs.annotations[key] = value
+        self._patch(name, lambda _: {"metadata": {"annotations": {key: value}}})
+        if stored is not None and key == EVIDENCE:
+            self._world.strays[name] |= texts_on(stored) & OUR_TEXTS
 
     def taints(self, name: str, taint: Body, *, first: bool = False) -> None:
         """Put one in front or behind; nothing where its place is taken."""
-
-        def add(taints: list[Body]) -> list[Body]:
-            return [taint, *taints] if first else [*taints, taint]
-
-        stored = self._world.stored(name)
-        place = (taint["key"], taint["effect"])
-        if stored is None or place in {(each["key"], each["effect"]) for each in stored.taints}:
+        stored, place = self._world.stored(name), _place(taint)
+        if stored is None or place in map(_place, stored.taints):
             return
-        theirs = self._edit_taints(name, add)
-        if taint_text(taint) in OUR_TEXTS:
-            theirs.strays.add(taint_text(taint))
-        else:
-            theirs.taints = add(theirs.taints)
+        self._edit_taints(name, place, [taint] * first, [taint] * (not first))
+        self._world.strays[name] |= {taint_text(taint)} & OUR_TEXTS
 
     def untaints(self, name: str, key: str, effect: str) -> None:
-        def remove(taints: list[Body]) -> list[Body]:
-            return [each for each in taints if (each["key"], each["effect"]) != (key, effect)]
-
-        if name in self._world.others:
-            theirs = self._edit_taints(name, remove)
-            theirs.taints = remove(theirs.taints)
+        self._edit_taints(name, (key, effect), [], [])
 
     def tidies(self, name: str) -> None:
         """Remove whatever stands where a mark can be."""
@@ -729,26 +649,40 @@ class Somebody:
             self.labels(name, key, None)
         self.untaints(name, EVIDENCE, "PreferNoSchedule")
 
-    def _edit_taints(self, name: str, edit: Callable[[list[Body]], list[Body]]) -> Theirs:
-        stored = self._world.stored(name)
-        assert stored is not None
-        taints = edit([dict(each) for each in stored.taints])
-        theirs = self._patch(name, {"spec": {"taints": taints or None}})
-        assert theirs is not None
-        return theirs
+    def _edit_taints(
+        self, name: str, place: tuple[str, str], front: list[Body], behind: list[Body]
+    ) -> None:
+        def edited(body: Body) -> Body:
+            kept = [each for each in body["spec"].get("taints", []) if _place(each) != place]
+            return {"spec": {"taints": [*front, *kept, *behind] or None}}
 
-    def _patch(self, name: str, patch: Body) -> Theirs | None:
-        if name not in self._world.others:
-            return None
-        self._world.objects.patch("nodes", name, patch, how=Write("somebody"))
-        return self._world.others[name]
+        self._patch(name, edited)
+
+    def _patch(self, name: str, made: Callable[[Body], Body]) -> None:
+        """By what the node is, and by what it would be."""
+        others = self._world.others
+        if name in others:
+            now = self._world.all_stored()[name].body
+            self._world.objects.patch("nodes", name, made(now), how=Write("somebody"))
+            others[name] = merge(others[name], made(others[name]))
 
 
-def foreign_of(stored: Stored) -> Theirs:
-    """A stored node without all that is ours."""
-    return Theirs(
-        labels={k: v for k, v in stored.labels.items() if label_text(k, v) not in OUR_TEXTS},
-        annotations={k: v for k, v in stored.annotations.items() if k != EVIDENCE},
-        taints=[dict(each) for each in stored.taints if taint_text(each) not in OUR_TEXTS],
-        rest=stored.rest,
+def _place(taint: Mapping[str, Any]) -> tuple[str, str]:
+    return taint["key"], taint["effect"]
+
+
+def foreign(body: Body) -> str:
+    """A node without all that is ours, and what the API server counts; to be compared."""
+    meta, spec = dict(body["metadata"]), dict(body["spec"])
+    del meta["resourceVersion"], meta["managedFields"]
+    labels, annotations = meta.pop("labels", {}), meta.pop("annotations", {})
+    taints = spec.pop("taints", [])
+    return json.dumps(
+        [
+            {k: v for k, v in labels.items() if label_text(k, v) not in OUR_TEXTS},
+            {k: v for k, v in annotations.items() if k != EVIDENCE},
+            [each for each in taints if taint_text(each) not in OUR_TEXTS],
+            {**body, "metadata": meta, "spec": spec},
+        ],
+        sort_keys=True,
     )

@@ -64,10 +64,6 @@ class Relay:
             task.cancel()
         await asyncio.gather(*self._open, return_exceptions=True)
 
-    def point(self, *behind: str) -> None:
-        """Where new connections lead from now on."""
-        self.behind = [_address(url) for url in behind]
-
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
