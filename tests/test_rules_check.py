@@ -1,7 +1,5 @@
 """What `dynsched check` reads: files, standard input, ConfigMaps; and what it says of them."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

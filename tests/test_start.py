@@ -1,7 +1,5 @@
 """What a command waits for at its start: the packages that it imports."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

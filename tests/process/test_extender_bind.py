@@ -1,8 +1,6 @@
 """A real kube-scheduler binds through dynsched, and something comes between: no pod is bound twice,
 none is lost, and what can be tried again is."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator
@@ -14,7 +12,6 @@ import aiohttp
 import pytest
 from aiohttp import web
 from cluster import EnvtestCluster, Write
-from envtest import Envtest
 from extender_recorder import Recorder
 from fake_prometheus import FakePrometheus
 from operator_support import Operator, until, write_rules
@@ -125,7 +122,7 @@ class Meddler:
 
 @pytest.mark.parametrize("ignorable", [False, True])
 async def test_whatever_comes_between_no_pod_is_bound_twice_or_lost(
-    envtest: Envtest, tmp_path: Path, *, ignorable: bool
+    envtest, tmp_path, *, ignorable
 ) -> None:
     names = ["deleted", "made-again", "bound-elsewhere", "bound-there", "answer-lost"]
     if not ignorable:  # else the scheduler itself binds it to the node that is gone
@@ -176,7 +173,7 @@ async def test_whatever_comes_between_no_pod_is_bound_twice_or_lost(
 
 
 async def test_a_slow_api_server_does_not_make_bindings_that_nobody_waits_for(
-    envtest: Envtest, tmp_path: Path
+    envtest, tmp_path
 ) -> None:
     """Each answer is a second late, and the scheduler waits for two: what is still in line then
     must not be bound to a node that it was to go to a while ago."""
@@ -200,9 +197,7 @@ async def test_a_slow_api_server_does_not_make_bindings_that_nobody_waits_for(
     assert at == asked  # each where the scheduler wanted it last
 
 
-async def test_an_api_server_that_is_away_for_a_moment_loses_no_pod(
-    envtest: Envtest, tmp_path: Path
-) -> None:
+async def test_an_api_server_that_is_away_for_a_moment_loses_no_pod(envtest, tmp_path) -> None:
     async with (
         EnvtestCluster(envtest, tmp_path) as cluster,
         FakePrometheus() as prometheus,

@@ -3,8 +3,6 @@
 rules.yaml -> Prometheus -> marked nodes -> /nodes.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator
@@ -77,7 +75,7 @@ def exporter() -> Iterator[Load]:
 
 
 @pytest.fixture(scope="module")
-def prometheus(exporter: Load, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+def prometheus(exporter, tmp_path_factory) -> Iterator[Process]:
     scrape = {
         "job_name": "k8s nodes",
         "honor_labels": True,
@@ -89,7 +87,7 @@ def prometheus(exporter: Load, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 @pytest.fixture(autouse=True)
-def calm(exporter: Load) -> None:
+def calm(exporter) -> None:
     exporter.values = {}
 
 

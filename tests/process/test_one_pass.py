@@ -1,18 +1,14 @@
 """`dynsched plan`, `run --once` and `prune` as a person calls them, on a simulated cluster."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 from bench import OPEN
 from cluster import LEASES, SimCluster
-from fake_prometheus import FakePrometheus
 from operator_support import write_rules
 
 from dynsched import app, cli
@@ -33,7 +29,7 @@ RULES = {
 
 
 @pytest.fixture
-async def cluster(sim: SimCluster) -> SimCluster:
+async def cluster(sim) -> SimCluster:
     """With four nodes."""
     for index, name in enumerate("abcd"):
         await sim.create_node(make_node(name, index))
@@ -41,12 +37,7 @@ async def cluster(sim: SimCluster) -> SimCluster:
 
 
 @pytest.fixture
-def call(
-    cluster: SimCluster,
-    prometheus: FakePrometheus,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> Call:
+def call(cluster, prometheus, tmp_path, capsys) -> Call:
     """Run a command in a thread of this process: (exit code, stdout, stderr)."""
     common = ["--kubeconfig", str(cluster.kubeconfig)]
     asking = ["-r", str(write_rules(tmp_path, RULES)), "--prom", prometheus.url]

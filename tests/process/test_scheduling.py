@@ -3,16 +3,12 @@
 The scheduler's configurations are the shipped ones.
 """
 
-from __future__ import annotations
-
 import signal
 from collections import Counter
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 from cluster import EnvtestCluster
-from envtest import Envtest
 from fake_prometheus import FakePrometheus
 from operator_support import Operator, until
 from scheduling_support import (
@@ -43,14 +39,14 @@ BURST = 30
 
 
 @pytest.fixture
-async def cluster(envtest: Envtest, tmp_path: Path) -> AsyncIterator[EnvtestCluster]:
+async def cluster(envtest, tmp_path) -> AsyncIterator[EnvtestCluster]:
     async with EnvtestCluster(envtest, tmp_path) as empty:
         yield empty
         await empty.delete(REPLICA_SETS)
 
 
 @pytest.fixture
-async def prometheus(cluster: EnvtestCluster) -> AsyncIterator[FakePrometheus]:
+async def prometheus(cluster) -> AsyncIterator[FakePrometheus]:
     """It has measured three hot nodes and seven cool ones."""
     async with FakePrometheus() as running:
         await set_loads(cluster, running, LOADS)
@@ -61,9 +57,7 @@ def on_hot(counts: Counter[str]) -> int:
     return sum(counts[node] for node in HOT)
 
 
-async def test_a_mark_keeps_pods_off(
-    cluster: EnvtestCluster, prometheus: FakePrometheus, envtest: Envtest, tmp_path: Path
-) -> None:
+async def test_a_mark_keeps_pods_off(cluster, prometheus, envtest, tmp_path) -> None:
     """Those that avoid the label, and where there is a taint all."""
     async with dynsched(cluster, prometheus, tmp_path, rules()) as operator:
         await marked(cluster, len(HOT))
@@ -84,11 +78,7 @@ async def _tainted(cluster: EnvtestCluster) -> bool:
 
 @pytest.mark.parametrize("method", ["linear", "relative", "least"])
 async def test_the_extender_keeps_pods_off_without_a_herd(
-    method: str,
-    cluster: EnvtestCluster,
-    prometheus: FakePrometheus,
-    envtest: Envtest,
-    tmp_path: Path,
+    method, cluster, prometheus, envtest, tmp_path
 ) -> None:
     profiles = {"default": {"score": {"load": 1}, "method": method}}
     content = rules(extender={"profiles": profiles})
@@ -100,7 +90,7 @@ async def test_the_extender_keeps_pods_off_without_a_herd(
 
 
 async def test_what_reject_refuses_the_pods_event_tells(
-    cluster: EnvtestCluster, prometheus: FakePrometheus, envtest: Envtest, tmp_path: Path
+    cluster, prometheus, envtest, tmp_path
 ) -> None:
     content = rules(extender={"reject": ["load"]})
     prometheus.set(load=dict.fromkeys(LOADS, 91.0))
@@ -122,7 +112,7 @@ async def _the_hot_ones_fire(operator: Operator) -> bool:
 
 
 async def test_require_label_admits_labelled_nodes_only(
-    cluster: EnvtestCluster, prometheus: FakePrometheus, envtest: Envtest, tmp_path: Path
+    cluster, prometheus, envtest, tmp_path
 ) -> None:
     content = rules(extender={"require_label": "filter.xy.com"})
     async with dynsched(cluster, prometheus, tmp_path, content, "--dry-run") as operator:
@@ -137,7 +127,7 @@ async def test_require_label_admits_labelled_nodes_only(
 
 
 async def test_no_pod_is_preempted_on_a_node_that_load_refuses(
-    cluster: EnvtestCluster, prometheus: FakePrometheus, envtest: Envtest, tmp_path: Path
+    cluster, prometheus, envtest, tmp_path
 ) -> None:
     """Every node is full; only on a cool one does it help to make room."""
     prometheus.set(load=dict.fromkeys(LOADS, 91.0) | {"cool-3": 25.0})
@@ -162,10 +152,7 @@ async def test_no_pod_is_preempted_on_a_node_that_load_refuses(
 
 
 async def test_the_second_scheduler_goes_by_its_profile(
-    cluster: EnvtestCluster,
-    prometheus: FakePrometheus,
-    envtest: Envtest,
-    tmp_path: Path,
+    cluster, prometheus, envtest, tmp_path
 ) -> None:
     """By memory some nodes are hot, by CPU others."""
     busy = {"mem": ("hot-0", "cool-1"), "cpu": ("cool-2", "cool-3")}
@@ -190,7 +177,7 @@ async def test_the_second_scheduler_goes_by_its_profile(
 
 
 async def test_pods_are_scheduled_when_dynsched_is_killed(
-    cluster: EnvtestCluster, prometheus: FakePrometheus, envtest: Envtest, tmp_path: Path
+    cluster, prometheus, envtest, tmp_path
 ) -> None:
     content = rules(extender={"reject": ["load"]})
     async with dynsched(cluster, prometheus, tmp_path, content, "--dry-run") as operator:
@@ -205,7 +192,7 @@ async def test_pods_are_scheduled_when_dynsched_is_killed(
 
 
 async def test_pods_are_scheduled_when_dynsched_hangs(
-    cluster: EnvtestCluster, prometheus: FakePrometheus, envtest: Envtest, tmp_path: Path
+    cluster, prometheus, envtest, tmp_path
 ) -> None:
     """A pod then waits for httpTimeout, 2 s, twice: once to filter and once to score."""
     async with dynsched(cluster, prometheus, tmp_path, rules(), "--dry-run") as operator:
