@@ -10,12 +10,7 @@ import aiohttp
 import pytest
 import yaml
 from operator_support import Operator, until
-from scheduling_support import (
-    RULE,
-    dynsched,
-    rules,
-    set_loads,
-)
+from scheduling_support import RULE, dynsched, rules, set_loads
 
 pytestmark = pytest.mark.slow
 

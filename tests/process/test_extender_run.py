@@ -68,10 +68,8 @@ async def test_it_answers_by_what_it_reads_and_by_what_was_bound(
         async def marked() -> bool:
             node = (await operator.nodes())["nodes"][0]
             burst = node["rules"][-1]
-            return node["marked"] and (burst["rule"], burst["state"]) == (
-                "bind-burst",
-                "firing",
-            )
+            firing = (burst["rule"], burst["state"]) == ("bind-burst", "firing")
+            return node["marked"] and firing
 
         await until(marked, "the early mark")
         await create(cluster, pod("on-hot", "c"))

@@ -14,18 +14,8 @@ from dynsched.sim.nodes import make_node
 pytestmark = pytest.mark.slow
 
 EARLY = {"above_mean": 0, "clear_above_mean": -8, "mean_at_least": 20}
-RULES = {
-    "rules": [
-        {
-            "name": "cpu",
-            "expr": "cpu",
-            "threshold": 80,
-            "resource": "cpu",
-            "lag": "3s",
-            "early": EARLY,
-        }
-    ]
-}
+RULE = {"name": "cpu", "expr": "cpu", "threshold": 80, "resource": "cpu"}
+RULES = {"rules": [{**RULE, "lag": "3s", "early": EARLY}]}
 CPU = {"n0": 78, "n1": 40, "n2": 40, "n3": 40}
 
 
