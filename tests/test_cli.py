@@ -75,20 +75,10 @@ ENVIRONMENT = [
     ("EXTENDER_MEMORY", "64", "extender_memory", 64),
 ]  # fmt: skip
 SETTINGS = [
-    (
-        "run",
-        {
-            "prometheus.url": "http://localhost:9090",
-            "prometheus.external_url": None,
-            "rules": Path("rules.yaml"),
-            "kubeconfig": None,
-            "interval": 10.0,
-            "webaddr": ":9000",
-            "dry_run": False,
-            "web_auth": False,
-            "extender_memory": 8,
-        },
-    ),
+    ("run",
+     {"prometheus.url": "http://localhost:9090", "prometheus.external_url": None,
+      "rules": Path("rules.yaml"), "kubeconfig": None, "interval": 10.0, "webaddr": ":9000",
+      "dry_run": False, "web_auth": False, "extender_memory": 8}),
     *((f"run --interval {text}", {"interval": seconds})
       for text, seconds in (("7", 7.0), ("0.5", 0.5), ("10s", 10.0), ("1m", 60.0))),
     *((line, FIRST_PROJECT) for line in (

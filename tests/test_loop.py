@@ -100,10 +100,8 @@ async def test_a_dry_run_writes_nothing_and_tells_what_it_would_write_when_that_
         due.append((view.marked, view.due and view.due.action))
 
     assert due == [(False, Action.MARK)] * 3 + [(False, None)] * 2
-    assert caplog.messages == [
-        "would mark node a: cpu 91 > 80",
-        "would release node a: no rule fires any more",
-    ]
+    release = "would release node a: no rule fires any more"
+    assert caplog.messages == ["would mark node a: cpu 91 > 80", release]
     planned = [[patch.action for patch in each.planned] for each in bench.snapshots]
     assert planned == [[Action.MARK], [], [], [Action.RELEASE], []]
     assert {(each.applied, each.dry_run) for each in bench.snapshots} == {((), True)}
@@ -119,12 +117,8 @@ async def test_a_dry_run_holds_to_the_guard_as_if_it_wrote(caplog) -> None:
     for _ in range(3):
         await bench.tick(cpu=dict.fromkeys("abc", 10.0))
     told = [text for text in caplog.messages if text.startswith("would ")]
-    assert [text.partition(":")[0] for text in told] == [
-        "would mark node a",
-        "would mark node b",
-        "would release node a",
-        "would release node b",
-    ]
+    expected = [f"would {verb} node {name}" for verb in ("mark", "release") for name in "ab"]
+    assert [text.partition(":")[0] for text in told] == expected
 
 
 CPU, MEM = RULES["rules"]
@@ -208,11 +202,8 @@ async def test_log_lines_name_node_and_rule_in_fields_of_their_own(caplog) -> No
         record.message.partition(":")[0]: (record.node, getattr(record, "rule", None))
         for record in caplog.records
     }
-    assert told == {
-        "node b is not changed": ("b", None),
-        "mark node a": ("a", ("cpu", "mem")),
-        "release node a": ("a", None),
-    }
+    marked = {"mark node a": ("a", ("cpu", "mem")), "release node a": ("a", None)}
+    assert told == {"node b is not changed": ("b", None), **marked}
 
 
 async def test_a_source_with_a_bug_or_none_fails_its_rule_only() -> None:
@@ -220,11 +211,9 @@ async def test_a_source_with_a_bug_or_none_fails_its_rule_only() -> None:
     bench = Bench("a", rules={**RULES, "rules": [*RULES["rules"], none]})
     snapshot = await bench.tick(cpu=RuntimeError("oops"), mem={"a": 95.0})
 
-    assert [health.error for health in snapshot.rules] == [
-        "unexpected RuntimeError: oops",
-        None,
-        "source metrics-server is not set up in this process",
-    ]
+    absent = "source metrics-server is not set up in this process"
+    errors = [health.error for health in snapshot.rules]
+    assert errors == ["unexpected RuntimeError: oops", None, absent]
     assert bench.label("a") == "presure"
 
 
@@ -322,11 +311,8 @@ async def test_an_early_mark_is_one_log_line_and_no_event(caplog, dry_run) -> No
     await bench.tick(cpu={"a": 75.0, "b": 5.0})
     await bench.tick(cpu={"a": 5.0, "b": 5.0})
     would = "would " if dry_run else ""
-    lines = [line for line in caplog.messages if "node a" in line]
-    assert [line.split(":")[0] for line in lines] == [
-        f"{would}mark node a (early)",
-        f"{would}release node a (early)",
-    ]
+    lines = [line.split(":")[0] for line in caplog.messages if "node a" in line]
+    assert lines == [f"{would}{verb} node a (early)" for verb in ("mark", "release")]
     assert bench.events.posted == []
 
 

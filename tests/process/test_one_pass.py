@@ -19,13 +19,8 @@ from dynsched.sim.nodes import make_node
 
 Ended = tuple[int, str, str]
 Call = Callable[..., Awaitable[Ended]]
-RULES = {
-    "guard": OPEN,
-    "rules": [
-        {"name": "cpu", "expr": "cpu", "threshold": 80},
-        {"name": "mem", "expr": "mem", "threshold": 80, "for": "1m"},
-    ],
-}
+CPU, MEM = ({"name": name, "expr": name, "threshold": 80} for name in ("cpu", "mem"))
+RULES = {"guard": OPEN, "rules": [CPU, {**MEM, "for": "1m"}]}
 
 
 @pytest.fixture
@@ -71,9 +66,8 @@ async def test_a_rule_that_could_not_be_queried_is_no_success(call, prometheus) 
     code, output, errors = await call("plan")
     assert code == 1
     assert "Nothing to change" not in output
-    assert errors.startswith(
-        f"Error: rule mem could not be queried: Prometheus at {prometheus.url}"
-    )
+    where = f"Prometheus at {prometheus.url}"
+    assert errors.startswith(f"Error: rule mem could not be queried: {where}")
 
     code, output, json_errors = await call("plan", "-o", "json")
     report = json.loads(output)
@@ -94,12 +88,8 @@ async def test_a_plan_tells_what_it_cannot_see(call, prometheus) -> None:
     assert "Pending: b (mem)" in output
     assert "No current value for 2 nodes: c and d" in output
     assert "Rule cpu: no node for 1 sample (gone): no node has this name or address" in output
-    assert [" ".join(line.split()[:5]) for line in output.splitlines()[2:6]] == [
-        "a cpu 95 > 80",
-        "b mem 90 > 80",
-        "b cpu 20 > 80",
-        "a mem 10 > 80",
-    ]
+    rows = [" ".join(line.split()[:5]) for line in output.splitlines()[2:6]]
+    assert rows == ["a cpu 95 > 80", "b mem 90 > 80", "b cpu 20 > 80", "a mem 10 > 80"]
     assert "mark    a" in output
 
 
