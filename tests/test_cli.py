@@ -253,6 +253,16 @@ def test_a_rule_that_could_not_be_queried_fails_the_pass(call, monkeypatch, comm
     assert "Nothing to change" not in output
 
 
+def test_a_rule_that_could_not_be_queried_is_in_the_json(call, monkeypatch) -> None:
+    monkeypatch.setattr(app, "run_once", lambda _: broken(example(dry_run=True)))
+    code, output, errors = call("plan", "-o", "json")
+    report = json.loads(output)
+    assert (code, errors) == (1, f"Error: {ERROR}\n")
+    assert (report["ok"], report["errors"], len(report["nodes"])) == (False, [ERROR], 8)
+    health = {rule["name"]: rule["health"] for rule in report["rules"]}
+    assert health == {"node-cpu": "ok", "node-mem-usage": "err"}
+
+
 @pytest.mark.parametrize("command", [("plan",), ("run", "--once"), ("prune",)])
 def test_with_a_log_in_json_a_failure_is_one_line_of_it(call, monkeypatch, command) -> None:
     monkeypatch.setattr(app, "run_once", lambda _: replace(example(), rules=(), error="a: refused"))
