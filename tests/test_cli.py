@@ -75,20 +75,10 @@ ENVIRONMENT = [
     ("EXTENDER_MEMORY", "64", "extender_memory", 64),
 ]  # fmt: skip
 SETTINGS = [
-    (
-        "run",
-        {
-            "prometheus.url": "http://localhost:9090",
-            "prometheus.external_url": None,
-            "rules": Path("rules.yaml"),
-            "kubeconfig": None,
-            "interval": 10.0,
-            "webaddr": ":9000",
-            "dry_run": False,
-            "web_auth": False,
-            "extender_memory": 8,
-        },
-    ),
+    ("run",
+     {"prometheus.url": "http://localhost:9090", "prometheus.external_url": None,
+      "rules": Path("rules.yaml"), "kubeconfig": None, "interval": 10.0, "webaddr": ":9000",
+      "dry_run": False, "web_auth": False, "extender_memory": 8}),
     *((f"run --interval {text}", {"interval": seconds})
       for text, seconds in (("7", 7.0), ("0.5", 0.5), ("10s", 10.0), ("1m", 60.0))),
     *((line, FIRST_PROJECT) for line in (
@@ -283,13 +273,6 @@ def test_with_a_log_in_json_a_failure_is_one_line_of_it(call, monkeypatch, comma
     (line,) = map(json.loads, errors.splitlines())
     assert (code, line["message"], line["level"]) == (1, "a: refused", "CRITICAL")
     assert "exc_info" not in line
-
-
-def test_a_pass_that_failed_does_not_say_that_nothing_is_to_change(call, monkeypatch) -> None:
-    failed = replace(example(), planned=(), rules=(), error="no rule could be queried: refused")
-    monkeypatch.setattr(app, "run_once", lambda _: failed)
-
-    assert call("plan") == (1, "", "Error: no rule could be queried: refused\n")
 
 
 def test_check_prints_every_error_and_checks_every_file(call, tmp_path) -> None:

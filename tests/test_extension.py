@@ -1,7 +1,5 @@
 """What follows pods: what it waits for."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
@@ -43,7 +41,7 @@ class Scene:
 
 
 @pytest.fixture
-async def scene(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
+async def scene(monkeypatch) -> AsyncIterator[Scene]:
     monkeypatch.setattr(extension, "PodWatch", Idle)
     monkeypatch.setattr(extension, "PendingPods", Idle)
     found = Scene()
@@ -55,12 +53,12 @@ async def scene(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
         await found.running
 
 
-async def test_what_pods_use_is_asked_for_once_the_number_of_nodes_is_known(scene: Scene) -> None:
+async def test_what_pods_use_is_asked_for_once_the_number_of_nodes_is_known(scene) -> None:
     """By that number an answer is limited, and what was refused is asked again after minutes."""
     assert not scene.pod_use.runs.is_set()
     scene.cluster.synced = True
     await scene.pod_use.runs.wait()
 
 
-async def test_it_stops_while_it_waits_for_the_nodes(scene: Scene) -> None:
+async def test_it_stops_while_it_waits_for_the_nodes(scene) -> None:
     assert not scene.pod_use.runs.is_set()

@@ -1,7 +1,5 @@
 """Log lines: their form, and that nobody waits for whoever reads them."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -72,11 +70,11 @@ class Pipe:
 
 
 @pytest.fixture
-def pipe(monkeypatch: pytest.MonkeyPatch) -> Pipe:
+def pipe(monkeypatch) -> Pipe:
     return Pipe(monkeypatch)
 
 
-def test_json_has_a_time_with_a_zone_and_fields_of_its_own(pipe: Pipe) -> None:
+def test_json_has_a_time_with_a_zone_and_fields_of_its_own(pipe) -> None:
     pipe.configure("json")
     before = datetime.now(UTC)
     logger.info("mark node %s", "n1", extra={"node": "n1", "rule": ["cpu"]})
@@ -92,14 +90,14 @@ def test_json_has_a_time_with_a_zone_and_fields_of_its_own(pipe: Pipe) -> None:
     assert of_python["logger"] == "py.warnings"
 
 
-def test_text_is_for_people(pipe: Pipe) -> None:
+def test_text_is_for_people(pipe) -> None:
     pipe.configure("text")
     logger.info("mark node %s", "n1", extra={"node": "n1"})
     (line,) = pipe.read()
     assert line.endswith(" INFO    mark node n1")
 
 
-def test_aside_all_lines_are_written_in_their_order(pipe: Pipe) -> None:
+def test_aside_all_lines_are_written_in_their_order(pipe) -> None:
     pipe.configure("json")
     reader = pipe.read_on()
     with logging_aside():
@@ -111,7 +109,7 @@ def test_aside_all_lines_are_written_in_their_order(pipe: Pipe) -> None:
     assert messages == [f"line {number}" for number in range(3000)]
 
 
-def test_nobody_waits_for_a_reader_who_stopped(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_waits_for_a_reader_who_stopped(pipe, monkeypatch) -> None:
     monkeypatch.setattr(logs, "MAX_WAITING", 20_000)
     monkeypatch.setattr(logs, "FLUSH_SECONDS", 0.05)
     pipe.configure("json")
@@ -137,9 +135,7 @@ def test_nobody_waits_for_a_reader_who_stopped(pipe: Pipe, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("words", [True, False], ids=["a line waits", "nothing waits"])
-def test_the_end_waits_for_a_reader_for_a_bounded_time(
-    pipe: Pipe, monkeypatch: pytest.MonkeyPatch, *, words: bool
-) -> None:
+def test_the_end_waits_for_a_reader_for_a_bounded_time(pipe, monkeypatch, *, words) -> None:
     """Where nothing waits, all lines are written, and the traceback would wait."""
     monkeypatch.setattr(logs, "FLUSH_SECONDS", 0.05)
     pipe.configure("text")
@@ -157,14 +153,14 @@ def fails(*, words: bool = True) -> None:
     raise ZeroDivisionError("a defect")
 
 
-def test_an_error_goes_its_way_where_somebody_reads(pipe: Pipe) -> None:
+def test_an_error_goes_its_way_where_somebody_reads(pipe) -> None:
     pipe.configure("text")
     with pytest.raises(ZeroDivisionError), logging_aside():
         fails()
     assert len(pipe.read()) == 1
 
 
-def test_the_last_words_come_out(pipe: Pipe) -> None:
+def test_the_last_words_come_out(pipe) -> None:
     pipe.configure("json")
     with pytest.raises(SystemExit), logging_aside(), last_words("json", (KeyError,)):
         fails()
@@ -173,9 +169,7 @@ def test_the_last_words_come_out(pipe: Pipe) -> None:
     assert "ZeroDivisionError" in last["exc_info"]
 
 
-def test_a_reader_who_is_gone_and_a_full_disk_end_nothing(
-    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reader_who_is_gone_and_a_full_disk_end_nothing(pipe, monkeypatch) -> None:
     pipe.configure("text")
     os.close(pipe._reading)
     with logging_aside():
@@ -188,7 +182,7 @@ def test_a_reader_who_is_gone_and_a_full_disk_end_nothing(
             logger.info("line")
 
 
-def test_a_log_call_with_a_defect_stops_nobody(pipe: Pipe) -> None:
+def test_a_log_call_with_a_defect_stops_nobody(pipe) -> None:
     pipe.configure("text")
     with logging_aside():
         logger.info("%d", "no number")
@@ -196,7 +190,7 @@ def test_a_log_call_with_a_defect_stops_nobody(pipe: Pipe) -> None:
     assert line.startswith("a log line of dynsched.test cannot be made: %d format")
 
 
-def test_a_pipe_that_does_not_block_is_waited_for(pipe: Pipe) -> None:
+def test_a_pipe_that_does_not_block_is_waited_for(pipe) -> None:
     pipe.configure("text")
     pipe.fill()
     os.set_blocking(pipe.stream.fileno(), False)
@@ -208,7 +202,7 @@ def test_a_pipe_that_does_not_block_is_waited_for(pipe: Pipe) -> None:
     assert len(pipe.lines) == 1
 
 
-def test_started_without_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_started_without_standard_error(monkeypatch) -> None:
     monkeypatch.setattr(sys, "stderr", None)
     monkeypatch.setattr(logs, "FLUSH_SECONDS", 1e6)  # who waited for a reader would not end
     configure_logging("text", "info")

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from fake_loop import RULES, Bench, FakeRulesFile
+from fake_loop import RULES, Bench
 from virtual_loop import VirtualLoop
 
 from dynsched.core import survey
@@ -15,7 +15,6 @@ from dynsched.core.expected import KnownPods
 from dynsched.core.mark_state import mark_state
 from dynsched.core.model import Action, Node, QueryResult, Sample, WriteFailure
 from dynsched.core.pods import BoundPod, RecentPod
-from dynsched.loop import Loop
 from dynsched.writer import CONFLICT_RETRIES, FAILURES_BEFORE_GIVING_UP
 
 
@@ -101,10 +100,8 @@ async def test_a_dry_run_writes_nothing_and_tells_what_it_would_write_when_that_
         due.append((view.marked, view.due and view.due.action))
 
     assert due == [(False, Action.MARK)] * 3 + [(False, None)] * 2
-    assert caplog.messages == [
-        "would mark node a: cpu 91 > 80",
-        "would release node a: no rule fires any more",
-    ]
+    release = "would release node a: no rule fires any more"
+    assert caplog.messages == ["would mark node a: cpu 91 > 80", release]
     planned = [[patch.action for patch in each.planned] for each in bench.snapshots]
     assert planned == [[Action.MARK], [], [], [Action.RELEASE], []]
     assert {(each.applied, each.dry_run) for each in bench.snapshots} == {((), True)}
@@ -120,49 +117,78 @@ async def test_a_dry_run_holds_to_the_guard_as_if_it_wrote(caplog) -> None:
     for _ in range(3):
         await bench.tick(cpu=dict.fromkeys("abc", 10.0))
     told = [text for text in caplog.messages if text.startswith("would ")]
-    assert [text.partition(":")[0] for text in told] == [
-        "would mark node a",
-        "would mark node b",
-        "would release node a",
-        "would release node b",
-    ]
+    expected = [f"would {verb} node {name}" for verb in ("mark", "release") for name in "ab"]
+    assert [text.partition(":")[0] for text in told] == expected
 
 
-async def test_one_failed_rule_does_not_stop_the_others(caplog) -> None:
+CPU, MEM = RULES["rules"]
+ONE_RULE = {"rules": [{"name": "cpu", "expr": "cpu", "threshold": 80}]}
+FOUR = {"rules": [{"name": name, "expr": "load", "threshold": 80} for name in "pqrs"]}
+DOWN, FAILED = "Prometheus at http://p: connection refused", "the query of rule cpu failed: "
+AWAY, OK = "Prometheus answered 503", "the query of rule cpu succeeds again"
+EMPTY = "the query's result is empty; does the metric exist?"
+BLIND, NOBODY = "no sample of rule cpu matched a node: ", ": no node has this name or address"
+# The samples come in any order and pods come and go; of a reason the numbers may change.
+PODS = ["10.9.0.1:9100", "10.9.0.2:9100", "pod-x", "pod-y"]
+TURNED = [dict.fromkeys((PODS[n % 4 :] + PODS[: n % 4])[: 4 - n // 3], 1.0) for n in range(6)]
+SHORT = [f"the answer of {n} bytes is cut short, request 'x{n}'" for n in range(3)]
+LOUD = {"rules": [{**ONE_RULE["rules"][0], "expr": "load > 80"}]}
+# The rules, what is answered in one tick after the other (or the new rules), and the lines that
+# tell of it, each as it begins, with the rules in a field of their own.
+TOLD = {
+    "a failed rule": (
+        RULES, [*[{"cpu": AWAY, "mem": {"a": 1.0}}] * 2, {"cpu": {"a": 1.0}, "mem": {"a": 1.0}}],
+        [(FAILED + AWAY, "cpu"), (OK, "cpu")]),
+    "rules that fail for one reason share a line": (
+        FOUR, [{"p": DOWN, "q": DOWN, "r": "bad expression", "s": {"a": 1.0}},
+               {name: {"a": 1.0} for name in "pqrs"}],
+        [(f"the queries of rules p and q failed: {DOWN}", ["p", "q"]),
+         ("the query of rule r failed: bad expression", "r"),
+         ("the queries of rules p, q and r succeed again", ["p", "q", "r"])]),
+    "a rule that says nothing of any node": (
+        ONE_RULE, [{"cpu": seen} for seen in (
+            {}, {}, *[{"nobody": 1.0}] * 2, *[{"nobody": 1.0, "a": 1.0}] * 2)],
+        [(BLIND + EMPTY, "cpu"),
+         (f"{BLIND}'nobody'{NOBODY}", "cpu"), ("samples of rule cpu match nodes again", "cpu")]),
+    "a blind rule": (
+        ONE_RULE, [{"cpu": seen} for seen in TURNED], [(f"{BLIND}'{PODS[0]}'{NOBODY}", "cpu")]),
+    "a blind rule that fails or goes has not begun to see": (
+        RULES, [{"cpu": {}, "mem": {}}, {"cpu": AWAY, "mem": {}}, {**RULES, "rules": [CPU]},
+                {"cpu": {"a": 1.0}}],
+        [(BLIND + EMPTY, "cpu"), (BLIND.replace("cpu", "mem") + EMPTY, "mem"),
+         (FAILED + AWAY, "cpu"), (OK, "cpu")]),
+    "a failing rule, whatever numbers are in the reason": (
+        ONE_RULE, [{"cpu": seen} for short in SHORT for seen in (short, "refused")]
+        + [{"cpu": {"a": 1.0}}, {"cpu": "refused"}],
+        [(FAILED + SHORT[0], "cpu"), (f"{FAILED}refused", "cpu"), (OK, "cpu"),
+         (f"{FAILED}refused", "cpu")]),
+    "doubtful rules that are reloaded": (
+        RULES, [LOUD, *[{"cpu": {"a": 1.0}}] * 3],
+        [("rule cpu: the comparison '> 80' leaves out the nodes", "cpu")]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", TOLD)
+async def test_of_rules_is_told_once(caplog, case) -> None:
+    caplog.set_level(logging.INFO, logger="dynsched")
+    rules, ticks, expected = TOLD[case]
+    bench = Bench("a", "b", rules=rules)
+    for tick in ticks:
+        if "rules" in tick:
+            bench.rules_file.next_content = tick
+        else:
+            await bench.tick(**tick)
+    told = [(line.message, line.rule) for line in caplog.records if hasattr(line, "rule")]
+    told = [(line.partition(" for which ")[0], rule) for line, rule in told]
+    assert told == expected
+
+
+async def test_one_failed_rule_does_not_stop_the_others() -> None:
     bench = Bench("a", "b")
-
-    with caplog.at_level(logging.INFO):
-        first = await bench.tick(cpu="Prometheus answered 503", mem={"a": 95.0, "b": 1.0})
-        await bench.tick(cpu="Prometheus answered 503", mem={"a": 95.0, "b": 1.0})
-        await bench.tick(cpu={"a": 1.0}, mem={"a": 95.0, "b": 1.0})
-
-    assert bench.label("a") == "presure"
-    assert first.error is None
-    assert [(health.ok, health.last_success) for health in first.rules] == [
-        (False, None),
-        (True, 1010.0),
-    ]
-    told = [record.message for record in caplog.records if "rule cpu" in record.message]
-    assert told == [
-        "the query of rule cpu failed: Prometheus answered 503",
-        "the query of rule cpu succeeds again",
-    ]
-
-
-async def test_rules_that_fail_for_one_reason_share_a_line(caplog) -> None:
-    one = {"expr": "load", "threshold": 80}
-    bench = Bench("a", rules={"rules": [{"name": name, **one} for name in "pqrs"]})
-    down = "Prometheus at http://p: connection refused"
-    with caplog.at_level(logging.INFO):
-        await bench.tick(p=down, q=down, r="bad expression", s={"a": 1.0})
-        await bench.tick(p={"a": 1.0}, q={"a": 1.0}, r={"a": 1.0}, s={"a": 1.0})
-
-    told = [(record.message, record.rule) for record in caplog.records]
-    assert told == [
-        (f"the queries of rules p and q failed: {down}", ["p", "q"]),
-        ("the query of rule r failed: bad expression", "r"),
-        ("the queries of rules p, q and r succeed again", ["p", "q", "r"]),
-    ]
+    snapshot = await bench.tick(cpu=AWAY, mem={"a": 95.0, "b": 1.0})
+    assert (bench.label("a"), snapshot.error) == ("presure", None)
+    found = [(health.ok, health.last_success) for health in snapshot.rules]
+    assert found == [(False, None), (True, 1010.0)]
 
 
 async def test_log_lines_name_node_and_rule_in_fields_of_their_own(caplog) -> None:
@@ -176,22 +202,8 @@ async def test_log_lines_name_node_and_rule_in_fields_of_their_own(caplog) -> No
         record.message.partition(":")[0]: (record.node, getattr(record, "rule", None))
         for record in caplog.records
     }
-    assert told == {
-        "node b is not changed": ("b", None),
-        "mark node a": ("a", ("cpu", "mem")),
-        "release node a": ("a", None),
-    }
-
-
-async def test_doubtful_rules_are_told_when_they_are_reloaded(caplog) -> None:
-    bench = Bench("a")
-    body = {"name": "cpu", "expr": "load > 80", "threshold": 80}
-    bench.rules_file.next_content = {"rules": [body]}
-    for _ in range(3):
-        await bench.tick(cpu={"a": 1.0})
-    (told,) = (record for record in caplog.records if record.levelno == logging.WARNING)
-    assert told.message.startswith("rule cpu: the comparison '> 80' leaves out the nodes")
-    assert told.rule == "cpu"
+    marked = {"mark node a": ("a", ("cpu", "mem")), "release node a": ("a", None)}
+    assert told == {"node b is not changed": ("b", None), **marked}
 
 
 async def test_a_source_with_a_bug_or_none_fails_its_rule_only() -> None:
@@ -199,11 +211,9 @@ async def test_a_source_with_a_bug_or_none_fails_its_rule_only() -> None:
     bench = Bench("a", rules={**RULES, "rules": [*RULES["rules"], none]})
     snapshot = await bench.tick(cpu=RuntimeError("oops"), mem={"a": 95.0})
 
-    assert [health.error for health in snapshot.rules] == [
-        "unexpected RuntimeError: oops",
-        None,
-        "source metrics-server is not set up in this process",
-    ]
+    absent = "source metrics-server is not set up in this process"
+    errors = [health.error for health in snapshot.rules]
+    assert errors == ["unexpected RuntimeError: oops", None, absent]
     assert bench.label("a") == "presure"
 
 
@@ -301,11 +311,8 @@ async def test_an_early_mark_is_one_log_line_and_no_event(caplog, dry_run) -> No
     await bench.tick(cpu={"a": 75.0, "b": 5.0})
     await bench.tick(cpu={"a": 5.0, "b": 5.0})
     would = "would " if dry_run else ""
-    lines = [line for line in caplog.messages if "node a" in line]
-    assert [line.split(":")[0] for line in lines] == [
-        f"{would}mark node a (early)",
-        f"{would}release node a (early)",
-    ]
+    lines = [line.split(":")[0] for line in caplog.messages if "node a" in line]
+    assert lines == [f"{would}{verb} node a (early)" for verb in ("mark", "release")]
     assert bench.events.posted == []
 
 
@@ -539,10 +546,7 @@ HOLDING = {"rules": [{"name": "cpu", "expr": "cpu", "threshold": 80, "for": "5m"
 async def test_a_restart_in_the_middle_of_for_does_not_start_it_again() -> None:
     bench = Bench("a", "b", rules=HOLDING)
     over = [(t, 91.0) for t in range(0, 1000, 10)]
-    bench.history.points["cpu"] = {
-        "a": over,
-        "b": [(t, 91.0 if t > 800 else 5.0) for t, _ in over],
-    }
+    bench.history.points["cpu"] = {"a": over, "b": [(t, 91.0 if t > 800 else 5) for t, _ in over]}
 
     await bench.loop.remember(10.0)
     snapshot = await bench.tick(cpu={"a": 91.0, "b": 91.0})
@@ -590,52 +594,6 @@ async def test_a_start_makes_no_mark_of_what_is_over() -> None:
     assert [bench.label(name) for name in ("held", "between", "hot")] == [None, None, "presure"]
 
 
-async def test_a_rule_that_says_nothing_of_any_node_is_told_once(caplog) -> None:
-    caplog.set_level(logging.INFO, logger="dynsched")
-    bench = Bench("a", "b", rules={"rules": [{"name": "cpu", "expr": "cpu", "threshold": 80}]})
-    for _ in range(2):
-        await bench.tick(cpu={})
-    for _ in range(2):
-        await bench.tick(cpu={"nobody": 1.0})
-    for _ in range(2):
-        await bench.tick(cpu={"nobody": 1.0, "a": 1.0})
-    said = [each.getMessage() for each in caplog.records if "matched a node" in each.getMessage()]
-    assert said == [
-        "no sample of rule cpu matched a node: the query's result is empty; does the metric exist?",
-        "no sample of rule cpu matched a node: 'nobody': no node has this name or address",
-    ]
-    assert caplog.messages[-1] == "samples of rule cpu match nodes again"
-
-
-ONE_RULE = {"rules": [{"name": "cpu", "expr": "cpu", "threshold": 80}]}
-
-
-async def test_a_blind_rule_is_told_once_in_whatever_order_its_samples_come(caplog) -> None:
-    """Each tick logged a warning: Prometheus keeps no order, and pods come and go."""
-    bench = Bench("a", "b", rules=ONE_RULE)
-    names = ["10.9.0.1:9100", "10.9.0.2:9100", "pod-x", "pod-y"]
-    for number in range(6):
-        turned = names[number % 4 :] + names[: number % 4]
-        await bench.tick(cpu=dict.fromkeys(turned[: 4 - number // 3], 1.0))
-    (said,) = [text for text in caplog.messages if "matched a node" in text]
-    assert said.endswith("'10.9.0.1:9100': no node has this name or address")
-
-
-async def test_a_failing_rule_is_told_once_whatever_numbers_are_in_the_reason(caplog) -> None:
-    bench = Bench("a", rules=ONE_RULE)
-    for number in range(3):
-        await bench.tick(cpu=f"the answer of {number} bytes is cut short, request 'x{number}'")
-        await bench.tick(cpu="connection refused")
-    said = [text for text in caplog.messages if " failed: " in text]
-    assert said == [
-        "the query of rule cpu failed: the answer of 0 bytes is cut short, request 'x0'",
-        "the query of rule cpu failed: connection refused",
-    ]
-    await bench.tick(cpu={"a": 1.0})
-    await bench.tick(cpu="connection refused")
-    assert [text for text in caplog.messages if " failed: " in text] == [*said, said[1]]
-
-
 async def test_writes_that_fail_each_for_its_own_cause_are_told_once(caplog) -> None:
     bench = Bench("a", "b")
     causes = [f"the API server answered {number} after 0.{number} s" for number in (500, 503)]
@@ -679,22 +637,7 @@ async def _answer(samples, _rule):
     return QueryResult(tuple(samples))
 
 
-async def test_a_blind_rule_that_fails_or_goes_has_not_begun_to_see(caplog) -> None:
-    caplog.set_level(logging.INFO, logger="dynsched")
-    bench = Bench("a")
-    cpu, _ = RULES["rules"]
-    await bench.tick(cpu={}, mem={})
-    await bench.tick(cpu="Prometheus answered 503", mem={})
-    bench.rules_file.next_content = {**RULES, "rules": [cpu]}
-    await bench.tick(cpu={"a": 1.0})
-    assert not [text for text in caplog.messages if "match nodes again" in text]
-    assert caplog.messages[-1] == "the query of rule cpu succeeds again"
-
-
-LOOKING_BACK = {
-    **RULES,
-    "rules": [rule | {"for": "5m"} for rule in RULES["rules"]],
-}
+LOOKING_BACK = {**RULES, "rules": [rule | {"for": "5m"} for rule in RULES["rules"]]}
 
 
 async def test_what_several_rules_share_is_told_once(caplog) -> None:
@@ -766,27 +709,16 @@ class Clocks:
 @pytest.mark.parametrize("step", [3600.0, -3600.0], ids=["forwards", "backwards"])
 async def test_a_clock_that_is_set_neither_fires_nor_clears_nor_ages(step) -> None:
     clocks = Clocks()
-    rules = {"rules": [{"name": "cpu", "expr": "cpu", "threshold": 80, "for": "30s"}]}
-    bench = Bench("a", "b", "c", rules=rules)
-    loop = Loop(
-        FakeRulesFile({**rules, "guard": {"max_marked": "100%"}}),
-        sources={"prometheus": bench.source},
-        histories={},
-        cluster=bench.cluster,
-        events=bench.events,
-        leadership=bench.leadership,
-        publish=bench.snapshots.append,
-        clock=clocks.wall,
-        monotonic=clocks.monotonic,
-    )
+    rules = {"rules": [{**CPU, "for": "30s"}], "guard": {"max_marked": "100%"}}
+    bench = Bench("a", "b", "c", rules=rules, clock=clocks.wall, monotonic=clocks.monotonic)
     bench.source.clock = clocks.wall
     bench.cluster.stored["c"] = Node("c", "c", "1", {"status": "presure"})
 
     async def tick(**values):
         bench.source.values = {"cpu": values}
         clocks.passed += 10
-        loop._follow_the_clock()
-        return await loop.tick()
+        bench.loop._follow_the_clock()
+        return await bench.loop.tick()
 
     for _ in range(3):
         await tick(a=91.0, b=5.0)  # a is pending for 20 s; of c nothing is known

@@ -1,7 +1,5 @@
 """What `dynsched check` reads: files, standard input, ConfigMaps; and what it says of them."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path
@@ -49,12 +47,8 @@ def stdin(monkeypatch):
 
 
 def config_map(name="dynsched-rules", **data):
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": name, "namespace": "ops"},
-        "data": data,
-    }
+    metadata = {"name": name, "namespace": "ops"}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
 
 
 def test_standard_input(call, stdin, monkeypatch) -> None:
@@ -71,10 +65,8 @@ def test_a_pipe_is_read_as_a_file_is(call, tmp_path) -> None:
     reading, writing = os.pipe()
     os.write(writing, GOOD.encode())
     os.close(writing)
-    assert call(f"/dev/fd/{reading}")[:2] == (
-        0,
-        f"/dev/fd/{reading}: 1 rule: cpu; label status=presure\n",
-    )
+    name = f"/dev/fd/{reading}"
+    assert call(name)[:2] == (0, f"{name}: 1 rule: cpu; label status=presure\n")
     os.close(reading)
 
 
@@ -119,11 +111,7 @@ def indented(text: str, width: int = 4) -> str:
 def test_the_line_of_an_error_is_the_config_maps_own(call, tmp_path, head, text) -> None:
     file = tmp_path / "cm.yaml"
     file.write_text(f"{HEAD}data:\n  rules.yaml: {head}\n{indented(text)}")
-    line = next(
-        number
-        for number, line in enumerate(file.read_text().splitlines(), 1)
-        if line.strip() == "for: 5"
-    )
+    line = [each.strip() for each in file.read_text().splitlines()].index("for: 5") + 1
     assert call(file) == (1, "", f"{file}:{line}:9: {SAID}\n")
 
 
@@ -162,29 +150,19 @@ def test_json_as_kubectl_prints_it(call, stdin) -> None:
     assert call("-")[0] == 1
 
 
-NO_RULES = "there are Kubernetes objects in it, but no ConfigMap with rules"
+NO_RULES = ": there are Kubernetes objects in it, but no ConfigMap with rules"
+OPEN_QUOTE = "data:\n  rules.yaml: |\n    rules:\n      - name: 'cpu\n"
 
 
-@pytest.mark.parametrize(
-    ("body", "said"),
-    [
-        ("data: {a: b}\n", f": {NO_RULES}"),
-        ("", f": {NO_RULES}"),
-        ("data:\n", f": {NO_RULES}"),
-        ("data: []\n", f": {NO_RULES}"),
-        ("data: {rules.yaml: {a: 1}}\n", f": {NO_RULES}"),
-        (
-            "data:\n  rules.yaml: |\n    rules:\n      - name: 'cpu\n",
-            ":8:5: not YAML: while scanning a quoted scalar",
-        ),
-    ],
-)
-def test_a_config_map_without_rules(call, tmp_path, body, said) -> None:
+def test_a_config_map_without_rules(call, tmp_path) -> None:
     file = tmp_path / "cm.yaml"
-    file.write_text(f"{HEAD}{body}")
-    code, output, errors = call(file)
-    assert (code, output) == (1, "")
-    assert errors.startswith(f"{file}{said}")
+    bodies = ["data: {a: b}\n", "", "data:\n", "data: []\n", "data: {rules.yaml: {a: 1}}\n"]
+    not_yaml = ":8:5: not YAML: while scanning a quoted scalar"
+    for body, said in (*((body, NO_RULES) for body in bodies), (OPEN_QUOTE, not_yaml)):
+        file.write_text(f"{HEAD}{body}")
+        code, output, errors = call(file)
+        assert (code, output) == (1, "")
+        assert errors.startswith(f"{file}{said}")
 
 
 def test_the_shipped_rules_as_a_config_map(call, tmp_path) -> None:
@@ -202,33 +180,23 @@ def of_expression(folder: Path, expr: str) -> Path:
     return rules
 
 
-@pytest.mark.parametrize(
-    "expr",
-    ["sum by (instance", "rate(load[5m])) * 100", 'load{a="b}', "load[5m", "# none", "load +"],
-)
+WRONG = ["sum by (instance", "rate(load[5m])) * 100", 'load{a="b}', "load[5m", "# none", "load +"]
+
+
+@pytest.mark.parametrize("expr", WRONG)
 def test_promql_that_no_server_parses_is_an_error_without_a_server(call, tmp_path, expr) -> None:
     code, _, errors = call(of_expression(tmp_path, expr))
     assert code == 1
     assert "rules.yaml:3:3: rule cpu: the expression cannot be parsed: promql-parser" in errors
 
 
-@pytest.mark.parametrize(
-    "expr",
-    [
-        "rate(load[5m] anchored)",
-        "load smoothed",
-        "rate(load[5m * 2])",
-        "load offset (1m + 2m)",
-        "load >/ 3",
-        "of_next_year(load)",
-        "rate(load)",  # as VictoriaMetrics has it, and the following
-        "load default 0",
-        "load @ (end() - 5m)",
-        "load * on () group_left (*) load2",
-        "(load, load2)",
-        "rate(load[5i]) keep_metric_names",
-    ],
-)
+OF_OTHERS = ["rate(load[5m] anchored)", "load smoothed", "rate(load[5m * 2])", "load >/ 3",
+             "load offset (1m + 2m)", "of_next_year(load)"]  # fmt: skip
+OF_VICTORIA = ["rate(load)", "load default 0", "load @ (end() - 5m)", "(load, load2)",
+               "load * on () group_left (*) load2", "rate(load[5i]) keep_metric_names"]  # fmt: skip
+
+
+@pytest.mark.parametrize("expr", OF_OTHERS + OF_VICTORIA)
 def test_promql_that_another_server_may_parse_is_a_warning(call, tmp_path, expr) -> None:
     code, _, errors = call(of_expression(tmp_path, expr))
     assert code == 0

@@ -1,11 +1,8 @@
 """The rules file, looked at again and again."""
 
-from __future__ import annotations
-
 import os
 import socket
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,7 +16,7 @@ def text(threshold: int) -> str:
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path) -> Path:
     file = tmp_path / "rules.yaml"
     file.write_text(text(80))
     return file
@@ -29,13 +26,13 @@ def threshold(file: RulesFile) -> float:
     return file.rule_set.rules[0].threshold
 
 
-def test_a_bad_file_is_no_start(path: Path) -> None:
+def test_a_bad_file_is_no_start(path) -> None:
     path.write_text("rules: []")
     with pytest.raises(RulesFileError, match="is empty"):
         RulesFile(path)
 
 
-def test_nothing_changed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_changed(path, monkeypatch) -> None:
     file = RulesFile(path)
     monkeypatch.setattr(rules_file, "read_file", None)  # it is not even read
     assert not file.changed()
@@ -62,7 +59,7 @@ def swap(path: Path) -> None:
 
 
 @pytest.mark.parametrize("replace", [edit, rename, swap])
-def test_changed_in_any_way(path: Path, replace: Callable[[Path], None]) -> None:
+def test_changed_in_any_way(path, replace) -> None:
     if replace is swap:
         (path.parent / "v1").mkdir()
         path.rename(path.parent / "v1" / "rules.yaml")
@@ -76,7 +73,7 @@ def test_changed_in_any_way(path: Path, replace: Callable[[Path], None]) -> None
     assert not file.changed()
 
 
-def test_touched_is_not_changed(path: Path) -> None:
+def test_touched_is_not_changed(path) -> None:
     file = RulesFile(path)
     path.touch()
     path.write_text(text(80) + "# a remark\n")
@@ -85,7 +82,7 @@ def test_touched_is_not_changed(path: Path) -> None:
 
 
 @pytest.mark.parametrize("bad", ["rules: []", "rules: [", None], ids=["wrong", "no YAML", "gone"])
-def test_refused_and_mended(path: Path, bad: str | None) -> None:
+def test_refused_and_mended(path, bad) -> None:
     file = RulesFile(path)
     if bad is None:
         path.unlink()
@@ -102,9 +99,7 @@ def test_refused_and_mended(path: Path, bad: str | None) -> None:
     assert not file.changed()
 
 
-def test_what_could_not_be_read_for_a_moment_is_read_again(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_could_not_be_read_for_a_moment_is_read_again(path, monkeypatch) -> None:
     """A network file system, say, or a mode that is put right: the file itself does not change."""
     file = RulesFile(path)
     path.write_text(text(90))
@@ -121,7 +116,7 @@ def test_what_could_not_be_read_for_a_moment_is_read_again(
     assert threshold(file) == 90
 
 
-def test_a_refused_file_is_parsed_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_file_is_parsed_once(path, monkeypatch) -> None:
     """It is read at every tick, and a hostile one takes a second to be read as YAML."""
     file = RulesFile(path)
     path.write_text("rules: []")
@@ -153,7 +148,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_no_file_is_refused_and_not_opened(path: Path, kind: str) -> None:
+def test_what_is_no_file_is_refused_and_not_opened(path, kind) -> None:
     file = RulesFile(path)
     path.unlink()
     KINDS[kind](path)
@@ -168,7 +163,7 @@ def test_what_is_no_file_is_refused_and_not_opened(path: Path, kind: str) -> Non
     assert threshold(file) == 90
 
 
-def test_a_name_that_is_no_unicode(tmp_path: Path) -> None:
+def test_a_name_that_is_no_unicode(tmp_path) -> None:
     path = tmp_path / os.fsdecode(b"r\xfcles.yaml")
     path.write_text("rules: []")
     with pytest.raises(RulesFileError) as caught:
@@ -176,9 +171,7 @@ def test_a_name_that_is_no_unicode(tmp_path: Path) -> None:
     assert f"{tmp_path}/r?les.yaml:1:1: rules: is empty" in str(caught.value)
 
 
-def test_a_pipe_that_comes_between_look_and_opening_is_not_waited_for(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pipe_that_comes_between_look_and_opening_is_not_waited_for(path, monkeypatch) -> None:
     file = RulesFile(path)
     path.unlink()
     os.mkfifo(path)
@@ -187,9 +180,7 @@ def test_a_pipe_that_comes_between_look_and_opening_is_not_waited_for(
     assert "a pipe" in str(file.error)
 
 
-def test_a_file_system_that_hangs_holds_nobody_up(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_system_that_hangs_holds_nobody_up(path, monkeypatch) -> None:
     file = RulesFile(path)
     monkeypatch.setattr(rules_file, "READ_SECONDS", 0.05)
     answers = threading.Event()
@@ -214,9 +205,7 @@ def test_a_file_system_that_hangs_holds_nobody_up(
     assert file.error is None
 
 
-def test_a_start_on_a_file_system_that_hangs_is_an_error(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_start_on_a_file_system_that_hangs_is_an_error(path, monkeypatch) -> None:
     answers = threading.Event()
     monkeypatch.setattr(rules_file, "READ_SECONDS", 0.05)
     monkeypatch.setattr(rules_file, "read_file", lambda *_: answers.wait(30))
@@ -225,7 +214,7 @@ def test_a_start_on_a_file_system_that_hangs_is_an_error(
     answers.set()
 
 
-def test_no_thread_to_be_had_is_an_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_thread_to_be_had_is_an_error(path, monkeypatch) -> None:
     file = RulesFile(path)
 
     def refused(_self: threading.Thread) -> None:
@@ -238,7 +227,7 @@ def test_no_thread_to_be_had_is_an_error(path: Path, monkeypatch: pytest.MonkeyP
     assert file.changed()
 
 
-def test_what_nobody_thought_of_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_nobody_thought_of_is_refused(path, monkeypatch) -> None:
     file = RulesFile(path)
 
     def defect(_data: object) -> None:

@@ -1,7 +1,5 @@
 """The servers of `dynsched run` put together: who needs a certificate, who a token, and where."""
 
-from __future__ import annotations
-
 import logging
 import ssl
 from pathlib import Path
@@ -52,7 +50,7 @@ async def status(method: str, url: str, context: ssl.SSLContext, **more: Any) ->
         return answer.status
 
 
-async def test_readers_need_a_token_and_the_scheduler_alone_a_certificate(tmp_path: Path) -> None:
+async def test_readers_need_a_token_and_the_scheduler_alone_a_certificate(tmp_path) -> None:
     authority = Authority(tmp_path, "ca")
     pair = authority.issue("server", "IP:127.0.0.1")
     client = authority.issue("scheduler", "IP:127.0.0.1")
@@ -73,7 +71,7 @@ async def test_readers_need_a_token_and_the_scheduler_alone_a_certificate(tmp_pa
         assert await status("POST", f"{server.url}/filter", scheduler, json=ASKED) == 404
 
 
-async def test_a_client_ca_for_all_asks_readers_for_both(tmp_path: Path) -> None:
+async def test_a_client_ca_for_all_asks_readers_for_both(tmp_path) -> None:
     authority = Authority(tmp_path, "ca")
     pair = authority.issue("server", "IP:127.0.0.1")
     tls = TlsConfig(Path(pair.cert), Path(pair.key), Path(authority.cert))
@@ -88,9 +86,7 @@ async def test_a_client_ca_for_all_asks_readers_for_both(tmp_path: Path) -> None
         assert await status("GET", f"{server.url}/healthz", without) == 200
 
 
-async def test_tokens_over_plain_http_are_warned_of(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_tokens_over_plain_http_are_warned_of(tmp_path, caplog) -> None:
     authority = Authority(tmp_path, "ca")
     pair = authority.issue("server", "IP:127.0.0.1")
     with caplog.at_level(logging.WARNING):

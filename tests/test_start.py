@@ -1,7 +1,5 @@
 """What a command waits for at its start: the packages that it imports."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
@@ -22,14 +20,8 @@ except SystemExit:
 
 def imported(*arguments: str) -> set[str]:
     """The modules that a process of these arguments has in the end."""
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *arguments],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    command = [sys.executable, "-c", PROGRAM, *arguments]
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=60)
     return set(done.stderr.splitlines()[-1].split())
 
 

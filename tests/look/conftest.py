@@ -1,22 +1,18 @@
 """Fixtures of the tests of the plugin."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
-from cluster import Cluster
 from plugin_support import Ended, Kubectl
 from programs import need
 from service_support import Pages, scripts, served, service
 
 
 @pytest.fixture
-def environment(cluster: Cluster, tmp_path: Path) -> dict[str, str]:
+def environment(cluster, tmp_path) -> dict[str, str]:
     """With the project's scripts on PATH, as after an installation."""
     return os.environ | {
         "PATH": f"{scripts(tmp_path / 'bin')}{os.pathsep}{os.environ['PATH']}",
@@ -26,7 +22,7 @@ def environment(cluster: Cluster, tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def kubectl(environment: dict[str, str]) -> Kubectl:
+def kubectl(environment) -> Kubectl:
     """Run it to its end: (exit code, stdout, stderr)."""
     path = need("kubectl", "kubernetes-client")
 
@@ -42,7 +38,7 @@ def kubectl(environment: dict[str, str]) -> Kubectl:
 
 
 @pytest.fixture
-async def pages(cluster: Cluster) -> AsyncIterator[Pages]:
+async def pages(cluster) -> AsyncIterator[Pages]:
     """A dynsched of three nodes behind its Service; worker-2 is marked."""
     made = Pages()
     for _ in range(3):

@@ -1,7 +1,5 @@
 """A real kubectl and a real browser, behind a simulated and a real API server."""
 
-from __future__ import annotations
-
 import pytest
 from plugin_support import line_of, started
 

@@ -1,7 +1,5 @@
 """A real kubectl runs the plugin and its completion."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
@@ -10,7 +8,7 @@ import sys
 
 import aiohttp
 import pytest
-from cluster import Cluster, SimCluster
+from cluster import Cluster
 from plugin_support import ended_by_ctrl_c, line_of, started
 from service_support import Pages, served, service
 
@@ -22,7 +20,7 @@ HTML = {"Accept": "text/html"}
 
 
 @pytest.fixture
-def cluster(sim: SimCluster) -> Cluster:
+def cluster(sim) -> Cluster:
     """The simulated one: what a real API server does here, is seen in another module."""
     return sim
 

@@ -1,7 +1,5 @@
 """Which running dynsched is asked: the URL that is named, this machine's, or the cluster's."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -20,7 +18,7 @@ NOWHERE = "http://127.0.0.1:1"
 
 
 @pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+def call(monkeypatch, capsys) -> Call:
     """`dynsched ...`, or `kubectl dynsched ...`, in a thread: (exit code, stdout, stderr)."""
     monkeypatch.setattr(running, "DEFAULT_SERVER", NOWHERE)
 
@@ -38,7 +36,7 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.fixture
-def cluster(sim: SimCluster, monkeypatch: pytest.MonkeyPatch) -> SimCluster:
+def cluster(sim, monkeypatch) -> SimCluster:
     """The one of the current context."""
     monkeypatch.setenv("KUBECONFIG", str(sim.kubeconfig))
     return sim
@@ -52,7 +50,7 @@ def hot(node: str) -> Pages:
 
 
 @pytest.fixture
-async def here_and_there(cluster: SimCluster, monkeypatch) -> AsyncIterator[tuple[Pages, Pages]]:
+async def here_and_there(cluster, monkeypatch) -> AsyncIterator[tuple[Pages, Pages]]:
     """One on this machine, whose worker-1 is marked, and one in the cluster: worker-2."""
     here, there = hot("worker_1"), hot("worker_2")
     async with served(here), served(there), service(cluster, there.url):

@@ -1,7 +1,5 @@
 """How long to wait until something that failed is tried again."""
 
-from __future__ import annotations
-
 from dynsched.plumbing.backoff import Backoff, jittered
 
 

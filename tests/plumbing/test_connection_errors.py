@@ -1,13 +1,10 @@
 """One table of causes: every HTTP client of dynsched explains a failure by the same words."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import http.client
 import socket
 import ssl
-from pathlib import Path
 
 import pytest
 import requests.exceptions
@@ -63,7 +60,7 @@ FAILURES: dict[Cause, list[tuple[Exception, str]]] = {
 
 
 @pytest.mark.parametrize("cause", FAILURES, ids=lambda cause: cause.name)
-def test_each_error_has_its_cause_and_words(cause: Cause) -> None:
+def test_each_error_has_its_cause_and_words(cause) -> None:
     for error, text in FAILURES[cause]:
         found = find_failure(error)
         assert found is not None
@@ -79,7 +76,7 @@ def test_the_cause_is_found_inside_of_what_the_libraries_make_of_it() -> None:
     assert find_failure(KeyError("x")) is None
 
 
-async def test_four_clients_say_of_a_refused_connection_the_same(tmp_path: Path) -> None:
+async def test_four_clients_say_of_a_refused_connection_the_same(tmp_path) -> None:
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     source = PrometheusSource(PrometheusConfig(url))

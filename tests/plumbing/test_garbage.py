@@ -1,7 +1,5 @@
 """The garbage collector, in a process of its own."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

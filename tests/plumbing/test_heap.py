@@ -1,7 +1,5 @@
 """The heaps of the C library, counted by itself."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 
@@ -62,7 +60,7 @@ def test_threads_share_two_heaps_and_free_memory_is_given_back() -> None:
     assert int(done.stdout) > 40_000_000
 
 
-def test_another_c_library_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_c_library_is_left_as_it_is(monkeypatch) -> None:
     monkeypatch.setattr("ctypes.CDLL", lambda _: object())
     share_heap()
     give_back_free_memory()

@@ -1,13 +1,9 @@
 """What `dynsched run` sets for its process before all else."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-
-import pytest
 
 from dynsched.plumbing import long_running
 
@@ -27,7 +23,7 @@ def test_threads_take_short_turns_and_the_collector_leaves_out_what_exists() -> 
     assert done.stdout.split() == ["True", "True"]
 
 
-async def test_memory_is_given_back_after_each_tick(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_memory_is_given_back_after_each_tick(monkeypatch) -> None:
     done: list[str] = []
     monkeypatch.setattr(long_running, "give_back_free_memory", lambda: done.append("given back"))
     monkeypatch.setattr(long_running, "leave_out_the_living", lambda: done.append("left out"))

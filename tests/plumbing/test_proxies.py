@@ -2,14 +2,12 @@
 in place of every other host, and sees by the request whether it was taken for a proxy.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json
 import socket
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +35,7 @@ BASIC = "Basic " + base64.b64encode(b"me:pw").decode()
 
 
 @pytest.fixture(autouse=True)
-def _bare_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _bare_environment(monkeypatch, tmp_path) -> None:
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
@@ -85,7 +83,7 @@ EXCEPTED: dict[str, tuple[list[str], list[str]]] = {
 
 
 @pytest.mark.parametrize("listed", EXCEPTED)
-def test_no_proxy_is_read_as_kubectl_reads_it(listed: str) -> None:
+def test_no_proxy_is_read_as_kubectl_reads_it(listed) -> None:
     direct, by_proxy = EXCEPTED[listed]
     for name in ("NO_PROXY", "no_proxy"):
         found = [u for u in (*direct, *by_proxy) if proxy_for(u, {**EVERY, name: listed}) is None]
@@ -124,9 +122,7 @@ UNUSABLE = {
 }
 
 
-async def test_a_proxy_that_cannot_be_used_is_told_by_every_client(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+async def test_a_proxy_that_cannot_be_used_is_told_by_every_client(monkeypatch, tmp_path) -> None:
     for value, said in UNUSABLE.items():
         monkeypatch.setenv("HTTP_PROXY", value)
         with pytest.raises(ProxyError) as unusable:
@@ -178,7 +174,7 @@ class Everywhere:
 
 
 @pytest.fixture
-def everywhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[Everywhere]:
+def everywhere(monkeypatch) -> Iterator[Everywhere]:
     with MisbehavingServer() as server:
         server.default = http(json.dumps(LISTED), Connection="close")
         yield Everywhere(server, monkeypatch)
@@ -234,7 +230,7 @@ KUBE = {"calls": ask_kube, "the watch of pods": watch_pods, "kopf": watch_nodes}
 
 @pytest.mark.parametrize("ask", KUBE.values(), ids=KUBE.keys())
 async def test_the_api_server_is_asked_by_the_proxy_that_kubectl_would_take(
-    everywhere: Everywhere, tmp_path: Path, ask: Callable[[str], Any]
+    everywhere, tmp_path, ask
 ) -> None:
     direct = "10.0.0.0/8", "10.1.2.3:6443", "10.1.2.3"
     ways: list[tuple[bool, str, str]] = [(False, "", ""), (True, "", "me:pw@"), (True, "", "")]
@@ -249,9 +245,7 @@ async def test_the_api_server_is_asked_by_the_proxy_that_kubectl_would_take(
             assert sent.get("proxy-authorization") == (BASIC if user else None)
 
 
-async def test_what_a_kubeconfig_says_itself_comes_first(
-    everywhere: Everywhere, tmp_path: Path
-) -> None:
+async def test_what_a_kubeconfig_says_itself_comes_first(everywhere, tmp_path) -> None:
     url = "http://me:pw@10.1.2.3:6443"
     for token, sent in (("tok", "Bearer tok"), (None, BASIC)):  # the token before the URL's user
         await ask_kube(kubeconfig(tmp_path, url, token=token))
@@ -269,9 +263,7 @@ async def test_what_a_kubeconfig_says_itself_comes_first(
             await load_config(kubeconfig(tmp_path, server, **cluster))
 
 
-def test_prune_with_a_netrc_and_a_token(
-    everywhere: Everywhere, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_prune_with_a_netrc_and_a_token(everywhere, tmp_path, capsys) -> None:
     path = kubeconfig(tmp_path, "http://10.1.2.3:6443")
     with pytest.raises(SystemExit) as ended:
         cli.main(["prune", "--dry-run", "--kubeconfig", path])
@@ -291,7 +283,7 @@ async def told(asking: Any, kind: type[Exception]) -> tuple[str, str]:
 
 
 async def test_a_proxy_that_refuses_is_not_a_missing_role_and_sees_no_token(
-    everywhere: Everywhere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    everywhere, tmp_path, monkeypatch
 ) -> None:
     everywhere.server.default = http("no", 403, content_type="text/plain", Connection="close")
     monkeypatch.setenv("HTTPS_PROXY", "http://me:s3cret@proxy.example:3128")
@@ -310,9 +302,7 @@ async def test_a_proxy_that_refuses_is_not_a_missing_role_and_sees_no_token(
     assert not [request for request in everywhere.server.seen if "Bearer" in str(request.headers)]
 
 
-async def test_a_proxy_that_is_away_is_named_and_its_password_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_proxy_that_is_away_is_named_and_its_password_is_not(tmp_path, monkeypatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     monkeypatch.setenv("HTTPS_PROXY", f"http://me:s3cret@127.0.0.1:{port}")
@@ -323,7 +313,7 @@ async def test_a_proxy_that_is_away_is_named_and_its_password_is_not(
     assert "s3cret" not in whole
 
 
-async def test_prometheus_is_asked_by_the_same_rules(everywhere: Everywhere) -> None:
+async def test_prometheus_is_asked_by_the_same_rules(everywhere) -> None:
     everywhere.server.default = http(GOOD)
     for url, user, no_proxy in (
         ("http://prometheus.example:9090", "me:pw@", ""),
@@ -339,7 +329,7 @@ async def test_prometheus_is_asked_by_the_same_rules(everywhere: Everywhere) -> 
 
 
 async def test_a_403_by_a_proxy_is_not_laid_to_the_credentials_alone(
-    everywhere: Everywhere, monkeypatch: pytest.MonkeyPatch
+    everywhere, monkeypatch
 ) -> None:
     everywhere.server.default = http("", 403)
     everywhere.proxied(user="me:s3cret@")
@@ -353,7 +343,7 @@ async def test_a_403_by_a_proxy_is_not_laid_to_the_credentials_alone(
     assert "s3cret" not in error + tunnelled
 
 
-def test_a_running_dynsched_is_asked_by_the_same_rules(everywhere: Everywhere) -> None:
+def test_a_running_dynsched_is_asked_by_the_same_rules(everywhere) -> None:
     everywhere.server.default = http('{"taken_at": "now"}')
     everywhere.proxied(user="me:pw@", no_proxy="10.0.0.0/8")
     fetch("http://dynsched.example:9000", "/nodes")
@@ -369,7 +359,7 @@ def test_a_running_dynsched_is_asked_by_the_same_rules(everywhere: Everywhere) -
     assert "s3cret" not in str(refused.value)
 
 
-def test_a_redirect_past_the_proxy_takes_no_password_along(everywhere: Everywhere) -> None:
+def test_a_redirect_past_the_proxy_takes_no_password_along(everywhere) -> None:
     everywhere.server.replies[""] = lambda request, connection: connection.sendall(
         http('{"taken_at": "now"}')
         if "10.1.2.3" in request.headers["host"]
@@ -383,7 +373,7 @@ def test_a_redirect_past_the_proxy_takes_no_password_along(everywhere: Everywher
     assert "proxy-authorization" not in second.headers
 
 
-def test_the_pushgateway_is_asked_by_the_same_rules(everywhere: Everywhere) -> None:
+def test_the_pushgateway_is_asked_by_the_same_rules(everywhere) -> None:
     everywhere.server.default = http("", 202)
     everywhere.proxied()
     push(Collect("http://push.example:9091", ip="10.0.0.7"), Memory(2, 1))

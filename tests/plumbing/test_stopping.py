@@ -1,7 +1,5 @@
 """Waiting that ends early when the process is to stop. The time is virtual."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

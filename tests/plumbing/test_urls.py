@@ -1,7 +1,5 @@
 """URLs that a person typed."""
 
-from __future__ import annotations
-
 import pytest
 
 from dynsched.plumbing.urls import parse_http_url
@@ -18,6 +16,6 @@ def test_a_scheme_may_be_left_out() -> None:
     "text",
     ["", "ftp://a", "a:b", *("http:/a", "https:/a", "http//a"), "a:0", "a:99999", "u:p@a", "[::1"],
 )
-def test_what_is_no_url_is_refused(text: str) -> None:
+def test_what_is_no_url_is_refused(text) -> None:
     with pytest.raises(ValueError, match=r"URL|[Pp]ort"):
         parse_http_url(text)

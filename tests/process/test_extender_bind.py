@@ -1,14 +1,12 @@
 """A real kube-scheduler binds through dynsched, and something comes between: no pod is bound twice,
 none is lost, and what can be tried again is."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import aiohttp
 import pytest
@@ -36,20 +34,39 @@ def config(address: str, *, ignorable: bool = False) -> dict[str, Any]:
     return found
 
 
+class Scene(NamedTuple):
+    cluster: EnvtestCluster
+    relay: Relay
+    operator: Operator
+    recorder: Recorder
+
+
 @asynccontextmanager
 async def binding(
-    cluster: EnvtestCluster, prometheus: FakePrometheus, folder: Path, server: str
-) -> AsyncIterator[tuple[Operator, Recorder]]:
-    """`dynsched run --bind`, ready, that has its API server at ``server``."""
-    kubeconfig = json.loads(cluster.kubeconfig.read_text())
-    kubeconfig["clusters"][0]["cluster"]["server"] = server
-    file = folder / "kubeconfig-bind"
-    file.write_text(json.dumps(kubeconfig))
-    flags = ["--kubeconfig", str(file), "--prom", prometheus.url, "--bind", "--no-leader-elect"]
-    flags += ["-r", str(write_rules(folder, rules(extender={}))), "-s", "0.5"]
-    async with Operator(folder, "run", *flags) as operator, Recorder(operator.address) as recorder:
-        await operator.until_ready()
-        yield operator, recorder
+    envtest: Envtest, folder: Path, *, ignorable: bool = False
+) -> AsyncIterator[Scene]:
+    """`dynsched run --bind`, ready, behind a relay to its API server, and a scheduler that asks it.
+    In the end no pod is bound twice."""
+    async with (
+        EnvtestCluster(envtest, folder) as cluster,
+        FakePrometheus() as prometheus,
+        Relay(envtest.url) as relay,
+    ):
+        await set_loads(cluster, prometheus, LOADS)
+        kubeconfig = json.loads(cluster.kubeconfig.read_text())
+        kubeconfig["clusters"][0]["cluster"]["server"] = relay.url
+        file = folder / "kubeconfig-bind"
+        file.write_text(json.dumps(kubeconfig))
+        flags = ["--kubeconfig", str(file), "--prom", prometheus.url, "--bind", "--no-leader-elect"]
+        flags += ["-r", str(write_rules(folder, rules(extender={}))), "-s", "0.5"]
+        async with (
+            Operator(folder, "run", *flags) as operator,
+            Recorder(operator.address) as recorder,
+        ):
+            await operator.until_ready()
+            with scheduler(envtest, config(recorder.address, ignorable=ignorable)):
+                yield Scene(cluster, relay, operator, recorder)
+        assert await bound_twice(cluster) == []
 
 
 async def burst(cluster: EnvtestCluster) -> list[str]:
@@ -125,41 +142,33 @@ class Meddler:
 
 @pytest.mark.parametrize("ignorable", [False, True])
 async def test_whatever_comes_between_no_pod_is_bound_twice_or_lost(
-    envtest: Envtest, tmp_path: Path, *, ignorable: bool
+    envtest, tmp_path, ignorable
 ) -> None:
     names = ["deleted", "made-again", "bound-elsewhere", "bound-there", "answer-lost"]
     if not ignorable:  # else the scheduler itself binds it to the node that is gone
         names.append("node-gone")
-    async with (
-        EnvtestCluster(envtest, tmp_path) as cluster,
-        FakePrometheus() as prometheus,
-    ):
-        await set_loads(cluster, prometheus, LOADS)
-        async with binding(cluster, prometheus, tmp_path, cluster.url) as (operator, recorder):
-            meddler = recorder.meddle = Meddler(cluster, operator)
-            with scheduler(envtest, config(recorder.address, ignorable=ignorable)):
-                for name in names:
-                    _ = (await cluster.post(PODS, make_pod(name))).ok
+    async with binding(envtest, tmp_path, ignorable=ignorable) as (cluster, _, operator, recorder):
+        meddler = recorder.meddle = Meddler(cluster, operator)
+        for name in names:
+            _ = (await cluster.post(PODS, make_pod(name))).ok
 
-                async def all_asked() -> bool:
-                    return len(meddler.asked) == len(names)
+        async def all_asked() -> bool:
+            return len(meddler.asked) == len(names)
 
-                await until(all_asked, "each was to be bound")
-                _ = (await cluster.post(PODS, make_pod("next"))).ok
-                await placed(cluster, [*names[1:], "next"])
-                # Whatever the scheduler was to try again, it has tried when this one is bound.
-                _ = (await cluster.post(PODS, make_pod("last"))).ok
-                await placed(cluster, ["last"])
+        await until(all_asked, "each was to be bound")
+        _ = (await cluster.post(PODS, make_pod("next"))).ok
+        await placed(cluster, [*names[1:], "next"])
+        # Whatever the scheduler was to try again, it has tried when this one is bound.
+        _ = (await cluster.post(PODS, make_pod("last"))).ok
+        await placed(cluster, ["last"])
         pods = (await cluster.get(PODS)).ok["items"]
-        at = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in pods}
-        # A pod that is made again may be asked for, and bound, before the first answer has come.
-        said: dict[str, list[str]] = defaultdict(list)
-        for exchange in recorder.of("bind"):
-            if exchange.status == 200:
-                said[exchange.asked["PodName"]].append(exchange.said["Error"])
-        twice = await bound_twice(cluster)
+    at = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in pods}
+    # A pod that is made again may be asked for, and bound, before the first answer has come.
+    said: dict[str, list[str]] = defaultdict(list)
+    for exchange in recorder.of("bind"):
+        if exchange.status == 200:
+            said[exchange.asked["PodName"]].append(exchange.said["Error"])
 
-    assert twice == []
     assert set(at) == {*names[1:], "next", "last"}
     assert at["bound-elsewhere"] != meddler.asked["bound-elsewhere"]
     assert at["bound-there"] == meddler.asked["bound-there"]
@@ -176,49 +185,28 @@ async def test_whatever_comes_between_no_pod_is_bound_twice_or_lost(
 
 
 async def test_a_slow_api_server_does_not_make_bindings_that_nobody_waits_for(
-    envtest: Envtest, tmp_path: Path
+    envtest, tmp_path
 ) -> None:
     """Each answer is a second late, and the scheduler waits for two: what is still in line then
     must not be bound to a node that it was to go to a while ago."""
-    async with (
-        EnvtestCluster(envtest, tmp_path) as cluster,
-        FakePrometheus() as prometheus,
-        Relay(envtest.url) as relay,
-    ):
-        await set_loads(cluster, prometheus, LOADS)
-        async with binding(cluster, prometheus, tmp_path, relay.url) as (_, recorder):
-            with scheduler(envtest, config(recorder.address)):
-                relay.late = 1.0
-                names = await burst(cluster)
-                await placed(cluster, names)
+    async with binding(envtest, tmp_path) as (cluster, relay, _, recorder):
+        relay.late = 1.0
+        await placed(cluster, await burst(cluster))
         pods = (await cluster.get(PODS)).ok["items"]
-        at = {pod["metadata"]["uid"]: pod["spec"]["nodeName"] for pod in pods}
-        asked = {
-            exchange.asked["PodUID"]: exchange.asked["Node"] for exchange in recorder.of("bind")
-        }
-        assert await bound_twice(cluster) == []
+    at = {pod["metadata"]["uid"]: pod["spec"]["nodeName"] for pod in pods}
+    asked = {exchange.asked["PodUID"]: exchange.asked["Node"] for exchange in recorder.of("bind")}
     assert at == asked  # each where the scheduler wanted it last
 
 
-async def test_an_api_server_that_is_away_for_a_moment_loses_no_pod(
-    envtest: Envtest, tmp_path: Path
-) -> None:
-    async with (
-        EnvtestCluster(envtest, tmp_path) as cluster,
-        FakePrometheus() as prometheus,
-        Relay(envtest.url) as relay,
-    ):
-        await set_loads(cluster, prometheus, LOADS)
-        async with binding(cluster, prometheus, tmp_path, relay.url) as (_, recorder):
-            with scheduler(envtest, config(recorder.address)):
-                await relay.down()
-                names = await burst(cluster)
+async def test_an_api_server_that_is_away_for_a_moment_loses_no_pod(envtest, tmp_path) -> None:
+    async with binding(envtest, tmp_path) as (cluster, relay, _, recorder):
+        await relay.down()
+        names = await burst(cluster)
 
-                async def refused() -> bool:
-                    found = [exchange.said["Error"] for exchange in recorder.of("bind")]
-                    return sum("is the API server up?" in error for error in found) >= BURST
+        async def refused() -> bool:
+            found = [exchange.said["Error"] for exchange in recorder.of("bind")]
+            return sum("is the API server up?" in error for error in found) >= BURST
 
-                await until(refused, "the scheduler was told")
-                await relay.up()
-                await placed(cluster, names)
-        assert await bound_twice(cluster) == []
+        await until(refused, "the scheduler was told")
+        await relay.up()
+        await placed(cluster, names)

@@ -1,7 +1,5 @@
 """rules.yaml is replaced again and again while callers ask as a kube-scheduler does."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json
@@ -11,15 +9,8 @@ from typing import Any
 import aiohttp
 import pytest
 import yaml
-from cluster import SimCluster
-from fake_prometheus import FakePrometheus
 from operator_support import Operator, until
-from scheduling_support import (
-    RULE,
-    dynsched,
-    rules,
-    set_loads,
-)
+from scheduling_support import RULE, dynsched, rules, set_loads
 
 pytestmark = pytest.mark.slow
 
@@ -123,7 +114,7 @@ class Callers:
 
 
 async def test_every_question_is_answered_whatever_becomes_of_the_rules_file(
-    sim: SimCluster, prometheus: FakePrometheus, tmp_path: Path
+    sim, prometheus, tmp_path
 ) -> None:
     await set_loads(sim, prometheus, LOADS)
     async with dynsched(sim, prometheus, tmp_path, STATES[WITHOUT], "-s", "0.1") as operator:

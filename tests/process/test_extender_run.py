@@ -1,16 +1,11 @@
 """The extender in the real process: `dynsched run`, asked as a scheduler asks."""
 
-from __future__ import annotations
-
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
-from cluster import Cluster
-from fake_prometheus import FakePrometheus
 from operator_support import Operator, until
 from pods_support import PODS, create, pod
 from scheduling_support import dynsched
@@ -34,7 +29,7 @@ async def post(operator: Operator, path: str, body: Any) -> Any:
 
 
 async def test_it_answers_by_what_it_reads_and_by_what_was_bound(
-    cluster: Cluster, prometheus: FakePrometheus, tmp_path: Path
+    cluster, prometheus, tmp_path
 ) -> None:
     for number, name in enumerate("abc"):
         await cluster.create_node(make_node(name, number))
@@ -73,10 +68,8 @@ async def test_it_answers_by_what_it_reads_and_by_what_was_bound(
         async def marked() -> bool:
             node = (await operator.nodes())["nodes"][0]
             burst = node["rules"][-1]
-            return node["marked"] and (burst["rule"], burst["state"]) == (
-                "bind-burst",
-                "firing",
-            )
+            firing = (burst["rule"], burst["state"]) == ("bind-burst", "firing")
+            return node["marked"] and firing
 
         await until(marked, "the early mark")
         await create(cluster, pod("on-hot", "c"))

@@ -2,16 +2,11 @@
 pods were just bound.
 """
 
-from __future__ import annotations
-
 import itertools
-from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
-from cluster import SimCluster
-from fake_prometheus import FakePrometheus
 from operator_support import until
 from pods_support import create, pod
 from scheduling_support import dynsched
@@ -30,7 +25,7 @@ RULES = {
 
 
 async def test_what_the_page_shows_of_pods_comes_from_prometheus_and_from_the_watch(
-    sim: SimCluster, prometheus: FakePrometheus, tmp_path: Path
+    sim, prometheus, tmp_path
 ) -> None:
     await sim.create_node(make_node("a", 0))
     prometheus.set(**{"cpu": {"a": 10}, page_queries.requested("cpu"): {"a": CORES / 2}})

@@ -1,14 +1,10 @@
 """Pods that never start, seen by the real process."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from cluster import SimCluster
 from fake_prometheus import FakePrometheus
 from operator_support import Operator, until, write_rules
 from pods_support import PODS, create, pod, start
@@ -18,18 +14,8 @@ from dynsched.sim.nodes import make_node
 pytestmark = pytest.mark.slow
 
 EARLY = {"above_mean": 0, "clear_above_mean": -8, "mean_at_least": 20}
-RULES = {
-    "rules": [
-        {
-            "name": "cpu",
-            "expr": "cpu",
-            "threshold": 80,
-            "resource": "cpu",
-            "lag": "3s",
-            "early": EARLY,
-        }
-    ]
-}
+RULE = {"name": "cpu", "expr": "cpu", "threshold": 80, "resource": "cpu"}
+RULES = {"rules": [{**RULE, "lag": "3s", "early": EARLY}]}
 CPU = {"n0": 78, "n1": 40, "n2": 40, "n3": 40}
 
 
@@ -58,9 +44,7 @@ async def until_shown(operator: Operator, fits: Callable[[Shown], bool], what: s
     await until(is_so, what)
 
 
-async def test_pods_that_never_started_do_not_make_a_hot_node_look_empty(
-    sim: SimCluster, tmp_path: Path
-) -> None:
+async def test_pods_that_never_started_do_not_make_a_hot_node_look_empty(sim, tmp_path) -> None:
     """Whoever may create pods could bind some to the hot node that cannot start, wait until they
     count no longer, and delete them: the node lost its mark, and took all new pods.
     """

@@ -3,20 +3,19 @@
 The scheduler's configurations are the shipped ones.
 """
 
-from __future__ import annotations
-
 import signal
 from collections import Counter
 from collections.abc import AsyncIterator
-from pathlib import Path
+from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from cluster import EnvtestCluster
-from envtest import Envtest
 from fake_prometheus import FakePrometheus
 from operator_support import Operator, until
 from scheduling_support import (
     AVOID,
+    PODS,
     REPLICA_SETS,
     TAINT,
     dynsched,
@@ -30,51 +29,59 @@ from scheduling_support import (
     scheduler,
     set_loads,
 )
-from scheduling_support import (
-    PODS as PODS_PATH,
-)
 
 pytestmark = pytest.mark.slow
 
 HOT = ("hot-0", "hot-1", "hot-2")
 LOADS = dict.fromkeys(HOT, 95.0) | {f"cool-{number}": 23.0 + number for number in range(7)}
-PODS = 20
+COUNT = 20
 BURST = 30
 
 
 @pytest.fixture
-async def cluster(envtest: Envtest, tmp_path: Path) -> AsyncIterator[EnvtestCluster]:
+async def cluster(envtest, tmp_path) -> AsyncIterator[EnvtestCluster]:
     async with EnvtestCluster(envtest, tmp_path) as empty:
         yield empty
         await empty.delete(REPLICA_SETS)
 
 
 @pytest.fixture
-async def prometheus(cluster: EnvtestCluster) -> AsyncIterator[FakePrometheus]:
+async def prometheus(cluster) -> AsyncIterator[FakePrometheus]:
     """It has measured three hot nodes and seven cool ones."""
     async with FakePrometheus() as running:
         await set_loads(cluster, running, LOADS)
         yield running
 
 
+@pytest.fixture
+def beside(cluster, prometheus, envtest, tmp_path):
+    """dynsched that only advises, and a scheduler that asks it by the overlay's configuration."""
+
+    @asynccontextmanager
+    async def run(content: dict[str, Any], overlay: str = "extender") -> AsyncIterator[Operator]:
+        async with dynsched(cluster, prometheus, tmp_path, content, "--dry-run") as operator:
+            with scheduler(envtest, extended(overlay, operator.address)):
+                yield operator
+
+    return run
+
+
 def on_hot(counts: Counter[str]) -> int:
     return sum(counts[node] for node in HOT)
 
 
-async def test_a_mark_keeps_pods_off(
-    cluster: EnvtestCluster, prometheus: FakePrometheus, envtest: Envtest, tmp_path: Path
-) -> None:
+async def test_a_mark_keeps_pods_off(cluster, prometheus, envtest, tmp_path) -> None:
     """Those that avoid the label, and where there is a taint all."""
     async with dynsched(cluster, prometheus, tmp_path, rules()) as operator:
         await marked(cluster, len(HOT))
         with scheduler(envtest):
-            avoiding = await placed(cluster, await replicas(cluster, PODS, affinity=AVOID))
+            avoiding = await placed(cluster, await replicas(cluster, COUNT, affinity=AVOID))
         assert on_hot(avoiding) == 0
         assert await operator.stop() == 0
     async with dynsched(cluster, prometheus, tmp_path, rules(mark={"taint": TAINT})):
         await until(lambda: _tainted(cluster), "the taints")
         with scheduler(envtest):
-            assert on_hot(await placed(cluster, await replicas(cluster, PODS))) == 0
+            assert on_hot(await placed(cluster, await replicas(cluster, COUNT))) == 0
 
 
 async def _tainted(cluster: EnvtestCluster) -> bool:
@@ -83,35 +90,24 @@ async def _tainted(cluster: EnvtestCluster) -> bool:
 
 
 @pytest.mark.parametrize("method", ["linear", "relative", "least"])
-async def test_the_extender_keeps_pods_off_without_a_herd(
-    method: str,
-    cluster: EnvtestCluster,
-    prometheus: FakePrometheus,
-    envtest: Envtest,
-    tmp_path: Path,
-) -> None:
+async def test_the_extender_keeps_pods_off_without_a_herd(beside, cluster, method) -> None:
     profiles = {"default": {"score": {"load": 1}, "method": method}}
-    content = rules(extender={"profiles": profiles})
-    async with dynsched(cluster, prometheus, tmp_path, content, "--dry-run") as operator:
-        with scheduler(envtest, extended("extender", operator.address)):
-            counts = await placed(cluster, await replicas(cluster, BURST))
+    async with beside(rules(extender={"profiles": profiles})):
+        counts = await placed(cluster, await replicas(cluster, BURST))
     assert on_hot(counts) == 0
     assert max(counts.values()) <= 2 * BURST / (len(LOADS) - len(HOT))
 
 
-async def test_what_reject_refuses_the_pods_event_tells(
-    cluster: EnvtestCluster, prometheus: FakePrometheus, envtest: Envtest, tmp_path: Path
-) -> None:
+async def test_what_reject_refuses_the_pods_event_tells(beside, cluster, prometheus) -> None:
     content = rules(extender={"reject": ["load"]})
     prometheus.set(load=dict.fromkeys(LOADS, 91.0))
-    async with dynsched(cluster, prometheus, tmp_path, content, "--dry-run") as operator:
-        with scheduler(envtest, extended("extender", operator.address)):
-            (pod,) = await replicas(cluster, 1)
-            assert "10 node load high: load > 80" in await refusal(cluster, pod)
-            prometheus.set(load=LOADS)
-            # A pod that is refused by the tick before would wait for minutes in the scheduler.
-            await until(lambda: _the_hot_ones_fire(operator), "the tick that sees it")
-            counts = await placed(cluster, await replicas(cluster, PODS))
+    async with beside(content) as operator:
+        (pod,) = await replicas(cluster, 1)
+        assert "10 node load high: load > 80" in await refusal(cluster, pod)
+        prometheus.set(load=LOADS)
+        # A pod that is refused by the tick before would wait for minutes in the scheduler.
+        await until(lambda: _the_hot_ones_fire(operator), "the tick that sees it")
+        counts = await placed(cluster, await replicas(cluster, COUNT))
     assert on_hot(counts) == 0
 
 
@@ -121,52 +117,41 @@ async def _the_hot_ones_fire(operator: Operator) -> bool:
     return firing == set(HOT)
 
 
-async def test_require_label_admits_labelled_nodes_only(
-    cluster: EnvtestCluster, prometheus: FakePrometheus, envtest: Envtest, tmp_path: Path
-) -> None:
+async def test_require_label_admits_labelled_nodes_only(beside, cluster) -> None:
     content = rules(extender={"require_label": "filter.xy.com"})
-    async with dynsched(cluster, prometheus, tmp_path, content, "--dry-run") as operator:
-        with scheduler(envtest, extended("extender", operator.address)):
-            names = await replicas(cluster, 3)
-            told = await refusal(cluster, names[0])
-            assert "10 node does not carry the label filter.xy.com" in told
-            for node in ("cool-1", "cool-2", "hot-1"):
-                await cluster.patch_node(node, {"metadata": {"labels": {"filter.xy.com": "true"}}})
-            counts = await placed(cluster, names)
+    async with beside(content):
+        names = await replicas(cluster, 3)
+        told = await refusal(cluster, names[0])
+        assert "10 node does not carry the label filter.xy.com" in told
+        for node in ("cool-1", "cool-2", "hot-1"):
+            await cluster.patch_node(node, {"metadata": {"labels": {"filter.xy.com": "true"}}})
+        counts = await placed(cluster, names)
     assert set(counts) <= {"cool-1", "cool-2"}
 
 
-async def test_no_pod_is_preempted_on_a_node_that_load_refuses(
-    cluster: EnvtestCluster, prometheus: FakePrometheus, envtest: Envtest, tmp_path: Path
-) -> None:
+async def test_no_pod_is_preempted_on_a_node_that_load_refuses(beside, cluster, prometheus) -> None:
     """Every node is full; only on a cool one does it help to make room."""
     prometheus.set(load=dict.fromkeys(LOADS, 91.0) | {"cool-3": 25.0})
     for node in LOADS:
         pod = make_pod(f"full-{node}", cpu="6", nodeName=node)
-        _ = (await cluster.post(PODS_PATH, pod)).ok
+        _ = (await cluster.post(PODS, pod)).ok
     urgent = {"metadata": {"name": "urgent"}, "value": 1000}
     made = await cluster.post("/apis/scheduling.k8s.io/v1/priorityclasses", urgent)
     assert made.status in {201, 409}
     content = rules(extender={"reject": ["load"]})
-    async with dynsched(cluster, prometheus, tmp_path, content, "--dry-run") as operator:
-        with scheduler(envtest, extended("extender", operator.address)):
-            pod = make_pod("needy", cpu="6", priorityClassName="urgent")
-            _ = (await cluster.post(PODS_PATH, pod)).ok
+    async with beside(content):
+        pod = make_pod("needy", cpu="6", priorityClassName="urgent")
+        _ = (await cluster.post(PODS, pod)).ok
 
-            async def victims() -> list[str]:
-                pods = (await cluster.get(PODS_PATH)).ok["items"]
-                leaving = [p for p in pods if "deletionTimestamp" in p["metadata"]]
-                return [p["metadata"]["name"] for p in leaving]
+        async def victims() -> list[str]:
+            pods = (await cluster.get(PODS)).ok["items"]
+            leaving = [p for p in pods if "deletionTimestamp" in p["metadata"]]
+            return [p["metadata"]["name"] for p in leaving]
 
-            assert await until(victims, "a pod makes room") == ["full-cool-3"]
+        assert await until(victims, "a pod makes room") == ["full-cool-3"]
 
 
-async def test_the_second_scheduler_goes_by_its_profile(
-    cluster: EnvtestCluster,
-    prometheus: FakePrometheus,
-    envtest: Envtest,
-    tmp_path: Path,
-) -> None:
+async def test_the_second_scheduler_goes_by_its_profile(beside, cluster, prometheus) -> None:
     """By memory some nodes are hot, by CPU others."""
     busy = {"mem": ("hot-0", "cool-1"), "cpu": ("cool-2", "cool-3")}
     for name, nodes in busy.items():
@@ -178,37 +163,30 @@ async def test_the_second_scheduler_goes_by_its_profile(
         "rules": [{"name": name, "expr": name, "threshold": 80} for name in busy],
         "extender": {"profiles": profiles},
     }
-    async with dynsched(cluster, prometheus, tmp_path, content, "--dry-run") as operator:
-        with scheduler(envtest, extended("real-usage-scheduler", operator.address)):
-            _ = (await cluster.post(PODS_PATH, make_pod("other"))).ok
-            for resource, nodes in busy.items():
-                owner = f"{resource}-real-usage-scheduler"
-                counts = await placed(cluster, await replicas(cluster, PODS, schedulerName=owner))
-                assert not counts.keys() & set(nodes)
-            other = (await cluster.get(f"{PODS_PATH}/other")).ok
-            assert "nodeName" not in other["spec"], "not its own pod"
+    async with beside(content, "real-usage-scheduler"):
+        _ = (await cluster.post(PODS, make_pod("other"))).ok
+        for resource, nodes in busy.items():
+            owner = f"{resource}-real-usage-scheduler"
+            counts = await placed(cluster, await replicas(cluster, COUNT, schedulerName=owner))
+            assert not counts.keys() & set(nodes)
+        other = (await cluster.get(f"{PODS}/other")).ok
+        assert "nodeName" not in other["spec"], "not its own pod"
 
 
-async def test_pods_are_scheduled_when_dynsched_is_killed(
-    cluster: EnvtestCluster, prometheus: FakePrometheus, envtest: Envtest, tmp_path: Path
-) -> None:
+async def test_pods_are_scheduled_when_dynsched_is_killed(beside, cluster) -> None:
     content = rules(extender={"reject": ["load"]})
-    async with dynsched(cluster, prometheus, tmp_path, content, "--dry-run") as operator:
-        with scheduler(envtest, extended("extender", operator.address)):
-            before = await placed(cluster, await replicas(cluster, PODS // 2))
-            names = await replicas(cluster, PODS)  # some of them are being asked about now
-            assert await operator.stop(signal.SIGKILL) == -signal.SIGKILL
-            await placed(cluster, names)
-            after = await placed(cluster, await replicas(cluster, PODS))
+    async with beside(content) as operator:
+        before = await placed(cluster, await replicas(cluster, COUNT // 2))
+        names = await replicas(cluster, COUNT)  # some of them are being asked about now
+        assert await operator.stop(signal.SIGKILL) == -signal.SIGKILL
+        await placed(cluster, names)
+        after = await placed(cluster, await replicas(cluster, COUNT))
     assert on_hot(before) == 0
     assert on_hot(after) > 0, "as without dynsched"
 
 
-async def test_pods_are_scheduled_when_dynsched_hangs(
-    cluster: EnvtestCluster, prometheus: FakePrometheus, envtest: Envtest, tmp_path: Path
-) -> None:
+async def test_pods_are_scheduled_when_dynsched_hangs(beside, cluster) -> None:
     """A pod then waits for httpTimeout, 2 s, twice: once to filter and once to score."""
-    async with dynsched(cluster, prometheus, tmp_path, rules(), "--dry-run") as operator:
-        with scheduler(envtest, extended("extender", operator.address)):
-            operator.process.send_signal(signal.SIGSTOP)
-            await placed(cluster, await replicas(cluster, 1))
+    async with beside(rules()) as operator:
+        operator.process.send_signal(signal.SIGSTOP)
+        await placed(cluster, await replicas(cluster, 1))

@@ -1,7 +1,5 @@
 """--web-auth and --extender-addr in the real process, asked by readers with tokens of their own."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -47,7 +45,7 @@ async def asked(operator: Operator, path: str, token: str = "") -> tuple[int, An
         return answer.status, json.loads(await answer.text())
 
 
-async def test_rbac_says_who_may_look(cluster: Cluster, tmp_path: Path) -> None:
+async def test_rbac_says_who_may_look(cluster, tmp_path) -> None:
     """Tokens of the audience that the flag names, and no others, say who asks."""
     ann = await reader(cluster, "/nodes", "/nodes/*")
     bob = await reader(cluster)
@@ -80,7 +78,7 @@ async def test_rbac_says_who_may_look(cluster: Cluster, tmp_path: Path) -> None:
         assert (code, json.loads(text)["nodes"][0]["name"]) == (0, "a")
 
 
-async def test_the_extender_has_an_address_of_its_own(cluster: Cluster, tmp_path: Path) -> None:
+async def test_the_extender_has_an_address_of_its_own(cluster, tmp_path) -> None:
     own = f"127.0.0.1:{free_port()}"
     async with running(cluster, tmp_path, "--web-auth", "--extender-addr", own) as operator:
         statuses = {}
