@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pytest
 from builders import NOON, rule, rule_set
@@ -76,9 +75,7 @@ HISTORIES = st.lists(TICKS, max_size=8) | st.lists(ALIVE, min_size=4, max_size=1
 
 @steady(300)
 @given(HISTORIES, st.booleans(), st.booleans())
-def test_columns_say_what_the_plain_form_says(
-    ticks: list[tuple[float, Any, Any, set[int]]], same_rules: bool, is_marked: bool
-) -> None:
+def test_columns_say_what_the_plain_form_says(ticks, same_rules, is_marked) -> None:
     """Over ticks in which nodes come, go and are replaced, rules are reloaded, clocks are set, and
     queries fail; or in which the same nodes have values, so that alerts fire, are kept and clear.
     At first a marked node may be adopted.
@@ -141,9 +138,7 @@ def test_a_clock_that_was_set_moves_all_times_of_an_alert(seconds: float) -> Non
     st.integers(-5, 45),
     st.integers(0, 20),
 )
-def test_the_last_point_of_each_series_within_a_span(
-    times: list[list[int]], since: int, length: int
-) -> None:
+def test_the_last_point_of_each_series_within_a_span(times, since, length) -> None:
     series = [
         Series({"node": str(number)}, tuple((float(at), float(number + at)) for at in found))
         for number, found in enumerate(times)

@@ -319,9 +319,7 @@ def test_the_early_mark_of_a_renamed_rule_stays_an_early_one() -> None:
         ({"pool": "web"}, {"selector": "pool=batch"}, "nodes.selector wants pool=batch"),
     ],
 )
-def test_a_node_that_is_not_eligible_is_not_marked_and_loses_its_mark(
-    labels: dict[str, str], section: dict[str, str], why: str
-) -> None:
+def test_a_node_that_is_not_eligible_is_not_marked_and_loses_its_mark(labels, section, why) -> None:
     rules = unlimited(nodes=section)
     cluster = Cluster(body("n0", labels=labels))
     decision = cluster.hot(rules, "n0")
@@ -346,9 +344,7 @@ def test_a_node_that_is_not_eligible_is_not_marked_and_loses_its_mark(
         {"status": "maintenance"},  # a conflict; the taint is still ours
     ],
 )
-def test_a_mark_that_has_to_go_takes_a_place_under_the_cap_until_it_is_gone(
-    labels: dict[str, str],
-) -> None:
+def test_a_mark_that_has_to_go_takes_a_place_under_the_cap_until_it_is_gone(labels) -> None:
     """And its node counts no more for the cap's share."""
     rules = rule_set(
         guard={"max_marked": "50%", "max_releases": "100%"},
@@ -528,9 +524,7 @@ def answers_at(answers: list[dict[str, float] | None], at: float) -> dict[str, Q
 
 @steady(60)
 @given(ticks=st.lists(TICKS, min_size=1, max_size=12))
-def test_a_random_history(
-    ticks: list[tuple[float, int, list[dict[str, float] | None], int]],
-) -> None:
+def test_a_random_history(ticks) -> None:
     cluster = Cluster(*START)
     at = 0.0
     for seconds, file, answers, chance in ticks:

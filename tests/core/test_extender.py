@@ -68,9 +68,7 @@ HOT = answer({"a": 99})
         ({"on_stale": "hold"}, [(0, HOT), (301, FAILED)], None),
     ],
 )
-def test_a_firing_rule_refuses_and_says_by_how_much(
-    options: dict[str, Any], steps: list[tuple[float, QueryResult]], says: str | None
-) -> None:
+def test_a_firing_rule_refuses_and_says_by_how_much(options, steps, says) -> None:
     expected = {} if says is None else {"a": Refusal(says, "node load high: mem > 80")}
     assert refusals(*steps, **options) == expected
     found, _ = snapshot(rule_set(rule("mem")), {"mem": HOT}, {})

@@ -133,9 +133,7 @@ def test_the_hottest_are_marked_up_to_the_cap(max_marked: str | int, marked: str
         ("a1 b2 c- d-", "abcd", {"max_marked": 1, "max_releases": 2}, "ab", ""),
     ],
 )
-def test_which_nodes_are_marked(
-    heat: str, before: str, guard: dict[str, Any], marked: str, withheld: str
-) -> None:
+def test_which_nodes_are_marked(heat, before, guard, marked, withheld) -> None:
     """``heat``: tenths over the threshold, ``-`` for a cool node; ``e``: over the early line."""
     verdicts = {}
     for name, *rest in heat.split():
@@ -322,8 +320,6 @@ def test_limits(limit: Limit, total: int, number: int) -> None:
 
 @steady(100)
 @given(st.integers(0, 100), st.integers(0, 5000))
-def test_a_share_is_never_more_than_said_and_never_a_whole_node_less(
-    share: int, total: int
-) -> None:
+def test_a_share_is_never_more_than_said_and_never_a_whole_node_less(share, total) -> None:
     number = count_of(Limit(share / 100, is_share=True), total)
     assert number == share * total // 100

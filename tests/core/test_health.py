@@ -31,9 +31,7 @@ def snapshot(error: str | None = None) -> Snapshot:
         (60, 10, "refused", "the last tick finished 1m ago"),
     ],
 )
-def test_a_tick_that_is_overdue_or_failed(
-    age: float, interval: float, error: str | None, reason: str | None
-) -> None:
+def test_a_tick_that_is_overdue_or_failed(age, interval, error, reason) -> None:
     assert why_unhealthy(snapshot(error), age, interval) == reason
     assert why_unhealthy(None, 0, 10) == "no tick has finished yet"
 

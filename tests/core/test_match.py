@@ -157,9 +157,7 @@ def test_which_label_names_the_node(option: str | None, labels: dict[str, str], 
         ),
     ],
 )
-def test_what_matches_nothing_is_told(
-    option: str | None, labels: dict[str, str], value: str, reason: str
-) -> None:
+def test_what_matches_nothing_is_told(option, labels, value, reason) -> None:
     """In an order of its own."""
     found = [
         (labels, 99.0),
@@ -253,9 +251,7 @@ SERIES = st.builds(
     op=st.sampled_from([">", ">=", "<", "<="]),
     order=st.randoms(use_true_random=False),
 )
-def test_the_worst_fresh_sample_of_a_node_counts_in_whatever_order(
-    found: list[Sample], op: str, order: random.Random
-) -> None:
+def test_the_worst_fresh_sample_of_a_node_counts_in_whatever_order(found, op, order) -> None:
     """The worst of the valid ones that are not stale; else of the valid ones the latest; else one
     that is not valid, and never zero. The sample keeps its own time.
     """
@@ -308,9 +304,7 @@ def spelled(draw: st.DrawFn, address: IPv4Address | IPv6Address) -> str:
 
 @steady(300)
 @given(data=st.data(), address=st.ip_addresses(), other=st.ip_addresses())
-def test_an_address_finds_its_node_however_it_is_spelled_and_no_other(
-    data: st.DataObject, address: IPv4Address | IPv6Address, other: IPv4Address | IPv6Address
-) -> None:
+def test_an_address_finds_its_node_however_it_is_spelled_and_no_other(data, address, other) -> None:
     kept = data.draw(spelled(address)).partition(":9100")[0].strip("[]").partition("%")[0]
     index = index_nodes([node("n1", addresses={"InternalIP": kept})])
     assert index.find(data.draw(spelled(address))) == "n1"

@@ -164,9 +164,7 @@ def test_somebody_elses_label_is_never_touched(rules: RuleSet, value: str) -> No
 
 @pytest.mark.parametrize("rules", [TAINT_ONLY, BOTH], ids=["taint", "both"])
 @pytest.mark.parametrize("other", [{"value": "false"}, {"value": ""}, {}])
-def test_a_taint_of_our_key_and_effect_with_another_value_is_a_conflict(
-    rules: RuleSet, other: Body
-) -> None:
+def test_a_taint_of_our_key_and_effect_with_another_value_is_a_conflict(rules, other) -> None:
     taint = {"key": "dynsched.io/pressure", "effect": "PreferNoSchedule", **other}
     observed = node(taints=[*OTHER_TAINTS, taint])
     for wanted in (True, False):
@@ -430,9 +428,7 @@ def test_the_reasons_where_nothing_is_known() -> None:
         ),
     ],
 )
-def test_the_reasons_of_a_release(
-    rules: RuleSet, labels: dict[str, str], value: float, reason: str
-) -> None:
+def test_the_reasons_of_a_release(rules, labels, value, reason) -> None:
     marked = node(labels={**labels, **STATUS})
     (patch,) = planned_all([marked], (), hot(rules, value=value), rules)
     assert patch.reason == reason
@@ -486,9 +482,7 @@ def foreign(raw: Body) -> str:
 
 @steady(200)
 @given(raw=RAW_NODES, steps=st.lists(STEPS, max_size=6), last=st.sampled_from(list(MARKS)))
-def test_no_history_touches_what_is_not_ours_and_prune_undoes_it(
-    raw: Body, steps: list[tuple[RuleSet, bool]], last: str
-) -> None:
+def test_no_history_touches_what_is_not_ours_and_prune_undoes_it(raw, steps, last) -> None:
     before = json.dumps(raw)
     now = raw
     for rules, wanted in steps:

@@ -244,9 +244,7 @@ class Model:
         max_size=30,
     )
 )
-def test_what_is_remembered_is_what_happened(
-    steps: list[tuple[str, str, int, str, float]],
-) -> None:
+def test_what_is_remembered_is_what_happened(steps) -> None:
     """And the changes add up to it, but for pods whose window has passed."""
     recent, model = RecentPods(WINDOW), Model()
     now = 0.0

@@ -223,9 +223,7 @@ def test_a_rules_own_value_counts(key: str, own: str | None, files: str, counts:
         ("<=", 90, {69, 70, 79, 80}, {69, 70, 79, 80, 81, 90}),
     ],
 )
-def test_what_breaches_a_threshold_and_what_holds_an_alert(
-    op: str, clear: float, breached: set[int], holds: set[int]
-) -> None:
+def test_what_breaches_a_threshold_and_what_holds_an_alert(op, clear, breached, holds) -> None:
     (found,) = rule_set(rule(op=op, clear_threshold=clear)).rules
     values = {69, 70, 79, 80, 81, 90, 91}
     assert {value for value in values if found.breached(value)} == breached
@@ -246,9 +244,7 @@ def test_what_breaches_a_threshold_and_what_holds_an_alert(
         ("<", -10, -15, 0.5),
     ],
 )
-def test_how_far_over_as_a_share_of_the_threshold(
-    op: str, threshold: float, value: float, excess: float
-) -> None:
+def test_how_far_over_as_a_share_of_the_threshold(op, threshold, value, excess) -> None:
     (found,) = rule_set(rule(op=op, threshold=threshold)).rules
     assert found.excess(value) == pytest.approx(excess)
 
@@ -291,9 +287,7 @@ NUMBERS = st.floats(-1e6, 1e6)
 
 @steady(100)
 @given(st.sampled_from([">", ">=", "<", "<="]), NUMBERS, NUMBERS, NUMBERS)
-def test_a_clear_threshold_is_refused_or_makes_a_dead_band(
-    op: str, threshold: float, clear: float, value: float
-) -> None:
+def test_a_clear_threshold_is_refused_or_makes_a_dead_band(op, threshold, clear, value) -> None:
     raw = rule(op=op, threshold=threshold, clear_threshold=clear)
     upward = op in (">", ">=")
     if clear != threshold and (clear > threshold) is upward:

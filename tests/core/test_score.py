@@ -124,9 +124,7 @@ def test_a_method(method: Method, values: list[float | None], expected: list[int
         ([], None, []),
     ],
 )
-def test_among_few_the_least_loaded_is_put_first(
-    values: list[float | None], first: int | None, expected: list[int]
-) -> None:
+def test_among_few_the_least_loaded_is_put_first(values, first, expected) -> None:
     loads = array_of(points_of(values))
     found = scores_by_load(loads, "linear")
     assert break_ties(found, loads) == first
@@ -139,9 +137,7 @@ LOADS = st.lists(st.none() | COOL | COOL.map(lambda load: load + FIRING), min_si
 
 @steady(200)
 @given(st.sampled_from(METHODS), LOADS | st.lists(st.none() | st.integers(0, 2 * FIRING)))
-def test_scores_of_an_array_are_those_of_one_load_after_the_other(
-    method: Method, loads: list[int | None]
-) -> None:
+def test_scores_of_an_array_are_those_of_one_load_after_the_other(method, loads) -> None:
     """And none outweighs the scheduler's plugins (below 0, or times 10); more load never scores
     more; beside firing nodes, which score 0, the best other one scores 10, and none 0; settling
     changes the best score alone, by one.
@@ -271,9 +267,7 @@ A20, A60 = answer({"a": 20}), answer({"a": 60})
         ({"profiles": TWO}, {"cpu": A20, "mem": A60}, {"a": 200}, "default-scheduler"),
     ],
 )
-def test_the_load_of_a_node(
-    extender: Body, answers: dict[str, QueryResult], loads: dict[str, int], scheduler: str
-) -> None:
+def test_the_load_of_a_node(extender, answers, loads, scheduler) -> None:
     rules = rule_set(rule(), rule("mem"), extender=extender, guard={"bind_burst": {"pods": 5}})
     assert loads_of(rules, scheduler, **answers) == loads
     is_relative = scheduler == "mem-real-usage-scheduler"
@@ -366,9 +360,7 @@ BIG = [BoundPod("u", "a", 4.0, 8 * 2.0**30)]
         ("cpu", FIRING + 300, small(5), {"uses": {"cpu": PodUse("cpu", 8.0)}, "sign": -1}, FIRING),
     ],
 )
-def test_what_pods_add_to_a_load(
-    resource: str | None, load: int, pods: list[BoundPod], options: dict[str, Any], expected: int
-) -> None:
+def test_what_pods_add_to_a_load(resource, load, pods, options, expected) -> None:
     assert with_fresh(rule_set(rule(resource=resource)), load, pods, **options) == expected
 
 
@@ -378,9 +370,7 @@ def test_more_pods_never_add_less() -> None:
 
 
 @given(st.integers(0, 200), st.floats(0, 1e9), st.floats(0, 1e19), st.floats(0, 1e6))
-def test_pods_never_make_a_load_look_like_a_firing_one(
-    pods: int, cpu: float, memory: float, room: float
-) -> None:
+def test_pods_never_make_a_load_look_like_a_firing_one(pods, cpu, memory, room) -> None:
     bound = [BoundPod(str(number), "a", cpu, memory) for number in range(pods)]
     found = with_fresh(rule_set(rule()), 5000, bound, {"cpu": room, "memory": room})
     assert 5000 <= found < FIRING
@@ -389,11 +379,7 @@ def test_pods_never_make_a_load_look_like_a_firing_one(
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("hot", [(88, 91, 95), ()])
 @pytest.mark.parametrize("requests", [0.1, 0.5])
-def test_a_burst_spreads_over_the_cool_nodes(
-    method: Method,
-    hot: tuple[int, ...],
-    requests: float,
-) -> None:
+def test_a_burst_spreads_over_the_cool_nodes(method, hot, requests) -> None:
     """S3 put 30 of 30 pods onto the one coolest node of 10. Ties are broken at random, as the
     scheduler does, and the watch tells of a pod two pods late.
     """
