@@ -32,9 +32,7 @@ ENTRIES = st.tuples(
     VALUES | st.sampled_from([math.nan, math.inf]), st.sampled_from([0.0, 61, 500, -3600])
 )
 NODES = st.dictionaries(
-    st.sampled_from("abcd"),
-    st.tuples(st.sampled_from("12"), st.sampled_from("xy")),
-    max_size=4,
+    st.sampled_from("abcd"), st.tuples(st.sampled_from("12"), st.sampled_from("xy")), max_size=4
 )
 NAMES = ["cpu", "free", "some", "trial", "mem", "mem-early"]
 TICKS = st.tuples(
@@ -54,8 +52,7 @@ def read(answer: dict[str, tuple[float, float]] | None, now: float) -> RuleReadi
     return RuleReadings(
         {
             name: Reading(
-                *(name, value, now - age),
-                Quality.OK if math.isfinite(value) else Quality.INVALID,
+                *(name, value, now - age), Quality.OK if math.isfinite(value) else Quality.INVALID
             )
             for name, (value, age) in answer.items()
         }

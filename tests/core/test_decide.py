@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
@@ -22,14 +21,10 @@ from builders import (
     soft,
     unlimited,
 )
-from hypothesis import given
-from hypothesis import strategies as st
-from properties import steady
 
 from dynsched.core.alerts import Alerts
 from dynsched.core.decide import decide
 from dynsched.core.decision import Decision
-from dynsched.core.guard import count_of
 from dynsched.core.health import rule_health
 from dynsched.core.keys import IGNORE_LABEL
 from dynsched.core.model import (
@@ -42,7 +37,6 @@ from dynsched.core.model import (
     Sample,
     Unmatched,
 )
-from dynsched.core.plan import plan_prune
 from dynsched.core.rules import RuleSet
 
 STATUS = {"status": "presure"}
@@ -137,21 +131,6 @@ def test_a_replaced_node_that_carries_a_mark_is_adopted() -> None:
 
 
 # The defects of the project that came before this one
-
-
-def test_a_status_label_of_somebody_else_is_not_removed() -> None:
-    cluster = Cluster(
-        body("n0", labels={"status": "maintenance"}), body("n1", labels={"status": "ok"})
-    )
-    before = json.dumps(cluster.raws)
-    for at, hot in enumerate([("n0", "n1"), (), ("n0",)]):
-        decision = cluster.hot(unlimited(), *hot, at=10 * at)
-        assert decision.patches == ()
-        assert decision.survey.conflicts == {
-            "n0": "label status=maintenance was set by somebody else",
-            "n1": "label status=ok was set by somebody else",
-        }
-    assert json.dumps(cluster.raws) == before
 
 
 def test_a_cycle_does_not_patch_every_node() -> None:
@@ -440,108 +419,6 @@ def test_views_tell_what_is_withheld_and_what_stands_in_the_way() -> None:
         "n2": (False, NOON, None, "label status=maintenance was set by somebody else"),
         "n3": (False, None, None, None),
     }
-
-
-# Properties: histories of many ticks
-
-FILES = [
-    rule_set(rule("cpu")),
-    rule_set(
-        rule("cpu", for_="20s", clear_threshold=70),
-        rule("memory", keep_firing_for="30s"),
-        guard={"max_marked": 2, "max_releases": 1},
-    ),
-    rule_set(
-        rule("cpu", stale_after="30s", on_stale="hold"),
-        rule("free", op="<", threshold=60),
-        mark={"taint": "dynsched.io/pressure=true:PreferNoSchedule"},
-        guard={"max_marked": "75%", "pool_label": "pool"},
-    ),
-    rule_set(
-        rule("memory", threshold=60, stale_after="20s"),
-        mark={"label": None, "taint": "dynsched.io/hot:PreferNoSchedule"},
-        nodes={"selector": "pool!=web"},
-        guard={"max_marked": "100%"},
-    ),
-]
-RULE_NAMES = ("cpu", "memory", "free")
-START = [
-    body("n0"),
-    body("n1", labels={"pool": "web"}),
-    body("n2", labels={"pool": "web", "team": "blue"}),
-    body("n3", labels={"status": "maintenance"}),
-    body("n4", labels={"node-role.kubernetes.io/master": ""}, taints=[soft("other.io/x")]),
-    body("n5", taints=[{"key": "dynsched.io/pressure", "value": "true", "effect": "NoExecute"}]),
-]
-VALUES = st.sampled_from([50.0, 65.0, 75.0, 80.0, 90.0, 99.0, float("nan"), float("inf")])
-ANSWERS = st.none() | st.dictionaries(st.sampled_from([f"n{n}" for n in range(6)]), VALUES)
-TICKS = st.tuples(
-    st.integers(-30, 60),  # seconds since the tick before
-    st.sampled_from(range(len(FILES))),
-    st.lists(ANSWERS, min_size=3, max_size=3),
-    st.integers(0, 9),  # 0: a restart
-)
-
-
-def our_mark(raw: Body) -> bool:
-    labels = raw["metadata"].get("labels", {})
-    taints = raw["spec"].get("taints") or []
-    return labels.get("status") == "presure" or any(
-        taint["key"] in ("dynsched.io/pressure", "dynsched.io/hot")
-        and taint["effect"] == "PreferNoSchedule"
-        for taint in taints
-    )
-
-
-def stripped(raw: Body) -> str:
-    metadata = {key: value for key, value in raw["metadata"].items() if key != "resourceVersion"}
-    return json.dumps({**raw, "metadata": metadata}, sort_keys=True)
-
-
-def check_marks(rules: RuleSet, before: set[str], cluster: Cluster, decision: Decision) -> None:
-    """What holds of the marks after every tick, whatever came before."""
-    now = {name for name, raw in cluster.raws.items() if our_mark(raw)}
-    verdicts = decision.evaluation.verdicts
-    assert now - before <= {name for name in now if verdicts[name].pressured}
-    waiting = {name for name in now if not verdicts[name].pressured}
-    assert all("release delayed" in decision.selection.withheld[name] for name in waiting)
-    assert not now & {"n3", "n4"} or rules.mark.label is None
-    assert "n4" not in now
-    if rules.guard.pool_label is None:
-        possible = {"n0", "n1", "n2", "n5"}
-        if rules is FILES[3]:
-            possible = {"n0", "n3", "n5"}
-        cap = count_of(rules.guard.max_marked, len(possible))
-        assert len(now) <= max(cap, len(before & possible))
-
-
-def answers_at(answers: list[dict[str, float] | None], at: float) -> dict[str, QueryResult]:
-    return {
-        name: FAILED if values is None else answer(values, NOON + at)
-        for name, values in zip(RULE_NAMES, answers, strict=True)
-    }
-
-
-@steady(60)
-@given(ticks=st.lists(TICKS, min_size=1, max_size=12))
-def test_a_random_history(ticks) -> None:
-    cluster = Cluster(*START)
-    at = 0.0
-    for seconds, file, answers, chance in ticks:
-        at += seconds
-        if chance == 0:
-            cluster.restart()
-        results = answers_at(answers, at)
-        before = {name for name, raw in cluster.raws.items() if our_mark(raw)}
-        decision = cluster.tick(FILES[file], results, at)
-        check_marks(FILES[file], before, cluster, decision)
-        # Nothing changes but by what we write: soon nothing is left to write.
-        for _ in START:
-            again = cluster.tick(FILES[file], results, at)
-            assert Action.REPAIR not in {patch.action for patch in again.patches}
-        assert cluster.tick(FILES[file], results, at).patches == ()
-    cluster.write(plan_prune(map(project, cluster.raws.values()), FILES[0].mark))
-    assert [stripped(raw) for raw in cluster.raws.values()] == [stripped(raw) for raw in START]
 
 
 # What is told of nodes that changed while the writes went on

@@ -94,12 +94,7 @@ DRAIN = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
             {"a": 9, "b": -3, "c": -3, "d": -3},
         ),
         # while nodes are drained one after the other, all that are left would be above the mean
-        (
-            {"a": 60, "b": 60, "c": 0},
-            {"c": {"taints": (DRAIN,)}},
-            {},
-            {"a": 0, "b": 0, "c": -20},
-        ),
+        ({"a": 60, "b": 60, "c": 0}, {"c": {"taints": (DRAIN,)}}, {}, {"a": 0, "b": 0, "c": -20}),
         # those that may not be marked do not count
         (
             {"a": 60, "b": 40, "c": 99},
@@ -171,10 +166,7 @@ def test_a_replica_that_does_not_write_takes_early_alerts_from_the_marks() -> No
         some.rules,
         {"cpu": answer(loads(a=48, b=48, c=50, d=52))},
         some.nodes,
-        {
-            "cpu": decision.evaluation.alerts["cpu"],
-            "cpu-early": {},
-        },
+        {"cpu": decision.evaluation.alerts["cpu"], "cpu-early": {}},
         NOON,
     )
     taken_over = with_early_as_marked(some.rules, never_saw.evaluation.alerts, marked)

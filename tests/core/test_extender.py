@@ -25,12 +25,7 @@ def snapshot(
     nodes = {name: node(name) for name in ("a", "b", "c")}
     decision = decide(rules, results, nodes, previous, now)
     found = Snapshot(
-        taken_at=now,
-        tick=1,
-        duration=0.0,
-        rule_set=rules,
-        nodes=decision.views(nodes),
-        rules=(),
+        taken_at=now, tick=1, duration=0.0, rule_set=rules, nodes=decision.views(nodes), rules=()
     )
     return found, decision.evaluation.alerts
 

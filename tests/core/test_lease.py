@@ -264,13 +264,7 @@ def test_the_default_times_are_safe_and_know_how_long_a_write_takes() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [
-        {"write_for": 7.4},
-        {"write_timeout": 5.4},
-        {"duration": 14.6},
-        {"duration": 10.0},
-    ],
+    "wrong", [{"write_for": 7.4}, {"write_timeout": 5.4}, {"duration": 14.6}, {"duration": 10.0}]
 )
 def test_times_by_which_two_could_write_are_refused(wrong) -> None:
     with pytest.raises(ValueError, match=r"a holder may write for 1.* s after its"):

@@ -6,18 +6,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 
 import pytest
-from builders import (
-    NOON,
-    Body,
-    answer,
-    apply,
-    body,
-    node,
-    project,
-    rule,
-    soft,
-    unlimited,
-)
+from builders import NOON, Body, answer, apply, body, node, project, rule, soft, unlimited
 from hypothesis import given
 from hypothesis import strategies as st
 from properties import steady
@@ -53,10 +42,7 @@ def hot(rules: RuleSet, name: str = "n1", value: float = 91) -> Mapping[str, Ver
 
 
 def planned_all(
-    nodes: Iterable[Node],
-    wanted: Collection[str],
-    verdicts: Mapping[str, Verdict],
-    rules: RuleSet,
+    nodes: Iterable[Node], wanted: Collection[str], verdicts: Mapping[str, Verdict], rules: RuleSet
 ) -> list[NodePatch]:
     return plan(mark_states(nodes, rules.mark).values(), wanted, verdicts, rules)
 
@@ -363,9 +349,6 @@ def test_no_label_is_changed_but_our_mark_and_what_we_are_recorded_to_have_put(
         assert {f"{key}={labels[key]}" for key in changed} <= ours
 
 
-# Prune
-
-
 # Words
 
 
@@ -401,36 +384,14 @@ def test_the_reasons_where_nothing_is_known() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rules", "labels", "value", "reason"),
+    ("value", "reason"),
     [
-        (LABEL_ONLY, {}, 50, "no rule fires any more"),
-        (LABEL_ONLY, {}, 91, "another node is hotter and the number of marks is limited"),
-        (
-            LABEL_ONLY,
-            {"dynsched.io/ignore": "true"},
-            91,
-            "the node is not eligible: it has the label dynsched.io/ignore=true",
-        ),
-        (
-            LABEL_ONLY,
-            {"node-role.kubernetes.io/master": ""},
-            50,
-            (
-                "the node is not eligible: "
-                "it is a control-plane node (label node-role.kubernetes.io/master)"
-            ),
-        ),
-        (
-            unlimited(nodes={"selector": "a=b"}),
-            {},
-            91,
-            "the node is not eligible: nodes.selector wants a=b",
-        ),
+        (50, "no rule fires any more"),
+        (91, "another node is hotter and the number of marks is limited"),
     ],
 )
-def test_the_reasons_of_a_release(rules, labels, value, reason) -> None:
-    marked = node(labels={**labels, **STATUS})
-    (patch,) = planned_all([marked], (), hot(rules, value=value), rules)
+def test_the_reasons_of_a_release(value, reason) -> None:
+    (patch,) = planned_all([node(labels=STATUS)], (), hot(LABEL_ONLY, value=value), LABEL_ONLY)
     assert patch.reason == reason
 
 
