@@ -238,14 +238,8 @@ def test_a_micro_time_is_read_as_it_was_written(wall) -> None:
     ("text", "expected"),
     [
         ("2023-11-14T22:13:20Z", WALL),
-        ("2023-11-14T23:13:20.000000+01:00", WALL),
         ("2023-11-14T22:13:20.123456Z", WALL + 0.123456),
-        ("2023-11-14T22:13:20", None),  # whose time?
         ("2023-11-14", None),
-        ("yesterday", None),
-        ("", None),
-        (None, None),
-        (1_700_000_000, None),
         ({}, None),
     ],
 )
