@@ -81,41 +81,6 @@ def fleet(size: int) -> Cluster:
     return Cluster(*(body(f"n{number}") for number in range(size)))
 
 
-# One sample's way, as the design tells it
-
-
-def test_one_samples_way() -> None:
-    expr = "(1 - rate(node_cpu_seconds_total{mode='idle'}[1m])) * 100"
-    rules = rule_set(
-        {"name": "cpu", "expr": expr, "threshold": 80, "clear_threshold": 70, "for": "2m"},
-        guard={"max_marked": "100%"},
-    )
-    addresses = {"InternalIP": "10.0.0.7"}
-    observed = node("worker-3", addresses=addresses)
-    sample = Sample({"instance": "10.0.0.7:9100"}, 91.0, NOON)
-
-    first = decide(rules, {"cpu": QueryResult((sample,))}, {"worker-3": observed}, {}, NOON)
-    (alert,) = first.evaluation.verdicts["worker-3"].alerts
-    assert (alert.state, alert.active_since, alert.value) == (AlertState.PENDING, NOON, 91.0)
-    assert first.patches == ()
-
-    later = NOON + 120
-    result = QueryResult((Sample({"instance": "10.0.0.7:9100"}, 91.0, later),))
-    second = decide(rules, {"cpu": result}, {"worker-3": observed}, first.evaluation.alerts, later)
-    verdict = second.evaluation.verdicts["worker-3"]
-    assert (verdict.pressured, verdict.since) == (True, later)
-    (patch,) = second.patches
-    assert (patch.node, patch.action, patch.reason) == ("worker-3", Action.MARK, "cpu 91 > 80")
-    assert patch.body["metadata"]["labels"] == STATUS
-
-    evidence = patch.body["metadata"]["annotations"]["dynsched.io/pressure"]
-    echoed = node("worker-3", labels=STATUS, evidence=evidence, addresses=addresses)
-    third = decide(rules, {"cpu": result}, {"worker-3": echoed}, second.evaluation.alerts, later)
-    assert third.patches == ()
-    (view,) = third.views({echoed.name: echoed}).values()
-    assert (view.marked, view.pressured, view.eligible, view.since) == (True, True, True, later)
-
-
 # A node that has replaced another of its name
 
 

@@ -200,9 +200,6 @@ def test_no_load_is_below_nothing(change: Added, measured: float, load: float) -
     assert change.to(measured) == load
 
 
-# --- how much of it is unseen ---
-
-
 # --- nodes ---
 
 

@@ -307,7 +307,5 @@ def test_a_number_is_a_limit(number, total, count) -> None:
 
 
 def test_a_share_is_never_more_than_said_and_never_a_whole_node_less() -> None:
-    for share, total in product(
-        range(101), (*range(120), 999, 5000)
-    ):
+    for share, total in product(range(101), (*range(120), 999, 5000)):
         assert count_of(Limit(share / 100, is_share=True), total) == share * total // 100
