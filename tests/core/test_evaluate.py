@@ -1,4 +1,5 @@
-"""Alert states as timelines, in the way of Prometheus's own tests of its rules.
+"""Alert states as timelines, in the way of Prometheus's own tests of its rules: what the words of
+the rules mean. All else is compared with the plain form, in test_columns.
 
 A timeline has one entry every 30 s: a value; ``_`` (the node is not in the answer); ``!`` (the
 query failed); ``nan``, ``inf``; ``90@400`` (the sample is 400 s old). The states below it: ``.``
@@ -18,7 +19,6 @@ from msgspec.structs import replace
 
 from dynsched.core.adoption import adopt
 from dynsched.core.alerts import Alerts
-from dynsched.core.evaluate import Evaluation
 from dynsched.core.model import Alert, AlertState, Node, Quality, Reading
 from dynsched.core.rules import RuleSet
 
@@ -43,41 +43,15 @@ def letter(alert: Alert) -> str:
     return {AlertState.INACTIVE: ".", AlertState.PENDING: "P", AlertState.FIRING: "F"}[alert.state]
 
 
-def history(
-    rules: RuleSet, entries: Iterable[tuple[float, str]], previous: Alerts | None = None
-) -> list[Alert]:
-    """One node through ``(seconds after noon, entry)``: its alert after each."""
-    alerts = previous or {}
+def history(rules: RuleSet, entries: Iterable[tuple[float, str]]) -> str:
+    """One node through ``(seconds after noon, entry)``: its state after each."""
+    alerts: Alerts = {}
     found = []
     for seconds, entry in entries:
         now = NOON + seconds
         alerts = evaluate(rules, {"cpu": observation(entry, now)}, named("n1"), alerts, now).alerts
-        found.append(alerts["cpu"]["n1"])
-    return found
-
-
-def play(rules: RuleSet, timeline: str, previous: Alerts | None = None) -> list[Alert]:
-    entries = ((number * STEP, entry) for number, entry in enumerate(timeline.split()))
-    return history(rules, entries, previous)
-
-
-def states(alerts: Iterable[Alert]) -> str:
-    return " ".join(map(letter, alerts))
-
-
-def alert_of(value: float | None, now: float, **other: Any) -> Alert:
-    """The alert of ``cpu`` on ``n1`` that became what it is at ``now``; None: by no reading."""
-    plain = Alert(
-        rule="cpu",
-        node="n1",
-        state=AlertState.INACTIVE,
-        since=now,
-        updated_at=now,
-        known_at=now,
-        value=value,
-        sampled_at=None if value is None else now,
-    )
-    return replace(plain, **other)
+        found.append(letter(alerts["cpu"]["n1"]))
+    return " ".join(found)
 
 
 BAND = {"clear_threshold": 70}
@@ -126,35 +100,14 @@ TIMELINES: dict[str, tuple[dict[str, Any], str, str]] = {
     ("options", "timeline", "expected"), TIMELINES.values(), ids=TIMELINES.keys()
 )
 def test_timeline(options: dict[str, Any], timeline: str, expected: str) -> None:
-    assert states(play(rule_set(rule(**options)), timeline)) == expected.strip()
+    entries = ((number * STEP, entry) for number, entry in enumerate(timeline.split()))
+    assert history(rule_set(rule(**options)), entries) == expected
 
 
 def test_the_example_of_the_documentation() -> None:
     rules = rule_set(rule(for_="1m", clear_threshold=70, keep_firing_for="2m"))
     values = {0: "91", 50: "85", 60: "88", 300: "75", 360: "64", 479: "62", 480: "62"}
-    assert states(history(rules, values.items())) == "P P F F K K ."
-
-
-def test_what_an_alert_tells() -> None:
-    rules = rule_set(rule(for_="1m", keep_firing_for="1m"))
-    cool, begun, fired, unknown, kept, over = (
-        play(rules, "50 90 95 99 nan 60@5 60 60")[place] for place in (0, 1, 3, 4, 5, 7)
-    )
-    at = [NOON + STEP * number for number in range(8)]
-    assert cool == alert_of(50, at[0])
-    assert begun == alert_of(90, at[1], state=AlertState.PENDING, active_since=at[1])
-    firing = alert_of(99, at[3], state=AlertState.FIRING, active_since=at[1])
-    assert fired == firing
-    assert unknown == replace(firing, updated_at=at[4], quality=Quality.INVALID)
-    assert kept == replace(
-        firing,
-        updated_at=at[5],
-        known_at=at[5] - 5,
-        value=60,
-        sampled_at=at[5] - 5,
-        keep_firing_since=at[5],
-    )
-    assert over == alert_of(60, at[7])
+    assert history(rules, values.items()) == "P P F F K K ."
 
 
 # Adoption
@@ -172,42 +125,6 @@ def test_what_an_alert_tells() -> None:
 )
 def test_which_rules_are_adopted(fired: list[str], names: set[str]) -> None:
     adopted = adopt(rule_set(rule("cpu"), rule("memory")), Node("n1"), fired, NOON)
-    fires = alert_of(None, NOON, state=AlertState.FIRING, quality=Quality.MISSING)
-    assert adopted == {
-        name: replace(fires, rule=name, active_since=NOON, adopted=True) for name in names
-    }
-
-
-def test_the_verdict_of_a_node_on_which_several_rules_fire() -> None:
-    """Since the first of them, and as hot as the worst; never below zero."""
-    rules = rule_set(rule("cpu", clear_threshold=40), rule("free", op="<", threshold=1000))
-    alerts: Alerts = {}
-    found = []
-    for number, (cpu, free) in enumerate(
-        [("50", "750"), ("88", "750"), ("88", "2000"), ("50", "2000"), ("9", "2000")]
-    ):
-        now = NOON + number * STEP
-        observations = {"cpu": observation(cpu, now), "free": observation(free, now)}
-        result = evaluate(rules, observations, named("n1"), alerts, now)
-        alerts = result.alerts
-        verdict = result.verdicts["n1"]
-        assert [alert.rule for alert in verdict.alerts] == ["cpu", "free"]
-        found.append((verdict.pressured, verdict.since, round(verdict.severity, 9)))
-    later = NOON + STEP
-    assert found == [
-        (True, NOON, 0.25),
-        (True, NOON, 0.25),
-        (True, later, 0.1),
-        (True, later, 0),
-        (False, None, 0),
-    ]
-
-
-def test_no_nodes_and_nodes_that_a_rule_does_not_select() -> None:
-    assert evaluate(rule_set(), {}, {}, {}, NOON) == Evaluation({"cpu": {}}, {})
-    rules = rule_set(rule("all"), rule("some", selector="x"))
-    nodes = {"a": Node("a", labels={"x": ""}), "b": Node("b")}
-    found = evaluate(rules, {}, nodes, {}, NOON)
-    assert (len(found.alerts), len(found.verdicts)) == (2, 2)
-    assert [set(found.alerts[name]) for name in ("all", "some")] == [{"a", "b"}, {"a"}]
-    assert found.alerts["some"].get("b") is None
+    fires = Alert("cpu", "n1", AlertState.FIRING, NOON, NOON, NOON, quality=Quality.MISSING)
+    fires = replace(fires, active_since=NOON, adopted=True)
+    assert adopted == {name: replace(fires, rule=name) for name in names}

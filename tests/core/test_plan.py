@@ -160,16 +160,6 @@ def test_a_taint_of_our_key_and_effect_with_another_value_is_a_conflict(rules, o
     )
 
 
-@pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute", "FutureEffect"])
-def test_a_taint_of_our_key_with_another_effect_is_foreign_and_survives(effect: str) -> None:
-    foreign = {**RAW_TAINT, "effect": effect}
-    raw = body(taints=[foreign])
-    marked = mark(TAINT_ONLY, raw)
-    assert marked["spec"]["taints"] == [foreign, RAW_TAINT]
-    assert mark_state(project(marked), TAINT_ONLY.mark).conflict is None
-    assert without_version(release(TAINT_ONLY, marked)) == without_version(raw)
-
-
 def test_a_label_changed_by_hand_on_a_marked_node_is_theirs_and_the_rest_of_the_mark_goes() -> None:
     raw = mark(BOTH, body(taints=OTHER_TAINTS))
     raw["metadata"]["labels"]["status"] = "maintenance"
@@ -402,7 +392,7 @@ VALUES = st.sampled_from(["", "presure", "true", "blue"])
 TAINTS = st.fixed_dictionaries(
     {
         "key": st.sampled_from(["gpu", "node.kubernetes.io/not-ready", "dynsched.io/pressure"]),
-        "effect": st.sampled_from(["NoSchedule", "NoExecute", "PreferNoSchedule"]),
+        "effect": st.sampled_from(["NoSchedule", "NoExecute", "PreferNoSchedule", "Future"]),
     },
     optional={"value": VALUES, "timeAdded": st.just("2026-11-20T12:00:00Z"), "x": st.integers()},
 ).filter(lambda taint: (taint["key"], taint["effect"]) != (soft()["key"], soft()["effect"]))
