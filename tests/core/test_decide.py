@@ -81,9 +81,6 @@ def fleet(size: int) -> Cluster:
     return Cluster(*(body(f"n{number}") for number in range(size)))
 
 
-# A node that has replaced another of its name
-
-
 def test_a_replaced_node_that_carries_a_mark_is_adopted() -> None:
     rules = unlimited(rule("cpu"), rule("memory"))
     values = {name: answer({"n1": 50}) for name in ("cpu", "memory")}
@@ -248,9 +245,6 @@ def test_the_early_mark_of_a_renamed_rule_stays_an_early_one() -> None:
     assert not decision.evaluation.verdicts["n0"].pressured
 
 
-# Eligible nodes, guard, conflicts
-
-
 @pytest.mark.parametrize(
     ("labels", "section", "why"),
     [
@@ -308,9 +302,6 @@ def test_a_mark_that_has_to_go_takes_a_place_under_the_cap_until_it_is_gone(labe
     assert cluster.marked == "n1 n2"
 
 
-# Planning one node again
-
-
 def test_replan() -> None:
     """A node is planned again as it was read, with its version; what waited and is gone stays."""
     rules = rule_set(guard={"max_marked": "100%", "max_releases": 1})
@@ -339,9 +330,6 @@ def test_replan() -> None:
         assert decision.replan(each) is None
     assert decision.views({"n0": node("n0"), "new": node("new")}).keys() == {"n0"}
     assert decision.views({"n0": Node("n0", uid="another")}) == {}
-
-
-# Health of a rule
 
 
 def test_the_health_of_a_rule() -> None:
@@ -384,9 +372,6 @@ def test_views_tell_what_is_withheld_and_what_stands_in_the_way() -> None:
         "n2": (False, NOON, None, "label status=maintenance was set by somebody else"),
         "n3": (False, None, None, None),
     }
-
-
-# What is told of nodes that changed while the writes went on
 
 
 def test_a_node_that_moved_to_another_pool_since_is_counted_there() -> None:

@@ -338,9 +338,6 @@ def test_it_stays_while_nothing_is_known_until_that_is_stale(gone: str) -> None:
         assert some.marked() == ("" if passed == 400 else "a")
 
 
-# --- disputes ---
-
-
 def test_a_mark_whose_evidence_somebody_strips_is_in_dispute() -> None:
     some, disputes = Cluster(unlimited(rule()), map(Node, "ab")), Disputes()
     found: Mapping[str, str] = {}
@@ -349,9 +346,6 @@ def test_a_mark_whose_evidence_somebody_strips_is_in_dispute() -> None:
         found = disputes.leading(decision.patches, some.nodes, some.now)
         some.nodes["a"] = replace(some.nodes["a"], annotations={})
     assert set(found) == {"a"}
-
-
-# --- what is told ---
 
 
 @pytest.mark.parametrize(
@@ -366,9 +360,6 @@ async def test_of_early_marks_there_is_a_line_and_no_event(heat, told, caplog) -
     assert [(node, reason) for node, reason, *_ in bench.events.posted] == told
     assert told or [record.levelname for record in caplog.records] == ["INFO", "INFO"]
     assert [bench.cluster.writes[at].action for at in (0, -1)] == [Action.MARK, Action.RELEASE]
-
-
-# --- the rules file ---
 
 
 @pytest.mark.parametrize(

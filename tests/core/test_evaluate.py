@@ -110,9 +110,6 @@ def test_the_example_of_the_documentation() -> None:
     assert history(rules, values.items()) == "P P F F K K ."
 
 
-# Adoption
-
-
 @pytest.mark.parametrize(
     ("fired", "names"),
     [

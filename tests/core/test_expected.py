@@ -200,9 +200,6 @@ def test_no_load_is_below_nothing(change: Added, measured: float, load: float) -
     assert change.to(measured) == load
 
 
-# --- nodes ---
-
-
 @given(
     st.lists(st.floats(0, 100), min_size=2, max_size=6),
     st.lists(st.tuples(st.integers(0, 5), st.floats(0, 120), st.none() | st.floats(0, 120))),

@@ -61,9 +61,6 @@ def test_labels() -> None:
     assert without_label("k", nodes) == {"b"}
 
 
-# --- guard.bind_burst ---
-
-
 def burst_rules(**options: Any) -> RuleSet:
     return rule_set(rule(), guard={"bind_burst": {"pods": 2, **options}})
 

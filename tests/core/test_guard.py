@@ -45,8 +45,6 @@ def names(text: str) -> frozenset[str]:
     return frozenset(text)
 
 
-# Eligible nodes
-
 MASTER = {"node-role.kubernetes.io/master": ""}
 CONTROL_PLANE = {"node-role.kubernetes.io/control-plane": ""}
 
@@ -76,8 +74,6 @@ CONTROL_PLANE = {"node-role.kubernetes.io/control-plane": ""}
 def test_eligible(labels: dict[str, str], section: dict[str, Any], *, eligible: bool) -> None:
     assert is_eligible(node(labels=labels), rule_set(nodes=section).nodes) is eligible
 
-
-# The cap
 
 TEN_HOT = {name: 1 + number / 10 for number, name in enumerate("abcdefghij")}  # j is the hottest
 
@@ -145,9 +141,6 @@ def test_which_nodes_are_marked(heat, before, guard, marked, withheld) -> None:
     assert (selection.marked, selection.withheld.keys()) == (names(marked), names(withheld))
 
 
-# Pools
-
-
 def test_the_cap_counts_in_each_pool_and_releases_over_all() -> None:
     pools: dict[str, Heat] = {
         "gpu": {"a": 0.1, "b": 0.2, "c": 0.3, "d": 0.4},
@@ -164,8 +157,6 @@ def test_the_cap_counts_in_each_pool_and_releases_over_all() -> None:
     assert selection.capped == {"gpu", ""}
     assert select(nodes, verdicts, (), rule_set().guard).capped == {""}
 
-
-# Releases
 
 EIGHT_COOL: dict[str, float | None] = dict.fromkeys("abcdefgh")
 
@@ -202,8 +193,6 @@ def test_a_lowered_cap_releases_the_coolest_first_and_step_by_step() -> None:
         seen.append("".join(sorted(marked)))
     assert seen == ["cdefghij", "efghij", "ghij", "ghij"]
 
-
-# Properties
 
 LIMITS = st.sampled_from(["0%", "1%", "25%", "50%", "99%", "100%", 0, 1, 2, 5])
 

@@ -271,9 +271,6 @@ def test_times_that_are_taken_keep_two_wrong_clocks_apart(choice, holders, anoth
     assert not lease.is_free(min(last_write_ends, way + last_write_ends) * anothers)
 
 
-# --- a leader that can ask no rule ---
-
-
 def test_two_that_are_cut_off_swap_less_and_less_often() -> None:
     replicas = [Patience(), Patience()]
     leader, swaps = 0, []

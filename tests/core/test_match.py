@@ -162,9 +162,6 @@ def test_what_matches_nothing_is_told(option, labels, value, reason) -> None:
 NAN, INF = math.nan, math.inf
 
 
-# Several series for one node
-
-
 ONE = {"instance": "10.0.0.7:9100", "job": "node"}
 OTHER = {"instance": "[fd00::7]:9100", "job": "node", "cluster": "mine"}
 
@@ -267,9 +264,6 @@ def test_the_worst_fresh_sample_of_a_node_counts_in_whatever_order(found, op, or
             assert not math.isfinite(reading.value)
             continue
         assert (reading.value, reading.timestamp) == (best.value, best.timestamp)
-
-
-# Spellings
 
 
 @st.composite

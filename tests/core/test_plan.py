@@ -74,8 +74,6 @@ def evidence_of(rules: RuleSet) -> str:
     return mark(rules, body())["metadata"]["annotations"]["dynsched.io/pressure"]
 
 
-# Whole bodies
-
 RAW_TAINT = {"key": "dynsched.io/pressure", "value": "true", "effect": "PreferNoSchedule"}
 
 
@@ -339,9 +337,6 @@ def test_no_label_is_changed_but_our_mark_and_what_we_are_recorded_to_have_put(
         assert {f"{key}={labels[key]}" for key in changed} <= ours
 
 
-# Words
-
-
 @pytest.mark.parametrize(
     ("values", "reason"),
     [
@@ -384,8 +379,6 @@ def test_the_reasons_of_a_release(value, reason) -> None:
     (patch,) = planned_all([node(labels=STATUS)], (), hot(LABEL_ONLY, value=value), LABEL_ONLY)
     assert patch.reason == reason
 
-
-# Properties
 
 WORDS = st.sampled_from(["a", "team", "example.com/x", "status-page", "statu", "dynsched.io/other"])
 VALUES = st.sampled_from(["", "presure", "true", "blue"])

@@ -83,9 +83,6 @@ def _told(patch: NodePatch) -> tuple[Any, ...]:
     return patch.node, patch.action, patch.reason, metadata, patch.body.get("spec")
 
 
-# What others do to the nodes meanwhile
-
-
 @pytest.fixture
 def dry() -> DryRun:
     """With a node that would be marked."""

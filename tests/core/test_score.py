@@ -77,9 +77,6 @@ def by_load(scores: Scores, loads: Sequence[int | None]) -> dict[int | None, int
     return {load: int(scores[UNKNOWN if load is None else load]) for load in loads}
 
 
-# --- the methods ---
-
-
 @pytest.mark.parametrize(
     ("method", "values", "expected"),
     [
@@ -96,9 +93,6 @@ def by_load(scores: Scores, loads: Sequence[int | None]) -> dict[int | None, int
 )
 def test_a_method(method: Method, values: list[float | None], expected: list[int]) -> None:
     assert scores(points_of(values), method) == expected
-
-
-# --- few that are as good ---
 
 
 @pytest.mark.parametrize(
