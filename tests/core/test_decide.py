@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -27,16 +27,7 @@ from dynsched.core.decide import decide
 from dynsched.core.decision import Decision
 from dynsched.core.health import rule_health
 from dynsched.core.keys import IGNORE_LABEL
-from dynsched.core.model import (
-    Action,
-    AlertState,
-    Node,
-    NodePatch,
-    Quality,
-    QueryResult,
-    Sample,
-    Unmatched,
-)
+from dynsched.core.model import Action, AlertState, Node, Quality, QueryResult, Sample, Unmatched
 from dynsched.core.rules import RuleSet
 
 STATUS = {"status": "presure"}
@@ -48,28 +39,20 @@ class Cluster:
     def __init__(self, *raws: Body) -> None:
         self.raws = {raw["metadata"]["name"]: raw for raw in raws}
         self.alerts: Alerts = {}
-        self.now = NOON
 
     def tick(self, rules: RuleSet, results: Mapping[str, QueryResult], at: float = 0.0) -> Decision:
         """One tick ``at`` seconds after noon, written at once."""
-        self.now = NOON + at
         nodes = {name: project(raw) for name, raw in self.raws.items()}
-        decision = decide(rules, results, nodes, self.alerts, self.now)
+        decision = decide(rules, results, nodes, self.alerts, NOON + at)
         self.alerts = decision.evaluation.alerts
-        self.write(decision.patches)
+        for patch in decision.patches:
+            self.raws[patch.node] = apply(self.raws[patch.node], patch)
         return decision
 
     def hot(self, rules: RuleSet, *names: str, at: float = 0.0) -> Decision:
         """One tick in which every rule says 90 of these nodes, and 50 of all others."""
         values = {name: 90.0 if name in names else 50.0 for name in self.raws}
         return self.tick(rules, {each.name: answer(values, NOON + at) for each in rules.rules}, at)
-
-    def write(self, patches: Iterable[NodePatch]) -> None:
-        for patch in patches:
-            self.raws[patch.node] = apply(self.raws[patch.node], patch)
-
-    def restart(self) -> None:
-        self.alerts = {}
 
     @property
     def marked(self) -> str:
@@ -169,7 +152,7 @@ def test_a_restart_adopts_the_marks_that_are_there() -> None:
     ).patches
     assert (patch.node, patch.action) == ("n1", Action.REPAIR)
     assert cluster.marked == "n1"
-    cluster.restart()
+    cluster.alerts = {}
     decision = cluster.tick(rules, {"cpu": FAILED, "memory": FAILED}, 10)
     assert decision.patches == ()
     alerts = decision.evaluation.verdicts["n1"].alerts
@@ -192,7 +175,7 @@ def test_what_is_adopted_and_never_heard_of_is_released_after_stale_after() -> N
 def test_a_restart_with_another_mark_adopts_and_moves_it() -> None:
     cluster = fleet(2)
     cluster.hot(unlimited(), "n0")
-    cluster.restart()
+    cluster.alerts = {}
     rules = unlimited(mark={"label": None, "taint": "dynsched.io/pressure=true:PreferNoSchedule"})
     (patch,) = cluster.tick(rules, {"cpu": FAILED}, 10).patches
     assert (patch.node, patch.action) == ("n0", Action.REPAIR)

@@ -70,10 +70,6 @@ def without_version(raw: Body) -> str:
     return json.dumps({**raw, "metadata": metadata}, sort_keys=True)
 
 
-def evidence_of(rules: RuleSet) -> str:
-    return mark(rules, body())["metadata"]["annotations"]["dynsched.io/pressure"]
-
-
 RAW_TAINT = {"key": "dynsched.io/pressure", "value": "true", "effect": "PreferNoSchedule"}
 
 
@@ -187,7 +183,8 @@ def test_a_label_changed_by_hand_on_a_marked_node_is_theirs_and_the_rest_of_the_
     ],
 )
 def test_a_mark_of_which_a_part_is_missing_is_made_whole(broken: Body, action: Action) -> None:
-    whole: Body = {"labels": STATUS, "taints": [RAW_TAINT], "evidence": evidence_of(BOTH)}
+    said = mark(BOTH, body())["metadata"]["annotations"]["dynsched.io/pressure"]
+    whole: Body = {"labels": STATUS, "taints": [RAW_TAINT], "evidence": said}
     parts = {**whole, **broken}
     evidence = parts["evidence"]
     raw = body(

@@ -57,9 +57,6 @@ def test_bindings_are_counted_by_a_window_of_their_own() -> None:
     assert recent.counts(60, 60) == {}
 
 
-# --- changes ---
-
-
 def test_changes_are_told_in_their_order_from_any_place() -> None:
     recent = RecentPods(60)
     recent.add(pod("1"), 0)
@@ -91,9 +88,6 @@ def test_forgotten_changes_keep_the_numbers_of_the_others() -> None:
     assert recent.changes_after(0) == []
 
 
-# --- nodes ---
-
-
 def test_pods_of_a_node_that_was_deleted_or_replaced_count_no_longer() -> None:
     recent = RecentPods(60)
     before = named("a", "b", "c", uid="1")
@@ -119,9 +113,6 @@ def test_a_pod_on_a_node_that_the_watch_has_yet_to_tell_of_counts() -> None:
     for nodes in (named("a", uid="1"), named("a", "new", uid="1"), named("a", "new", uid="1")):
         recent.follow(nodes)
         assert on_nodes(recent, 1) == {"new": 1}
-
-
-# --- memory ---
 
 
 def test_of_nodes_that_came_and_went_nothing_is_kept() -> None:

@@ -18,7 +18,6 @@ from properties import steady
 
 from dynsched.core.columns import rule_loads
 from dynsched.core.decide import decide
-from dynsched.core.decision import NodeViews
 from dynsched.core.expected import KnownPods
 from dynsched.core.loads import rule_load
 from dynsched.core.model import Node, QueryResult
@@ -44,17 +43,12 @@ METHODS: tuple[Method, ...] = ("linear", "relative", "least")
 ROOM = {"cpu": 8.0, "memory": 32 * 2.0**30}
 
 
-def views(rules: RuleSet, now: float = NOON, **answers: QueryResult) -> NodeViews:
-    """One tick; the nodes are those of the answers and `other`."""
-    names = {"other"} | {
-        sample.labels["node"] for found in answers.values() for sample in found.samples
-    }
-    nodes = {name: node(name) for name in names}
-    return decide(rules, answers, nodes, {}, now).views(nodes)
-
-
 def loads_of(rules: RuleSet, scheduler: str = "", **answers: QueryResult) -> dict[str, int]:
-    return node_loads(views(rules, **answers), weighted_profile(rules, scheduler))
+    """After one tick; the nodes are those of the answers and `other`."""
+    samples = [sample for found in answers.values() for sample in found.samples]
+    nodes = {name: node(name) for name in ("other", *(one.labels["node"] for one in samples))}
+    views = decide(rules, answers, nodes, {}, NOON).views(nodes)
+    return node_loads(views, weighted_profile(rules, scheduler))
 
 
 def points_of(values: Sequence[float | None]) -> list[int | None]:
