@@ -69,10 +69,8 @@ def test_a_replaced_node_that_carries_a_mark_is_adopted() -> None:
     values = {name: answer({"n1": 50}) for name in ("cpu", "memory")}
     before = decide(rules, values, named("n1", uid="1"), {}, NOON).evaluation.alerts
     marked = replace(named("n1", uid="2")["n1"], labels=STATUS)
-    (view,) = (
-        decide(rules, {}, {"n1": marked}, before, NOON + 5).views({marked.name: marked}).values()
-    )
-    assert [(alert.adopted, alert.uid) for alert in view.alerts] == [(True, "2-n1")] * 2
+    verdict = decide(rules, {}, {"n1": marked}, before, NOON + 5).evaluation.verdicts["n1"]
+    assert [(alert.adopted, alert.uid) for alert in verdict.alerts] == [(True, "2-n1")] * 2
 
 
 # The defects of the project that came before this one

@@ -135,13 +135,8 @@ def test_what_its_holder_let_go_of_is_free_at_once() -> None:
     assert (lease.released, lease.is_free(100.0), lease.holder) == (True, True, "")
     assert gone(lease, 100.0) is None
     # Taking it again counts, even by the same one.
-    assert (spec["leaseTransitions"], held_by("me", lease, TIMES, WALL)["leaseTransitions"]) == (
-        5,
-        6,
-    )
-
-
-# --- one that is not there ---
+    again = held_by("me", lease, TIMES, WALL)
+    assert (spec["leaseTransitions"], again["leaseTransitions"]) == (5, 6)
 
 
 def gone(previous, now: float, least: float = TIMES.duration):
@@ -289,12 +284,8 @@ def test_two_that_are_cut_off_swap_less_and_less_often() -> None:
 
 def test_who_was_answered_is_patient_for_a_minute_again() -> None:
     patience = Patience()
-    assert [patience.is_over(now, sees=False, leads=True) for now in (0, 60, 120, 180)] == [
-        False,
-        True,
-        False,
-        True,
-    ]
+    found = [patience.is_over(now, sees=False, leads=True) for now in (0, 60, 120, 180)]
+    assert found == [False, True, False, True]
     assert not patience.is_over(190, sees=True, leads=True)
     assert not patience.is_over(200, sees=False, leads=True)
     assert patience.is_over(260, sees=False, leads=True)

@@ -136,10 +136,8 @@ def test_somebody_elses_label_is_never_touched(rules: RuleSet, value: str) -> No
     observed = node(labels={"status": value})
     for wanted in (True, False):
         assert planned(rules, observed, wanted=wanted) is None
-    assert (
-        mark_state(observed, rules.mark).conflict
-        == f"label status={value} was set by somebody else"
-    )
+    theirs = f"label status={value} was set by somebody else"
+    assert mark_state(observed, rules.mark).conflict == theirs
 
 
 @pytest.mark.parametrize("rules", [TAINT_ONLY, BOTH], ids=["taint", "both"])

@@ -98,10 +98,8 @@ def test_pods_of_a_node_that_was_deleted_or_replaced_count_no_longer() -> None:
     seen = recent.sequence
     recent.follow({**named("a", uid="1"), **named("b", uid="2")})
     assert {found.uid for found, _, _ in recent.pods(1)} == {"on-a", "ended-on-a"}
-    assert [(change.pod.uid, change.sign) for change in recent.changes_after(seen)] == [
-        ("on-b", -1),
-        ("on-c", -1),
-    ]
+    gone = [(change.pod.uid, change.sign) for change in recent.changes_after(seen)]
+    assert gone == [("on-b", -1), ("on-c", -1)]
     recent.add(pod("new", node="b"), 2)
     assert on_nodes(recent, 2) == {"a": 1, "b": 1}
 
@@ -253,6 +251,4 @@ def test_what_is_remembered_is_what_happened(steps) -> None:
         totals: Counter[str] = Counter()
         for change in recent.changes_after(0):
             totals[change.pod.node] += change.sign * int(change.pod.cpu)
-        assert {name: totals[name] for name in "xyz"} == {
-            name: model.totals[name] for name in "xyz"
-        }
+        assert all(totals[name] == model.totals[name] for name in "xyz")
