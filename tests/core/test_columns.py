@@ -100,6 +100,9 @@ def test_columns_say_what_the_plain_form_says(ticks, same_rules, is_marked) -> N
         alerts = evaluation.alerts
         assert alerts == plain
         assert evaluation.verdicts == verdicts
+        assert (len(evaluation.alerts), len(evaluation.verdicts)) == (len(plain), len(verdicts))
+        for name, of_rule in plain.items():
+            assert all(alerts[name].get(node) == of_rule.get(node) for node in nodes)
         wanting = [name for name, verdict in verdicts.items() if verdict.wants_mark]
         assert evaluation.verdicts.wanting == wanting
         # The same in objects, and back: nothing is lost between the two forms.

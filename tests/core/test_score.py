@@ -94,6 +94,7 @@ def test_a_method(method: Method, values: list[float | None], expected: list[int
     [
         ([None, 20.0, None, 21.0], 1, [7, 8, 7, 7]),
         ([110.0, 100.0], 1, [0, 1]),
+        ([100.0, 100.0], 0, [0, 0]),
         ([20.0 + n / 10 for n in range(16)], 0, [8] + [7] * 15),
         ([20.0 + n / 10 for n in range(17)], None, [8] * 17),  # many are as good
         ([20.0] + [30.0] * 999, 0, [8] + [7] * 999),
