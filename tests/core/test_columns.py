@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pytest
 from builders import NOON, rule, rule_set
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 from plain_alerts import Plain, plainly
 from properties import steady
 
+from dynsched.core.adoption import adopt
 from dynsched.core.alerts import Alerts, table_of
 from dynsched.core.columns import Roster, Spans
 from dynsched.core.model import Node, Quality, Reading, Series
@@ -23,13 +23,16 @@ RULES = [
     rule("some", selector="pool=x", threshold=0, op=">=", early=None),
     rule("trial", shadow=True),
     rule("mem", early={"above_mean": 70, "clear_above_mean": 60}, for_="10s"),
+    # what a reload may make of them
+    rule("cpu", threshold=85, clear_threshold=80, for_="1m", keep_firing_for="1m"),
+    rule("free", op=">", threshold=75, for_="10s", stale_after="1m"),
 ]
 VALUES = st.sampled_from([-1e308, -1.0, 0.0, 74.0, 75.0, 80.0, 81.0, 85.0, 86.0, 1e308])
-ENTRIES = st.tuples(VALUES | st.sampled_from([math.nan, math.inf]), st.sampled_from([0.0, 61, 500]))
+ENTRIES = st.tuples(
+    VALUES | st.sampled_from([math.nan, math.inf]), st.sampled_from([0.0, 61, 500, -3600])
+)
 NODES = st.dictionaries(
-    st.sampled_from("abcd"),
-    st.tuples(st.sampled_from("12"), st.sampled_from("xy")),
-    max_size=4,
+    st.sampled_from("abcd"), st.tuples(st.sampled_from("12"), st.sampled_from("xy")), max_size=4
 )
 NAMES = ["cpu", "free", "some", "trial", "mem", "mem-early"]
 TICKS = st.tuples(
@@ -39,7 +42,7 @@ TICKS = st.tuples(
         st.sampled_from(NAMES),
         st.none() | st.dictionaries(st.sampled_from("abcd"), ENTRIES, max_size=4),
     ),
-    st.sets(st.sampled_from([0, 1, 2, 3, 4]), min_size=1),
+    st.sets(st.sampled_from(range(len(RULES))), min_size=1),
 )
 
 
@@ -49,8 +52,7 @@ def read(answer: dict[str, tuple[float, float]] | None, now: float) -> RuleReadi
     return RuleReadings(
         {
             name: Reading(
-                *(name, value, now - age),
-                Quality.OK if math.isfinite(value) else Quality.INVALID,
+                *(name, value, now - age), Quality.OK if math.isfinite(value) else Quality.INVALID
             )
             for name, (value, age) in answer.items()
         }
@@ -60,29 +62,33 @@ def read(answer: dict[str, tuple[float, float]] | None, now: float) -> RuleReadi
 STAYING = {"a": ("1", "x"), "b": ("1", "y")}
 ANSWERED = st.fixed_dictionaries({}, optional=dict.fromkeys(STAYING, ENTRIES))
 ALIVE = st.tuples(
-    st.sampled_from([10.0, 10.0, 25.0]),
+    st.sampled_from([10.0, 10.0, 25.0, -400.0]),
     st.just(STAYING),
     st.fixed_dictionaries(dict.fromkeys(NAMES, ANSWERED)),
-    st.just({0, 1, 2, 3, 4}),
+    st.sampled_from([{0, 1, 2, 3, 4}, {2, 3, 4, 5, 6}]),
 )
 HISTORIES = st.lists(TICKS, max_size=8) | st.lists(ALIVE, min_size=4, max_size=12)
 
 
 @steady(300)
-@given(HISTORIES, st.booleans())
-def test_columns_say_what_the_plain_form_says(
-    ticks: list[tuple[float, Any, Any, set[int]]], same_rules: bool
-) -> None:
+@given(HISTORIES, st.booleans(), st.booleans())
+def test_columns_say_what_the_plain_form_says(ticks, same_rules, is_marked) -> None:
     """Over ticks in which nodes come, go and are replaced, rules are reloaded, clocks are set, and
     queries fail; or in which the same nodes have values, so that alerts fire, are kept and clear.
+    At first a marked node may be adopted.
     """
-    alerts: Alerts = {}
-    plain: Plain = {}
+    marked = {"a": Node("a", uid="1")} if is_marked else {}
+    plain: Plain = {
+        name: {node: adopt(rule_set(rule(name)), each, [], NOON)[name]}
+        for node, each in marked.items()
+        for name in ("cpu", "free")
+    }
+    alerts: Alerts = plain
     now = NOON
     for seconds, found, answers, chosen in ticks:
         now += seconds
-        numbers = range(len(RULES)) if same_rules else sorted(chosen)
-        rules = rule_set(*(RULES[number] for number in numbers))
+        numbers = range(5) if same_rules else sorted(chosen)
+        rules = rule_set(*{RULES[number]["name"]: RULES[number] for number in numbers}.values())
         nodes = {
             name: Node(name, uid=uid, labels={"pool": pool}) for name, (uid, pool) in found.items()
         }
@@ -94,6 +100,9 @@ def test_columns_say_what_the_plain_form_says(
         alerts = evaluation.alerts
         assert alerts == plain
         assert evaluation.verdicts == verdicts
+        assert (len(evaluation.alerts), len(evaluation.verdicts)) == (len(plain), len(verdicts))
+        for name, of_rule in plain.items():
+            assert all(alerts[name].get(node) == of_rule.get(node) for node in nodes)
         wanting = [name for name, verdict in verdicts.items() if verdict.wants_mark]
         assert evaluation.verdicts.wanting == wanting
         # The same in objects, and back: nothing is lost between the two forms.
@@ -129,9 +138,7 @@ def test_a_clock_that_was_set_moves_all_times_of_an_alert(seconds: float) -> Non
     st.integers(-5, 45),
     st.integers(0, 20),
 )
-def test_the_last_point_of_each_series_within_a_span(
-    times: list[list[int]], since: int, length: int
-) -> None:
+def test_the_last_point_of_each_series_within_a_span(times, since, length) -> None:
     series = [
         Series({"node": str(number)}, tuple((float(at), float(number + at)) for at in found))
         for number, found in enumerate(times)

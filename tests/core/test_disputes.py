@@ -31,9 +31,7 @@ MARK, REPAIR, RELEASE = Action.MARK, Action.REPAIR, Action.RELEASE
         ([*[MARK] * TIMES, RELEASE], None),  # our own opposite ends it
     ],
 )
-def test_what_is_written_again_and_again_was_undone_by_somebody(
-    written: list[Action], found: str | None
-) -> None:
+def test_what_is_written_again_and_again_was_undone_by_somebody(written, found) -> None:
     disputes = Disputes()
     told = [
         disputes.leading(patches(action), NODES, 10.0 * at) for at, action in enumerate(written)

@@ -24,46 +24,32 @@ def doubt_of(expr: str) -> str | None:
     return found[0].message if found else None
 
 
+COMPARED = {
+    "> 80": [
+        *(f"{CPU} > 80", f"({CPU} > 80)", "load # in per cent\n  > 80 # or so", "LOAD > 80"),
+        *("(load > 80) * 1", "load > 80 and on (instance) up", "load > 80 unless up == 0"),
+        *("load > 80 or load > 90", "(load > 80) > bool 90", "max by (instance) (load > 80)"),
+        *("count_over_time((load > 80)[5m:])", 'label_replace(load > 80, "a", "$1", "b", "(.*)")'),
+    ],
+    "> 3": [
+        *("-load > 3", "1 + 2 * load ^ 2 % 3 > 3", "load offset 5m > 3", "load offset -5m > 3"),
+        *("load @ end() > 3", "load[5m:1m] > 3", "sum(load) by (instance) > 3"),
+        *("sum without (cpu) (load) > 3", '{__name__="load", a=~"b > c|}"} > 3'),
+        *("load{a='\"}'} > 3", "load{a=`\\`} > 3"),
+    ],
+    ">= 80": [f"((({CPU}) >= 80))"],
+    "< load": ["80 < load"],
+    "> 0.8": ["100 * (load > 0.8)"],
+    "> 0.9": ["count by (instance) (core > 0.9)"],
+}
+ENDS = ["< 20", "== 1", "!= 1", "> 0", "> on (instance) group_left (zone) limit"]
+ENDS += ["> ignoring(job) limit", "> +80", "> 8e1", "> -Inf"]
+
+
 @pytest.mark.parametrize(
     ("expr", "compared"),
-    [
-        (f"{CPU} > 80", "> 80"),
-        (f"({CPU} > 80)", "> 80"),
-        (f"((({CPU}) >= 80))", ">= 80"),
-        ("load < 20", "< 20"),
-        ("load == 1", "== 1"),
-        ("load != 1", "!= 1"),
-        ("load > 0", "> 0"),
-        ("80 < load", "< load"),
-        ("load > on (instance) group_left (zone) limit", "> on (instance) group_left (zone) limit"),
-        ("load > ignoring(job) limit", "> ignoring(job) limit"),
-        ("-load > 3", "> 3"),
-        ("1 + 2 * load ^ 2 % 3 > 3", "> 3"),
-        ("load offset 5m > 3", "> 3"),
-        ("load offset -5m > 3", "> 3"),
-        ("load @ end() > 3", "> 3"),
-        ("load[5m:1m] > 3", "> 3"),
-        ("sum(load) by (instance) > 3", "> 3"),
-        ("sum without (cpu) (load) > 3", "> 3"),
-        ('{__name__="load", a=~"b > c|}"} > 3', "> 3"),
-        ("load{a='\"}'} > 3", "> 3"),
-        ("load{a=`\\`} > 3", "> 3"),
-        ("load # in per cent\n  > 80 # or so", "> 80"),
-        ("(load > 80) * 1", "> 80"),
-        ("100 * (load > 0.8)", "> 0.8"),
-        ("load > 80 and on (instance) up", "> 80"),
-        ("load > 80 unless up == 0", "> 80"),
-        ("load > 80 or load > 90", "> 80"),
-        ("(load > 80) > bool 90", "> 80"),
-        ("max by (instance) (load > 80)", "> 80"),
-        ("count by (instance) (core > 0.9)", "> 0.9"),
-        ("count_over_time((load > 80)[5m:])", "> 80"),
-        ('label_replace(load > 80, "a", "$1", "b", "(.*)")', "> 80"),
-        ("LOAD > 80", "> 80"),
-        ("load > +80", "> +80"),
-        ("load > 8e1", "> 8e1"),
-        ("load > -Inf", "> -Inf"),
-    ],
+    [(expr, compared) for compared, exprs in COMPARED.items() for expr in exprs]
+    + [(f"load {end}", end) for end in ENDS],
 )
 def test_a_comparison_in_the_expression(expr: str, compared: str) -> None:
     found = doubt_of(expr)

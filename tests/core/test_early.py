@@ -94,12 +94,7 @@ DRAIN = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
             {"a": 9, "b": -3, "c": -3, "d": -3},
         ),
         # while nodes are drained one after the other, all that are left would be above the mean
-        (
-            {"a": 60, "b": 60, "c": 0},
-            {"c": {"taints": (DRAIN,)}},
-            {},
-            {"a": 0, "b": 0, "c": -20},
-        ),
+        ({"a": 60, "b": 60, "c": 0}, {"c": {"taints": (DRAIN,)}}, {}, {"a": 0, "b": 0, "c": -20}),
         # those that may not be marked do not count
         (
             {"a": 60, "b": 40, "c": 99},
@@ -116,12 +111,7 @@ DRAIN = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
         ),
     ],
 )
-def test_a_node_is_compared_with_the_mean(
-    values: Mapping[str, float],
-    nodes: Mapping[str, Any],
-    early: Mapping[str, Any],
-    expected: Mapping[str, float],
-) -> None:
+def test_a_node_is_compared_with_the_mean(values, nodes, early, expected) -> None:
     guard = {"pool_label": "pool", "max_marked": "100%"}
     plain = {"allocatable": {"cpu": 8.0}}
     some = Cluster(
@@ -144,9 +134,7 @@ def test_pods_that_the_metric_does_not_show_yet_count() -> None:
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("load", [0.0, 50.0])
 @pytest.mark.parametrize("cores", [1e308, math.inf])
-def test_a_node_that_claims_more_cores_than_can_be_counted_hides_no_other(
-    load: float, cores: float
-) -> None:
+def test_a_node_that_claims_more_cores_than_can_be_counted_hides_no_other(load, cores) -> None:
     it = cluster(cores={"a": cores}, mean_at_least=20)
     found = excess(it.tick(loads(a=load, b=70, c=30), pods=KnownPods(running=10)))
     assert found.keys() == {"a", "b", "c"}
@@ -178,10 +166,7 @@ def test_a_replica_that_does_not_write_takes_early_alerts_from_the_marks() -> No
         some.rules,
         {"cpu": answer(loads(a=48, b=48, c=50, d=52))},
         some.nodes,
-        {
-            "cpu": decision.evaluation.alerts["cpu"],
-            "cpu-early": {},
-        },
+        {"cpu": decision.evaluation.alerts["cpu"], "cpu-early": {}},
         NOON,
     )
     taken_over = with_early_as_marked(some.rules, never_saw.evaluation.alerts, marked)
@@ -293,9 +278,7 @@ def test_it_is_marked_above_its_line_and_released_below_the_other() -> None:
     st.tuples(*[st.floats(0, 79)] * 4),
     st.lists(st.permutations((-3.0, -1.0, 1.0, 3.0)), min_size=1, max_size=20),
 )
-def test_a_load_that_stands_still_makes_no_mark_come_and_go(
-    base: tuple[float, ...], noise: list[list[float]]
-) -> None:
+def test_a_load_that_stands_still_makes_no_mark_come_and_go(base, noise) -> None:
     """With noise of 3 points a node is written once at most, wherever it stands; never are all
     nodes marked.
     """
@@ -355,9 +338,6 @@ def test_it_stays_while_nothing_is_known_until_that_is_stale(gone: str) -> None:
         assert some.marked() == ("" if passed == 400 else "a")
 
 
-# --- disputes ---
-
-
 def test_a_mark_whose_evidence_somebody_strips_is_in_dispute() -> None:
     some, disputes = Cluster(unlimited(rule()), map(Node, "ab")), Disputes()
     found: Mapping[str, str] = {}
@@ -368,15 +348,10 @@ def test_a_mark_whose_evidence_somebody_strips_is_in_dispute() -> None:
     assert set(found) == {"a"}
 
 
-# --- what is told ---
-
-
 @pytest.mark.parametrize(
     ("heat", "told"), [((60, 5), []), ((60, 90, 60, 5), [("a", "Pressured"), ("a", "Relieved")])]
 )
-async def test_of_early_marks_there_is_a_line_and_no_event(
-    heat: tuple[int, ...], told: list[tuple[str, str]], caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_of_early_marks_there_is_a_line_and_no_event(heat, told, caplog) -> None:
     limits = {"max_marked": "100%", "max_releases": "100%"}
     bench = Bench("a", "b", rules={"rules": [rule(early={})], "guard": limits})
     with caplog.at_level(logging.DEBUG, logger="dynsched.reporting"):
@@ -385,9 +360,6 @@ async def test_of_early_marks_there_is_a_line_and_no_event(
     assert [(node, reason) for node, reason, *_ in bench.events.posted] == told
     assert told or [record.levelname for record in caplog.records] == ["INFO", "INFO"]
     assert [bench.cluster.writes[at].action for at in (0, -1)] == [Action.MARK, Action.RELEASE]
-
-
-# --- the rules file ---
 
 
 @pytest.mark.parametrize(

@@ -183,9 +183,7 @@ CASES: dict[str, tuple[list[RecentPod], dict[str, Any], Mapping[str, Added]]] = 
 
 
 @pytest.mark.parametrize(("recent", "options", "expected"), CASES.values(), ids=CASES)
-def test_what_pods_add_and_take_off(
-    recent: list[RecentPod], options: dict[str, Any], expected: Mapping[str, Added]
-) -> None:
+def test_what_pods_add_and_take_off(recent, options, expected) -> None:
     assert added(recent, **options) == expected
 
 
@@ -202,12 +200,6 @@ def test_no_load_is_below_nothing(change: Added, measured: float, load: float) -
     assert change.to(measured) == load
 
 
-# --- how much of it is unseen ---
-
-
-# --- nodes ---
-
-
 @given(
     st.lists(st.floats(0, 100), min_size=2, max_size=6),
     st.lists(st.tuples(st.integers(0, 5), st.floats(0, 120), st.none() | st.floats(0, 120))),
@@ -215,10 +207,7 @@ def test_no_load_is_below_nothing(change: Added, measured: float, load: float) -
     st.sampled_from([{}, {"": 8.0}]),
 )
 def test_idle_pods_that_are_deleted_together_do_not_make_a_busy_node_the_coolest(
-    loads: list[float],
-    pods: list[tuple[int, float, float | None]],
-    running: int,
-    uses: dict[str, float],
+    loads, pods, running, uses
 ) -> None:
     """Whether the use of their workload is known or not. Of each pod: its node, when it ended, and
     how long before that it was bound.
@@ -264,10 +253,7 @@ def test_the_mean_is_that_of_nodes_that_take_the_same_pods() -> None:
     scrape=st.sampled_from([15.0, 30.0, 60.0]),
 )
 def test_with_exact_uses_it_is_the_true_load_but_for_the_limit_of_what_ended(
-    pods: list[tuple[str, float, float, float | None]],
-    read_ago: float,
-    window: int,
-    scrape: float,
+    pods, read_ago, window, scrape
 ) -> None:
     """Of a metric that follows its lag. ``pods``: node, cores, bound, and seconds until the end."""
     lag = lag_of_range(window, scrape)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
 import pytest
-from builders import FAILED, NOON, Body, answer, node, rule, rule_set
+from builders import node, rule, rule_set
+from snapshots import NOON, Answer, Scene
 
-from dynsched.core.alerts import Alerts
-from dynsched.core.decide import decide
 from dynsched.core.extender import Refusal, load_refusals, without_label
-from dynsched.core.model import QueryResult, Snapshot
+from dynsched.core.model import Node
 from dynsched.core.pods import BoundPod
 from dynsched.core.recent import RecentPods
 from dynsched.core.rule_errors import RulesInvalidError
@@ -19,70 +19,46 @@ from dynsched.core.rules import BIND_BURST, RuleSet
 from dynsched.core.score import weighted_profile
 
 
-def snapshot(
-    rules: RuleSet, results: dict[str, QueryResult], previous: Alerts, now: float = NOON
-) -> tuple[Snapshot, Alerts]:
-    nodes = {name: node(name) for name in ("a", "b", "c")}
-    decision = decide(rules, results, nodes, previous, now)
-    found = Snapshot(
-        taken_at=now,
-        tick=1,
-        duration=0.0,
-        rule_set=rules,
-        nodes=decision.views(nodes),
-        rules=(),
-    )
-    return found, decision.evaluation.alerts
-
-
-def refusals(*steps: tuple[float, QueryResult], **options: Any) -> dict[str, Refusal]:
+def refusals(*steps: tuple[float, Answer], **options: Any) -> dict[str, Refusal]:
     """After ticks at these seconds."""
-    body: Body = rule("mem", **options)
-    rules = rule_set(body, extender={"reject": ["mem"]})
-    alerts: Alerts = {}
-    for seconds, result in steps:
-        found, alerts = snapshot(rules, {"mem": result}, alerts, NOON + seconds)
-    return load_refusals(found)
+    rules = {"rules": [rule("mem", **options)], "extender": {"reject": ["mem"]}}
+    scene = Scene(rules, map(Node, "abc"))
+    return load_refusals([scene.tick(NOON + seconds, mem=found) for seconds, found in steps][-1])
 
 
-HOT = answer({"a": 99})
+HOT, FAILED = {"a": 99.0}, "connection refused"
 
 
 @pytest.mark.parametrize(
     ("options", "steps", "says"),
     [
-        ({}, [(0, answer({"a": 91.24, "b": 80, "c": 12}))], "node load high: mem 91.24 > 80"),
+        ({}, [(0, {"a": 91.24, "b": 80, "c": 12})], "node load high: mem 91.24 > 80"),
         ({"for_": "30s"}, [(0, HOT)], None),
         ({"for_": "30s"}, [(0, HOT), (30, HOT)], "node load high: mem 99 > 80"),
         # a held alert does not claim a value that is not
         (
             {"keep_firing_for": "5m"},
-            [(0, HOT), (10, answer({"a": 50}))],
+            [(0, HOT), (10, {"a": 50})],
             "node load high: mem was > 80 and is held",
         ),
         # nodes without data pass; a gap is bridged, and then the node passes
         ({}, [(0, FAILED)], None),
-        ({}, [(0, answer({"a": float("nan")}))], None),
+        ({}, [(0, {"a": math.nan})], None),
         ({}, [(0, HOT), (60, FAILED)], "node load high: mem was > 80 and is held"),
         ({}, [(0, HOT), (301, FAILED)], None),
         ({"on_stale": "hold"}, [(0, HOT), (301, FAILED)], None),
     ],
 )
-def test_a_firing_rule_refuses_and_says_by_how_much(
-    options: dict[str, Any], steps: list[tuple[float, QueryResult]], says: str | None
-) -> None:
+def test_a_firing_rule_refuses_and_says_by_how_much(options, steps, says) -> None:
     expected = {} if says is None else {"a": Refusal(says, "node load high: mem > 80")}
     assert refusals(*steps, **options) == expected
-    found, _ = snapshot(rule_set(rule("mem")), {"mem": HOT}, {})
-    assert load_refusals(found) == {}  # a rule that is not in reject refuses nobody
+    scene = Scene({"rules": [rule("mem")]}, [Node("a")])
+    assert load_refusals(scene.tick(NOON, mem=HOT)) == {}  # `reject` does not name it
 
 
 def test_labels() -> None:
     nodes = {name: node(name, labels=labels) for name, labels in {"a": {"k": ""}, "b": {}}.items()}
     assert without_label("k", nodes) == {"b"}
-
-
-# --- guard.bind_burst ---
 
 
 def burst_rules(**options: Any) -> RuleSet:
@@ -97,19 +73,15 @@ def test_a_burst_is_a_rule_of_its_own() -> None:
 
 
 def test_many_pods_at_once_put_a_node_under_pressure_until_the_window_has_passed() -> None:
-    bound = RecentPods(120)
-    alerts: Alerts = {}
-    pressured = []
+    bound, pressured = RecentPods(120), []
+    scene = Scene({"rules": [rule()], "guard": {"bind_burst": {"pods": 2}}}, map(Node, "abc"))
+    cool = dict.fromkeys("abc", 0.0)
     for seconds in (0, 10, 70):
         if seconds == 10:
             for number in range(3):
                 bound.add(BoundPod(str(number), "a"), seconds)
-        counts = bound.counts(60, seconds)
-        results = {
-            "cpu": answer({"a": 5, "b": 5, "c": 5}),
-            BIND_BURST: answer({"a": 0, "b": 0, "c": 0} | counts),
-        }
-        found, alerts = snapshot(burst_rules(), results, alerts, NOON + seconds)
+        counts = cool | bound.counts(60, seconds)
+        found = scene.tick(NOON + seconds, cpu=cool, **{BIND_BURST.replace("-", "_"): counts})
         pressured.append([name for name, view in found.nodes.items() if view.pressured])
     assert pressured == [[], ["a"], []]
 

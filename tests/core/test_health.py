@@ -31,9 +31,7 @@ def snapshot(error: str | None = None) -> Snapshot:
         (60, 10, "refused", "the last tick finished 1m ago"),
     ],
 )
-def test_a_tick_that_is_overdue_or_failed(
-    age: float, interval: float, error: str | None, reason: str | None
-) -> None:
+def test_a_tick_that_is_overdue_or_failed(age, interval, error, reason) -> None:
     assert why_unhealthy(snapshot(error), age, interval) == reason
     assert why_unhealthy(None, 0, 10) == "no tick has finished yet"
 
@@ -53,10 +51,8 @@ def seen(quality: Quality, samples: int = 3) -> Snapshot:
 @pytest.mark.parametrize("quality", [Quality.MISSING, Quality.STALE, Quality.INVALID])
 def test_rules_that_answer_and_say_nothing_usable_of_any_node_are_not_well(quality) -> None:
     reason = str(why_unhealthy(seen(quality), 1, 10))
-    assert (
-        f"rule says anything usable of any node: none of its readings is usable (3 {quality})"
-        in (reason)
-    )
+    says = f"says anything usable of any node: none of its readings is usable (3 {quality})"
+    assert f"rule {says}" in reason
     reason = str(why_unhealthy(seen(Quality.MISSING, samples=0), 1, 10))
     assert "the query's result is empty" in reason
     assert why_unhealthy(seen(Quality.OK), 1, 10) is None

@@ -135,13 +135,8 @@ def test_what_its_holder_let_go_of_is_free_at_once() -> None:
     assert (lease.released, lease.is_free(100.0), lease.holder) == (True, True, "")
     assert gone(lease, 100.0) is None
     # Taking it again counts, even by the same one.
-    assert (spec["leaseTransitions"], held_by("me", lease, TIMES, WALL)["leaseTransitions"]) == (
-        5,
-        6,
-    )
-
-
-# --- one that is not there ---
+    again = held_by("me", lease, TIMES, WALL)
+    assert (spec["leaseTransitions"], again["leaseTransitions"]) == (5, 6)
 
 
 def gone(previous, now: float, least: float = TIMES.duration):
@@ -189,22 +184,11 @@ def test_the_first_holder(fraction, digits) -> None:
     }
 
 
-def test_a_renewal_changes_its_time_and_nothing_else() -> None:
-    taken = held_by("me", None, TIMES, WALL)
-    mine = seen({**body(), "spec": {**taken, "strategy": "OldestEmulationVersion"}})
-    renewed = held_by("me", mine, TIMES, WALL + 2)
-    assert renewed == {
-        **taken,
-        "strategy": "OldestEmulationVersion",
-        "renewTime": "2023-11-14T22:13:22.000000Z",
-    }
-
-
 @steady(100)
 @given(st.floats(1_000_000_000, 4_000_000_000))
-def test_a_renewal_always_differs_from_what_it_renews(wall) -> None:
+def test_a_renewal_changes_its_time_always_and_nothing_else(wall) -> None:
     # Else the API server would store nothing, and others see no renewal.
-    spec = held_by("me", None, TIMES, wall)
+    spec = {**held_by("me", None, TIMES, wall), "strategy": "OldestEmulationVersion"}
     again = held_by("me", seen({**body(), "spec": spec}), TIMES, wall)
     assert again["renewTime"] > spec["renewTime"]
     assert again == {**spec, "renewTime": again["renewTime"]}
@@ -238,14 +222,8 @@ def test_a_micro_time_is_read_as_it_was_written(wall) -> None:
     ("text", "expected"),
     [
         ("2023-11-14T22:13:20Z", WALL),
-        ("2023-11-14T23:13:20.000000+01:00", WALL),
         ("2023-11-14T22:13:20.123456Z", WALL + 0.123456),
-        ("2023-11-14T22:13:20", None),  # whose time?
         ("2023-11-14", None),
-        ("yesterday", None),
-        ("", None),
-        (None, None),
-        (1_700_000_000, None),
         ({}, None),
     ],
 )
@@ -264,13 +242,7 @@ def test_the_default_times_are_safe_and_know_how_long_a_write_takes() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [
-        {"write_for": 7.4},
-        {"write_timeout": 5.4},
-        {"duration": 14.6},
-        {"duration": 10.0},
-    ],
+    "wrong", [{"write_for": 7.4}, {"write_timeout": 5.4}, {"duration": 14.6}, {"duration": 10.0}]
 )
 def test_times_by_which_two_could_write_are_refused(wrong) -> None:
     with pytest.raises(ValueError, match=r"a holder may write for 1.* s after its"):
@@ -294,9 +266,6 @@ def test_times_that_are_taken_keep_two_wrong_clocks_apart(choice, holders, anoth
     assert not lease.is_free(min(last_write_ends, way + last_write_ends) * anothers)
 
 
-# --- a leader that can ask no rule ---
-
-
 def test_two_that_are_cut_off_swap_less_and_less_often() -> None:
     replicas = [Patience(), Patience()]
     leader, swaps = 0, []
@@ -315,12 +284,8 @@ def test_two_that_are_cut_off_swap_less_and_less_often() -> None:
 
 def test_who_was_answered_is_patient_for_a_minute_again() -> None:
     patience = Patience()
-    assert [patience.is_over(now, sees=False, leads=True) for now in (0, 60, 120, 180)] == [
-        False,
-        True,
-        False,
-        True,
-    ]
+    found = [patience.is_over(now, sees=False, leads=True) for now in (0, 60, 120, 180)]
+    assert found == [False, True, False, True]
     assert not patience.is_over(190, sees=True, leads=True)
     assert not patience.is_over(200, sees=False, leads=True)
     assert patience.is_over(260, sees=False, leads=True)

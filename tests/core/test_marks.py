@@ -115,9 +115,7 @@ EMPTY = TaintMark(TAINT.key, "")
         (EMPTY, raw(value=None), True, True),
     ],
 )
-def test_whose_taint_it_is(
-    mark: TaintMark, taint: dict[str, Any], *, same: bool, in_our_place: bool
-) -> None:
+def test_whose_taint_it_is(mark, taint, *, same, in_our_place) -> None:
     assert (mark.is_same(taint), mark.stands_at(taint)) == (same, in_our_place)
 
 

@@ -108,8 +108,7 @@ def test_what_is_not_due_any_more_is_forgotten() -> None:
 
 def test_a_node_says_that_its_patch_waits() -> None:
     rules = rule_set(
-        rule("cpu", early={}),
-        guard={"max_marked": "100%", "max_writes_per_minute": 1},
+        rule("cpu", early={}), guard={"max_marked": "100%", "max_writes_per_minute": 1}
     )
     nodes = named("a", "b", "c", "d")
     load = {"a": 75, "b": 70, "c": 5, "d": 5}

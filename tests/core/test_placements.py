@@ -4,15 +4,7 @@ import pytest
 from snapshots import NOON, example
 
 from dynsched.core.model import Node
-from dynsched.core.placements import (
-    STEP,
-    STEPS,
-    Kind,
-    PastStates,
-    Placed,
-    Placements,
-    newly_bound,
-)
+from dynsched.core.placements import STEP, STEPS, Kind, PastStates, Placed, Placements, newly_bound
 from dynsched.core.pods import BoundPod
 from dynsched.core.recent import RecentPods
 

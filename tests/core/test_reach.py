@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 import pytest
+from builders import rule_set
 
 from dynsched.core.labels import LabelMark, Mark, TaintMark
-from dynsched.core.parsing import parse_rules
 from dynsched.core.reach import Cause, Owner, PodShape, Reach, Way, Workload, patch_of, reach_of
 
 LABEL = LabelMark("status", "presure")
@@ -81,15 +81,14 @@ def test_a_pod_reacts_to_the_taint_unless_it_tolerates_it(toleration, reacts, ca
     assert list(workload.causes) == causes
 
 
+HOSTNAME = "kubernetes.io/hostname"
+
+
 @pytest.mark.parametrize(
     "more",
     [
-        {"selector": b'{"kubernetes.io/hostname": "worker-1"}'},
-        {
-            "affinity": requiring(
-                [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["a"]}]
-            )
-        },
+        {"selector": json.dumps({HOSTNAME: "worker-1"}).encode()},
+        {"affinity": requiring([{"key": HOSTNAME, "operator": "In", "values": ["a"]}])},
     ],
 )
 def test_a_pod_that_is_pinned_to_a_node_does_not_react(more) -> None:
@@ -100,16 +99,9 @@ def test_a_pod_that_is_pinned_to_a_node_does_not_react(more) -> None:
 
 def test_the_extender_reaches_the_pods_whose_scheduler_has_a_profile() -> None:
     pods = [shape(scheduler="real-usage"), shape(scheduler="volcano"), shape()]
-    rules = {"rules": [{"name": "cpu", "expr": "x", "threshold": 1}]}
-    profiles = {"real-usage": {"score": {"cpu": 1}}}
-    expected = {None: 0, "real-usage": 1, "default": 3}
-    for name, reacting in expected.items():
-        more = (
-            {}
-            if name is None
-            else {"extender": {"profiles": dict.fromkeys([name], profiles["real-usage"])}}
-        )
-        reach = reach_of(parse_rules({**rules, **more}))
+    for name, reacting in (None, 0), ("real-usage", 1), ("default", 3):
+        profiles = {name: {"score": {"cpu": 1}}} if name else {}
+        reach = reach_of(rule_set(extender={"profiles": profiles}))
         reach.add(pods)
         assert reach.reacting == reacting
         (workload,) = reach.workloads.values()
@@ -117,7 +109,7 @@ def test_the_extender_reaches_the_pods_whose_scheduler_has_a_profile() -> None:
 
 
 @pytest.mark.parametrize(
-    ("owner", "template_hash", "workload"),
+    ("owner", "digest", "workload"),
     [
         (Owner("ReplicaSet", "web-5d9c7b9d4f"), "5d9c7b9d4f", ("Deployment", "web")),
         (Owner("ReplicaSet", "alone"), "", ("ReplicaSet", "alone")),
@@ -127,10 +119,8 @@ def test_the_extender_reaches_the_pods_whose_scheduler_has_a_profile() -> None:
         (None, "", ("Pod", "p")),
     ],
 )
-def test_pods_are_counted_by_what_a_person_calls_their_workload(
-    owner, template_hash, workload
-) -> None:
-    found = counted(PodShape("shop", "p", owner, template_hash), Mark(LABEL))
+def test_pods_are_counted_by_what_a_person_calls_their_workload(owner, digest, workload) -> None:
+    found = counted(PodShape("shop", "p", owner, digest), Mark(LABEL))
     assert (found.kind, found.name) == workload
 
 

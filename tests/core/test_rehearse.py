@@ -83,9 +83,6 @@ def _told(patch: NodePatch) -> tuple[Any, ...]:
     return patch.node, patch.action, patch.reason, metadata, patch.body.get("spec")
 
 
-# What others do to the nodes meanwhile
-
-
 @pytest.fixture
 def dry() -> DryRun:
     """With a node that would be marked."""
@@ -136,7 +133,4 @@ def test_a_label_that_would_have_been_written_would_be_replaced_when_the_mark_ch
     dry.rules = rule_set(mark={"label": "example.com/busy=yes"})
     (patch,) = dry.tick(a=91, b=1).patches
     assert patch.action is Action.REPAIR
-    assert patch.body["metadata"]["labels"] == {
-        "example.com/load": None,
-        "example.com/busy": "yes",
-    }
+    assert patch.body["metadata"]["labels"] == {"example.com/load": None, "example.com/busy": "yes"}

@@ -16,40 +16,7 @@ from dynsched.core.labels import LabelMark, Mark, Selector, TaintMark, parse_sel
 from dynsched.core.parsing import parse_rules
 from dynsched.core.rule_errors import RuleError, RulesInvalidError
 from dynsched.core.rule_fields import Limit
-from dynsched.core.rules import Rule, RuleSet
-
-EVERY_KEY = """
-mark:
-  label: status=presure
-  taint: null                    # e.g. dynsched.io/pressure=true:PreferNoSchedule
-nodes:
-  selector: ""                   # label selector of eligible nodes
-  include_control_plane: false
-guard:
-  max_marked: 50%                # or a number of nodes
-  pool_label: null
-  max_releases: 25%
-stale_after: 5m
-rules:
-  - name: node-cpu
-    expr: (1 - sum by (instance) (rate(node_cpu_seconds_total{mode="idle"}[1m])) / sum by (instance) (rate(node_cpu_seconds_total[1m]))) * 100
-    op: ">"                      # > >= < <=   (< for memory.available)
-    threshold: 70
-    clear_threshold: 60          # default: threshold
-    for: 30s                     # default 0s
-    keep_firing_for: 1m          # default 0s
-    node_label: instance         # which sample label names the node; default: node, then instance
-  - name: node-mem-usage
-    source: metrics-server       # default: prometheus
-    resource: memory             # cpu | memory: usage in % of allocatable
-    threshold: 85
-extender:
-  require_label: null            # /filter keeps only nodes that carry this label key
-  reject: []                     # rules whose firing makes /filter reject the node
-  profiles:                      # by the pod's schedulerName; `default` for all others
-    default: {score: {node-cpu: 1, node-mem-usage: 1}, method: linear}
-    mem-real-usage-scheduler: {score: {node-mem-usage: 1}, method: relative}
-"""  # noqa: E501 (as users write it)
+from dynsched.core.rules import Rule
 
 FIRST_PROJECT = """
 PromJob:
@@ -64,52 +31,41 @@ Rulename:
 """  # noqa: E501
 
 
-def parse(text: str) -> RuleSet:
-    return parse_rules(yaml.safe_load(text))
-
-
 def errors_of(data: object) -> list[str]:
     with pytest.raises(RulesInvalidError) as caught:
         parse_rules(data)
     return [str(error) for error in caught.value.errors]
 
 
-def test_a_file_with_every_key() -> None:
-    """All but the second rule and the extender stands there as it is by default."""
-    rules = parse(EVERY_KEY)
+def test_what_is_left_out_is_as_documented() -> None:
+    rules = rule_set()
     assert rules.mark == Mark(LabelMark("status", "presure"), None)
     assert (rules.nodes.selector, rules.nodes.include_control_plane) == (Selector(), False)
-    assert rules.guard.max_marked == Limit(0.5, is_share=True)
-    assert rules.guard.pool_label is None
-    assert rules.guard.max_releases == Limit(0.25, is_share=True)
-    assert rules.stale_after == 300
-    cpu, memory = rules.rules
-    assert (cpu.name, cpu.source, cpu.resource, cpu.op) == ("node-cpu", "prometheus", None, ">")
-    assert str(cpu.expr).endswith("[1m]))) * 100")
-    assert (cpu.threshold, cpu.clear_threshold) == (70, 60)
-    assert (cpu.hold_duration, cpu.keep_firing_for) == (30, 60)
-    assert cpu.node_labels == ("instance",)
-    assert (memory.name, memory.source) == ("node-mem-usage", "metrics-server")
-    assert (memory.resource, memory.expr) == ("memory", None)
+    shares = Limit(0.5, is_share=True), Limit(0.25, is_share=True)
+    assert (rules.guard.max_marked, rules.guard.max_releases) == shares
+    assert (rules.stale_after, rules.on_stale, rules.guard.pool_label) == (300, "release", None)
     extender = rules.extender
-    assert (extender.require_label, extender.reject) == (None, ())
-    assert {
-        name: (dict(profile.score), profile.method) for name, profile in extender.profiles.items()
-    } == {
-        "default": ({"node-cpu": 1, "node-mem-usage": 1}, "linear"),
-        "mem-real-usage-scheduler": ({"node-mem-usage": 1}, "relative"),
-    }
-
-    plain = rule_set()
-    for section in ("mark", "nodes", "guard", "stale_after"):
-        assert getattr(plain, section) == getattr(rules, section)
-    assert (plain.on_stale, plain.extender.profiles) == ("release", {})
-    assert (plain.extender.require_label, plain.extender.reject) == (None, ())
-    (found,) = plain.rules
+    assert (extender.require_label, extender.reject, extender.profiles) == (None, (), {})
+    (found,) = rules.rules
     assert (found.source, found.resource, found.op) == ("prometheus", None, ">")
     assert (found.clear_threshold, found.hold_duration, found.keep_firing_for) == (80, 0, 0)
     assert (found.node_label, found.node_labels) == (None, ("node", "instance"))
     assert (found.stale_after, found.on_stale) == (None, None)
+
+
+def test_profiles_of_rules_of_both_sources() -> None:
+    usage = {"name": "mem", "source": "metrics-server", "resource": "memory", "threshold": 85}
+    profiles = {
+        "default": {"score": {"cpu": 1, "mem": 1}, "method": "linear"},
+        "real-usage": {"score": {"mem": 1}, "method": "relative"},
+    }
+    rules = rule_set(rule(), usage, extender={"profiles": profiles})
+    _, memory = rules.rules
+    assert (memory.source, memory.resource, memory.expr) == ("metrics-server", "memory", None)
+    assert {
+        name: {"score": dict(profile.score), "method": profile.method}
+        for name, profile in rules.extender.profiles.items()
+    } == profiles
 
 
 def test_the_first_projects_file() -> None:
@@ -142,6 +98,7 @@ def test_the_first_projects_file() -> None:
         ("guard.max_marked", 0, Limit(0)),
         ("guard.max_releases", 1, Limit(1)),
         ("guard.pool_label", "pool", "pool"),
+        ("guard.pool_label", None, None),
         ("nodes.selector", "pool=batch,!gpu", parse_selector("pool=batch,!gpu")),
         ("nodes.include_control_plane", True, True),
         ("guard", {}, rule_set().guard),
@@ -149,9 +106,12 @@ def test_the_first_projects_file() -> None:
         ("nodes", {}, rule_set().nodes),
         ("extender", {}, rule_set().extender),
         ("mark.label", "load=high", LabelMark("load", "high")),
+        ("mark.taint", None, None),
         ("mark.taint", "dynsched.io/a=b:PreferNoSchedule", TaintMark("dynsched.io/a", "b")),
         ("extender.require_label", "filter.xy.com", "filter.xy.com"),
+        ("extender.require_label", None, None),
         ("extender.reject", ["cpu"], ("cpu",)),
+        ("extender.reject", [], ()),
     ],
 )
 def test_a_key_of_the_file(path: str, written: object, read: object) -> None:
@@ -223,9 +183,7 @@ def test_a_rules_own_value_counts(key: str, own: str | None, files: str, counts:
         ("<=", 90, {69, 70, 79, 80}, {69, 70, 79, 80, 81, 90}),
     ],
 )
-def test_what_breaches_a_threshold_and_what_holds_an_alert(
-    op: str, clear: float, breached: set[int], holds: set[int]
-) -> None:
+def test_what_breaches_a_threshold_and_what_holds_an_alert(op, clear, breached, holds) -> None:
     (found,) = rule_set(rule(op=op, clear_threshold=clear)).rules
     values = {69, 70, 79, 80, 81, 90, 91}
     assert {value for value in values if found.breached(value)} == breached
@@ -246,9 +204,7 @@ def test_what_breaches_a_threshold_and_what_holds_an_alert(
         ("<", -10, -15, 0.5),
     ],
 )
-def test_how_far_over_as_a_share_of_the_threshold(
-    op: str, threshold: float, value: float, excess: float
-) -> None:
+def test_how_far_over_as_a_share_of_the_threshold(op, threshold, value, excess) -> None:
     (found,) = rule_set(rule(op=op, threshold=threshold)).rules
     assert found.excess(value) == pytest.approx(excess)
 
@@ -291,9 +247,7 @@ NUMBERS = st.floats(-1e6, 1e6)
 
 @steady(100)
 @given(st.sampled_from([">", ">=", "<", "<="]), NUMBERS, NUMBERS, NUMBERS)
-def test_a_clear_threshold_is_refused_or_makes_a_dead_band(
-    op: str, threshold: float, clear: float, value: float
-) -> None:
+def test_a_clear_threshold_is_refused_or_makes_a_dead_band(op, threshold, clear, value) -> None:
     raw = rule(op=op, threshold=threshold, clear_threshold=clear)
     upward = op in (">", ">=")
     if clear != threshold and (clear > threshold) is upward:

@@ -18,7 +18,6 @@ from properties import steady
 
 from dynsched.core.columns import rule_loads
 from dynsched.core.decide import decide
-from dynsched.core.decision import NodeViews
 from dynsched.core.expected import KnownPods
 from dynsched.core.loads import rule_load
 from dynsched.core.model import Node, QueryResult
@@ -28,7 +27,6 @@ from dynsched.core.score import (
     BEST,
     FIRING,
     MIN_COOL,
-    NEUTRAL,
     TENTHS,
     UNKNOWN,
     FreshPods,
@@ -45,17 +43,12 @@ METHODS: tuple[Method, ...] = ("linear", "relative", "least")
 ROOM = {"cpu": 8.0, "memory": 32 * 2.0**30}
 
 
-def views(rules: RuleSet, now: float = NOON, **answers: QueryResult) -> NodeViews:
-    """One tick; the nodes are those of the answers and `other`."""
-    names = {"other"} | {
-        sample.labels["node"] for found in answers.values() for sample in found.samples
-    }
-    nodes = {name: node(name) for name in names}
-    return decide(rules, answers, nodes, {}, now).views(nodes)
-
-
 def loads_of(rules: RuleSet, scheduler: str = "", **answers: QueryResult) -> dict[str, int]:
-    return node_loads(views(rules, **answers), weighted_profile(rules, scheduler))
+    """After one tick; the nodes are those of the answers and `other`."""
+    samples = [sample for found in answers.values() for sample in found.samples]
+    nodes = {name: node(name) for name in ("other", *(one.labels["node"] for one in samples))}
+    views = decide(rules, answers, nodes, {}, NOON).views(nodes)
+    return node_loads(views, weighted_profile(rules, scheduler))
 
 
 def points_of(values: Sequence[float | None]) -> list[int | None]:
@@ -78,19 +71,13 @@ def by_load(scores: Scores, loads: Sequence[int | None]) -> dict[int | None, int
     return {load: int(scores[UNKNOWN if load is None else load]) for load in loads}
 
 
-# --- the methods ---
-
-
 @pytest.mark.parametrize(
     ("method", "values", "expected"),
     [
         ("linear", [0, 4, 5, 23, 50, 88, 94, 100, 140], [10, 10, 10, 8, 5, 1, 1, 0, 0]),
         ("relative", [20, 60, 100], [10, 5, 0]),
-        ("relative", [23, 29, 90], [10, 9, 0]),
         ("least", [0, 10, 90], [10, 5, 1]),
-        ("least", [30, 70], [10, 5]),
         ("linear", [], []),
-        ("linear", [None], [NEUTRAL]),
         ("linear", [None, 10, 20, 90, None], [8, 9, 8, 1, 8]),  # the candidates' median
         ("linear", [None, 10, 90], [1, 9, 1]),
         ("linear", [20, 30, 45, 1095], [10, 9, 8, 0]),  # beside a firing one, as far apart
@@ -102,21 +89,12 @@ def test_a_method(method: Method, values: list[float | None], expected: list[int
     assert scores(points_of(values), method) == expected
 
 
-# --- firing ---
-
-
-# --- few that are as good ---
-
-
 @pytest.mark.parametrize(
     ("values", "first", "expected"),
     [
-        ([24.0, 23.0, 22.5, 60.0], 2, [7, 7, 8, 4]),
         ([None, 20.0, None, 21.0], 1, [7, 8, 7, 7]),
-        ([None, None], None, [NEUTRAL, NEUTRAL]),
         ([110.0, 100.0], 1, [0, 1]),
         ([100.0, 100.0], 0, [0, 0]),
-        ([20.0, 20.0, 20.0], 0, [8, 8, 8]),
         ([20.0 + n / 10 for n in range(16)], 0, [8] + [7] * 15),
         ([20.0 + n / 10 for n in range(17)], None, [8] * 17),  # many are as good
         ([20.0] + [30.0] * 999, 0, [8] + [7] * 999),
@@ -124,9 +102,7 @@ def test_a_method(method: Method, values: list[float | None], expected: list[int
         ([], None, []),
     ],
 )
-def test_among_few_the_least_loaded_is_put_first(
-    values: list[float | None], first: int | None, expected: list[int]
-) -> None:
+def test_among_few_the_least_loaded_is_put_first(values, first, expected) -> None:
     loads = array_of(points_of(values))
     found = scores_by_load(loads, "linear")
     assert break_ties(found, loads) == first
@@ -139,9 +115,7 @@ LOADS = st.lists(st.none() | COOL | COOL.map(lambda load: load + FIRING), min_si
 
 @steady(200)
 @given(st.sampled_from(METHODS), LOADS | st.lists(st.none() | st.integers(0, 2 * FIRING)))
-def test_scores_of_an_array_are_those_of_one_load_after_the_other(
-    method: Method, loads: list[int | None]
-) -> None:
+def test_scores_of_an_array_are_those_of_one_load_after_the_other(method, loads) -> None:
     """And none outweighs the scheduler's plugins (below 0, or times 10); more load never scores
     more; beside firing nodes, which score 0, the best other one scores 10, and none 0; settling
     changes the best score alone, by one.
@@ -271,9 +245,7 @@ A20, A60 = answer({"a": 20}), answer({"a": 60})
         ({"profiles": TWO}, {"cpu": A20, "mem": A60}, {"a": 200}, "default-scheduler"),
     ],
 )
-def test_the_load_of_a_node(
-    extender: Body, answers: dict[str, QueryResult], loads: dict[str, int], scheduler: str
-) -> None:
+def test_the_load_of_a_node(extender, answers, loads, scheduler) -> None:
     rules = rule_set(rule(), rule("mem"), extender=extender, guard={"bind_burst": {"pods": 5}})
     assert loads_of(rules, scheduler, **answers) == loads
     is_relative = scheduler == "mem-real-usage-scheduler"
@@ -366,9 +338,7 @@ BIG = [BoundPod("u", "a", 4.0, 8 * 2.0**30)]
         ("cpu", FIRING + 300, small(5), {"uses": {"cpu": PodUse("cpu", 8.0)}, "sign": -1}, FIRING),
     ],
 )
-def test_what_pods_add_to_a_load(
-    resource: str | None, load: int, pods: list[BoundPod], options: dict[str, Any], expected: int
-) -> None:
+def test_what_pods_add_to_a_load(resource, load, pods, options, expected) -> None:
     assert with_fresh(rule_set(rule(resource=resource)), load, pods, **options) == expected
 
 
@@ -378,9 +348,7 @@ def test_more_pods_never_add_less() -> None:
 
 
 @given(st.integers(0, 200), st.floats(0, 1e9), st.floats(0, 1e19), st.floats(0, 1e6))
-def test_pods_never_make_a_load_look_like_a_firing_one(
-    pods: int, cpu: float, memory: float, room: float
-) -> None:
+def test_pods_never_make_a_load_look_like_a_firing_one(pods, cpu, memory, room) -> None:
     bound = [BoundPod(str(number), "a", cpu, memory) for number in range(pods)]
     found = with_fresh(rule_set(rule()), 5000, bound, {"cpu": room, "memory": room})
     assert 5000 <= found < FIRING
@@ -389,11 +357,7 @@ def test_pods_never_make_a_load_look_like_a_firing_one(
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("hot", [(88, 91, 95), ()])
 @pytest.mark.parametrize("requests", [0.1, 0.5])
-def test_a_burst_spreads_over_the_cool_nodes(
-    method: Method,
-    hot: tuple[int, ...],
-    requests: float,
-) -> None:
+def test_a_burst_spreads_over_the_cool_nodes(method, hot, requests) -> None:
     """S3 put 30 of 30 pods onto the one coolest node of 10. Ties are broken at random, as the
     scheduler does, and the watch tells of a pod two pods late.
     """

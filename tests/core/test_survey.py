@@ -77,9 +77,7 @@ def found(seen: Survey) -> object:
         st.tuples(st.lists(nodes(), max_size=3), st.sets(st.sampled_from("abcde"))), max_size=6
     )
 )
-def test_what_is_taken_over_is_what_a_new_look_finds(
-    turns: list[tuple[list[Node], set[str]]],
-) -> None:
+def test_what_is_taken_over_is_what_a_new_look_finds(turns) -> None:
     known: dict[str, Node] = {}
     before = None
     for changed, gone in turns:
