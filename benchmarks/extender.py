@@ -41,19 +41,19 @@ sys.path.append(str(Path(__file__).parent.parent / "tests" / "support"))
 
 from snapshots import NOON, Scene
 
-from dynsched.core.model import Node, Snapshot
-from dynsched.core.pods import BoundPod
-from dynsched.core.recent import RecentPods
-from dynsched.core.score import scores_by_load
-from dynsched.plumbing.garbage import collect_less, leave_out_the_living
-from dynsched.web.api import make_app
-from dynsched.web.extender import wire
-from dynsched.web.extender.answers import Extender
-from dynsched.web.extender.candidates import CandidateLists
-from dynsched.web.extender.scoring import ScoringSnapshot
-from dynsched.web.metrics import Metrics
-from dynsched.web.server import WebServer, parse_address
-from dynsched.web.snapshots import SnapshotStore
+from dynsched.api.app import make_app
+from dynsched.api.extender import wire
+from dynsched.api.extender.answers import Extender
+from dynsched.api.extender.candidates import CandidateLists
+from dynsched.api.extender.scoring import ScoringSnapshot
+from dynsched.api.metrics import Metrics
+from dynsched.api.server import WebServer, parse_address
+from dynsched.api.snapshots import SnapshotStore
+from dynsched.engine.model import Node, Snapshot
+from dynsched.engine.pod_values import BoundPod
+from dynsched.engine.recent import RecentPods
+from dynsched.engine.score import scores_by_load
+from dynsched.util.garbage import collect_less, leave_out_the_living
 
 TARGETS = {5000: "p50 0.6 ms", 15000: "p50 2 ms", 65000: "p50 10 ms"}
 """By the number of nodes."""

@@ -32,14 +32,14 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-import dynsched.app  # noqa: F401 - for the memory that it takes
+import dynsched.controller.main  # noqa: F401 - for the memory that it takes
 from dynsched.kube.client import KubeClient
-from dynsched.kube.config import load_config
-from dynsched.kube.watch import NodeWatch
-from dynsched.plumbing.garbage import collect_less
-from dynsched.plumbing.malloc import give_back_free_memory, share_heap
+from dynsched.kube.kubeconfig import load_config
+from dynsched.kube.node_watch import NodeWatch
 from dynsched.sim.apiserver.server import ApiServer
 from dynsched.sim.nodes import make_node
+from dynsched.util.garbage import collect_less
+from dynsched.util.malloc import give_back_free_memory, share_heap
 
 NODE_BYTES = 9_000
 QUIET = 6.0

@@ -27,13 +27,13 @@ from rich.console import Console
 from rich.table import Table
 from snapshots import Scene
 
-from dynsched.core.model import Node, Snapshot
-from dynsched.web.api import make_app
-from dynsched.web.metrics import Metrics
-from dynsched.web.page.columns import About
-from dynsched.web.page.feed import Feed
-from dynsched.web.page.history import POINTS
-from dynsched.web.snapshots import SnapshotStore
+from dynsched.api.app import make_app
+from dynsched.api.metrics import Metrics
+from dynsched.api.page.data import About
+from dynsched.api.page.feed import Feed
+from dynsched.api.page.ring import POINTS
+from dynsched.api.snapshots import SnapshotStore
+from dynsched.engine.model import Node, Snapshot
 
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession

@@ -43,8 +43,8 @@ from soak_day import Day
 from soak_prometheus import HOUR, INTERVAL
 from soak_world import World
 
-from dynsched.kube import events, kopf_operator, kopf_settings, resync, transport, watch
-from dynsched.plumbing import backoff
+from dynsched.kube import events, kopf_operator, kopf_settings, node_watch, resync, transport
+from dynsched.util import backoff
 
 GROWTH = 8.0
 """MB of resident memory that may be gained from the first hour on: eight bytes a node and tick.
@@ -70,13 +70,13 @@ def hurry() -> None:
         result.watching.reconnect_backoff /= FASTER
         return result
 
-    modules = (backoff, transport, watch, resync, kopf_operator, kopf_settings)
+    modules = (backoff, transport, node_watch, resync, kopf_operator, kopf_settings)
     for module, name, value in (
         *((module, "jittered", lambda seconds: usual(seconds) / FASTER) for module in modules),
         (kopf_operator, "settings", settings),
         (events, "RATE", events.RATE * FASTER),
         *(
-            (watch, name, getattr(watch, name) / FASTER)
+            (node_watch, name, getattr(node_watch, name) / FASTER)
             for name in ("SETTLED", "STEADY", "_LASTED")
         ),
         *(

@@ -18,12 +18,12 @@ from soak_process import Process, elector
 from soak_prometheus import FIRST_RULE, HOUR, INTERVAL
 from soak_world import World
 
-from dynsched.core.model import Snapshot
-from dynsched.core.plan import plan_prune
+from dynsched.controller.apply import write_all
+from dynsched.engine.model import Snapshot
+from dynsched.engine.plan import plan_prune
 from dynsched.kube.cluster import ListedCluster
-from dynsched.rules_file import RulesFile
+from dynsched.rules.file import RulesFile
 from dynsched.sim.apiserver.faults import Fault
-from dynsched.writer import write_all
 
 Kind = TypeVar("Kind")
 

@@ -10,19 +10,19 @@ from prometheus_client import CollectorRegistry
 from soak_prometheus import INTERVAL, Source
 from soak_world import IDENTITY, LEASE, World
 
-from dynsched.core.model import Node, Snapshot
+from dynsched.api.metrics import Metrics
+from dynsched.api.snapshots import SnapshotStore
+from dynsched.controller.loop import Loop
+from dynsched.engine.model import Node, Snapshot
 from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import NodeCluster
-from dynsched.kube.config import load_config
 from dynsched.kube.events import NodeEvents
+from dynsched.kube.kubeconfig import load_config
 from dynsched.kube.leader import Elector
+from dynsched.kube.node_watch import NodeWatch
 from dynsched.kube.transport import KubeApi
-from dynsched.kube.watch import NodeWatch
-from dynsched.loop import Loop
-from dynsched.rules_file import RulesFile
+from dynsched.rules.file import RulesFile
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
-from dynsched.web.metrics import Metrics
-from dynsched.web.snapshots import SnapshotStore
 
 
 class LoopsCluster(NodeCluster):

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from dynsched.core.model import QueryResult, Sample
-from dynsched.core.rules import Rule
+from dynsched.engine.model import QueryResult, Sample
+from dynsched.rules.rule_set import Rule
 from dynsched.sources.prometheus import PrometheusSource
 
 INTERVAL = 40.0

@@ -15,13 +15,13 @@ from typing import Any
 
 from soak_prometheus import INTERVAL, Clock, Prometheus
 
-from dynsched.core import keys
-from dynsched.core.guard import count_of, is_eligible
-from dynsched.core.lease import LeaseTimes
-from dynsched.core.mark_state import mark_state
-from dynsched.core.model import Node
-from dynsched.core.rules import RuleSet
+from dynsched.engine.guard import count_of, is_eligible
+from dynsched.engine.lease import LeaseTimes
+from dynsched.engine.mark_state import mark_state
+from dynsched.engine.model import Node
 from dynsched.kube.projection import project
+from dynsched.rules import keys
+from dynsched.rules.rule_set import RuleSet
 from dynsched.sim.apiserver.objects import Write
 from dynsched.sim.apiserver.record import RequestLog
 from dynsched.sim.apiserver.resources import EVENTS, LEASES, NODES

@@ -24,7 +24,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _end)
     # numpy's linear algebra would start a thread for each core of the machine as it is imported.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from dynsched.cli import main as run_command_line
+    from dynsched.cli.commands import main as run_command_line
 
     run_command_line()
 
@@ -32,14 +32,14 @@ def main() -> None:
 def kubectl() -> None:
     """Run `kubectl dynsched`."""
     signal.signal(signal.SIGTERM, _end)
-    from dynsched.kubectl import main as run_plugin
+    from dynsched.cli.kubectl_plugin import main as run_plugin
 
     run_plugin()
 
 
 def kubectl_completion() -> None:
     """Print the completions that kubectl asks for."""
-    from dynsched.kubectl import complete
+    from dynsched.cli.kubectl_plugin import complete
 
     complete()
 

@@ -9,12 +9,13 @@ import click
 import pytest
 from snapshots import example, many
 
-from dynsched import app, cli
-from dynsched.core.errors import ClusterError
-from dynsched.core.model import Action, NodePatch, WriteFailure
-from dynsched.inject import check as inject_check
-from dynsched.web.tls import TlsConfig
-from dynsched.writer import Written
+from dynsched.api.certificates import TlsConfig
+from dynsched.cli import commands
+from dynsched.controller import main
+from dynsched.controller.apply import Written
+from dynsched.engine.model import Action, NodePatch, WriteFailure
+from dynsched.tools.inject import coverage as inject_check
+from dynsched.util.errors import ClusterError
 from tools.cli_docs import render
 
 ROOT = Path(__file__).parent.parent
@@ -27,7 +28,7 @@ def call(capsys):
 
     def run(*arguments):
         with pytest.raises(SystemExit) as ended:
-            cli.main(arguments)
+            commands.main(arguments)
         output = capsys.readouterr()
         return ended.value.code, output.out, output.err
 
@@ -40,7 +41,7 @@ def settings_of(call, monkeypatch):
 
     def run(*arguments):
         started = []
-        monkeypatch.setattr(app, "run", started.append)
+        monkeypatch.setattr(main, "run", started.append)
         code, _, errors = call(*arguments)
         assert (code, errors) == (0, "")
         return started[0]
@@ -125,7 +126,7 @@ def test_the_token_of_a_reader_comes_from_a_file(call, monkeypatch, command) -> 
         asked.append((path, token_file))
         raise ClusterError("no more is needed")
 
-    monkeypatch.setattr("dynsched.web.client.ask", ask)
+    monkeypatch.setattr("dynsched.tools.http_client.ask", ask)
     monkeypatch.setenv("DYNSCHED_SERVER", "localhost:1")
     assert call(*command)[0] == 1
     monkeypatch.setenv("DYNSCHED_SERVER_TOKEN_FILE", "/token")
@@ -183,7 +184,7 @@ def test_a_failure_is_one_line_and_exit_code_1(call, monkeypatch) -> None:
     def fail(_settings):
         raise ClusterError("cannot list nodes: https://10.0.0.1 answered 503")
 
-    monkeypatch.setattr(app, "run", fail)
+    monkeypatch.setattr(main, "run", fail)
 
     assert call("run") == (1, "", "Error: cannot list nodes: https://10.0.0.1 answered 503\n")
 
@@ -208,7 +209,7 @@ def test_a_rules_file_that_cannot_be_read_is_one_line_that_names_what_named_it(
             # Root, as whom tests may run, may read all: what click asks, and what reads, are
             # replaced.
             monkeypatch.setattr("os.access", lambda *_args, **_more: False)
-            monkeypatch.setattr("dynsched.plumbing.files.os.open", refuse)
+            monkeypatch.setattr("dynsched.util.files.os.open", refuse)
         assert call("check", *words) == (1, "", f"{told}\n")
 
 
@@ -221,14 +222,14 @@ def test_a_page_as_the_server_is_told(call, path) -> None:
 
 
 def test_a_plan_shows_values_what_is_pending_and_what_would_be_written(call, monkeypatch) -> None:
-    monkeypatch.setattr(app, "run_once", lambda _: example(dry_run=True))
+    monkeypatch.setattr(main, "run_once", lambda _: example(dry_run=True))
     code, output, errors = call("plan")
     assert (code, errors) == (0, "")
     places = [output.index(t) for t in ("91.25  > 80", "Pending: worker-6 (node-cpu)", "ACTION")]
     assert places == sorted(places)
-    monkeypatch.setattr(app, "run_once", lambda _: example())
+    monkeypatch.setattr(main, "run_once", lambda _: example())
     assert call("run", "--once")[2] == "rule node-cpu: 1 node is pending\n"
-    monkeypatch.setattr(app, "run_once", lambda _: many(30))
+    monkeypatch.setattr(main, "run_once", lambda _: many(30))
     assert "The worst 20 of 90 values" in call("plan")[1]
     assert call("plan", "--all")[1].count("> 80 ") == 90
 
@@ -244,7 +245,7 @@ ERROR = "rule node-mem-usage could not be queried: parse error: unexpected end o
 
 @pytest.mark.parametrize("command", [("plan",), ("run", "--once"), ("run", "--once", "--dry-run")])
 def test_a_rule_that_could_not_be_queried_fails_the_pass(call, monkeypatch, command) -> None:
-    monkeypatch.setattr(app, "run_once", lambda _: broken(replace(example(), applied=())))
+    monkeypatch.setattr(main, "run_once", lambda _: broken(replace(example(), applied=())))
 
     code, output, errors = call(*command)
 
@@ -254,7 +255,7 @@ def test_a_rule_that_could_not_be_queried_fails_the_pass(call, monkeypatch, comm
 
 
 def test_a_rule_that_could_not_be_queried_is_in_the_json(call, monkeypatch) -> None:
-    monkeypatch.setattr(app, "run_once", lambda _: broken(example(dry_run=True)))
+    monkeypatch.setattr(main, "run_once", lambda _: broken(example(dry_run=True)))
     code, output, errors = call("plan", "-o", "json")
     report = json.loads(output)
     assert (code, errors) == (1, f"Error: {ERROR}\n")
@@ -265,8 +266,10 @@ def test_a_rule_that_could_not_be_queried_is_in_the_json(call, monkeypatch) -> N
 
 @pytest.mark.parametrize("command", [("plan",), ("run", "--once"), ("prune",)])
 def test_with_a_log_in_json_a_failure_is_one_line_of_it(call, monkeypatch, command) -> None:
-    monkeypatch.setattr(app, "run_once", lambda _: replace(example(), rules=(), error="a: refused"))
-    monkeypatch.setattr(app, "prune", lambda _: Written(failures=[WriteFailure("a", "refused")]))
+    monkeypatch.setattr(
+        main, "run_once", lambda _: replace(example(), rules=(), error="a: refused")
+    )
+    monkeypatch.setattr(main, "prune", lambda _: Written(failures=[WriteFailure("a", "refused")]))
 
     code, _, errors = call(*command, "--log-format", "json")
 
@@ -299,10 +302,12 @@ def test_prune_asks_for_what_its_flags_say_and_prints_what_it_removed(
     call, monkeypatch, tmp_path
 ) -> None:
     asked = []
-    monkeypatch.setattr(app, "prune", lambda order: asked.append(order) or Written(applied=[PATCH]))
+    monkeypatch.setattr(
+        main, "prune", lambda order: asked.append(order) or Written(applied=[PATCH])
+    )
     monkeypatch.chdir("/")
     code, output, _ = call("prune", "--dry-run", "-o", "json")
-    assert (code, asked) == (0, [app.Prune(dry_run=True)])
+    assert (code, asked) == (0, [main.Prune(dry_run=True)])
     body = {"metadata": {"labels": {"status": None}}}
     patch = {"node": "worker-3", "action": "release", "body": body, "reason": "why"}
     assert json.loads(output) == [patch]
@@ -317,9 +322,9 @@ def test_prune_asks_for_what_its_flags_say_and_prints_what_it_removed(
 
 def test_every_command_that_takes_a_kubeconfig_takes_a_context(call, monkeypatch) -> None:
     asked = []
-    monkeypatch.setattr(app, "run", asked.append)
-    monkeypatch.setattr(app, "run_once", lambda settings: asked.append(settings) or example())
-    monkeypatch.setattr(app, "prune", lambda order: asked.append(order) or Written())
+    monkeypatch.setattr(main, "run", asked.append)
+    monkeypatch.setattr(main, "run_once", lambda settings: asked.append(settings) or example())
+    monkeypatch.setattr(main, "prune", lambda order: asked.append(order) or Written())
     for command in ("run", "plan", "prune"):
         call(command, "--kubeconfig", "/k", "--context", "staging")
     assert [(each.kubeconfig, each.context) for each in asked] == [(Path("/k"), "staging")] * 3
@@ -349,7 +354,7 @@ def test_every_command_that_takes_a_kubeconfig_takes_a_context(call, monkeypatch
 def test_prune_says_what_was_done_and_fails_where_not_all_was(
     call, monkeypatch, written, code, printed
 ) -> None:
-    monkeypatch.setattr(app, "prune", lambda _: written)
+    monkeypatch.setattr(main, "prune", lambda _: written)
     ended, output, errors = call("prune")
     assert (ended, errors) == (code, "Error: a: forbidden\n" if code else "")
     assert printed in output
@@ -366,8 +371,8 @@ def test_nobody_to_ask_is_one_line(call, name) -> None:
 
 
 def _commands():
-    context = click.Context(cli.cli)
-    return [cli.cli.get_command(context, name) for name in cli.cli.list_commands(context)]
+    context = click.Context(commands.cli)
+    return [commands.cli.get_command(context, name) for name in commands.cli.list_commands(context)]
 
 
 def test_every_command_has_help_with_an_example_and_every_option_help() -> None:

@@ -10,12 +10,13 @@ from early_scene import CPU, EARLY_RULES, MEMORY, early_example, early_scene, kn
 from rich.console import Console
 from snapshots import NOON, example, nodes_payload
 
-from dynsched import app, passes
-from dynsched.core.pods import RecentPod
-from dynsched.findings import render_findings
-from dynsched.terminal import render_nodes, render_why
-from dynsched.web.nodes import node_detail
-from dynsched.web.report import pass_report
+from dynsched.api.nodes import node_detail
+from dynsched.api.pass_report import pass_report
+from dynsched.cli import one_shot
+from dynsched.cli.node_tables import render_nodes, render_why
+from dynsched.cli.plan_report import render_findings
+from dynsched.controller import main
+from dynsched.engine.pod_values import RecentPod
 
 
 def lines(render, payload):
@@ -167,8 +168,8 @@ def test_plan_tells_early_marks_and_that_one_pass_watches_no_pods(monkeypatch, c
     reasons = {patch.node: patch.reason for patch in snapshot.planned}
     assert reasons["worker-1"] == "node-cpu is expected 6.5 points above its early line (> 2)"
     once = replace(early_example(dry_run=True), planned=())
-    monkeypatch.setattr(app, "run_once", lambda _: once)
-    passes.once(SimpleNamespace(dry_run=True))
+    monkeypatch.setattr(main, "run_once", lambda _: once)
+    one_shot.once(SimpleNamespace(dry_run=True))
     output = capsys.readouterr()
     assert output.err == f"{UNWATCHED}\n"
     assert "Nothing to change." in output.out

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from builders import rule, rule_set
 
-from dynsched import extension
-from dynsched.extension import Extension
+from dynsched.controller import pod_tracking
+from dynsched.controller.pod_tracking import Extension
 
 
 class Idle:
@@ -42,8 +42,8 @@ class Scene:
 
 @pytest.fixture
 async def scene(monkeypatch) -> AsyncIterator[Scene]:
-    monkeypatch.setattr(extension, "PodWatch", Idle)
-    monkeypatch.setattr(extension, "PendingPods", Idle)
+    monkeypatch.setattr(pod_tracking, "PodWatch", Idle)
+    monkeypatch.setattr(pod_tracking, "PendingPods", Idle)
     found = Scene()
     async with asyncio.timeout(10):
         await found.pending.runs.wait()

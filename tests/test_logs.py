@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from dynsched import logs
-from dynsched.logs import configure_logging, last_words, logging_aside
+from dynsched.util import logs
+from dynsched.util.logs import configure_logging, last_words, logging_aside
 
 logger = logging.getLogger("dynsched.test")
 

@@ -9,19 +9,19 @@ import pytest
 from fake_loop import RULES, Bench
 from virtual_loop import VirtualLoop
 
-from dynsched.core import survey
-from dynsched.core.errors import ClusterError, NotFoundError
-from dynsched.core.expected import KnownPods
-from dynsched.core.mark_state import mark_state
-from dynsched.core.model import Action, Node, QueryResult, Sample, WriteFailure
-from dynsched.core.pods import BoundPod, RecentPod
-from dynsched.writer import CONFLICT_RETRIES, FAILURES_BEFORE_GIVING_UP
+from dynsched.controller.apply import CONFLICT_RETRIES, FAILURES_BEFORE_GIVING_UP
+from dynsched.engine import inventory
+from dynsched.engine.expected import KnownPods
+from dynsched.engine.mark_state import mark_state
+from dynsched.engine.model import Action, Node, QueryResult, Sample, WriteFailure
+from dynsched.engine.pod_values import BoundPod, RecentPod
+from dynsched.util.errors import ClusterError, NotFoundError
 
 
 async def test_a_hot_node_is_marked_told_and_released_and_what_is_somebody_elses_stays(
     caplog,
 ) -> None:
-    caplog.set_level(logging.INFO, logger="dynsched.reporting")
+    caplog.set_level(logging.INFO, logger="dynsched.controller.reporting")
     mark = {"taint": "dynsched.io/pressure=true:PreferNoSchedule"}
     bench = Bench("a", "b", rules={**RULES, "mark": mark})
     theirs = {"key": "team", "value": "pay", "effect": "NoSchedule"}
@@ -72,7 +72,7 @@ async def test_from_tick_to_tick_only_changed_nodes_are_looked_at_again(
         looked_at.append(node.name)
         return mark_state(node, mark)
 
-    monkeypatch.setattr(survey, "mark_state", seen)
+    monkeypatch.setattr(inventory, "mark_state", seen)
     bench = Bench("a", "b", "c", dry_run=dry_run)
     values = {"a": 10.0, "b": 20.0, "c": 30.0}
 
@@ -109,7 +109,7 @@ async def test_a_dry_run_writes_nothing_and_tells_what_it_would_write_when_that_
 
 
 async def test_a_dry_run_holds_to_the_guard_as_if_it_wrote(caplog) -> None:
-    caplog.set_level(logging.INFO, logger="dynsched.reporting")
+    caplog.set_level(logging.INFO, logger="dynsched.controller.reporting")
     guard = {"max_marked": 2, "max_releases": 1}
     bench = Bench("a", "b", "c", rules={**RULES, "guard": guard}, dry_run=True)
     await bench.tick(cpu={"a": 95.0, "b": 94.0, "c": 93.0})
@@ -669,7 +669,7 @@ async def test_of_rules_without_a_past_marks_are_adopted_and_for_begins_anew(
     """At 5,000 nodes it is asked for in some hundred parts, each of which may take a timeout: where
     it cannot be had, it is asked for once.
     """
-    monkeypatch.setattr("dynsched.history.MAX_POINTS", 10)
+    monkeypatch.setattr("dynsched.controller.restore.MAX_POINTS", 10)
     caplog.set_level(logging.INFO, logger="dynsched")
     usage = {"name": "m", "source": "metrics-server", "resource": "cpu", "threshold": 1}
     rules = [*LOOKING_BACK["rules"], usage | {"for": "5m"}]

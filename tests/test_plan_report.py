@@ -10,13 +10,13 @@ from programs import ROOT
 from rich.console import Console
 from snapshots import EXAMPLE_RULES, NOON, Scene, example, many
 
-from dynsched.core.health import why_incomplete
-from dynsched.core.model import Node, WriteFailure
-from dynsched.findings import MAX_ROWS, render_findings
-from dynsched.terminal import render_patches
-from dynsched.web.nodes import encode_each
-from dynsched.web.report import pass_report
-from dynsched.web.status import rules_answer
+from dynsched.api.nodes import encode_each
+from dynsched.api.pass_report import pass_report
+from dynsched.api.status import rules_answer
+from dynsched.cli.node_tables import render_patches
+from dynsched.cli.plan_report import MAX_ROWS, render_findings
+from dynsched.engine.health import why_incomplete
+from dynsched.engine.model import Node, WriteFailure
 
 PAGE = ROOT / "docs/plan.md"
 PLAN = re.compile(r"(<!-- plan -->\n```console\n).*?(```\n<!-- end of plan -->)", re.DOTALL)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dynsched import cli
+from dynsched.cli import commands
 
 GOOD = "rules:\n  - {name: cpu, expr: load, threshold: 80}\n"
 BAD = "# the rules\nrules:\n  - name: cpu\n    expr: load\n    for: 5\n    threshold: 80\n"
@@ -22,7 +22,7 @@ def call(capsys):
 
     def run(*arguments):
         with pytest.raises(SystemExit) as ended:
-            cli.main(["check", *map(str, arguments)])
+            commands.main(["check", *map(str, arguments)])
         output = capsys.readouterr()
         return ended.value.code, output.out, output.err
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dynsched import rules_file
-from dynsched.rules_file import RulesFile, RulesFileError
+from dynsched.rules import file as rules_file
+from dynsched.rules.file import RulesFile, RulesFileError
 
 
 def text(threshold: int) -> str:
@@ -175,7 +175,7 @@ def test_a_pipe_that_comes_between_look_and_opening_is_not_waited_for(path, monk
     file = RulesFile(path)
     path.unlink()
     os.mkfifo(path)
-    monkeypatch.setattr("dynsched.plumbing.files.require_file", lambda *_: None)
+    monkeypatch.setattr("dynsched.util.files.require_file", lambda *_: None)
     assert not file.changed()
     assert "a pipe" in str(file.error)
 

@@ -14,12 +14,12 @@ from reader_support import bearer
 from snapshots import NOON, example
 from store_support import Clock, make_store
 
-from dynsched.core.access import User
-from dynsched.serving import serving
-from dynsched.settings import Settings
+from dynsched.api.certificates import TlsConfig
+from dynsched.api.server import ListenError
+from dynsched.controller.serving import serving
+from dynsched.controller.settings import Settings
+from dynsched.engine.user import User
 from dynsched.sources.prometheus import PrometheusConfig
-from dynsched.web.server import ListenError
-from dynsched.web.tls import TlsConfig
 
 PROMETHEUS = PrometheusConfig("http://prometheus:9090")
 ASKED = {"NodeNames": ["a"]}

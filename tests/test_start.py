@@ -10,7 +10,7 @@ ROOT = Path(__file__).parent.parent
 HEAVY = {"aiohttp", "kopf", "kubernetes", "numpy", "pydantic", "requests", "rich"}
 PROGRAM = """
 import sys
-from dynsched.cli import main
+from dynsched.cli.commands import main
 try:
     main(sys.argv[1:])
 except SystemExit:
@@ -44,16 +44,16 @@ def test_a_process_that_runs_waits_neither_for_the_simulator_nor_for_tables() ->
     modules = imported("run", "--rules", "no-such-file")
 
     assert "kopf" in modules  # it came so far
-    assert not {"dynsched.sim", "dynsched.demo", "rich"} & modules
+    assert not {"dynsched.sim", "dynsched.sim.demo", "rich"} & modules
 
 
 def test_sigterm_ends_it_also_before_it_is_set_up() -> None:
     """As the first process of a container, whose signals without handler are not delivered."""
     program = """
 import os, signal, sys, types
-commands = types.ModuleType("dynsched.cli")
+commands = types.ModuleType("dynsched.cli.commands")
 commands.main = lambda: os.kill(os.getpid(), signal.SIGTERM)
-sys.modules["dynsched.cli"] = commands
+sys.modules["dynsched.cli.commands"] = commands
 from dynsched.__main__ import main
 main()
 """

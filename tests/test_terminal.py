@@ -8,11 +8,11 @@ import msgspec
 from rich.console import Console
 from snapshots import EXAMPLE_RULES, NOON, Scene, example, many, nodes_payload
 
-from dynsched.core.model import Action, Node, NodePatch, WriteFailure
-from dynsched.core.parsing import parse_rules
-from dynsched.core.plan import plan_prune
-from dynsched.terminal import render_nodes, render_patches, render_why
-from dynsched.web.nodes import node_detail
+from dynsched.api.nodes import node_detail
+from dynsched.cli.node_tables import render_nodes, render_patches, render_why
+from dynsched.engine.model import Action, Node, NodePatch, WriteFailure
+from dynsched.engine.plan import plan_prune
+from dynsched.rules.parse import parse_rules
 
 CONTROL_PLANE = "it is a control-plane node (label node-role.kubernetes.io/control-plane)"
 MARK = EXAMPLE_RULES | {"mark": {"taint": "dynsched.io/pressure=true:PreferNoSchedule"}}

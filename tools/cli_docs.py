@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from dynsched.cli import cli
+from dynsched.cli.commands import cli
 
 _HEAD = """\
 # Command line reference

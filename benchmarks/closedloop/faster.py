@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from closedloop.workload import Kind, Scenario
-from dynsched.core.durations import format_duration, parse_duration
+from dynsched.util.durations import format_duration, parse_duration
 
 FASTER = 10
 """So many times faster than life."""

@@ -21,20 +21,20 @@ sys.path.append(str(Path(__file__).parent.parent.parent / "tests" / "support"))
 
 from snapshots import patched
 
-from dynsched.core.expected import NO_PODS, KnownPods, lag_of
-from dynsched.core.labels import SOFT_EFFECT, Mark
-from dynsched.core.model import Node, NodePatch, QueryResult, Sample, Snapshot
-from dynsched.core.parsing import parse_rules
-from dynsched.core.pods import BoundPod
-from dynsched.core.recent import WINDOW, RecentPods
-from dynsched.core.rules import Rule
-from dynsched.core.verdict_value import verdict_values
+from dynsched.api.extender.answers import Extender
+from dynsched.api.extender.scoring import ScoringSnapshot
+from dynsched.controller.loop import Loop
+from dynsched.engine.expected import NO_PODS, KnownPods, lag_of
+from dynsched.engine.model import Node, NodePatch, QueryResult, Sample, Snapshot
+from dynsched.engine.pod_values import BoundPod
+from dynsched.engine.recent import WINDOW, RecentPods
+from dynsched.engine.verdict_value import verdict_values
 from dynsched.kube.leader import SoleWriter
-from dynsched.loop import Loop
-from dynsched.rules_file import FixedRules
+from dynsched.rules.file import FixedRules
+from dynsched.rules.labels import SOFT_EFFECT, Mark
+from dynsched.rules.parse import parse_rules
+from dynsched.rules.rule_set import Rule
 from dynsched.sources.pod_use import EVERY
-from dynsched.web.extender.answers import Extender
-from dynsched.web.extender.scoring import ScoringSnapshot
 
 EXTENDER_WEIGHT = 5
 """As in the shipped configurations of the scheduler."""
@@ -59,7 +59,7 @@ class SimulatedCluster:
         self.writes = 0
 
     def nodes(self) -> Mapping[str, Node]:
-        """As `dynsched.loop.Cluster`."""
+        """As `dynsched.controller.loop.Cluster`."""
         return self._nodes
 
     def add(self, place: int) -> None:
@@ -72,11 +72,11 @@ class SimulatedCluster:
         self._nodes = {**self._nodes, name: node}
 
     async def read(self, name: str) -> Node | None:
-        """As `dynsched.writer.NodeStorage`."""
+        """As `dynsched.controller.apply.NodeStorage`."""
         return self._nodes.get(name)
 
     async def patch(self, patch: NodePatch) -> Node:
-        """As `dynsched.writer.NodeStorage`."""
+        """As `dynsched.controller.apply.NodeStorage`."""
         self.writes += 1
         node = patched(self._nodes[patch.node], patch)
         self._nodes = {**self._nodes, node.name: node}
@@ -201,11 +201,11 @@ class Operator:
 
     @property
     def sequence(self) -> int:
-        """As of `dynsched.loop.PodsSource`."""
+        """As of `dynsched.controller.loop.PodsSource`."""
         return self._pods.sequence
 
     def known(self, ago: float = 0.0) -> KnownPods:
-        """As of `dynsched.loop.PodsSource`."""
+        """As of `dynsched.controller.loop.PodsSource`."""
         if not self._watches_pods:
             return NO_PODS
         if self._knows_uses and self._clock() - self._asked_at >= EVERY:

@@ -25,9 +25,9 @@ from scheduling_support import PODS, clear, extended
 from closedloop.faster import SCRAPE, TICK
 from closedloop.modes import Doc, Mode
 from closedloop.workload import MIB, Pod, Scenario
-from dynsched.core.durations import format_duration
 from dynsched.sim.exporter import serve
 from dynsched.sim.nodes import make_node
+from dynsched.util.durations import format_duration
 
 _REPLICA_SETS = "/apis/apps/v1/namespaces/default/replicasets"
 

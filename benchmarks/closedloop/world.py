@@ -21,7 +21,7 @@ sys.path.append(str(Path(__file__).parent.parent.parent / "tests" / "support"))
 
 from virtual_loop import VirtualLoop
 
-from dynsched import loop
+from dynsched.controller import loop
 
 RESPONSE = round(loop.RESPONSE)
 HOT = 0.8

@@ -251,12 +251,12 @@ def parse_seconds(nodes: int) -> float | None:
 def _parser() -> tuple[Callable[..., Any], Any]:
     """How this version parses an answer, and its `Clocks`."""
     # Imported here: another version, which is measured with PYTHONPATH, has it elsewhere.
-    from dynsched.sources.prometheus.wire import Clocks  # noqa: PLC0415
+    from dynsched.sources.prometheus.decode import Clocks  # noqa: PLC0415
 
     try:
         from dynsched.sources.prometheus.vectors import SeriesKeys, read_vector  # noqa: PLC0415
     except ImportError:
-        from dynsched.sources.prometheus.wire import parse_vector  # noqa: PLC0415
+        from dynsched.sources.prometheus.decode import parse_vector  # noqa: PLC0415
 
         return parse_vector, Clocks
     return partial(read_vector, SeriesKeys()), Clocks

@@ -11,12 +11,12 @@ from urllib.parse import quote
 
 import msgspec
 
-from dynsched.core import keys
-from dynsched.core.avoidance import PodFacts, Term
+from dynsched.engine.avoidance import PodFacts, Term
 from dynsched.kube.failures import Call
 from dynsched.kube.pages import ListMeta, pages
 from dynsched.kube.pod_requests import RUNNING
 from dynsched.kube.transport import KubeApi
+from dynsched.rules import keys
 
 _GROUP: Final = "/apis/admissionregistration.k8s.io/v1"
 _FOUND: Final = (HTTPStatus.NOT_FOUND,)

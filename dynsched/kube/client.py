@@ -13,15 +13,15 @@ from urllib.parse import quote
 
 import msgspec
 
-from dynsched.core.errors import ClusterError, NotPermittedError
-from dynsched.core.keys import FIELD_MANAGER
-from dynsched.core.model import Node, NodePatch
+from dynsched.engine.model import Node, NodePatch
 from dynsched.kube.comparison import Listing, Seen
-from dynsched.kube.config import KubeConfig
 from dynsched.kube.failures import Call
+from dynsched.kube.kubeconfig import KubeConfig
 from dynsched.kube.pages import ListMeta, pages, require_list
 from dynsched.kube.projection import project
 from dynsched.kube.transport import IN_FLIGHT, TIMEOUT, Answer, KubeApi
+from dynsched.rules.keys import FIELD_MANAGER
+from dynsched.util.errors import ClusterError, NotPermittedError
 
 EVENT_NAMESPACE: Final = "default"
 """Events on objects without a namespace must be here; `kubectl describe node` finds them."""

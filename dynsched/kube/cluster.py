@@ -14,10 +14,10 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Protocol
 
-from dynsched.core.errors import NotFoundError
-from dynsched.core.model import Node, NodePatch
+from dynsched.engine.model import Node, NodePatch
 from dynsched.kube.client import KubeClient
 from dynsched.kube.versions import is_older
+from dynsched.util.errors import NotFoundError
 
 
 class NodeStore:
@@ -137,7 +137,7 @@ class _StoredCluster:
 
 
 class Watch(Protocol):
-    """What keeps a store up to date. Satisfied by `dynsched.kube.watch.NodeWatch`."""
+    """What keeps a store up to date. Satisfied by `dynsched.kube.node_watch.NodeWatch`."""
 
     store: NodeStore
 

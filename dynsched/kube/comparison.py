@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from dynsched.core.model import Node
+from dynsched.engine.model import Node
 from dynsched.kube.versions import is_older
 
 

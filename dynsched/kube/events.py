@@ -17,12 +17,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from dynsched.core.errors import ClusterError
-from dynsched.core.formatting import format_time
-from dynsched.core.keys import FIELD_MANAGER
-from dynsched.core.message_kind import LoggedKinds
-from dynsched.core.model import Node
+from dynsched.engine.message_kind import LoggedKinds
+from dynsched.engine.model import Node
 from dynsched.kube.client import EVENT_NAMESPACE, KubeClient
+from dynsched.rules.keys import FIELD_MANAGER
+from dynsched.util.errors import ClusterError
+from dynsched.util.formatting import format_time
 
 logger = logging.getLogger(__name__)
 

@@ -14,9 +14,9 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 
-from dynsched.core.errors import ClusterError, ConflictError, ForbiddenError, NotFoundError
 from dynsched.kube.bodies import TooLargeError
-from dynsched.plumbing.connection_errors import TLS_CAUSES, Cause, find_failure, no_answer
+from dynsched.util.connection_errors import TLS_CAUSES, Cause, find_failure, no_answer
+from dynsched.util.errors import ClusterError, ConflictError, ForbiddenError, NotFoundError
 
 _INSTALLED: Final = "dynsched"  # the namespace of manifests/base
 _GRANTED_BY: Final[Mapping[str, str]] = {

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, NoReturn
 
-from dynsched.core.errors import ClusterError, ForbiddenError
-from dynsched.plumbing.backoff import Backoff, jittered
-from dynsched.plumbing.stopping import unless_stopped
+from dynsched.util.backoff import Backoff, jittered
+from dynsched.util.errors import ClusterError, ForbiddenError
+from dynsched.util.stopping import unless_stopped
 
 _FIRST_WAIT: Final = 1.0
 _MAX_BACKOFF: Final = 30.0

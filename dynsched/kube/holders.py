@@ -10,12 +10,12 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
-from dynsched.core.durations import format_duration
-from dynsched.core.errors import ForbiddenError
-from dynsched.core.lease import LeaseTimes, is_released, renewed_at
+from dynsched.engine.lease import LeaseTimes, is_released, renewed_at
 from dynsched.kube.failures import Call
 from dynsched.kube.leases import API_VERSION, CALL_TIMEOUT, LEASE_NAME, LOOK_AGAIN
 from dynsched.kube.transport import KubeApi
+from dynsched.util.durations import format_duration
+from dynsched.util.errors import ForbiddenError
 
 
 @dataclass(frozen=True, slots=True)

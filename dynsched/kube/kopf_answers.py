@@ -20,7 +20,7 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 
-from dynsched.core.model import Node
+from dynsched.engine.model import Node
 from dynsched.kube.bodies import BoundedResponse
 from dynsched.kube.pages import ListMeta
 from dynsched.kube.projection import read_node

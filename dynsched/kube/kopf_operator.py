@@ -32,17 +32,17 @@ from typing import Any, Final, cast
 import aiohttp
 import kopf
 
-from dynsched.core.errors import ClusterError
 from dynsched.kube import failures
 from dynsched.kube.bodies import TooLargeError
-from dynsched.kube.config import TOKEN_MAX_AGE, KubeConfig
 from dynsched.kube.failures import Call
 from dynsched.kube.kopf_answers import NodesResponse, Observer
 from dynsched.kube.kopf_settings import quiet_kopf, settings
+from dynsched.kube.kubeconfig import TOKEN_MAX_AGE, KubeConfig
 from dynsched.kube.projection import project
 from dynsched.kube.transport import LIST_TIMEOUT, SESSION, USER_AGENT
-from dynsched.plumbing.backoff import Backoff, jittered
-from dynsched.plumbing.stopping import until_done
+from dynsched.util.backoff import Backoff, jittered
+from dynsched.util.errors import ClusterError
+from dynsched.util.stopping import until_done
 
 logger = logging.getLogger(__name__)
 

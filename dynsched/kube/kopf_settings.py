@@ -14,7 +14,7 @@ from typing import Any, Final
 import kopf
 
 from dynsched.kube.transport import CONNECT_TIMEOUT, LIST_TIMEOUT
-from dynsched.plumbing.backoff import jittered
+from dynsched.util.backoff import jittered
 
 CHUNK: Final = 250
 """Nodes a page of kopf's list."""

@@ -12,13 +12,21 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from dynsched.core.errors import ClusterError, ConflictError, NotFoundError
-from dynsched.core.lease import Lease, LeaseTimes, contested, deleted, given_up, held_by, read_lease
+from dynsched.engine.lease import (
+    Lease,
+    LeaseTimes,
+    contested,
+    deleted,
+    given_up,
+    held_by,
+    read_lease,
+)
 from dynsched.kube.events import Subject
 from dynsched.kube.leases import API_VERSION, LEASE_NAME, Leases
 from dynsched.kube.transport import KubeApi
-from dynsched.plumbing.backoff import jittered
-from dynsched.plumbing.stopping import pause
+from dynsched.util.backoff import jittered
+from dynsched.util.errors import ClusterError, ConflictError, NotFoundError
+from dynsched.util.stopping import pause
 
 logger = logging.getLogger(__name__)
 

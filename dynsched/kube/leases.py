@@ -9,11 +9,11 @@ from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote
 
-from dynsched.core.durations import format_duration
-from dynsched.core.errors import ClusterError, ForbiddenError
-from dynsched.core.lease import Lease, LeaseTimes, is_released, renewed_at
+from dynsched.engine.lease import Lease, LeaseTimes, is_released, renewed_at
 from dynsched.kube.failures import Call
 from dynsched.kube.transport import Answer, KubeApi
+from dynsched.util.durations import format_duration
+from dynsched.util.errors import ClusterError, ForbiddenError
 
 API_VERSION: Final = "coordination.k8s.io/v1"
 LEASE_NAME: Final = "dynsched"

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import msgspec
 
-from dynsched.core.errors import ClusterError, ConflictError
 from dynsched.kube.failures import Call
 from dynsched.kube.transport import LIST_TIMEOUT, KubeApi
+from dynsched.util.errors import ClusterError, ConflictError
 
 PAGE: Final = 500
 """Objects a page: of nodes, 4 to 10 MB of JSON at a time, whatever the size of the cluster."""

@@ -16,10 +16,10 @@ from typing import Final
 
 import msgspec
 
-from dynsched.core.errors import ClusterError
 from dynsched.kube.failures import Call
 from dynsched.kube.following import keep_following
 from dynsched.kube.stream import StreamingApi
+from dynsched.util.errors import ClusterError
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from dynsched.core.pods import MIN_CPU, MIN_MEMORY
+from dynsched.engine.pod_values import MIN_CPU, MIN_MEMORY
 from dynsched.kube.projection import quantity
 
 _MAX_CPU: Final = 1e6

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from dynsched.core.reach import DEFAULT_SCHEDULER, Owner, PodShape
+from dynsched.engine.avoiders import DEFAULT_SCHEDULER, Owner, PodShape
 from dynsched.kube.failures import Call
 from dynsched.kube.pages import ListMeta, pages
 from dynsched.kube.pod_requests import RUNNING, PodSpec, PodStatus, requests_of

@@ -21,10 +21,10 @@ from typing import Any, Final
 import msgspec
 from kubernetes.utils.quantity import parse_quantity
 
-from dynsched.core.formatting import parse_time
-from dynsched.core.keys import ANNOTATION_PREFIX, FIELD_MANAGER
-from dynsched.core.model import Node
-from dynsched.core.untyped import as_mapping
+from dynsched.engine.model import Node
+from dynsched.rules.keys import ANNOTATION_PREFIX, FIELD_MANAGER
+from dynsched.util.formatting import parse_time
+from dynsched.util.untyped import as_mapping
 
 _NO_KEYS: Final[frozenset[str]] = frozenset()
 _NO_TEXTS: Final[Mapping[str, str]] = {}

@@ -23,17 +23,17 @@ import time
 from collections.abc import Collection, Mapping
 from typing import Final, Protocol
 
-from dynsched.core.errors import ClusterError, ForbiddenError
-from dynsched.core.model import Node
-from dynsched.core.wording import counted
+from dynsched.engine.model import Node
+from dynsched.engine.wording import counted
 from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import NodeStore
 from dynsched.kube.comparison import Comparison, Listing, Seen, compare, has_reached, lacks_most
 from dynsched.kube.failures import SetupError
 from dynsched.kube.troubles import Part, Troubles
 from dynsched.kube.versions import is_older, newest
-from dynsched.plumbing.backoff import Backoff, jittered
-from dynsched.plumbing.stopping import pause
+from dynsched.util.backoff import Backoff, jittered
+from dynsched.util.errors import ClusterError, ForbiddenError
+from dynsched.util.stopping import pause
 
 logger = logging.getLogger(__name__)
 

@@ -13,12 +13,12 @@ from urllib.parse import quote
 
 import msgspec
 
-from dynsched.core.errors import ClusterError, ForbiddenError, NotFoundError
-from dynsched.core.wording import listed
+from dynsched.engine.wording import listed
 from dynsched.kube import failures
 from dynsched.kube.failures import Call
 from dynsched.kube.pages import ListMeta, ObjectName, pages
 from dynsched.kube.transport import KubeApi, RawAnswer
+from dynsched.util.errors import ClusterError, ForbiddenError, NotFoundError
 
 NAME: Final = "dynsched"
 """The Service of manifests/base, and its namespace."""

@@ -9,11 +9,11 @@ from typing import Final
 
 import aiohttp
 
-from dynsched.core.errors import ClusterError
 from dynsched.kube import failures
 from dynsched.kube.bodies import MAX_OF_AN_OBJECT, TooLargeError, read_error
 from dynsched.kube.failures import Call, SetupError
 from dynsched.kube.transport import CONNECT_TIMEOUT, KubeApi
+from dynsched.util.errors import ClusterError
 
 WATCH_SECONDS: Final = 290
 """Seconds after which the server is asked to end a watch (timeoutSeconds); the watch is then

@@ -21,7 +21,6 @@ import msgspec
 from kubernetes.aio.client import ApiClient
 
 from dynsched import __version__
-from dynsched.core.errors import ClusterError
 from dynsched.kube import failures
 from dynsched.kube.bodies import (
     MAX_OF_A_LIST,
@@ -30,9 +29,10 @@ from dynsched.kube.bodies import (
     read_body,
     read_error,
 )
-from dynsched.kube.config import KubeConfig, KubeConfigError
 from dynsched.kube.failures import Call, ProxyRefusedError, SetupError
-from dynsched.plumbing.backoff import jittered
+from dynsched.kube.kubeconfig import KubeConfig, KubeConfigError
+from dynsched.util.backoff import jittered
+from dynsched.util.errors import ClusterError
 
 logger = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 from enum import Enum
 
-from dynsched.core.errors import ClusterError
-from dynsched.core.message_kind import LoggedKinds
+from dynsched.engine.message_kind import LoggedKinds
+from dynsched.util.errors import ClusterError
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from dynsched.core.rules import RuleSet
+from dynsched.rules.rule_set import RuleSet
 from dynsched.sim.load import Kind, NodeLoad, node_load
 from dynsched.sim.pod_metrics import CORES, PodMetrics, Use
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from dynsched.core.labels import LabelMark
+from dynsched.rules.labels import LabelMark
 
 _SUFFIXES: Final = "bcdfghjklmnpqrstvwxz2456789"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from dynsched.core.model import Node, QueryResult, Sample
-from dynsched.core.recent import RecentPods
-from dynsched.core.rules import Rule
+from dynsched.engine.model import Node, QueryResult, Sample
+from dynsched.engine.recent import RecentPods
+from dynsched.rules.rule_set import Rule
 
 
 class BoundPodsSource:

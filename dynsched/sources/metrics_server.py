@@ -13,10 +13,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from dynsched.core.errors import ClusterError
-from dynsched.core.model import Node, QueryResult
-from dynsched.core.rules import Rule
-from dynsched.core.usage import NodeUsage, utilization
+from dynsched.engine.model import Node, QueryResult
+from dynsched.engine.usage import NodeUsage, utilization
+from dynsched.rules.rule_set import Rule
+from dynsched.util.errors import ClusterError
 
 Fetch = Callable[[], Awaitable[Sequence[NodeUsage]]]
 """Lists the NodeMetrics, once. Raises ClusterError with one line for a person."""

@@ -15,15 +15,15 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
-from dynsched.core.message_kind import LoggedKinds
-from dynsched.core.model import Node, QueryResult, Sample, Series
-from dynsched.core.overload import DAYS, Overload, day_of, name_of
-from dynsched.core.page_facts import AboveRequest
-from dynsched.core.placements import STEP, STEPS
-from dynsched.core.rules import RuleSet
-from dynsched.plumbing.stopping import pause, unless_stopped
+from dynsched.engine.message_kind import LoggedKinds
+from dynsched.engine.model import Node, QueryResult, Sample, Series
+from dynsched.engine.overload import DAYS, Overload, day_of, name_of
+from dynsched.engine.placements import STEP, STEPS
+from dynsched.engine.pod_facts import AboveRequest
+from dynsched.rules.rule_set import RuleSet
 from dynsched.sources import page_queries as queries
 from dynsched.sources.pod_use import EVERY
+from dynsched.util.stopping import pause, unless_stopped
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class Prometheus(Protocol):
 
 
 class Board(Protocol):
-    """What shows it. ``requested`` and ``above`` as of `dynsched.web.page.facts.PageFacts`."""
+    """What shows it. ``requested`` and ``above`` as of `dynsched.api.page.facts.PageFacts`."""
 
     requested: Mapping[str, Mapping[str, int]]
     above: Mapping[str, Sequence[AboveRequest]] | None

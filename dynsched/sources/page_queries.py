@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from dynsched.core.overload import DAY, DAYS, day_of, name_of
-from dynsched.core.placements import STEP
+from dynsched.engine.overload import DAY, DAYS, day_of, name_of
+from dynsched.engine.placements import STEP
 from dynsched.sources.pod_use import OF_POD
 
 USES: Final[Mapping[str, str]] = OF_POD

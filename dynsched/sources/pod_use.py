@@ -10,12 +10,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
-from dynsched.core.message_kind import LoggedKinds
-from dynsched.core.model import QueryResult, Sample
-from dynsched.core.rules import Rule, RuleSet
-from dynsched.core.workloads import POD_NAME
-from dynsched.plumbing.stopping import pause, unless_stopped
+from dynsched.engine.message_kind import LoggedKinds
+from dynsched.engine.model import QueryResult, Sample
+from dynsched.engine.workloads import POD_NAME
+from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.sources.scrapes import scrape_interval
+from dynsched.util.stopping import pause, unless_stopped
 
 logger = logging.getLogger(__name__)
 

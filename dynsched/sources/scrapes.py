@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from dynsched.core.model import Sample
-from dynsched.core.rules import Rule
+from dynsched.engine.model import Sample
+from dynsched.rules.rule_set import Rule
 
 SCRAPES_OVER: Final = 600.0
 """Seconds over which scrapes are counted."""

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from backtest_support import Call, Ended, Reported
 
-from dynsched import cli
+from dynsched.cli import commands
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def call(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Call:
 
     def run(words: list[str]) -> int:
         with pytest.raises(SystemExit) as ended:
-            cli.main(words)
+            commands.main(words)
         return int(ended.value.code or 0)
 
     async def called(url: str, rules: Mapping[str, Any], *more: str) -> Ended:

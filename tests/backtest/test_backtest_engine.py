@@ -15,17 +15,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import steady
 
-from dynsched.backtest.engine import Engine, Played
-from dynsched.backtest.world import Span, World, make_world
-from dynsched.core import keys
-from dynsched.core.alerts import Alerts
-from dynsched.core.decide import decide
-from dynsched.core.decision import Decision
-from dynsched.core.guard import count_of
-from dynsched.core.model import Node, QueryResult, Sample
-from dynsched.core.rehearse import Rehearsal
-from dynsched.core.rules import RuleSet
-from dynsched.core.transitions import Setting
+from dynsched.engine.alerts import Alerts
+from dynsched.engine.decide import decide
+from dynsched.engine.decision import Decision
+from dynsched.engine.dry_run import Rehearsal
+from dynsched.engine.guard import count_of
+from dynsched.engine.model import Node, QueryResult, Sample
+from dynsched.engine.transitions import Setting
+from dynsched.rules import keys
+from dynsched.rules.rule_set import RuleSet
+from dynsched.tools.backtest.engine import Engine, Played
+from dynsched.tools.backtest.world import Span, World, make_world
 
 STEP = 30.0
 CORDON = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}

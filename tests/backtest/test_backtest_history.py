@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 from builders import NOON, rule, rule_set
 
-from dynsched.backtest.columns import to_block
-from dynsched.backtest.fetching import GIVE_UP, Fetcher, Past, Query
-from dynsched.backtest.steps import Part, Window, parts_of, step_within, window_of
-from dynsched.core.errors import ExpectedError
 from dynsched.sources.prometheus import LongResult, LongSeries
+from dynsched.tools.backtest.fetching import GIVE_UP, Fetcher, Past, Query
+from dynsched.tools.backtest.history_columns import to_block
+from dynsched.tools.backtest.steps import Part, Window, parts_of, step_within, window_of
+from dynsched.util.errors import ExpectedError
 
 START = 1_700_000_100.0
 STEP = 30.0

@@ -15,8 +15,8 @@ from builders import rule
 from prometheus_support import Process
 from source_support import source_at
 
-from dynsched.backtest.incidents import incidents_of
-from dynsched.backtest.steps import Window
+from dynsched.tools.backtest.incidents import incidents_of
+from dynsched.tools.backtest.steps import Window
 
 pytestmark = pytest.mark.slow
 

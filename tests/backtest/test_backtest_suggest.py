@@ -12,19 +12,19 @@ from backtest_support import CPU, MEM, SERIES, Call, Reported, rules
 from builders import NOON, named, rule, rule_set
 from fake_prometheus import FakePrometheus
 
-from dynsched.backtest.columns import Block, save
-from dynsched.backtest.fetching import Past, Query
-from dynsched.backtest.incidents import Incident
-from dynsched.backtest.replaying import Scene
-from dynsched.backtest.steps import Part, Window
-from dynsched.backtest.suggest import FORS, LEVELS, candidates, load_of, suggest, value_at
-from dynsched.backtest.tallies import runs_of
-from dynsched.backtest.weighing import Candidate, Outcome, frontier, leads, recommend
-from dynsched.backtest.world import make_world
-from dynsched.core.loads import rule_load
-from dynsched.core.match import index_nodes
-from dynsched.core.parsing import parse_rules
-from dynsched.core.rules import RuleSet
+from dynsched.engine.loads import rule_load
+from dynsched.engine.match import index_nodes
+from dynsched.rules.parse import parse_rules
+from dynsched.rules.rule_set import RuleSet
+from dynsched.tools.backtest.fetching import Past, Query
+from dynsched.tools.backtest.history_columns import Block, save
+from dynsched.tools.backtest.incidents import Incident
+from dynsched.tools.backtest.replaying import Scene
+from dynsched.tools.backtest.steps import Part, Window
+from dynsched.tools.backtest.suggest import FORS, LEVELS, candidates, load_of, suggest, value_at
+from dynsched.tools.backtest.tallies import runs_of
+from dynsched.tools.backtest.weighing import Candidate, Outcome, frontier, leads, recommend
+from dynsched.tools.backtest.world import make_world
 
 STEP = 60.0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dynsched.backtest.tallies import Runs, RunsInParts, cells, runs_of, tally
+from dynsched.tools.backtest.tallies import Runs, RunsInParts, cells, runs_of, tally
 
 STEP = 60.0
 

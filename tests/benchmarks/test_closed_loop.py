@@ -27,8 +27,8 @@ from closedloop.world import Outcome, Player, World, make_world, simulate
 from envtest import Envtest
 from scheduling_support import clear
 
-from dynsched.core.parsing import parse_rules
-from dynsched.core.verdict_value import COOL, HOT, UNDECIDED
+from dynsched.engine.verdict_value import COOL, HOT, UNDECIDED
+from dynsched.rules.parse import parse_rules
 
 pytestmark = pytest.mark.thorough
 

@@ -27,9 +27,9 @@ from helm_support import (
 from manifest_support import BASE, COMPONENTS, OVERLAYS, Doc, beside, kustomize, overlay, the
 from programs import ROOT
 
-from dynsched.core.parsing import parse_rules
-from dynsched.inject.policy import policy_objects
-from dynsched.rules_file import load_rules
+from dynsched.rules.file import load_rules
+from dynsched.rules.parse import parse_rules
+from dynsched.tools.inject.policy import policy_objects
 from tools.chart_docs import leaves, render
 
 pytestmark = pytest.mark.thorough

@@ -22,11 +22,17 @@ from programs import ROOT
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_support import Process, RealPrometheus, free_port
 
-from dynsched.collect.command import collect
-from dynsched.collect.memory import MIB, Memory, parse_capacity, working_set_v1, working_set_v2
-from dynsched.collect.push import Collect, CollectError, collect_once, push, read_memory
-from dynsched.rules_file import load_rules
+from dynsched.cli.collect import collect
+from dynsched.rules.file import load_rules
 from dynsched.sim.nodes import make_node
+from dynsched.tools.collect.memory import (
+    MIB,
+    Memory,
+    parse_capacity,
+    working_set_v1,
+    working_set_v2,
+)
+from dynsched.tools.collect.push import Collect, CollectError, collect_once, push, read_memory
 
 GIB = 1024 * MIB
 METRIC = "k8_node_cgroups_mem_available"
@@ -197,7 +203,7 @@ def test_a_push_that_fails_is_one_line_and_one_that_hangs_is_given_up(
     other = failing(f"{pushgateway.url}/other")
     assert "it answered 404 Not Found; is this a Pushgateway?" in other
     assert "Name or service not known" in failing("http://pushgateway.invalid")
-    monkeypatch.setattr("dynsched.collect.push.TIMEOUT", 0.1)
+    monkeypatch.setattr("dynsched.tools.collect.push.TIMEOUT", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         port = deaf.getsockname()[1]
         assert failing(f"http://127.0.0.1:{port}").endswith("no answer within 0.1 s")
@@ -235,7 +241,7 @@ def test_a_pushgateway_that_is_no_url_is_wrong_usage_and_not_repeated() -> None:
 
 def test_an_interval_is_a_number_of_seconds_or_a_duration(monkeypatch: pytest.MonkeyPatch) -> None:
     orders: list[Collect] = []
-    monkeypatch.setattr("dynsched.collect.command.collect_until_stopped", orders.append)
+    monkeypatch.setattr("dynsched.cli.collect.collect_until_stopped", orders.append)
     for text in ("30", "30s", "1.5"):
         assert call("--pushgateway", "http://x", "--interval", text) == (0, "")
     assert [order.interval for order in orders] == [30.0, 30.0, 1.5]

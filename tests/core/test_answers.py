@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dynsched.core.answers import answer_limit
+from dynsched.sources.prometheus.answer_limit import answer_limit
 
 
 @pytest.mark.parametrize("nodes", [1, 300, 5_000, 65_000, 200_000])

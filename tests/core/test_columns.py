@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from plain_alerts import Plain, plainly
 from properties import steady
 
-from dynsched.core.adoption import adopt
-from dynsched.core.alerts import Alerts, table_of
-from dynsched.core.columns import Roster, Spans
-from dynsched.core.model import Node, Quality, Reading, Series
+from dynsched.engine.adoption import adopt
+from dynsched.engine.alerts import Alerts, table_of
+from dynsched.engine.columns import Roster, Spans
+from dynsched.engine.model import Node, Quality, Reading, Series
 
 RULES = [
     rule("cpu", clear_threshold=75, for_="20s", keep_firing_for="20s"),

@@ -22,13 +22,13 @@ from builders import (
     unlimited,
 )
 
-from dynsched.core.alerts import Alerts
-from dynsched.core.decide import decide
-from dynsched.core.decision import Decision
-from dynsched.core.health import rule_health
-from dynsched.core.keys import IGNORE_LABEL
-from dynsched.core.model import Action, AlertState, Node, Quality, QueryResult, Sample, Unmatched
-from dynsched.core.rules import RuleSet
+from dynsched.engine.alerts import Alerts
+from dynsched.engine.decide import decide
+from dynsched.engine.decision import Decision
+from dynsched.engine.health import rule_health
+from dynsched.engine.model import Action, AlertState, Node, Quality, QueryResult, Sample, Unmatched
+from dynsched.rules.keys import IGNORE_LABEL
+from dynsched.rules.rule_set import RuleSet
 
 STATUS = {"status": "presure"}
 

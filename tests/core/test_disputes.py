@@ -7,8 +7,8 @@ from typing import Final
 
 import pytest
 
-from dynsched.core.disputes import DIFFERS, PUT_ON, TAKEN_OFF, TIMES, WITHIN, Disputes
-from dynsched.core.model import Action, Node, NodePatch
+from dynsched.engine.disputes import DIFFERS, PUT_ON, TAKEN_OFF, TIMES, WITHIN, Disputes
+from dynsched.engine.model import Action, Node, NodePatch
 
 NODES: Final = {name: Node(name, uid=name) for name in "abc"}
 

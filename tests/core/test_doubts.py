@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import steady
 
-from dynsched.core.doubts import doubts
-from dynsched.core.promql import NotUnderstoodError, parse
-from dynsched.rules_file import load_rules
+from dynsched.rules.file import load_rules
+from dynsched.rules.lint import doubts
+from dynsched.rules.promql import NotUnderstoodError, parse
 
 ROOT = Path(__file__).parents[2]
 CPU = '(1 - avg by (instance) (rate(node_cpu_seconds_total{mode="idle"}[2m]))) * 100'

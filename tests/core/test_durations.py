@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import steady
 
-from dynsched.core.durations import format_duration, parse_duration, parse_seconds
+from dynsched.util.durations import format_duration, parse_duration, parse_seconds
 
 GOOD = {
     "0": 0,

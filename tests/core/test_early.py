@@ -16,18 +16,18 @@ from hypothesis import strategies as st
 from properties import steady
 from snapshots import patched
 
-from dynsched.core.adoption import with_early_as_marked
-from dynsched.core.alerts import Alerts
-from dynsched.core.decide import decide
-from dynsched.core.decision import Decision
-from dynsched.core.disputes import TIMES, Disputes
-from dynsched.core.expected import KnownPods
-from dynsched.core.keys import CONTROL_PLANE_LABELS
-from dynsched.core.mark_state import read_evidence
-from dynsched.core.model import Action, Node, QueryResult
-from dynsched.core.pods import BoundPod, RecentPod
-from dynsched.core.rule_errors import RulesInvalidError
-from dynsched.core.rules import RuleSet
+from dynsched.engine.adoption import with_early_as_marked
+from dynsched.engine.alerts import Alerts
+from dynsched.engine.decide import decide
+from dynsched.engine.decision import Decision
+from dynsched.engine.disputes import TIMES, Disputes
+from dynsched.engine.expected import KnownPods
+from dynsched.engine.mark_state import read_evidence
+from dynsched.engine.model import Action, Node, QueryResult
+from dynsched.engine.pod_values import BoundPod, RecentPod
+from dynsched.rules.keys import CONTROL_PLANE_LABELS
+from dynsched.rules.rule_errors import RulesInvalidError
+from dynsched.rules.rule_set import RuleSet
 
 EARLY: Mapping[str, Any] = {"early": {}}
 
@@ -354,7 +354,7 @@ def test_a_mark_whose_evidence_somebody_strips_is_in_dispute() -> None:
 async def test_of_early_marks_there_is_a_line_and_no_event(heat, told, caplog) -> None:
     limits = {"max_marked": "100%", "max_releases": "100%"}
     bench = Bench("a", "b", rules={"rules": [rule(early={})], "guard": limits})
-    with caplog.at_level(logging.DEBUG, logger="dynsched.reporting"):
+    with caplog.at_level(logging.DEBUG, logger="dynsched.controller.reporting"):
         for load in heat:
             await bench.tick(cpu={"a": load, "b": 10})
     assert [(node, reason) for node, reason, *_ in bench.events.posted] == told

@@ -17,10 +17,10 @@ from builders import NOON, named, rule, rule_set
 from evaluating import RuleReadings, evaluate
 from msgspec.structs import replace
 
-from dynsched.core.adoption import adopt
-from dynsched.core.alerts import Alerts
-from dynsched.core.model import Alert, AlertState, Node, Quality, Reading
-from dynsched.core.rules import RuleSet
+from dynsched.engine.adoption import adopt
+from dynsched.engine.alerts import Alerts
+from dynsched.engine.model import Alert, AlertState, Node, Quality, Reading
+from dynsched.rules.rule_set import RuleSet
 
 STEP = 30.0
 

@@ -11,12 +11,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from properties import steady
 
-from dynsched.core.decide import decide
-from dynsched.core.labels import LabelMark, Mark, TaintMark
-from dynsched.core.mark_state import Evidence, mark_state, read_evidence, write_evidence
-from dynsched.core.model import Verdict
-from dynsched.core.plan import plan_prune
-from dynsched.core.rules import RuleSet
+from dynsched.engine.decide import decide
+from dynsched.engine.mark_state import Evidence, mark_state, read_evidence, write_evidence
+from dynsched.engine.model import Verdict
+from dynsched.engine.plan import plan_prune
+from dynsched.rules.labels import LabelMark, Mark, TaintMark
+from dynsched.rules.rule_set import RuleSet
 
 LABEL = LabelMark("status", "presure")
 TAINT = TaintMark("dynsched.io/pressure", "true")

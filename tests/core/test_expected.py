@@ -12,7 +12,7 @@ from evaluating import columns_of, node_columns
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynsched.core.expected import (
+from dynsched.engine.expected import (
     BELOW_MEAN,
     METRICS_SERVER,
     ExpectedLoad,
@@ -22,9 +22,9 @@ from dynsched.core.expected import (
     lag_of,
     lag_of_range,
 )
-from dynsched.core.model import Node, Reading
-from dynsched.core.pods import Added, BoundPod, RecentPod
-from dynsched.core.rules import Rule
+from dynsched.engine.model import Node, Reading
+from dynsched.engine.pod_values import Added, BoundPod, RecentPod
+from dynsched.rules.rule_set import Rule
 
 GIB = 2.0**30
 LAG = "100s"

@@ -10,13 +10,13 @@ import pytest
 from builders import node, rule, rule_set
 from snapshots import NOON, Answer, Scene
 
-from dynsched.core.extender import Refusal, load_refusals, without_label
-from dynsched.core.model import Node
-from dynsched.core.pods import BoundPod
-from dynsched.core.recent import RecentPods
-from dynsched.core.rule_errors import RulesInvalidError
-from dynsched.core.rules import BIND_BURST, RuleSet
-from dynsched.core.score import weighted_profile
+from dynsched.engine.model import Node
+from dynsched.engine.pod_values import BoundPod
+from dynsched.engine.recent import RecentPods
+from dynsched.engine.refusals import Refusal, load_refusals, without_label
+from dynsched.engine.score import weighted_profile
+from dynsched.rules.rule_errors import RulesInvalidError
+from dynsched.rules.rule_set import BIND_BURST, RuleSet
 
 
 def refusals(*steps: tuple[float, Answer], **options: Any) -> dict[str, Refusal]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dynsched.core.formatting import (
+from dynsched.util.formatting import (
     format_micro_time,
     format_threshold,
     format_time,

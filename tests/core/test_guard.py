@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import steady
 
-from dynsched.core.guard import Selection, count_of, is_eligible, select
-from dynsched.core.model import Node, Verdict
-from dynsched.core.rule_fields import Limit
-from dynsched.core.sections import GuardRules
+from dynsched.engine.guard import Selection, count_of, is_eligible, select
+from dynsched.engine.model import Node, Verdict
+from dynsched.rules.fields import Limit
+from dynsched.rules.sections import GuardRules
 
 Heat = Mapping[str, float | None]
 """Node name -> how far over its threshold; None for a cool one."""

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from builders import NOON, rule_set
 
-from dynsched.core.health import why_unhealthy
-from dynsched.core.message_kind import kind_of
-from dynsched.core.model import NodeView, Quality, RuleHealth, Snapshot
+from dynsched.engine.health import why_unhealthy
+from dynsched.engine.message_kind import kind_of
+from dynsched.engine.model import NodeView, Quality, RuleHealth, Snapshot
 
 
 def snapshot(error: str | None = None) -> Snapshot:

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import steady
 
-from dynsched.core.lease import (
+from dynsched.controller.apply import WRITE_TIMEOUT
+from dynsched.engine.lease import (
     CLOCK_ERROR,
     MAX_DURATION,
     LeaseTimes,
@@ -22,7 +23,6 @@ from dynsched.core.lease import (
     read_lease,
     renewed_at,
 )
-from dynsched.writer import WRITE_TIMEOUT
 
 TIMES = LeaseTimes()
 WALL = 1_700_000_000.0

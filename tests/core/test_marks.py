@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dynsched.core.labels import LabelMark, Mark, TaintMark, parse_label, parse_taint
+from dynsched.rules.labels import LabelMark, Mark, TaintMark, parse_label, parse_taint
 
 LABEL = LabelMark("status", "presure")
 TAINT = TaintMark("dynsched.io/pressure", "true")

@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import steady
 
-from dynsched.core.columns import Vector
-from dynsched.core.formatting import canonical
-from dynsched.core.match import Matched, index_nodes, match_samples
-from dynsched.core.model import Quality, Reading, Sample, SeveralSeries, Unmatched
-from dynsched.core.rules import Rule
+from dynsched.engine.columns import Vector
+from dynsched.engine.match import Matched, index_nodes, match_samples
+from dynsched.engine.model import Quality, Reading, Sample, SeveralSeries, Unmatched
+from dynsched.rules.rule_set import Rule
+from dynsched.util.formatting import canonical
 
 NODES = [
     node(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dynsched.core.message_kind import MAX_KINDS, LoggedKinds
+from dynsched.engine.message_kind import MAX_KINDS, LoggedKinds
 
 
 def test_a_kind_of_trouble_is_new_once_however_its_numbers_change() -> None:

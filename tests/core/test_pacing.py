@@ -8,9 +8,9 @@ from typing import Any
 
 from builders import NOON, answer, named, rule, rule_set
 
-from dynsched.core.decide import decide
-from dynsched.core.model import Action, NodePatch, WriteFailure
-from dynsched.core.pacing import Chosen, Pace
+from dynsched.engine.decide import decide
+from dynsched.engine.model import Action, NodePatch, WriteFailure
+from dynsched.engine.pacing import Chosen, Pace
 
 Severities = dict[str, float]
 

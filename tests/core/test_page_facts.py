@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from properties import steady
 from snapshots import NOON, Scene, example
 
-from dynsched.core.model import Node, Quality
-from dynsched.core.page_facts import MOST_BOUND, hottest, just_bound
-from dynsched.core.pods import BoundPod, RecentPod
+from dynsched.engine.model import Node, Quality
+from dynsched.engine.pod_facts import MOST_BOUND, hottest, just_bound
+from dynsched.engine.pod_values import BoundPod, RecentPod
 
 
 def recent(name, node="a", *, bound=1.0, ended=None, assumed=False):

@@ -3,10 +3,18 @@
 import pytest
 from snapshots import NOON, example
 
-from dynsched.core.model import Node
-from dynsched.core.placements import STEP, STEPS, Kind, PastStates, Placed, Placements, newly_bound
-from dynsched.core.pods import BoundPod
-from dynsched.core.recent import RecentPods
+from dynsched.engine.model import Node
+from dynsched.engine.placements import (
+    STEP,
+    STEPS,
+    Kind,
+    PastStates,
+    Placed,
+    Placements,
+    newly_bound,
+)
+from dynsched.engine.pod_values import BoundPod
+from dynsched.engine.recent import RecentPods
 
 VIEWS = example().nodes
 

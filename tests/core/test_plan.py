@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import steady
 
-from dynsched.core.decide import decide
-from dynsched.core.mark_state import mark_state, mark_states
-from dynsched.core.model import Action, Node, NodePatch, Verdict
-from dynsched.core.plan import describe, plan, plan_prune
-from dynsched.core.rules import RuleSet
+from dynsched.engine.decide import decide
+from dynsched.engine.mark_state import mark_state, mark_states
+from dynsched.engine.model import Action, Node, NodePatch, Verdict
+from dynsched.engine.plan import describe, plan, plan_prune
+from dynsched.rules.rule_set import RuleSet
 
 TAINT = "dynsched.io/pressure=true:PreferNoSchedule"
 LABEL_ONLY = unlimited()

@@ -8,8 +8,17 @@ from typing import Any
 import pytest
 from builders import rule_set
 
-from dynsched.core.labels import LabelMark, Mark, TaintMark
-from dynsched.core.reach import Cause, Owner, PodShape, Reach, Way, Workload, patch_of, reach_of
+from dynsched.engine.avoiders import (
+    Cause,
+    Owner,
+    PodShape,
+    Reach,
+    Way,
+    Workload,
+    patch_of,
+    reach_of,
+)
+from dynsched.rules.labels import LabelMark, Mark, TaintMark
 
 LABEL = LabelMark("status", "presure")
 TAINT = TaintMark("dynsched.io/pressure", "true")

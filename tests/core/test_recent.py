@@ -10,8 +10,8 @@ from builders import named
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynsched.core.pods import BoundPod, PodChange
-from dynsched.core.recent import RecentPods
+from dynsched.engine.pod_values import BoundPod, PodChange
+from dynsched.engine.recent import RecentPods
 
 
 def pod(uid: str, node: str = "a", cpu: float = 1.0, memory: float = 2.0) -> BoundPod:

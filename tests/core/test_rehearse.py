@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import steady
 
-from dynsched.core.alerts import Alerts
-from dynsched.core.decide import decide
-from dynsched.core.decision import Decision
-from dynsched.core.model import Action, Node, NodePatch
-from dynsched.core.rehearse import Rehearsal
-from dynsched.core.rules import RuleSet
+from dynsched.engine.alerts import Alerts
+from dynsched.engine.decide import decide
+from dynsched.engine.decision import Decision
+from dynsched.engine.dry_run import Rehearsal
+from dynsched.engine.model import Action, Node, NodePatch
+from dynsched.rules.rule_set import RuleSet
 
 BOTH = {"label": "status=presure", "taint": "dynsched.io/pressure=true:PreferNoSchedule"}
 GUARDED = rule_set(

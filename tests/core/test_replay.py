@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from builders import NOON, named, rule, rule_set
 
-from dynsched.core.alerts import Alerts
-from dynsched.core.model import AlertState, Node, Series
-from dynsched.core.replay import Present, adopted_alerts, finish_replay, replay, replay_times
-from dynsched.core.rules import RuleSet
+from dynsched.engine.alerts import Alerts
+from dynsched.engine.model import AlertState, Node, Series
+from dynsched.engine.replay import Present, adopted_alerts, finish_replay, replay, replay_times
+from dynsched.rules.rule_set import RuleSet
 
 STEP = 10.0
 STATUS = {"status": "presure"}

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import steady
 
-from dynsched.core.labels import LabelMark, Mark, Selector, TaintMark, parse_selector
-from dynsched.core.parsing import parse_rules
-from dynsched.core.rule_errors import RuleError, RulesInvalidError
-from dynsched.core.rule_fields import Limit
-from dynsched.core.rules import Rule
+from dynsched.rules.fields import Limit
+from dynsched.rules.labels import LabelMark, Mark, Selector, TaintMark, parse_selector
+from dynsched.rules.parse import parse_rules
+from dynsched.rules.rule_errors import RuleError, RulesInvalidError
+from dynsched.rules.rule_set import Rule
 
 FIRST_PROJECT = """
 PromJob:

@@ -16,15 +16,15 @@ from prometheus_client import CollectorRegistry
 from properties import steady
 from snapshots import NOON, Scene
 
-from dynsched.core.model import Node
-from dynsched.core.parsing import parse_rules
-from dynsched.core.rule_errors import RulesInvalidError
-from dynsched.core.score import scores_by_load
-from dynsched.web.extender.scoring import ScoringSnapshot
-from dynsched.web.metrics import Metrics
-from dynsched.web.nodes import node_detail
-from dynsched.web.status import rules_answer, status_answer
-from dynsched.web.totals import Totals
+from dynsched.api.extender.scoring import ScoringSnapshot
+from dynsched.api.metrics import Metrics
+from dynsched.api.nodes import node_detail
+from dynsched.api.status import rules_answer, status_answer
+from dynsched.api.totals import Totals
+from dynsched.engine.model import Node
+from dynsched.engine.score import scores_by_load
+from dynsched.rules.parse import parse_rules
+from dynsched.rules.rule_errors import RulesInvalidError
 
 NUMBERS = st.one_of(
     st.sampled_from(

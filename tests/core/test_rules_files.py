@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import steady
 
-from dynsched.core.mark_state import write_evidence
-from dynsched.core.model import Alert, AlertState, Verdict
-from dynsched.core.parsing import parse_rules
-from dynsched.rules_file import RulesFile, RulesFileError, load_rules
+from dynsched.engine.mark_state import write_evidence
+from dynsched.engine.model import Alert, AlertState, Verdict
+from dynsched.rules.file import RulesFile, RulesFileError, load_rules
+from dynsched.rules.parse import parse_rules
 
 BAD = sorted((Path(__file__).parent.parent / "rules").glob("*.bad.yaml"))
 GOOD = "rules:\n  - {name: cpu, expr: load, threshold: 80}\n"
@@ -53,7 +53,7 @@ def test_a_file_that_cannot_be_read(file: Path, monkeypatch: pytest.MonkeyPatch)
     def refuse(*_: object, **__: object) -> None:  # root, as whom tests may run, may read all
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("dynsched.plumbing.files.os.open", refuse)
+    monkeypatch.setattr("dynsched.util.files.os.open", refuse)
     assert errors_of(file) == ["Permission denied; check its permissions"]
 
 

@@ -16,14 +16,13 @@ from hypothesis import strategies as st
 from plain_score import PlainScorer, plain_ties
 from properties import steady
 
-from dynsched.core.columns import rule_loads
-from dynsched.core.decide import decide
-from dynsched.core.expected import KnownPods
-from dynsched.core.loads import rule_load
-from dynsched.core.model import Node, QueryResult
-from dynsched.core.pods import BoundPod, PodChange, PodUse, RecentPod
-from dynsched.core.rules import RuleSet
-from dynsched.core.score import (
+from dynsched.engine.columns import rule_loads
+from dynsched.engine.decide import decide
+from dynsched.engine.expected import KnownPods
+from dynsched.engine.loads import rule_load
+from dynsched.engine.model import Node, QueryResult
+from dynsched.engine.pod_values import BoundPod, PodChange, PodUse, RecentPod
+from dynsched.engine.score import (
     BEST,
     FIRING,
     MIN_COOL,
@@ -38,6 +37,7 @@ from dynsched.core.score import (
     scores_by_load,
     weighted_profile,
 )
+from dynsched.rules.rule_set import RuleSet
 
 METHODS: tuple[Method, ...] = ("linear", "relative", "least")
 ROOM = {"cpu": 8.0, "memory": 32 * 2.0**30}

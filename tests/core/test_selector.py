@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from properties import steady
 
-from dynsched.core.labels import is_label_key, is_label_value, parse_selector
+from dynsched.rules.labels import is_label_key, is_label_value, parse_selector
 
 A = {"pool": "batch"}
 B = {"pool": "web", "zone": "a"}

@@ -9,16 +9,16 @@ import pytest
 from builders import NOON, Body, answer, apply, body, project, rule, rule_set, unlimited
 from snapshots import Scene
 
-from dynsched.core.adoption import adopt
-from dynsched.core.decide import decide
-from dynsched.core.decision import Decision
-from dynsched.core.health import blindness, why_unhealthy
-from dynsched.core.keys import EVIDENCE_ANNOTATION
-from dynsched.core.model import Action, Alert, AlertState, Node, Quality
-from dynsched.core.replay import Present, finish_replay
-from dynsched.core.rule_errors import RulesInvalidError
-from dynsched.core.rules import RuleSet
-from dynsched.core.score import node_loads, weighted_profile
+from dynsched.engine.adoption import adopt
+from dynsched.engine.decide import decide
+from dynsched.engine.decision import Decision
+from dynsched.engine.health import blindness, why_unhealthy
+from dynsched.engine.model import Action, Alert, AlertState, Node, Quality
+from dynsched.engine.replay import Present, finish_replay
+from dynsched.engine.score import node_loads, weighted_profile
+from dynsched.rules.keys import EVIDENCE_ANNOTATION
+from dynsched.rules.rule_errors import RulesInvalidError
+from dynsched.rules.rule_set import RuleSet
 
 
 def decided(rules: RuleSet, raws: list[Body], **values: dict[str, float]) -> Decision:

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import steady
 
-from dynsched.core.model import Node
-from dynsched.core.survey import Survey, survey
+from dynsched.engine.inventory import Survey, survey
+from dynsched.engine.model import Node
 
 RULES = rule_set(
     rule("all"),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from builders import rule
 from snapshots import NOON, Scene, example
 
-from dynsched.core.model import Node, Snapshot
-from dynsched.core.verdict_value import COOL, HOT, UNDECIDED, verdict_values
+from dynsched.engine.model import Node, Snapshot
+from dynsched.engine.verdict_value import COOL, HOT, UNDECIDED, verdict_values
 
 
 def values_of(snapshot: Snapshot) -> dict[str, float]:

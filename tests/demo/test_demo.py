@@ -25,9 +25,9 @@ from programs import ROOT, need
 from prometheus_support import result_of
 from rich.console import Console
 
-from dynsched.demo.run import program
-from dynsched.demo.show import nodes_table
-from dynsched.rules_file import load_rules
+from dynsched.rules.file import load_rules
+from dynsched.sim.demo.run import program
+from dynsched.sim.demo.show import nodes_table
 
 LIMIT = 60.0
 """Seconds in which a line must come that is waited for; most come in a few."""

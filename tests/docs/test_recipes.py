@@ -10,7 +10,7 @@ import pytest
 from programs import ROOT
 from promql_support import check_values
 
-from dynsched.rules_file import load_rules
+from dynsched.rules.file import load_rules
 
 EXAMPLES = ROOT / "docs/examples"
 

@@ -70,7 +70,7 @@ def test_every_decision_and_every_example_is_shown_to_the_reader() -> None:
 
 def test_every_reason_of_an_event_is_explained() -> None:
     page = (ROOT / "docs/reliability.md").read_text()
-    keys = (ROOT / "dynsched/core/keys.py").read_text()
+    keys = (ROOT / "dynsched/rules/keys.py").read_text()
     reasons = re.findall(r'^REASON_\w+: Final = "(\w+)"', keys, re.MULTILINE)
     assert reasons
     assert reasons == re.findall(r"^\| `(\w+)`(?: \(Warning\))? \| the ", page, re.MULTILINE)

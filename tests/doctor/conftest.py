@@ -9,7 +9,7 @@ import pytest
 from blocks_support import Points, prometheus_of
 from prometheus_support import Process
 
-from dynsched import cli
+from dynsched.cli import commands
 
 _DAY = 86400
 _NOW = int(time.time())
@@ -62,7 +62,7 @@ def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[object, str,
 
     def run(*words: object) -> tuple[object, str, str]:
         with pytest.raises(SystemExit) as ended:
-            cli.main([*map(str, words)])
+            commands.main([*map(str, words)])
         return ended.value.code or 0, *capsys.readouterr()
 
     return run

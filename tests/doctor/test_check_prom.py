@@ -9,9 +9,9 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from dynsched.doctor.ask_syntax import parse_by_server
-from dynsched.rules_check import check
+from dynsched.rules.check import check
 from dynsched.sources.prometheus import PrometheusConfig
+from dynsched.tools.doctor.ask_syntax import parse_by_server
 
 RULES = """\
 rules:

@@ -27,20 +27,20 @@ from extender_support import World, snapshots
 from programs import ROOT
 from service_support import service
 
-from dynsched.core.formatting import format_time
-from dynsched.core.match import index_nodes
-from dynsched.core.model import QueryResult, Sample
-from dynsched.core.parsing import parse_rules
-from dynsched.core.rules import FileRule, RuleSet
-from dynsched.doctor.ask_cluster import ask_cluster, open_client
-from dynsched.doctor.checks_extender import ask_extender, check_extender
-from dynsched.doctor.checks_nodes import check_clocks, check_coverage
-from dynsched.doctor.examine import _check_cluster
-from dynsched.doctor.expressions import Selector
-from dynsched.doctor.facts import ClusterFacts, PrometheusFacts, RuleFacts, SelectorFacts
-from dynsched.doctor.findings import Finding, NotChecked, Report, Severity
-from dynsched.running import Where
-from dynsched.web.api import make_app
+from dynsched.api.app import make_app
+from dynsched.engine.match import index_nodes
+from dynsched.engine.model import QueryResult, Sample
+from dynsched.rules.parse import parse_rules
+from dynsched.rules.rule_set import FileRule, RuleSet
+from dynsched.tools.doctor.ask_cluster import ask_cluster, open_client
+from dynsched.tools.doctor.checks_extender import ask_extender, check_extender
+from dynsched.tools.doctor.checks_nodes import check_clocks, check_coverage
+from dynsched.tools.doctor.examine import _check_cluster
+from dynsched.tools.doctor.expressions import Selector
+from dynsched.tools.doctor.finding import Finding, NotChecked, Report, Severity
+from dynsched.tools.doctor.gathered import ClusterFacts, PrometheusFacts, RuleFacts, SelectorFacts
+from dynsched.tools.running import Where
+from dynsched.util.formatting import format_time
 
 RULE = {"name": "cpu", "expr": "load", "threshold": 80}
 MEMORY = {"name": "memory", "source": "metrics-server", "resource": "memory", "threshold": 85}

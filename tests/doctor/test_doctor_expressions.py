@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dynsched.doctor.expressions import UnreadError, read
+from dynsched.tools.doctor.expressions import UnreadError, read
 
 LABELS = ("node", "instance")
 

@@ -8,8 +8,8 @@ from xml.etree import ElementTree as ET
 import pytest
 from rich.console import Console
 
-from dynsched.doctor.findings import CODES, Finding, NotChecked, Report, Severity
-from dynsched.doctor.report import as_json, as_junit, render
+from dynsched.tools.doctor.finding import CODES, Finding, NotChecked, Report, Severity
+from dynsched.tools.doctor.report import as_json, as_junit, render
 
 
 def report() -> Report:

@@ -9,16 +9,16 @@ from collections.abc import Mapping
 import pytest
 from prometheus_support import RealPrometheus
 
-from dynsched.core.model import QueryResult
-from dynsched.core.parsing import parse_rules
-from dynsched.core.rules import RuleSet
-from dynsched.doctor.ask_prometheus import ask_prometheus
-from dynsched.doctor.checks_rules import check_rules
-from dynsched.doctor.checks_values import values_against_thresholds
-from dynsched.doctor.expressions import read
-from dynsched.doctor.facts import RuleFacts, Seen
-from dynsched.doctor.findings import Finding, NotChecked, Severity
+from dynsched.engine.model import QueryResult
+from dynsched.rules.parse import parse_rules
+from dynsched.rules.rule_set import RuleSet
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
+from dynsched.tools.doctor.ask_prometheus import ask_prometheus
+from dynsched.tools.doctor.checks_rules import check_rules
+from dynsched.tools.doctor.checks_values import values_against_thresholds
+from dynsched.tools.doctor.expressions import read
+from dynsched.tools.doctor.finding import Finding, NotChecked, Severity
+from dynsched.tools.doctor.gathered import RuleFacts, Seen
 
 CPU = "sum by (instance) (rate(cpu_busy_seconds_total[2m])) * 100"
 

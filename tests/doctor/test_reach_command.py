@@ -10,10 +10,10 @@ import pytest
 import yaml
 from pods_support import create
 
-from dynsched.core.errors import ConflictError
-from dynsched.core.reach import PodShape
-from dynsched.doctor import ask_cluster
+from dynsched.engine.avoiders import PodShape
 from dynsched.kube import pages
+from dynsched.tools.doctor import ask_cluster
+from dynsched.util.errors import ConflictError
 
 AVOIDING = yaml.safe_load("""
 nodeAffinity:

@@ -14,9 +14,9 @@ from bench import COOL, HOT, bench, rules
 from cluster import Cluster
 from operator_support import until
 
-from dynsched.kube import resync, watch
+from dynsched.controller.apply import AT_ONCE
+from dynsched.kube import node_watch, resync
 from dynsched.sim.nodes import make_node
-from dynsched.writer import AT_ONCE
 
 
 async def patches(cluster: Cluster) -> list[tuple[str, int]]:
@@ -90,7 +90,7 @@ async def test_a_node_that_is_deleted_between_plan_and_write(cluster, prometheus
 async def test_a_node_that_cannot_be_written_is_said_and_tried_again(
     sim, prometheus, tmp_path, monkeypatch, *, arm, said
 ) -> None:
-    monkeypatch.setattr("dynsched.writer.WRITE_TIMEOUT", 5.0)
+    monkeypatch.setattr("dynsched.controller.apply.WRITE_TIMEOUT", 5.0)
     await sim.create_nodes("a", "b", "c")
     prometheus.set(load=dict.fromkeys("abc", HOT))
     async with bench(sim, prometheus, tmp_path, rules()) as it:
@@ -125,7 +125,7 @@ async def test_a_patch_whose_answer_is_lost_is_done_and_told_once(
                 sim.server.faults.answer(how, verb="patch", resource="nodes", times=1, after=after)
             for _ in range(3):
                 await it.tick()
-        told = [r.getMessage() for r in caplog.records if r.name == "dynsched.reporting"]
+        told = [r.getMessage() for r in caplog.records if r.name == "dynsched.controller.reporting"]
         assert told == [
             "mark node a: load 91 > 80",
             "release node a: no rule fires any more",
@@ -171,7 +171,7 @@ async def test_an_older_state_of_etcd_is_put_back(
     """Nodes and marks are those of the backup, the load is that of today."""
     for name, seconds in (("GAP", 0.5), ("OLD", 1.0), ("LOOK_AGAIN", 0.3)):
         monkeypatch.setattr(resync, name, seconds)
-    monkeypatch.setattr(watch, "SETTLED", 1.0)
+    monkeypatch.setattr(node_watch, "SETTLED", 1.0)
     await cluster.create_nodes("a", "b", "c")
     prometheus.set(load={"a": HOT, "b": COOL, "c": COOL})
     async with bench(cluster, prometheus, tmp_path, rules()) as it:

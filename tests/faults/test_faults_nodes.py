@@ -11,8 +11,8 @@ import pytest
 from bench import COOL, HOT, bench, rules
 from cluster import Cluster
 
-from dynsched.core.model import Quality
-from dynsched.core.plan import plan_prune
+from dynsched.engine.model import Quality
+from dynsched.engine.plan import plan_prune
 from dynsched.sim.nodes import make_node
 
 KEY = "dynsched.io/pressure"

@@ -22,9 +22,9 @@ from fake_prometheus import FakePrometheus
 from operator_support import Operator, until, write_rules
 from replica_support import metric, some_ticks, status, until_status
 
-from dynsched import app
-from dynsched.loop import Loop
-from dynsched.settings import Settings
+from dynsched.controller import main
+from dynsched.controller.loop import Loop
+from dynsched.controller.settings import Settings
 from dynsched.sources.prometheus import PrometheusConfig
 
 pytestmark = pytest.mark.slow
@@ -284,7 +284,7 @@ async def test_a_loop_that_dies_ends_the_process(sim, prometheus, tmp_path, monk
     )
     with pytest.raises(ZeroDivisionError, match="a defect"):
         async with asyncio.timeout(90):
-            await app._serve(settings)
+            await main._serve(settings)
 
 
 async def test_a_part_that_ends_by_itself_ends_the_process() -> None:
@@ -294,8 +294,8 @@ async def test_a_part_that_ends_by_itself_ends_the_process() -> None:
     stop = asyncio.Event()
     other = asyncio.create_task(stop.wait())
     parts = [asyncio.create_task(over(), name="the loop"), other]
-    with pytest.raises(app.PartDiedError, match="the loop ended unexpectedly"):
-        await app._until_stopped(stop, parts, None, meanwhile=over)
+    with pytest.raises(main.PartDiedError, match="the loop ended unexpectedly"):
+        await main._until_stopped(stop, parts, None, meanwhile=over)
     assert other.done()
 
 

@@ -33,8 +33,8 @@ from stateful_model import CONTROL_PLANE, EVIDENCE, IGNORE
 from stateful_world import INTERVAL, NAMES, Fault, Replica, Tick, World
 from virtual_loop import VirtualLoop
 
-from dynsched.core.parsing import parse_rules
-from dynsched.core.rules import RuleSet
+from dynsched.rules.parse import parse_rules
+from dynsched.rules.rule_set import RuleSet
 
 STEPS = 25
 QUIET = 5
@@ -424,8 +424,8 @@ def log() -> Iterator[list[str]]:
 @pytest.mark.timeout(900)  # a failure's shortest form is looked for, which takes minutes
 def test_whatever_happens(log: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     # So that few nodes are enough to wait in line, and to give up.
-    monkeypatch.setattr("dynsched.writer.AT_ONCE", 2)
-    monkeypatch.setattr("dynsched.writer.FAILURES_BEFORE_GIVING_UP", 4)
+    monkeypatch.setattr("dynsched.controller.apply.AT_ONCE", 2)
+    monkeypatch.setattr("dynsched.controller.apply.FAILURES_BEFORE_GIVING_UP", 4)
     tally.clear()
     Histories.log = log
     loop = Histories.loop = VirtualLoop()

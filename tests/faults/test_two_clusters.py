@@ -7,7 +7,7 @@ import itertools
 import pytest
 from fake_loop import Bench
 
-from dynsched.core.disputes import DIFFERS, PUT_ON, TAKEN_OFF
+from dynsched.engine.disputes import DIFFERS, PUT_ON, TAKEN_OFF
 
 
 async def test_two_leaders_that_saw_other_moments_say_so_between_the_two_lines() -> None:

@@ -12,10 +12,10 @@ from cluster import SimCluster
 from manifest_support import COMPONENTS
 from programs import ROOT
 
-from dynsched.cli import cli
-from dynsched.core.avoidance import PodFacts, Standing, Term, standing
-from dynsched.core.labels import parse_label
-from dynsched.inject.policy import differences, policy_objects, policy_text
+from dynsched.cli.commands import cli
+from dynsched.engine.avoidance import PodFacts, Standing, Term, standing
+from dynsched.rules.labels import parse_label
+from dynsched.tools.inject.policy import differences, policy_objects, policy_text
 
 SHIPPED = parse_label("status=presure")
 KEY = "dynsched.io/avoid-pressure"

@@ -14,10 +14,10 @@ from api_support import api_of, stranger
 from cluster import Cluster, SimCluster
 from reader_support import reader
 
-from dynsched.core.access import User
-from dynsched.core.errors import ClusterError, ForbiddenError
-from dynsched.kube.access import AccessReviews
+from dynsched.engine.user import User
+from dynsched.kube.reviews import AccessReviews
 from dynsched.kube.transport import Answer
+from dynsched.util.errors import ClusterError, ForbiddenError
 
 
 @asynccontextmanager

@@ -16,12 +16,12 @@ from cluster import Cluster, SimCluster, Write
 from extender_support import World, snapshots
 from pods_support import PODS, create, pod, reached
 
-from dynsched.core.errors import ClusterError, ConflictError, NotFoundError
-from dynsched.kube.binding import Binder
+from dynsched.api.app import make_app
+from dynsched.api.extender.wire import Binding
+from dynsched.api.server import Address, WebServer
+from dynsched.kube.binder import Binder
 from dynsched.sim.nodes import make_node
-from dynsched.web.api import make_app
-from dynsched.web.extender.wire import Binding
-from dynsched.web.server import Address, WebServer
+from dynsched.util.errors import ClusterError, ConflictError, NotFoundError
 
 OTHER = "11111111-2222-3333-4444-555555555555"
 

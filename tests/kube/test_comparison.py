@@ -10,7 +10,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 from properties import steady
 
-from dynsched.core.model import Node
+from dynsched.engine.model import Node
 from dynsched.kube.comparison import Comparison, Listing, Seen, compare, has_reached, lacks_most
 from dynsched.kube.versions import is_older, newest
 

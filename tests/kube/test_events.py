@@ -17,12 +17,12 @@ from cluster import EVENTS, Cluster, SimCluster
 from pods_support import reached
 from store_support import Clock
 
-from dynsched.core.errors import ClusterError
-from dynsched.core.model import Node
+from dynsched.engine.model import Node
 from dynsched.kube import events
 from dynsched.kube.client import KubeClient
 from dynsched.kube.events import NodeEvents
 from dynsched.sim.nodes import make_node
+from dynsched.util.errors import ClusterError
 
 
 @asynccontextmanager

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import pytest
 from virtual_loop import VirtualLoop
 
-from dynsched.core.errors import ClusterError, ForbiddenError
 from dynsched.kube.following import keep_following
+from dynsched.util.errors import ClusterError, ForbiddenError
 
 Life = tuple[float, Exception | None]
 DOWN = ClusterError("down")

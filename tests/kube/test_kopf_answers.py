@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from properties import steady
 from watch_support import hasten, watching
 
-from dynsched.core.model import Node
+from dynsched.engine.model import Node
 from dynsched.kube import kopf_answers
 from dynsched.kube.kopf_answers import _Lines, _without_nodes
 from dynsched.kube.kopf_settings import CHUNK

@@ -12,14 +12,14 @@ from cluster import SimCluster
 from misbehaving_server import MisbehavingServer, Reply, Seen
 from watch_support import hasten, watching
 
-from dynsched.core.errors import ClusterError
-from dynsched.core.model import Action, NodePatch
+from dynsched.engine.model import Action, NodePatch
 from dynsched.kube.bodies import MAX_OF_A_LIST, MAX_OF_AN_OBJECT
 from dynsched.kube.client import KubeClient
 from dynsched.kube.failures import Call
 from dynsched.kube.leases import Leases
 from dynsched.kube.stream import StreamingApi
 from dynsched.sim.nodes import make_node
+from dynsched.util.errors import ClusterError
 
 CHUNK = b"10000\r\n" + b" " * 2**16 + b"\r\n"
 BUFFERED = 16 * 2**20

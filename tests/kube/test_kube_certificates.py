@@ -17,11 +17,11 @@ from api_support import api_of, kubeconfig
 from certificates import Authority, Pair
 from operator_support import until
 
-from dynsched.core.errors import ClusterError
 from dynsched.kube import transport
 from dynsched.kube.client import KubeClient
-from dynsched.kube.config import KubeConfigError, load_config
 from dynsched.kube.failures import SetupError
+from dynsched.kube.kubeconfig import KubeConfigError, load_config
+from dynsched.util.errors import ClusterError
 
 EMPTY = {"kind": "NodeList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []}
 

@@ -19,15 +19,15 @@ from misbehaving_server import MisbehavingServer, http
 from operator_support import until
 from pods_support import reached
 
-from dynsched.core.errors import ClusterError, ConflictError, ForbiddenError, NotFoundError
-from dynsched.core.model import Action, Node, NodePatch
-from dynsched.kube import config as kube_config
+from dynsched.engine.model import Action, Node, NodePatch
+from dynsched.kube import kubeconfig as kube_config
 from dynsched.kube import transport
 from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import ListedCluster
-from dynsched.kube.config import KubeConfigError, load_config
 from dynsched.kube.failures import Call, SetupError, forbidden
+from dynsched.kube.kubeconfig import KubeConfigError, load_config
 from dynsched.sim.nodes import make_node
+from dynsched.util.errors import ClusterError, ConflictError, ForbiddenError, NotFoundError
 
 TAINT = {"key": "dynsched.io/pressure", "value": "true", "effect": "PreferNoSchedule"}
 
@@ -507,7 +507,7 @@ async def test_a_kubeconfig_that_may_not_be_read(tmp_path, monkeypatch, way) -> 
     def refuse(*_: object, **__: object) -> None:  # root, as whom tests may run, may read all
         raise PermissionError(13, "Permission denied", path)
 
-    monkeypatch.setattr(f"dynsched.kube.config.{way}", refuse)
+    monkeypatch.setattr(f"dynsched.kube.kubeconfig.{way}", refuse)
     with pytest.raises(KubeConfigError, match=r"Permission denied; check its permissions$"):
         await load_config(path)
 

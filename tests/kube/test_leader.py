@@ -18,14 +18,14 @@ from api_support import api_of, stranger
 from cluster import LEASES, Cluster, SimCluster
 from operator_support import until
 
-from dynsched.core.errors import ClusterError
-from dynsched.core.lease import MAX_DURATION, LeaseTimes, is_released
-from dynsched.core.model import Action, NodePatch
+from dynsched.engine.lease import MAX_DURATION, LeaseTimes, is_released
+from dynsched.engine.model import Action, NodePatch
 from dynsched.kube import leader
 from dynsched.kube.client import KubeClient
 from dynsched.kube.leader import Elector, SoleWriter, boot_time
 from dynsched.kube.transport import USER_AGENT
 from dynsched.sim.nodes import make_node
+from dynsched.util.errors import ClusterError
 
 LEASE = f"{LEASES}/dynsched"
 TIMES = LeaseTimes()

@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 from properties import steady
 from virtual_loop import VirtualLoop
 
-from dynsched.core.errors import ClusterError, ConflictError
-from dynsched.core.lease import CLOCK_ERROR, LeaseTimes
+from dynsched.engine.lease import CLOCK_ERROR, LeaseTimes
 from dynsched.kube.failures import Call
 from dynsched.kube.leader import Elector
 from dynsched.kube.transport import Answer
+from dynsched.util.errors import ClusterError, ConflictError
 
 TIMES = LeaseTimes()
 SAMPLE = 0.1

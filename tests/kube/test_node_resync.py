@@ -14,16 +14,16 @@ import pytest
 from cluster import NODES, Cluster, SimCluster
 from watch_support import Watching, hasten, watching
 
-from dynsched.core.message_kind import kind_of
-from dynsched.core.model import Node
+from dynsched.engine.message_kind import kind_of
+from dynsched.engine.model import Node
 from dynsched.kube import resync
 from dynsched.kube.cluster import NodeStore
 from dynsched.kube.comparison import Listing, Seen
 from dynsched.kube.kopf_settings import CHUNK
+from dynsched.kube.node_watch import NodeWatch
 from dynsched.kube.pages import PAGE
 from dynsched.kube.resync import Resync
 from dynsched.kube.troubles import Troubles
-from dynsched.kube.watch import NodeWatch
 from dynsched.sim.apiserver.faults import Fault
 from dynsched.sim.nodes import make_node
 

@@ -13,12 +13,12 @@ import yaml
 from cluster import Cluster, SimCluster
 from watch_support import hasten, watching
 
-from dynsched.core.errors import ClusterError, ConflictError, ForbiddenError, NotFoundError
-from dynsched.core.model import Action, Node, NodePatch
-from dynsched.kube import kopf_operator, watch
+from dynsched.engine.model import Action, Node, NodePatch
+from dynsched.kube import kopf_operator, node_watch
 from dynsched.kube.client import KubeClient
 from dynsched.kube.failures import SetupError
 from dynsched.sim.nodes import make_node
+from dynsched.util.errors import ClusterError, ConflictError, ForbiddenError, NotFoundError
 
 FOREIGN_FINALIZER = "kopf.zalando.org/KopfFinalizerMarker"
 
@@ -268,7 +268,7 @@ async def test_a_watch_that_is_refused_for_a_while(sim, nodes, status) -> None:
 
 async def test_kopf_is_started_again_when_it_gives_up(sim, nodes, monkeypatch) -> None:
     """And where the watch is forbidden meanwhile, the process ends."""
-    monkeypatch.setattr(watch, "STEADY", 1.0)
+    monkeypatch.setattr(node_watch, "STEADY", 1.0)
     async with watching(sim.kubeconfig, resync=0.5) as running:
         await running.follows(sim)
         fault = sim.server.faults.answer(500, verb="watch", message="etcd is on fire")
@@ -339,7 +339,7 @@ async def test_a_watch_that_ends_again_and_again_for_no_known_cause(sim, monkeyp
     async with watching(sim.kubeconfig) as running:
         with pytest.raises(ClusterError, match="ended: RuntimeError: kopf has a bad day"):
             await running.task
-    assert len(lives) == 1 + watch.UNEXPLAINED
+    assert len(lives) == 1 + node_watch.UNEXPLAINED
 
 
 async def test_it_stops_while_it_waits_for_the_server(sim: SimCluster) -> None:

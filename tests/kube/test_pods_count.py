@@ -11,11 +11,11 @@ from typing import Any
 
 import msgspec
 
-from dynsched.core.errors import ClusterError
-from dynsched.core.recent import RecentPods
-from dynsched.kube import pods
-from dynsched.kube.pods import PodWatch
+from dynsched.engine.recent import RecentPods
+from dynsched.kube import pod_watch
+from dynsched.kube.pod_watch import PodWatch
 from dynsched.kube.stream import ExpiredError
+from dynsched.util.errors import ClusterError
 
 
 class Api:
@@ -144,11 +144,11 @@ async def test_after_a_short_gap_it_goes_on_where_it_was(monkeypatch: Any) -> No
 
 async def test_after_a_long_gap_it_begins_anew(monkeypatch: Any) -> None:
     """Minutes later the metrics show what was bound and ended meanwhile: it counted twice."""
-    watch, api = await interrupted(ClusterError("down"), pods._GAP + 1, monkeypatch)
+    watch, api = await interrupted(ClusterError("down"), pod_watch._GAP + 1, monkeypatch)
     assert api.watched == ["7", "99"]
     assert watch.running == 5
 
 
 async def test_where_its_version_is_too_old_it_begins_anew(monkeypatch: Any) -> None:
-    _, api = await interrupted(ExpiredError(pods._WATCH), 1.0, monkeypatch)
+    _, api = await interrupted(ExpiredError(pod_watch._WATCH), 1.0, monkeypatch)
     assert api.watched == ["7", "99"]

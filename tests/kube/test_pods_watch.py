@@ -15,12 +15,12 @@ from api_support import api_of
 from cluster import Cluster, SimCluster
 from pods_support import PODS, STARTED, create, pod, reached, start
 
-from dynsched.core.errors import ClusterError
-from dynsched.core.pods import MIN_CPU, MIN_MEMORY
-from dynsched.core.recent import RecentPods
-from dynsched.kube.pods import _WATCH, PodWatch
+from dynsched.engine.pod_values import MIN_CPU, MIN_MEMORY
+from dynsched.engine.recent import RecentPods
+from dynsched.kube.pod_watch import _WATCH, PodWatch
 from dynsched.kube.stream import ExpiredError, StreamingApi
 from dynsched.sim.nodes import make_node
+from dynsched.util.errors import ClusterError
 
 MIB = 2.0**20
 
@@ -129,7 +129,7 @@ async def running(watch: PodWatch, number: int) -> None:
 
 async def test_running_pods_are_counted_by_pages_and_kept_up(cluster, monkeypatch) -> None:
     """Each that ends is one less, once, whatever it says of its end: clocks may be behind."""
-    monkeypatch.setattr("dynsched.kube.pods.PAGE", 3)
+    monkeypatch.setattr("dynsched.kube.pod_watch.PAGE", 3)
     await cluster.create_node(make_node("a", 0))
     for number in range(9):
         await create(cluster, pod(f"p{number}", "a" if number else None))

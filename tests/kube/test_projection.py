@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dynsched.core.model import Action, Node, NodePatch
+from dynsched.engine.model import Action, Node, NodePatch
 from dynsched.kube.cluster import ListedCluster, NodeStore
 from dynsched.kube.projection import project, quantity
 from dynsched.sim.nodes import make_node

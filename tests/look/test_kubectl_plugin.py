@@ -12,7 +12,7 @@ from cluster import Cluster
 from plugin_support import ended_by_ctrl_c, line_of, started
 from service_support import Pages, served, service
 
-from dynsched.kubectl import COMMANDS, completions
+from dynsched.cli.kubectl_plugin import COMMANDS, completions
 
 pytestmark = pytest.mark.slow
 
@@ -56,7 +56,7 @@ async def test_kubectl_completes_commands_flags_and_nodes(kubectl, pages) -> Non
 def test_a_reader_that_has_closed_the_pipe_ends_the_completion_without_a_traceback() -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    code = "from dynsched.kubectl import complete; complete([''])"
+    code = "from dynsched.cli.kubectl_plugin import complete; complete([''])"
     done = subprocess.run(
         [sys.executable, "-c", code], stdout=writing, stderr=subprocess.PIPE, check=False
     )

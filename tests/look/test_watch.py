@@ -8,10 +8,10 @@ import pytest
 from rich.console import Console
 from service_support import Pages
 
-from dynsched.core.model import Node
-from dynsched.look import watch
-from dynsched.running import Running
-from dynsched.web.client import Answer, ServerError
+from dynsched.cli import watching
+from dynsched.engine.model import Node
+from dynsched.tools.http_client import Answer, ServerError
+from dynsched.tools.running import Running
 
 STATUS = Answer(200, b'{"interval_seconds": 6.0}', None)
 SAME = Answer(304, b"", '"1"')
@@ -46,7 +46,7 @@ Watch = Callable[..., Scripted]
 def pauses(monkeypatch) -> list[float]:
     """The seconds that were waited, without waiting."""
     waited: list[float] = []
-    monkeypatch.setattr(watch.time, "sleep", waited.append)
+    monkeypatch.setattr(watching.time, "sleep", waited.append)
     return waited
 
 
@@ -54,7 +54,7 @@ def pauses(monkeypatch) -> list[float]:
 def watched(pauses) -> Watch:
     def run(*steps: Step, marked: bool = False, as_json: bool = False, **more: Step) -> Scripted:
         running = Scripted(steps, **more)
-        watch.watch_nodes(running, marked=marked, as_json=as_json)
+        watching.watch_nodes(running, marked=marked, as_json=as_json)
         return running
 
     return run
@@ -143,11 +143,11 @@ async def test_what_has_not_changed_is_asked_for_by_its_etag(watched, pauses, ca
 
 
 PERIODS = [
-    (Answer(200, b'{"interval_seconds": 0.5}', None), '"1"', watch.MIN_PAUSE),
-    (Answer(200, b'{"interval_seconds": 300}', None), '"1"', watch.MAX_PAUSE),
-    (Answer(200, b"{}", None), '"1"', watch.MAX_PAUSE),
-    (ServerError("not well"), '"1"', watch.MAX_PAUSE),
-    (STATUS, None, watch.WITHOUT_ETAG),
+    (Answer(200, b'{"interval_seconds": 0.5}', None), '"1"', watching.MIN_PAUSE),
+    (Answer(200, b'{"interval_seconds": 300}', None), '"1"', watching.MAX_PAUSE),
+    (Answer(200, b"{}", None), '"1"', watching.MAX_PAUSE),
+    (ServerError("not well"), '"1"', watching.MAX_PAUSE),
+    (STATUS, None, watching.WITHOUT_ETAG),
 ]
 
 
@@ -187,7 +187,7 @@ async def test_a_replica_that_is_behind_takes_nothing_back_but_a_clock_set_back_
     pages.at -= 3600
     pages.tick(worker_1=91.0)
     after = await now(pages, '"b"')
-    running = watched(before, *[after] * (watch.MAX_OLDER + 1))
+    running = watched(before, *[after] * (watching.MAX_OLDER + 1))
 
     assert len(capsys.readouterr().out.splitlines()) == 1 + 3 + 1
     assert running.asked[-1] == ("/nodes", '"b"')
@@ -201,7 +201,7 @@ async def test_a_terminal_shows_the_newest_values_and_as_many_nodes_as_fit(
     def console() -> Console:
         return Console(file=screen, force_terminal=True, width=100, height=6, color_system=None)
 
-    monkeypatch.setattr(watch, "Console", console)
+    monkeypatch.setattr(watching, "Console", console)
     pages = Pages()
     pages.tick()
     first = await now(pages)

@@ -10,7 +10,8 @@ from aiohttp.test_utils import TestServer
 from cluster import SimCluster
 from service_support import Pages, served, service, stranger
 
-from dynsched import cli, kubectl, running
+from dynsched.cli import commands, kubectl_plugin
+from dynsched.tools import running
 
 Ended = tuple[int, str, str]
 Call = Callable[..., Awaitable[Ended]]
@@ -22,7 +23,7 @@ def call(monkeypatch, capsys) -> Call:
     """`dynsched ...`, or `kubectl dynsched ...`, in a thread: (exit code, stdout, stderr)."""
     monkeypatch.setattr(running, "DEFAULT_SERVER", NOWHERE)
 
-    async def called(*words: str, main: Callable[[list[str]], None] = cli.main) -> Ended:
+    async def called(*words: str, main: Callable[[list[str]], None] = commands.main) -> Ended:
         def run() -> int:
             with pytest.raises(SystemExit) as ended:
                 main(list(words))
@@ -75,13 +76,13 @@ async def test_the_one_that_is_named_is_asked(call, cluster, here_and_there, mon
     kubeconfig = str(cluster.kubeconfig)
     for main, flags, environment, asked in (
         # kubectl means its cluster unless a server is named
-        (kubectl.main, (), False, "worker-2"),
-        (kubectl.main, ("--server", url), False, "worker-1"),
-        (kubectl.main, (), True, "worker-1"),
+        (kubectl_plugin.main, (), False, "worker-2"),
+        (kubectl_plugin.main, ("--server", url), False, "worker-1"),
+        (kubectl_plugin.main, (), True, "worker-1"),
         # a cluster that is named, whatever answers here
-        (cli.main, ("--context", "sim"), True, "worker-2"),
-        (cli.main, ("-n", "dynsched"), True, "worker-2"),
-        (cli.main, ("--kubeconfig", kubeconfig), True, "worker-2"),
+        (commands.main, ("--context", "sim"), True, "worker-2"),
+        (commands.main, ("-n", "dynsched"), True, "worker-2"),
+        (commands.main, ("--kubeconfig", kubeconfig), True, "worker-2"),
     ):
         if environment:
             monkeypatch.setenv("DYNSCHED_SERVER", url)
@@ -125,7 +126,7 @@ async def test_one_that_wants_a_token_is_known_and_through_the_cluster_it_says_w
     needed = "a bearer token is needed"
     async with answering({"error": needed}, 401) as url:
         async with service(cluster, url):
-            _, _, errors = await call("nodes", main=kubectl.main)
+            _, _, errors = await call("nodes", main=kubectl_plugin.main)
             assert errors.startswith(f"Error: {needed}; the API server passes no ")
             assert errors.endswith("--server and --server-token-file\n")
         monkeypatch.setattr(running, "DEFAULT_SERVER", url)
@@ -147,7 +148,7 @@ async def test_none_anywhere_is_one_line_with_both_places(call, cluster) -> None
 async def test_no_right_is_one_line(call, cluster, tmp_path) -> None:
     async with service(cluster, None):
         stranger(cluster, tmp_path)
-        code, _, errors = await call("nodes", main=kubectl.main)
+        code, _, errors = await call("nodes", main=kubectl_plugin.main)
     assert code == 1
     assert errors.startswith("Error: may not get services/proxy http:dynsched:9000")
     assert len(errors.splitlines()) == 1

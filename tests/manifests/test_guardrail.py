@@ -22,8 +22,8 @@ from manifest_support import BASE, COMPONENTS, OVERLAYS, Doc, Kubectl, load_all
 from operator_support import Operator, until, write_rules
 from programs import run
 
-from dynsched.core import keys
-from dynsched.core.labels import SOFT_EFFECT
+from dynsched.rules import keys
+from dynsched.rules.labels import SOFT_EFFECT
 from dynsched.sim.nodes import make_node
 
 pytestmark = pytest.mark.slow

@@ -19,9 +19,9 @@ from manifest_support import COMPONENTS, Doc, Kubectl
 from operator_support import until
 from programs import ROOT, run
 
-from dynsched.core.avoidance import PodFacts, Standing, Term, standing
-from dynsched.core.labels import parse_label
-from dynsched.inject.policy import policy_text
+from dynsched.engine.avoidance import PodFacts, Standing, Term, standing
+from dynsched.rules.labels import parse_label
+from dynsched.tools.inject.policy import policy_text
 
 pytestmark = pytest.mark.slow
 

@@ -27,10 +27,10 @@ from manifest_support import (
 from programs import ROOT, need, run
 from scheduling_support import AVOID, scheduler_config
 
-from dynsched.core.parsing import parse_rules
-from dynsched.rules_file import load_rules
-from dynsched.web.api import ENDPOINTS
-from dynsched.web.transport.answering import PROBES
+from dynsched.api.app import ENDPOINTS
+from dynsched.api.transport.answering import PROBES
+from dynsched.rules.file import load_rules
+from dynsched.rules.parse import parse_rules
 
 EXAMPLES = ROOT / "manifests/examples"
 CLI = (ROOT / "docs/cli.md").read_text()  # what --help prints
@@ -480,7 +480,7 @@ def test_the_second_scheduler_has_its_own_lease_and_a_dynsched_that_marks_nothin
 def test_the_collector_needs_as_little_memory_as_is_asked_for() -> None:
     """`dynsched collect` does without the rest of the program."""
     script = (
-        "import sys; from dynsched.cli import main\n"
+        "import sys; from dynsched.cli.commands import main\n"
         "try: main(['collect', '--pushgateway=http://localhost:1', '--ip=127.0.0.1', '--once'])\n"
         "except SystemExit: pass\n"
         "heavy = {'kopf', 'kubernetes', 'aiohttp', 'pydantic', 'requests', 'rich'};"

@@ -17,7 +17,7 @@ from manifest_support import OVERLAYS, Doc, kustomize, the
 from monitoring_support import ALERTS, DASHBOARD, RECORDS, RULE, asked, exposed, queries
 from programs import ROOT, need, run
 
-from dynsched.web.api import ENDPOINTS
+from dynsched.api.app import ENDPOINTS
 
 FOLDER = ROOT / "tests/promtool"
 # As text: `0x300` is no number.

@@ -12,14 +12,14 @@ import urllib3.exceptions
 from asking import fetch
 from prometheus_support import free_port
 
-from dynsched.collect.memory import Memory
-from dynsched.collect.push import Collect, CollectError, push
-from dynsched.core.errors import ClusterError
 from dynsched.kube.client import KubeClient
-from dynsched.kube.config import load_config
-from dynsched.plumbing.connection_errors import Cause, ConnectionFailure, find_failure
+from dynsched.kube.kubeconfig import load_config
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
-from dynsched.web.client import ServerError
+from dynsched.tools.collect.memory import Memory
+from dynsched.tools.collect.push import Collect, CollectError, push
+from dynsched.tools.http_client import ServerError
+from dynsched.util.connection_errors import Cause, ConnectionFailure, find_failure
+from dynsched.util.errors import ClusterError
 
 
 def of_tls(reason: str) -> ssl.SSLError:

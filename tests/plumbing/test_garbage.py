@@ -5,7 +5,7 @@ import sys
 
 PROGRAM = """
 import gc
-from dynsched.plumbing.garbage import collect_less, leave_out_the_living
+from dynsched.util.garbage import collect_less, leave_out_the_living
 
 class Cyclic:
     def __init__(self):

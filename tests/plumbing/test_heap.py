@@ -5,11 +5,11 @@ import sys
 
 import pytest
 
-from dynsched.plumbing.malloc import give_back_free_memory, share_heap
+from dynsched.util.malloc import give_back_free_memory, share_heap
 
 THREADS = """
 import ctypes, sys, threading
-from dynsched.plumbing.malloc import share_heap
+from dynsched.util.malloc import share_heap
 if sys.argv[1] == "shared":
     share_heap()
 gate = threading.Barrier(9)
@@ -30,7 +30,7 @@ gate.wait()
 
 FREED = """
 import os
-from dynsched.plumbing.malloc import give_back_free_memory
+from dynsched.util.malloc import give_back_free_memory
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGESIZE")
 kept = [bytes(4_000) for _ in range(20_000)]  # smaller than what glibc maps on its own

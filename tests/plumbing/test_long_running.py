@@ -5,11 +5,11 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from dynsched.plumbing import long_running
+from dynsched.util import long_running
 
 PREPARED = """
 import gc, sys
-from dynsched.plumbing.long_running import prepare
+from dynsched.util.long_running import prepare
 before = sys.getswitchinterval()
 prepare()
 print(before / sys.getswitchinterval() >= 5, gc.get_freeze_count() > 1000)

@@ -16,18 +16,18 @@ import yaml
 from asking import fetch
 from misbehaving_server import GOOD, MisbehavingServer, Seen, http
 
-from dynsched import cli
-from dynsched.collect.memory import Memory
-from dynsched.collect.push import Collect, CollectError, push
-from dynsched.core.errors import ClusterError
-from dynsched.kube.config import KubeConfigError, load_config
+from dynsched.cli import commands
 from dynsched.kube.failures import Call, ProxyRefusedError
 from dynsched.kube.kopf_operator import NodeOperator, WatchBrokenError, _explained
+from dynsched.kube.kubeconfig import KubeConfigError, load_config
 from dynsched.kube.stream import StreamingApi
 from dynsched.kube.transport import KubeApi
-from dynsched.plumbing.proxies import ProxyError, parse_proxy, proxy_for
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
-from dynsched.web.client import ServerError
+from dynsched.tools.collect.memory import Memory
+from dynsched.tools.collect.push import Collect, CollectError, push
+from dynsched.tools.http_client import ServerError
+from dynsched.util.errors import ClusterError
+from dynsched.util.proxies import ProxyError, parse_proxy, proxy_for
 
 LISTED = {"kind": "NodeList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []}
 LIST = Call("list", "nodes", "GET", "/api/v1/nodes")
@@ -266,7 +266,7 @@ async def test_what_a_kubeconfig_says_itself_comes_first(everywhere, tmp_path) -
 def test_prune_with_a_netrc_and_a_token(everywhere, tmp_path, capsys) -> None:
     path = kubeconfig(tmp_path, "http://10.1.2.3:6443")
     with pytest.raises(SystemExit) as ended:
-        cli.main(["prune", "--dry-run", "--kubeconfig", path])
+        commands.main(["prune", "--dry-run", "--kubeconfig", path])
     assert (ended.value.code, capsys.readouterr().out) == (0, "Nothing to change.\n")
 
 

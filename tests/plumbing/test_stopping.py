@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from virtual_loop import VirtualLoop
 
-from dynsched.plumbing.stopping import pause, unless_stopped, until_done
+from dynsched.util.stopping import pause, unless_stopped, until_done
 
 
 def passed(coroutine) -> float:

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from cluster import LEASES, Cluster, EnvtestCluster, SimCluster
 
-from dynsched import app
-from dynsched.beside import AtWorkError
-from dynsched.core.errors import ClusterError, ForbiddenError
-from dynsched.core.lease import LeaseTimes, given_up, held_by, read_lease
+from dynsched.controller import main
+from dynsched.controller.sole_writer import AtWorkError
+from dynsched.engine.lease import LeaseTimes, given_up, held_by, read_lease
 from dynsched.kube import holders, leases
 from dynsched.sim.nodes import make_node
+from dynsched.util.errors import ClusterError, ForbiddenError
 
 OLD_AFTER = 600.0
 HOUR = 3600.0
@@ -61,7 +61,7 @@ async def marked(cluster: Cluster) -> bool:
 
 async def prune(cluster: Cluster, **more: Any) -> list[str]:
     """The nodes from which marks were taken."""
-    written = await app._prune(app.Prune(cluster.kubeconfig, **more))
+    written = await main._prune(main.Prune(cluster.kubeconfig, **more))
     return [patch.node for patch in written.applied]
 
 
@@ -139,7 +139,7 @@ async def test_who_cannot_read_the_lease_prunes_nothing(cluster, tmp_path) -> No
     elif isinstance(cluster, SimCluster):
         cluster.server.forbidden = {("get", "leases")}
     with pytest.raises(ForbiddenError, match="may not get leases: "):
-        await app._prune(app.Prune(kubeconfig, lease_older_than=OLD_AFTER))
+        await main._prune(main.Prune(kubeconfig, lease_older_than=OLD_AFTER))
     if isinstance(cluster, SimCluster):
         cluster.server.forbidden = set()
         cluster.server.faults.answer(500, resource="leases")

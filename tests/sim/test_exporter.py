@@ -17,9 +17,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from source_support import source_at
 
 import dynsched.sim
-from dynsched.core.labels import LabelMark
-from dynsched.core.rules import Rule, RuleSet
-from dynsched.rules_file import load_rules
+from dynsched.rules.file import load_rules
+from dynsched.rules.labels import LabelMark
+from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.sim.exporter import CPUS, MEMORY_BYTES, Exporter, Machine
 from dynsched.sim.load import NodeLoad, node_load
 from dynsched.sim.pod_metrics import CORES

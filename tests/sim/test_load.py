@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dynsched.sim
-from dynsched.core.alerts import Alerts
-from dynsched.core.model import Reading
-from dynsched.core.rules import RuleSet
-from dynsched.rules_file import load_rules
+from dynsched.engine.alerts import Alerts
+from dynsched.engine.model import Reading
+from dynsched.rules.file import load_rules
+from dynsched.rules.rule_set import RuleSet
 from dynsched.sim.load import Kind, NodeLoad, node_load
 
 indexes = st.integers(0, 5_000)

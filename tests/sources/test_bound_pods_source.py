@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from builders import NOON, named
 
-from dynsched.core.pods import BoundPod
-from dynsched.core.recent import RecentPods
-from dynsched.core.rules import BIND_BURST, Rule
+from dynsched.engine.pod_values import BoundPod
+from dynsched.engine.recent import RecentPods
+from dynsched.rules.rule_set import BIND_BURST, Rule
 from dynsched.sources.bound_pods import BoundPodsSource
 
 RULE = Rule(name=BIND_BURST, source="bound-pods", threshold=2)

@@ -18,15 +18,15 @@ from metrics_support import metrics_api, set_usage
 from operator_support import Operator, dynsched, until, write_rules
 from prometheus_support import free_port
 
-from dynsched.core.decide import decide
-from dynsched.core.errors import ClusterError, ForbiddenError
-from dynsched.core.model import Node, Quality
-from dynsched.core.parsing import parse_rules
-from dynsched.core.rules import Rule
-from dynsched.core.usage import NodeUsage
-from dynsched.kube.metrics import PAGE, list_node_metrics
+from dynsched.engine.decide import decide
+from dynsched.engine.model import Node, Quality
+from dynsched.engine.usage import NodeUsage
+from dynsched.kube.call_metrics import PAGE, list_node_metrics
+from dynsched.rules.parse import parse_rules
+from dynsched.rules.rule_set import Rule
 from dynsched.sim.nodes import make_node
 from dynsched.sources.metrics_server import MetricsServerSource
+from dynsched.util.errors import ClusterError, ForbiddenError
 
 MEMORY = Rule(name="mem", source="metrics-server", resource="memory", threshold=80)
 CPU = Rule(name="cpu", source="metrics-server", resource="cpu", threshold=80)

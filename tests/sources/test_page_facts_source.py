@@ -14,10 +14,10 @@ from source_past import NOW
 from source_support import Fake, vector
 from store_support import Clock
 
-from dynsched.core.model import Node, QueryResult, Series
-from dynsched.core.overload import DAY, DAYS, Overload, day_of, name_of
-from dynsched.core.page_facts import AboveRequest
-from dynsched.core.placements import STEP, STEPS
+from dynsched.engine.model import Node, QueryResult, Series
+from dynsched.engine.overload import DAY, DAYS, Overload, day_of, name_of
+from dynsched.engine.placements import STEP, STEPS
+from dynsched.engine.pod_facts import AboveRequest
 from dynsched.sources import page_facts, page_queries
 from dynsched.sources.page_facts import HOTTEST, PageFactsSource
 from dynsched.sources.prometheus import PrometheusSource, RangeResult

@@ -12,8 +12,8 @@ from pod_names import PODS
 from source_past import CPU_SHARE, MEMORY, STEP
 from source_support import Fake, vector
 
-from dynsched.core.model import QueryResult
-from dynsched.core.workloads import workload_of
+from dynsched.engine.model import QueryResult
+from dynsched.engine.workloads import workload_of
 from dynsched.sources import scrapes
 from dynsched.sources.pod_use import PodUseSource
 from dynsched.sources.prometheus import PrometheusSource

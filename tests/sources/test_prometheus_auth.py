@@ -18,7 +18,7 @@ from misbehaving_server import MisbehavingServer, Seen, http, vector
 from source_support import Deadlines, ask, error_of, reaches, source_at, threads_end
 
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
-from dynsched.sources.prometheus.failures import PREPARING, WAITING, file_problem
+from dynsched.sources.prometheus.query_errors import PREPARING, WAITING, file_problem
 from dynsched.sources.prometheus.tls import TlsFiles
 
 SECRETS = ("s3cret-token", "s3cret-password", "s3cret-header", "s3cret-user")

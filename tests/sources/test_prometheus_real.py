@@ -16,7 +16,7 @@ from prometheus_support import Process, RealPrometheus
 from source_past import NOW
 from source_support import ask, error_of
 
-from dynsched.core.rules import Rule
+from dynsched.rules.rule_set import Rule
 from dynsched.sources.prometheus import PrometheusSource
 
 pytestmark = pytest.mark.slow

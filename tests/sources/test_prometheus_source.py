@@ -18,13 +18,13 @@ from misbehaving_server import GOOD, MisbehavingServer, Reply, Seen, chunked, ht
 from prometheus_support import free_port
 from source_support import Deadlines, ask, error_of, reaches, source_at, threads_end
 
-from dynsched.core.answers import AnswerLimit, answer_limit
-from dynsched.core.errors import PastUnknownError
-from dynsched.core.rules import Rule
-from dynsched.loop import Source
+from dynsched.controller.loop import Source
+from dynsched.rules.rule_set import Rule
 from dynsched.sources.prometheus import source as source_module
-from dynsched.sources.prometheus.failures import CONNECTING, READING, WAITING, QueryFailedError
-from dynsched.sources.prometheus.transport import Attempt
+from dynsched.sources.prometheus.answer_limit import AnswerLimit, answer_limit
+from dynsched.sources.prometheus.query_errors import CONNECTING, READING, WAITING, QueryFailedError
+from dynsched.sources.prometheus.session import Attempt
+from dynsched.util.errors import PastUnknownError
 
 NOW = 1_800_000_000.0
 
@@ -422,9 +422,9 @@ async def test_answers_are_parsed_one_after_the_other(server, monkeypatch) -> No
 
 PEAK = """
 import asyncio, re, sys
-from dynsched.core.answers import answer_limit
+from dynsched.sources.prometheus.answer_limit import answer_limit
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
-from dynsched.plumbing.malloc import share_heap
+from dynsched.util.malloc import share_heap
 def peak():
     return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024
 async def main(url, nodes, rules):
@@ -657,7 +657,7 @@ async def test_a_defect_costs_one_query_and_shows_no_text(server, monkeypatch, c
 
     async with source_at(server.url) as source:
         with monkeypatch.context() as patched:
-            patched.setattr("dynsched.sources.prometheus.transport.Client.ask", broken)
+            patched.setattr("dynsched.sources.prometheus.session.Client.ask", broken)
             result = await source.query_expr("x")
         assert (await source.query_expr("x")).error is None
     assert "defect in dynsched, please report it: KeyError in test_" in str(result.error)

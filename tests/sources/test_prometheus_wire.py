@@ -15,12 +15,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from misbehaving_server import GOOD
 
-from dynsched.core.columns import Vector
+from dynsched.engine.columns import Vector
 from dynsched.sources.prometheus import vectors
-from dynsched.sources.prometheus.failures import QueryFailedError
+from dynsched.sources.prometheus.decode import Clocks
+from dynsched.sources.prometheus.query_errors import QueryFailedError
 from dynsched.sources.prometheus.ranges import parse_matrix, read_spans
 from dynsched.sources.prometheus.vectors import SeriesKeys, parse_vector, read_vector
-from dynsched.sources.prometheus.wire import Clocks
 
 CLOCKS = Clocks(received=2000.0, date=1990.0, cached=3.0)
 KEYS = SeriesKeys()  # one for all: what it remembers must not change what it reads

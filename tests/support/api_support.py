@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from cluster import Cluster, EnvtestCluster, SimCluster
 
-from dynsched.kube.config import load_config
+from dynsched.kube.kubeconfig import load_config
 from dynsched.kube.transport import KubeApi
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from dynsched.running import ByUrl
-from dynsched.web.client import TIMEOUT
+from dynsched.tools.http_client import TIMEOUT
+from dynsched.tools.running import ByUrl
 
 
 def fetch(

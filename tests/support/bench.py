@@ -15,20 +15,20 @@ from fake_prometheus import Clock, FakePrometheus
 from operator_support import write_rules
 from prometheus_client import CollectorRegistry
 
-from dynsched.core.model import NodePatch, Snapshot
+from dynsched.api.metrics import Metrics
+from dynsched.api.nodes import NodeDetail, node_detail
+from dynsched.api.status import rules_answer, status_answer
+from dynsched.api.totals import Totals
+from dynsched.controller.loop import Loop
+from dynsched.engine.model import NodePatch, Snapshot
 from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import NodeCluster
-from dynsched.kube.config import load_config
 from dynsched.kube.events import NodeEvents, Subject
+from dynsched.kube.kubeconfig import load_config
 from dynsched.kube.leader import SoleWriter
-from dynsched.kube.watch import NodeWatch
-from dynsched.loop import Loop
-from dynsched.rules_file import RulesFile
+from dynsched.kube.node_watch import NodeWatch
+from dynsched.rules.file import RulesFile
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
-from dynsched.web.metrics import Metrics
-from dynsched.web.nodes import NodeDetail, node_detail
-from dynsched.web.status import rules_answer, status_answer
-from dynsched.web.totals import Totals
 
 INTERVAL = 10.0
 _METADATA = {"Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}

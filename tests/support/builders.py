@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from dynsched.core.keys import ANNOTATION_PREFIX, EVIDENCE_ANNOTATION
-from dynsched.core.model import Node, NodePatch, QueryResult, Sample
-from dynsched.core.parsing import parse_rules
-from dynsched.core.rules import RuleSet
+from dynsched.engine.model import Node, NodePatch, QueryResult, Sample
+from dynsched.rules.keys import ANNOTATION_PREFIX, EVIDENCE_ANNOTATION
+from dynsched.rules.parse import parse_rules
+from dynsched.rules.rule_set import RuleSet
 
 Body = dict[str, Any]
 

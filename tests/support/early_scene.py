@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from snapshots import NOON, Scene
 
-from dynsched.core.expected import KnownPods
-from dynsched.core.model import Node, Snapshot
-from dynsched.core.pods import BoundPod, RecentPod
+from dynsched.engine.expected import KnownPods
+from dynsched.engine.model import Node, Snapshot
+from dynsched.engine.pod_values import BoundPod, RecentPod
 
 EARLY_RULES: Final[Mapping[str, Any]] = {
     "rules": [

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from dynsched.core.alerts import Alerts, table_of
-from dynsched.core.columns import CODES, NodeReadings, Roster
-from dynsched.core.evaluate import Evaluation, Verdicts, evaluated, selected
-from dynsched.core.model import Node, Reading
-from dynsched.core.rules import RuleSet
-from dynsched.core.survey import NodeColumns, survey
+from dynsched.engine.alerts import Alerts, table_of
+from dynsched.engine.columns import CODES, NodeReadings, Roster
+from dynsched.engine.evaluate import Evaluation, Verdicts, evaluated, selected
+from dynsched.engine.inventory import NodeColumns, survey
+from dynsched.engine.model import Node, Reading
+from dynsched.rules.rule_set import RuleSet
 
 
 @dataclass(frozen=True, slots=True)

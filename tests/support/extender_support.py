@@ -10,12 +10,12 @@ from typing import Any
 from snapshots import NOON, Scene
 from store_support import Clock, make_store
 
-from dynsched.core.expected import KnownPods
-from dynsched.core.model import Node
-from dynsched.core.recent import RecentPods
-from dynsched.web.extender.answers import Bind, Extender
-from dynsched.web.extender.scoring import ScoringSnapshot
-from dynsched.web.snapshots import SnapshotStore
+from dynsched.api.extender.answers import Bind, Extender
+from dynsched.api.extender.scoring import ScoringSnapshot
+from dynsched.api.snapshots import SnapshotStore
+from dynsched.engine.expected import KnownPods
+from dynsched.engine.model import Node
+from dynsched.engine.recent import RecentPods
 
 RULES: Mapping[str, Any] = {
     "rules": [

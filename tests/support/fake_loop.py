@@ -5,11 +5,11 @@ from dataclasses import replace
 
 from snapshots import patched
 
-from dynsched.core.errors import ConflictError, NotPermittedError, PastUnknownError
-from dynsched.core.model import Node, NodePatch, QueryResult, Sample, Series
-from dynsched.core.parsing import parse_rules
-from dynsched.core.rules import RuleSet
-from dynsched.loop import Loop
+from dynsched.controller.loop import Loop
+from dynsched.engine.model import Node, NodePatch, QueryResult, Sample, Series
+from dynsched.rules.parse import parse_rules
+from dynsched.rules.rule_set import RuleSet
+from dynsched.util.errors import ConflictError, NotPermittedError, PastUnknownError
 
 RULES = {
     "guard": {"max_marked": "100%", "max_releases": "100%"},

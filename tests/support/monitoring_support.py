@@ -13,10 +13,10 @@ from plain_answers import series_text
 from prometheus_client import CollectorRegistry
 from snapshots import example
 
-from dynsched.core.model import Snapshot
-from dynsched.core.placements import Kind
-from dynsched.web.metrics import Metrics
-from dynsched.web.totals import Totals
+from dynsched.api.metrics import Metrics
+from dynsched.api.totals import Totals
+from dynsched.engine.model import Snapshot
+from dynsched.engine.placements import Kind
 
 FOLDER: Final = COMPONENTS / "monitoring"
 DASHBOARD: Final[Doc] = json.loads((FOLDER / "dashboard.json").read_text())

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from evaluating import RuleReadings
 from msgspec.structs import replace
 
-from dynsched.core.model import Alert, AlertState, Node, Quality, Reading, Verdict
-from dynsched.core.rules import Rule, RuleSet
+from dynsched.engine.model import Alert, AlertState, Node, Quality, Reading, Verdict
+from dynsched.rules.rule_set import Rule, RuleSet
 
 GRAIN = 0.001
 Plain = dict[str, dict[str, Alert]]

@@ -8,11 +8,11 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from dynsched.core.loads import full_at, rule_load
-from dynsched.core.model import Alert, AlertState, NodeView, Quality, Snapshot
-from dynsched.core.rules import Rule, RuleSet
-from dynsched.core.verdict_value import COOL, HOT, UNDECIDED
-from dynsched.web.node_series import FAMILIES, NodeSeries
+from dynsched.api.node_series import FAMILIES, NodeSeries
+from dynsched.engine.loads import full_at, rule_load
+from dynsched.engine.model import Alert, AlertState, NodeView, Quality, Snapshot
+from dynsched.engine.verdict_value import COOL, HOT, UNDECIDED
+from dynsched.rules.rule_set import Rule, RuleSet
 
 STATES: Final = {AlertState.INACTIVE: "i", AlertState.PENDING: "p", AlertState.FIRING: "f"}
 QUALITIES: Final = dict(zip(Quality, "omsif", strict=True))

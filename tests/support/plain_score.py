@@ -1,5 +1,5 @@
 """The extender's scores, worked out one load after the other, in the plainest way: what the
-arrays of `dynsched.core.score` must agree with.
+arrays of `dynsched.engine.score` must agree with.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from dynsched.core.score import (
+from dynsched.engine.score import (
     BEST,
     FEW_BEST,
     FIRING,

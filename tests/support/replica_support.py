@@ -13,8 +13,8 @@ from cluster import Cluster, Write
 from fake_prometheus import FakePrometheus
 from operator_support import Operator, until, write_rules
 
-from dynsched.core.formatting import parse_time
-from dynsched.core.lease import LeaseTimes
+from dynsched.engine.lease import LeaseTimes
+from dynsched.util.formatting import parse_time
 
 TIMES = LeaseTimes()
 AGENT = re.compile(r"dynsched/\S+ \((\S+)\)")

@@ -18,8 +18,8 @@ from programs import ROOT
 from snapshots import EXAMPLE_RULES, NOON, Scene
 from store_support import Clock, make_store
 
-from dynsched.core.model import Node
-from dynsched.web.api import make_app
+from dynsched.api.app import make_app
+from dynsched.engine.model import Node
 
 LABELS = {"app.kubernetes.io/name": "dynsched"}
 OURS = ("dynsched", "dynsched")

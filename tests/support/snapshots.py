@@ -8,16 +8,16 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from dynsched.core.alerts import Alerts
-from dynsched.core.decide import decide
-from dynsched.core.decision import NodeViews
-from dynsched.core.expected import NO_PODS, KnownPods
-from dynsched.core.health import rule_health
-from dynsched.core.keys import CONTROL_PLANE_LABELS
-from dynsched.core.model import Node, NodePatch, NodeView, QueryResult, Sample, Snapshot
-from dynsched.core.parsing import parse_rules
-from dynsched.web.nodes import around_nodes, encode_each
-from dynsched.web.totals import Totals
+from dynsched.api.nodes import around_nodes, encode_each
+from dynsched.api.totals import Totals
+from dynsched.engine.alerts import Alerts
+from dynsched.engine.decide import decide
+from dynsched.engine.decision import NodeViews
+from dynsched.engine.expected import NO_PODS, KnownPods
+from dynsched.engine.health import rule_health
+from dynsched.engine.model import Node, NodePatch, NodeView, QueryResult, Sample, Snapshot
+from dynsched.rules.keys import CONTROL_PLANE_LABELS
+from dynsched.rules.parse import parse_rules
 
 NOON = datetime.fromisoformat("2026-11-20T12:00:00Z").timestamp()
 

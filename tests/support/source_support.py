@@ -11,9 +11,9 @@ from typing import Any
 
 from operator_support import until
 
-from dynsched.core.answers import AnswerLimit
-from dynsched.core.model import QueryResult, Sample
+from dynsched.engine.model import QueryResult, Sample
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource, RangeResult
+from dynsched.sources.prometheus.answer_limit import AnswerLimit
 
 
 @contextlib.asynccontextmanager

@@ -29,12 +29,12 @@ from stateful_world import (
     foreign,
 )
 
-from dynsched.core.guard import count_of
-from dynsched.core.model import Action
-from dynsched.core.plan import plan_prune
-from dynsched.core.rules import RuleSet
+from dynsched.controller.apply import CONFLICT_RETRIES
+from dynsched.engine.guard import count_of
+from dynsched.engine.model import Action
+from dynsched.engine.plan import plan_prune
 from dynsched.kube.projection import project
-from dynsched.writer import CONFLICT_RETRIES
+from dynsched.rules.rule_set import RuleSet
 
 
 def check_tick(world: World, tick: Tick) -> None:

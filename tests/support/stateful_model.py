@@ -17,11 +17,11 @@ from evaluating import RuleReadings
 from msgspec.structs import replace
 from plain_alerts import Plain, plainly
 
-from dynsched.core.alerts import Alerts
-from dynsched.core.labels import Mark
-from dynsched.core.model import Alert, AlertState, Node, NodeView, Quality, Reading
-from dynsched.core.rules import RuleSet
-from dynsched.core.sections import GuardRules
+from dynsched.engine.alerts import Alerts
+from dynsched.engine.model import Alert, AlertState, Node, NodeView, Quality, Reading
+from dynsched.rules.labels import Mark
+from dynsched.rules.rule_set import RuleSet
+from dynsched.rules.sections import GuardRules
 
 EVIDENCE = "dynsched.io/pressure"
 CONTROL_PLANE = "node-role.kubernetes.io/control-plane"

@@ -31,7 +31,18 @@ from stateful_model import (
 )
 from virtual_loop import VirtualLoop
 
-from dynsched.core.errors import (
+from dynsched.controller.loop import Loop
+from dynsched.engine.model import Node, NodePatch, NodeView, QueryResult, Sample, Series, Snapshot
+from dynsched.kube.client import KubeClient
+from dynsched.kube.cluster import NodeCluster, NodeStore
+from dynsched.kube.node_watch import NodeWatch
+from dynsched.kube.projection import project
+from dynsched.rules.rule_set import Rule, RuleSet
+from dynsched.sim.apiserver.objects import Objects, Write
+from dynsched.sim.apiserver.resources import NODES
+from dynsched.sim.apiserver.status import ApiError
+from dynsched.sim.apiserver.store import Change, ChangeType, Entry, Store
+from dynsched.util.errors import (
     ClusterError,
     ConflictError,
     ForbiddenError,
@@ -39,17 +50,6 @@ from dynsched.core.errors import (
     NotPermittedError,
     PastUnknownError,
 )
-from dynsched.core.model import Node, NodePatch, NodeView, QueryResult, Sample, Series, Snapshot
-from dynsched.core.rules import Rule, RuleSet
-from dynsched.kube.client import KubeClient
-from dynsched.kube.cluster import NodeCluster, NodeStore
-from dynsched.kube.projection import project
-from dynsched.kube.watch import NodeWatch
-from dynsched.loop import Loop
-from dynsched.sim.apiserver.objects import Objects, Write
-from dynsched.sim.apiserver.resources import NODES
-from dynsched.sim.apiserver.status import ApiError
-from dynsched.sim.apiserver.store import Change, ChangeType, Entry, Store
 
 T = TypeVar("T")
 Body = dict[str, Any]

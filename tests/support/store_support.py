@@ -6,8 +6,8 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from dynsched.web.metrics import Metrics
-from dynsched.web.snapshots import SnapshotStore
+from dynsched.api.metrics import Metrics
+from dynsched.api.snapshots import SnapshotStore
 
 
 class Clock:

@@ -12,12 +12,12 @@ import pytest
 from cluster import Cluster, SimCluster
 from kopf._cogs.aiokits import aiotasks
 
-from dynsched.kube import kopf_operator, kopf_settings, watch
+from dynsched.kube import kopf_operator, kopf_settings, node_watch
 from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import NodeCluster
-from dynsched.kube.config import load_config
-from dynsched.kube.watch import NodeWatch
-from dynsched.plumbing.backoff import Backoff
+from dynsched.kube.kubeconfig import load_config
+from dynsched.kube.node_watch import NodeWatch
+from dynsched.util.backoff import Backoff
 
 HASTE = 20
 STOPS_WITHIN = 30.0
@@ -43,11 +43,11 @@ def hasten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kopf_settings, "BACKOFFS", backoffs)
     monkeypatch.setattr(kopf_operator, "settings", settings)
     monkeypatch.setattr(kopf_operator, "jittered", lambda seconds: seconds / HASTE)
-    for module in (watch, kopf_operator):
+    for module in (node_watch, kopf_operator):
         monkeypatch.setattr(
             module, "Backoff", lambda *ends: Backoff(*(end / HASTE for end in ends))
         )
-    monkeypatch.setattr(watch, "SETTLED", 0.3)
+    monkeypatch.setattr(node_watch, "SETTLED", 0.3)
 
 
 class Watching:

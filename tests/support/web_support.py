@@ -13,9 +13,9 @@ from extender_support import World
 from snapshots import NOON, example
 from store_support import Clock, make_store
 
-from dynsched.core.access import User
-from dynsched.web.api import ENDPOINTS, make_app
-from dynsched.web.snapshots import SnapshotStore
+from dynsched.api.app import ENDPOINTS, make_app
+from dynsched.api.snapshots import SnapshotStore
+from dynsched.engine.user import User
 
 JSON = {"Accept": "application/json"}
 OF_A_NODE = ("/page/history", "/page/pods")

@@ -11,8 +11,8 @@ from aiohttp.test_utils import TestClient, TestServer
 from snapshots import NOON
 from store_support import Clock, make_store
 
-from dynsched.web.api import make_app
-from dynsched.web.snapshots import SnapshotStore
+from dynsched.api.app import make_app
+from dynsched.api.snapshots import SnapshotStore
 
 
 @pytest.fixture

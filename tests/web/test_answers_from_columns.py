@@ -16,11 +16,11 @@ from plain_answers import plain_page, plain_series, series_text
 from properties import steady
 from snapshots import NOON, Scene, example
 
-from dynsched.core.expected import NO_PODS, KnownPods
-from dynsched.core.keys import IGNORE_LABEL
-from dynsched.core.model import Node, Snapshot, WriteFailure
-from dynsched.core.pods import BoundPod, RecentPod
-from dynsched.web.page.columns import About, Columns
+from dynsched.api.page.data import About, Columns
+from dynsched.engine.expected import NO_PODS, KnownPods
+from dynsched.engine.model import Node, Snapshot, WriteFailure
+from dynsched.engine.pod_values import BoundPod, RecentPod
+from dynsched.rules.keys import IGNORE_LABEL
 
 NAMES = [f"n{number}" for number in (10, 2, 7, 1, 5, 3)]
 ABOUT = About(10.0, 30.0, "http://prometheus:9090", None, None)

@@ -16,11 +16,11 @@ from programs import ROOT
 from snapshots import EXAMPLE_RULES, NOON, Scene, example
 from store_support import Clock, make_store
 
-from dynsched.core.expected import KnownPods
-from dynsched.core.model import Node
-from dynsched.core.pods import BoundPod, RecentPod
-from dynsched.web.api import ENDPOINTS, make_app
-from dynsched.web.totals import Totals
+from dynsched.api.app import ENDPOINTS, make_app
+from dynsched.api.totals import Totals
+from dynsched.engine.expected import KnownPods
+from dynsched.engine.model import Node
+from dynsched.engine.pod_values import BoundPod, RecentPod
 
 PAGE = ROOT / "docs/http.md"
 EXAMPLE = re.compile(r"```console\n\$ (?P<command>curl [^\n]+)\n(?P<answer>.*?)```", re.DOTALL)

@@ -18,10 +18,10 @@ from schemathesis.specs.openapi.checks import (
 )
 from web_support import application
 
-from dynsched.web.api import ENDPOINTS
-from dynsched.web.extender.http import EXTENDER_ENDPOINTS
-from dynsched.web.openapi import openapi
-from dynsched.web.server import WebServer, parse_address
+from dynsched.api.app import ENDPOINTS
+from dynsched.api.extender.endpoints import EXTENDER_ENDPOINTS
+from dynsched.api.openapi import openapi
+from dynsched.api.server import WebServer, parse_address
 
 pytestmark = pytest.mark.thorough
 

@@ -13,10 +13,10 @@ from aiohttp.test_utils import TestClient, TestServer
 from early_scene import early_example
 from snapshots import NOON, OtherViews, Scene, example
 
-from dynsched.core.decision import NodeViews
-from dynsched.core.model import Node, NodeView, Snapshot
-from dynsched.web.api import make_app
-from dynsched.web.totals import Totals, count
+from dynsched.api.app import make_app
+from dynsched.api.totals import Totals, count
+from dynsched.engine.decision import NodeViews
+from dynsched.engine.model import Node, NodeView, Snapshot
 
 MANY = 5000
 AT_ONCE = 600

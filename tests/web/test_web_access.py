@@ -17,13 +17,13 @@ from reader_support import bearer
 from store_support import Clock
 from web_support import PATHS, Kubernetes, application
 
-from dynsched.core.errors import ClusterError
-from dynsched.web import access
-from dynsched.web.access import GRANTED_SECONDS, REFUSED_SECONDS, KeptAnswers, require_token
-from dynsched.web.api import ENDPOINTS
-from dynsched.web.extender.http import EXTENDER_ENDPOINTS
-from dynsched.web.transport import quiet
-from dynsched.web.transport.answering import PROBES
+from dynsched.api import auth
+from dynsched.api.app import ENDPOINTS
+from dynsched.api.auth import GRANTED_SECONDS, REFUSED_SECONDS, KeptAnswers, require_token
+from dynsched.api.extender.endpoints import EXTENDER_ENDPOINTS
+from dynsched.api.transport import quiet
+from dynsched.api.transport.answering import PROBES
+from dynsched.util.errors import ClusterError
 
 OPEN = PROBES | EXTENDER_ENDPOINTS.keys()
 
@@ -200,7 +200,7 @@ async def test_one_that_hangs_up_leaves_the_answer_to_the_others() -> None:
 
 
 async def test_no_more_is_kept_than_the_limit_and_refusals_push_no_grant_out(monkeypatch) -> None:
-    monkeypatch.setattr(access, "MAX_KEPT", 10)
+    monkeypatch.setattr(auth, "MAX_KEPT", 10)
     answers: KeptAnswers[bool] = KeptAnswers(Clock())
     for key in range(1000):
         for good in (True, False) if key < 12 else (False,):
@@ -231,14 +231,14 @@ async def test_kept_answers_outlast_apiserver(get, kubernetes, clock, caplog, mo
 
 
 async def test_an_api_server_that_hangs_is_not_waited_for(get, kubernetes, monkeypatch) -> None:
-    monkeypatch.setattr(access, "ANSWER_SECONDS", 0.01)
+    monkeypatch.setattr(auth, "ANSWER_SECONDS", 0.01)
     kubernetes.answers.clear()
     assert (await get("/nodes", "anns"))[0] == 503
     kubernetes.answers.set()
 
 
 async def test_reviews_are_limited_but_of_known_users(get, kubernetes, clock, monkeypatch) -> None:
-    monkeypatch.setattr(access, "MAX_ASKED", 3)
+    monkeypatch.setattr(auth, "MAX_ASKED", 3)
     assert (await get("/nodes", "anns"))[0] == 200
     clock.now += 2 * GRANTED_SECONDS
     made_up = await asking(get, kubernetes, *(f"made-up-{number}" for number in range(3)))

@@ -12,12 +12,12 @@ from msgspec.structs import replace as changed
 from snapshots import EXAMPLE_RULES, NOON, OtherViews, Scene, example, many
 from web_support import JSON, PATHS, check, get
 
-import dynsched.web.snapshots
-from dynsched.core.model import Node, Quality, Unmatched, WriteFailure
-from dynsched.core.rule_fields import Limit
-from dynsched.core.sections import BindBurst
-from dynsched.web.api import ENDPOINTS
-from dynsched.web.transport import quiet
+import dynsched.api.snapshots
+from dynsched.api.app import ENDPOINTS
+from dynsched.api.transport import quiet
+from dynsched.engine.model import Node, Quality, Unmatched, WriteFailure
+from dynsched.rules.fields import Limit
+from dynsched.rules.sections import BindBurst
 
 
 async def nodes_of(client) -> dict:
@@ -204,9 +204,9 @@ async def test_values_that_are_no_numbers_are_null(client, snapshots) -> None:
 
 async def test_nodes_is_encoded_once_for_all_who_ask(client, snapshots, monkeypatch) -> None:
     batches = []
-    encode = dynsched.web.snapshots.encode_each
+    encode = dynsched.api.snapshots.encode_each
     monkeypatch.setattr(
-        dynsched.web.snapshots, "encode_each", lambda *args: batches.append(1) or encode(*args)
+        dynsched.api.snapshots, "encode_each", lambda *args: batches.append(1) or encode(*args)
     )
     for count, encoded in ((250, 5), (150, 3)):
         batches.clear()

@@ -3,9 +3,9 @@
 import pytest
 from snapshots import NOON
 
-from dynsched.core.model import Alert, AlertState, Quality
-from dynsched.core.rules import Rule
-from dynsched.web.explain import what_clears
+from dynsched.api.clearing import what_clears
+from dynsched.engine.model import Alert, AlertState, Quality
+from dynsched.rules.rule_set import Rule
 
 
 def rule(**changes):

@@ -15,12 +15,12 @@ from extender_support import World
 from reader_support import bearer
 from web_support import PATHS, Kubernetes, application
 
-from dynsched.web.access import require_token
-from dynsched.web.api import make_extender_app
-from dynsched.web.extender.http import EXTENDER_ENDPOINTS
-from dynsched.web.server import WebServer, parse_address
-from dynsched.web.transport import quiet
-from dynsched.web.transport.framing import MAX_HEAD_BYTES
+from dynsched.api.app import make_extender_app
+from dynsched.api.auth import require_token
+from dynsched.api.extender.endpoints import EXTENDER_ENDPOINTS
+from dynsched.api.server import WebServer, parse_address
+from dynsched.api.transport import quiet
+from dynsched.api.transport.framing import MAX_HEAD_BYTES
 
 BROWSER = {"Accept": "text/html"}
 EXPECTED = {
@@ -76,7 +76,7 @@ async def test_every_answer_to_a_reader_has_them(client, path: str) -> None:
 async def test_answers_without_a_body_refusals_and_faults_have_them(client, monkeypatch) -> None:
     async with client.get("/page/page.js") as response:
         known = {"If-None-Match": response.headers["ETag"]}
-    monkeypatch.setattr("dynsched.web.api.rules_answer", None)
+    monkeypatch.setattr("dynsched.api.app.rules_answer", None)
     for method, path, status in (
         ("GET", "/page/page.js", 304),
         ("HEAD", "/nodes", 200),

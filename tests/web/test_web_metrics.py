@@ -15,10 +15,10 @@ from snapshots import EXAMPLE_RULES, NOON, Scene, example
 from store_support import Clock, make_store
 
 from dynsched import __version__
-from dynsched.core.model import Node, WriteFailure
-from dynsched.web.metrics import Metrics
-from dynsched.web.node_series import FAMILIES
-from dynsched.web.totals import Totals
+from dynsched.api.metrics import Metrics
+from dynsched.api.node_series import FAMILIES
+from dynsched.api.totals import Totals
+from dynsched.engine.model import Node, WriteFailure
 
 
 class Observed(Metrics):

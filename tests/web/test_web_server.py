@@ -9,8 +9,8 @@ import pytest
 from aiohttp import web
 from asking import fetch
 
-from dynsched.web.client import ServerError
-from dynsched.web.server import Address, ListenError, WebServer, parse_address
+from dynsched.api.server import Address, ListenError, WebServer, parse_address
+from dynsched.tools.http_client import ServerError
 
 ANYWHERE = Address("127.0.0.1", 0)
 GOOD = '{"taken_at": "now"}'

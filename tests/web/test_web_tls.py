@@ -12,10 +12,10 @@ from aiohttp import web
 from asking import fetch
 from certificates import Authority
 
-from dynsched.web import tls
-from dynsched.web.client import ServerError
-from dynsched.web.server import ListenError, WebServer, parse_address
-from dynsched.web.tls import ServerTls, TlsConfig, require_certificate
+from dynsched.api import certificates
+from dynsched.api.certificates import ServerTls, TlsConfig, require_certificate
+from dynsched.api.server import ListenError, WebServer, parse_address
+from dynsched.tools.http_client import ServerError
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def files(authority, tmp_path):
 
 @pytest.fixture(autouse=True)
 def look_at_every_connection(monkeypatch):
-    monkeypatch.setattr(tls, "LOOK_AGAIN", 0.0)
+    monkeypatch.setattr(certificates, "LOOK_AGAIN", 0.0)
 
 
 async def _hello(_request):
@@ -134,14 +134,14 @@ async def test_good_files_that_are_renewed_are_used(files, authority, caplog, na
 
 async def test_files_that_hang_hold_the_loop_up_once(files, authority, caplog, monkeypatch) -> None:
     async with serve(files.config) as server:
-        answers, load, asked = threading.Event(), tls._load, []
+        answers, load, asked = threading.Event(), certificates._load, []
 
         def hangs(config):
             asked.append(config)
             answers.wait(30)
             return load(config)
 
-        monkeypatch.setattr(tls, "_load", hangs)
+        monkeypatch.setattr(certificates, "_load", hangs)
         files.renew("second")
         for _ in range(5):
             assert await get(server, trusting(authority)) == (200, "first")

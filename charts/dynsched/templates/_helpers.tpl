@@ -35,7 +35,7 @@ reads a file and sets what the values say. So the two cannot drift apart, and a 
 {{- end }}
 
 {{/* The environment of dynsched. */}}
-{{- define "dynsched.settings" -}}
+{{- define "dynsched.controller.settings" -}}
 {{- $secret := "/etc/dynsched/prometheus/" -}}
 {{- with .Values.prometheus -}}
 DYNSCHED_PROM: {{ .url | quote }}

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from dynsched.plumbing.files import TooLargeError, read_file
-from dynsched.sources.prometheus.failures import QueryFailedError, file_problem, file_remedy
+from dynsched.sources.prometheus.query_errors import QueryFailedError, file_problem, file_remedy
+from dynsched.util.files import TooLargeError, read_file
 
 DEFAULT_TIMEOUT: Final = 10.0
 _SECRET_LIMIT: Final = 64 * 1024  # bytes; a credential file that is larger is some other file

@@ -12,10 +12,9 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from dynsched.core.columns import Spans
-from dynsched.core.model import Series
-from dynsched.sources.prometheus.vectors import SeriesKeys, labels_of
-from dynsched.sources.prometheus.wire import (
+from dynsched.engine.columns import Spans
+from dynsched.engine.model import Series
+from dynsched.sources.prometheus.decode import (
     UNFIT,
     Clocks,
     Oddities,
@@ -25,6 +24,7 @@ from dynsched.sources.prometheus.wire import (
     open_result,
     warnings_of,
 )
+from dynsched.sources.prometheus.vectors import SeriesKeys, labels_of
 
 
 class _Span(msgspec.Struct, gc=False):

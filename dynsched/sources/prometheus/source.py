@@ -21,13 +21,13 @@ import urllib3
 import urllib3.exceptions
 from prometheus_api_client import PrometheusConnect
 
-from dynsched.core.answers import AnswerLimit, answer_limit
-from dynsched.core.columns import Spans
-from dynsched.core.errors import PastUnknownError
-from dynsched.core.model import QueryResult, Series
-from dynsched.core.rules import Rule
+from dynsched.engine.columns import Spans
+from dynsched.engine.model import QueryResult, Series
+from dynsched.rules.rule_set import Rule
+from dynsched.sources.prometheus.answer_limit import AnswerLimit, answer_limit
 from dynsched.sources.prometheus.config import PrometheusConfig
-from dynsched.sources.prometheus.failures import QueryFailedError, timed_out
+from dynsched.sources.prometheus.decode import Allowance, Clocks, parse_data
+from dynsched.sources.prometheus.query_errors import QueryFailedError, timed_out
 from dynsched.sources.prometheus.ranges import (
     LongResult,
     RangeResult,
@@ -35,9 +35,9 @@ from dynsched.sources.prometheus.ranges import (
     parse_matrix,
     read_spans,
 )
-from dynsched.sources.prometheus.transport import Answer, Attempt, Client, Question
+from dynsched.sources.prometheus.session import Answer, Attempt, Client, Question
 from dynsched.sources.prometheus.vectors import SeriesKeys, read_vector
-from dynsched.sources.prometheus.wire import Allowance, Clocks, parse_data
+from dynsched.util.errors import PastUnknownError
 
 _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")

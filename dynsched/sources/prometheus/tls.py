@@ -15,10 +15,10 @@ from typing import Final
 
 import requests.utils
 
-from dynsched.core.formatting import one_line
-from dynsched.plumbing.files import fingerprint, require_file
 from dynsched.sources.prometheus.config import PrometheusConfig
-from dynsched.sources.prometheus.failures import QueryFailedError, file_problem
+from dynsched.sources.prometheus.query_errors import QueryFailedError, file_problem
+from dynsched.util.files import fingerprint, require_file
+from dynsched.util.formatting import one_line
 
 _BUNDLE_VARIABLES: Final = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 _MAX_BYTES: Final = 16 * 1024 * 1024  # a bundle of all public authorities has 0.3

@@ -10,9 +10,9 @@ from typing import Final, cast
 import msgspec
 import numpy as np
 
-from dynsched.core.columns import Vector
-from dynsched.core.model import Sample
-from dynsched.sources.prometheus.wire import (
+from dynsched.engine.columns import Vector
+from dynsched.engine.model import Sample
+from dynsched.sources.prometheus.decode import (
     UNFIT,
     Clocks,
     Oddities,

@@ -15,12 +15,12 @@ import pytest
 from extender_support import NAMES, RULES, World, ask, ask_whole, raw, whole
 from snapshots import NOON, Scene
 
-from dynsched.core.errors import ConflictError
-from dynsched.core.model import Node
-from dynsched.core.pods import BoundPod
-from dynsched.web.extender.candidates import CandidateLists, Scored
-from dynsched.web.extender.numbers import NodeNumbers
-from dynsched.web.extender.wire import Binding, WireError
+from dynsched.api.extender.candidates import CandidateLists, Scored
+from dynsched.api.extender.numbers import NodeNumbers
+from dynsched.api.extender.wire import Binding, WireError
+from dynsched.engine.model import Node
+from dynsched.engine.pod_values import BoundPod
+from dynsched.util.errors import ConflictError
 
 UID = "11111111-2222-3333-4444-555555555555"
 
@@ -223,7 +223,7 @@ def test_nothing_is_assumed_where_many_are_as_good() -> None:
 def test_a_bug_lets_every_node_pass_with_the_same_score(monkeypatch: Any, caplog: Any) -> None:
     world = World().tick()
     for name in ("_reasons", "scores_by_load"):
-        monkeypatch.setattr(f"dynsched.web.extender.answers.{name}", lambda *_: 1 / 0)
+        monkeypatch.setattr(f"dynsched.api.extender.answers.{name}", lambda *_: 1 / 0)
     with caplog.at_level(logging.ERROR):
         assert world.filter(ask())["NodeNames"] == NAMES
         assert world.filter(ask_whole(whole("d")))["Nodes"]["items"] == [whole("d")]

@@ -15,12 +15,12 @@ from aiohttp.test_utils import TestClient, TestServer
 from extender_support import NAMES, World, ask, raw, snapshots, whole
 from operator_support import until
 
-from dynsched.web.api import make_app
-from dynsched.web.extender import http as extender_http
-from dynsched.web.extender.answers import Extender
-from dynsched.web.extender.http import EXTENDER_ENDPOINTS, add_extender
-from dynsched.web.transport import bodies, room
-from dynsched.web.transport.bodies import BodyReader
+from dynsched.api.app import make_app
+from dynsched.api.extender import endpoints as extender_http
+from dynsched.api.extender.answers import Extender
+from dynsched.api.extender.endpoints import EXTENDER_ENDPOINTS, add_extender
+from dynsched.api.transport import bodies, room
+from dynsched.api.transport.bodies import BodyReader
 
 MIB = 1 << 20
 MANY = 200_000
@@ -289,7 +289,7 @@ async def test_200_at_once(client: TestClient) -> None:
 
 async def test_a_bug_is_not_a_500(client: TestClient, monkeypatch: Any, caplog: Any) -> None:
     for name in ("wire.read_args", "answers.read_preemption", "wire.read_binding"):
-        monkeypatch.setattr(f"dynsched.web.extender.{name}", lambda _: 1 / 0)
+        monkeypatch.setattr(f"dynsched.api.extender.{name}", lambda _: 1 / 0)
     for path in EXTENDER_ENDPOINTS:
         assert (await post(client, path, ask(), 400))["error"]
     assert "Traceback" in caplog.text

@@ -18,17 +18,17 @@ from plain_score import PlainScorer, plain_ties
 from properties import steady
 from snapshots import NOON, Scene
 
-from dynsched.core.expected import KnownPods
-from dynsched.core.extender import load_refusals
-from dynsched.core.model import Node, Snapshot
-from dynsched.core.pods import BoundPod
-from dynsched.core.recent import RecentPods
-from dynsched.core.score import FreshPods, node_loads, weighted_profile
-from dynsched.web.extender import wire
-from dynsched.web.extender.answers import Extender
-from dynsched.web.extender.candidates import CandidateLists, of_names
-from dynsched.web.extender.numbers import NodeNumbers
-from dynsched.web.extender.scoring import ScoringSnapshot
+from dynsched.api.extender import wire
+from dynsched.api.extender.answers import Extender
+from dynsched.api.extender.candidates import CandidateLists, of_names
+from dynsched.api.extender.numbers import NodeNumbers
+from dynsched.api.extender.scoring import ScoringSnapshot
+from dynsched.engine.expected import KnownPods
+from dynsched.engine.model import Node, Snapshot
+from dynsched.engine.pod_values import BoundPod
+from dynsched.engine.recent import RecentPods
+from dynsched.engine.refusals import load_refusals
+from dynsched.engine.score import FreshPods, node_loads, weighted_profile
 
 LONG = "a-very-long-name" * 15
 STRANGE = [

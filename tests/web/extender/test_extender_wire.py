@@ -13,7 +13,7 @@ from extender_support import World, raw
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dynsched.web.extender import wire
+from dynsched.api.extender import wire
 
 Form = Callable[[Any], bool]
 

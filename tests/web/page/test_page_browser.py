@@ -21,14 +21,14 @@ from snapshots import EXAMPLE_RULES, NOON, Scene
 from store_support import make_store
 from web_support import Kubernetes
 
-from dynsched.core.errors import ClusterError
-from dynsched.core.model import Node
-from dynsched.core.overload import day_of
-from dynsched.core.page_facts import AboveRequest, BoundOnNode, JustBound
-from dynsched.web import access
-from dynsched.web.access import require_token
-from dynsched.web.api import make_app
-from dynsched.web.transport.answering import PROBES
+from dynsched.api import auth
+from dynsched.api.app import make_app
+from dynsched.api.auth import require_token
+from dynsched.api.transport.answering import PROBES
+from dynsched.engine.model import Node
+from dynsched.engine.overload import day_of
+from dynsched.engine.pod_facts import AboveRequest, BoundOnNode, JustBound
+from dynsched.util.errors import ClusterError
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.thorough]
 
@@ -397,9 +397,9 @@ async def test_on_a_phone_nothing_is_wider_than_the_screen(browser, world, local
 
 async def test_it_works_with_a_token_that_a_proxy_adds(browser, monkeypatch) -> None:
     """And while nobody can be let in, it does not look as if nothing had been measured yet."""
-    monkeypatch.setattr(access, "GRANTED_SECONDS", 0.0)
+    monkeypatch.setattr(auth, "GRANTED_SECONDS", 0.0)
     world, reviews = World(), Kubernetes()
-    files = (ROOT / "dynsched/web/page/static").iterdir()
+    files = (ROOT / "dynsched/api/page/static").iterdir()
     reviews.rights |= {("ann", f"/page/{file.name}") for file in files}
     world.tick()
     async with (

@@ -8,10 +8,10 @@ import pytest
 from snapshots import EXAMPLE_RULES, NOON, Scene, example
 from web_support import get
 
-from dynsched.core.model import Node
-from dynsched.core.page_facts import AboveRequest, BoundOnNode, JustBound
-from dynsched.core.placements import STEP
-from dynsched.web.page.facts import LOOKED_AT
+from dynsched.api.page.facts import LOOKED_AT
+from dynsched.engine.model import Node
+from dynsched.engine.placements import STEP
+from dynsched.engine.pod_facts import AboveRequest, BoundOnNode, JustBound
 
 
 async def test_the_page_is_looked_at_while_its_data_is_asked_for(client, snapshots, clock) -> None:

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from properties import steady
 from snapshots import EXAMPLE_RULES, NOON, Scene, example, many
 
-from dynsched.core.model import Node
-from dynsched.web.page.changes import MAX_CHANGES, Changes
-from dynsched.web.page.history import POINTS, STEP, History
+from dynsched.api.page.changes import MAX_CHANGES, Changes
+from dynsched.api.page.ring import POINTS, STEP, History
+from dynsched.engine.model import Node
 
 CPU = {"name": "cpu", "expr": "x", "threshold": 80}
 RULES = {"rules": [CPU]}

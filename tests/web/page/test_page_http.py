@@ -18,13 +18,13 @@ from snapshots import EXAMPLE_RULES, NOON, Scene, example, many
 from store_support import make_store
 from web_support import ask, check, get
 
-from dynsched.core.model import Node
-from dynsched.web.api import ENDPOINTS, make_app
-from dynsched.web.page import columns
-from dynsched.web.page.http import MAX_NODES
+from dynsched.api.app import ENDPOINTS, make_app
+from dynsched.api.page import data
+from dynsched.api.page.routes import MAX_NODES
+from dynsched.engine.model import Node
 
 BROWSER = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
-STATIC = ROOT / "dynsched/web/page/static"
+STATIC = ROOT / "dynsched/api/page/static"
 
 
 @pytest_asyncio.fixture
@@ -105,12 +105,12 @@ async def test_it_is_compressed_for_who_accepts_it(packed, snapshots, accepted, 
 async def test_many_viewers_get_bytes_that_were_made_once(client, snapshots, monkeypatch) -> None:
     made = []
 
-    class Counted(columns.Columns):
+    class Counted(data.Columns):
         def body(self, about):
             made.append(about)
             return super().body(about)
 
-    monkeypatch.setattr("dynsched.web.page.feed.Columns", Counted)
+    monkeypatch.setattr("dynsched.api.page.feed.Columns", Counted)
     snapshots.publish(many(200))
     answers = await asyncio.gather(*(ask(client, "/page/data") for _ in range(50)))
     assert len({body for _, body in answers}) == 1

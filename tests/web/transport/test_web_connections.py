@@ -24,12 +24,12 @@ from operator_support import until
 from store_support import Clock
 from web_support import application
 
-from dynsched.web.api import make_app
-from dynsched.web.server import WebServer, parse_address
-from dynsched.web.tls import ServerTls, TlsConfig
-from dynsched.web.transport import answering, connections, listener, quiet
-from dynsched.web.transport.connections import kept
-from dynsched.web.transport.quiet import OneInAWhile
+from dynsched.api.app import make_app
+from dynsched.api.certificates import ServerTls, TlsConfig
+from dynsched.api.server import WebServer, parse_address
+from dynsched.api.transport import answering, connections, listener, quiet
+from dynsched.api.transport.connections import kept
+from dynsched.api.transport.quiet import OneInAWhile
 
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynsched.web.transport import framing
-from dynsched.web.transport.framing import (
+from dynsched.api.transport import framing
+from dynsched.api.transport.framing import (
     MAX_BYTES_AHEAD,
     MAX_HEAD_BYTES,
     MAX_HEAD_LINES,

@@ -8,7 +8,7 @@ import contextlib
 import pytest
 from virtual_loop import VirtualLoop
 
-from dynsched.web.transport.room import PATIENCE, Room
+from dynsched.api.transport.room import PATIENCE, Room
 
 
 async def soon(*tasks: asyncio.Task[None]) -> list[bool]:

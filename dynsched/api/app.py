@@ -1,0 +1,293 @@
+"""The HTTP API, answered from the latest snapshot. docs/http.md documents them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from html import escape
+from http import HTTPStatus
+from typing import Any, Final
+
+import msgspec
+from aiohttp import hdrs, web
+from aiohttp.typedefs import Middleware
+
+from dynsched.api.extender.answers import Extender
+from dynsched.api.extender.endpoints import EXTENDER_ENDPOINTS, add_extender
+from dynsched.api.metrics import CONTENT_TYPE
+from dynsched.api.nodes import MAX_ON_A_PAGE, node_detail
+from dynsched.api.openapi import document
+from dynsched.api.page.routes import (
+    PAGE,
+    Page,
+    is_known,
+    page_changes,
+    page_data,
+    page_file,
+    page_history,
+    page_index,
+    page_pods,
+)
+from dynsched.api.snapshots import SnapshotStore
+from dynsched.api.status import rules_answer, status_answer
+from dynsched.api.transport.answering import TURNS, Handler, Turns, one_at_a_time, respond
+from dynsched.api.transport.bodies import MEMORY, BodyReader
+from dynsched.api.transport.headers import protect
+from dynsched.api.transport.quiet import quiet_logger
+from dynsched.engine.model import Snapshot
+
+_logger = quiet_logger(__name__)
+_SNAPSHOTS: Final = web.AppKey("snapshots", SnapshotStore)
+_PATHS: Final[web.AppKey[Collection[str]]] = web.AppKey("paths")
+_DOCUMENT: Final = web.AppKey("openapi", bytes)
+_JSON: Final = "application/json"
+_HTML: Final = "text/html"
+
+
+def make_app(
+    snapshots: SnapshotStore,
+    extender: Extender | None = None,
+    *,
+    memory: int = MEMORY,
+    guards: Sequence[Middleware] = (),
+    bearer: bool = False,
+) -> web.Application:
+    """The application with all endpoints; the caller serves it (``web.server``). ``memory``: bytes
+    for the extender's questions that are under way; without ``extender`` they are not served here.
+    ``guards`` look at each request before it is answered, and may refuse it; ``bearer``: whether
+    one of them wants a bearer token, for `/openapi.json`.
+    """
+    app = _application(Turns(), ENDPOINTS, guards)
+    app[_SNAPSHOTS] = snapshots
+    app[_DOCUMENT] = document(extender=extender is not None, bearer=bearer)
+    app[PAGE] = Page(snapshots.feed, snapshots.facts, snapshots.age)
+    for path, (handler, _) in ENDPOINTS.items():
+        app.router.add_get(path, handler)
+    app.router.add_get("/page/{file}", page_file)
+    if extender is not None:
+        add_extender(app, extender, BodyReader(most=memory), snapshots.metrics.extender_asked)
+    return app
+
+
+def make_extender_app(
+    main: web.Application,
+    snapshots: SnapshotStore,
+    extender: Extender,
+    *,
+    memory: int = MEMORY,
+    guards: Sequence[Middleware] = (),
+) -> web.Application:
+    """The extender's endpoints alone, for an address of their own. Answers of this application and
+    of ``main`` are computed one at a time. The rest as for `make_app`.
+    """
+    app = _application(main[TURNS], EXTENDER_ENDPOINTS, guards)
+    add_extender(app, extender, BodyReader(most=memory), snapshots.metrics.extender_asked)
+    return app
+
+
+def _application(
+    turns: Turns, paths: Collection[str], guards: Sequence[Middleware]
+) -> web.Application:
+    middlewares: list[Middleware] = [one_at_a_time, _errors_as_json, *guards]
+    app = web.Application(middlewares=middlewares)
+    app[TURNS] = turns
+    app[_PATHS] = paths
+    app.on_response_prepare.append(protect)
+    return app
+
+
+async def _status(request: web.Request) -> web.Response:
+    snapshots = request.app[_SNAPSHOTS]
+    error = snapshots.why_unhealthy()
+    code = HTTPStatus.OK if error is None else HTTPStatus.SERVICE_UNAVAILABLE
+    if _JSON not in request.headers.get(hdrs.ACCEPT, ""):
+        return _text(error or "ok", code)
+    body = status_answer(
+        await snapshots.totals(),
+        error=error,
+        source=snapshots.source,
+        interval=snapshots.interval,
+        leader=snapshots.leader(),
+    )
+    return _json(body, code)
+
+
+async def _nodes(request: web.Request) -> web.StreamResponse:
+    marked, snapshots = _flag(request.query, "marked"), request.app[_SNAPSHOTS]
+    limit = _limit(request.query)
+    # Before any wait: of the Snapshot that is encoded.
+    headers: dict[str, str] = {hdrs.ETAG: snapshots.feed.etag}
+    if snapshots.snapshot is not None and is_known(request, headers[hdrs.ETAG]):
+        return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=headers)
+    if limit is None:
+        pieces = await snapshots.encoded_nodes(marked=marked)
+    else:
+        after = request.query.get("continue", "")
+        page = await snapshots.encoded_page(marked=marked, limit=limit, after=after)
+        pieces = None if page is None else [page]
+    if pieces is None:
+        raise _nothing_known()
+    return respond(pieces, {**headers, hdrs.CONTENT_TYPE: _JSON})
+
+
+async def _node(request: web.Request) -> web.Response:
+    name = request.match_info["name"]
+    detail = node_detail(_snapshot(request), name)
+    if detail is None:
+        raise _Refusal(HTTPStatus.NOT_FOUND, f"no node {name!r} in the cluster; /nodes lists them")
+    return _json(detail)
+
+
+async def _rules(request: web.Request) -> web.Response:
+    return _json(rules_answer(_snapshot(request)))
+
+
+async def _metrics(request: web.Request) -> web.StreamResponse:
+    pieces = await request.app[_SNAPSHOTS].exposition()
+    return respond(pieces, {hdrs.CONTENT_TYPE: CONTENT_TYPE})
+
+
+async def _healthz(_request: web.Request) -> web.Response:
+    return _text("ok")
+
+
+async def _readyz(request: web.Request) -> web.Response:
+    missing = request.app[_SNAPSHOTS].why_not_ready()
+    return _text(missing, HTTPStatus.SERVICE_UNAVAILABLE) if missing else _text("ok")
+
+
+async def _openapi(request: web.Request) -> web.Response:
+    return web.Response(body=request.app[_DOCUMENT], content_type=_JSON)
+
+
+async def _index(request: web.Request) -> web.Response:
+    """The page for a browser, which names HTML among what it accepts; else a list of what there is,
+    as a program has always got it.
+    """
+    if _HTML in request.headers.get(hdrs.ACCEPT, ""):
+        return await page_index(request)
+    rows = "".join(
+        f"<li><a href='{escape(path)}'><code>{escape(path)}</code></a> {escape(text)}</li>"
+        if "{" not in path
+        else f"<li><code>{escape(path)}</code> {escape(text)}</li>"
+        for path, (_, text) in ENDPOINTS.items()
+    )
+    page = (
+        "<!doctype html><html lang='en'><meta charset='utf-8'><title>dynsched</title>"
+        f"<h1>dynsched</h1><p>Which nodes are under pressure, and why.</p><ul>{rows}</ul></html>\n"
+    )
+    return web.Response(text=page, content_type=_HTML, headers={hdrs.VARY: hdrs.ACCEPT})
+
+
+ENDPOINTS: Final[Mapping[str, tuple[Handler, str]]] = {
+    "/": (_index, "the page, for a browser; this list for all else"),
+    "/status": (_status, "ok, or why not; JSON with Accept: application/json"),
+    "/nodes": (
+        _nodes,
+        "which nodes are marked, and why; ?marked=true for those alone, ?limit= for pages",
+    ),
+    "/nodes/{name}": (_node, "one node, and what would clear it"),
+    "/rules": (_rules, "the loaded rules and their health"),
+    "/metrics": (_metrics, "metrics of dynsched itself, for Prometheus"),
+    "/page/data": (page_data, "what the page shows, as columns"),
+    "/page/history": (page_history, "values of the last hour; ?node=NAME, once or more"),
+    "/page/changes": (page_changes, "what changed of late; ?node=NAME for one node"),
+    "/page/pods": (page_pods, "what is known of the pods of one node; ?node=NAME"),
+    "/healthz": (_healthz, "the process answers"),
+    "/readyz": (_readyz, "the nodes are listed and one tick is done"),
+    "/openapi.json": (_openapi, "all of these, and the scheduler extender's, as OpenAPI"),
+}
+"""Path -> handler, and one line for a person."""
+
+
+class _Refusal(Exception):  # noqa: N818 (not an error of the program)
+    """An answer that is not 200, with one line for the caller."""
+
+    def __init__(self, status: HTTPStatus, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@web.middleware
+async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Every error becomes one line of JSON; a bug is logged, and the server continues."""
+    try:
+        return await handler(request)
+    except _Refusal as refusal:
+        return _json({"error": str(refusal)}, refusal.status)
+    except web.HTTPException as refusal:
+        # The request holds it, and it the frames that hold the request: see `one_at_a_time`.
+        refusal.with_traceback(None)
+        return _refused(request, refusal)
+    except ConnectionError:
+        raise  # the caller went away
+    except Exception:
+        _logger.exception("%s %s failed", request.method, request.path)
+        return _json(
+            {"error": "internal error; the log has the details"},
+            HTTPStatus.INTERNAL_SERVER_ERROR,
+        )
+
+
+def _other_address(path: str, served: Collection[str]) -> str:
+    """Where ``path`` may be answered, when the extender has an address of its own."""
+    if path in EXTENDER_ENDPOINTS:
+        return " here; the scheduler extender is on the address of --extender-addr"
+    if served is EXTENDER_ENDPOINTS:
+        return " here; this address is the scheduler extender's, all else is on that of --webaddr"
+    return ""
+
+
+def _refused(request: web.Request, refusal: web.HTTPException) -> web.Response:
+    status = HTTPStatus(refusal.status)
+    if isinstance(refusal, web.HTTPNotFound):
+        paths: Collection[str] = request.app[_PATHS]
+        error = f"there is no {request.path}{_other_address(request.path, paths)}"
+        return _json({"error": error, "endpoints": list(paths)}, status)
+    if not isinstance(refusal, web.HTTPMethodNotAllowed):
+        return _json({"error": refusal.reason}, status)
+    allowed = ", ".join(sorted(refusal.allowed_methods))
+    error = f"{request.method} is not for {request.path}; use {allowed}"
+    response = _json({"error": error}, status)
+    response.headers[hdrs.ALLOW] = allowed
+    return response
+
+
+def _snapshot(request: web.Request) -> Snapshot:
+    snapshot = request.app[_SNAPSHOTS].snapshot
+    if snapshot is None:
+        raise _nothing_known()
+    return snapshot
+
+
+def _nothing_known() -> _Refusal:
+    # Not an empty list, which a caller would take for "none is hot".
+    return _Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "no tick has finished yet; try again soon")
+
+
+def _flag(query: Mapping[str, str], name: str) -> bool | None:
+    value = query.get(name)
+    if value not in (None, "true", "false"):
+        raise _Refusal(HTTPStatus.BAD_REQUEST, f"{name}={value}: write {name}=true or {name}=false")
+    return None if value is None else value == "true"
+
+
+def _limit(query: Mapping[str, str]) -> int | None:
+    text = query.get("limit")
+    if text is None:
+        if "continue" in query:
+            raise _Refusal(HTTPStatus.BAD_REQUEST, "continue=: write limit=NUMBER beside it")
+        return None
+    limit = int(text) if re.fullmatch("[0-9]{1,3}", text) else 0
+    if not 1 <= limit <= MAX_ON_A_PAGE:
+        asked = f"write a number from 1 to {MAX_ON_A_PAGE}"
+        raise _Refusal(HTTPStatus.BAD_REQUEST, f"limit={text}: {asked}")
+    return limit
+
+
+def _json(body: Any, status: HTTPStatus = HTTPStatus.OK) -> web.Response:
+    return web.Response(body=msgspec.json.encode(body), status=status, content_type=_JSON)
+
+
+def _text(body: str, status: HTTPStatus = HTTPStatus.OK) -> web.Response:
+    return web.Response(text=body, status=status)

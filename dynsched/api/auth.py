@@ -1,0 +1,229 @@
+"""Who may look (`--web-auth`): Kubernetes says whose a bearer token is, and what they may read.
+
+Each answer is kept for a short time, so that an open page costs some calls a minute and not two a
+request. docs/web-auth.md
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Collection, Hashable
+from functools import partial
+from http import HTTPStatus
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+
+from aiohttp import hdrs, web
+from aiohttp.typedefs import Middleware
+
+from dynsched.api.transport.answering import TURNS, Handler
+from dynsched.api.transport.quiet import quiet_logger
+from dynsched.engine.user import User
+from dynsched.util.errors import ClusterError
+
+logger = quiet_logger(__name__)
+
+GRANTED_SECONDS: Final = 60.0
+"""How long a token that was accepted, and a right that was there, count without a new review. So
+this is how long a right that was taken away still opens a path."""
+REFUSED_SECONDS: Final = 10.0
+"""The same for what was refused: a person who was just given the right tries again soon."""
+MAX_KEPT: Final = 4096
+"""Answers of each kind that are kept; the oldest go first."""
+MAX_ASKED: Final = 128
+"""Reviews of each kind that are under way, or wait for their turn."""
+ANSWER_SECONDS: Final = 5.0
+"""How long a caller waits for the API server, the wait for other reviews included."""
+
+_CHALLENGE: Final = 'Bearer realm="dynsched"'
+_BEARER: Final = re.compile(r"bearer +([A-Za-z0-9._~+/-]+=*)", re.IGNORECASE)
+"""As RFC 6750 has it. Nothing else can be a token, and the API server is not asked about it."""
+_RETRY_AFTER: Final = "5"
+_PAGE: Final = "docs/web-auth.md"
+
+V = TypeVar("V")
+
+
+class Reviews(Protocol):
+    """Asks the API server. Both calls raise ClusterError."""
+
+    async def user_of(self, token: str) -> User | None:
+        """Whose token it is; None for one that is not accepted."""
+
+    async def may_get(self, user: User, path: str) -> bool:
+        """Whether ``user`` has the verb ``get`` on the non-resource URL ``path``."""
+
+
+class BusyError(ClusterError):
+    """Too many reviews are under way to begin another."""
+
+
+class _Answer(NamedTuple, Generic[V]):
+    value: V
+    until: float
+
+
+class KeptAnswers(Generic[V]):
+    """Answers of slow questions: each is asked once at a time, however many wait for it, and kept.
+
+    A false value is a refusal, any other a grant. Refusals are kept apart: a caller who makes up
+    tokens pushes out none of the grants. Errors are not kept. ``clock`` gives seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._granted: dict[Hashable, _Answer[V]] = {}
+        self._refused: dict[Hashable, _Answer[V]] = {}
+        self._asked: dict[Hashable, asyncio.Task[V]] = {}
+
+    def __len__(self) -> int:
+        return len(self._granted) + len(self._refused)
+
+    def kept(self, key: Hashable) -> _Answer[V] | None:
+        """What is kept and still counts."""
+        found = self._granted.get(key) or self._refused.get(key)
+        return found if found is not None and self._clock() < found.until else None
+
+    async def answer(self, key: Hashable, ask: Callable[[], Awaitable[V]]) -> V:
+        """The kept answer, else that of ``ask``. Raises what ``ask`` does, BusyError, and
+        TimeoutError after ANSWER_SECONDS.
+        """
+        found = self.kept(key)
+        if found is not None:
+            return found.value
+        task = self._asked.get(key)
+        if task is None:
+            # Who was let in a moment ago is asked about again, however many made-up tokens come.
+            if len(self._asked) >= MAX_ASKED and key not in self._granted:
+                raise BusyError(f"{MAX_ASKED} other reviews are under way")
+            task = asyncio.create_task(self._ask(key, ask))
+            self._asked[key] = task
+            task.add_done_callback(partial(self._done, key))
+        async with asyncio.timeout(ANSWER_SECONDS):
+            # Shielded: one caller that hangs up must not take the answer from the others.
+            return await asyncio.shield(task)
+
+    async def _ask(self, key: Hashable, ask: Callable[[], Awaitable[V]]) -> V:
+        value = await ask()
+        kept, other = self._granted, self._refused
+        if not value:
+            kept, other = other, kept
+        other.pop(key, None)
+        kept.pop(key, None)  # it moves to the end: the first of a dict is its oldest
+        if len(kept) >= MAX_KEPT:
+            del kept[next(iter(kept))]
+        kept[key] = _Answer(value, self._clock() + (GRANTED_SECONDS if value else REFUSED_SECONDS))
+        return value
+
+    def _done(self, key: Hashable, task: asyncio.Task[V]) -> None:
+        del self._asked[key]
+        if not task.cancelled():
+            task.exception()  # where nobody waits any more, nobody else would fetch it
+
+
+class _Gate:
+    """Decides on each request. The tokens themselves are not kept, but a keyed hash of each."""
+
+    def __init__(self, reviews: Reviews, clock: Callable[[], float]) -> None:
+        self._reviews = reviews
+        self._users: KeptAnswers[User | None] = KeptAnswers(clock)
+        self._rights: KeptAnswers[bool] = KeptAnswers(clock)
+        self._key = secrets.token_bytes(32)
+
+    async def refusal(self, request: web.Request, path: str) -> web.Response | None:
+        """Why the caller may not read ``path``; None when they may."""
+        token = _token(request)
+        if token is None:
+            return _unauthorized(
+                f'{path} needs a bearer token: send "Authorization: Bearer TOKEN" ({_PAGE})'
+            )
+        digest = hashlib.blake2b(token.encode(), key=self._key).digest()
+        try:
+            user = await self._users.answer(digest, partial(self._reviews.user_of, token))
+            if user is None:
+                return _unauthorized(
+                    "the API server does not accept the token: it is unknown, has expired, or is "
+                    f"for another audience ({_PAGE})",
+                    invalid=True,
+                )
+            asked = partial(self._reviews.may_get, user, path)
+            if not await self._rights.answer((digest, path), asked):
+                return _forbidden(user, path)
+        except (ClusterError, TimeoutError) as error:
+            return _unknown(error, token)
+        return None
+
+
+def require_token(
+    reviews: Reviews, open_paths: Collection[str], *, clock: Callable[[], float] = time.monotonic
+) -> Middleware:
+    """A middleware that answers 401, 403 or, where the API server cannot be asked, 503 to callers
+    who may not read a path. ``open_paths`` are not asked about; nor are paths that do not exist,
+    which show nothing, or somebody could cause a call with each new one.
+    """
+    gate = _Gate(reviews, clock)
+
+    @web.middleware
+    async def judge(request: web.Request, handler: Handler) -> web.StreamResponse:
+        path = _path(request)
+        if path is None or path in open_paths:
+            return await handler(request)
+        refusal = await gate.refusal(request, path)
+        if refusal is not None:
+            return refusal
+        # The review was waited for: other requests may have taken the turn meanwhile.
+        await request.app[TURNS].next()
+        return await handler(request)
+
+    return judge
+
+
+def _path(request: web.Request) -> str | None:
+    """The path as the matched route has it, decoded, for RBAC; None where no route matches. By the
+    route and not as it was sent, so that no other spelling of a path leads past its rule.
+    """
+    resource = request.match_info.route.resource
+    if request.match_info.http_exception is not None or resource is None:
+        return None
+    return resource.canonical.format_map(request.match_info)
+
+
+def _token(request: web.Request) -> str | None:
+    given = request.headers.getall(hdrs.AUTHORIZATION, [])
+    match = _BEARER.fullmatch(given[0].strip()) if len(given) == 1 else None
+    return match[1] if match else None
+
+
+def _unauthorized(message: str, *, invalid: bool = False) -> web.Response:
+    response = _refused(HTTPStatus.UNAUTHORIZED, message)
+    error = ', error="invalid_token"' if invalid else ""
+    response.headers[hdrs.WWW_AUTHENTICATE] = f"{_CHALLENGE}{error}"
+    return response
+
+
+def _forbidden(user: User, path: str) -> web.Response:
+    return _refused(
+        HTTPStatus.FORBIDDEN,
+        f'user {user.name} may not get {path}: bind a ClusterRole with nonResourceURLs: ["{path}"] '
+        f"and verbs: [get] to this user or one of their groups ({_PAGE})",
+    )
+
+
+def _unknown(error: ClusterError | TimeoutError, token: str) -> web.Response:
+    """The reason is for the log: a caller whom nobody knows need not learn of the cluster."""
+    said = str(error) or f"no answer within {ANSWER_SECONDS:g} s"
+    logger.warning("--web-auth: a request is refused: %s", said.replace(token, "***"))
+    response = _refused(
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "the API server cannot be asked now whether you may look; the log of dynsched has the "
+        "reason; try again soon",
+    )
+    response.headers[hdrs.RETRY_AFTER] = _RETRY_AFTER
+    return response
+
+
+def _refused(status: HTTPStatus, message: str) -> web.Response:
+    return web.json_response({"error": message}, status=status)

@@ -1,0 +1,146 @@
+"""TLS for what we serve: certificate, key and clients' CA, read again when their files change."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from http import HTTPStatus
+from pathlib import Path
+from typing import Final
+
+from aiohttp import web
+
+from dynsched.api.server import ListenError
+from dynsched.util.files import Aside, NotDoneError, fingerprint, require_file
+
+_LOG: Final = logging.getLogger(__name__)
+LOOK_AGAIN: Final = 1.0
+"""Seconds between two looks at the files, however many connections there are."""
+WITHOUT_CERTIFICATE: Final = frozenset({"/healthz", "/readyz"})
+"""What the kubelet's probes ask: they have no client certificate."""
+READ_SECONDS: Final = 2.0
+"""How long the start waits for the files."""
+LOOK_SECONDS: Final = 0.25
+"""How long a look waits for them: in the event loop, for the connection that it is for. Three small
+files take a hundredth of it; where they take longer, the next connection has them."""
+_MAX_BYTES: Final = 1024 * 1024
+
+_Fingerprint = tuple[tuple[int, ...], ...]
+_Found = tuple[_Fingerprint, ssl.SSLContext]
+
+
+@dataclass(frozen=True, slots=True)
+class TlsConfig:
+    """PEM files. With ``client_ca`` callers need a certificate that it signed, but for probes."""
+
+    cert: Path
+    key: Path
+    client_ca: Path | None = None
+
+
+class ServerTls:
+    """The context to listen with. New connections get the files as they are at that time; files
+    that cannot be used, or do not come, leave the last valid ones in use, and are reported
+    once in the log.
+
+    Raises ListenError when the files cannot be used at the start.
+    """
+
+    def __init__(self, config: TlsConfig) -> None:
+        self._config = config
+        self._looked_at = time.monotonic()
+        self._problem = ""
+        self._aside: Aside[_Found | None] = Aside("TLS files")
+        # A context of its own, which lives as long as the listener: each connection is moved to
+        # the current one when its first message is in.
+        (self._seen, self._current), (_, self.context) = (self._first(), self._first())
+        self.context.sni_callback = self._move
+
+    def _first(self) -> _Found:
+        try:
+            found = self._aside.call(partial(_look, self._config, None), READ_SECONDS)
+        except (OSError, ValueError, NotDoneError) as error:
+            raise ListenError(f"TLS: {_explain(self._config, error)}") from None
+        assert found is not None  # noqa: S101 (nothing is known that it could be the same as)
+        return found
+
+    def _move(
+        self,
+        connection: ssl.SSLObject | ssl.SSLSocket,
+        _name: str | None,
+        _context: ssl.SSLSocket | ssl.SSLContext,
+    ) -> None:
+        self._look_again()
+        connection.context = self._current
+
+    def _look_again(self) -> None:
+        now = time.monotonic()
+        if now - self._looked_at < LOOK_AGAIN:
+            return
+        self._looked_at = now
+        try:
+            found = self._aside.call(partial(_look, self._config, self._seen), LOOK_SECONDS)
+        except (OSError, ValueError, NotDoneError) as error:
+            problem = _explain(self._config, error)
+            if problem != self._problem:
+                _LOG.warning(
+                    "TLS: the new files cannot be used, the old ones stay in use: %s", problem
+                )
+            self._problem = problem
+            return
+        self._problem = ""
+        if found is not None:
+            self._seen, self._current = found
+            _LOG.info("TLS: the certificate was read again")
+
+
+@web.middleware
+async def require_certificate(
+    request: web.Request,
+    handler: Callable[[web.Request], Awaitable[web.StreamResponse]],
+) -> web.StreamResponse:
+    """Refuse callers without a client certificate. One that is there was verified already."""
+    has_one = request.transport is not None and request.transport.get_extra_info("peercert")
+    if not has_one and request.path not in WITHOUT_CERTIFICATE:
+        return web.json_response(
+            {"error": "a client certificate is needed"}, status=HTTPStatus.FORBIDDEN
+        )
+    return await handler(request)
+
+
+def _look(config: TlsConfig, seen: _Fingerprint | None) -> _Found | None:
+    """The files as they are now; None when they are the ones that were seen."""
+    files = [file for file in (config.cert, config.key, config.client_ca) if file is not None]
+    found = tuple(fingerprint(require_file(file, _MAX_BYTES)) for file in files)
+    return None if found == seen else (found, _load(config))
+
+
+def _load(config: TlsConfig) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    # Without a password callback openssl would ask at the terminal.
+    context.load_cert_chain(config.cert, config.key, password=_no_password)
+    if config.client_ca is not None:
+        context.load_verify_locations(config.client_ca)
+        context.verify_mode = ssl.CERT_OPTIONAL
+    return context
+
+
+def _no_password() -> str:
+    raise ValueError("the key is encrypted; give one without a password")
+
+
+def _explain(config: TlsConfig, error: Exception) -> str:
+    files = f"certificate {config.cert}, key {config.key}"
+    if config.client_ca is not None:
+        files += f", client CA {config.client_ca}"
+    if isinstance(error, NotDoneError):
+        return f"{files}: they cannot be read; does the file system hang that they are on?"
+    if isinstance(error, ssl.SSLError):
+        return f"{files}: {error.reason or 'not PEM'}; do certificate and key belong together?"
+    if isinstance(error, OSError):
+        return f"{error.filename or files}: {error.strerror or error}"
+    return f"{files}: {error}"

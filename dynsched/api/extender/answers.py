@@ -1,0 +1,340 @@
+"""The scheduler's questions, answered from memory: `/filter`, `/prioritize`, `/preempt`, `/bind`.
+
+Bytes in, bytes out; `web.extender.http` puts it on the wire. Nothing here waits for an API server
+or for Prometheus, but `/bind`, whose very purpose is a call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+from msgspec import Raw
+
+from dynsched.api.extender import wire
+from dynsched.api.extender.candidates import CandidateLists, Candidates, Filtered, Scored, of_names
+from dynsched.api.extender.numbers import NodeNumbers
+from dynsched.api.extender.scoring import ProfileLoads, ScoringSnapshot
+from dynsched.api.extender.victims import preempt_answer, read_preemption
+from dynsched.api.transport.quiet import quiet_logger
+from dynsched.engine.model import Node, Snapshot
+from dynsched.engine.pod_values import BoundPod
+from dynsched.engine.recent import RecentPods
+from dynsched.engine.refusals import Refusal, missing_label, without_label
+from dynsched.engine.score import NEUTRAL, break_ties, scores_by_load
+from dynsched.rules.sections import ExtenderRules
+from dynsched.util.errors import ClusterError
+
+logger = quiet_logger(__name__)
+
+Bind = Callable[[wire.Binding, Callable[[], bool]], Awaitable[None]]
+"""Binds a pod to a node, while somebody waits for it (the second argument tells); raises
+ClusterError with one line when that was not possible."""
+
+Body = bytes | bytearray
+Parts = Sequence[wire.Buffer]
+"""An answer in pieces, which are sent one after the other."""
+
+MAX_NAMED_NODES: Final = 8
+"""The most refused nodes whose messages contain the value. With more of them the messages are equal
+per rule, so that the pod's event counts them."""
+
+ROOM_FOR_NODES: Final = 10_000
+"""Candidates that a question may name in any case: the nodes may not be listed yet."""
+
+MAX_UID_LENGTH: Final = 64
+"""Characters; a longer uid does not come from an API server and is not kept."""
+
+_NO_NODES: Final = NodeNumbers(())
+_BIND_OFF: Final = (
+    "/bind is off: start dynsched with --bind, or remove bindVerb from the scheduler's "
+    "configuration"
+)
+
+
+class Extender:
+    """Answers by the last Snapshot.
+
+    ``nodes``: the nodes as they are now; the same object until something changed. ``synced``:
+    whether they are all known. ``rules``: what holds before the first Snapshot. ``clock`` gives
+    seconds and is never set; ``bound`` counts by the same clock. ``waits``: whether a pod of this
+    uid is known to wait for a node; of others nothing is assumed, for there may be no such pod, and
+    nobody would correct it. ``bind`` None: `/bind` is off. ``served``: whether the rules ask for an
+    extender; else its paths answer 404.
+    """
+
+    def __init__(
+        self,
+        *,
+        nodes: Callable[[], Mapping[str, Node]],
+        synced: Callable[[], bool],
+        rules: Callable[[], ExtenderRules],
+        clock: Callable[[], float],
+        bound: RecentPods | None = None,
+        waits: Callable[[str], bool] = lambda _: True,
+        bind: Bind | None = None,
+        served: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._nodes = nodes
+        self._synced = synced
+        self._rules = rules
+        self._clock = clock
+        self._bound = RecentPods() if bound is None else bound
+        self._counted = 0
+        self._waits = waits
+        self._bind = bind
+        self.served = served
+        self._lists = CandidateLists()
+        self._readings: ScoringSnapshot | None = None
+        self._published_at = 0.0
+        self._preparing: asyncio.Task[None] | None = None
+        self._waiting: Snapshot | None = None
+        self._labelled: tuple[object, str | None, frozenset[str]] = (None, None, frozenset())
+
+    def publish_soon(self, snapshot: Snapshot) -> asyncio.Task[None]:
+        """Answer by ``snapshot`` when the task is done: it is made ready beside the event loop, for
+        5,000 nodes take some 50 ms.
+        """
+        self._waiting = snapshot
+        if self._preparing is None or self._preparing.done():
+            self._preparing = asyncio.create_task(self._prepare(), name="the extender's readings")
+        return self._preparing
+
+    async def _prepare(self) -> None:
+        while self._waiting is not None:
+            snapshot, self._waiting = self._waiting, None
+            try:
+                self.take(await asyncio.to_thread(ScoringSnapshot, snapshot, self._readings))
+            except Exception:
+                logger.exception("the extender continues with its previous readings")
+
+    def take(self, readings: ScoringSnapshot) -> None:
+        """Answer by ``readings`` from now on."""
+        nodes = self._nodes()
+        self._bound.follow(nodes)
+        self._counted = readings.pod_changes
+        self._bound.forget_changes(self._counted)
+        self._count_pods(readings)
+        self._readings = readings
+        self._published_at = self._clock()
+
+    def filter(self, body: Body) -> Parts:
+        """The answer to `/filter`, in parts. WireError where the body is not a question."""
+        asked, candidates = self._read(body)
+        readings = self._fresh()
+        key = (readings.rules if readings else self._rules()).require_label
+        if key is not None and asked.nodes is None and not self._synced():
+            return [wire.filter_error("dynsched does not know the nodes' labels yet")]
+        try:
+            if asked.nodes is None and candidates is not None:
+                return self._filter_names(candidates, readings, key)
+            return self._filter_nodes(body, asked, candidates, readings, key)
+        except wire.WireError:
+            raise
+        except Exception:
+            logger.exception("/filter failed; every node passes")
+            return _all_pass(asked)
+
+    def prioritize(self, body: Body) -> bytes:
+        """The answer to `/prioritize`. WireError where the body is not a question."""
+        asked, candidates = self._read(body)
+        if candidates is None:
+            assert asked.nodes is not None  # noqa: S101 (one of them is there)
+            heads = wire.read_heads(body, asked.nodes, self._most(), None)
+            candidates = of_names([head.name for head in heads], self._numbers)
+        try:
+            return self._scores(candidates, asked)
+        except Exception:
+            logger.exception("/prioritize failed; every node scores the same")
+            return _same_score(candidates)
+
+    def preempt(self, body: Body) -> bytes:
+        """The answer to `/preempt`. WireError where the body is not a question."""
+        victims = read_preemption(body, self._most())
+        readings = self._fresh()
+        key = (readings.rules if readings else self._rules()).require_label
+        bare = self._without(key) if key is not None else frozenset()
+        refused: Mapping[str, Refusal] = readings.refused if readings else {}
+        return preempt_answer(
+            {
+                node: found
+                for node, found in victims.items()
+                if node not in refused and node not in bare
+            }
+        )
+
+    async def bind(self, body: Body, wanted: Callable[[], bool] = lambda: True) -> bytes:
+        """The answer to `/bind`. WireError where the body is not a question. ``wanted``: whether
+        the caller still waits for the answer.
+        """
+        binding = wire.read_binding(body)
+        if self._bind is None:
+            return wire.error_answer(_BIND_OFF)
+        try:
+            await self._bind(binding, wanted)
+        except ClusterError as error:
+            return wire.error_answer(str(error))
+        except Exception as error:
+            logger.exception("/bind failed in an unexpected way")
+            return wire.error_answer(f"unexpected {type(error).__name__}; dynsched's log has more")
+        return wire.error_answer("")
+
+    def _count_pods(self, readings: ScoringSnapshot) -> None:
+        """Those that were bound or ended since the last time."""
+        changes = self._bound.changes_after(self._counted)
+        if changes:
+            self._counted = self._bound.sequence
+            readings.add(changes, self._nodes())
+
+    def _read(self, body: Body) -> tuple[wire.Asked, Candidates | None]:
+        """The question, and its NodeNames where it has some. WireError."""
+        most, numbers = self._most(), self._numbers
+        asked = wire.read_front(body)
+        if asked is not None and asked.names is not None:
+            candidates = self._lists.of_plain(asked.names, most, numbers)
+            if candidates is not None:
+                return asked, candidates
+        asked = wire.read_args(body)
+        return asked, None if asked.names is None else self._lists.of(asked.names, most, numbers)
+
+    @property
+    def _numbers(self) -> NodeNumbers:
+        return _NO_NODES if self._readings is None else self._readings.numbers
+
+    def _most(self) -> int:
+        """Candidates that a question may name: as many as there are nodes, with room."""
+        return max(ROOM_FOR_NODES, 2 * len(self._nodes()))
+
+    def _fresh(self) -> ScoringSnapshot | None:
+        """The readings, unless they are so old that they say nothing any more."""
+        readings = self._readings
+        if readings is None or self._clock() - self._published_at > readings.stale_after:
+            return None
+        return readings
+
+    def _without(self, key: str) -> frozenset[str]:
+        """The nodes that do not carry this label, as the nodes are now."""
+        nodes = self._nodes()
+        if self._labelled[0] is not nodes or self._labelled[1] != key:
+            self._labelled = (nodes, key, without_label(key, nodes))
+        return self._labelled[2]
+
+    def _filter_names(
+        self, candidates: Candidates, readings: ScoringSnapshot | None, key: str | None
+    ) -> Parts:
+        version = readings.version if readings else 0
+        known = candidates.filtered
+        if known is not None and known.version == version and key is None:
+            return known.parts
+        dropped = np.zeros(len(candidates), np.bool_)
+        refused: Mapping[str, Refusal] = {}
+        failed: dict[str, str] = {}
+        if readings is not None:
+            refused, dropped = readings.refused, readings.is_refused[candidates.numbers]
+        stopped = candidates.numbers[dropped].tolist()
+        unresolvable = _reasons([candidates.nodes.names[number] for number in stopped], refused)
+        if key is not None:
+            names, nodes, bare = candidates.names(), self._nodes(), self._without(key)
+            unresolvable.update((name, missing_label(key)) for name in names if name in bare)
+            unknown = f"node is not known, nor whether it carries the label {key}"
+            failed = {name: unknown for name in names if name not in nodes}
+            dropped |= np.array(
+                [name in unresolvable or name in failed for name in names], np.bool_
+            )
+        passed = candidates.without(dropped) if dropped.any() else candidates.raw
+        tail = wire.filter_tail(failed=failed, unresolvable=unresolvable)
+        answer = Filtered(version, [b'{"Nodes":null,"NodeNames":', passed, tail])
+        if key is None:  # else it also depends on the nodes, which change at any time
+            candidates.filtered = answer
+            self._lists.trim()
+        return answer.parts
+
+    def _filter_nodes(
+        self,
+        body: Body,
+        asked: wire.Asked,
+        candidates: Candidates | None,
+        readings: ScoringSnapshot | None,
+        key: str | None,
+    ) -> Parts:
+        """Whole nodes: those that pass go back as they came; their own labels count."""
+        assert asked.nodes is not None  # noqa: S101 (the caller looked)
+        refused: Mapping[str, Refusal] = readings.refused if readings else {}
+        heads = wire.read_heads(body, asked.nodes, self._most(), key)
+        head, items = wire.read_nodes(asked.nodes)
+        passed: list[Raw] = []
+        bare: list[str] = []
+        stopped: list[str] = []
+        for node, item in zip(heads, items, strict=True):
+            if not node.labelled:
+                bare.append(node.name)
+            elif node.name in refused:
+                stopped.append(node.name)
+            else:
+                passed.append(item)
+        unresolvable = _reasons(stopped, refused)
+        unresolvable.update((name, missing_label(key or "")) for name in bare)
+        names: bytes = b"null"
+        if candidates is not None:  # both forms were sent: both are answered
+            names = wire.names_answer(
+                [
+                    name
+                    for name in candidates.names()
+                    if name not in unresolvable and name not in refused
+                ]
+            )
+        tail = wire.filter_tail(failed={}, unresolvable=unresolvable)
+        head = b'{"Nodes":' + head + b"["
+        return [head, *_separated(passed), b']},"NodeNames":', names, tail]
+
+    def _scores(self, candidates: Candidates, asked: wire.Asked) -> bytes:
+        readings = self._fresh()
+        if readings is None:
+            return _same_score(candidates)
+        now = self._clock()
+        self._count_pods(readings)
+        profile = readings.profile(asked.scheduler)
+        answer = candidates.scored
+        if answer is None or answer.version != profile.version:
+            candidates.scored = answer = _scored(candidates, profile)
+            self._lists.trim()
+        if answer.best and 0 < len(asked.uid) <= MAX_UID_LENGTH and self._waits(asked.uid):
+            self._bound.add(BoundPod(asked.uid, answer.best, assumed=True), now)
+        return answer.body
+
+
+def _scored(candidates: Candidates, profile: ProfileLoads) -> Scored:
+    loads = profile.of(candidates.numbers)
+    scores = scores_by_load(loads, profile.method)
+    best = break_ties(scores, loads)
+    body = candidates.nodes.scored(candidates.numbers, candidates.singles(), scores[loads])
+    return Scored(profile.version, body, "" if best is None else candidates.name(best))
+
+
+def _reasons(stopped: Sequence[str], refused: Mapping[str, Refusal]) -> dict[str, str]:
+    if len(stopped) <= MAX_NAMED_NODES:
+        return {name: refused[name].long for name in stopped}
+    return {name: refused[name].short for name in stopped}
+
+
+def _same_score(candidates: Candidates) -> bytes:
+    scores = np.full(len(candidates), NEUTRAL, np.uint8)
+    return candidates.nodes.scored(candidates.numbers, candidates.singles(), scores)
+
+
+def _separated(items: Iterable[Raw]) -> Iterable[bytes | Raw]:
+    first = True
+    for item in items:
+        if not first:
+            yield b","
+        first = False
+        yield item
+
+
+def _all_pass(asked: wire.Asked) -> Parts:
+    nodes: wire.Buffer = b"null" if asked.nodes is None else asked.nodes
+    names: wire.Buffer = b"null" if asked.names is None else asked.names
+    tail = wire.filter_tail(failed={}, unresolvable={})
+    return [b'{"Nodes":', nodes, b',"NodeNames":', names, tail]

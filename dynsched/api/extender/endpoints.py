@@ -1,0 +1,175 @@
+"""The scheduler extender on HTTP: its paths, bodies of any size, and no answer but 200 or 4xx."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from http import HTTPStatus
+from typing import Final
+
+from aiohttp import hdrs, web
+
+from dynsched.api.extender import wire
+from dynsched.api.extender.answers import Extender, Parts
+from dynsched.api.transport.answering import TURNS, WRITE_SECONDS, Handler, not_fetched, write
+from dynsched.api.transport.bodies import Body, BodyError, BodyReader
+from dynsched.api.transport.connections import kept
+from dynsched.api.transport.quiet import quiet_logger
+
+logger = quiet_logger(__name__)
+
+_JSON: Final = "application/json"
+_AT_ONCE: Final = 512 << 10
+"""Bytes of an answer that are handed to the connection in one piece: 5,000 scores are 330 KiB, and
+in slices they take a third longer.
+"""
+_SLICE: Final = 256 << 10
+_OFF: Final = "the scheduler extender is off: rules.yaml has no section `extender`"
+_NOT_FOR_PAGES: Final = "this path is for schedulers; a page in a browser may not ask it"
+_MAX_BINDING_BYTES: Final = 128 << 10
+_PREEMPT_SHARE: Final = 4
+"""A body of `/preempt` may take at most this fraction (one in 4) of the memory for requests,
+because it is parsed completely, which takes up to about ten times its size.
+"""
+_EXTENDER: Final = web.AppKey("extender", Extender)
+_ASKED: Final[web.AppKey[Callable[[str], None]]] = web.AppKey("extender_asked")
+_READER: Final = web.AppKey("extender_bodies", BodyReader)
+_Answer = Callable[[web.Request, Body], Awaitable[web.StreamResponse]]
+
+
+def add_extender(
+    app: web.Application,
+    extender: Extender,
+    reader: BodyReader | None = None,
+    asked: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Serve the extender's endpoints on ``app``. ``asked`` is called with the verb (``filter``) of
+    each request while they are served.
+    """
+    app[_EXTENDER] = extender
+    app[_ASKED] = asked
+    app[_READER] = reader or BodyReader()
+    for path, (handler, _) in EXTENDER_ENDPOINTS.items():
+        app.router.add_post(path, handler)
+
+
+async def _filter(request: web.Request, body: Body) -> web.StreamResponse:
+    parts = request.app[_EXTENDER].filter(body.data)
+    size = sum(len(memoryview(part)) for part in parts)
+    if size <= _AT_ONCE:
+        return await _sent(request, body, b"".join(map(memoryview, parts)))
+    response = web.StreamResponse(headers={hdrs.CONTENT_TYPE: _JSON})
+    response.content_length = size
+    async with request.app[_READER].room.waiting_for_caller(WRITE_SECONDS):
+        await response.prepare(request)
+        for piece in _slices(parts):
+            await response.write(piece)
+        await response.write_eof()
+    return response
+
+
+async def _prioritize(request: web.Request, body: Body) -> web.StreamResponse:
+    return await _sent(request, body, request.app[_EXTENDER].prioritize(body.data))
+
+
+async def _preempt(request: web.Request, body: Body) -> web.StreamResponse:
+    return await _sent(request, body, request.app[_EXTENDER].preempt(body.data))
+
+
+async def _bind(request: web.Request, body: Body) -> web.StreamResponse:
+    wanted = lambda: request.transport is not None  # noqa: E731 - whether the caller still waits
+    with kept(request):
+        return _json(await request.app[_EXTENDER].bind(body.data, wanted))
+
+
+async def _sent(request: web.Request, body: Body, answer: bytes) -> web.StreamResponse:
+    """An answer made of the body, which takes its place until it was fetched."""
+    body.becomes(len(answer) + min(len(answer), _AT_ONCE))
+    async with request.app[_READER].room.waiting_for_caller(WRITE_SECONDS):
+        return await write(request, _json(answer), _AT_ONCE)
+
+
+def _answering(verb: str, answer: _Answer, most: Callable[[int], int]) -> Handler:
+    """A handler that reads the body and reports errors in it. ``most``: from the bytes for all
+    requests, the bytes that one request of this kind may have.
+    """
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        if hdrs.ORIGIN in request.headers:
+            # Any site's page can send a POST to a port that was forwarded to this machine, and
+            # /bind changes something. Browsers add this header to each POST, schedulers never do.
+            return _refused(HTTPStatus.FORBIDDEN, _NOT_FOR_PAGES)
+        if not request.app[_EXTENDER].served():
+            return _refused(HTTPStatus.NOT_FOUND, _OFF)
+        request.app[_ASKED](verb)
+        reader = request.app[_READER]
+        try:
+            with await reader.read(request, most(reader.room.size)) as body:
+                await request.app[TURNS].next()
+                return await answer(request, body)
+        except wire.WireError as error:
+            return _refusal(HTTPStatus.BAD_REQUEST, str(error))
+        except BodyError as error:
+            return _refused(HTTPStatus(error.status), str(error))
+        except TimeoutError:
+            raise not_fetched(request) from None
+        except (ConnectionError, web.HTTPException):
+            raise  # the caller closed the connection, so no answer is sent
+        except Exception:
+            logger.exception("%s failed", request.path)
+            return _refusal(HTTPStatus.BAD_REQUEST, "this request could not be answered")
+
+    return handle
+
+
+def _refused(status: HTTPStatus, message: str) -> web.Response:
+    response = _refusal(status, message)
+    response.force_close()  # the rest of the body is not waited for
+    return response
+
+
+def _refusal(status: HTTPStatus, message: str) -> web.Response:
+    return web.Response(body=wire.refusal(message), status=status, content_type=_JSON)
+
+
+def _json(body: bytes) -> web.Response:
+    return web.Response(body=body, content_type=_JSON)
+
+
+def _slices(parts: Parts) -> Iterator[memoryview]:
+    """The parts, small ones put together and large ones cut."""
+    gathered = bytearray()
+    for part in parts:
+        whole = memoryview(part)
+        if len(whole) < _SLICE:
+            gathered += whole
+        if len(gathered) >= _SLICE or len(whole) >= _SLICE:
+            yield memoryview(bytes(gathered))
+            gathered.clear()
+        if len(whole) >= _SLICE:
+            for start in range(0, len(whole), _SLICE):
+                yield whole[start : start + _SLICE]
+    yield memoryview(bytes(gathered))
+
+
+def _any(most: int) -> int:
+    return most
+
+
+_VERBS: Final[Mapping[str, tuple[_Answer, Callable[[int], int], str]]] = {
+    "filter": (_filter, _any, "scheduler extender: which of the candidates pass"),
+    "prioritize": (_prioritize, _any, "scheduler extender: a score, 0 to 10, for each candidate"),
+    "preempt": (
+        _preempt,
+        lambda most: most // _PREEMPT_SHARE,
+        "scheduler extender: which preemptions would help",
+    ),
+    "bind": (_bind, lambda _: _MAX_BINDING_BYTES, "scheduler extender: bind a pod (with --bind)"),
+}
+_PATHS: Final = {f"{prefix}/{verb}": verb for prefix in ("", "/scheduler") for verb in _VERBS}
+
+EXTENDER_ENDPOINTS: Final[Mapping[str, tuple[Handler, str]]] = {
+    path: (_answering(verb, answer, most), text)
+    for path, verb in {**_PATHS, "/scheduler/preemption": "preempt"}.items()
+    for answer, most, text in [_VERBS[verb]]
+}
+"""Path -> handler, and one line for a person. All are asked by POST."""

@@ -1,0 +1,361 @@
+"""`/metrics`: what dynsched says of itself to Prometheus.
+
+No series here carries a node's name: those that do are in `node_series`, because their number grows
+with the cluster, and they can be turned off.
+
+Gauges are read from the last Snapshot when they are asked for, so a rule that is gone leaves no
+series behind, and before the first tick there are none: nothing known is not zero.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections import Counter as Counts
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, GCCollector, Histogram, ProcessCollector
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+
+from dynsched import __version__
+from dynsched.api.totals import Totals
+from dynsched.engine.loads import rule_load
+from dynsched.engine.model import Action, AlertState, Quality, RuleHealth, Snapshot
+from dynsched.engine.placements import Kind
+from dynsched.engine.pod_values import PodsSummary
+
+CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
+"""The one text format that every Prometheus reads."""
+
+_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+EXTENDER_VERBS: Final = ("filter", "prioritize", "preempt", "bind")
+
+
+class Metrics:
+    """All series, in a registry of the caller's own; process metrics included."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+        self._rules: frozenset[str] = frozenset()
+        self._ticks = Counter(
+            "dynsched_ticks", "Finished ticks, by result.", ["result"], registry=registry
+        )
+        self._tick_duration = Histogram(
+            "dynsched_tick_duration_seconds",
+            "How long a tick took, queries and writes included.",
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self._query_duration = Histogram(
+            "dynsched_rule_query_duration_seconds",
+            "How long a rule's query took, failed ones included.",
+            ["rule"],
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self._query_failures = Counter(
+            "dynsched_rule_query_failures",
+            "Queries that failed: no answer, or one that could not be used.",
+            ["rule"],
+            registry=registry,
+        )
+        self._patches = Counter(
+            "dynsched_patches",
+            "Patches that the API server accepted, by their effect on the mark.",
+            ["action"],
+            registry=registry,
+        )
+        self._rehearsed = Counter(
+            "dynsched_dry_run_patches",
+            "Patches that a dry run would have sent, by their effect on the mark.",
+            ["action"],
+            registry=registry,
+        )
+        self._patch_failures = Counter(
+            "dynsched_patch_failures",
+            "Patches that the API server refused or did not answer.",
+            registry=registry,
+        )
+        self._extender = Counter(
+            "dynsched_extender_requests",
+            "Requests of schedulers to the extender, by verb.",
+            ["verb"],
+            registry=registry,
+        )
+        self._reloads = Counter(
+            "dynsched_rules_reloads",
+            "Changes of the rules file, by whether the new content was accepted.",
+            ["result"],
+            registry=registry,
+        )
+        self._placed = Counter(
+            "dynsched_pods_placed",
+            "Pods that were bound, by what their node was in the tick before: hot (marked or not), "
+            "marked, clean. Absent where pods are not watched.",
+            ["node_state"],
+            registry=registry,
+        )
+        # From the start, so that rate() sees the first one.
+        for result in ("ok", "failed"):
+            self._ticks.labels(result)
+        for action in Action:
+            self._patches.labels(action.value)
+            self._rehearsed.labels(action.value)
+        for result in ("success", "refused"):
+            self._reloads.labels(result)
+        for verb in EXTENDER_VERBS:
+            self._extender.labels(verb)
+        self._gauges = _SnapshotGauges()
+        registry.register(self._gauges)
+        ProcessCollector(registry=registry)
+        GCCollector(registry=registry)
+
+    def observe(self, snapshot: Snapshot) -> None:
+        """Called once for every Snapshot. One that was decided again on the last answers is no
+        tick, and no query.
+        """
+        if snapshot.queried:
+            self._ticks.labels("ok" if snapshot.error is None else "failed").inc()
+            self._tick_duration.observe(snapshot.duration)
+        for patch in snapshot.applied:
+            self._patches.labels(patch.action.value).inc()
+        for patch in snapshot.planned if snapshot.dry_run else ():
+            self._rehearsed.labels(patch.action.value).inc()
+        self._patch_failures.inc(sum(not failure.again for failure in snapshot.failures))
+        self._reloads.labels("success").inc(snapshot.reloaded)
+        self._reloads.labels("refused").inc(snapshot.refused)
+        for health in _asked_rules(snapshot) if snapshot.queried else ():
+            self._query_duration.labels(health.rule.name).observe(health.duration)
+            self._query_failures.labels(health.rule.name).inc(0 if health.ok else 1)
+        self._forget_rules_that_are_gone(snapshot)
+
+    def extender_asked(self, verb: str) -> None:
+        """Called for every request of a scheduler to the extender."""
+        self._extender.labels(verb).inc()
+
+    def placed(self, counts: Mapping[Kind, int]) -> None:
+        """Called once for every Snapshot where pods are watched: those that were bound since the
+        one before. Without any too, so that the series are there for rate() before the first pod.
+        """
+        for kind in Kind:
+            self._placed.labels(kind.value).inc(counts.get(kind, 0))
+
+    def exposition(self, totals: Totals | None = None) -> bytes:
+        """The body of `/metrics`, in the text format. ``totals``: of the last Snapshot; None before
+        the first.
+        """
+        self._gauges.totals = totals
+        return generate_latest(_WithoutCreated(self._registry))
+
+    def _forget_rules_that_are_gone(self, snapshot: Snapshot) -> None:
+        rules = frozenset(health.rule.name for health in _asked_rules(snapshot))
+        for gone in self._rules - rules:
+            self._query_duration.remove(gone)
+            self._query_failures.remove(gone)
+        self._rules = rules
+
+
+def _asked_rules(snapshot: Snapshot) -> Iterator[RuleHealth]:
+    """Those with a query of their own: what ``early`` stands for is worked out from another's."""
+    return (health for health in snapshot.rules if health.rule.early_of is None)
+
+
+class _WithoutCreated(CollectorRegistry):
+    """A registry without the client's ``_created`` series.
+
+    They double the number of series; the client's own switch for them is global state.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        super().__init__()
+        self._inner = registry
+
+    def collect(self) -> Iterator[Metric]:
+        for family in self._inner.collect():
+            family.samples = [
+                sample for sample in family.samples if not sample.name.endswith("_created")
+            ]
+            yield family
+
+
+class _SnapshotGauges:
+    """A collector: a Snapshot as gauges."""
+
+    def __init__(self) -> None:
+        self.totals: Totals | None = None
+
+    def collect(self) -> Iterator[Metric]:
+        yield _gauge(
+            "dynsched_build_info",
+            "Always 1; the version is in the labels.",
+            ({"version": __version__, "python": platform.python_version()}, 1),
+        )
+        if self.totals is not None:
+            snapshot = self.totals.snapshot
+            yield from _of_nodes(self.totals)
+            yield from _of_pools(self.totals.pools)
+            yield from _of_pods(snapshot.pods)
+            yield from _of_rules(snapshot.rules, tuple(_asked_rules(snapshot)))
+
+
+def _of_nodes(totals: Totals) -> Iterator[Metric]:
+    snapshot = totals.snapshot
+    yield _gauge(
+        "dynsched_nodes",
+        "Nodes of the cluster, by whether they may be marked.",
+        ({"eligible": "true"}, totals.eligible),
+        ({"eligible": "false"}, len(totals.names) - totals.eligible),
+    )
+    yield _gauge(
+        "dynsched_marked_nodes",
+        "Nodes that carry the mark, a part of it, or that of an older configuration: hot ones, "
+        "early ones (not hot, by their expected load), and others (not released yet).",
+        *(({"state": state}, count) for state, count in totals.marked_by_state.items()),
+    )
+    for name, text, value in (
+        (
+            "pressured_nodes",
+            "Hot nodes: a rule fires on them.",
+            len(totals.hot),
+        ),
+        (
+            "early_nodes",
+            "Nodes that are not hot, and are marked early or are to be, by their expected load.",
+            totals.early,
+        ),
+        (
+            "withheld_nodes",
+            "Nodes that the guard keeps from being marked or released yet.",
+            totals.withheld,
+        ),
+        (
+            "delayed_writes",
+            "Patches that are due and wait for guard.max_writes_per_minute.",
+            snapshot.delayed,
+        ),
+        (
+            "conflicts",
+            "Nodes on which somebody else set the mark's label or taint to another value.",
+            len(totals.conflicts),
+        ),
+        (
+            "disputed_nodes",
+            "Nodes whose mark another program or person seems to change too.",
+            len(snapshot.disputes),
+        ),
+        (
+            "capped_pools",
+            "Pools in which guard.max_marked is reached and hot nodes stay unmarked.",
+            len(snapshot.capped),
+        ),
+        ("last_tick_timestamp_seconds", "When the last tick was done.", snapshot.taken_at),
+        ("dry_run", "1 when nothing is written.", int(snapshot.dry_run)),
+        ("leader", "1 on the replica that writes.", int(snapshot.leading)),
+        (
+            "rules_reload_success",
+            "0 while the rules file is refused and older rules are in force.",
+            int(snapshot.rules_error is None),
+        ),
+    ):
+        yield _gauge(f"dynsched_{name}", text, ({}, value))
+
+
+def _of_pools(counts: Counts[tuple[str, bool]]) -> Iterator[Metric]:
+    """``counts``: of nodes, by their pool and whether they are hot."""
+    pools = dict.fromkeys(pool for pool, _ in counts)
+    yield _gauge(
+        "dynsched_pool_nodes",
+        "Nodes that may be marked, by the value of guard.pool_label; empty where that is not set.",
+        *(({"pool": pool}, counts[pool, True] + counts[pool, False]) for pool in pools),
+    )
+    yield _gauge(
+        "dynsched_pool_pressured_nodes",
+        "Those of them that are hot.",
+        *(({"pool": pool}, counts[pool, True]) for pool in pools),
+    )
+
+
+def _of_pods(known: PodsSummary | None) -> Iterator[Metric]:
+    """None where pods are not watched."""
+    if known is None:
+        return
+    yield _gauge(
+        "dynsched_pods_watch_up",
+        "0 while the watch of pods does not work; absent where pods are not watched.",
+        ({}, int(known.error is None)),
+    )
+    yield _gauge(
+        "dynsched_pods_recent",
+        "Pods that were bound or ended a moment ago, and may count in the expected load.",
+        ({}, known.recent),
+    )
+    if known.running is not None:
+        yield _gauge(
+            "dynsched_pods_running", "Pods with a node that have not ended.", ({}, known.running)
+        )
+    yield _gauge(
+        "dynsched_workloads_of_known_use",
+        "Workloads of which it is known what one of their pods uses.",
+        *(({"resource": name}, count) for name, count in known.workloads.items()),
+    )
+
+
+def _of_rules(rules: tuple[RuleHealth, ...], asked: tuple[RuleHealth, ...]) -> Iterator[Metric]:
+    """``asked``: those of ``rules`` that have a query of their own."""
+    for state in (AlertState.FIRING, AlertState.PENDING):
+        yield _gauge(
+            f"dynsched_rule_{state.value}_nodes",
+            f"Nodes on which the rule is {state.value}.",
+            *(({"rule": health.rule.name}, health.states.get(state, 0)) for health in rules),
+        )
+    yield _gauge(
+        "dynsched_rule_shadow",
+        "1 for a rule on trial, which marks no node.",
+        *(({"rule": health.rule.name}, int(health.rule.shadow)) for health in rules),
+    )
+    yield _gauge(
+        "dynsched_rule_threshold_load",
+        "The rule's threshold in points of load, as dynsched_node_measured_load has its values.",
+        *(
+            ({"rule": health.rule.name}, load)
+            for health in asked
+            if (load := rule_load(health.rule, health.rule.threshold)) is not None
+        ),
+    )
+    yield _gauge(
+        "dynsched_rule_samples",
+        "Samples in the rule's last answer.",
+        *(({"rule": health.rule.name}, health.samples) for health in asked),
+    )
+    yield _gauge(
+        "dynsched_rule_unmatched_samples",
+        "Samples in the rule's last answer that match no node.",
+        *(({"rule": health.rule.name}, health.unmatched) for health in asked),
+    )
+    yield _gauge(
+        "dynsched_rule_readings",
+        "Nodes by the quality of the rule's sample for them.",
+        *(
+            ({"rule": health.rule.name, "quality": quality.value}, health.quality.get(quality, 0))
+            for health in rules
+            for quality in Quality
+        ),
+    )
+    yield _gauge(
+        "dynsched_rule_last_success_timestamp_seconds",
+        "When the rule's query last succeeded; absent until it has.",
+        *(
+            ({"rule": health.rule.name}, health.last_success)
+            for health in asked
+            if health.last_success is not None
+        ),
+    )
+
+
+def _gauge(name: str, text: str, *samples: tuple[dict[str, str], float]) -> Metric:
+    family = GaugeMetricFamily(name, text)
+    for labels, value in samples:
+        family.add_sample(name, labels, value)
+    return family

@@ -1,0 +1,114 @@
+"""The part of `/metrics` that has series for each node, as text: their number grows with the
+cluster, and prometheus_client would take a hundred times longer for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import chain
+from math import isnan
+from typing import Final
+
+import numpy as np
+
+from dynsched.api.reasons import Reason, Reasons
+from dynsched.engine.columns import rule_loads
+from dynsched.engine.model import Snapshot
+from dynsched.engine.pod_values import Added
+from dynsched.engine.verdict_value import verdict_values
+
+FAMILIES: Final = (
+    (
+        "dynsched_node_verdict",
+        "1: marked, and a firing rule has not cleared. 0: known to be cool. 0.5: all else.",
+    ),
+    (
+        "dynsched_node_measured_load",
+        "The load by the rule's last value, in points: 100 is full. Absent without a good value.",
+    ),
+    (
+        "dynsched_node_expected_load",
+        "The same, with what pods change that were just bound or ended. Absent if not watched.",
+    ),
+    (
+        "dynsched_node_hot_unmarked",
+        "1 for each hot node without the mark; absent for all others. `reason` says why.",
+    ),
+)
+"""Name and help of each metric. The series are gone while ticks are overdue."""
+
+_VERDICT, _MEASURED, _EXPECTED, _UNMARKED = (name for name, _ in FAMILIES)
+_NOTHING: Final[Mapping[str, Added]] = {}
+
+
+class NodeSeries:
+    """Lines for nodes, collected some nodes at a time from the columns."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._alerts = snapshot.nodes.evaluation.alerts
+        self._reasons = Reasons(snapshot)
+        rules = [snapshot.rule_set.by_name[name] for name in self._alerts.rules]
+        self._rules = [(row, rule) for row, rule in enumerate(rules) if rule.traits.asked]
+        self._parts: dict[str, list[bytes]] = {name: [] for name, _ in FAMILIES}
+
+    def add(self, names: Sequence[str]) -> None:
+        """Take in some more nodes."""
+        nodes, uses = self._snapshot.nodes, self._snapshot.uses
+        places = np.array(nodes.places_of(names), np.int64)
+        verdicts = verdict_values(nodes, names, self._snapshot.rule_set)
+        self._put(_VERDICT, _lines(_VERDICT, names, [f"{value:g}" for value in verdicts]))
+        self._put(_UNMARKED, self._unmarked([name for name in names if name in nodes.hot]))
+        measured, expected = [], []
+        for row, rule in self._rules:
+            labels = f'",rule="{_escaped(rule.name)}'
+            loads = rule_loads(rule, self._alerts.good_values(row, places)).tolist()
+            texts = ["" if isnan(load) else f"{load:.4g}" for load in loads]
+            measured.append(_lines(_MEASURED, names, texts, labels))
+            if rule.name in uses:
+                added = nodes.expected[rule.name].added if rule.name in nodes.expected else _NOTHING
+                for at, name in enumerate(names):
+                    if name in added and texts[at]:
+                        texts[at] = f"{added[name].to(loads[at]):.4g}"
+                expected.append(_lines(_EXPECTED, names, texts, labels))
+        # All rules of a node, then those of the next one.
+        self._put(_MEASURED, chain.from_iterable(zip(*measured, strict=True)))
+        self._put(_EXPECTED, chain.from_iterable(zip(*expected, strict=True)))
+
+    def pieces(self) -> list[bytes]:
+        """All of it in Prometheus's text format; a metric without series is left out."""
+        found: list[bytes] = []
+        for name, explained in FAMILIES:
+            if parts := self._parts[name]:
+                found.append(f"# HELP {name} {explained}\n# TYPE {name} gauge\n".encode())
+                found += parts
+        return found
+
+    def _put(self, family: str, lines: Iterable[str]) -> None:
+        if text := "".join(lines):
+            self._parts[family].append(text.encode())
+
+    def _unmarked(self, hot: Sequence[str]) -> Iterator[str]:
+        """Of these hot nodes."""
+        nodes = self._snapshot.nodes
+        names = [name for name in hot if name not in nodes.marked]
+        whys = self._reasons.of(names, nodes.due_of(names))
+        for name in names:
+            reason = whys[name].reason if name in whys else Reason.NEXT_TICK
+            yield f'{_UNMARKED}{{node="{name}",reason="{reason}"}} 1\n'
+
+
+def _lines(family: str, names: Sequence[str], values: Sequence[str], labels: str = "") -> list[str]:
+    """One for each node; empty where its value is."""
+    before, after = f'{family}{{node="', f'{labels}"}} '
+    return [
+        f"{before}{name}{after}{value}\n" if value else ""
+        for name, value in zip(names, values, strict=True)
+    ]
+
+
+@lru_cache(maxsize=256)
+def _escaped(text: str) -> str:
+    """The value of a label; a rule's name may hold quotes."""
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -1,0 +1,287 @@
+"""Snapshot -> the JSON of `/nodes` and `/nodes/NAME`. Pure.
+
+Times are RFC 3339 in UTC; ages are in seconds, as of the tick. msgspec writes NaN and infinity
+as null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+import msgspec
+
+from dynsched.api.clearing import what_clears
+from dynsched.engine.loads import rule_load
+from dynsched.engine.model import Action, Alert, AlertState, NodeView, Quality, Snapshot
+from dynsched.engine.pod_values import Added
+from dynsched.engine.wording import changes, why_unwritten
+from dynsched.rules.labels import Mark
+from dynsched.rules.rule_set import Rule
+from dynsched.util.formatting import format_time
+
+# Most alerts of a tick began at a few distinct times; formatting each anew is a third of the cost.
+_time = lru_cache(maxsize=4096)(format_time)
+
+MAX_ON_A_PAGE: Final = 500
+"""Nodes. All of `/nodes` is kept once for all who ask, but each page is made for one caller:
+without a limit, 128 connections would fill the memory."""
+
+_NOTHING: Final = Added(0.0, 0.0)
+_NO_NODES: Final = b'"nodes":[]'
+
+
+class Expected(msgspec.Struct, frozen=True, gc=False):
+    """A node's expected load by one rule, in points: ``load`` is ``measured`` and ``bound``, less
+    ``ended``, and at least 0 (`core.expected`).
+    """
+
+    load: float
+    measured: float
+    bound: float
+    ended: float
+
+
+class RuleOnNode(msgspec.Struct, frozen=True, gc=False):
+    """One rule on one node. ``sample_age_seconds``: the last good sample's, when the tick ran.
+    ``early_of``: the name of the rule whose ``early`` this one stands for. ``shadow``: it is on
+    trial, and marks no node.
+    """
+
+    rule: str
+    state: AlertState
+    value: float | None
+    threshold: float
+    clear_threshold: float
+    sample_age_seconds: float | None
+    since: str
+    quality: Quality
+    op: str
+    active_since: str | None
+    keep_firing_since: str | None
+    adopted: bool
+    early_of: str | None
+    expected: Expected | None
+    shadow: bool
+
+
+class Due(msgspec.Struct, frozen=True, gc=False):
+    """A patch that is due on a node and not written, and why it is not: ``waits``."""
+
+    action: Action
+    changes: list[str]
+    reason: str
+    waits: str
+
+
+class NodeAnswer(msgspec.Struct, frozen=True, gc=False):
+    """One node in `/nodes`. ``carries``: what of ours is on it, whatever the mark should be."""
+
+    name: str
+    marked: bool
+    pressured: bool
+    eligible: bool
+    since: str | None
+    rules: list[RuleOnNode]
+    conflict: str | None
+    withheld: str | None
+    ineligible: str | None
+    carries: tuple[str, ...]
+    due: Due | None
+    early: bool
+
+
+_Fields = tuple[
+    str,
+    bool,
+    bool,
+    bool,
+    str | None,
+    list[RuleOnNode],
+    str | None,
+    str | None,
+    str | None,
+    tuple[str, ...],
+    Due | None,
+    bool,
+]
+
+
+class NodeDetail(NodeAnswer, frozen=True, gc=False):
+    """`/nodes/NAME`: the same, and in words what would clear each rule that fires."""
+
+    clears: list[str]
+    mark: str
+    taken_at: str
+    dry_run: bool
+
+
+class NodesAnswer(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """`/nodes`. The first three keys, their names and their order are dynamicScheduler's."""
+
+    type: str
+    num: int
+    node_names: Sequence[str]
+    nodes: Sequence[msgspec.Raw]
+    taken_at: str
+    dry_run: bool
+    rules_error: str | None
+    counts: str
+    """The part of the mark that ``num`` counts, as it stands in a node's ``carries``."""
+    more: str | None = msgspec.field(name="continue", default=None)
+    """The name to continue after, where more nodes follow; else left out."""
+
+
+def describe_mark(mark: Mark) -> str:
+    """What `/nodes` says under ``type``: ``Label status=presure Nodes``."""
+    return f"Label {mark.label} Nodes" if mark.label else f"Taint {mark.taint} Nodes"
+
+
+def main_part(mark: Mark) -> str:
+    """The part of a mark that `/nodes` names and counts, as it stands in ``carries``."""
+    return f"label {mark.label}" if mark.label else f"taint {mark.taint}"
+
+
+def encode_each(snapshot: Snapshot, views: Iterable[NodeView]) -> list[msgspec.Raw]:
+    """Each node as it stands in `/nodes`."""
+    rules = _shown_rules(snapshot)
+    encode = msgspec.json.Encoder().encode
+    return [msgspec.Raw(encode(NodeAnswer(*_fields(view, rules, snapshot)))) for view in views]
+
+
+def around_nodes(
+    snapshot: Snapshot, named: Sequence[str], more: str | None = None
+) -> tuple[bytes, bytes]:
+    """What stands in the body of `/nodes` before the nodes, all or some of them, and after them.
+    ``named``: the names of those that carry the main part of the mark; ``more``: the last of the
+    nodes, where others follow.
+    """
+    answer = NodesAnswer(
+        type=describe_mark(snapshot.rule_set.mark),
+        num=len(named),
+        node_names=named,
+        nodes=(),
+        taken_at=_time(snapshot.taken_at),
+        dry_run=snapshot.dry_run,
+        rules_error=snapshot.rules_error,
+        counts=main_part(snapshot.rule_set.mark),
+        more=more,
+    )
+    # The first that is found is the field: within a text, quotes have a backslash before them.
+    before, field, after = msgspec.json.encode(answer).partition(_NO_NODES)
+    return before + field[:-1], field[-1:] + after
+
+
+def node_detail(snapshot: Snapshot, name: str) -> NodeDetail | None:
+    """The body of `/nodes/NAME`; None when there is no such node."""
+    view = snapshot.nodes.get(name)
+    if view is None:
+        return None
+    rule_set = snapshot.rule_set
+    rules = _shown_rules(snapshot)
+    sentences = (
+        what_clears(
+            rules[alert.rule].rule,
+            alert,
+            snapshot.taken_at,
+            stale_after=rule_set.stale_after_of(rules[alert.rule].rule),
+            holds_stale=rule_set.holds_stale(rules[alert.rule].rule),
+        )
+        for alert in view.alerts
+        if not rules[alert.rule].rule.shadow
+    )
+    return NodeDetail(
+        *_fields(view, rules, snapshot),
+        clears=[sentence for sentence in sentences if sentence],
+        mark=str(rule_set.mark),
+        taken_at=_time(snapshot.taken_at),
+        dry_run=snapshot.dry_run,
+    )
+
+
+class _Shown(NamedTuple):
+    """A rule, and whether an expected load is worked out by it: where pods are watched, and where
+    its ``early`` compares loads.
+    """
+
+    rule: Rule
+    has_expected: bool
+
+
+def _shown_rules(snapshot: Snapshot) -> Mapping[str, _Shown]:
+    """By name."""
+    return {
+        rule.name: _Shown(rule, rule.name in snapshot.uses or rule.early is not None)
+        for rule in snapshot.rule_set.rules
+    }
+
+
+def _fields(view: NodeView, rules: Mapping[str, _Shown], snapshot: Snapshot) -> _Fields:
+    """The fields of NodeAnswer, in its order."""
+    now = snapshot.taken_at
+    return (
+        view.name,
+        view.marked,
+        view.pressured,
+        view.eligible,
+        _time_or_none(view.since),
+        [
+            _rule_on_node(rules[alert.rule], alert, now, view.added.get(alert.rule, _NOTHING))
+            for alert in view.alerts
+        ],
+        view.conflict,
+        view.withheld,
+        view.ineligible,
+        view.carries,
+        _due(view, snapshot),
+        view.early,
+    )
+
+
+def _due(view: NodeView, snapshot: Snapshot) -> Due | None:
+    patch = view.due
+    if patch is None:
+        return None
+    waits = why_unwritten(snapshot, view.name)
+    return Due(patch.action, list(changes(patch.body)), patch.reason, waits)
+
+
+def _rule_on_node(shown: _Shown, alert: Alert, now: float, added: Added) -> RuleOnNode:
+    # By position: at 5,000 nodes and three rules this runs 15,000 times.
+    rule, has_expected = shown
+    return RuleOnNode(
+        alert.rule,
+        alert.state,
+        alert.value,
+        rule.threshold,
+        rule.clear_threshold,
+        None if alert.sampled_at is None else round(max(0.0, now - alert.sampled_at), 3),
+        _time(alert.since),
+        alert.quality,
+        rule.op,
+        _time_or_none(alert.active_since),
+        _time_or_none(alert.keep_firing_since),
+        alert.adopted,
+        rule.early_of,
+        _expected(rule, alert, added) if has_expected else None,
+        rule.shadow,
+    )
+
+
+def _expected(rule: Rule, alert: Alert, added: Added) -> Expected | None:
+    """None where there is no current value."""
+    if alert.value is None or alert.quality is not Quality.OK:
+        return None
+    measured = rule_load(rule, alert.value)
+    if measured is None:
+        return None
+    load = round(measured, 3)
+    if added is _NOTHING:
+        return Expected(load, load, 0.0, 0.0)
+    bound, ended = added
+    return Expected(round(added.to(measured), 3), load, round(bound, 3), round(ended, 3))
+
+
+def _time_or_none(seconds: float | None) -> str | None:
+    return None if seconds is None else _time(seconds)

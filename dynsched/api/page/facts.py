@@ -1,0 +1,105 @@
+"""What the page shows beside the last Snapshot: where pods were placed, how much of the nodes' time
+was hot, and what was asked of Prometheus for those who look at it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from dynsched.engine.model import Snapshot
+from dynsched.engine.overload import Overload
+from dynsched.engine.placements import Kind, PastStates, Placements
+from dynsched.engine.pod_facts import AboveRequest, BoundOnNode, hottest
+
+LOOKED_AT: Final = 600.0
+"""Seconds after a request of a page for which it counts as open: as long is asked what it shows."""
+
+
+def _unwatched(_node: str) -> BoundOnNode | None:
+    return None
+
+
+@dataclass(slots=True)
+class PageFacts:
+    """``clock`` gives seconds and is never set.
+
+    ``requested``: by resource and node, what pods request, in percent of the node's allocatable.
+    ``above``: by node, the pods furthest above their requests, for the nodes that were asked about;
+    None while that is not known. ``bound``: the pods that were just bound to a node; None where
+    pods are not watched.
+    """
+
+    clock: Callable[[], float]
+    bound: Callable[[str], BoundOnNode | None] = _unwatched
+    requested: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    above: Mapping[str, Sequence[AboveRequest]] | None = None
+    overload: Overload = field(default_factory=Overload)
+    _looked_at: float | None = field(default=None, init=False)
+    _placements: Placements | None = field(default=None, init=False)
+    _past: PastStates = field(default_factory=PastStates, init=False)
+    _snapshot: Snapshot | None = field(default=None, init=False)
+
+    def look(self) -> None:
+        """Somebody looks at the page."""
+        self._looked_at = self.clock()
+
+    @property
+    def is_looked_at(self) -> bool:
+        """Whether a page was open within the last minutes."""
+        return self._looked_at is not None and self.clock() - self._looked_at < LOOKED_AT
+
+    def observe(self, snapshot: Snapshot, placed: Sequence[str] | None) -> Counter[Kind] | None:
+        """Take in a Snapshot. ``placed``: the node of each pod that was bound since the one before;
+        None where pods are not watched. Returned is how many of them there are of each kind.
+        """
+        before, self._snapshot = self._snapshot, snapshot
+        if any(rule.ok for rule in snapshot.rules):
+            self.overload.count(len(snapshot.nodes.hot), len(snapshot.nodes), snapshot.taken_at)
+        else:
+            self.overload.skip(snapshot.taken_at)
+        if placed is None:
+            self._past.observe(snapshot.nodes.hot, snapshot.nodes.marked, snapshot.taken_at)
+            return None
+        self._placements = self._placements or Placements()
+        if before is None:
+            placed = ()  # what their nodes were is not known: that is not clean
+        views = {} if before is None else before.nodes
+        return self._placements.count(placed, views, snapshot.taken_at)
+
+    def hottest(self, most: int) -> list[str]:
+        """The names of the hottest nodes, the worst first."""
+        return [] if self._snapshot is None else hottest(self._snapshot, most)
+
+    def placed(self, begins: float, nodes: Mapping[str, int]) -> None:
+        """How many pods each node took in the step that begins at ``begins`` (Unix seconds), as
+        Prometheus knows it.
+        """
+        found = self._past.placed(begins, nodes)
+        if found is not None:
+            self._placements = self._placements or Placements()
+            self._placements.set_step(found)
+
+    def shown(self, at: float) -> dict[str, Any]:
+        """What is sent with a Snapshot that was taken at ``at`` (Unix seconds)."""
+        return {
+            "placements": None if self._placements is None else self._placements.columns(),
+            "overload": self.overload.columns(at),
+        }
+
+    def of_node(self, node: str) -> dict[str, Any]:
+        """What a node's detail shows; None for what is not known."""
+        above = None if self.above is None else self.above.get(node)
+        return {
+            "bound": _bound(self.bound(node)),
+            "above": None if above is None else [pod._asdict() for pod in above],
+        }
+
+
+def _bound(found: BoundOnNode | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    pods = [{**pod._asdict(), "age": round(pod.age, 1)} for pod in found.pods]
+    return {"total": found.total, "pods": pods}

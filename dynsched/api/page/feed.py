@@ -1,0 +1,111 @@
+"""What the page's requests are answered from: the last Snapshot as bytes, and the last hour."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from dynsched.api.page.changes import Change, Changes
+from dynsched.api.page.data import About, Columns, Requested
+from dynsched.api.page.ring import History
+from dynsched.api.totals import in_order
+from dynsched.engine.model import Snapshot
+
+_BATCH: Final = 250
+"""Nodes that are worked on in one go: about two milliseconds in which no other request is answered,
+and ten where a patch is due on each of them."""
+_PIECE: Final = 32 << 10
+"""Bytes that are compressed in one go: about a millisecond too."""
+_LEVEL: Final = 3
+_GZIP: Final = 31
+"""zlib's number for gzip's format, with the largest window."""
+
+
+class Encoded(NamedTuple):
+    """One Snapshot, as it is sent. ``etag``: with quotes."""
+
+    etag: str
+    plain: bytes
+    gzipped: bytes
+
+
+class Feed:
+    """Remembers, and encodes each Snapshot once: at the first request, or right away while there
+    are viewers. All in batches on the event loop, as `SnapshotStore` does.
+    """
+
+    def __init__(self, interval: float) -> None:
+        """``interval``: seconds from one tick to the next."""
+        self.history = History(interval)
+        self.changes = Changes()
+        self._last: tuple[Snapshot, About, Requested] | None = None
+        self._encoded: asyncio.Task[Encoded] | None = None
+        self._has_viewers = False
+        self._snapshots = 0
+        # Another process counts from 1 as well: its bytes must not pass for this one's.
+        self._process = os.urandom(4).hex()
+
+    def publish(self, snapshot: Snapshot, about: About, requested: Requested | None = None) -> None:
+        """Another Snapshot counts from now on. ``requested``: as of `PageFacts`."""
+        self._last = snapshot, about, requested or {}
+        self._encoded = None
+        self._snapshots += 1
+        self.changes.written(snapshot)
+        self.changes.observe(snapshot.nodes)
+        if self.history.is_due(snapshot.taken_at):
+            self.history.take(snapshot)
+        if self._has_viewers:  # somebody asked for the one before
+            self._has_viewers = False
+            self._encode()
+
+    async def encoded(self) -> Encoded | None:
+        """The last Snapshot published; None before the first."""
+        self._has_viewers = True
+        task = self._encoded or self._encode()
+        # Shielded: one viewer who leaves must not take the answer from the others.
+        return None if task is None else await asyncio.shield(task)
+
+    def _encode(self) -> asyncio.Task[Encoded] | None:
+        if self._last is not None:
+            self._encoded = asyncio.create_task(_encode(*self._last, self.etag))
+        return self._encoded
+
+    @property
+    def etag(self) -> str:
+        """The ETag of everything that is answered from the last Snapshot alone, with quotes."""
+        return f'"{self._process}-{self._snapshots}"'
+
+    def past(self, nodes: Sequence[str]) -> Mapping[str, Any]:
+        """The points of these nodes; those that are not known are left out."""
+        found = {node: self.history.values(node) for node in nodes}
+        return {
+            "step": self.history.step,
+            "times": [round(at, 1) for at in self.history.times],
+            "nodes": {
+                node: {"values": values, "marked": self.history.marked(node)}
+                for node, values in found.items()
+                if values is not None
+            },
+        }
+
+    def latest(self, most: int, node: str | None) -> list[Change]:
+        """As of `Changes`."""
+        return self.changes.latest(most, node)
+
+
+async def _encode(snapshot: Snapshot, about: About, requested: Requested, etag: str) -> Encoded:
+    columns = Columns(snapshot, requested)
+    names = await in_order(snapshot.nodes)
+    for start in range(0, len(names), _BATCH):
+        columns.add(names[start : start + _BATCH])
+        await asyncio.sleep(0)
+    plain = columns.body(about)
+    packer = zlib.compressobj(_LEVEL, wbits=_GZIP)
+    pieces = []
+    for start in range(0, len(plain), _PIECE):
+        pieces.append(packer.compress(plain[start : start + _PIECE]))
+        await asyncio.sleep(0)
+    return Encoded(etag, plain, b"".join((*pieces, packer.flush())))

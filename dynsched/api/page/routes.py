@@ -1,0 +1,151 @@
+"""The page's paths: its files, its data, the last hour. Everything is answered from memory."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from importlib import resources
+from typing import Final, NamedTuple
+
+import msgspec
+from aiohttp import hdrs, web
+
+from dynsched.api.page.facts import PageFacts
+from dynsched.api.page.feed import Feed
+
+MAX_NODES: Final = 60
+"""Nodes whose past one request may ask for."""
+MAX_CHANGES: Final = 200
+"""Changes that one answer has."""
+
+_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""Of the page and its files."""
+
+_TAKES_GZIP: Final = re.compile(r"\bgzip\b(?!\s*;\s*q=0(?:\.0*)?\s*(?:,|$))", re.IGNORECASE)
+"""In Accept-Encoding; ``q=0`` refuses it."""
+
+_TYPES: Final[Mapping[str, str]] = {
+    "html": "text/html",
+    "css": "text/css",
+    "js": "text/javascript",
+    "svg": "image/svg+xml",
+}
+_INDEX: Final = "index.html"
+
+
+class _File(NamedTuple):
+    """A file as it is sent."""
+
+    body: bytes
+    kind: str
+    etag: str
+
+
+class Page:
+    """What the handlers answer from. ``age``: seconds since the last Snapshot."""
+
+    def __init__(self, feed: Feed, facts: PageFacts, age: Callable[[], float]) -> None:
+        self.feed = feed
+        self.facts = facts
+        self.age = age
+        self.files = _read_files()
+
+
+PAGE: Final = web.AppKey("page", Page)
+
+
+async def page_index(request: web.Request) -> web.Response:
+    """The page itself."""
+    return _send(request, request.app[PAGE].files[_INDEX])
+
+
+async def page_file(request: web.Request) -> web.Response:
+    """One of the files that the page loads."""
+    found = request.app[PAGE].files.get(request.match_info["file"])
+    if found is None:
+        raise web.HTTPNotFound
+    return _send(request, found)
+
+
+async def page_data(request: web.Request) -> web.Response:
+    """All nodes and rules of the last Snapshot, as columns."""
+    page = request.app[PAGE]
+    page.facts.look()
+    encoded = await page.feed.encoded()
+    if encoded is None:
+        raise web.HTTPServiceUnavailable(reason="no tick has finished yet; try again soon")
+    headers = {
+        hdrs.ETAG: encoded.etag,
+        # The bytes stay as they are while they get older.
+        hdrs.AGE: str(round(page.age())),
+        hdrs.VARY: hdrs.ACCEPT_ENCODING,
+    }
+    if is_known(request, encoded.etag):
+        return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=headers)
+    body = encoded.plain
+    if _TAKES_GZIP.search(request.headers.get(hdrs.ACCEPT_ENCODING, "")):
+        body = encoded.gzipped
+        headers[hdrs.CONTENT_ENCODING] = "gzip"
+    return web.Response(body=body, headers=headers, content_type="application/json")
+
+
+async def page_history(request: web.Request) -> web.Response:
+    """The values of some nodes in the last hour."""
+    nodes = request.query.getall("node", [])
+    if not 0 < len(nodes) <= MAX_NODES:
+        raise web.HTTPBadRequest(reason=f"name 1 to {MAX_NODES} nodes, as ?node=a&node=b")
+    feed = request.app[PAGE].feed
+    return _json(feed.past(nodes))
+
+
+async def page_changes(request: web.Request) -> web.Response:
+    """The last changes, of one node or of all."""
+    feed = request.app[PAGE].feed
+    return _json(feed.latest(MAX_CHANGES, request.query.get("node")))
+
+
+async def page_pods(request: web.Request) -> web.Response:
+    """The pods of one node that were just bound, and those furthest above their requests."""
+    node = request.query.get("node")
+    if node is None:
+        raise web.HTTPBadRequest(reason="name the node, as ?node=a")
+    return _json(request.app[PAGE].facts.of_node(node))
+
+
+def is_known(request: web.Request, etag: str) -> bool:
+    """Whether the client has what ``etag`` names: the answer is then 304."""
+    return etag in request.headers.get(hdrs.IF_NONE_MATCH, "")
+
+
+def _read_files() -> dict[str, _File]:
+    """By name. Once, at the start: a request must not touch the disk."""
+    found = {}
+    for file in (resources.files("dynsched.api.page") / "static").iterdir():
+        kind = _TYPES.get(file.name.rpartition(".")[2])
+        if kind is not None:
+            body = file.read_bytes()
+            found[file.name] = _File(body, kind, f'"{hashlib.sha256(body).hexdigest()[:16]}"')
+    return found
+
+
+def _send(request: web.Request, file: _File) -> web.Response:
+    # Asked about each time, so that after an update no half of the page is of the version before.
+    headers = {
+        "Content-Security-Policy": _POLICY,
+        hdrs.ETAG: file.etag,
+        hdrs.CACHE_CONTROL: "no-cache",
+    }
+    if file.kind == _TYPES["html"]:
+        headers[hdrs.VARY] = hdrs.ACCEPT  # the same path has another answer too
+    if is_known(request, file.etag):
+        return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=headers)
+    return web.Response(body=file.body, headers=headers, content_type=file.kind, charset="utf-8")
+
+
+def _json(body: object) -> web.Response:
+    return web.Response(body=msgspec.json.encode(body), content_type="application/json")

@@ -1,0 +1,234 @@
+"""Snapshot -> the JSON of `/status` and `/rules`. Pure.
+
+Times are RFC 3339 in UTC, measured durations are seconds, configured ones are spelled as in
+rules.yaml.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from dynsched import __version__
+from dynsched.api.totals import Totals
+from dynsched.engine.health import blindness
+from dynsched.engine.loads import full_at
+from dynsched.engine.model import AlertState, Quality, RuleHealth, SeveralSeries, Snapshot
+from dynsched.engine.pod_values import PodsSummary
+from dynsched.rules.fields import Limit
+from dynsched.rules.rule_set import EarlyMark, RuleSet
+from dynsched.rules.sections import BindBurst
+from dynsched.util.durations import format_duration
+from dynsched.util.formatting import format_time
+
+MAX_LISTED: Final = 20
+"""The most conflicts, unmatched samples and failures that `/status` lists; it counts all."""
+
+_LARGEST: Final = 2**63 - 1
+"""The largest integer that every reader of JSON can hold, and msgspec writes."""
+
+_NO_PODS: Final = PodsSummary(None, None, 0, {}, {})
+
+_BEFORE_THE_FIRST_TICK: Final[dict[str, Any]] = dict.fromkeys(
+    (
+        "leading",
+        "dry_run",
+        "rules_error",
+        "tick",
+        "nodes",
+        "pods",
+        "rules",
+        "conflicts",
+        "disputes",
+        "unmatched_samples",
+        "capped_pools",
+        "patch_failures",
+        "delayed_writes",
+    )
+)
+
+
+def status_answer(
+    totals: Totals | None,
+    *,
+    error: str | None,
+    source: str,
+    interval: float,
+    leader: str | None,
+) -> dict[str, Any]:
+    """The JSON form of `/status`. ``totals``: of the last Snapshot; before the first tick there are
+    none, and all that comes from a tick is null.
+    """
+    of_a_tick = _BEFORE_THE_FIRST_TICK if totals is None else _of_a_tick(totals)
+    return {
+        "ok": error is None,
+        "error": error,
+        "version": __version__,
+        "source": source,
+        "interval_seconds": interval,
+        "leader": leader,
+        **of_a_tick,
+    }
+
+
+def rules_answer(snapshot: Snapshot) -> dict[str, Any]:
+    """The body of `/rules`: what is loaded, in the keys of rules.yaml, and how it fares."""
+    rule_set = snapshot.rule_set
+    mark, guard = rule_set.mark, rule_set.guard
+    blind = blindness(snapshot)
+    return {
+        "mark": {
+            "label": str(mark.label) if mark.label else None,
+            "taint": str(mark.taint) if mark.taint else None,
+        },
+        "nodes": {
+            "selector": str(rule_set.nodes.selector),
+            "include_control_plane": rule_set.nodes.include_control_plane,
+        },
+        "guard": {
+            "max_marked": _limit(guard.max_marked),
+            "pool_label": guard.pool_label,
+            "max_releases": _limit(guard.max_releases),
+            "max_writes_per_minute": guard.max_writes_per_minute,
+            "bind_burst": _burst(guard.bind_burst),
+        },
+        "extender": {
+            "require_label": rule_set.extender.require_label,
+            "reject": rule_set.extender.reject,
+            "profiles": {
+                name: {"score": dict(profile.score), "method": profile.method}
+                for name, profile in rule_set.extender.profiles.items()
+            },
+        },
+        "rules": [_rule(health, rule_set, blind) for health in snapshot.rules],
+        "taken_at": format_time(snapshot.taken_at),
+    }
+
+
+def _of_a_tick(totals: Totals) -> dict[str, Any]:
+    snapshot = totals.snapshot
+    blind = blindness(snapshot)
+    conflicts = [{"node": name, "conflict": conflict} for name, conflict in totals.conflicts]
+    unmatched = [
+        {"rule": found.rule, "value": found.value, "reason": found.reason}
+        for found in snapshot.unmatched[:MAX_LISTED]
+    ]
+    return {
+        "leading": snapshot.leading,
+        "dry_run": snapshot.dry_run,
+        "rules_error": snapshot.rules_error,
+        "tick": {
+            "number": snapshot.tick,
+            "at": format_time(snapshot.taken_at),
+            "duration_seconds": snapshot.duration,
+        },
+        "nodes": {
+            "total": len(totals.names),
+            "eligible": totals.eligible,
+            "marked": len(totals.marked),
+            "pressured": len(totals.hot),
+            "early": totals.early,
+        },
+        "pods": _pods(snapshot.pods),
+        "rules": [
+            {
+                "rule": health.rule.name,
+                "health": _health(health),
+                "last_error": health.error,
+                "blind": blind.get(health.rule.name),
+            }
+            for health in snapshot.rules
+        ],
+        "conflicts": _listed(conflicts),
+        "disputes": _listed(
+            [{"node": name, "dispute": text} for name, text in sorted(snapshot.disputes.items())]
+        ),
+        "unmatched_samples": _listed(unmatched, sum(rule.unmatched for rule in snapshot.rules)),
+        "capped_pools": sorted(snapshot.capped),
+        "patch_failures": _listed([str(failure) for failure in snapshot.failures]),
+        "delayed_writes": snapshot.delayed,
+    }
+
+
+def _listed(items: Sequence[Any], count: int | None = None) -> dict[str, Any]:
+    return {
+        "count": len(items) if count is None else count,
+        "first": list(items[:MAX_LISTED]),
+    }
+
+
+def _pods(known: PodsSummary | None) -> dict[str, Any]:
+    """How much is known of pods: what the expected load is worked out from."""
+    is_watched = known is not None
+    known = known or _NO_PODS
+    return {
+        "watched": is_watched,
+        "error": known.error,
+        "running": known.running,
+        "recent": known.recent,
+        "workloads_of_known_use": dict(known.workloads),
+        "scrape_interval_seconds": dict(known.scrape_intervals),
+    }
+
+
+def _early(early: EarlyMark | None) -> dict[str, Any] | None:
+    return None if early is None else early.model_dump()
+
+
+def _limit(limit: Limit) -> str:
+    try:
+        return str(limit)
+    except OverflowError:  # a number of hundreds of digits
+        return "more nodes than there can be"
+
+
+def _burst(burst: BindBurst | None) -> dict[str, Any] | None:
+    if burst is None:
+        return None
+    return {"pods": min(burst.pods, _LARGEST), "window": format_duration(burst.window)}
+
+
+def _rule(health: RuleHealth, rule_set: RuleSet, blind: Mapping[str, str | None]) -> dict[str, Any]:
+    rule = health.rule
+    return {
+        "name": rule.name,
+        "source": rule.source,
+        "expr": rule.expr,
+        "resource": rule.resource,
+        "op": rule.op,
+        "threshold": rule.threshold,
+        "clear_threshold": rule.clear_threshold,
+        "for": format_duration(rule.hold_duration),
+        "keep_firing_for": format_duration(rule.keep_firing_for),
+        "node_label": rule.node_label,
+        "full_at": full_at(rule) if rule.op in (">", ">=") else None,
+        "lag": None if rule.lag is None else format_duration(rule.lag),
+        "early": _early(rule.early),
+        "early_of": rule.early_of,
+        "shadow": rule.shadow,
+        "selector": str(rule.selector),
+        "stale_after": format_duration(rule_set.stale_after_of(rule)),
+        "on_stale": "hold" if rule_set.holds_stale(rule) else "release",
+        "health": _health(health),
+        "last_error": health.error,
+        "warnings": health.warnings,
+        "blind": blind.get(rule.name),
+        "past_error": health.past_error,
+        "last_success": None if health.last_success is None else format_time(health.last_success),
+        "query_duration_seconds": health.duration,
+        "samples": health.samples,
+        "unmatched_samples": health.unmatched,
+        "several_series": _several(health.several),
+        "readings": {quality.value: health.quality.get(quality, 0) for quality in Quality},
+        "states": {state.value: health.states.get(state, 0) for state in AlertState},
+    }
+
+
+def _several(found: SeveralSeries | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return {"nodes": found.nodes, "example": found.example, "differ_in": list(found.labels)}
+
+
+def _health(health: RuleHealth) -> str:
+    return "ok" if health.ok else "err"

@@ -1,0 +1,69 @@
+"""Rate limit for log lines that callers can cause, independent of the number of requests."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+
+from aiohttp.http import HttpProcessingError
+
+EACH_SECONDS: Final = 60.0
+"""Seconds in which at most one line of each kind is written; the others are counted."""
+_MAX_CHARACTERS: Final = 200
+_MAX_KINDS: Final = 100
+
+
+class OneInAWhile(logging.Filter):
+    """Passes one line of each kind per EACH_SECONDS, and adds how many were suppressed since.
+
+    A kind is the message before its arguments, and the type of the error.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._kinds: dict[tuple[str, type | None], tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record is written."""
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, HttpProcessingError):
+            _in_one_line(record, error)
+            if not logging.getLogger(record.name).isEnabledFor(record.levelno):
+                return False
+        kind = (str(record.msg)[:_MAX_CHARACTERS], type(error) if error else None)
+        now = self._clock()
+        written, kept_back = self._kinds.get(kind, (-EACH_SECONDS, 0))
+        if now - written < EACH_SECONDS:
+            self._kinds[kind] = (written, kept_back + 1)
+            return False
+        if len(self._kinds) >= _MAX_KINDS:
+            self._kinds.clear()
+        self._kinds[kind] = (now, 0)
+        if kept_back:
+            record.msg = f"{record.getMessage()} (and {kept_back} more like it before)"
+            record.args = ()
+        return True
+
+
+def quiet_logger(name: str) -> logging.Logger:
+    """The logger of this name, with that filter."""
+    logger = logging.getLogger(name)
+    if not any(isinstance(each, OneInAWhile) for each in logger.filters):
+        logger.addFilter(OneInAWhile())
+    return logger
+
+
+def http_logger() -> logging.Logger:
+    """For the HTTP server: what is wrong with a request is a line and no traceback."""
+    return quiet_logger("dynsched.api.http")
+
+
+def _in_one_line(record: logging.LogRecord, error: HttpProcessingError) -> None:
+    # Not the error's own words: they quote what was sent, which can be a token.
+    record.msg = "a caller was refused, what it sent is not HTTP: %s"
+    record.args = (type(error).__name__,)
+    record.exc_info = None
+    record.levelno, record.levelname = logging.INFO, "INFO"

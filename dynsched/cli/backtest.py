@@ -1,0 +1,254 @@
+"""The command `dynsched backtest`: reads the flags, shows the progress, prints the result."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from click.core import ParameterSource
+
+from dynsched.cli import flags
+from dynsched.util.durations import parse_duration, parse_seconds
+from dynsched.util.errors import ExpectedError
+from dynsched.util.formatting import parse_time
+
+QUERY_SECONDS: Final = 120.0
+"""How long a query may take unless --prom-timeout is given: as long as Prometheus allows itself."""
+
+
+def _duration(_context: click.Context, _option: click.Parameter, text: str | None) -> float | None:
+    try:
+        return None if text is None else parse_seconds(text, at_least=1)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def _moment(_context: click.Context, _option: click.Parameter, text: str | None) -> float | None:
+    """RFC 3339, Unix seconds, or how long ago."""
+    if text is None:
+        return None
+    moment = parse_time(text)
+    if moment is not None:
+        return moment
+    try:
+        return time.time() - parse_duration(text)
+    except ValueError:
+        pass
+    try:
+        return float(text)
+    except ValueError:
+        raise click.BadParameter(
+            "write a moment like 2026-11-20T12:00:00Z, Unix seconds, or how long ago: 2h"
+        ) from None
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@flags.kubeconfig
+@flags.prometheus
+@flags.rules
+@click.option(
+    "--nodes-from-series",
+    is_flag=True,
+    help="Ask no cluster: each value of the label that names the node is a node. All of them are "
+    "then eligible, and in one pool.",
+)
+@click.option(
+    "--since",
+    default="7d",
+    show_default=True,
+    metavar="DURATION",
+    callback=_duration,
+    help="How far back to replay.",
+)
+@click.option(
+    "--until",
+    metavar="MOMENT",
+    callback=_moment,
+    help="Where the replay ends: 2026-11-20T12:00:00Z, Unix seconds, or how long ago (2h). "
+    "Default: now, by Prometheus's clock.",
+)
+@click.option(
+    "--step",
+    metavar="DURATION",
+    callback=_duration,
+    help="Time between two evaluations; never less than the scrape interval. Default: the scrape "
+    "interval of the rules' targets, 30s where it is not known.",
+)
+@click.option(
+    "--budget",
+    type=click.IntRange(min=1000),
+    default=50_000_000,
+    show_default=True,
+    metavar="SAMPLES",
+    help="The most values to ask for, of all rules together; with more, the step grows.",
+)
+@click.option(
+    "--compare",
+    type=flags.FILE,
+    metavar="FILE",
+    help="Another rules file: replay both, and show the difference by node.",
+)
+@click.option(
+    "--suggest",
+    is_flag=True,
+    help="Try some 36 settings of each rule, alone: thresholds and `for`, then dead bands. "
+    "Recommend one, and print it as YAML.",
+)
+@click.option(
+    "--cache",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIRECTORY",
+    help="Keep the history here; what is there already is not asked for again.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json", "html", "markdown"]),
+    default="table",
+    show_default=True,
+    help="A table for people, JSON for programs, a page in one file, or Markdown for a comment.",
+)
+@flags.quiet_logging
+def backtest(
+    *,
+    kubeconfig: Path | None,
+    context: str | None,
+    rules: Path,
+    nodes_from_series: bool,
+    since: float,
+    until: float | None,
+    step: float | None,
+    budget: int,
+    compare: Path | None,
+    suggest: bool,
+    cache: Path | None,
+    output: str,
+    log_format: str,
+    log_level: str,
+    **prometheus: Any,
+) -> None:
+    """Replay the rules over Prometheus's history: what would have been marked, and how often.
+
+    The rules go through the very decisions of `dynsched run`: durations, dead bands, the cap,
+    delayed releases, early marks, missing and stale samples. Nothing is written.
+
+    \b
+    Example:
+      dynsched backtest --prom http://localhost:9090 -r rules.yaml --since 7d
+      dynsched backtest -r rules.yaml --compare new-rules.yaml -o markdown
+      dynsched backtest --nodes-from-series --since 1d
+    """
+    from dynsched.controller.settings import settings_of
+    from dynsched.rules.file import load_rules
+    from dynsched.tools.backtest.compute import run
+    from dynsched.tools.backtest.gathering import Order
+    from dynsched.util.logs import configure_logging
+
+    configure_logging(log_format, log_level)
+    asked = click.get_current_context().get_parameter_source("prom_timeout")
+    if asked is ParameterSource.DEFAULT:
+        prometheus["prom_timeout"] = QUERY_SECONDS
+    settings = settings_of(prometheus)
+    rule_sets = [load_rules(path) for path in (rules, compare) if path is not None]
+    with _folder(cache) as folder:
+        order = Order(
+            address=settings.prometheus.url,
+            rule_sets=rule_sets,
+            since=since,
+            until=until,
+            step=step,
+            budget=budget,
+            from_series=nodes_from_series,
+            kubeconfig=str(kubeconfig) if kubeconfig else None,
+            context=context,
+            folder=folder,
+            suggest=suggest,
+        )
+        with _progress() as told:
+            report = asyncio.run(run(order, settings.prometheus, told, _say))
+        if report.pop("incomplete"):
+            _keep(folder, cache)
+    _print(report, output)
+
+
+@contextmanager
+def _folder(cache: Path | None) -> Iterator[Path]:
+    """Where parts of the history are kept meanwhile; ``cache`` for ever."""
+    if cache is not None:
+        try:
+            cache.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ExpectedError(f"--cache {cache}: {error.strerror}") from error
+        yield cache
+        return
+    folder = Path(tempfile.mkdtemp(prefix="dynsched-backtest-"))
+    try:
+        yield folder
+    finally:
+        if not (folder / _KEPT).exists():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+_KEPT: Final = "kept"
+
+
+def _keep(folder: Path, cache: Path | None) -> None:
+    """Parts are missing: another run need not ask for the others again."""
+    if cache is None:
+        (folder / _KEPT).touch()
+    click.echo(
+        f"Some parts of the history did not come. Run again with --cache {folder} to ask only for "
+        "those.",
+        err=True,
+    )
+
+
+def _say(line: str) -> None:
+    click.echo(line, err=True)
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str, int, int], None]]:
+    """A bar on standard error where that is a terminal; nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield lambda _what, _done, _all: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        tasks: dict[str, Any] = {}
+
+        def told(what: str, done: int, whole: int) -> None:
+            if what not in tasks:
+                tasks[what] = bar.add_task(what, total=whole)
+            bar.update(tasks[what], completed=done, total=whole)
+
+        yield told
+
+
+def _print(report: dict[str, Any], output: str) -> None:
+    from dynsched.tools.backtest.page_sections import sections
+    from dynsched.tools.backtest.show import WORDS, markdown, render
+
+    if output == "json":
+        click.echo(json.dumps(report, indent=2, ensure_ascii=False))
+    elif output == "markdown":
+        click.echo(markdown(sections(report)))
+    elif output == "html":
+        from dynsched.tools.backtest.html import page
+
+        click.echo(page(sections(report), WORDS))
+    else:
+        from rich.console import Console
+
+        render(sections(report), Console())

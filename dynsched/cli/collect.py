@@ -1,0 +1,137 @@
+"""The command `dynsched collect`.
+
+It imports none of the modules that only the other commands need, because it runs on every node:
+it takes 26 MB of memory instead of 80.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from dynsched.tools.collect.memory import MIB
+from dynsched.tools.collect.push import (
+    DEFAULT_CGROUP_ROOT,
+    DEFAULT_JOB,
+    Collect,
+    CollectError,
+    collect_once,
+    collect_until_stopped,
+)
+from dynsched.util.durations import parse_seconds
+from dynsched.util.logs import configure_logging, logging_aside
+from dynsched.util.urls import parse_http_url
+
+
+def _seconds(_context: click.Context, _option: click.Parameter, text: str) -> float:
+    try:
+        return parse_seconds(text, at_least=1)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def _url(_context: click.Context, _option: click.Parameter, text: str) -> str:
+    try:
+        return parse_http_url(text).geturl()
+    except ValueError:
+        raise click.BadParameter("it is not a URL like http://pushgateway:9091") from None
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--pushgateway",
+    required=True,
+    metavar="URL",
+    callback=_url,
+    envvar="DYNSCHED_PUSHGATEWAY",
+    show_envvar=True,
+    help="Where to push.",
+)
+@click.option("--once", is_flag=True, help="Push once, then exit.")
+@click.option(
+    "--interval",
+    default="30s",
+    show_default=True,
+    metavar="DURATION",
+    callback=_seconds,
+    help="Time from one push to the next; a number without a unit means seconds.",
+)
+@click.option(
+    "--node-name",
+    "node",
+    metavar="NAME",
+    envvar=["DYNSCHED_NODE_NAME", "NODE_NAME"],
+    show_envvar=True,
+    help="The Kubernetes node: the label `node`, and the group's `instance`.",
+)
+@click.option(
+    "--ip",
+    metavar="ADDRESS",
+    envvar=["DYNSCHED_NODE_IP", "NODE_IP"],
+    show_envvar=True,
+    help="The node's address: the label `ip`. Default: the address from which the "
+    "node reaches the Pushgateway.",
+)
+@click.option(
+    "--job",
+    default=DEFAULT_JOB,
+    show_default=True,
+    metavar="NAME",
+    help="The job to push under.",
+)
+@click.option(
+    "--cgroup-root",
+    type=click.Path(path_type=Path, readable=False),
+    default=DEFAULT_CGROUP_ROOT,
+    show_default=True,
+    help="Where the node's cgroups are mounted.",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    envvar="DYNSCHED_LOG_FORMAT",
+    show_envvar=True,
+    help="Format of the log: one line per event, for people (text) or for programs (json).",
+)
+def collect(
+    *,
+    pushgateway: str,
+    once: bool,
+    interval: float,
+    node: str | None,
+    ip: str | None,
+    job: str,
+    cgroup_root: Path,
+    log_format: str,
+) -> None:
+    """Push this node's memory.available, as its kubelet computes it, to a Pushgateway.
+
+    Runs on the node itself, and pushes `k8_node_cgroups_mem_available` in MiB.
+
+    \b
+    Example:
+      dynsched collect --pushgateway http://pushgateway.monitoring:9091 --once
+    """
+    configure_logging(log_format, "info")
+    order = Collect(
+        pushgateway,
+        ip=ip or None,
+        node=node or None,
+        job=job,
+        interval=interval,
+        cgroup_root=cgroup_root,
+    )
+    if not once:
+        with logging_aside():
+            collect_until_stopped(order)
+        return
+    try:
+        memory, ip = collect_once(order)
+    except CollectError as error:
+        raise click.ClickException(str(error)) from error
+    share = f"{memory.available / MIB:.0f} of {memory.capacity / MIB:.0f} MiB available"
+    name = order.node or ip
+    click.echo(f"{share}; pushed to {order.pushgateway} as instance {name}, ip {ip}")

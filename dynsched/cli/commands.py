@@ -1,0 +1,348 @@
+"""The command line: reads flags and environment, calls `app`, prints. No logic of its own.
+
+Each command imports its modules when it runs. To import all of them takes most of a second, and
+`--help` and `check` need few of them.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from dynsched import __version__
+from dynsched.cli import flags
+from dynsched.util.defaults import MAX_ROWS
+from dynsched.util.durations import parse_duration
+from dynsched.util.errors import ExpectedError
+
+if TYPE_CHECKING:
+    from dynsched.rules.check import Checked
+
+_IN_MODULES: Final[Mapping[str, str]] = {
+    "backtest": "dynsched.cli.backtest",
+    "collect": "dynsched.cli.collect",
+    "demo": "dynsched.cli.demo",
+    "doctor": "dynsched.cli.doctor",
+    "reach": "dynsched.cli.reach",
+    "inject": "dynsched.cli.inject",
+    "nodes": "dynsched.cli.ask",
+    "open": "dynsched.cli.open_page",
+    "why": "dynsched.cli.ask",
+}
+"""Commands that have a module of their own, in which the command has the same name."""
+_FUNCTIONS: Final = {"open": "open_page"}  # `open` is Python's own
+
+_NOT_PARSED: Final = "note: PromQL was read here only, and not by your server (--prom URL)"
+
+_EXPECTED: Final = (ExpectedError, click.ClickException)
+"""Errors whose message is enough for the user: they are printed without a traceback."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The console script's entry."""
+    words = [
+        flags.long_spelling(word) for word in (sys.argv[1:] if arguments is None else arguments)
+    ]
+    if words and words[0].startswith("-") and words[0] not in ("--help", "-h", "--version"):
+        words.insert(0, "run")  # dynamicScheduler had no commands
+    cli(args=words, prog_name="dynsched")
+
+
+class Commands(click.Group):
+    """An error that the user can correct is printed as one line, with exit code 1; any other
+    exception is a bug and keeps its traceback.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does; who writes a command's flag before the command is told where it stands."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            here = f"{ctx.command_path} COMMAND {error.option_name} ..."
+            message = f"{error.format_message()} Flags stand behind the command: {here}"
+            raise click.UsageError(message, ctx) from None
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; an ExpectedError becomes click's own, which it prints."""
+        try:
+            return super().invoke(ctx)
+        except ExpectedError as error:
+            raise click.ClickException(str(error)) from error
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """By name."""
+        return sorted([*super().list_commands(ctx), *_IN_MODULES])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command, whose module is imported for it."""
+        if cmd_name in _IN_MODULES:
+            module = import_module(_IN_MODULES[cmd_name])
+            command: click.Command = getattr(module, _FUNCTIONS.get(cmd_name, cmd_name))
+            return command
+        return super().get_command(ctx, cmd_name)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="dynsched")
+def cli() -> None:
+    """Tell the Kubernetes scheduler which nodes to avoid, by their real load.
+
+    \b
+    Example:
+      dynsched demo                        # no cluster needed
+      dynsched run --prom http://prometheus:9090 --rules rules.yaml
+    """
+
+
+@cli.command()
+@flags.kubeconfig
+@flags.prometheus
+@flags.prometheus_links
+@flags.rules
+@flags.interval_option(
+    "Time from the start of one tick to the start of the next; a number without a unit "
+    "means seconds."
+)
+@flags.option(
+    "--webaddr",
+    default=":9000",
+    show_default=True,
+    metavar="[HOST]:PORT",
+    help="Address on which /status, /nodes, /metrics and the other pages are served.",
+)
+@flags.option("--dry-run", is_flag=True, help="Evaluate and show everything, but write nothing.")
+@flags.option(
+    "--leader-elect/--no-leader-elect",
+    default=True,
+    show_default=True,
+    help="Write only while holding the Lease `dynsched`, so that several replicas can run. Without "
+    "it the Lease is not renewed, so do not use the janitor (`prune --if-lease-older-than`) with "
+    "it.",
+)
+@flags.lease_namespace
+@flags.option(
+    "--pod-uid",
+    callback=lambda _context, _option, uid: uid or None,
+    metavar="UID",
+    help="The uid of the pod that this runs in (in a manifest, by the downward API). After a "
+    "crash, the pod's new container then goes on at once, and does not wait for its own old Lease "
+    "to expire. Only one dynsched may run in the pod.",
+)
+@flags.option(
+    "--node-metrics/--no-node-metrics",
+    default=True,
+    show_default=True,
+    help="Whether /metrics has series for each node: its verdict, and its measured and expected "
+    "load by each rule.",
+)
+@flags.tls
+@flags.web_auth
+@flags.extender
+@click.option(
+    "--once",
+    is_flag=True,
+    help="Run one evaluation cycle (tick), then exit; no HTTP server. With --leader-elect it takes "
+    "the Lease for this cycle; while another replica holds the Lease, nothing is written and the "
+    "exit code is 1.",
+)
+@flags.logging
+def run(*, once: bool, log_format: str, log_level: str, **given: Any) -> None:
+    """Watch the load and keep the marks on the nodes right, until stopped.
+
+    \b
+    Example:
+      dynsched run --prom http://prometheus.monitoring:9090 -r rules.yaml -s 10
+    """
+    from dynsched.controller.settings import settings_of
+    from dynsched.util.logs import configure_logging, last_words, logging_aside
+
+    configure_logging(log_format, log_level)
+    settings = settings_of(given)
+    if once:
+        from dynsched.cli import one_shot
+
+        with last_words(log_format, _EXPECTED):
+            one_shot.once(settings)
+    else:
+        from dynsched.controller import main
+
+        with logging_aside(), last_words(log_format, _EXPECTED):
+            main.run(settings)
+
+
+@cli.command()
+@flags.kubeconfig
+@flags.prometheus
+@flags.rules
+@flags.output
+@click.option(
+    "--all",
+    "every",
+    is_flag=True,
+    help=f"Show the values of all rules on all nodes, not only the worst {MAX_ROWS}.",
+)
+@flags.quiet_logging
+def plan(*, output: str, every: bool, log_format: str, log_level: str, **given: Any) -> None:
+    """One evaluation that writes nothing: print which nodes would be marked and released, and why.
+
+    Before that it prints the values beside their thresholds, worst first, which alerts are
+    pending, which nodes have no current value, and which samples match no node.
+
+    The recent history of every rule is replayed first, so that a `for` that has passed already
+    counts. The exit code is 1 when the query of a rule fails: the plan is then incomplete.
+
+    \b
+    Example:
+      dynsched plan --prom http://localhost:9090 -r rules.yaml
+    """
+    from dynsched.cli import one_shot
+    from dynsched.controller.settings import settings_of
+    from dynsched.util.logs import configure_logging, last_words
+
+    configure_logging(log_format, log_level)
+    settings = settings_of({**given, "dry_run": True})
+    with last_words(log_format, _EXPECTED):
+        one_shot.plan(settings, output, every=every)
+
+
+@cli.command()
+@flags.rules
+@flags.prometheus_if_given
+@flags.output
+@click.argument("files", nargs=-1, metavar="[FILE|-]...", type=flags.FILE)
+def check(*, rules: Path, files: tuple[Path, ...], output: str, **given: Any) -> None:
+    """Check rules files: every error with its line and column, all in one go.
+
+    A FILE may also be a manifest: the rules in its ConfigMaps are checked. `-` is standard input.
+    A warning means that a rule is valid but probably does not do what was intended; it does not
+    change the exit code. With --prom, that server parses the expressions. Without it they are read
+    here: what no server parses is an error, what a newer or another one may know a warning.
+
+    \b
+    Example:
+      dynsched check rules.yaml --prom http://localhost:9090
+      kubectl -n dynsched get configmap -o yaml | dynsched check -
+    """
+    from dynsched.rules.check import check as check_file
+
+    remedy = "name a rules file" if files else "name the file with --rules"
+    reports = [report for file in files or (rules,) for report in check_file(file, remedy)]
+    trouble = None
+    if given["prom"] is None:
+        from dynsched.tools.doctor.syntax import parse_here
+
+        reports = list(parse_here(reports))
+    else:
+        from dynsched.controller.settings import settings_of
+        from dynsched.tools.doctor.ask_syntax import parse_by_server
+
+        parsed, trouble = parse_by_server(reports, settings_of(given).prometheus)
+        reports = list(parsed)
+    if output == "json":
+        told = {each.name: {"errors": each.errors, "warnings": each.warnings} for each in reports}
+        click.echo(json.dumps(told, indent=2))
+    else:
+        _print_reports(reports)
+    if trouble is not None:
+        click.echo(f"Error: the expressions were not parsed: {trouble}", err=True)
+    if trouble is not None or any(report.errors for report in reports):
+        sys.exit(1)
+    if given["prom"] is None and any(_has_promql(report) for report in reports):
+        click.echo(_NOT_PARSED, err=True)
+
+
+def _has_promql(report: Checked) -> bool:
+    return report.rule_set is not None and any(rule.expr for rule in report.rule_set.rules)
+
+
+def _print_reports(reports: Sequence[Checked]) -> None:
+    from dynsched.engine.wording import counted
+
+    for report in reports:
+        for line in (*report.errors, *report.warnings):
+            click.echo(line, err=True)
+        if report.rule_set is not None:
+            rules = [rule.name for rule in report.rule_set.rules if rule.early_of is None]
+            names, count = ", ".join(rules), counted(len(rules), "rule")
+            click.echo(f"{report.name}: {count}: {names}; {report.rule_set.mark}")
+
+
+@cli.command()
+@flags.kubeconfig
+@flags.option(
+    "--rules",
+    "-r",
+    type=flags.FILE,
+    help="Rules file that says what the mark is. Default: rules.yaml where there is one, else "
+    "status=presure.",
+)
+@flags.option("--dry-run", is_flag=True, help="Print what would be removed, remove nothing.")
+@flags.option(
+    "--if-lease-older-than",
+    metavar="DURATION",
+    help="Only if the Lease `dynsched` has not been renewed for this long (for example 10m) or "
+    "does not exist: for a CronJob that cleans up after a controller that is gone for good.",
+)
+@flags.lease_namespace
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Prune even while a running instance holds the Lease; that instance sets the marks again.",
+)
+@flags.output
+@flags.logging
+def prune(
+    *,
+    kubeconfig: Path | None,
+    context: str | None,
+    rules: Path | None,
+    dry_run: bool,
+    if_lease_older_than: str | None,
+    lease_namespace: str | None,
+    force: bool,
+    output: str,
+    log_format: str,
+    log_level: str,
+) -> None:
+    """Remove everything that dynsched ever put on the nodes, and nothing else.
+
+    Stop the running instances first: they would set the marks again. While one of them holds the
+    Lease `dynsched`, in any namespace or in --lease-namespace, nothing is removed and the exit
+    code is 1.
+
+    \b
+    Example:
+      kubectl -n dynsched scale deployment dynsched --replicas 0
+      kubectl -n dynsched wait --for delete pod -l app.kubernetes.io/name=dynsched
+      dynsched prune
+    """
+    from dynsched.cli import one_shot
+    from dynsched.controller import main
+    from dynsched.util.logs import configure_logging, last_words
+
+    configure_logging(log_format, log_level)
+    if rules is None and flags.DEFAULT_RULES.is_file():
+        rules = flags.DEFAULT_RULES
+    try:
+        age = parse_duration(if_lease_older_than) if if_lease_older_than else None
+    except ValueError as error:
+        raise click.UsageError(f"--if-lease-older-than: {error}") from None
+    if age is not None and force:
+        raise click.UsageError("--force and --if-lease-older-than contradict each other")
+    order = main.Prune(
+        kubeconfig,
+        rules,
+        dry_run,
+        lease_older_than=age,
+        lease_namespace=lease_namespace,
+        force=force,
+        context=context,
+    )
+    with last_words(log_format, _EXPECTED):
+        one_shot.prune(order, output)

@@ -1,0 +1,46 @@
+"""`dynsched demo`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import click
+
+
+@click.command()
+@click.option(
+    "--nodes",
+    type=click.IntRange(3, 5_000),
+    default=12,
+    show_default=True,
+    help="How many nodes the cluster has.",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Stop after this many seconds, counted from when everything is up. Default: run until "
+    "Ctrl-C.",
+)
+@click.option(
+    "--seed",
+    type=int,
+    default=0,
+    show_default=True,
+    help="Seed of the random load; another seed gives another load.",
+)
+def demo(*, nodes: int, seconds: float | None, seed: int) -> None:
+    """Run dynsched on this machine against a simulated cluster whose load rises and falls.
+
+    If there is a `prometheus` binary on PATH, it measures the load; otherwise Prometheus is
+    simulated too.
+
+    \b
+    Example:
+      dynsched demo --nodes 12 --seconds 60
+    """
+    from rich.console import Console
+
+    from dynsched.sim.demo.run import run_demo
+
+    sys.exit(asyncio.run(run_demo(nodes=nodes, seconds=seconds, seed=seed, console=Console())))

@@ -1,0 +1,132 @@
+"""The command `dynsched doctor`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Final
+
+import click
+
+from dynsched.cli import flags
+from dynsched.tools.doctor.finding import CODES, Report, Severity
+from dynsched.util.errors import ExpectedError
+from dynsched.util.logs import configure_logging
+
+COULD_NOT_CHECK: Final = 2
+
+
+def _codes(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> list[str]:
+    codes = [code.strip().upper() for text in given for code in text.split(",") if code.strip()]
+    for code in codes:
+        if code not in CODES:
+            raise click.BadParameter(f"there is no code {code}; there are {', '.join(CODES)}")
+    return codes
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@flags.kubeconfig
+@flags.prometheus
+@flags.rules
+@flags.interval_option(
+    "The interval of `dynsched run`, which the time of the queries is compared with."
+)
+@flags.lease_namespace
+@flags.option(
+    "--server",
+    metavar="URL",
+    help="A running dynsched, which is asked whether its extender is called. Default: its Service "
+    "in the cluster is asked, through the API server.",
+)
+@flags.namespace
+@click.option(
+    "--fail-on",
+    type=click.Choice(["info", "warning", "error"]),
+    default="error",
+    show_default=True,
+    help="The exit code is 1 when there is a finding as bad as this, or worse.",
+)
+@click.option(
+    "--ignore",
+    multiple=True,
+    metavar="CODE",
+    callback=_codes,
+    help="A code to leave out, such as P9; can be repeated.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json", "junit"]),
+    default="table",
+    show_default=True,
+    help="A table for people, JSON for programs, or JUnit's XML for CI servers.",
+)
+@flags.quiet_logging
+def doctor(
+    *,
+    fail_on: str,
+    ignore: list[str],
+    output: str,
+    log_format: str,
+    log_level: str,
+    server: str | None,
+    namespace: str | None,
+    **given: Any,
+) -> None:
+    """Check the rules against the live Prometheus and the cluster. It writes nothing.
+
+    Each finding has a code, what shows it, and what to do; docs/doctor.md explains the codes. The
+    exit codes are 0: no finding as bad as --fail-on; 1: there is one; 2: Prometheus or the API
+    server could not be asked at all, or there are no rules.
+
+    \b
+    Example:
+      dynsched doctor --prom http://localhost:9090 -r rules.yaml
+    """
+    configure_logging(log_format, log_level)
+    severity = Severity[fail_on.upper()]
+    try:
+        report = _examined(given, server, namespace).without(ignore)
+    except ExpectedError as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(COULD_NOT_CHECK)
+    _print(report, output, severity)
+    for line in report.unreachable:
+        click.echo(f"Error: {line}", err=True)
+    sys.exit(report.exit_code(severity))
+
+
+def _examined(given: dict[str, Any], server: str | None, namespace: str | None) -> Report:
+    from dynsched.controller.settings import settings_of
+    from dynsched.rules.file import load_rules
+    from dynsched.tools.doctor.examine import examine
+    from dynsched.tools.running import Where
+
+    # The Lease is where the Service is, unless the user says otherwise.
+    settings = settings_of({**given, "lease_namespace": given["lease_namespace"] or namespace})
+    where = Where(
+        server,
+        kubeconfig=settings.kubeconfig,
+        context=settings.context,
+        namespace=namespace,
+        tries_local=False,
+    )
+    return examine(
+        load_rules(settings.rules),
+        where,
+        prometheus=settings.prometheus,
+        lease_namespace=settings.lease_namespace,
+        interval=settings.interval,
+    )
+
+
+def _print(report: Report, output: str, fail_on: Severity) -> None:
+    from rich.console import Console
+
+    from dynsched.tools.doctor.report import as_json, as_junit, render
+
+    if output == "json":
+        click.echo(as_json(report))
+    elif output == "junit":
+        click.echo(as_junit(report, fail_on))
+    else:
+        render(report, Console())

@@ -1,0 +1,285 @@
+"""The flags that commands share, and what the environment calls them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from dynsched.util.defaults import DEFAULT_SERVER, EXTENDER_MEMORY
+from dynsched.util.durations import parse_seconds
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# The flags of dynamicScheduler, in Go's form: -prom URL, --prom URL, -prom=URL.
+_DYNAMIC_SCHEDULER_FLAGS: Final = {
+    "kubeconfig": "--kubeconfig",
+    "prom": "--prom",
+    "r": "--rules",
+    "s": "--interval",
+    "webaddr": "--webaddr",
+}
+_DYNAMIC_SCHEDULER_FLAG: Final = re.compile(
+    rf"--?({'|'.join(_DYNAMIC_SCHEDULER_FLAGS)})(=.*)?", re.DOTALL
+)
+
+
+def long_spelling(word: str) -> str:
+    """One word of a command line, in today's spelling."""
+    match = _DYNAMIC_SCHEDULER_FLAG.fullmatch(word)
+    return _DYNAMIC_SCHEDULER_FLAGS[match[1]] + (match[2] or "") if match else word
+
+
+def option(name: str, *more: str, **details: Any) -> Callable[[F], F]:
+    """A flag that is also read from ``DYNSCHED_<NAME>``, as its help says."""
+    first = name.partition("/")[0].removeprefix("--")
+    variable = f"DYNSCHED_{first.replace('-', '_').upper()}"
+    return click.option(name, *more, envvar=variable, show_envvar=True, **details)
+
+
+def options(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Several options as one decorator."""
+
+    def apply(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return apply
+
+
+class _Header(click.ParamType[tuple[str, str]]):
+    """``NAME: VALUE``."""
+
+    name = "header"
+    envvar_list_splitter = "\n"  # a value may have spaces in it
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        name, colon, text = value.partition(":")
+        if not colon or not name.strip():
+            # The value is not repeated: what stands there may be a secret.
+            self.fail("write it as 'NAME: VALUE'", param, ctx)
+        return name.strip(), text.strip()
+
+
+def interval(_context: click.Context, _option: click.Parameter, text: str) -> float:
+    """Seconds, given as a number or as a duration."""
+    try:
+        return parse_seconds(text, at_least=0.1)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def interval_option(help_text: str) -> Callable[[F], F]:
+    """``--interval``, with what it is for."""
+    return option(
+        "--interval",
+        "-s",
+        callback=interval,
+        default="10s",
+        show_default=True,
+        metavar="DURATION",
+        help=help_text,
+    )
+
+
+FILE: Final = click.Path(path_type=Path, readable=False)
+"""A path that click does not check: the code that opens the file reports what is wrong with it,
+also when it may not be read."""
+
+kubeconfig = options(
+    option(
+        "--kubeconfig",
+        type=FILE,
+        help="Kubeconfig file. Default: the pod's service account, else $KUBECONFIG, "
+        "~/.kube/config.",
+    ),
+    option("--context", metavar="NAME", help="Its context. Default: the file's current-context."),
+)
+DEFAULT_RULES: Final = Path("rules.yaml")
+rules = option(
+    "--rules",
+    "-r",
+    type=FILE,
+    default=DEFAULT_RULES,
+    show_default=True,
+    help="Rules file; dynamicScheduler's rule.yaml is read as well.",
+)
+_prometheus_access = options(
+    option(
+        "--prom-timeout",
+        type=click.FloatRange(min=0, min_open=True),
+        default=10.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="A query that takes longer counts as failed.",
+    ),
+    option("--prom-bearer-token", metavar="TOKEN", help="Bearer token; prefer a file."),
+    option("--prom-bearer-token-file", type=FILE, help="Bearer token, re-read when it changes."),
+    option("--prom-username", help="Basic authentication: user."),
+    option("--prom-password", help="Basic authentication: password; prefer a file."),
+    option("--prom-password-file", type=FILE, help="Password, re-read when it changes."),
+    option(
+        "--prom-ca-file",
+        type=FILE,
+        help="CA certificates (PEM) that signed Prometheus's certificate.",
+    ),
+    option("--prom-cert-file", type=FILE, help="Client certificate (PEM)."),
+    option("--prom-key-file", type=FILE, help="Client certificate's key (PEM)."),
+    option(
+        "--prom-insecure-skip-verify", is_flag=True, help="Do not check Prometheus's certificate."
+    ),
+    option(
+        "--prom-header",
+        type=_Header(),
+        multiple=True,
+        metavar="'NAME: VALUE'",
+        help="Extra header, such as X-Scope-OrgID: team-a; can be repeated (in the environment: "
+        "one per line).",
+    ),
+)
+_PROM_HELP: Final = "Prometheus, Thanos, VictoriaMetrics or Mimir; a path prefix is kept."
+prometheus = options(
+    option(
+        "--prom",
+        default="http://localhost:9090",
+        show_default=True,
+        metavar="URL",
+        help=_PROM_HELP,
+    ),
+    _prometheus_access,
+)
+prometheus_links = option(
+    "--prom-external-url",
+    metavar="URL",
+    help="Where people reach Prometheus's own pages, for the links on the page. Default: --prom.",
+)
+prometheus_if_given = options(
+    option("--prom", metavar="URL", help=f"{_PROM_HELP} Default: none is asked."),
+    _prometheus_access,
+)
+tls = options(
+    option("--tls-cert", type=FILE, help="Serve HTTPS with this certificate (PEM chain)."),
+    option(
+        "--tls-key",
+        type=FILE,
+        help="Its key (PEM, not encrypted). Both files are read again when they change.",
+    ),
+    option(
+        "--tls-client-ca",
+        type=FILE,
+        help="Require a client certificate signed by this CA (PEM); the probes need none.",
+    ),
+)
+web_auth = options(
+    option(
+        "--web-auth/--no-web-auth",
+        default=False,
+        show_default=True,
+        help="Ask readers for a bearer token, and Kubernetes (TokenReview, SubjectAccessReview) "
+        "whether its user may `get` the path; probes and the scheduler extender need none. See "
+        "docs/web-auth.md.",
+    ),
+    option(
+        "--web-auth-audience",
+        multiple=True,
+        metavar="NAME",
+        help="The audience that a token must be for; can be repeated. Default: the API server's "
+        "own.",
+    ),
+)
+extender = options(
+    option(
+        "--extender-addr",
+        metavar="[HOST]:PORT",
+        help="Address of the scheduler extender alone; its paths are then not served on --webaddr. "
+        "Default: --webaddr.",
+    ),
+    option(
+        "--extender-client-ca",
+        type=FILE,
+        help="As --tls-client-ca, for --extender-addr alone.",
+    ),
+    option(
+        "--bind/--no-bind",
+        default=False,
+        show_default=True,
+        help="Answer /bind of the scheduler extender; needs the permission to create pods/binding, "
+        "and --tls-client-ca or a loopback address.",
+    ),
+    option(
+        "--extender-memory",
+        type=click.IntRange(1, 1024),
+        default=EXTENDER_MEMORY,
+        show_default=True,
+        metavar="MIB",
+        help="Memory for all scheduler requests that are processed at the same time; a whole Node "
+        "takes about 10 KB.",
+    ),
+)
+lease_namespace = option(
+    "--lease-namespace",
+    metavar="NAMESPACE",
+    help="Where the Lease `dynsched` is. Default: the pod's namespace, else the kubeconfig's.",
+)
+
+
+def _logging(level: str) -> Callable[[F], F]:
+    return options(
+        option(
+            "--log-format",
+            type=click.Choice(["text", "json"]),
+            default="text",
+            show_default=True,
+            help="Format of the log: one line per event, for people (text) or for programs (json).",
+        ),
+        option(
+            "--log-level",
+            type=click.Choice(["debug", "info", "warning", "error"]),
+            default=level,
+            show_default=True,
+            help="Lowest level that is logged.",
+        ),
+    )
+
+
+logging = _logging("info")
+quiet_logging = _logging("error")
+"""For a command whose output contains all that its log would contain."""
+output = click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="A table for people, or JSON for programs.",
+)
+namespace = option(
+    "--namespace",
+    "-n",
+    metavar="NAMESPACE",
+    help="Where dynsched is. Default: its Service is looked for in all namespaces.",
+)
+running = options(
+    option(
+        "--server",
+        metavar="URL",
+        help=f"The running dynsched to ask. Default: the one at {DEFAULT_SERVER} if one answers "
+        "there (`kubectl dynsched` does not try that), else its Service in the cluster, through "
+        "the API server.",
+    ),
+    option(
+        "--server-token-file",
+        type=FILE,
+        help="The bearer token to send to it, where it runs with --web-auth. The API server passes "
+        "none on.",
+    ),
+    kubeconfig,
+    namespace,
+)
+"""Which running dynsched is asked: see `dynsched.cli.server_flags`."""

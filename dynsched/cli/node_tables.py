@@ -1,0 +1,279 @@
+"""Tables for people: the answers of `/nodes` and `/nodes/NAME`, and planned patches.
+
+On a terminal with colours and folded to its width; into a file or a pipe plain, one line a row,
+nothing cut off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from dynsched.cli.early_words import (
+    expected_parts,
+    how_early,
+    is_changed_by_pods,
+    is_early,
+    is_early_rule,
+)
+from dynsched.engine.model import NodePatch, Quality
+from dynsched.engine.wording import UNKNOWN, changes, counted, listed
+from dynsched.rules.rule_set import BIND_BURST
+from dynsched.util.formatting import format_threshold, format_value
+from dynsched.util.tables import STYLES, ago, is_shadow, make_table, named, plain, sample_age, show
+
+_CLEAR_OP: Final[Mapping[str, str]] = {">": "<=", ">=": "<", "<": ">=", "<=": ">"}
+
+
+def render_nodes(payload: Mapping[str, Any], console: Console) -> None:
+    """The answer of `/nodes`: how many are marked, and ``nodes_table``."""
+    for line in nodes_head(payload):
+        show(console, line)
+    if payload["nodes"]:
+        show(console, nodes_table(payload))
+
+
+def nodes_head(payload: Mapping[str, Any]) -> list[Text]:
+    """What stands above the nodes: how many are marked, and whether older rules are in force."""
+    count, marked = len(payload["nodes"]), payload["num"]
+    # Where marked nodes only were asked for, it is not known of how many.
+    nodes = counted(marked, "node") if marked == count else f"{marked} of {counted(count, 'node')}"
+    head = f"{nodes} marked ({_named_mark(payload)})"
+    otherwise = sum(node["marked"] for node in payload["nodes"]) - marked
+    if otherwise > 0:
+        head += f", {otherwise} only in part or by an older configuration"
+    early = sum(node["marked"] and is_early(node) for node in payload["nodes"])
+    if early:
+        head += f", {early} of them early"
+    head += f", at {payload['taken_at']}"
+    lines = [plain(f"{head}, dry run" if payload["dry_run"] else head)]
+    if refused := payload.get("rules_error"):  # absent in the answers of an older dynsched
+        lines.append(plain(f"Older rules are in force; the rules file is refused: {refused}"))
+    return lines
+
+
+NODE_TITLES: Final = ("NODE", "MARKED", "SINCE", "RULES", "NOTE")
+
+
+def nodes_table(payload: Mapping[str, Any], most: int | None = None) -> Table:
+    """The nodes of `/nodes`, or the first ``most`` of them: marked ones first, then those under
+    pressure, then by name.
+    """
+    table = make_table(*NODE_TITLES)
+    for node in in_order(payload["nodes"])[:most]:
+        table.add_row(*node_row(node, payload))
+    return table
+
+
+def in_order(nodes: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Nodes of `/nodes` as they are shown: marked ones first, then those under pressure."""
+    return sorted(
+        nodes,
+        key=lambda node: (
+            *(not node["marked"], not node["pressured"], not is_early(node)),
+            node["name"],
+        ),
+    )
+
+
+def node_row(node: Mapping[str, Any], payload: Mapping[str, Any]) -> tuple[Text, ...]:
+    """A node of `/nodes` under NODE_TITLES."""
+    return (
+        plain(node["name"]),
+        _marked(node),
+        plain(ago(node["since"], payload["taken_at"])),
+        _rules_in_short(node["rules"]),
+        plain(_note(node, _named_mark(payload), dry_run=payload["dry_run"])),
+    )
+
+
+def render_why(payload: Mapping[str, Any], console: Console) -> None:
+    """The answer of `/nodes/NAME`: why it is marked or not, each rule, and what would clear it."""
+    show(console, plain(_verdict(payload)))
+    if payload["conflict"] and payload["marked"]:
+        show(console, plain(f"In conflict: {payload['conflict']}."))
+    if payload["due"] and payload["marked"] and (payload["pressured"] or is_early(payload)):
+        show(console, plain(_due(payload["due"])))
+    table = make_table("RULE", "STATE", "VALUE", "THRESHOLD", "CLEARS AT", "SINCE", "SAMPLE")
+    for rule in payload["rules"]:
+        table.add_row(
+            plain(named(rule)),
+            plain(_state(rule), STYLES.get(rule["state"], "")),
+            plain(format_value(rule["value"])),
+            plain(f"{rule['op']} {format_threshold(rule['threshold'])}"),
+            plain(f"{_CLEAR_OP[rule['op']]} {format_threshold(rule['clear_threshold'])}"),
+            plain("-" if _never_seen(rule) else ago(rule["since"], payload["taken_at"])),
+            plain(sample_age(rule), "" if rule["quality"] == "ok" else "yellow"),
+        )
+    if payload["rules"]:
+        show(console, table)
+    if parts := expected_parts(payload):
+        show(console, plain("Expected load, in points (100 is full):"))
+        for sentence in parts:
+            show(console, plain(f"- {sentence}"))
+    if payload["clears"]:
+        show(console, plain("To clear:"))
+        for sentence in payload["clears"]:
+            show(console, plain(f"- {sentence}"))
+
+
+def render_patches(patches: Sequence[NodePatch], console: Console) -> None:
+    """Patches that are due or done: what changes on which node, and why."""
+    if not patches:
+        show(console, plain("Nothing to change."))
+        return
+    table = make_table("ACTION", "NODE", "CHANGE", "REASON")
+    for patch in sorted(patches, key=lambda patch: (patch.action, patch.node)):
+        table.add_row(
+            plain(patch.action.value, STYLES[patch.action.value]),
+            plain(patch.node),
+            plain(", ".join(changes(patch.body))),
+            plain(patch.reason),
+        )
+    show(console, table)
+
+
+def _rules_in_short(rules: Iterable[Mapping[str, Any]]) -> Text:
+    parts = []
+    for rule in rules:
+        if is_early_rule(rule) and rule["state"] == "inactive":
+            continue
+        words = [named(rule), format_value(rule["value"])]
+        if rule["state"] != "inactive":
+            words.append(rule["state"])
+        if rule["quality"] != "ok":
+            words.append(f"({rule['quality']})")
+        if is_changed_by_pods(rule):
+            words.append(f"(expected {rule['expected']['load']:.1f} points)")
+        parts.append(plain(" ".join(words), STYLES.get(rule["state"], "")))
+    return Text(", ").join(parts)
+
+
+def _marked(node: Mapping[str, Any]) -> Text:
+    if not node["marked"]:
+        return plain("-")
+    return plain("early", "yellow") if is_early(node) else plain("yes", "bold red")
+
+
+def _state(rule: Mapping[str, Any]) -> str:
+    if _never_seen(rule):
+        return "unknown"
+    return f"{rule['state']} (keep_firing_for)" if rule["keep_firing_since"] else str(rule["state"])
+
+
+def _never_seen(rule: Mapping[str, Any]) -> bool:
+    """Whether a rule is inactive on a node only because it never had a sample of it."""
+    return rule["state"] == "inactive" and rule["sample_age_seconds"] is None
+
+
+def _note(node: Mapping[str, Any], named_mark: str, *, dry_run: bool) -> str:
+    notes = [f"conflict: {node['conflict']}" if node["conflict"] else None, node["withheld"]]
+    if node["ineligible"]:
+        notes.append(f"not eligible: {node['ineligible']}")
+    if node["marked"] and named_mark not in node["carries"]:
+        notes.append(f"carries {listed(node['carries'])}")
+    if node["due"]:
+        notes.append(_due_in_short(node["due"], dry_run=dry_run))
+    if _is_unknown(node):
+        notes.append("nothing is known")
+    return "; ".join(note for note in notes if note)
+
+
+def _due_in_short(due: Mapping[str, Any], *, dry_run: bool) -> str:
+    done = {"mark": "marked", "release": "released", "repair": "brought up to date"}[due["action"]]
+    return f"would be {done}" if dry_run else f"is to be {done}: {due['waits']}"
+
+
+def _named_mark(payload: Mapping[str, Any]) -> str:
+    """The mark that `/nodes` counts, as it stands in ``carries``."""
+    return str(payload.get("counts", payload["type"]))  # absent in those of an older dynsched
+
+
+def _verdict(node: Mapping[str, Any]) -> str:
+    """The headline of ``why``, in one or two sentences."""
+    firing = [
+        rule["rule"]
+        for rule in node["rules"]
+        if rule["state"] == "firing" and not is_early_rule(rule) and not is_shadow(rule)
+    ]
+    have = "has" if len(firing) == 1 else "have"
+    fires = f"{listed(firing)} {have} been firing since {node['since']}"
+    marked = f"{node['name']} is marked ({listed(node['carries'])})"
+    if node["marked"] and node["pressured"]:
+        return f"{marked}: {fires}."
+    if is_early(node):
+        if node["marked"]:
+            return f"{node['name']} is marked early ({listed(node['carries'])}): {how_early(node)}."
+        return f"{_not_marked(node)}. It is to be marked early: {how_early(node)}."
+    if node["marked"]:
+        return f"{marked}, but no rule fires any more: {_why_not_released(node)}."
+    if node["pressured"]:
+        return f"{_not_marked(node)}. {fires}."
+    ineligible = f"; it is not eligible: {node['ineligible']}" if node["ineligible"] else ""
+    return f"{node['name']} is not marked: {_why_cool(node)}{ineligible}."
+
+
+def _not_marked(node: Mapping[str, Any]) -> str:
+    """That a node does not carry the mark that it is to carry, and why."""
+    if node["withheld"]:
+        return f"{node['name']} is {node['withheld']}"
+    return f"{node['name']} is not marked: {_why_not_marked(node)}"
+
+
+def _why_not_marked(node: Mapping[str, Any]) -> str:
+    """Why a node that is to carry the mark does not, where no guard withholds it."""
+    if node["ineligible"]:
+        return f"it is not eligible: {node['ineligible']}"
+    if node["conflict"]:
+        return str(node["conflict"])
+    return str(node["due"]["waits"]) if node["due"] else "the next tick decides"
+
+
+def _why_not_released(node: Mapping[str, Any]) -> str:
+    """Why a node on which no rule fires still carries the mark."""
+    if node["withheld"]:
+        return str(node["withheld"])
+    return str(node["due"]["waits"]) if node["due"] else "the next tick decides"
+
+
+def _why_cool(node: Mapping[str, Any]) -> str:
+    """What is known of a node on which no rule fires, and what is not."""
+    unknown: dict[str, list[str]] = {}
+    for rule in node["rules"]:
+        if rule["quality"] != Quality.OK and not is_early_rule(rule):
+            unknown.setdefault(UNKNOWN[Quality(rule["quality"])], []).append(rule["rule"])
+    gaps = ", ".join(
+        f"{listed(rules)} {'has' if len(rules) == 1 else 'have'} no value for it ({why})"
+        for why, rules in unknown.items()
+    )
+    if _is_unknown(node):
+        return f"nothing is known of it: {gaps}"
+    pending = [
+        rule["rule"] for rule in node["rules"] if rule["state"] == "pending" and not is_shadow(rule)
+    ]
+    also = f", pending: {listed(pending)}" if pending else ""
+    return f"no rule fires{also}" + (f"; {gaps}" if gaps else "")
+
+
+def _is_unknown(node: Mapping[str, Any]) -> bool:
+    """Whether no rule has a good sample of the node. The rule of bound pods always has
+    one, which does not measure load. `/nodes` has no sources, so the rule is known by its name. A
+    rule of early marks knows what the rule knows that it is worked out from.
+    """
+    asked = [
+        rule["quality"]
+        for rule in node["rules"]
+        if rule["rule"] != BIND_BURST and not is_early_rule(rule)
+    ]
+    return bool(asked) and Quality.OK not in asked
+
+
+def _due(due: Mapping[str, Any]) -> str:
+    """What is to be changed on a marked node, and why it is not yet."""
+    what = {"mark": "marked", "release": "released", "repair": "brought up to date"}[due["action"]]
+    changed = ", ".join(due["changes"])
+    return f"It is to be {what} ({changed}; {due['reason']}): {due['waits']}."

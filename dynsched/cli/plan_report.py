@@ -1,0 +1,191 @@
+"""What one pass found, as a table and sentences for people: `dynsched plan`.
+
+Made from its JSON (``web.report``). Nothing is left out in silence: what is not shown is counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+
+from dynsched.cli.early_words import how_early, is_early
+from dynsched.engine.wording import MAX_NAMED, by_reason, counted, listed, named_rules, some
+from dynsched.rules.fields import TRAITS
+from dynsched.util.defaults import MAX_ROWS
+from dynsched.util.formatting import format_threshold, format_value
+from dynsched.util.tables import STYLES, ago, is_shadow, make_table, named, plain, sample_age, show
+
+WITHOUT_PODS: Final = (
+    "Early marks by {}: one pass watches no pods, so the expected load is the measured one"
+)
+
+
+class _Row(NamedTuple):
+    """One rule on one node."""
+
+    node: Mapping[str, Any]
+    rule: Mapping[str, Any]
+
+    @property
+    def excess(self) -> float:
+        """How far the value is over the threshold, as a share of it; below 0 when it is not."""
+        distance = float(self.rule["value"]) - float(self.rule["threshold"])
+        upward = self.rule["op"] in (">", ">=")
+        return (distance if upward else -distance) / (abs(self.rule["threshold"]) or 1.0)
+
+
+def render_findings(report: Mapping[str, Any], console: Console, *, every: bool = False) -> None:
+    """The values, worst first, beside their thresholds: ``MAX_ROWS`` of them, or ``every`` one;
+    and below, what is pending and what is not known.
+    """
+    asked = _asked(report)
+    rows = [
+        _Row(node, rule)
+        for node in report["nodes"]
+        for rule in node["rules"]
+        if rule["rule"] in asked
+    ]
+    known = [row for row in rows if row.rule["value"] is not None]
+    known.sort(key=lambda row: (-row.excess, row.node["name"]))
+    shown = known if every else known[:MAX_ROWS]
+    show(console, plain(_headline(report)))
+    if len(shown) < len(known):
+        text = f"The worst {len(shown)} of {len(known)} values (--all shows every one):"
+        show(console, plain(text))
+    if shown:
+        show(console, _values(report, shown))
+    for sentence in _sentences(report, rows):
+        show(console, plain(sentence))
+
+
+def _asked(report: Mapping[str, Any]) -> frozenset[str]:
+    """The names of the rules whose source can answer a single pass."""
+    return frozenset(rule["name"] for rule in report["rules"] if TRAITS[rule["source"]].asked)
+
+
+def _headline(report: Mapping[str, Any]) -> str:
+    rules = len(_asked(report))
+    marked = sum(node["marked"] for node in report["nodes"])
+    return (
+        f"{counted(rules, 'rule')} on {counted(len(report['nodes']), 'node')}, of which {marked} "
+        f"{'is' if marked == 1 else 'are'} marked ({report['mark']}), at {report['taken_at']}"
+    )
+
+
+def _values(report: Mapping[str, Any], rows: Iterable[_Row]) -> Table:
+    table = make_table("NODE", "RULE", "VALUE", "THRESHOLD", "STATE", "SAMPLE", "NOTE")
+    for row in rows:
+        rule = row.rule
+        table.add_row(
+            plain(row.node["name"]),
+            plain(named(rule)),
+            plain(format_value(rule["value"])),
+            plain(f"{rule['op']} {format_threshold(rule['threshold'])}"),
+            plain(_state(report, rule), STYLES.get(rule["state"], "")),
+            plain(sample_age(rule), "" if rule["quality"] == "ok" else "yellow"),
+            plain(_note(row)),
+        )
+    return table
+
+
+def _state(report: Mapping[str, Any], rule: Mapping[str, Any]) -> str:
+    if rule["state"] == "pending":
+        lasts = next(each["for"] for each in report["rules"] if each["name"] == rule["rule"])
+        return f"pending, {ago(rule['active_since'], report['taken_at'])} of {lasts}"
+    return f"{rule['state']} (keep_firing_for)" if rule["keep_firing_since"] else str(rule["state"])
+
+
+def _note(row: _Row) -> str:
+    """Why a node will not be marked by this, where that is so."""
+    node = row.node
+    if row.rule["state"] == "inactive":
+        return ""
+    if is_shadow(row.rule):
+        return "a shadow rule marks no node"
+    if node["ineligible"]:
+        return f"not eligible: {node['ineligible']}"
+    return str(node["conflict"] or node["withheld"] or "")
+
+
+def _sentences(report: Mapping[str, Any], rows: Sequence[_Row]) -> Iterator[str]:
+    """What the values do not show."""
+    for warning in report["warnings"]:
+        yield f"Warning: {warning}"
+    pending = [
+        f"{row.node['name']} ({row.rule['rule']})"
+        for row in rows
+        if row.rule["state"] == "pending" and not is_shadow(row.rule)
+    ]
+    if pending:
+        yield f"Pending: {some(pending)}"
+    yield from _early(report)
+    for reason, names in _by_reason_on(report, "ineligible"):
+        yield f"Not eligible: {some(names)} ({reason})"
+    for reason, names in _by_reason_on(report, "conflict"):
+        yield f"In conflict: {some(names)} ({reason})"
+    yield from _unknown(report, rows)
+    yield from _unmatched(report)
+    asked = _asked(report)
+    for rule in report["rules"]:
+        if rule["warnings"] and rule["name"] in asked:
+            yield f"Rule {rule['name']} is answered in part: {'; '.join(rule['warnings'])}"
+    answering = [rule for rule in report["rules"] if rule["health"] == "ok"]
+    forgotten = {rule["name"]: rule["past_error"] for rule in answering if rule["past_error"]}
+    for reason, names in by_reason(forgotten).items():
+        yield f"No history of {named_rules(names)}, so durations count from now: {reason}"
+
+
+def _early(report: Mapping[str, Any]) -> Iterator[str]:
+    """Nodes that are not hot, and to be marked by their expected load."""
+    compared = [rule["name"] for rule in report["rules"] if rule["early"]]
+    if not compared:
+        return
+    early = [node for node in report["nodes"] if is_early(node)]
+    if early:
+        yield f"Early, and not hot: {counted(len(early), 'node')}"
+    for node in early[:MAX_NAMED]:
+        why = node["ineligible"] or node["conflict"] or node["withheld"]
+        yield f"- {node['name']}: {how_early(node)}{f'; {why}' if why else ''}"
+    if len(early) > MAX_NAMED:
+        yield f"- and {len(early) - MAX_NAMED} more"
+    yield WITHOUT_PODS.format(named_rules(compared))
+
+
+def _by_reason_on(report: Mapping[str, Any], key: str) -> Iterable[tuple[str, list[str]]]:
+    return by_reason({node["name"]: node[key] for node in report["nodes"] if node[key]}).items()
+
+
+def _unknown(report: Mapping[str, Any], rows: Sequence[_Row]) -> Iterator[str]:
+    """Nodes of which rules that answer know nothing now; that others do not answer is an error."""
+    answering = {rule["name"] for rule in report["rules"] if rule["health"] == "ok"}
+    blind = {rule["name"]: rule["blind"] for rule in report["rules"] if rule["blind"]}
+    for name, reason in blind.items():
+        yield f"No sample of rule {name} matched a node: {reason}"
+    seeing = [row for row in rows if row.rule["rule"] in answering - blind.keys()]
+    gaps: dict[str, list[str]] = {}
+    for row in seeing:
+        name, quality = row.rule["rule"], row.rule["quality"]
+        if quality != "ok":
+            gaps.setdefault(row.node["name"], []).append(f"{name} ({quality})")
+    seen = Counter(row.node["name"] for row in seeing)
+    dark = [name for name, found in gaps.items() if len(found) == seen[name]]
+    if dark:
+        yield f"No current value for {counted(len(dark), 'node')}: {some(dark)}"
+    partly = {name: listed(found) for name, found in gaps.items() if len(found) < seen[name]}
+    for found, names in by_reason(partly).items():
+        yield f"No current value of {found} for {counted(len(names), 'node')}: {some(names)}"
+
+
+def _unmatched(report: Mapping[str, Any]) -> Iterator[str]:
+    """Samples that found no node, by rule and reason."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for sample in report["unmatched_samples"]:
+        found.setdefault((sample["rule"], sample["reason"]), []).append(sample["value"])
+    for (rule, reason), values in found.items():
+        samples = counted(len(values), "sample")
+        labels = f" ({some(sorted(values))})" if any(values) else ""
+        yield f"Rule {rule}: no node for {samples}{labels}: {reason}"

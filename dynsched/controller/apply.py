@@ -1,0 +1,132 @@
+"""Carrying out a plan: many patches, a few at a time, each conflict read and planned again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from dynsched.engine.model import Node, NodePatch, WriteFailure
+from dynsched.engine.plan import is_done
+from dynsched.util.errors import (
+    ClusterError,
+    ConflictError,
+    NotFoundError,
+    NotPermittedError,
+)
+
+logger = logging.getLogger(__name__)
+
+AT_ONCE: Final = 20
+"""Writes in flight."""
+CONFLICT_RETRIES: Final = 3
+"""How often a 409 is read and planned again; after that the next pass sees to it."""
+WRITE_TIMEOUT: Final = 5.0
+"""Seconds that one write takes at most, whatever the transport makes of it: a leader's last write
+must be over before another can lead."""
+FAILURES_BEFORE_GIVING_UP: Final = 20
+"""Number of failed writes after which a pass stops writing, to spare an overloaded API server."""
+
+
+class NodeStorage(Protocol):
+    """The one way to change a node."""
+
+    async def read(self, name: str) -> Node | None:
+        """The node as the API server has it now; None when it is gone."""
+
+    async def patch(self, patch: NodePatch) -> Node:
+        """Send one merge patch; the node as stored. NotPermittedError where this process may not
+        write now, ConflictError, NotFoundError, ClusterError.
+        """
+
+
+@dataclass(slots=True)
+class Written:
+    """What a pass came to: the patches that were taken, and those that were not.
+    ``untried``: those that were not sent because too many had failed. ``why_not``: why nothing was
+    looked at; None when it was.
+    """
+
+    applied: list[NodePatch] = field(default_factory=list)
+    failures: list[WriteFailure] = field(default_factory=list)
+    untried: list[NodePatch] = field(default_factory=list)
+    why_not: str | None = None
+
+
+async def write_all(
+    storage: NodeStorage,
+    patches: Sequence[NodePatch],
+    *,
+    replan: Callable[[Node], NodePatch | None],
+    on_written: Callable[[Node, NodePatch], None],
+) -> Written:
+    """Send every patch. ``replan`` gives what is due on a node that changed meanwhile;
+    ``on_written`` is called after each success with the node as stored. One that fails does
+    not stop the others. Where the storage answers with NotPermittedError (the Lease was lost), the
+    remaining patches are not sent, and they do not count as failures.
+    """
+    written, permitted = Written(), True
+    queue = iter(patches)
+
+    async def work() -> None:
+        nonlocal permitted
+        for patch in queue:
+            if not permitted:
+                return
+            if len(written.failures) >= FAILURES_BEFORE_GIVING_UP:
+                written.untried.append(patch)
+                continue
+            try:
+                done = await _write(storage, patch, replan)
+            except NotPermittedError:
+                permitted = False
+            except NotFoundError:
+                continue  # deleted between plan and apply: there is nothing left to mark
+            except ClusterError as error:
+                written.failures.append(WriteFailure(patch.node, str(error)))
+            else:
+                if done is not None:
+                    node, sent = done
+                    written.applied.append(sent)
+                    on_written(node, sent)
+
+    await asyncio.gather(*(work() for _ in range(min(AT_ONCE, len(patches)))))
+    return written
+
+
+async def _write(
+    storage: NodeStorage,
+    patch: NodePatch,
+    replan: Callable[[Node], NodePatch | None],
+) -> tuple[Node, NodePatch] | None:
+    """The node as stored and the patch that was sent in the end; None when nothing is due any
+    more, or when the node changes faster than we can follow. NotPermittedError; ClusterError
+    also when no change is to be seen that the conflicts could come from.
+    """
+    due, changed = patch, False
+    for _attempt in range(1 + CONFLICT_RETRIES):
+        try:
+            async with asyncio.timeout(WRITE_TIMEOUT):
+                return await storage.patch(due), due
+        except TimeoutError:
+            raise ClusterError(f"no answer to the patch in {WRITE_TIMEOUT:g} s") from None
+        except ConflictError:
+            fresh = await storage.read(due.node)
+            if fresh is None:
+                return None
+            again = replan(fresh)
+            if again is None:
+                # Nothing is due because it was our own patch, of which the answer was lost?
+                return (fresh, due) if is_done(due, fresh) else None
+            changed = changed or again.version != due.version
+            due = again
+    if not changed:
+        raise ClusterError(
+            "it was refused as changed (409), and a read shows it unchanged; is one of several API "
+            "servers behind, or a cache in front of them?"
+        )
+    text = "node %s changes too often; the next tick tries again"
+    logger.info(text, patch.node, extra={"node": patch.node})
+    return None

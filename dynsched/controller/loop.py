@@ -1,0 +1,399 @@
+"""One tick: fetch -> match -> evaluate -> plan -> apply -> publish.
+
+The loop knows no shell: it declares here the Protocols that it consumes, and `app` hands them in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Protocol
+
+from dynsched.controller.apply import NodeStorage, write_all
+from dynsched.controller.reporting import EventSink, Reporter
+from dynsched.controller.restore import HistorySource, Past
+from dynsched.engine.adoption import with_early_as_marked
+from dynsched.engine.alerts import no_alerts
+from dynsched.engine.decide import decide
+from dynsched.engine.disputes import Disputes
+from dynsched.engine.dry_run import Rehearsal
+from dynsched.engine.expected import NO_PODS, KnownPods
+from dynsched.engine.health import blindness, crowding, rules_health, why_unsuccessful
+from dynsched.engine.inventory import Survey
+from dynsched.engine.lease import Patience
+from dynsched.engine.model import Action, Node, QueryResult, Snapshot
+from dynsched.engine.pacing import Chosen, Pace
+from dynsched.rules.fields import SourceName
+from dynsched.rules.rule_set import Rule, RuleSet
+from dynsched.util.stopping import pause
+
+logger = logging.getLogger(__name__)
+
+SYNC_POLL: Final = 0.1
+RESPONSE: Final = 2.0
+"""Seconds between two decisions on the same answers, while pods are bound and end."""
+RESPONSE_SHARE: Final = 10
+"""A decision may take one such part of the time; else the next one comes later."""
+CLOCK_STEP: Final = 5.0
+"""Seconds; less is the clock's ordinary drift against the monotonic one."""
+
+
+class Source(Protocol):
+    """Where a rule's samples come from."""
+
+    async def query(self, rule: Rule) -> QueryResult:
+        """One aggregate query. A bad answer is a QueryResult with an error, never an exception."""
+
+
+class Cluster(NodeStorage, Protocol):
+    """The nodes as last observed, and the one way to change one."""
+
+    @property
+    def synced(self) -> bool:
+        """Whether the first list of nodes is complete."""
+
+    @property
+    def error(self) -> str | None:
+        """Why what is known of the nodes may be old; None while all is well."""
+
+    def nodes(self) -> Mapping[str, Node]:
+        """All nodes by name; a view that does not change under the caller's hands."""
+
+
+class Leadership(Protocol):
+    """Who of several replicas writes."""
+
+    @property
+    def may_write(self) -> bool:
+        """Whether a write begun now is ours to make."""
+
+    @property
+    def leader(self) -> str | None:
+        """Who leads, as far as is known."""
+
+    @property
+    def error(self) -> str | None:
+        """Why the election does not work; None while it does."""
+
+    def give_way(self) -> None:
+        """Let another replica lead, if there is one that would."""
+
+
+class PodsSource(Protocol):
+    """What is known of pods."""
+
+    @property
+    def sequence(self) -> int:
+        """The number of the last change."""
+
+    def known(self, ago: float = 0.0) -> KnownPods:
+        """What is known; ages are as of ``ago`` seconds ago. NO_PODS while pods are not watched."""
+
+
+class RulesFile(Protocol):
+    """Rules that may change while we run."""
+
+    rule_set: RuleSet
+    error: str | None
+
+    def changed(self) -> bool:
+        """Look again; whether there is a new ``rule_set``."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Answers:
+    """What is decided on: the rules and what their queries gave, ``at`` which time (Unix seconds);
+    when (monotonic) the work on it began; whether the rules file was just reloaded or refused;
+    whether it was decided on before.
+    """
+
+    rule_set: RuleSet
+    results: Mapping[str, QueryResult]
+    at: float
+    began: float
+    reloaded: bool = False
+    refused: bool = False
+    known: bool = False
+
+
+class Loop:
+    """Ticks, and what is remembered from one to the next: the alerts.
+
+    ``sources`` and ``histories`` by the rules' ``source``; ``publish`` is called with every tick's
+    Snapshot; ``pods`` None: nothing is known of pods. ``dry_run``: decide, tell and publish as if
+    all were written, and write nothing.
+    """
+
+    def __init__(
+        self,
+        rules_file: RulesFile,
+        *,
+        sources: Mapping[SourceName, Source],
+        histories: Mapping[SourceName, HistorySource],
+        cluster: Cluster,
+        events: EventSink,
+        leadership: Leadership,
+        publish: Callable[[Snapshot], None],
+        pods: PodsSource | None = None,
+        dry_run: bool = False,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._rules_file = rules_file
+        self._sources = sources
+        self._past = Past(histories)
+        self._cluster = cluster
+        self._reporter = Reporter(events)
+        self._leadership = leadership
+        self._publish = publish
+        self._pods = pods
+        self._dry_run = dry_run
+        self._rehearsal = Rehearsal()
+        self._clock = clock
+        self._monotonic = monotonic
+        self._offset = clock() - monotonic()
+        self._alerts = no_alerts()
+        self._disputes = Disputes()
+        self._patience = Patience()
+        self._pace = Pace()
+        self._last_success: dict[str, float] = {}
+        self._ticks = self._released = self._pod_changes = 0
+        self._answers: _Answers | None = None
+        self._decided_in = 0.0
+        self._survey: Survey | None = None
+
+    async def run(self, stop: asyncio.Event, interval: float) -> None:
+        """Tick every ``interval`` seconds, from start to start, until ``stop`` is set.
+
+        Ticks never overlap; one that takes longer than the interval is followed by the next at
+        once, and those that were missed are not made up for.
+        """
+        while not self._cluster.synced and not stop.is_set():
+            await pause(stop, SYNC_POLL)
+        if not stop.is_set():
+            await self.remember(interval)
+        due = self._monotonic()
+        while not stop.is_set():
+            self._follow_the_clock()
+            # The time at which it was due, not the one at which it came to run: else a tick that
+            # starts a millisecond early would find `for` not yet over, and fire a tick too late.
+            await self.tick(self._offset + due)
+            due = max(due + interval, self._monotonic())
+            await self._respond_until(stop, due)
+
+    async def _respond_until(self, stop: asyncio.Event, until: float) -> None:
+        """Until the next tick, decide again when pods were bound or ended: what they use is known
+        at once, and the next pods should not all go to the node that was the best before.
+        """
+        while (left := until - self._monotonic()) > 0 and not stop.is_set():
+            rest = max(RESPONSE, RESPONSE_SHARE * self._decided_in)
+            if left < 2 * rest:
+                await pause(stop, left)
+                return
+            await pause(stop, rest)
+            if not stop.is_set():
+                await self.respond()
+
+    async def respond(self) -> None:
+        """Decide again on the last answers, if they are to be decided on by the expected load, and
+        pods were bound or ended since. It is evaluated at the time of the tick: values that are not
+        new must not let `for` run out.
+        """
+        answers = self._answers
+        if answers is None or not answers.rule_set.has_early:
+            return
+        if self._pods is not None and self._pods.sequence != self._pod_changes:
+            began = self._monotonic()
+            await self._act(
+                _Answers(answers.rule_set, answers.results, answers.at, began, known=True)
+            )
+
+    async def remember(self, interval: float) -> None:
+        """Rebuild the alerts as if ticks had gone on all along, every ``interval`` seconds."""
+        found = await self._past.alerts(
+            self._rules_file.rule_set, self._cluster.nodes(), now=self._clock(), interval=interval
+        )
+        if found is not None:
+            self._alerts = found
+
+    async def tick(self, now: float | None = None) -> Snapshot:
+        """One pass, evaluated at ``now`` (Unix seconds); the Snapshot that was published."""
+        self._answers, self._released = None, 0  # the last answers go before the next ones come
+        self._answers = await self._ask(self._clock() if now is None else now)
+        snapshot = await self._act(self._answers)
+        self._give_way_if_blind(self._answers)
+        return snapshot
+
+    def _give_way_if_blind(self, answers: _Answers) -> None:
+        sees = any(answers.results[r.name].error is None for r in answers.rule_set.asked_rules)
+        if self._patience.is_over(self._monotonic(), sees=sees, leads=self._leadership.may_write):
+            logger.warning("no rule can be asked: the Lease is given up for another replica")
+            self._leadership.give_way()
+
+    async def _ask(self, now: float) -> _Answers:
+        """Look whether the rules changed, and ask the sources, to decide on it at ``now``."""
+        began = self._monotonic()
+        reloaded, refused = await self._look_at_the_rules()
+        rule_set = self._rules_file.rule_set
+        results = await self._fetch(rule_set)
+        return _Answers(rule_set, results, now, began, reloaded, refused)
+
+    async def _act(self, answers: _Answers) -> Snapshot:
+        """Decide on ``answers``, write, and publish."""
+        rule_set, results, began = answers.rule_set, answers.results, answers.began
+        asked = self._monotonic()
+        nodes = self._cluster.nodes()
+        if self._dry_run:
+            nodes = self._rehearsal.nodes(nodes)
+        # In a thread: at 5,000 nodes this is some 100 ms, for which HTTP should not wait.
+        pods = NO_PODS if self._pods is None else self._pods.known(self._clock() - answers.at)
+        decision = await asyncio.to_thread(
+            partial(decide, pods=pods, released=self._released, before=self._survey),
+            *(rule_set, results, nodes, self._alerts, answers.at),
+        )
+        # Without the time that the queries took: a slow Prometheus is no load on this machine.
+        self._decided_in, self._pod_changes = self._monotonic() - asked, pods.sequence
+        self._survey, self._alerts = decision.survey, decision.evaluation.alerts
+        leading = self._leadership.may_write
+        writes = leading and not self._dry_run
+        chosen = Chosen(decision.patches)
+        if leading or self._dry_run:
+            chosen = self._pace.choose(decision, began)
+            decision = decision.without(chosen.delayed) if chosen.delayed else decision
+        self._released += sum(patch.action is Action.RELEASE for patch in chosen.patches)
+        if not leading:
+            self._alerts = with_early_as_marked(
+                rule_set, decision.evaluation.alerts, decision.survey.marked
+            )
+        written = await write_all(
+            self._cluster,
+            chosen.patches if writes else (),
+            replan=decision.replan,
+            on_written=self._reporter.change,
+        )
+        failures = (*written.failures, *chosen.refused)
+        self._pace.refused(written.failures, written.untried, began)
+        # After the writes: no patch waits for log lines and Events.
+        no_past = self._past.take_unknown()
+        self._report_rules(rule_set, results, no_past)
+        self._reporter.conflicts(decision, nodes, post_events=writes)
+        self._reporter.cap(decision, post_events=writes)
+        if writes:  # otherwise nothing was sent, so that nothing is known about writes
+            self._reporter.unwritten(failures)
+        if self._dry_run:
+            self._reporter.rehearsed(chosen.patches)
+            self._rehearsal.write(chosen.patches)
+        self._ticks += 1
+        nodes = self._cluster.nodes()
+        if answers.reloaded:
+            self._disputes.forget()
+        if writes:
+            disputes = self._disputes.leading(written.applied, nodes, began)
+        else:
+            leader = None if self._dry_run else self._leadership.leader
+            # Of early marks two replicas may rightly think otherwise: they saw other moments.
+            differ = [patch for patch in decision.patches if not patch.early]
+            disputes = self._disputes.following(differ, leader, began)
+        self._reporter.disputed(disputes, nodes, post_events=writes)
+        snapshot = Snapshot(
+            taken_at=self._clock(),
+            tick=self._ticks,
+            duration=self._monotonic() - began,
+            rule_set=rule_set,
+            nodes=await asyncio.to_thread(decision.views, nodes),
+            rules=rules_health(rule_set, results, decision, self._last_success, no_past),
+            unmatched=decision.unmatched,
+            capped=decision.selection.capped,
+            disputes=disputes,
+            planned=chosen.patches if self._dry_run else decision.patches,
+            applied=tuple(written.applied),
+            failures=failures,
+            delayed=len(chosen.delayed),
+            error=why_unsuccessful(rule_set, results, failures, len(decision.patches))
+            or self._cluster.error
+            or self._leadership.error,
+            dry_run=self._dry_run,
+            leading=leading,
+            leader=self._leadership.leader,
+            rules_error=self._rules_file.error,
+            reloaded=answers.reloaded,
+            refused=answers.refused,
+            uses={name: load.use for name, load in decision.expected.items()},
+            pod_changes=pods.sequence,
+            queried=not answers.known,
+            pods=None if pods is NO_PODS else pods.summary,
+        )
+        self._reporter.blind(blindness(snapshot))
+        self._reporter.crowded(crowding(snapshot))
+        self._publish(snapshot)
+        return snapshot
+
+    async def _look_at_the_rules(self) -> tuple[bool, bool]:
+        """Look whether the rules file changed: (taken, refused)."""
+        before = self._rules_file.error
+        if await asyncio.to_thread(self._rules_file.changed):
+            self._reporter.reloaded(self._rules_file.rule_set)
+            return True, False
+        error = self._rules_file.error
+        if error is None or error == before:
+            return False, False
+        self._reporter.refused(error)
+        return False, True
+
+    def _follow_the_clock(self) -> None:
+        """When the wall clock was set, or the machine slept, move what is remembered with it: an
+        skipped hour must neither fire nor clear nor age an alert.
+        """
+        step = self._clock() - self._monotonic() - self._offset
+        if abs(step) < CLOCK_STEP:
+            return
+        logger.warning("the clock was set by %+.0f s; alerts continue from where they were", step)
+        self._offset += step
+        self._alerts = self._alerts.shifted(step)
+        self._last_success = {name: at + step for name, at in self._last_success.items()}
+
+    async def _fetch(self, rule_set: RuleSet) -> dict[str, QueryResult]:
+        rules = [rule for rule in rule_set.rules if rule.early_of is None]
+        answers = await asyncio.gather(*map(self._query, rules))
+        now = self._clock()
+        results = {rule.name: answer for rule, answer in zip(rules, answers, strict=True)}
+        succeeded = {name: now for name, found in results.items() if found.error is None}
+        before = self._last_success.items()
+        self._last_success = {name: at for name, at in before if name in results} | succeeded
+        return results
+
+    def _report_rules(
+        self, rule_set: RuleSet, results: Mapping[str, QueryResult], no_past: Mapping[str, str]
+    ) -> None:
+        # A single pass has no source that counts bound pods: that is not reported as a failure.
+        self._reporter.failing(
+            {
+                rule.name: results[rule.name].error
+                for rule in rule_set.rules
+                if rule.source in self._sources
+            }
+        )
+        # Where a rule's query fails now, its failure is reported, and not its past beside it.
+        self._reporter.past_unknown(
+            {
+                name: why
+                for name, why in no_past.items()
+                if name in results and results[name].error is None
+            }
+        )
+
+    async def _query(self, rule: Rule) -> QueryResult:
+        source = self._sources.get(rule.source)
+        if source is None:
+            return QueryResult(error=f"source {rule.source} is not set up in this process")
+        try:
+            return await source.query(rule)
+        except Exception as error:
+            # A source must not raise; if one does, its rule is unknown and all others go on.
+            text = "rule %s: its source failed in an unexpected way"
+            logger.exception(text, rule.name, extra={"rule": rule.name})
+            return QueryResult(error=f"unexpected {type(error).__name__}: {error}")

@@ -1,0 +1,167 @@
+"""What follows pods, put together: the expected load, and the scheduler extender."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Final
+
+from dynsched.api.extender.answers import Extender
+from dynsched.api.extender.wire import Binding
+from dynsched.engine.expected import NO_PODS, KnownPods, lag_of
+from dynsched.engine.placements import newly_bound
+from dynsched.engine.pod_facts import BoundOnNode, just_bound
+from dynsched.engine.recent import WINDOW, RecentPods
+from dynsched.kube.binder import Binder
+from dynsched.kube.cluster import NodeCluster
+from dynsched.kube.pending import PendingPods
+from dynsched.kube.pod_watch import PodWatch
+from dynsched.kube.stream import StreamingApi
+from dynsched.rules.rule_set import RuleSet
+from dynsched.sources.bound_pods import BoundPodsSource
+from dynsched.sources.pod_use import PodUseSource
+from dynsched.util.stopping import pause, until_so
+
+_TO_SPARE: Final = 60.0
+"""Seconds for which pods are remembered beyond the longest lag: a value may be some ticks old."""
+_COLLECT: Final = 2.0
+"""Seconds for which the list of a node's just-bound pods serves all who ask for it: to find them
+among 15,000 takes some milliseconds."""
+_POLL: Final = 5.0
+"""Seconds between two looks whether a reloaded rules file wants pods to be counted."""
+
+
+class Extension:
+    """``extender`` answers; ``source`` is that of the rule ``bind-burst``; ``run`` watches pods,
+    and asks what they use; ``known`` is what is known of them. ``binder`` None: `/bind` is off.
+
+    Pods are watched only when the rules ask for it: it needs rights that marking does not.
+    """
+
+    def __init__(
+        self,
+        api: StreamingApi,
+        pending_api: StreamingApi,
+        rule_set: Callable[[], RuleSet],
+        cluster: NodeCluster,
+        *,
+        binder: Binder | None,
+        pod_use: PodUseSource,
+    ) -> None:
+        self._api = api
+        self._binder = binder
+        self._rule_set = rule_set
+        self._nodes = cluster.nodes
+        self._is_synced = lambda: cluster.synced
+        self._pods = RecentPods()
+        self._told = 0
+        self._collected: dict[str, tuple[float, BoundOnNode]] = {}
+        self._watch: PodWatch | None = None
+        self._pod_use = pod_use
+        self._pending = PendingPods(pending_api)
+        self.extender = Extender(
+            nodes=cluster.nodes,
+            synced=self._is_synced,
+            rules=lambda: rule_set().extender,
+            clock=time.monotonic,
+            bound=self._pods,
+            waits=self._waits,
+            bind=None if binder is None else self._bind,
+            served=lambda: rule_set().has_extender,
+        )
+        self.source = BoundPodsSource(
+            self._pods,
+            cluster.nodes,
+            window=lambda: _burst_window(rule_set()),
+            clock=time.monotonic,
+            now=time.time,
+        )
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Count just-bound pods until ``stop`` is set, once the rules ask for it."""
+        while not stop.is_set():
+            if _wanted(self._rule_set()):
+                self._watch = PodWatch(
+                    self._api, self._pods, counts=lambda: self._rule_set().uses_expected_load
+                )
+                await asyncio.gather(
+                    self._watch.run(stop), self._pending.run(stop), self._ask_what_pods_use(stop)
+                )
+                return
+            await pause(stop, _POLL)
+
+    async def _ask_what_pods_use(self, stop: asyncio.Event) -> None:
+        """Once the nodes are known: by their number an answer is limited."""
+        await until_so(stop, self._is_synced)
+        await self._pod_use.run(stop)
+
+    @property
+    def sequence(self) -> int:
+        """As of `dynsched.controller.loop.PodsSource`."""
+        return self._pods.sequence
+
+    def placed(self) -> list[str] | None:
+        """The node of each pod that was bound since this was last called; None where pods are not
+        watched.
+        """
+        changes = self._pods.changes_after(self._told)
+        self._told = self._pods.sequence
+        return None if self._watch is None else newly_bound(changes)
+
+    @property
+    def watches(self) -> bool:
+        """Whether pods are watched."""
+        return self._watch is not None
+
+    def bound(self, node: str) -> BoundOnNode | None:
+        """The pods that were just bound to a node; None where pods are not watched."""
+        if self._watch is None:
+            return None
+        now = time.monotonic()
+        fresh = {of: each for of, each in self._collected.items() if now - each[0] < _COLLECT}
+        if node not in fresh:
+            fresh[node] = now, just_bound(self._pods.pods(now), node)
+        self._collected = fresh
+        return fresh[node][1]
+
+    def known(self, ago: float = 0.0) -> KnownPods:
+        """As of `dynsched.controller.loop.PodsSource`."""
+        if self._watch is None:
+            return NO_PODS
+        rule_set = self._rule_set()
+        self._pods.follow(self._nodes())  # the load of a new machine is without the old one's pods
+        scrapes = self._pod_use.scrape_intervals
+        lags = [lag_of(rule, scrapes.get(rule.name)).total for rule in rule_set.file_rules]
+        self._pods.window = max(WINDOW, *lags, _burst_window(rule_set)) + _TO_SPARE
+        return KnownPods(
+            recent=self._pods.pods(time.monotonic(), ago=ago),
+            running=self._watch.running,
+            use_of_workloads=self._pod_use.of_workloads,
+            scrape_intervals=scrapes,
+            sequence=self._pods.sequence,
+            error=self._watch.error,
+        )
+
+    def _waits(self, uid: str) -> bool:
+        """Whether a pod waits for a node, and the watch of pods works and will report its node."""
+        return self._watch is not None and self._watch.error is None and uid in self._pending
+
+    async def _bind(self, binding: Binding, wanted: Callable[[], bool]) -> None:
+        assert self._binder is not None  # noqa: S101 (otherwise this method is not passed on)
+        await self._binder.bind(
+            namespace=binding.namespace,
+            pod=binding.pod,
+            uid=binding.uid,
+            node=binding.node,
+            wanted=wanted,
+        )
+
+
+def _wanted(rule_set: RuleSet) -> bool:
+    return rule_set.uses_expected_load or rule_set.guard.bind_burst is not None
+
+
+def _burst_window(rule_set: RuleSet) -> float:
+    burst = rule_set.guard.bind_burst
+    return 0.0 if burst is None else burst.window

@@ -1,0 +1,126 @@
+"""The settings of a process: flags and environment as one frozen value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dynsched.api.certificates import TlsConfig
+from dynsched.api.server import parse_address
+from dynsched.sources.prometheus import PrometheusConfig
+from dynsched.util.defaults import EXTENDER_MEMORY
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All settings of `run` and `plan`."""
+
+    prometheus: PrometheusConfig
+    """The URL of Prometheus, its credentials and TLS files."""
+    rules: Path = Path("rules.yaml")
+    """The rules file."""
+    kubeconfig: Path | None = None
+    """The kubeconfig file; None: the pod's service account, else $KUBECONFIG or
+    ~/.kube/config."""
+    context: str | None = None
+    """The context of the kubeconfig; None: its current context."""
+    interval: float = 10.0
+    """Seconds from the start of one tick to the start of the next."""
+    webaddr: str = ":9000"
+    """The address that the HTTP server listens on, as ``[HOST]:PORT``."""
+    dry_run: bool = False
+    """Whether nothing is written."""
+    leader_elect: bool = True
+    """Whether dynsched writes only while it holds the Lease `dynsched`."""
+    lease_namespace: str | None = None
+    """The namespace of the Lease; None: the pod's namespace, else that of the context."""
+    bind: bool = False
+    """Whether the extender answers `/bind`."""
+    pod_uid: str | None = None
+    """The uid of the pod that the process runs in; None where it is not known."""
+    node_metrics: bool = True
+    """Whether `/metrics` has series for each node."""
+    extender_memory: int = EXTENDER_MEMORY
+    """MiB of memory for all scheduler requests that are processed at the same time."""
+    tls: TlsConfig | None = None
+    """The certificate files for HTTPS; None: plain HTTP."""
+    extender_addr: str | None = None
+    """The address of the scheduler extender, as ``webaddr``; None: that of ``webaddr``."""
+    extender_client_ca: Path | None = None
+    """The CA of the clients of ``extender_addr``; None: that of ``tls``."""
+    web_auth: bool = False
+    """Whether readers need a bearer token and a right, by TokenReview and SubjectAccessReview."""
+    web_auth_audience: tuple[str, ...] = ()
+    """The audiences of which a token must have one; empty: those of the API server."""
+
+    @property
+    def extender_tls(self) -> TlsConfig | None:
+        """The certificate files for ``extender_addr``."""
+        if self.tls is None or self.extender_client_ca is None:
+            return self.tls
+        return replace(self.tls, client_ca=self.extender_client_ca)
+
+
+def settings_of(flags: Mapping[str, Any]) -> Settings:
+    """The settings from the flags; the names of those for Prometheus begin with ``prom_``.
+    UsageError when flags contradict each other.
+    """
+    prometheus: dict[str, Any] = {
+        name.removeprefix("prom_"): str(value) if isinstance(value, Path) else value
+        for name, value in flags.items()
+        if name.startswith("prom_")
+    }
+    headers = dict(prometheus.pop("header"))
+    given_tls = {name: flags.get(name) for name in ("tls_cert", "tls_key", "tls_client_ca")}
+    others = {
+        name: value
+        for name, value in flags.items()
+        if not name.startswith("prom") and name not in given_tls
+    }
+    try:
+        if "webaddr" in others:
+            _require_callers_known(flags)
+        config = PrometheusConfig(flags["prom"], headers=headers, **prometheus)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    if flags.get("web_auth_audience") and not flags.get("web_auth"):
+        raise click.UsageError("--web-auth-audience needs --web-auth")
+    return Settings(prometheus=config, tls=_tls(*given_tls.values()), **others)
+
+
+def _require_callers_known(flags: Mapping[str, Any]) -> None:
+    """UsageError when any client that can connect to the extender could bind any pod to any node;
+    ValueError for an address that is none.
+    """
+    address, own = parse_address(flags["webaddr"]), flags.get("extender_addr")
+    client_ca, flag = flags.get("tls_client_ca"), "--webaddr"
+    if own is not None:
+        pages, address, flag = address, parse_address(own), "--extender-addr"
+        if address.overlaps(pages):
+            raise click.UsageError(
+                f"--extender-addr {address} and --webaddr {pages} name the same port: give the "
+                "extender another, such as :9001, or leave --extender-addr off"
+            )
+        client_ca = flags.get("extender_client_ca") or client_ca
+    elif flags.get("extender_client_ca") is not None:
+        raise click.UsageError("--extender-client-ca needs --extender-addr")
+    if flags.get("extender_client_ca") is not None and flags.get("tls_cert") is None:
+        raise click.UsageError("--extender-client-ca needs --tls-cert and --tls-key")
+    if flags.get("bind") and client_ca is None and not address.loopback:
+        raise click.UsageError(
+            f"--bind lets every client that can connect to {address} bind any pod to any node: "
+            f"give --tls-client-ca (with --tls-cert and --tls-key), or a loopback {flag} such as "
+            "127.0.0.1:9000"
+        )
+
+
+def _tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> TlsConfig | None:
+    if cert is not None and key is not None:
+        return TlsConfig(cert, key, client_ca)
+    if cert is not None or key is not None or client_ca is not None:
+        raise click.UsageError("--tls-cert and --tls-key go together; --tls-client-ca needs both")
+    return None

@@ -1,0 +1,305 @@
+"""Which pods react to the mark, by workload: whose node affinity avoids the label, who does not
+tolerate the soft taint, and whom the extender scores.
+
+The parts of a pod's specification come as the JSON that they are: most pods of a workload have the
+same, which is then read once.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+from dynsched.rules.labels import LabelMark, Mark, TaintMark
+from dynsched.rules.rule_set import RuleSet
+from dynsched.util.defaults import AVOIDANCE_WEIGHT
+from dynsched.util.untyped import as_mapping, as_mappings
+
+DEFAULT_SCHEDULER: Final = "default-scheduler"
+_HOSTNAME: Final = "kubernetes.io/hostname"
+PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+"""The key of the soft node affinity in a pod's specification."""
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_OF_CRONJOB: Final = re.compile(r"(.+)-[0-9]{8,10}")
+_KEPT: Final = 8192
+
+
+class Way(StrEnum):
+    """How a pod reacts."""
+
+    PREFERENCE = "soft affinity"
+    REQUIREMENT = "required affinity"
+    TAINT = "taint"
+    EXTENDER = "extender"
+
+
+class Cause(StrEnum):
+    """Why a pod does not react although it seems to, or cannot."""
+
+    PINNED = "pinned to a node"
+    SCHEDULER = "another scheduler"
+    TOLERATES = "tolerates every taint"
+
+
+class Owner(NamedTuple):
+    """The controller of a pod."""
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodShape:
+    """What is looked at of a pod that has a node. The four parts of the specification are JSON;
+    empty where the pod has none. ``cpu`` in cores, ``memory`` in bytes: its requests.
+    """
+
+    namespace: str
+    name: str
+    owner: Owner | None = None
+    template_hash: str = ""
+    scheduler: str = DEFAULT_SCHEDULER
+    affinity: bytes = b""
+    tolerations: bytes = b""
+    selector: bytes = b""
+    spreading: bytes = b""
+    cpu: float = 0.0
+    memory: float = 0.0
+
+
+@dataclass(slots=True)
+class Requests:
+    """What pods request: cores, and bytes."""
+
+    cpu: float = 0.0
+    memory: float = 0.0
+
+    def add(self, pod: PodShape) -> None:
+        """And those of one more."""
+        self.cpu += pod.cpu
+        self.memory += pod.memory
+
+
+@dataclass(slots=True)
+class Workload:
+    """The pods of one controller. ``affinity``: that of a pod that does not react."""
+
+    namespace: str
+    kind: str
+    name: str
+    pods: int = 0
+    reacting: int = 0
+    requests: Requests = field(default_factory=Requests)
+    requests_reacting: Requests = field(default_factory=Requests)
+    ways: Counter[Way] = field(default_factory=Counter)
+    causes: Counter[Cause] = field(default_factory=Counter)
+    schedulers: set[str] = field(default_factory=set)
+    affinity: bytes = b""
+    spread_by_default: int = 0
+    """Pods that react by soft affinity, and that the scheduler spreads over the nodes."""
+
+
+@dataclass(slots=True)
+class Reach:
+    """All pods that could react. ``left_out``: how many, by why they are not counted."""
+
+    mark: Mark
+    schedulers: frozenset[str] | None
+    """Whose pods the extender scores; None: it scores all."""
+    pods: int = 0
+    reacting: int = 0
+    requests: Requests = field(default_factory=Requests)
+    requests_reacting: Requests = field(default_factory=Requests)
+    left_out: Counter[str] = field(default_factory=Counter)
+    workloads: dict[tuple[str, str, str], Workload] = field(default_factory=dict)
+
+    def add(self, pods: Iterable[PodShape]) -> None:
+        """Count some more pods."""
+        for pod in pods:
+            why = _why_left_out(pod)
+            if why is not None:
+                self.left_out[why] += 1
+            else:
+                self._add(pod)
+
+    def clear(self) -> None:
+        """As before any pod was counted."""
+        self.pods = self.reacting = 0
+        self.requests, self.requests_reacting = Requests(), Requests()
+        self.left_out.clear()
+        self.workloads.clear()
+
+    def worst_first(self) -> list[Workload]:
+        """The workloads, by how many of their pods do not react."""
+        return sorted(
+            self.workloads.values(),
+            key=lambda each: (
+                each.reacting - each.pods,
+                each.requests_reacting.cpu - each.requests.cpu,
+                each.namespace,
+                each.name,
+            ),
+        )
+
+    def _add(self, pod: PodShape) -> None:
+        kind, name = _workload_of(pod)
+        key = (pod.namespace, kind, name)
+        workload = self.workloads.get(key)
+        if workload is None:
+            workload = self.workloads[key] = Workload(pod.namespace, kind, name)
+        ways, causes = self._reaction(pod)
+        workload.pods += 1
+        self.pods += 1
+        workload.requests.add(pod)
+        self.requests.add(pod)
+        workload.causes.update(causes)
+        if pod.scheduler != DEFAULT_SCHEDULER:
+            workload.schedulers.add(pod.scheduler)
+        if not ways or Cause.PINNED in causes:
+            workload.affinity = pod.affinity
+            return
+        workload.reacting += 1
+        self.reacting += 1
+        workload.requests_reacting.add(pod)
+        self.requests_reacting.add(pod)
+        workload.ways.update(ways)
+        is_spread = not pod.spreading and kind in ("Deployment", "ReplicaSet", "StatefulSet")
+        if is_spread and ways == (Way.PREFERENCE,):
+            workload.spread_by_default += 1
+
+    def _reaction(self, pod: PodShape) -> tuple[tuple[Way, ...], tuple[Cause, ...]]:
+        ways, causes = [], []
+        label, taint = self.mark.label, self.mark.taint
+        if label is not None and (way := _avoids(label, pod.affinity)) is not None:
+            ways.append(way)
+        if taint is not None:
+            tolerated = _tolerated(taint, pod.tolerations)
+            if tolerated is None:
+                ways.append(Way.TAINT)
+            elif tolerated:
+                causes.append(Cause.TOLERATES)
+        is_scored = self.schedulers is None or pod.scheduler in self.schedulers
+        if is_scored:
+            ways.append(Way.EXTENDER)
+        elif pod.scheduler != DEFAULT_SCHEDULER:
+            causes.append(Cause.SCHEDULER)
+        if _pinned(pod.affinity, pod.selector):
+            causes.append(Cause.PINNED)
+        return tuple(ways), tuple(causes)
+
+
+def reach_of(rule_set: RuleSet) -> Reach:
+    """To be filled with pods. A profile ``default`` of the extender scores the pods of all."""
+    profiles = rule_set.extender.profiles if rule_set.has_extender else {}
+    return Reach(rule_set.mark, None if "default" in profiles else frozenset(profiles))
+
+
+def patch_of(workload: Workload, label: LabelMark) -> str | None:
+    """The command that gives the workload's pods a soft affinity that avoids the mark, beside the
+    preferences that they have; None where its kind has no template that it would be written to.
+    """
+    avoid = {
+        "weight": AVOIDANCE_WEIGHT,
+        "preference": {
+            "matchExpressions": [{"key": label.key, "operator": "NotIn", "values": [label.value]}]
+        },
+    }
+    terms = [*as_mappings(_node_affinity(workload.affinity).get(PREFERRED)), avoid]
+    pod: dict[str, Any] = {"spec": {"affinity": {"nodeAffinity": {PREFERRED: terms}}}}
+    body: dict[str, Any] = {"spec": {"template": pod}}
+    if workload.kind == "CronJob":
+        body = {"spec": {"jobTemplate": body}}
+    elif workload.kind not in ("Deployment", "StatefulSet", "ReplicaSet"):
+        return None
+    text = json.dumps(body, separators=(",", ":")).replace("'", "'\\''")
+    what = f"{workload.kind.lower()} {workload.name}"
+    return f"kubectl -n {workload.namespace} patch {what} --type merge -p '{text}'"
+
+
+def _why_left_out(pod: PodShape) -> str | None:
+    if pod.owner is None:
+        return None
+    if pod.owner.kind == "DaemonSet":
+        return "pods of DaemonSets"
+    return "static pods" if pod.owner.kind == "Node" else None
+
+
+def _workload_of(pod: PodShape) -> tuple[str, str]:
+    if pod.owner is None:
+        return "Pod", pod.name
+    kind, name = pod.owner
+    if kind == "ReplicaSet" and pod.template_hash and name.endswith(f"-{pod.template_hash}"):
+        return "Deployment", name.removesuffix(f"-{pod.template_hash}")
+    if kind == "Job" and (match := _OF_CRONJOB.fullmatch(name)) is not None:
+        return "CronJob", match[1]
+    return kind, name
+
+
+@lru_cache(maxsize=_KEPT)
+def _avoids(label: LabelMark, affinity: bytes) -> Way | None:
+    node = _node_affinity(affinity)
+    for term in as_mappings(node.get(PREFERRED)):
+        if _any_avoids(label, as_mapping(term.get("preference"))) and term.get("weight") != 0:
+            return Way.PREFERENCE
+    required = list(as_mappings(as_mapping(node.get(_REQUIRED)).get("nodeSelectorTerms")))
+    # The terms are alternatives: a pod that one of them lets onto a marked node does not avoid it.
+    if required and all(_any_avoids(label, term) for term in required):
+        return Way.REQUIREMENT
+    return None
+
+
+def _any_avoids(label: LabelMark, term: Mapping[str, Any]) -> bool:
+    for each in as_mappings(term.get("matchExpressions")):
+        operator, values = each.get("operator"), each.get("values") or ()
+        if each.get("key") == label.key and (
+            operator == "DoesNotExist" or (operator == "NotIn" and label.value in values)
+        ):
+            return True
+    return False
+
+
+@lru_cache(maxsize=_KEPT)
+def _tolerated(taint: TaintMark, tolerations: bytes) -> bool | None:
+    """None: the taint is not tolerated. True: by a toleration of all taints."""
+    for each in as_mappings(_json(tolerations)):
+        if each.get("effect") not in (None, "", taint.effect):
+            continue
+        exists = each.get("operator") == "Exists"
+        if exists and not each.get("key"):
+            return True
+        if each.get("key") == taint.key and (exists or (each.get("value") or "") == taint.value):
+            return False
+    return None
+
+
+@lru_cache(maxsize=_KEPT)
+def _pinned(affinity: bytes, selector: bytes) -> bool:
+    if _HOSTNAME in as_mapping(_json(selector)):
+        return True
+    required = as_mapping(_node_affinity(affinity).get(_REQUIRED))
+    terms = list(as_mappings(required.get("nodeSelectorTerms")))
+    return bool(terms) and all(any(_names_one(each) for each in _all(term)) for term in terms)
+
+
+def _all(term: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield from as_mappings(term.get("matchExpressions"))
+    yield from as_mappings(term.get("matchFields"))
+
+
+def _names_one(each: Mapping[str, Any]) -> bool:
+    names = each.get("key") in (_HOSTNAME, "metadata.name") and each.get("operator") == "In"
+    return names and len(each.get("values") or ()) == 1
+
+
+def _node_affinity(affinity: bytes) -> Mapping[str, Any]:
+    return as_mapping(as_mapping(_json(affinity)).get("nodeAffinity"))
+
+
+def _json(text: bytes) -> Any:
+    return json.loads(text) if text else None

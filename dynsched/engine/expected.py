@@ -1,0 +1,336 @@
+"""What a node's metric will show once it has caught up: the expected load.
+
+A value is an average over the range of its expression, of samples that are a scrape old. Of a pod
+that was bound within that time it shows a part at most, and of one that ended it still shows a
+part. So what these pods use is added and subtracted, as far as the value does not show it yet:
+
+    expected = measured + sum of use x unseen(bound) - sum of use x unseen(ended)
+
+What pods take off when they end is bounded by the mean of what is measured: thirty of them that ran
+idle, although their workload's pods or all pods use much, would make a busy node the coolest of
+all.
+
+What a pod uses is not measured for each pod; the best that is known counts: what the pods of its
+workload use on average; else the mean of all running pods (the measured load of all nodes by the
+number of pods that run on them); else what it requests, and a few points at least.
+
+All loads are in points: 0 is idle, 100 is full (`core.loads`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final, NamedTuple, Protocol
+
+import numpy as np
+
+from dynsched.engine.columns import Floats, NodeReadings, Roster
+from dynsched.engine.inventory import NodeColumns
+from dynsched.engine.model import Node
+from dynsched.engine.pod_values import Added, Allocatable, BoundPod, PodsSummary, PodUse, RecentPod
+from dynsched.rules.promql import ranges
+from dynsched.rules.rule_set import Rule
+from dynsched.util.durations import parse_duration
+
+POINTS_EACH: Final = 4.0
+POINTS_FURTHER: Final = 2.0
+FIRST: Final = 10
+"""What a pod of unknown use counts, however little it requests: 4 points each of the first ten, 2
+each further. Without this a hundred pods of a large node's 0.1 % would all go to the one coolest
+node. It has no limit: with one, all pods after it would. It flattens: small pods by the dozen
+should not make a node at 20 % look like one that is nearly hot.
+"""
+
+BELOW_MEAN: Final = 10.0
+"""Points. So far below the mean measured load of its kind a node may come by pods that ended:
+early marks are released 8 points below it.
+"""
+
+_NOTHING_LEFT: Final = 1e-9
+"""Of pods: but for what the floats have gathered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How a value follows the truth: it shows nothing of a change for ``delay`` seconds, then
+    more and more of it, and all after ``span`` more.
+    """
+
+    delay: float
+    span: float
+
+    @property
+    def total(self) -> float:
+        """Seconds until a change is shown as a whole."""
+        return self.delay + self.span
+
+    def unseen(self, age: float) -> float:
+        """The share of a change that a value does not show that was taken ``age`` seconds after
+        it.
+        """
+        if age >= self.total:
+            return 0.0
+        return 1.0 if age <= self.delay else 1.0 - (age - self.delay) / self.span
+
+
+def lag_of_range(window: float, scrape: float) -> Lag:
+    """The lag of a ``rate`` over ``window`` seconds, of samples every ``scrape`` seconds; 0: of
+    the last sample itself. The last sample is half a scrape old on average, and the first one in
+    the range half a scrape younger than the range.
+    """
+    if not window:
+        return Lag(0.0, scrape)
+    return Lag(scrape / 2, max(window - scrape, scrape / 2))
+
+
+DEFAULT_SCRAPE: Final = 30.0
+"""Seconds between two samples, where neither Prometheus nor a range tells."""
+
+METRICS_SERVER: Final = Lag(7.5, 15.0)
+"""metrics-server scrapes every 15 s by default, and gives the rate between the last two scrapes."""
+
+
+class _Requests(NamedTuple):
+    """The pods of unknown use on one node, each by its unseen share."""
+
+    pods: float
+    cpu: float
+    memory: float
+
+
+class Unseen:
+    """What the pods on one node add to what one rule measures there. Mutable: pods are counted one
+    after the other.
+    """
+
+    __slots__ = ("_bound", "_ended", "_requests")
+
+    def __init__(self) -> None:
+        self._bound = 0.0
+        self._ended = 0.0
+        self._requests = _Requests(0.0, 0.0, 0.0)
+
+    def bound(self, pod: BoundPod, points: float | None, share: float) -> None:
+        """Count a bound pod; ``share`` (negative: count it no longer) of it is unseen."""
+        if points is not None:
+            self._bound += share * points
+            return
+        pods, cpu, memory = self._requests
+        if pods + share <= _NOTHING_LEFT:
+            self._requests = _Requests(0.0, 0.0, 0.0)
+        else:
+            self._requests = _Requests(
+                pods + share, cpu + share * pod.cpu, memory + share * pod.memory
+            )
+
+    def ended(self, points: float | None, share: float) -> None:
+        """Count an ended pod. One of unknown use counts nothing: what it requested is a guess that
+        may mark a node too early, but must not make a busy one look idle.
+        """
+        if points is not None:
+            self._ended += share * points
+
+    def parts(self, allocatable: Allocatable, resource: str | None) -> tuple[float, float]:
+        """The points to add for bound pods, and those to subtract for ended ones."""
+        return self._bound + _requested(self._requests, allocatable, resource), self._ended
+
+
+def _requested(requests: _Requests, allocatable: Allocatable, resource: str | None) -> float:
+    """By the resource that the rule measures; where that is not known, by the one of which more is
+    requested.
+    """
+    if not requests.pods:
+        return 0.0
+    shares = [
+        100 * requested / allocatable[name]
+        for name, requested in (("cpu", requests.cpu), ("memory", requests.memory))
+        if resource in (None, name) and allocatable.get(name, 0) > 0
+    ]
+    first = min(requests.pods, FIRST)
+    by_number = POINTS_EACH * first + POINTS_FURTHER * (requests.pods - first)
+    return max([by_number, *shares])
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedLoad:
+    """One rule's expected load."""
+
+    use: PodUse
+    """What a pod is expected to use."""
+    added: Mapping[str, Added]
+    """By node; without those on which nothing happened."""
+
+    def add_to(self, loads: Floats, roster: Roster) -> None:
+        """Make the measured ``loads`` of these nodes the expected ones, in place."""
+        for name, more in self.added.items():
+            place = roster.places[name]
+            loads[place] = more.to(loads.item(place))
+
+
+class RecentOnes(Protocol):
+    """Pods, as many as ``len`` says, that can be iterated over more than once."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[RecentPod]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPods:
+    """What is known of pods at one moment."""
+
+    recent: RecentOnes = ()
+    """Those that were bound or ended a moment ago."""
+    running: int | None = None
+    """How many run in the cluster; None when that is not known."""
+    use_of_workloads: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """By resource (``cpu`` in cores, ``memory`` in bytes), then by workload: the use of one pod."""
+    scrape_intervals: Mapping[str, float] = field(default_factory=dict)
+    """By rule: the seconds between two samples, where it is known."""
+    sequence: int = 0
+    """The number of the last change of ``recent`` (`RecentPods.sequence`)."""
+    error: str | None = None
+    """Why the watch of pods does not work at the moment; None while it does."""
+
+    @property
+    def summary(self) -> PodsSummary:
+        """How much is known."""
+        return PodsSummary(
+            error=self.error,
+            running=self.running,
+            recent=len(self.recent),
+            workloads={name: len(uses) for name, uses in self.use_of_workloads.items()},
+            scrape_intervals=self.scrape_intervals,
+        )
+
+
+NO_PODS: Final = KnownPods()
+
+
+def lag_of(rule: Rule, scrape: float | None) -> Lag:
+    """The lag of a rule's values. ``scrape`` is the scrape interval, None when it is not known: a
+    quarter of the range then, as is recommended for a ``rate``.
+    """
+    if rule.lag is not None:
+        return Lag(0.0, rule.lag)
+    if rule.source == "metrics-server":
+        return METRICS_SERVER
+    window = _window(rule.expr or "")
+    return lag_of_range(window, scrape or window / 4 or DEFAULT_SCRAPE)
+
+
+@lru_cache(maxsize=256)
+def _window(expr: str) -> float:
+    """The longest range in an expression, in seconds; 0 when there is none."""
+    try:
+        return max(map(parse_duration, ranges(expr)), default=0.0)
+    except ValueError:
+        return 0.0
+
+
+def expected_load(
+    rule: Rule,
+    readings: NodeReadings,
+    nodes: Mapping[str, Node],
+    pods: KnownPods,
+    now: float,
+    *,
+    columns: NodeColumns,
+) -> ExpectedLoad:
+    """One rule's expected load. ``readings``: the good ones; ``now`` in Unix seconds, as their
+    times; ``columns`` of the ``nodes``.
+    """
+    lag = lag_of(rule, pods.scrape_intervals.get(rule.name))
+    unseen = list(_unseen(pods.recent, lag, readings, now))
+    with_value = len(readings)
+    shown = _shown(pods.running, unseen, with_value, len(nodes))
+    use = PodUse(
+        rule.resource,
+        _mean_use(rule, readings, columns, with_value, shown),
+        pods.use_of_workloads.get(rule.resource or "", {}),
+    )
+    counted: dict[str, Unseen] = {}
+    for pod, more, less in unseen:
+        if not (more or less) or pod.node not in nodes:
+            continue
+        points = use.points(pod, nodes[pod.node].allocatable)
+        if points is None and less:
+            continue
+        node = counted.get(pod.node)
+        if node is None:
+            node = counted[pod.node] = Unseen()
+        if more:
+            node.bound(pod, points, more)
+        if less:
+            node.ended(points, less)
+    rooms, places = _rooms(readings.loads(rule), columns), columns.roster.places
+    added = {}
+    for name, node in counted.items():
+        more, less = node.parts(nodes[name].allocatable, rule.resource)
+        added[name] = Added(more, min(less, rooms.item(places[name])))
+    return ExpectedLoad(use, added)
+
+
+def _rooms(loads: Floats, columns: NodeColumns) -> Floats:
+    """What pods that end may take off each node with a load, by the mean of its kind."""
+    known, number = ~np.isnan(loads), len(columns.kinds)
+    counts = np.bincount(columns.kind[known], minlength=number)
+    means = np.bincount(columns.kind[known], loads[known], number) / np.maximum(1, counts)
+    return np.maximum(0.0, loads - means[columns.kind] + BELOW_MEAN)
+
+
+def _unseen(
+    recent: RecentOnes, lag: Lag, readings: NodeReadings, now: float
+) -> Iterator[tuple[BoundPod, float, float]]:
+    """Of each pod on a node with a reading: the share that is to come, and of one that ended the
+    share that the reading still shows.
+    """
+    unseen = lag.unseen
+    for pod, bound, ended in recent:
+        reading = readings.get(pod.node)
+        if reading is not None:
+            ago = max(0.0, now - reading.timestamp)
+            begun = 0.0 if bound is None else unseen(bound - ago)
+            if ended is None:
+                yield pod, begun, 0.0
+            else:
+                yield pod, 0.0, unseen(ended - ago) - begun
+
+
+def _shown(
+    running: int | None,
+    unseen: Iterable[tuple[BoundPod, float, float]],
+    with_value: int,
+    nodes: int,
+) -> float | None:
+    """How many pods the values show: those that run, less what is not seen yet of those that were
+    just bound, and with what is still seen of those that ended. Where only some of the nodes have a
+    value, that share of the pods that run. None when it is not known.
+    """
+    if running is None or not nodes:
+        return None
+    share = min(1.0, with_value / nodes)
+    return running * share - sum(more - less for _, more, less in unseen)
+
+
+def _mean_use(
+    rule: Rule,
+    readings: NodeReadings,
+    columns: NodeColumns,
+    with_value: int,
+    shown: float | None,
+) -> float | None:
+    """What a running pod uses on average: all that is measured, by the number of pods that it is
+    the use of. None where fewer pods run than nodes have a value: then most of the load is not that
+    of pods.
+    """
+    if not shown or shown < with_value or not rule.rises:
+        return None
+    loads = readings.loads(rule)
+    if rule.resource is None:
+        return float(np.nansum(loads)) / shown
+    with np.errstate(over="ignore", invalid="ignore"):  # a kubelet may claim any capacity
+        used = loads * columns.capacity[rule.resource]
+        return float(np.nansum(used)) / 100 / shown

@@ -1,0 +1,199 @@
+"""Which of the nodes to be marked may be, and how many marks may go in one tick."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from dynsched.engine.model import Node, Verdict
+from dynsched.rules import keys
+from dynsched.rules.fields import Limit
+from dynsched.rules.sections import GuardRules, NodeRules
+
+INCUMBENT_BONUS: Final = 0.1
+"""A marked node counts as this share of its threshold hotter than it is, so that two nodes of
+about the same load do not swap the last place under the cap at every tick."""
+
+
+EARLY_INCUMBENT_BONUS: Final = 0.04
+"""The same for early marks, as a share of full: four points."""
+
+_HARD_EFFECTS: Final = ("NoSchedule", "NoExecute")
+
+
+class Kind(NamedTuple):
+    """What nodes have in common that can take the same pods: early marks are decided among them."""
+
+    pool: str
+    taints: frozenset[tuple[str, str, str]]
+    """Key, value and effect of those that keep pods off; a cordoned node has one too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which nodes shall carry the mark after this tick; and why others, contrary to their
+    verdict, are not marked yet or still marked. ``capped``: the pools (label value, or ``""``)
+    in which ``max_marked`` binds.
+    """
+
+    marked: frozenset[str]
+    withheld: Mapping[str, str]
+    capped: frozenset[str]
+
+
+def count_of(limit: Limit, total: int) -> int:
+    """How many of ``total`` nodes a limit allows; a share is rounded down."""
+    # The epsilon keeps 0.29 * 100 from being 28.
+    return int(total * limit.amount + 1e-9) if limit.is_share else min(int(limit.amount), total)
+
+
+def is_eligible(node: Node, rules: NodeRules) -> bool:
+    """Whether a node may be marked at all."""
+    return why_ineligible(node, rules) is None
+
+
+def why_ineligible(node: Node, rules: NodeRules) -> str | None:
+    """What on a node keeps it from being marked at all, in one line; None when nothing does."""
+    if node.labels.get(keys.IGNORE_LABEL) == "true":
+        return f"it has the label {keys.IGNORE_LABEL}=true"
+    if not rules.include_control_plane:
+        for label in keys.CONTROL_PLANE_LABELS:
+            if label in node.labels:
+                return f"it is a control-plane node (label {label})"
+    unmet = rules.selector.unmet(node.labels)
+    return None if unmet is None else f"nodes.selector wants {unmet}"
+
+
+def select(
+    eligible: Iterable[Node],
+    verdicts: Mapping[str, Verdict],
+    marked: Collection[str],
+    guard: GuardRules,
+    outgoing: Iterable[Node] = (),
+    *,
+    released: int = 0,
+    sizes: Mapping[Kind, int] | None = None,
+) -> Selection:
+    """Apply ``max_releases`` over all, then ``max_marked`` in every pool, hottest first. Among the
+    nodes of one kind ``max_marked`` is the limit of early marks, and one node stays without.
+
+    ``eligible``: of the nodes that may be marked (no conflict stands on them), those that carry the
+    mark or should by their verdict, at least; ``sizes``: how many there may be of each kind, when
+    that is more than there are in ``eligible``.
+    ``marked``: the names that carry the mark now; ``released`` others did when this tick began.
+    ``outgoing``: the nodes that carry it and are not eligible (any more). Each mark counts under
+    the cap, those too that are to go: a place is free when its mark is seen to be gone, for a write
+    may fail, and the writes of a tick are made in no order. What the cap is a share of, are the
+    eligible nodes alone.
+    """
+    kinds = {node.name: kind_of(node, guard) for node in eligible}
+    pools: dict[str, list[str]] = defaultdict(list)
+    for name, kind in kinds.items():
+        pools[kind.pool].append(name)
+    taken = Counter(pool_of(node, guard) for node in outgoing)
+    incumbents = frozenset(marked)
+    sizes = Counter(kinds.values()) if sizes is None else sizes
+    total: Counter[str] = Counter()
+    for kind, size in sizes.items():
+        total[kind.pool] += size
+    caps = {pool: count_of(guard.max_marked, total[pool]) for pool in pools}
+    limits = {kind: early_limit(guard.max_marked, size) for kind, size in sizes.items()}
+    wanting = {
+        pool: [name for name in names if verdicts[name].wants_mark] for pool, names in pools.items()
+    }
+
+    def fitting(ranked: Iterable[str], free: int, used: Counter[Kind]) -> Iterator[str]:
+        """As many as are ``free`` in their pool, and early ones only below the limit of their kind,
+        of which ``used`` are marked.
+        """
+        for name in ranked:
+            kind = kinds[name]
+            if free > 0 and (verdicts[name].pressured or used[kind] < limits[kind]):
+                free -= 1
+                used[kind] += 1
+                yield name
+
+    granted = {
+        pool: dict.fromkeys(fitting(_ranked(names, verdicts, incumbents), caps[pool], Counter()))
+        for pool, names in wanting.items()
+    }
+    present = [name for names in pools.values() for name in names if name in incumbents]
+    allowed = max(0, max(1, count_of(guard.max_releases, len(present) + released)) - released)
+    kept = _kept(granted, present, verdicts, allowed)
+    result: set[str] = set()
+    withheld: dict[str, str] = {}
+    for pool, names in pools.items():
+        here = [name for name in names if name in incumbents]
+        staying = [name for name in here if name in granted[pool] or name in kept]
+        free = caps[pool] - len(here) - taken[pool]
+        used = Counter(kinds[name] for name in here)
+        arriving = [name for name in granted[pool] if name not in incumbents]
+        result.update(staying, fitting(arriving, free, used))
+        withheld |= {
+            name: f"release delayed: guard.max_releases is {guard.max_releases}"
+            for name in staying
+            if not verdicts[name].wants_mark
+        }
+        withheld |= {
+            name: f"not marked: guard.max_marked is {guard.max_marked}"
+            for name in wanting[pool]
+            if name not in result
+        }
+    capped = frozenset(
+        pool
+        for pool, names in wanting.items()
+        if sum(verdicts[name].pressured for name in names) > caps[pool]
+    )
+    return Selection(frozenset(result), withheld, capped)
+
+
+def pool_of(node: Node, guard: GuardRules) -> str:
+    """The pool of a node: the value of ``guard.pool_label``; "" where that is not set."""
+    return node.labels.get(guard.pool_label, "") if guard.pool_label else ""
+
+
+def kind_of(node: Node, guard: GuardRules) -> Kind:
+    """The kind of a node."""
+    taints = [taint for taint in node.taints if taint.get("effect") in _HARD_EFFECTS]
+    return Kind(
+        pool_of(node, guard),
+        frozenset((str(t.get("key")), str(t.get("value")), str(t["effect"])) for t in taints),
+    )
+
+
+def early_limit(limit: Limit, size: int) -> int:
+    """How many of ``size`` nodes of a kind may be marked so that early marks are among them: one
+    stays unmarked, so that pods have where to go.
+    """
+    return min(count_of(limit, size), size - 1)
+
+
+def _ranked(
+    names: Iterable[str], verdicts: Mapping[str, Verdict], incumbents: Collection[str]
+) -> list[str]:
+    """Those that want the mark: the hot ones first, then the early ones, the hottest first."""
+
+    def rank(name: str) -> tuple[bool, float, bool, str]:
+        verdict = verdicts[name]
+        bonus = INCUMBENT_BONUS if verdict.pressured else EARLY_INCUMBENT_BONUS
+        is_new = name not in incumbents
+        return (not verdict.pressured, -verdict.severity - (0 if is_new else bonus), is_new, name)
+
+    return sorted(names, key=rank)
+
+
+def _kept(
+    granted: Mapping[str, Mapping[str, None]],
+    present: Iterable[str],
+    verdicts: Mapping[str, Verdict],
+    allowed: int,
+) -> frozenset[str]:
+    """Of the marked nodes that are ``present``, those that should be released but must wait for a
+    later tick: ``allowed`` may go.
+    """
+    leaving = [name for name in present if not any(name in chosen for chosen in granted.values())]
+    # The coolest go first; those that should be marked but are over the cap go last.
+    leaving.sort(key=lambda name: (verdicts[name].wants_mark, verdicts[name].severity, name))
+    return frozenset(leaving[allowed:])

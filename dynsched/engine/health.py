@@ -1,0 +1,197 @@
+"""Whether the last tick can be trusted, and the rules; what `/status` and the log say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from dynsched.engine.decision import Decision
+from dynsched.engine.model import (
+    Quality,
+    QueryResult,
+    RuleHealth,
+    SeveralSeries,
+    Snapshot,
+    Unmatched,
+    WriteFailure,
+)
+from dynsched.engine.wording import by_reason, named_rules, some
+from dynsched.rules.rule_set import Rule, RuleSet
+from dynsched.util.durations import format_duration
+
+OVERDUE_INTERVALS: Final = 3
+"""Number of intervals without a finished tick after which the loop counts as stuck."""
+OVERDUE_AT_LEAST: Final = 30.0
+"""Seconds: the shortest time after which the loop counts as stuck, however short the interval is,
+because a single query may take several seconds."""
+
+
+def why_unsuccessful(
+    rule_set: RuleSet,
+    results: Mapping[str, QueryResult],
+    failures: Sequence[WriteFailure],
+    planned: int,
+) -> str | None:
+    """Why a tick did not succeed: no rule of several could be queried (one that fails is that
+    rule's health only), or some of the ``planned`` writes failed. None when it did.
+    """
+    asked = [results[rule.name] for rule in rule_set.asked_rules]
+    errors = [result.error for result in asked if result.error is not None]
+    if errors and len(errors) == len(asked):
+        return f"no rule could be queried: {errors[0]}"
+    if failures:
+        return f"{len(failures)} of {planned} nodes could not be written: {failures[0]}"
+    return None
+
+
+def why_unhealthy(snapshot: Snapshot | None, age: float, interval: float) -> str | None:
+    """One line with the reason why `/status` is not ok; None when it is.
+
+    ``age`` is of the Snapshot, in seconds, by a clock that is never set.
+    """
+    if snapshot is None:
+        return "no tick has finished yet"
+    if is_overdue(age, interval):
+        return f"the last tick finished {format_duration(round(age))} ago"
+    return snapshot.error or _why_blind_to_all(snapshot)
+
+
+def is_overdue(age: float, interval: float) -> bool:
+    """Whether the loop counts as stuck, by the age of its last Snapshot; both in seconds."""
+    return age > overdue_after(interval)
+
+
+def overdue_after(interval: float) -> float:
+    """The age of a Snapshot beyond which the loop counts as stuck; both in seconds."""
+    return max(OVERDUE_AT_LEAST, OVERDUE_INTERVALS * interval)
+
+
+def _why_blind_to_all(snapshot: Snapshot) -> str | None:
+    """Queries that succeed without a usable sample for any node (no series, only old or invalid
+    samples, names that match no node) are reported like queries that fail.
+    """
+    names = {rule.name for rule in snapshot.rule_set.asked_rules}
+    asked = [health for health in snapshot.rules if health.rule.name in names]
+    if not asked or not snapshot.nodes or any(health.quality.get(Quality.OK) for health in asked):
+        return None
+    blind = blindness(snapshot)
+    reasons = {
+        health.rule.name: health.error or blind.get(health.rule.name) or _why_unusable(health)
+        for health in asked
+    }
+    first = next(iter(by_reason(reasons)))
+    return f"no rule says anything usable of any node: {first}"
+
+
+def _why_unusable(health: RuleHealth) -> str:
+    counts = ((health.quality.get(quality, 0), quality) for quality in Quality)
+    found = ", ".join(f"{count} {quality}" for count, quality in counts if count)
+    return f"none of its readings is usable ({found})"
+
+
+def why_incomplete(snapshot: Snapshot) -> tuple[str, ...]:
+    """What a single pass could not do, one line each; none when it did all. Unlike a tick, which
+    the next one follows, a pass fails when one rule of several could not be queried.
+    """
+    asked = [health for health in snapshot.rules if health.rule.traits.asked]
+    failed = {health.rule.name: health.error for health in asked if health.error is not None}
+    reasons = by_reason(failed)
+    if len(failed) == len(asked) and len(reasons) == 1:
+        reasons = {}  # the Snapshot's error says it
+    lines = [
+        f"{named_rules(names)} could not be queried: {reason}" for reason, names in reasons.items()
+    ]
+    if snapshot.error is not None and not (lines and len(failed) == len(asked)):
+        lines.append(snapshot.error)
+    left = snapshot.nodes.due
+    if left and not (snapshot.dry_run or snapshot.failures):
+        lines.append(f"due and not written: {some(left)}; run it again")
+    return tuple(lines)
+
+
+def blindness(snapshot: Snapshot) -> dict[str, str | None]:
+    """For each rule whose query succeeds: why none of its samples matches a node (for example a
+    misspelled metric, or an aggregation that drops the node's label), in one line; None when one
+    does.
+    """
+    first = {found.rule: found for found in reversed(snapshot.unmatched)}
+    return {
+        health.rule.name: (_why_blind(health, first.get(health.rule.name)))
+        for health in snapshot.rules
+        if health.error is None and snapshot.nodes and health.rule.early_of is None
+    }
+
+
+def crowding(snapshot: Snapshot) -> dict[str, str | None]:
+    """Of each rule whose query answers: that it has more than one series for a node, and what to do
+    about it, in one line; None where it has not.
+    """
+    return {
+        health.rule.name: None if health.several is None else _why_crowded(health.several)
+        for health in snapshot.rules
+        if health.error is None and health.rule.early_of is None
+    }
+
+
+def _why_crowded(several: SeveralSeries) -> str:
+    differ = f"which differ in {', '.join(several.labels)}" if several.labels else "which are alike"
+    select = f', as in {{{several.labels[0]}="..."}}' if several.labels else ""
+    return (
+        f"{several.example!r}, of {several.nodes} in all, has series {differ}; the worst value "
+        f"counts. Select one in the expression{select}, or aggregate by the label that names the "
+        "node"
+    )
+
+
+def _why_blind(health: RuleHealth, unmatched: Unmatched | None) -> str | None:
+    if health.rule.selector.requirements and not health.states:
+        return f"its selector {health.rule.selector} matches no node"
+    if health.samples != health.unmatched:
+        return None
+    if unmatched is None:
+        return "the query's result is empty; does the metric exist?"
+    if not unmatched.value:
+        return f"{unmatched.reason}; keep that label when aggregating, or set node_label"
+    return f"{unmatched.value!r}: {unmatched.reason}"
+
+
+def rules_health(
+    rule_set: RuleSet,
+    results: Mapping[str, QueryResult],
+    decision: Decision,
+    last_success: Mapping[str, float],
+    past_errors: Mapping[str, str],
+) -> tuple[RuleHealth, ...]:
+    """`rule_health` of all rules, in their order."""
+    return tuple(
+        rule_health(
+            *(rule, results[rule.answered_by], decision),
+            last_success.get(rule.answered_by),
+            past_errors.get(rule.name),
+        )
+        for rule in rule_set.rules
+    )
+
+
+def rule_health(
+    rule: Rule,
+    result: QueryResult,
+    decision: Decision,
+    last_success: float | None,
+    past_error: str | None = None,
+) -> RuleHealth:
+    """One rule's health after a tick; ``last_success`` is when its query last answered."""
+    counts = decision.evaluation.alerts.counts(rule.name)
+    return RuleHealth(
+        rule=rule,
+        error=result.error,
+        warnings=result.warnings,
+        duration=result.duration,
+        last_success=last_success,
+        samples=len(result.samples),
+        unmatched=sum(entry.rule == rule.name for entry in decision.unmatched),
+        quality=counts.quality,
+        states=counts.states,
+        past_error=past_error,
+        several=decision.several.get(rule.name),
+    )

@@ -1,0 +1,201 @@
+"""How the mark stands on a node: which parts of it, whose they are, what stands in their place, and
+the evidence beside it. Computed once for each node and tick; `plan`, `decide` and `adoption` go by
+it.
+
+The evidence is the annotation ``dynsched.io/pressure``: compact JSON, written with the mark. It
+says to a person why the node is marked, and to us what was put on it: after a change of the
+configuration, or by ``prune``, exactly that is taken back.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+from msgspec import Struct
+
+from dynsched.engine.model import Node, Verdict
+from dynsched.rules import keys
+from dynsched.rules.labels import LabelMark, Mark, TaintMark, parse_label, parse_taint
+from dynsched.rules.rule_set import RuleSet
+from dynsched.util.formatting import format_time
+
+_KEPT: Final = 16_384
+"""Texts that are remembered with what they say: each marked node's is read at every tick."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What the annotation says: the parts of the mark that were put, and the rules that fired."""
+
+    label: LabelMark | None
+    taint: TaintMark | None
+    rules: tuple[str, ...]
+    early: bool = False
+    """Whether the node was not hot, but marked by its expected load."""
+
+
+def write_evidence(mark: Mark, verdict: Verdict, rule_set: RuleSet) -> str:
+    """The annotation's text for a node that is being marked."""
+    fired = [
+        {
+            "rule": alert.rule,
+            "value": None if alert.value is None else round(alert.value, 2),
+            "threshold": rule.threshold,
+            "since": format_time(alert.since),
+        }
+        for alert in verdict.alerts
+        if alert.firing and not (rule := rule_set.by_name[alert.rule]).shadow
+    ]
+    record: dict[str, Any] = {
+        "label": str(mark.label) if mark.label else None,
+        "taint": str(mark.taint) if mark.taint else None,
+        "since": format_time(verdict.since) if verdict.since is not None else None,
+        "rules": fired,
+    }
+    if verdict.early:
+        record["early"] = True
+    return json.dumps(record, separators=(",", ":"), ensure_ascii=False)
+
+
+def read_evidence(node: Node) -> Evidence | None:
+    """The evidence on a node; None when it has none. What cannot be read counts as not said."""
+    text = node.annotations.get(keys.EVIDENCE_ANNOTATION)
+    if text is None:
+        return None
+    return _evidence(text)
+
+
+@lru_cache(maxsize=_KEPT)
+def _evidence(text: str) -> Evidence:
+    record = _record(text)
+    early = record.get("early") is True
+    return Evidence(_label(record), _taint(record), _rules(record), early)
+
+
+def fired_rules(text: str) -> tuple[str, ...]:
+    """The rules that the annotation's text names."""
+    return _rules(_record(text))
+
+
+def _record(text: str) -> Mapping[str, Any]:
+    try:
+        record = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return record if isinstance(record, Mapping) else {}
+
+
+def _label(record: Mapping[str, Any]) -> LabelMark | None:
+    # Parsed by the same rules as a configured mark: a forged annotation cannot make us
+    # remove a label or a taint that we would never have written.
+    try:
+        return parse_label(record["label"])
+    except (KeyError, TypeError, AttributeError, ValueError):
+        return None
+
+
+def _taint(record: Mapping[str, Any]) -> TaintMark | None:
+    try:
+        return parse_taint(record["taint"])
+    except (KeyError, TypeError, AttributeError, ValueError):
+        return None
+
+
+def _rules(record: Mapping[str, Any]) -> tuple[str, ...]:
+    fired = record.get("rules")
+    if not isinstance(fired, list):
+        return ()
+    names = (entry.get("rule") for entry in fired if isinstance(entry, Mapping))
+    return tuple(name for name in names if isinstance(name, str))
+
+
+class MarkState(Struct, frozen=True, gc=False):
+    """Which parts of the mark are on a node, and whose they are."""
+
+    node: Node
+    """The node as it was looked at."""
+    has_label: bool
+    """The configured label is there, with our value."""
+    has_taint: bool
+    """The configured taint is there."""
+    evidence: Evidence | None
+    """What our annotation says; None where the node has none."""
+    conflict: str | None
+    """Which label or taint of somebody else has the mark's key and another value; else None."""
+    older: Mark
+    """What an older configuration put there, as the evidence says, and what is still there."""
+    unproven: LabelMark | None = None
+    """A label that the evidence names, and that nothing shows to be ours."""
+
+    @property
+    def touched(self) -> bool:
+        """Whether the node carries anything of ours."""
+        return self.evidence is not None or self.marked
+
+    @property
+    def marked(self) -> bool:
+        """Whether the node carries our mark, a part of it, or one of an older configuration."""
+        older = self.older
+        return self.has_label or self.has_taint or bool(older.label or older.taint)
+
+
+def carried(state: MarkState, mark: Mark) -> tuple[str, ...]:
+    """What of ours is on the node, each as ``label status=presure``; of ``mark`` first."""
+    if not state.marked:
+        return ()
+    present = (
+        f"label {mark.label}" if state.has_label else None,
+        f"taint {mark.taint}" if state.has_taint else None,
+        f"label {state.older.label}" if state.older.label else None,
+        f"taint {state.older.taint}" if state.older.taint else None,
+    )
+    return tuple(part for part in present if part is not None)
+
+
+def mark_state(node: Node, mark: Mark) -> MarkState:
+    """Compare one node with the mark."""
+    evidence = read_evidence(node)
+    older, unproven = _older(node, evidence, mark)
+    has_label = has_taint = False
+    conflict = None
+    if mark.label and mark.label.key in node.labels:
+        value = node.labels[mark.label.key]
+        has_label = value == mark.label.value
+        if not has_label and not (older.label and older.label.key == mark.label.key):
+            conflict = f"label {mark.label.key}={value} was set by somebody else"
+    if mark.taint:
+        has_taint = any(mark.taint.is_same(taint) for taint in node.taints)
+        for taint in node.taints:
+            ours = mark.taint.is_same(taint) or (older.taint and older.taint.is_same(taint))
+            if mark.taint.stands_at(taint) and not ours:
+                conflict = (
+                    f"taint {mark.taint.key}={taint.get('value', '')} was set by somebody else"
+                )
+    return MarkState(node, has_label, has_taint, evidence, conflict, older, unproven)
+
+
+def _older(node: Node, evidence: Evidence | None, mark: Mark) -> tuple[Mark, LabelMark | None]:
+    """What an older configuration put; and a label that might have been put by it, or by others."""
+    label = evidence.label if evidence else None
+    unproven = None
+    if label and (label == mark.label or node.labels.get(label.key) != label.value):
+        label = None
+    elif label and str(label) != keys.DEFAULT_LABEL and label.key not in node.owned:
+        # Any client that may write annotations can name any label in one, so the annotation is no
+        # proof. managedFields, which the API server keeps, records who wrote a label's value.
+        # The default mark needs no proof: dynamicScheduler set it, and its marks are taken over.
+        label, unproven = None, label
+    # A taint needs no such proof: by its key it is ours.
+    taint = evidence.taint if evidence else None
+    if taint and (taint == mark.taint or not any(map(taint.is_same, node.taints))):
+        taint = None
+    return Mark(label, taint), unproven
+
+
+def mark_states(nodes: Iterable[Node], mark: Mark) -> dict[str, MarkState]:
+    """`mark_state` of each node, by name."""
+    return {node.name: mark_state(node, mark) for node in nodes}

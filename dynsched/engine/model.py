@@ -1,0 +1,396 @@
+"""The values that all other modules exchange. All are frozen and independent of their source.
+
+Units, everywhere: times are Unix seconds (float, UTC), durations are seconds (float),
+values have the unit of the rule's expression (most often percent).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from dynsched.engine.pod_values import Added, PodsSummary, PodUse
+from dynsched.rules.rule_set import Rule, RuleSet
+from dynsched.util.formatting import canonical
+
+if TYPE_CHECKING:
+    from dynsched.engine.decision import NodeViews
+
+
+class Sample(Struct, frozen=True, gc=False):
+    """One element of an instant vector."""
+
+    labels: Mapping[str, str]
+    """The labels of the series."""
+    value: float
+    """May be NaN or infinite: ``core.match`` makes such a sample INVALID, never 0."""
+    timestamp: float
+    """When the sample was taken, in Unix seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryResult:
+    """The result of one rule's query: samples or an error. A failed query raises no exception."""
+
+    samples: Sequence[Sample] = ()
+    """Empty when the query failed; this means that nothing is known, not that there is no load."""
+    error: str | None = None
+    """One line for a person (what is wrong, where, what to do) when the query failed, else None."""
+    warnings: tuple[str, ...] = ()
+    """Not empty for a partial answer: a node without a sample in it is MISSING, not cool."""
+    duration: float = 0.0
+    """How long the query took, in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One series over time."""
+
+    labels: Mapping[str, str]
+    """The labels of the series."""
+    points: tuple[tuple[float, float], ...]
+    """Pairs ``(timestamp, value)``, in the order of their timestamps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """The fields of a Kubernetes Node that dynsched keeps (the whole object is 9 KB and more)."""
+
+    name: str
+    """``metadata.name``."""
+    uid: str = ""
+    """``metadata.uid``: differs for a node that was deleted and created again under its name."""
+    resource_version: str = ""
+    """``metadata.resourceVersion`` of the object that this was read from."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """All labels."""
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """Only the annotations under ``dynsched.io/``."""
+    taints: tuple[Mapping[str, Any], ...] = ()
+    """The raw mappings in the order of the API server. ``spec.taints`` is an atomic list, so a
+    write must send the taints of others back unchanged."""
+    addresses: tuple[tuple[str, str], ...] = ()
+    """Pairs ``(type, address)``; the type is InternalIP, Hostname, ExternalIP or similar."""
+    allocatable: Mapping[str, float] = field(default_factory=dict)
+    """``cpu`` in cores, ``memory`` in bytes."""
+    created: float = 0.0
+    """When the Node was created, in Unix seconds without a fraction, by the API server's clock; 0
+    when this is unknown."""
+    owned: frozenset[str] = frozenset()
+    """Keys of the labels whose present values dynsched wrote, according to managedFields."""
+    known_as: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    """The name, then the addresses, as `canonical` gives them. Computed."""
+
+    def __post_init__(self) -> None:
+        """Canonicalise the addresses once per change of the node instead of once per tick."""
+        texts = (self.name, *(address for _kind, address in self.addresses))
+        object.__setattr__(self, "known_as", tuple(dict.fromkeys(map(canonical, texts))))
+
+
+class Quality(StrEnum):
+    """The quality of one rule's sample for one node in this tick."""
+
+    OK = "ok"
+    MISSING = "missing"  # the query succeeded, but has no sample for this node
+    STALE = "stale"  # the sample is older than stale_after
+    INVALID = "invalid"  # NaN or infinite
+    FAILED = "failed"  # the query itself failed
+
+
+class Reading(Struct, frozen=True, gc=False):
+    """A sample that was matched to a node."""
+
+    node: str
+    """The node's name."""
+    value: float
+    """To be used only when ``quality`` is OK."""
+    timestamp: float
+    """When the sample was taken, in Unix seconds."""
+    quality: Quality = Quality.OK
+    """Whether the value can be used, and if not, why."""
+
+
+class AlertState(StrEnum):
+    """The states of Prometheus. An alert that fires only because of ``keep_firing_for`` is FIRING,
+    with ``keep_firing_since`` set.
+    """
+
+    INACTIVE = "inactive"
+    PENDING = "pending"
+    FIRING = "firing"
+
+
+class Alert(Struct, frozen=True, gc=False):
+    """The state of one rule on one node after one evaluation. All times are Unix seconds."""
+
+    rule: str
+    """The rule's name."""
+    node: str
+    """The node's name."""
+    state: AlertState
+    """Inactive, pending or firing."""
+    since: float
+    """When the alert entered ``state``."""
+    updated_at: float
+    """When the alert was last evaluated. Never decreases, even if the clock is set back."""
+    known_at: float
+    """When there last was an OK reading, or when the alert was adopted. Staleness is measured
+    from this time."""
+    quality: Quality = Quality.OK
+    """The quality of the reading in the last evaluation."""
+    value: float | None = None
+    """The value of the last OK reading; None before the first."""
+    sampled_at: float | None = None
+    """The timestamp of the last OK reading; None before the first."""
+    active_since: float | None = None
+    """When the threshold was first breached, while PENDING or FIRING (Prometheus's ActiveAt)."""
+    keep_firing_since: float | None = None
+    """While the alert fires only because of ``keep_firing_for``: when the value first was on the
+    clear side of ``clear_threshold``; else None (Prometheus's KeepFiringSince)."""
+    adopted: bool = False
+    """Whether the alert was derived from a mark that was on the node at the start, and there has
+    been no OK reading since."""
+    uid: str = ""
+    """The node's uid. A node that was created again under its name gets new alerts."""
+
+    @property
+    def firing(self) -> bool:
+        """Whether this alert puts its node under pressure."""
+        return self.state is AlertState.FIRING
+
+
+class Verdict(Struct, frozen=True, gc=False):
+    """The alerts of one node, combined."""
+
+    node: str
+    """The node's name."""
+    pressured: bool
+    """Whether the node is hot: at least one alert fires that is not of an early mark."""
+    since: float | None
+    """When the first of the firing alerts began to fire; None when none fires."""
+    severity: float
+    """How far the worst firing alert is beyond its threshold, as a share of the threshold (of a
+    node that is not hot: of full); 0 when none fires or no value is known."""
+    alerts: tuple[Alert, ...]
+    """One per rule that applies to the node, in the order of the rules."""
+    early: bool = False
+    """Whether the node is not hot, and the alert of an early mark fires."""
+
+    @property
+    def wants_mark(self) -> bool:
+        """Whether the node is to carry the mark, as far as ``guard`` allows."""
+        return self.pressured or self.early
+
+
+class Action(StrEnum):
+    """The effect of a patch on the mark."""
+
+    MARK = "mark"
+    RELEASE = "release"
+    REPAIR = (
+        "repair"  # the mark stays; a part of it was missing or belongs to an older configuration
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class NodePatch:
+    """One JSON merge patch for one Node."""
+
+    node: str
+    """The node's name."""
+    action: Action
+    """The effect on the mark."""
+    body: Mapping[str, Any]
+    """The patch. It contains the observed resourceVersion, so that the API server refuses it when
+    the Node has changed since."""
+    reason: str
+    """One line for a person: the rules, values and thresholds behind the patch."""
+    early: bool = False
+    """Whether it sets or removes an early mark: the node is not hot, so no Event is posted."""
+    restates: bool = False
+    """Whether it changes only what the evidence says of a mark that stays: hot instead of early, or
+    early instead of hot."""
+
+    @property
+    def version(self) -> str:
+        """The resourceVersion in the patch; empty when there is none."""
+        return str((self.body.get("metadata") or {}).get("resourceVersion") or "")
+
+
+class NodeView(Struct, frozen=True, gc=False):
+    """The state of one node in the last tick, as `/nodes` shows it."""
+
+    name: str
+    """The node's name."""
+    ineligible: str | None
+    """Why the node must not be marked at all; None when it may be."""
+    carries: tuple[str, ...]
+    """The labels and taints on the node that dynsched set, each as ``label status=presure``; those
+    of an older configuration are included."""
+    pressured: bool
+    """Whether the node is hot: a rule fires on it."""
+    since: float | None
+    """When the first of the firing alerts began to fire; None when none fires."""
+    alerts: tuple[Alert, ...]
+    """One per rule that applies to the node, in the order of the rules."""
+    due: NodePatch | None = None
+    """The patch that the node needs and that has not been written; None when it needs none."""
+    conflict: str | None = None
+    """Which label or taint of somebody else has the key of the mark and another value; else
+    None."""
+    withheld: str | None = None
+    """Why the guard leaves a pressured node unmarked or delays the release of a cool one; else
+    None."""
+    early: bool = False
+    """Whether the node is not hot, and is to be avoided by its expected load."""
+    pool: str = ""
+    """The value of ``guard.pool_label``; empty where that is not set, or the node has no such
+    label."""
+    added: Mapping[str, Added] = {}
+    """By rule: what pods that were just bound add to the node's load, and what those that just
+    ended take off; without rules to which nothing is added."""
+
+    @property
+    def eligible(self) -> bool:
+        """Whether it may be marked."""
+        return self.ineligible is None
+
+    @property
+    def marked(self) -> bool:
+        """Whether the node has the mark, a part of it, or the mark of an older configuration."""
+        return bool(self.carries)
+
+
+@dataclass(frozen=True, slots=True)
+class Unmatched:
+    """A sample that matches no node."""
+
+    rule: str
+    """The rule's name."""
+    value: str
+    """The value of the label that should name the node."""
+    reason: str
+    """Why it matches no node, for a person."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeveralSeries:
+    """A rule that has more than one series for a node. The worst value is used."""
+
+    rule: str
+    """The rule's name."""
+    nodes: int
+    """The number of nodes with more than one series."""
+    example: str
+    """The name of one of these nodes."""
+    labels: tuple[str, ...]
+    """The labels in which such series differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleHealth:
+    """The outcome of one rule's last query, and counts of its readings and alerts."""
+
+    rule: Rule
+    """The rule."""
+    error: str | None
+    """Why the last query failed; None when it succeeded."""
+    warnings: tuple[str, ...]
+    """The warnings of the last query; not empty for a partial answer."""
+    duration: float
+    """How long the last query took, in seconds."""
+    last_success: float | None
+    """When the query last succeeded, in Unix seconds; None if it never has."""
+    samples: int
+    """The number of samples in the last answer."""
+    unmatched: int
+    """The number of these samples that match no node."""
+    quality: Mapping[Quality, int]
+    """The number of nodes by the quality of their reading."""
+    states: Mapping[AlertState, int]
+    """The number of nodes by the state of their alert."""
+    past_error: str | None = None
+    """Why no history of the rule was available at the start, so that its durations count from the
+    start. Only in the first Snapshot after a start; else None."""
+    several: SeveralSeries | None = None
+    """Set when there was more than one series for a node."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the last query succeeded."""
+        return self.error is None
+
+
+@dataclass(frozen=True, slots=True)
+class WriteFailure:
+    """A node that the API server did not let us change, and why; as text ``node: cause``."""
+
+    node: str
+    cause: str
+    again: bool = False
+    """Whether it was refused in an earlier tick, and is not tried again yet."""
+
+    def __str__(self) -> str:
+        return f"{self.node}: {self.cause}"
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The immutable result of one tick. All HTTP answers are made from the last Snapshot."""
+
+    taken_at: float
+    """When the tick was finished, in Unix seconds."""
+    tick: int
+    """The number of the tick; the first after a start is 1."""
+    duration: float
+    """How long the tick took, in seconds, queries and writes included."""
+    rule_set: RuleSet
+    """The rules that are in force."""
+    nodes: NodeViews
+    """All nodes of the cluster, by name."""
+    rules: tuple[RuleHealth, ...]
+    """One per rule, in the order of the rules."""
+    unmatched: tuple[Unmatched, ...] = ()
+    """Samples that match no node."""
+    capped: frozenset[str] = frozenset()
+    """The pools in which ``guard.max_marked`` is reached and hot nodes stay unmarked; the empty
+    string stands for all nodes, when no pools are configured."""
+    disputes: Mapping[str, str] = field(default_factory=dict)
+    """By node name: a sign that another program or person changes the node's mark too."""
+    planned: tuple[NodePatch, ...] = ()
+    """The patches that were due. In a dry run: only those that it would not have sent in an
+    earlier tick."""
+    applied: tuple[NodePatch, ...] = ()
+    """The patches that the API server accepted."""
+    failures: tuple[WriteFailure, ...] = ()
+    """The patches that the API server did not accept, and why."""
+    delayed: int = 0
+    """How many of the planned patches wait for ``guard.max_writes_per_minute``."""
+    error: str | None = None
+    """One line with the reason when the tick failed; None when it succeeded."""
+    dry_run: bool = False
+    """Whether nothing is written at all."""
+    leading: bool = True
+    """Whether this process is the leader and writes."""
+    leader: str | None = None
+    """The identity of the leader, when it is known."""
+    rules_error: str | None = None
+    """Why the present content of the rules file is refused while older rules are in force; else
+    None."""
+    reloaded: bool = False
+    """Whether the rules file changed since the last tick and its content was accepted."""
+    refused: bool = False
+    """Whether the rules file changed since the last tick and its content was refused."""
+    uses: Mapping[str, PodUse] = field(default_factory=dict)
+    """By rule: what a pod is expected to use; empty when nothing is known of pods."""
+    pod_changes: int = 0
+    """The number of the last change of pods that the loads contain (`RecentPods.sequence`)."""
+    queried: bool = True
+    """Whether the rules were queried for it; False where it was decided again on the last answers,
+    because pods were bound or ended."""
+    pods: PodsSummary | None = None
+    """How much is known of pods; None where they are not watched."""

@@ -1,0 +1,146 @@
+"""Where pods were placed: on hot, on marked or on other nodes. It shows whether marks help."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from dynsched.engine.model import NodeView
+from dynsched.engine.pod_values import PodChange
+
+STEP: Final = 300.0
+"""Seconds over which pods are counted together."""
+STEPS: Final = 12
+"""Counts that are kept: an hour."""
+
+
+class Kind(StrEnum):
+    """What a node was when a pod was placed on it."""
+
+    HOT = "hot"  # marked or not
+    MARKED = "marked"  # not hot (any more): an early mark, or one that is not released yet
+    CLEAN = "clean"
+
+
+@dataclass(slots=True)
+class Placed:
+    """Pods that were bound within one step, which begins at ``at`` (Unix seconds)."""
+
+    at: float
+    hot: int = 0
+    marked: int = 0
+    clean: int = 0
+
+
+class Placements:
+    """Counts of the last hour."""
+
+    def __init__(self) -> None:
+        self._kept: deque[Placed] = deque(maxlen=STEPS)
+
+    def count(
+        self, nodes: Iterable[str], views: Mapping[str, NodeView], at: float
+    ) -> Counter[Kind]:
+        """Take in pods that were bound to ``nodes`` (a name for each pod) by ``at``, and tell how
+        many of each kind these are. A node counts as hot or marked as the scheduler could know it:
+        by ``views`` of the tick before.
+        """
+        found = Counter(_kind(views.get(name)) for name in nodes)
+        step = self._step(at)
+        step.hot += found[Kind.HOT]
+        step.marked += found[Kind.MARKED]
+        step.clean += found[Kind.CLEAN]
+        return found
+
+    def set_step(self, placed: Placed) -> None:
+        """Set the counts of a whole step; without effect unless it is later than those before."""
+        if self._kept and placed.at <= self._kept[-1].at:
+            return
+        step = self._step(placed.at)
+        step.hot, step.marked, step.clean = placed.hot, placed.marked, placed.clean
+
+    def columns(self) -> dict[str, object]:
+        """By kind, a count for each of ``times``, the oldest first."""
+        return {
+            "step": STEP,
+            "times": [step.at for step in self._kept],
+            "hot": [step.hot for step in self._kept],
+            "marked": [step.marked for step in self._kept],
+            "clean": [step.clean for step in self._kept],
+        }
+
+    def _step(self, at: float) -> Placed:
+        begins = at - at % STEP
+        # A clock that is set back counts on in the step that is the last.
+        while not self._kept or self._kept[-1].at < begins:
+            last = self._kept[-1].at if self._kept else begins - STEP
+            self._kept.append(Placed(max(last + STEP, begins - (STEPS - 1) * STEP)))
+        return self._kept[-1]
+
+
+def _kind(view: NodeView | None) -> Kind:
+    if view is not None and view.pressured:
+        return Kind.HOT
+    return Kind.MARKED if view is not None and view.marked else Kind.CLEAN
+
+
+@dataclass(frozen=True, slots=True)
+class _States:
+    """Which nodes were hot, and which others marked, when a step began."""
+
+    at: float
+    hot: frozenset[str]
+    marked: frozenset[str]
+
+
+class PastStates:
+    """What nodes were when each step of the last hour began, for pods of which it is known only
+    later where they were placed.
+    """
+
+    def __init__(self) -> None:
+        self._kept: deque[_States] = deque(maxlen=STEPS + 2)
+
+    def observe(self, hot: frozenset[str], marked: frozenset[str], at: float) -> None:
+        """Which nodes are hot at ``at``, and which carry the mark; it counts once in each step."""
+        begins = at - at % STEP
+        if self._kept and self._kept[-1].at >= begins:
+            return
+        marked -= hot
+        last = self._kept[-1] if self._kept else _States(begins, hot, marked)
+        self._kept.append(
+            _States(
+                begins,
+                last.hot if last.hot == hot else hot,
+                last.marked if last.marked == marked else marked,
+            )
+        )
+
+    def placed(self, begins: float, nodes: Mapping[str, int]) -> Placed | None:
+        """The counts of the step that begins at ``begins``, of which ``nodes`` tells how many pods
+        each took; None where it is not known what the nodes were.
+        """
+        states = next((found for found in self._kept if found.at == begins), None)
+        if states is None:
+            return None
+        hot = sum(count for name, count in nodes.items() if name in states.hot)
+        marked = sum(count for name, count in nodes.items() if name in states.marked)
+        return Placed(begins, hot, marked, sum(nodes.values()) - hot - marked)
+
+
+def newly_bound(changes: Sequence[PodChange]) -> list[str]:
+    """The node of each pod whose binding was observed, of the changes as `RecentPods` tells them. A
+    pod that is only assumed to be bound does not count, nor does one whose requests are corrected:
+    that is told as one pod less and one more.
+    """
+    found = []
+    corrected = ""
+    for pod, sign, _ in changes:
+        if sign < 0:
+            corrected = "" if pod.assumed else pod.uid
+        elif not pod.assumed and pod.uid != corrected:
+            found.append(pod.node)
+    return found

@@ -1,0 +1,193 @@
+"""Observed nodes and what they should carry -> patches. No difference, no patch."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from dynsched.engine.guard import why_ineligible
+from dynsched.engine.mark_state import MarkState, mark_state, write_evidence
+from dynsched.engine.model import Action, Alert, Node, NodePatch, Verdict
+from dynsched.engine.wording import beside_the_line
+from dynsched.rules import keys
+from dynsched.rules.labels import Mark, TaintMark
+from dynsched.rules.rule_set import Rule, RuleSet
+from dynsched.util.formatting import format_threshold, format_value
+
+
+def plan(
+    states: Iterable[MarkState],
+    wanted: Collection[str],
+    verdicts: Mapping[str, Verdict],
+    rule_set: RuleSet,
+) -> list[NodePatch]:
+    """The patches after which exactly the ``wanted`` nodes carry the mark.
+
+    A node on which somebody else set the mark's label or taint to another value is never marked,
+    and what dynsched set on it is removed. A node that is wanted only because its release is
+    delayed is not marked again when its mark is gone. The result needs no further patches.
+    """
+    planned = (plan_node(state, wanted, verdicts, rule_set) for state in states)
+    return [patch for patch in planned if patch is not None]
+
+
+def plan_node(
+    state: MarkState,
+    wanted: Collection[str],
+    verdicts: Mapping[str, Verdict],
+    rule_set: RuleSet,
+) -> NodePatch | None:
+    """As ``plan``, for one node; None when nothing is due on it."""
+    node = state.node
+    if node.name not in wanted and not state.touched:
+        return None  # most nodes, at every tick
+    stays = node.name in wanted and (state.marked or verdicts[node.name].wants_mark)
+    if stays and state.conflict is None:
+        return _put(state, verdicts[node.name], rule_set)
+    ineligible = why_ineligible(node, rule_set.nodes)
+    reason = _relief(verdicts.get(node.name), state, ineligible)
+    return _take_back(state, rule_set.mark, reason)
+
+
+def plan_prune(nodes: Iterable[Node], mark: Mark) -> list[NodePatch]:
+    """The patches that take back all that we ever put on these nodes, and nothing else."""
+    planned = (
+        _take_back(mark_state(node, mark), mark, "everything that dynsched put there is removed")
+        for node in nodes
+    )
+    return [patch for patch in planned if patch is not None]
+
+
+def _put(state: MarkState, verdict: Verdict, rule_set: RuleSet) -> NodePatch | None:
+    mark = rule_set.mark
+    edit = _Edit(state.node)
+    edit.take_back(state.older)
+    if mark.label and not state.has_label:
+        edit.labels[mark.label.key] = mark.label.value
+    if mark.taint and not state.has_taint:
+        edit.taints = [*edit.taints, _raw(mark.taint)]
+    evidence = state.evidence
+    is_new = edit.changed or evidence is None or Mark(evidence.label, evidence.taint) != mark
+    restates = (
+        not is_new
+        and evidence is not None
+        and verdict.wants_mark
+        and evidence.early is not verdict.early
+    )
+    if not (is_new or restates):  # most marked nodes, at every tick: no text is made for them
+        return None
+    edit.annotations[keys.EVIDENCE_ANNOTATION] = write_evidence(mark, verdict, rule_set)
+    was_hot = state.marked and (evidence is None or not evidence.early)
+    # A node with an early mark that becomes hot is marked anew: now it is something for a person.
+    action = Action.REPAIR if was_hot or (state.marked and verdict.early) else Action.MARK
+    reason = _with_rest(describe(verdict, rule_set), state)
+    return edit.patch(action, reason, early=verdict.early and not was_hot, restates=restates)
+
+
+def _take_back(state: MarkState, mark: Mark, reason: str) -> NodePatch | None:
+    edit = _Edit(state.node)
+    edit.take_back(state.older)
+    edit.take_back(mark)
+    if state.evidence is not None:
+        edit.annotations[keys.EVIDENCE_ANNOTATION] = None
+    early = state.evidence is not None and state.evidence.early
+    return edit.patch(Action.RELEASE, _with_rest(reason, state), early=early)
+
+
+def _with_rest(reason: str, state: MarkState) -> str:
+    if state.unproven is None:
+        return reason
+    return f"{reason}; label {state.unproven} stays: nothing shows that dynsched put it there"
+
+
+def is_done(patch: NodePatch, node: Node) -> bool:
+    """Whether the node is as the patch would make it."""
+    metadata = patch.body["metadata"]
+    taints = patch.body["spec"]["taints"] if "spec" in patch.body else node.taints
+    return (
+        _has(node.labels, metadata.get("labels", {}))
+        and _has(node.annotations, metadata.get("annotations", {}))
+        and list(taints or ()) == list(node.taints)
+    )
+
+
+def _has(present: Mapping[str, str], changes: Mapping[str, str | None]) -> bool:
+    return all(present.get(key) == value for key, value in changes.items())
+
+
+def describe(verdict: Verdict, rule_set: RuleSet) -> str:
+    """The firing rules in one line: ``node-cpu 91.2 > 80``, or ``node-cpu was > 80, is 75``."""
+    parts = [
+        _reason(rule, alert)
+        for alert in verdict.alerts
+        if alert.firing and not (rule := rule_set.by_name[alert.rule]).shadow
+    ]
+    return ", ".join(parts) or "no rule fires"
+
+
+def _reason(rule: Rule, alert: Alert) -> str:
+    over, value = f"{rule.op} {format_threshold(rule.threshold)}", format_value(alert.value)
+    if rule.early_of is not None:
+        if alert.value is None:
+            return f"{rule.early_of} has no expected load yet"
+        return f"{rule.early_of} is expected {beside_the_line(alert.value)} ({over})"
+    if alert.value is None or rule.breached(alert.value):
+        return f"{rule.name} {value} {over}"
+    return f"{rule.name} was {over}, is {value}"
+
+
+def _relief(verdict: Verdict | None, state: MarkState, ineligible: str | None) -> str:
+    if state.conflict is not None:
+        return state.conflict
+    if ineligible is not None:
+        return f"the node is not eligible: {ineligible}"
+    if verdict is None:
+        return "nothing is known of the node"
+    if verdict.wants_mark:
+        return "another node is hotter and the number of marks is limited"
+    return "no rule fires any more"
+
+
+def _raw(taint: TaintMark) -> dict[str, str]:
+    return {"key": taint.key, "value": taint.value, "effect": taint.effect}
+
+
+class _Edit:
+    """A merge patch in the making. Only our own keys go in; None removes a key."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.labels: dict[str, str | None] = {}
+        self.annotations: dict[str, str | None] = {}
+        self.taints: list[Mapping[str, Any]] = list(node.taints)
+
+    @property
+    def changed(self) -> bool:
+        """Whether a label or a taint differs."""
+        return bool(self.labels) or self.taints != list(self.node.taints)
+
+    def take_back(self, mark: Mark) -> None:
+        """Remove the label if it has the value that we put, and our own taint; all other taints
+        stay as they are, in their order.
+        """
+        label, taint = mark.label, mark.taint
+        if label and self.node.labels.get(label.key) == label.value:
+            self.labels[label.key] = None
+        if taint:
+            self.taints = [raw for raw in self.taints if not taint.is_same(raw)]
+
+    def patch(
+        self, action: Action, reason: str, *, early: bool, restates: bool = False
+    ) -> NodePatch | None:
+        """The patch, or None when nothing differs."""
+        if not self.changed and not self.annotations:
+            return None
+        metadata: dict[str, Any] = {"resourceVersion": self.node.resource_version}
+        if self.labels:
+            metadata["labels"] = self.labels
+        if self.annotations:
+            metadata["annotations"] = self.annotations
+        body: dict[str, Any] = {"metadata": metadata}
+        if self.taints != list(self.node.taints):
+            body["spec"] = {"taints": self.taints or None}
+        return NodePatch(self.node.name, action, body, reason, early, restates)

@@ -1,0 +1,112 @@
+"""Values about pods: what was bound or ended a moment ago, and what a pod is expected to use.
+
+Units: ``cpu`` in cores, ``memory`` in bytes; points of load: 0 is idle, 100 is full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from dynsched.engine.loads import MAX_LOAD
+
+Allocatable = Mapping[str, float]
+"""By resource: what a node can give to pods."""
+
+MAX_POINTS: Final = 100.0
+"""What one pod may count: it cannot use more than its node has."""
+MIN_CPU: Final = 0.1
+MIN_MEMORY: Final = 200 * 2.0**20
+"""What a container without a request counts (cores, bytes); the scheduler's own defaults."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoundPod:
+    """One pod on its node."""
+
+    uid: str
+    """``metadata.uid``."""
+    node: str
+    """The node's name."""
+    cpu: float = MIN_CPU
+    """What it requests, in cores."""
+    memory: float = MIN_MEMORY
+    """What it requests, in bytes."""
+    workload: str = ""
+    """``namespace/name`` of what made it (`core.workloads`); empty when that is not known."""
+    name: str = ""
+    """``namespace/name`` of the pod itself; empty when that is not known."""
+    assumed: bool = False
+    """Whether the scheduler asked about the pod and this node has the best score, but no binding
+    was observed yet."""
+
+
+class RecentPod(NamedTuple):
+    """A pod, and how many seconds ago it was bound and it ended; None: not within the window."""
+
+    pod: BoundPod
+    bound: float | None
+    ended: float | None
+
+
+class PodChange(NamedTuple):
+    """One pod more (``sign`` 1) or less (-1) on its node. ``is_recent``: for one less, whether its
+    binding is remembered, so that the two cancel out.
+    """
+
+    pod: BoundPod
+    sign: int
+    is_recent: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PodUse:
+    """What a pod is expected to use of what one rule measures."""
+
+    resource: str | None = None
+    """``cpu`` or ``memory``; None when the rule does not say what it measures."""
+    mean: float | None = None
+    """Of a running pod: in cores or bytes, or in points where ``resource`` is None; None when it is
+    not known how many pods run."""
+    of_workload: Mapping[str, float] = field(default_factory=dict)
+    """By workload, in cores or bytes."""
+
+    def points(self, pod: BoundPod, allocatable: Allocatable) -> float | None:
+        """In points of this node's load; None when the use is not known."""
+        use = self.of_workload.get(pod.workload, self.mean)
+        if use is None:
+            return None
+        if self.resource is None:
+            return min(use, MAX_POINTS)
+        capacity = allocatable.get(self.resource, 0.0)
+        return min(100 * use / capacity, MAX_POINTS) if capacity > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class PodsSummary:
+    """How much is known of pods, for a person who wonders what the expected load is made of."""
+
+    error: str | None
+    """Why the watch of pods does not work at the moment; None while it does."""
+    running: int | None
+    """How many pods run in the cluster; None while they are not counted."""
+    recent: int
+    """How many were bound or ended within the time that is remembered."""
+    workloads: Mapping[str, int]
+    """By resource: of how many workloads it is known what their pods use."""
+    scrape_intervals: Mapping[str, float]
+    """By rule, in seconds; without rules of which it is not known."""
+
+
+class Added(NamedTuple):
+    """What is added to one node's measured load, in points: ``bound`` more, ``ended`` less."""
+
+    bound: float
+    ended: float
+
+    def to(self, measured: float) -> float:
+        """The expected load, within the limits of a load. What ended used no more than was
+        measured; the rest is an error of its estimate, and is not taken off what was bound.
+        """
+        return min(max(0.0, measured - self.ended) + self.bound, MAX_LOAD)

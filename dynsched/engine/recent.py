@@ -1,0 +1,213 @@
+"""Pods that were bound or ended a moment ago: no load metric shows that yet.
+
+A metric is an average over its range, and is scraped now and then: a node that took ten pods five
+seconds ago still looks cool, and one that lost ten still looks hot. `core.expected` works out what
+follows for the load. Here the pods are remembered, each once by its uid.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Final, NamedTuple
+
+from dynsched.engine.model import Node
+from dynsched.engine.pod_values import BoundPod, PodChange, RecentPod
+
+WINDOW: Final = 60.0
+"""Seconds for which a change is remembered at least; and for which an assumed pod counts, if its
+binding is never observed."""
+
+MAX_PODS: Final = 50_000
+"""Pods that are remembered at most; beyond it the oldest are forgotten first."""
+
+
+class _Entry(NamedTuple):
+    """Never changed: a thread may be reading it. A new one takes its place."""
+
+    pod: BoundPod
+    bound: float | None
+    ended: float | None = None
+
+
+class Remembered:
+    """The pods that are remembered at one moment. Their ages are worked out when this is iterated
+    over, in the thread that does so: of 15,000 pods that takes longer than an answer of the
+    extender may.
+    """
+
+    def __init__(self, entries: tuple[_Entry, ...], now: float) -> None:
+        self._entries = entries
+        self._now = now
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[RecentPod]:
+        now = self._now
+        for entry in self._entries:
+            bound, ended = entry.bound, entry.ended
+            yield RecentPod(
+                entry.pod,
+                None if bound is None else now - bound,
+                None if ended is None else now - ended,
+            )
+
+
+class RecentPods:
+    """What happened to pods in the last ``window`` seconds, which may be changed at any time.
+
+    Times are seconds of any one clock that does not go back. ``most`` bounds the memory.
+    """
+
+    def __init__(self, window: float = WINDOW, *, most: int = MAX_PODS) -> None:
+        self.window = window
+        self._most = most
+        self._entries: dict[str, _Entry] = {}
+        self._order: deque[tuple[float, str]] = deque()
+        self._journal: deque[PodChange] = deque()
+        self._journal_begins = 0
+        self._nodes: Mapping[str, Node] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, pod: BoundPod, now: float) -> None:
+        """A pod was bound, or is assumed to be. One that is known keeps its time, and may correct
+        its requests; the time of one that was assumed begins with its binding. A binding that was
+        observed is never overwritten by an assumed one.
+        """
+        self._forget(now)
+        known = self._entries.get(pod.uid)
+        if known is None:
+            self._entries[pod.uid] = _Entry(pod, now)
+            self._remember(pod.uid, now)
+            self._tell(PodChange(pod, 1))
+            return
+        if known.ended is not None or known.pod == pod or (pod.assumed and not known.pod.assumed):
+            return
+        self._tell(PodChange(known.pod, -1), PodChange(pod, 1))
+        is_new = known.pod.assumed and not pod.assumed
+        self._entries[pod.uid] = _Entry(pod, now if is_new else known.bound)
+        if is_new:
+            self._remember(pod.uid, now)
+
+    def end(self, pod: BoundPod, now: float) -> None:
+        """A pod that ran on a node uses nothing more: it finished, or was deleted."""
+        self._forget(now)
+        known = self._entries.get(pod.uid)
+        if known is None:
+            self._entries[pod.uid] = _Entry(pod, None, now)
+            self._remember(pod.uid, now)
+            self._tell(PodChange(pod, -1, is_recent=False))
+        elif known.pod.assumed:  # its binding was missed, so its use is not to be taken off
+            self.remove(pod.uid)
+        elif known.ended is None:
+            self._entries[pod.uid] = known._replace(ended=now)
+            self._remember(pod.uid, now)
+            self._tell(PodChange(known.pod, -1))
+
+    def never_ran(self, uid: str) -> None:
+        """A pod is gone of which no container ever ran: no metric shows anything of it. That is no
+        change: of what it counted a part has faded, and a change would take off all of it until
+        loads are worked out again.
+        """
+        self._entries.pop(uid, None)
+
+    def remove(self, uid: str) -> None:
+        """Forget this pod, as if it had never been on its node."""
+        known = self._entries.pop(uid, None)
+        if known is not None and known.ended is None:
+            self._tell(PodChange(known.pod, -1))
+
+    def follow(self, nodes: Mapping[str, Node]) -> None:
+        """Forget the pods of nodes that were deleted or replaced since this was last called:
+        another machine under the same name holds none of them. ``nodes`` by name, never changed
+        later.
+        """
+        before, self._nodes = self._nodes, nodes
+        if before is nodes:
+            return
+        on_nodes = {entry.pod.node for entry in self._entries.values()}
+        gone = {name for name in on_nodes if _is_gone(before.get(name), nodes.get(name))}
+        if gone:
+            for uid in [uid for uid, entry in self._entries.items() if entry.pod.node in gone]:
+                self.remove(uid)
+
+    def pods(self, now: float, *, ago: float = 0.0) -> Remembered:
+        """All that is remembered, its ages as of ``ago`` seconds before ``now`` (negative for what
+        happened since), without assumed pods whose binding should have come by now: they
+        are removed.
+        """
+        self._forget(now)
+        late = [
+            uid
+            for uid, entry in self._entries.items()
+            if entry.pod.assumed and entry.bound is not None and now - entry.bound >= WINDOW
+        ]
+        # With a change: who counted such a pod must not take it off again when it is bound later.
+        for uid in late:
+            self.remove(uid)
+        return Remembered(tuple(self._entries.values()), now - ago)
+
+    def counts(self, window: float, now: float) -> Counter[str]:
+        """How many pods were bound to each node within ``window`` and have not ended; assumed ones
+        do not count.
+        """
+        return Counter(
+            entry.pod.node
+            for entry in self._entries.values()
+            if entry.bound is not None
+            and now - entry.bound < window
+            and entry.ended is None
+            and not entry.pod.assumed
+        )
+
+    def changes_after(self, sequence: int) -> list[PodChange]:
+        """What changed after the change of this number, in its order; as far as it is kept."""
+        skipped = max(0, sequence - self._journal_begins)
+        return list(islice(self._journal, skipped, None))
+
+    @property
+    def sequence(self) -> int:
+        """The number of the last change."""
+        return self._journal_begins + len(self._journal)
+
+    def _tell(self, *changes: PodChange) -> None:
+        for change in changes:
+            if len(self._journal) == self._most:
+                self._journal.popleft()
+                self._journal_begins += 1
+            self._journal.append(change)
+
+    def forget_changes(self, sequence: int) -> None:
+        """Up to the change of this number: nobody asks for them again."""
+        while self._journal and self._journal_begins < sequence:
+            self._journal.popleft()
+            self._journal_begins += 1
+
+    def _remember(self, uid: str, now: float) -> None:
+        self._order.append((now, uid))
+        while len(self._order) > self._most:
+            self._drop(*self._order.popleft())
+
+    def _forget(self, now: float) -> None:
+        order = self._order
+        while order and order[0][0] <= now - self.window:
+            self._drop(*order.popleft())
+
+    def _drop(self, at: float, uid: str) -> None:
+        """Forget the pod, unless something else happened to it since ``at``. That is no change: by
+        then the metrics show the pod.
+        """
+        entry = self._entries.get(uid)
+        if entry is not None and at == (entry.bound if entry.ended is None else entry.ended):
+            del self._entries[uid]
+
+
+def _is_gone(before: Node | None, after: Node | None) -> bool:
+    """Whether this node was there, and is not any more. One that was never seen may be on its way:
+    the watch of pods can be ahead of the watch of nodes.
+    """
+    return before is not None and (after is None or after.uid != before.uid)

@@ -1,0 +1,271 @@
+"""Readings -> the extender's scores: whole numbers 0..10, higher is better.
+
+Everything is first brought to *points* of load: 0 is idle, 100 is full. A profile's rules make one
+load a node, and a method makes scores of the loads of the candidates. docs/extender.md has the
+formulas. A node's load is a whole number of *tenths of a point*: 5,000 whole numbers are compared
+and looked up several times as fast as 5,000 floats.
+
+A node on which one of the profile's rules fires scores 0 while there is a candidate on which none
+does. Of those the best then scores 10, whatever its load, and none less than 5: an alert is held
+through a gap in the data, and a burst of pods onto the cool nodes must not make a hot one look
+good, which is empty by now and which the scheduler's own plugins like for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import compress
+from typing import Any, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dynsched.engine.alerts import AlertTable
+from dynsched.engine.columns import Floats, filled, rule_loads
+from dynsched.engine.decision import NodeViews
+from dynsched.engine.expected import ExpectedLoad, Unseen
+from dynsched.engine.pod_values import PodChange, PodUse
+from dynsched.rules.rule_set import Rule, RuleSet
+from dynsched.rules.sections import ExtenderRules, Profile
+
+BEST: Final = 10
+"""``extenderv1.MaxExtenderPriority``. A score beyond it would outweigh every plugin."""
+
+NEUTRAL: Final = BEST // 2
+"""Where no candidate's load is known."""
+
+MIN_COOL: Final = 5
+"""What a node on which nothing fires scores at least, beside one on which something does."""
+
+SPREAD: Final = 10.0
+"""Points. ``relative``: loads that differ by less count as if they were so far apart, so that one
+point does not become 10 against 0. ``least``: what is added to both sides of the proportion."""
+
+TENTHS: Final = 10
+"""Of a point, in a point."""
+
+FEW_BEST: Final = 16
+"""Where no more candidates than these share the best score, the least loaded is put before them, so
+that it is known which node a pod gets: the next pods are asked about before the watch tells. Among
+more, the scheduler's own choice spreads them.
+"""
+
+MAX_CANDIDATES_ASSUMED: Final = 1000
+"""Among more candidates than these it is not done either: an answer for each pod would cost more
+than it gains. A scheduler asks about a tenth of 5,000 nodes, unless percentageOfNodesToScore is
+set.
+"""
+
+FIRING: Final = 10_000
+"""Tenths. Added to the load of a node on which a rule fires, to tell the two kinds apart. A load is
+below it: what a rule measures is at most ``loads.MAX_LOAD``, and pods add at most ``_MAX_ADDED``.
+"""
+
+UNKNOWN: Final = 2 * FIRING + 1
+"""In an array of loads: nothing is known of this node. Any load is less."""
+
+Loads = NDArray[np.int16]
+"""Loads in tenths, one for each candidate."""
+Scores = NDArray[np.uint8]
+"""The score of each load, by the load, so that ``scores[loads]`` are those of the candidates. Only
+for loads that occur; UNKNOWN has one as well.
+"""
+
+_FULL: Final = 100 * TENTHS
+_MAX_ADDED: Final = 2500
+"""Tenths."""
+
+Method = Literal["linear", "relative", "least"]
+_ScoreOf = Callable[[Any], Any]
+"""The score of a load in points, or those of an array of loads; not rounded, nor within bounds."""
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedProfile:
+    """A profile, made ready: its rules with their weights (their sum is 1), and its method."""
+
+    rules: tuple[tuple[Rule, float], ...]
+    method: Method
+
+
+def weighted_profile(rule_set: RuleSet, scheduler: str) -> WeightedProfile:
+    """How to score pods of this schedulerName: by its profile, else `default`, else all rules
+    with equal weights and `linear`.
+    """
+    profiles = rule_set.extender.profiles
+    profile = profiles.get(scheduler) or profiles.get("default") or _every_rule(rule_set)
+    total = sum(profile.score.values())
+    return WeightedProfile(
+        tuple(
+            (rule_set.by_name[name], weight / total)
+            for name, weight in profile.score.items()
+            if weight
+        ),
+        profile.method,
+    )
+
+
+def profile_name(extender: ExtenderRules, scheduler: str) -> str:
+    """The key under which a schedulerName's answers are the same."""
+    return scheduler if scheduler in extender.profiles else "default"
+
+
+class FreshPods:
+    """What changed on one node since its loads were worked out. Mutable."""
+
+    def __init__(self, weighed: WeightedProfile) -> None:
+        self._parts = [(rule, weight, Unseen()) for rule, weight in weighed.rules]
+
+    def count(
+        self, change: PodChange, uses: Mapping[str, PodUse], allocatable: Mapping[str, float]
+    ) -> None:
+        """Count one pod more or less. ``uses`` by rule."""
+        for rule, _, unseen in self._parts:
+            use = uses.get(rule.name)
+            points = None if use is None else use.points(change.pod, allocatable)
+            if change.is_recent:
+                unseen.bound(change.pod, points, change.sign)
+            else:
+                unseen.ended(points, -change.sign)
+
+    def add_to(self, load: int, allocatable: Mapping[str, float], least: int = 0) -> int:
+        """The load in tenths, with what changed; it stays on its side of FIRING. Pods that ended
+        take it down to ``least`` at most.
+        """
+        added = 0.0
+        for rule, weight, unseen in self._parts:
+            bound, ended = unseen.parts(allocatable, rule.resource)
+            added += weight * (bound - ended)
+        room = max(0, plain(load) - least)
+        return load + max(-room, round(min(TENTHS * added, _MAX_ADDED)))
+
+
+def node_loads(views: NodeViews, weighed: WeightedProfile) -> dict[str, int]:
+    """Every node's expected load in tenths (`core.expected`); a node for which no rule has a
+    value is omitted. When one rule of several has no value for a node, the median of that rule's
+    values is used; a rule that does not apply to the node does not count. FIRING is added for a
+    node on which one of the rules fires, even if it has no value.
+    """
+    alerts = views.evaluation.alerts
+    rows = [alerts.rules.index(rule.name) for rule, _ in weighed.rules]
+    shape = (len(alerts.roster),)
+    total, weights = filled(shape, 0.0), filled(shape, 0.0)
+    is_known = np.zeros(shape, np.bool_)
+    for row, (rule, weight) in zip(rows, weighed.rules, strict=True):
+        loads = _loads(rule, alerts, row, views.expected.get(rule.name))
+        has_value = ~np.isnan(loads)
+        is_known |= has_value
+        if has_value.any():
+            loads[~has_value] = np.median(loads[has_value])
+            counts = alerts.exists[row]
+            total += np.where(counts, weight * loads, 0.0)
+            weights += np.where(counts, weight, 0.0)
+    firing = (alerts.states.firing & alerts.exists)[rows].any(axis=0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        tenths = np.rint(np.where(is_known, TENTHS * total / weights, _FULL))
+    tenths += np.where(firing, FIRING, 0)
+    places = views.places
+    names = compress(views, (is_known | firing)[places].tolist())
+    found = tenths[places][(is_known | firing)[places]].astype(np.int64).tolist()
+    return dict(zip(names, found, strict=True))
+
+
+def _loads(rule: Rule, alerts: AlertTable, row: int, expected: ExpectedLoad | None) -> Floats:
+    """One rule's load on each node, NaN where it knows nothing."""
+    loads = rule_loads(rule, alerts.good_values(row))
+    if expected is not None:
+        expected.add_to(loads, alerts.roster)
+    return loads
+
+
+def scores_by_load(loads: Loads, method: Method) -> Scores:
+    """The score of each distinct load among the candidates'. UNKNOWN scores what their median
+    does.
+    """
+    occurs = np.zeros(UNKNOWN + 1, np.bool_)
+    occurs[loads] = True
+    scores = np.zeros(UNKNOWN + 1, np.uint8)
+    known = np.flatnonzero(occurs[:UNKNOWN])
+    if not len(known):
+        scores[UNKNOWN] = NEUTRAL
+        return scores
+    scores[known] = _score_values(known, method)
+    if occurs[UNKNOWN]:
+        scores[UNKNOWN] = _median(scores[loads[loads != UNKNOWN]])
+    return scores
+
+
+def _score_values(known: NDArray[np.intp], method: Method) -> Scores:
+    """The scores of distinct loads, which rise."""
+    firing = known >= FIRING
+    plains = np.where(firing, known - FIRING, known)
+    score = _METHODS[method](int(plains.min()) / TENTHS, int(plains.max()) / TENTHS)
+    if not firing[-1] or firing[0]:
+        return _rounded(score(plains / TENTHS), 0)
+    lift = BEST - score(int(known[0]) / TENTHS)
+    return np.where(firing, np.uint8(0), _rounded(score(plains / TENTHS) + lift, MIN_COOL))
+
+
+def _rounded(scores: NDArray[np.float64], least: int) -> Scores:
+    return np.clip(np.floor(scores + 0.5), least, BEST).astype(np.uint8)
+
+
+def break_ties(scores: Scores, loads: Loads) -> int | None:
+    """Among few that share the best score (of `scores_by_load`), put the least loaded one point
+    before the others. The index in ``loads`` of the node that a pod gets by it; None where many
+    are as good, or where its load is unknown.
+    """
+    if not 0 < len(loads) <= MAX_CANDIDATES_ASSUMED:
+        return None
+    found = scores[loads]
+    most = int(found.max())
+    best = np.flatnonzero(found == most)
+    if len(best) > FEW_BEST:
+        return None
+    first = int(best[np.argmin(loads[best])])  # of equal ones the first
+    least = int(loads[first])
+    if least == UNKNOWN:
+        return None
+    others = loads[best[loads[best] != least]]
+    if most > 0:
+        scores[others] = most - 1
+    elif len(others):
+        scores[least] = 1
+    return first
+
+
+def plain(load: int) -> int:
+    """The load without the sign that a rule fires."""
+    return load - FIRING if load >= FIRING else load
+
+
+def _linear(_low: float, _high: float) -> _ScoreOf:
+    return lambda load: (100 - load) / 10
+
+
+def _relative(low: float, high: float) -> _ScoreOf:
+    spread = max(high - low, SPREAD)
+    return lambda load: BEST * (low + spread - load) / spread
+
+
+def _least(low: float, _high: float) -> _ScoreOf:
+    return lambda load: BEST * (low + SPREAD) / (load + SPREAD)
+
+
+_METHODS: Final[Mapping[str, Callable[[float, float], _ScoreOf]]] = {
+    "linear": _linear,
+    "relative": _relative,
+    "least": _least,
+}
+
+
+def _median(scores: Scores) -> int:
+    """The median (the lower one of two)."""
+    below = np.cumsum(np.bincount(scores, minlength=BEST + 1))
+    return int(np.searchsorted(below, (len(scores) - 1) // 2, side="right"))
+
+
+def _every_rule(rule_set: RuleSet) -> Profile:
+    scored = (rule for rule in rule_set.rules if rule.traits.scored and not rule.shadow)
+    return Profile(score={rule.name: 1.0 for rule in scored})

@@ -1,0 +1,195 @@
+"""The states of alerts, and how they change: of many rules on many nodes at once.
+
+An alert is one rule on one node. Its transitions are those of Prometheus (``rules/alerting.go``):
+
+- inactive -> pending, when the threshold is breached. ``active_since`` is set to the time of this
+  evaluation (Prometheus: ActiveAt). With ``for: 0s`` the alert fires in the same evaluation.
+- pending -> firing, when it has been breached for ``for`` since ``active_since``.
+- pending -> inactive, as soon as the threshold is not breached; ``active_since`` is cleared.
+- firing -> firing, while the condition is false but ``keep_firing_for`` has not passed since it
+  became false. That time is ``keep_firing_since`` (Prometheus: KeepFiringSince); it is cleared when
+  the condition is true again.
+- firing -> inactive (Prometheus: resolved), when the condition is false and ``keep_firing_for`` has
+  passed.
+
+Two things differ from Prometheus:
+
+- Hysteresis: the condition of a firing alert is ``value op clear_threshold``, that of any other
+  alert is ``value op threshold``.
+- A missing, old or invalid sample and a failed query are *unknown*, not "condition is false". An
+  unknown reading changes no state until there has been no good reading for ``stale_after``. A
+  pending alert then becomes inactive, and a firing one too unless ``on_stale`` is ``hold``.
+
+The loop (`evaluate`) and the replay of a history (`dynsched.tools.backtest`) both go by `advance`.
+Its arrays have one row for each rule and one column for each node; in a replay, for each node under
+each of several settings of the rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from dynsched.engine.columns import Bools, Floats, filled
+from dynsched.rules.rule_set import Rule, RuleSet
+
+GRAIN: Final = 0.001
+"""Tolerance in seconds when durations are compared. ``for: 4s`` must have passed after two
+intervals of 2 s, even if the difference of the floats is slightly less than 4."""
+
+_COMPARE: Final = {
+    ">": np.greater,
+    ">=": np.greater_equal,
+    "<": np.less,
+    "<=": np.less_equal,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What of a rule decides about its alerts. ``threshold``, ``clear_threshold`` and
+    ``hold_duration`` are numbers, or arrays with one element for each column.
+    """
+
+    op: str
+    threshold: float | Floats
+    clear_threshold: float | Floats
+    hold_duration: float | Floats
+    keep_firing_for: float
+    stale_after: float
+    holds_stale: bool
+    is_early: bool = False
+
+    @classmethod
+    def of(cls, rule: Rule, rule_set: RuleSet) -> Setting:
+        """That of a rule as it stands in the file."""
+        return cls(
+            op=rule.op,
+            threshold=rule.threshold,
+            clear_threshold=rule.clear_threshold,
+            hold_duration=rule.hold_duration,
+            keep_firing_for=rule.keep_firing_for,
+            stale_after=rule_set.stale_after_of(rule),
+            holds_stale=rule_set.holds_stale(rule),
+            is_early=rule.early_of is not None,
+        )
+
+    def breached(self, values: Floats) -> Bools:
+        """`Rule.breached` of many values; False where a value is NaN."""
+        return np.asarray(_COMPARE[self.op](values, self.threshold), np.bool_)
+
+    def holds(self, values: Floats) -> Bools:
+        """`Rule.holds` of many values; False where a value is NaN."""
+        return np.asarray(_COMPARE[self.op](values, self.clear_threshold), np.bool_)
+
+    @property
+    def unit(self) -> float | Floats:
+        """What `Rule.excess` divides the distance from the threshold by; below 0 where the values
+        fall with load.
+        """
+        if self.is_early:
+            return 100.0
+        size = np.abs(self.threshold)
+        unit = np.where(size > 0, size, 1.0)
+        return np.asarray(unit if self.op in (">", ">=") else -unit, np.float64)
+
+
+class Limits:
+    """What of some rules are numbers, as arrays with a row for each; with a column for each lane
+    where a setting has one, else a single one.
+    """
+
+    def __init__(self, settings: Sequence[Setting], lanes: int = 1) -> None:
+        shape = (len(settings), lanes)
+        self.hold = of_each(shape, [one.hold_duration - GRAIN for one in settings])
+        self.keep_firing = of_each(shape, [one.keep_firing_for - GRAIN for one in settings])
+        self.stale_after = of_each(shape, [one.stale_after for one in settings])
+        self.releases_stale = np.array([[not one.holds_stale] for one in settings], np.bool_)
+        self.threshold = of_each(shape, [one.threshold for one in settings])
+        self.unit = of_each(shape, [one.unit for one in settings])
+
+    def excess(self, values: Floats, rows: Sequence[int] | slice = slice(None)) -> Floats:
+        """`Rule.excess` of the values of these rules; NaN where a value is."""
+        with np.errstate(over="ignore", invalid="ignore"):  # a distance may exceed a double
+            return np.asarray((values - self.threshold[rows]) / self.unit[rows], np.float64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class States:
+    """Of alerts; one that neither fires nor is pending is inactive. Not changed in place."""
+
+    firing: Bools
+    pending: Bools
+    active_since: Floats
+    """Unix seconds; NaN where it is not active."""
+    keep_firing_since: Floats
+    """Unix seconds; NaN where it does not fire because of ``keep_firing_for`` alone."""
+
+    @classmethod
+    def inactive(cls, shape: tuple[int, int]) -> States:
+        """Those of new alerts."""
+        none, nothing = np.zeros(shape, np.bool_), filled(shape, np.nan)
+        return cls(none, none, nothing, nothing)
+
+    def each(self, change: Callable[..., Any], *others: States) -> States:
+        """``change`` of each of our arrays, with those of ``others`` beside it."""
+        both = (self, *others)
+        return States(
+            change(*(one.firing for one in both)),
+            change(*(one.pending for one in both)),
+            change(*(one.active_since for one in both)),
+            change(*(one.keep_firing_since for one in both)),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Readings:
+    """What one evaluation knows of the values, as the states need it."""
+
+    ok: Bools
+    """Where there is a good reading."""
+    breached: Bools
+    """Where the value is beyond ``threshold``."""
+    holds: Bools
+    """Where it is beyond ``clear_threshold``."""
+
+
+def advance(
+    before: States, seen: Readings, known_at: Floats, now: Floats | float, limits: Limits
+) -> States:
+    """The states after one evaluation at ``now`` (Unix seconds). ``known_at``: when there was a
+    good reading before this one.
+    """
+    ok, firing = seen.ok, before.firing
+    active_since, keep_since = before.active_since.copy(), before.keep_firing_since.copy()
+    fired = firing & ok
+    cooling = fired & ~seen.holds
+    keep_since[fired & seen.holds] = np.nan
+    np.copyto(keep_since, now, where=cooling & np.isnan(keep_since))
+    ended = cooling & ~(now - keep_since < limits.keep_firing)
+    others = ok & ~firing
+    over = others & seen.breached
+    np.copyto(active_since, now, where=over & np.isnan(active_since))
+    begun = over & (now - active_since >= limits.hold)
+    gone = ended | (others & ~seen.breached)
+    pending = over & ~begun
+    if not ok.all():
+        unknown = ~ok
+        expired = unknown & (now - known_at > limits.stale_after)
+        expired &= before.pending | (firing & limits.releases_stale)
+        gone |= expired
+        ended |= expired
+        pending |= before.pending & unknown & ~expired
+    active_since[gone] = keep_since[gone] = np.nan
+    return States((firing & ~ended) | begun, pending, active_since, keep_since)
+
+
+def of_each(shape: tuple[int, int], values: Sequence[float | Floats]) -> Floats:
+    """One row for each rule."""
+    found = np.empty(shape)
+    for row, value in enumerate(values):
+        found[row] = value
+    return found

@@ -1,0 +1,77 @@
+"""Binds pods to nodes: the one call that an extender with ``bindVerb`` makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Final
+from urllib.parse import quote
+
+from dynsched.kube.failures import Call
+from dynsched.kube.kubeconfig import KubeConfig
+from dynsched.kube.transport import KubeApi
+from dynsched.util.errors import ClusterError, NotFoundError
+
+AT_ONCE: Final = 50
+"""Bindings under way. A scheduler binds many pods at a time; those in excess wait, and a pod that
+waits for longer than the scheduler's ``httpTimeout`` is asked for again."""
+
+_TIMEOUT: Final = 5.0
+
+
+class Binder:
+    """Creates Bindings, on connections of its own: no watch and no patch may hold them up.
+
+    ``is_known`` tells by its name whether a node is there, as far as the watch has told.
+    """
+
+    def __init__(self, config: KubeConfig, is_known: Callable[[str], bool]) -> None:
+        self._api = KubeApi(config, in_flight=AT_ONCE)
+        self._is_known = is_known
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._api.close()
+
+    async def bind(
+        self,
+        *,
+        namespace: str,
+        pod: str,
+        uid: str,
+        node: str,
+        wanted: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Create the Binding; needs ``pods/binding`` ``create``. Sent once: had it arrived although
+        no answer came, the scheduler sees the pod on its node.
+
+        ``wanted`` is asked right before it is sent: a scheduler that waits no longer has given the
+        node's room to other pods, and decides on this one anew. With a ``uid`` the API server
+        refuses a namesake. Whether there is such a node it does not look, so this does: the pod
+        would be lost. Raises ClusterError: ConflictError when the pod has a node already or is
+        another one, NotFoundError when there is no such pod or no such node.
+        """
+        if not self._is_known(node):
+            await self._require(node)
+        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(pod, safe='')}/binding"
+        call = Call("create", "pods/binding", "POST", path, f"{namespace}/{pod}")
+        metadata = {"name": pod, "namespace": namespace} | ({"uid": uid} if uid else {})
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": metadata,
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+
+        def require_wanted() -> None:
+            if not wanted():
+                raise ClusterError(f"cannot {call}: not sent, for the scheduler waits no longer")
+
+        await self._api.call(call, body=body, resend=False, timeout=_TIMEOUT, check=require_wanted)
+
+    async def _require(self, node: str) -> None:
+        """Ask for a node that the watch does not know; it may only be late."""
+        call = Call("get", "nodes", "GET", f"/api/v1/nodes/{quote(node, safe='')}", node)
+        answer = await self._api.call(call, accept=(HTTPStatus.NOT_FOUND,), timeout=_TIMEOUT)
+        if answer.status == HTTPStatus.NOT_FOUND:
+            raise NotFoundError(f"cannot bind to node {node}: it is gone (404)")

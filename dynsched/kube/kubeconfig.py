@@ -1,0 +1,304 @@
+"""Which API server, and as whom: from a kubeconfig file or the pod's service account.
+
+Order: the file that was asked for; else the service account when running in a pod (unless a context
+was asked for: only files have those); else the files that ``KUBECONFIG`` names; else
+``~/.kube/config``. The `kubernetes` package reads all of
+them (tokens, client certificates, basic auth, exec plugins, OIDC); this module picks one, says in
+one line why none will do, and knows when what was read must be read again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import yaml
+from kubernetes.aio.client import Configuration
+from kubernetes.aio.config import ConfigException
+from kubernetes.aio.config.incluster_config import InClusterConfigLoader
+from kubernetes.aio.config.kube_config import KubeConfigMerger, load_kube_config
+
+from dynsched.util.errors import ClusterError
+from dynsched.util.files import fingerprint, require_file
+from dynsched.util.proxies import Proxy, ProxyError, parse_proxy, proxy_for
+
+SERVICE_ACCOUNT: Path = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""Where a pod finds its token, the cluster's CA and its own namespace."""
+
+TOKEN_MAX_AGE: Final = 60.0
+"""Seconds after which a token that came from a file is read again. The kubelet renews a bound
+token when 80 % of its life is over, so a minute late is early enough."""
+
+_READ_ERRORS: Final = (
+    # What the package's loaders raise for a broken file, besides their own ConfigException.
+    ConfigException,
+    yaml.YAMLError,
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+)
+
+
+class KubeConfigError(ClusterError):
+    """No usable configuration. The message says what was tried and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class KubeConfig:
+    """One loaded configuration. Load it again (`reload`) at ``refresh_at`` and after a 401.
+
+    ``asked`` and ``context`` are what the user named, if anything. ``namespace`` is the context's
+    or the pod's, ``default`` where neither says. ``refresh_at`` is on the clock of
+    `time.monotonic`; None for credentials that do not change by themselves.
+    """
+
+    namespace: str
+    asked: str | None
+    refresh_at: float | None
+    configuration: Configuration = field(repr=False)
+    context: str | None = None
+    authorization: str | None = field(init=False, repr=False)
+    """The value of the Authorization header; never to be logged."""
+    tls_files: Mapping[str, tuple[int, ...]] = field(init=False)
+    """The files of the CA, the client certificate and its key. Where they differ, connections have
+    to be opened anew.
+    """
+
+    def __post_init__(self) -> None:
+        """Take the token out of ``configuration``, and look at its files. OSError."""
+        object.__setattr__(self, "authorization", self.configuration.api_key.get("BearerToken"))
+        wanted = self.configuration
+        named = (wanted.ssl_ca_cert, wanted.cert_file, wanted.key_file)
+        found = {path: fingerprint(require_file(path)) for path in named if path}
+        object.__setattr__(self, "tls_files", found)
+
+    def logs_in_as(self, other: KubeConfig) -> bool:
+        """Whether a server that refuses one of the two refuses both."""
+        return (self.authorization, self.tls_files) == (other.authorization, other.tls_files)
+
+    @property
+    def server(self) -> str:
+        """The API server's URL, without anything secret that a URL can carry."""
+        parts = urlsplit(self.configuration.host)
+        return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")
+
+    @property
+    def proxy(self) -> str | None:
+        """The URL of the proxy by which to ask the server; it may hold a password."""
+        value: str | None = self.configuration.proxy
+        return value
+
+    def serves(self, host: str | None, port: int | None) -> bool:
+        """Whether this is where the API server listens; a redirect may lead elsewhere."""
+        parts = urlsplit(self.configuration.host)
+        default = 443 if parts.scheme == "https" else 80
+        return (host, port) == (parts.hostname, parts.port or default)
+
+    async def reload(self) -> KubeConfig:
+        """The same configuration as it is on disk now (an exec plugin is run again).
+
+        Raises KubeConfigError when it has gone or broken since.
+        """
+        return await load_config(self.asked, self.context)
+
+
+async def load_config(kubeconfig: str | None = None, context: str | None = None) -> KubeConfig:
+    """Load the configuration; ``kubeconfig`` is the file that the user named, if any, and
+    ``context`` the one to take instead of the file's current one.
+
+    Raises KubeConfigError when none was found, or when the one that counts is broken.
+    """
+    try:
+        files = _files(kubeconfig, context)
+    except PermissionError as error:  # of a folder above it
+        raise KubeConfigError(
+            f"kubeconfig {error.filename}: {error.strerror}; check its permissions"
+        ) from error
+    if files is None:
+        return _from_service_account()
+    return await _from_files(files, kubeconfig, context)
+
+
+def _files(kubeconfig: str | None, context: str | None) -> str | None:
+    """The file or files (as in ``KUBECONFIG``) to read; None for the service account."""
+    if kubeconfig:
+        if not Path(kubeconfig).expanduser().is_file():
+            raise KubeConfigError(f"kubeconfig {kubeconfig}: no such file; check --kubeconfig")
+        return kubeconfig
+    if _in_pod() and context is None:
+        return None
+    named = os.environ.get("KUBECONFIG", "")
+    if any(Path(path).expanduser().is_file() for path in named.split(os.pathsep) if path):
+        return named
+    usual = Path.home() / ".kube" / "config"
+    if not named and usual.is_file():
+        return str(usual)
+    raise KubeConfigError(
+        f"no cluster configuration: not in a pod (no {SERVICE_ACCOUNT}/token), "
+        + (f"KUBECONFIG={named} names no file that exists" if named else f"no {usual}")
+        + "; name a file with --kubeconfig FILE, or try `dynsched demo`, which needs no cluster"
+    )
+
+
+def _in_pod() -> bool:
+    return bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and (SERVICE_ACCOUNT / "token").is_file()
+
+
+def _from_service_account() -> KubeConfig:
+    configuration = Configuration()
+    try:
+        loader = InClusterConfigLoader(  # type: ignore[no-untyped-call]
+            token_filename=str(SERVICE_ACCOUNT / "token"),
+            cert_filename=str(SERVICE_ACCOUNT / "ca.crt"),
+            try_refresh_token=False,  # we reload as a whole
+        )
+        loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
+    except _READ_ERRORS as error:
+        raise KubeConfigError(
+            f"service account in {SERVICE_ACCOUNT}: {_one_line(error)}; "
+            "check automountServiceAccountToken, or name a file with --kubeconfig"
+        ) from error
+    namespace = SERVICE_ACCOUNT / "namespace"
+    return _finished(
+        configuration,
+        source="service account",
+        namespace=namespace.read_text().strip() if namespace.is_file() else "",
+        asked=None,
+        refresh_at=time.monotonic() + TOKEN_MAX_AGE,
+    )
+
+
+async def _from_files(paths: str, asked: str | None, context: str | None) -> KubeConfig:
+    configuration = Configuration()
+    try:
+        token_file = _token_file(paths, context)
+        if token_file is not None:
+            require_file(token_file)  # if it is a pipe, the package would wait for a writer
+        loader = await load_kube_config(  # type: ignore[no-untyped-call]
+            config_file=paths,
+            context=context,
+            client_configuration=configuration,
+            persist_config=False,
+        )
+        chosen: Mapping[str, Any] = loader.current_context["context"]
+    except PermissionError as error:
+        raise KubeConfigError(
+            f"kubeconfig {paths}: cannot read {error.filename}: {error.strerror}; "
+            "check its permissions"
+        ) from error
+    except _READ_ERRORS as error:
+        named = "" if os.pathsep in paths else f" --kubeconfig {shlex.quote(paths)}"
+        raise KubeConfigError(
+            f"kubeconfig {paths}: {_wrong_context(paths, context) or _one_line(error)}; "
+            f"see kubectl config view{named}"
+        ) from error
+    user: Mapping[str, Any] = getattr(loader._user, "value", loader._user) or {}  # noqa: SLF001 - no public way
+    if "exec" in user and not (configuration.api_key or configuration.cert_file):
+        command = (user["exec"] or {}).get("command", "?")
+        raise KubeConfigError(
+            f"kubeconfig {paths}: the exec plugin {command} gave no credentials; run it by hand"
+        )
+    return _finished(
+        configuration,
+        source=f"kubeconfig {paths}",
+        namespace=chosen.get("namespace") or "",
+        asked=asked,
+        context=context,
+        refresh_at=_refresh_at(user, getattr(loader, "exec_plugin_expiry", None)),
+    )
+
+
+def _refresh_at(user: Mapping[str, Any], expiry: datetime | None) -> float | None:
+    """When to read again: a token file each minute, a plugin's token a minute before its end
+    (but not more often than once a minute, whatever the plugin says).
+    """
+    now = time.monotonic()
+    if expiry is not None:
+        left = (expiry - datetime.now(UTC)).total_seconds()
+        return now + max(left - TOKEN_MAX_AGE, TOKEN_MAX_AGE)
+    return now + TOKEN_MAX_AGE if "tokenFile" in user else None
+
+
+def _finished(
+    configuration: Configuration,
+    *,
+    source: str,
+    namespace: str,
+    asked: str | None,
+    refresh_at: float | None,
+    context: str | None = None,
+) -> KubeConfig:
+    if "BearerToken" in configuration.api_key:
+        # A file may end in a newline; a header may not.
+        configuration.api_key["BearerToken"] = configuration.api_key["BearerToken"].strip()
+    # As client-go: a CA without an authority key identifier (old kubeadm) is still a CA.
+    configuration.disable_strict_ssl_verification = True
+    try:
+        found = KubeConfig(namespace or "default", asked, refresh_at, configuration, context)
+        _ = urlsplit(configuration.host).port  # it raises where it is no number
+        if found.authorization:
+            # As client-go: a user in the URL gives way; aiohttp would refuse to send both.
+            configuration.host = found.server
+        if configuration.proxy:  # the cluster's own, which comes first in client-go too
+            proxy: Proxy | None = parse_proxy("its proxy-url", configuration.proxy)
+        else:
+            proxy = proxy_for(found.server)
+    except (ProxyError, OSError) as error:
+        raise KubeConfigError(f"{source}: {error}") from None
+    except ValueError:
+        raise KubeConfigError(f"{source}: its server is not a URL like https://host:6443") from None
+    configuration.proxy = proxy.url if proxy else None
+    return found
+
+
+def _token_file(paths: str, context: str | None) -> Path | None:
+    """The file with the token of the context's user; None where there is none, and where the
+    package will say what is wrong.
+    """
+    with contextlib.suppress(*_READ_ERRORS):
+        config = KubeConfigMerger(paths).config  # type: ignore[no-untyped-call]
+        chosen = config["contexts"].get_with_name(context or config["current-context"])["context"]
+        user = config["users"].get_with_name(chosen["user"])
+        if "token" not in user["user"]:
+            named: str = user["user"]["tokenFile"]
+            return Path(user.path).absolute().parent / named
+    return None
+
+
+def _wrong_context(paths: str, context: str | None) -> str | None:
+    """What is wrong with the context; None when it is not that."""
+    with contextlib.suppress(*_READ_ERRORS):
+        config: Mapping[str, Any] = KubeConfigMerger(paths).config.value  # type: ignore[no-untyped-call]
+        current = config.get("current-context")
+        names = [each["name"] for each in config["contexts"]]
+        if not names:
+            return "it has no contexts; is it a kubeconfig?"
+        listed = f"its contexts ({', '.join(names)})"
+        if context is not None and context not in names:
+            return f"--context {context!r} is not among {listed}"
+        if not (context or current):
+            return f"it has no current-context; choose one of {listed}"
+        if context is None and current not in names:
+            return f"current-context {current!r} is not among {listed}"
+    return None
+
+
+def _one_line(error: BaseException) -> str:
+    """The error in one line. The package names a part of the file by its whole content, tokens
+    and all (`... in FILE/{'name': ..., 'user': {'token': ...`): nothing after a brace is shown.
+    """
+    what, absent, file = str(error).partition("File does not exists: ")
+    if absent and not what:
+        return f"{file}, which it names as certificate, key or token file, does not exist"
+    text = str(error).partition("{")[0] or type(error).__name__
+    return " ".join(text.split()).removeprefix("Invalid kube-config file. ").rstrip("/ ")

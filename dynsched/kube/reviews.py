@@ -1,0 +1,102 @@
+"""Whose a bearer token is, and what that user may read: TokenReview and SubjectAccessReview."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from dynsched.engine.user import User
+from dynsched.kube.failures import Call
+from dynsched.kube.transport import KubeApi
+
+CALL_TIMEOUT: Final = 3.0
+"""Seconds that one review may take: a person waits for it."""
+IN_FLIGHT: Final = 4
+"""Reviews at once: tokens that somebody makes up must not keep the API server busy."""
+
+_TOKEN_REVIEWS: Final = Call(
+    "create", "tokenreviews", "POST", "/apis/authentication.k8s.io/v1/tokenreviews"
+)
+_ACCESS_REVIEWS: Final = Call(
+    "create", "subjectaccessreviews", "POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+)
+
+
+class _User(msgspec.Struct):
+    username: str = ""
+    uid: str = ""
+    groups: list[str] | None = None
+    extra: dict[str, list[str]] | None = None
+
+
+class _TokenStatus(msgspec.Struct):
+    authenticated: bool = False
+    user: _User = msgspec.field(default_factory=_User)
+    audiences: list[str] | None = None
+
+
+class _TokenReview(msgspec.Struct):
+    """The token itself, which the server sends back, is not kept."""
+
+    status: _TokenStatus = msgspec.field(default_factory=_TokenStatus)
+
+
+class _AccessStatus(msgspec.Struct):
+    allowed: bool = False
+    denied: bool = False
+
+
+class _AccessReview(msgspec.Struct):
+    status: _AccessStatus = msgspec.field(default_factory=_AccessStatus)
+
+
+class AccessReviews:
+    """Asks the API server, as kube-rbac-proxy does. With ``audiences`` a token must be for one of
+    them; without, for the API server itself. Both calls raise ClusterError.
+    """
+
+    def __init__(self, api: KubeApi, audiences: Sequence[str] = ()) -> None:
+        self._api = api
+        self._audiences = tuple(audiences)
+
+    async def user_of(self, token: str) -> User | None:
+        """Whose token it is; None for one that the API server does not accept."""
+        spec: dict[str, Any] = {"token": token}
+        if self._audiences:
+            spec["audiences"] = list(self._audiences)
+        found: _TokenStatus = (
+            await self._asked(_TOKEN_REVIEWS, "authentication", "TokenReview", spec, _TokenReview)
+        ).status
+        if not found.authenticated or not found.user.username:
+            return None
+        # A server that knows nothing of audiences names none: it has not checked them.
+        if self._audiences and not {*self._audiences} & {*(found.audiences or ())}:
+            return None
+        extra = {name: tuple(values) for name, values in (found.user.extra or {}).items()}
+        return User(found.user.username, found.user.uid, tuple(found.user.groups or ()), extra)
+
+    async def may_get(self, user: User, path: str) -> bool:
+        """Whether ``user`` has the verb ``get`` on the non-resource URL ``path``."""
+        spec = {
+            "user": user.name,
+            "uid": user.uid,
+            "groups": list(user.groups),
+            "extra": {name: list(values) for name, values in user.extra.items()},
+            "nonResourceAttributes": {"path": path, "verb": "get"},
+        }
+        found: _AccessStatus = (
+            await self._asked(
+                _ACCESS_REVIEWS, "authorization", "SubjectAccessReview", spec, _AccessReview
+            )
+        ).status
+        return found.allowed and not found.denied
+
+    async def _asked(
+        self, call: Call, group: str, kind: str, spec: Mapping[str, Any], shape: Any
+    ) -> Any:
+        body = {"apiVersion": f"{group}.k8s.io/v1", "kind": kind, "spec": spec}
+        # A review changes nothing, so it may be sent again.
+        answer = await self._api.call(call, body=body, shape=shape, timeout=CALL_TIMEOUT)
+        return answer.body

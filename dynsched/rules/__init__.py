@@ -1,0 +1,1 @@
+"""Rules files: read, checked, with the place of each error."""

@@ -1,0 +1,179 @@
+"""What ``dynsched check`` is given: rules files, standard input, ConfigMaps with rules in them."""
+
+from __future__ import annotations
+
+import errno
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from dynsched.rules.document import YamlError, locate, locate_in_scalar, read_documents
+from dynsched.rules.file import (
+    MAX_BYTES,
+    Remark,
+    path_of_expr,
+    placed,
+    read_rules,
+    unreadable,
+)
+from dynsched.rules.rule_set import RuleSet
+from dynsched.util.files import read_stream
+
+STANDARD_INPUT: Final = Path("-")
+_STANDARD_INPUT_NAME: Final = "standard input"
+
+_USUAL_NAMES: Final = frozenset({"rules.yaml", "rules.yml", "rule.yaml", "rule.yml"})
+_LINE_BREAK: Final = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
+"""As YAML breaks lines."""
+_RULES_KEY: Final = re.compile(r"""^\s*\{?\s*["']?(?:rules|Rulename)["']?\s*:""", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """One rules file, or one key of a ConfigMap: its name; its rules where they can be used;
+    every error and every doubt as a line that begins with the file and, where known, the place.
+    ``place_in_expr`` makes such a line of a message about the expression of a rule: the rule's
+    place in the file, and line and column in the expression (from 1) where they are known.
+    """
+
+    name: str
+    rule_set: RuleSet | None
+    errors: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    place_in_expr: Callable[[int, tuple[int, int] | None, str], str] = lambda *_: ""
+
+
+def check(path: Path, remedy: str) -> tuple[Checked, ...]:
+    """Check a file, or standard input for ``-``. Where it holds Kubernetes objects, the rules in
+    its ConfigMaps are what is checked, each by itself. ``remedy``: what to do where there is no
+    such file.
+    """
+    is_stdin = path == STANDARD_INPUT
+    name = _STANDARD_INPUT_NAME if is_stdin else str(path)
+    try:
+        raw = read_stream(_standard_input() if is_stdin else path, MAX_BYTES)
+    except OSError as error:
+        return (Checked(name, None, unreadable(name, error, remedy).lines),)
+    objects = _objects(raw)
+    if objects is None:
+        return (_checked(name, raw, partial(placed, name)),)
+    found = tuple(_in_config_maps(name, raw.decode(), objects))
+    problem = f"{name}: there are Kubernetes objects in it, but no ConfigMap with rules"
+    return found or (Checked(name, None, (problem,)),)
+
+
+def _standard_input() -> int:
+    if sys.stdin is None:
+        raise OSError(errno.EBADF, "it is closed")
+    return sys.stdin.fileno()
+
+
+def _objects(raw: bytes) -> list[yaml.Node] | None:
+    """The Kubernetes objects in a text, those of a List included; None where there are none."""
+    try:
+        documents = read_documents(raw.decode())
+    except (UnicodeDecodeError, YamlError):
+        return None  # the error is reported when the text is parsed as a rules file
+    objects = [root for document in documents for root in _unlisted(document.root)]
+    return objects if any(_text(root, "kind") for root in objects) else None
+
+
+def _unlisted(root: yaml.Node | None) -> Iterable[yaml.Node]:
+    items = _value(root, "items")
+    if isinstance(items, yaml.SequenceNode) and _text(root, "kind").endswith("List"):
+        return list(items.value)
+    return [root] if root is not None else []
+
+
+def _in_config_maps(file: str, text: str, objects: Iterable[yaml.Node]) -> Iterable[Checked]:
+    lines = _LINE_BREAK.split(text)
+    for root in objects:
+        data = _value(root, "data")
+        if _text(root, "kind") != "ConfigMap" or not isinstance(data, yaml.MappingNode):
+            continue
+        metadata = _value(root, "metadata")
+        full_name = "/".join(filter(None, (_text(metadata, "namespace"), _text(metadata, "name"))))
+        for key, value in data.value:
+            if isinstance(value, yaml.ScalarNode) and _holds_rules(str(key.value), value.value):
+                name = f"{file}: ConfigMap {full_name or 'without a name'}, {key.value}"
+                place = partial(_place_in_object, file, key, value, lines)
+                yield _checked(name, value.value.encode(), place)
+
+
+def _holds_rules(key: str, text: str) -> bool:
+    return key in _USUAL_NAMES or _RULES_KEY.search(text) is not None
+
+
+def _place_in_object(
+    file: str, key: yaml.Node, value: yaml.ScalarNode, lines: Sequence[str], remark: Remark
+) -> str:
+    """A remark about the text of ``value``, by its line in the file; where that cannot be told (a
+    text in quotes may be folded), by that of ``key``, and by the line in the text.
+    """
+    start = key.start_mark.line + 1, key.start_mark.column + 1
+    if remark.line is None or remark.column is None:
+        return placed(file, replace(remark, line=start[0], column=start[1]))
+    if value.style != "|":
+        where = f"line {remark.line}, column {remark.column} of {key.value}"
+        return placed(file, Remark(*start, f"{where}: {remark.message}"))
+    first = value.start_mark.line + 1
+    indents = [
+        len(written) - len(inner)
+        for written, inner in zip(lines[first:], _LINE_BREAK.split(value.value), strict=False)
+        if inner  # an empty line may be indented by less
+    ]
+    column = remark.column + (indents[0] if indents else 0)
+    return placed(file, replace(remark, line=first + remark.line, column=column))
+
+
+def _checked(name: str, raw: bytes, place: Callable[[Remark], str]) -> Checked:
+    reading = read_rules(raw)
+    return Checked(
+        name,
+        reading.rule_set,
+        tuple(place(remark) for remark in reading.errors),
+        tuple(
+            place(replace(remark, message=f"warning: {remark.message}"))
+            for remark in reading.doubts
+        ),
+        partial(_place_in_expr, raw, place),
+    )
+
+
+def _place_in_expr(
+    raw: bytes,
+    place: Callable[[Remark], str],
+    index: int,
+    at: tuple[int, int] | None,
+    message: str,
+) -> str:
+    document = read_documents(raw.decode())[0]
+    path = path_of_expr(document.data, index)
+    line, column = locate(document.root, path)
+    if at is not None:
+        found = locate_in_scalar(document.root, path, raw.decode(), at)
+        if found is None:
+            message = f"line {at[0]}, column {at[1]} of the expression: {message}"
+        line, column = found or (line, column)
+    return place(Remark(line, column, message))
+
+
+def _value(node: yaml.Node | None, key: str) -> yaml.Node | None:
+    pairs: list[tuple[yaml.Node, yaml.Node]] = (
+        node.value if isinstance(node, yaml.MappingNode) else []
+    )
+    for name, value in pairs:
+        if isinstance(name, yaml.ScalarNode) and name.value == key:
+            return value
+    return None
+
+
+def _text(node: yaml.Node | None, key: str) -> str:
+    value = _value(node, key)
+    return str(value.value) if isinstance(value, yaml.ScalarNode) else ""

@@ -1,0 +1,146 @@
+"""The values that rules.yaml can hold: how each is read, and within which bounds; the sources of
+rules, and what follows from each.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal, TypeVar
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from dynsched.rules.rule_errors import problem, shown
+from dynsched.util.durations import parse_duration
+
+T = TypeVar("T")
+
+MAX_RULES: Final = 100
+"""Each is a query at every tick and an alert on every node, and the evidence on a node names all
+that fire there: the API server takes no more than 256 KiB of annotations."""
+MAX_PROFILES: Final = 20
+"""For each, the loads of all nodes are kept."""
+MAX_EXPR_LENGTH: Final = 10_000
+MAX_KEY_LENGTH: Final = 317
+"""Characters of a label's key: a DNS name, a slash and a name."""
+MAX_NODES: Final = 1_000_000
+MAX_PODS: Final = 10_000
+"""On one node within the window of ``bind_burst``."""
+
+_MIN_WEIGHT: Final = 0.001
+_MAX_WEIGHT: Final = 1000.0
+
+
+def read_by(parse: Callable[[str], T]) -> BeforeValidator:
+    """Read text by ``parse``, whose ValueError becomes the message.
+
+    Other types pass through but for mappings: pydantic would make a dataclass of one, unparsed.
+    """
+
+    def validate(value: object) -> object:
+        if isinstance(value, Mapping):
+            raise problem(f"{shown(value)} is not text; put it into quotes")
+        if not isinstance(value, str):
+            return value
+        try:
+            return parse(value)
+        except ValueError as error:
+            raise problem(str(error)) from None
+
+    return BeforeValidator(validate)
+
+
+def _duration(value: object) -> object:
+    if value == 0 and not isinstance(value, bool):
+        return 0.0
+    if isinstance(value, (int, float)):
+        raise problem(f"{shown(value)} has no unit; write it like 30s, 2m or 1h30m")
+    if not isinstance(value, str):
+        raise problem(f"{shown(value)} is not a duration; write it like 30s, 2m or 1h30m")
+    return value
+
+
+def _longer_than_zero(value: float) -> float:
+    if value <= 0:
+        raise problem("must be longer than 0s")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A number of nodes, or a share of them (``amount`` is then 0..1)."""
+
+    amount: float
+    is_share: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.amount * 100:g}%" if self.is_share else f"{self.amount:.0f}"
+
+
+def _limit(value: object) -> object:
+    if isinstance(value, Limit):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_NODES:
+        return Limit(value)
+    share = re.fullmatch(r"(\d+(?:\.\d+)?)%", value, re.ASCII) if isinstance(value, str) else None
+    if share and float(share[1]) <= 100:  # noqa: PLR2004 (per cent)
+        return Limit(float(share[1]) / 100, is_share=True)
+    raise problem(f"{shown(value)} is neither a share (0% to 100%) nor a number of nodes")
+
+
+def _weight(value: float) -> float:
+    # They count by their sum: with 1e308 and 1e-308 in it nothing would be left of one of them.
+    if value and not _MIN_WEIGHT <= value <= _MAX_WEIGHT:
+        raise problem(f"{value:g} is not 0, and not {_MIN_WEIGHT:g} to {_MAX_WEIGHT:g}")
+    return value
+
+
+def _printable(name: str) -> str:
+    # It shows in logs, on terminals, in metrics and in Events.
+    if not name.isprintable():
+        raise problem(f"{shown(name)} has a character in it that cannot be shown")
+    return name
+
+
+Duration = Annotated[float, read_by(parse_duration), BeforeValidator(_duration)]
+PositiveDuration = Annotated[Duration, AfterValidator(_longer_than_zero)]
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Weight = Annotated[Number, Field(ge=0), AfterValidator(_weight)]
+Expr = Annotated[str, Field(strict=True, pattern=r"\S", max_length=MAX_EXPR_LENGTH)]
+Key = Annotated[str, Field(strict=True, pattern=r"\S", max_length=MAX_KEY_LENGTH)]
+Name = Annotated[str, Field(strict=True, pattern=r"^\S(.{0,98}\S)?$"), AfterValidator(_printable)]
+NodeLimit = Annotated[Limit, BeforeValidator(_limit)]
+
+SourceName = Literal["prometheus", "metrics-server", "bound-pods", "expected-load"]
+FileSource = Literal["prometheus", "metrics-server"]
+"""The sources that a rule in a file can name. ``bound-pods`` is that of ``guard.bind_burst``,
+``expected-load`` that of a rule's ``early``."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTraits:
+    """In what a source differs from the others.
+
+    ``needs``: the field of a rule that says what is asked; None where there is nothing to say.
+    ``asked``: a service is asked over the network, so that an answer may fail to come, and one that
+    comes is knowledge of a node. Else the process counts by itself: it always has a value, and a
+    process of a single pass has counted nothing and is not expected to know any.
+    ``scored``: without profiles, the extender scores by it.
+    ``in_percent``: its values are percentages of what a node has, whatever the threshold.
+    """
+
+    needs: Literal["expr", "resource"] | None
+    asked: bool = True
+    scored: bool = True
+    in_percent: bool = False
+
+
+TRAITS: Final[Mapping[SourceName, SourceTraits]] = {
+    "prometheus": SourceTraits(needs="expr"),
+    "metrics-server": SourceTraits(needs="resource", in_percent=True),
+    # Just-bound pods are added to every node's load: as a rule they would count twice.
+    "bound-pods": SourceTraits(needs=None, asked=False, scored=False),
+    # Worked out from another rule's values (`core.early`), by which the extender scores already.
+    "expected-load": SourceTraits(needs=None, asked=False, scored=False),
+}

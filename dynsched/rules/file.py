@@ -1,0 +1,228 @@
+"""The rules file: read, and looked at again while the process runs."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from dynsched.rules.document import Document, YamlError, locate, read_documents
+from dynsched.rules.lint import doubts
+from dynsched.rules.parse import DYNAMIC_SCHEDULER_KEY, parse_rules
+from dynsched.rules.rule_errors import MAX_ERRORS, RuleError, RulesInvalidError
+from dynsched.rules.rule_set import RuleSet
+from dynsched.util.errors import ExpectedError
+from dynsched.util.files import (
+    Aside,
+    NotDoneError,
+    fingerprint,
+    read_file,
+    read_stream,
+    require_file,
+)
+from dynsched.util.formatting import one_line
+
+MAX_BYTES: Final = 256 * 1024
+"""Of a rules file. A hundred rules with long expressions have a tenth of it."""
+READ_SECONDS: Final = 2.0
+"""How long a look at the file may take: less than there is between a SIGTERM and the end."""
+_MAX_LINE_LENGTH: Final = 600
+
+
+class RulesFileError(ExpectedError):
+    """A rules file that cannot be used: every error, one ``file:line:column: ...`` each."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        # A file's name may be no Unicode; what it stands in must be JSON.
+        self.lines = tuple(line.encode(errors="replace").decode() for line in lines)
+        super().__init__("\n".join(self.lines))
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """Something about a text: its line and column (from 1) where they are known, and a message."""
+
+    line: int | None
+    column: int | None
+    message: str
+
+    def __str__(self) -> str:
+        message = one_line(self.message, _MAX_LINE_LENGTH)
+        return message if self.line is None else f"{self.line}:{self.column}: {message}"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a text came to: rules (None where there are errors), and what is doubtful in them."""
+
+    rule_set: RuleSet | None
+    errors: tuple[Remark, ...] = ()
+    doubts: tuple[Remark, ...] = ()
+
+
+def load_rules(path: Path, *, remedy: str = "name the file with --rules") -> RuleSet:
+    """Read a rules file (either format), or a pipe with one. RulesFileError with all that is wrong
+    in it; ``remedy`` is what to do where there is no such file.
+    """
+    try:
+        return _used(path, read_rules(read_stream(path, MAX_BYTES)))
+    except OSError as error:
+        raise unreadable(path, error, remedy) from None
+
+
+def read_rules(raw: bytes) -> Reading:
+    """The rules in the content of a file. Raises nothing, whatever the content is."""
+    try:
+        return _read_rules(raw.decode())
+    except UnicodeDecodeError as error:
+        return Reading(None, (Remark(None, None, f"not UTF-8 text: {error.reason}"),))
+    except Exception as error:  # noqa: BLE001 (a content that we did not think of is refused)
+        problem = f"it cannot be read because of a bug in dynsched: {type(error).__name__}: {error}"
+        return Reading(None, (Remark(None, None, problem),))
+
+
+def unreadable(name: str | Path, error: OSError, remedy: str) -> RulesFileError:
+    """The error for a file that cannot be read at all."""
+    if isinstance(error, PermissionError):
+        remedy = "check its permissions"
+    return RulesFileError([f"{name}: {error.strerror or error}; {remedy}"])
+
+
+class FixedRules:
+    """Rules that do not change, for one pass. Satisfies ``loop.RulesFile``."""
+
+    error: str | None = None
+
+    def __init__(self, rule_set: RuleSet) -> None:
+        self.rule_set = rule_set
+
+    def changed(self) -> bool:
+        """Never."""
+        return False
+
+
+class RulesFile:
+    """A rules file that is looked at again and again: edited in place, replaced by a rename, or
+    swapped behind a ConfigMap's symlinks.
+
+    Made with a good file only (RulesFileError otherwise). ``rule_set`` is the last valid
+    content. ``error`` says why the present content is refused; it is None while the present content
+    is in force. Both this and ``changed`` take READ_SECONDS at most, even if the path is a pipe or
+    a device.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._aside: Aside[_Look | None] = Aside("rules file")
+        self._last: _Look | None = None
+        self.error: str | None = None
+        look = self._look()
+        assert look is not None  # noqa: S101 (there is nothing yet that it could be the same as)
+        self._last = look
+        self.rule_set = _used(path, look.reading)
+
+    def changed(self) -> bool:
+        """Look again; whether there is a new ``rule_set``. Reads the file only when it changed, or
+        while it is refused: what kept it from being read may pass without a change of the file.
+        """
+        try:
+            look = self._look()
+            if look is not None:
+                self._last = look
+            rule_set = self.rule_set if look is None else _used(self._path, look.reading)
+        except RulesFileError as error:
+            self.error = str(error)
+            return False
+        recovered, self.error = self.error is not None, None
+        # Also where they compare equal: it matters whether an empty section is present.
+        before, self.rule_set = self.rule_set, rule_set
+        return recovered or rule_set != before
+
+    def _look(self) -> _Look | None:
+        """What is there now; None when it is what was there at the last look, and is in force."""
+        known = self._last.fingerprint if self._last and self.error is None else None
+        try:
+            return self._aside.call(partial(_look, self._path, known, self._last), READ_SECONDS)
+        except NotDoneError:
+            problem = f"not read within {READ_SECONDS:g}s; does the file system hang that it is on?"
+            raise RulesFileError([f"{self._path}: {problem}"]) from None
+        except OSError as error:
+            raise unreadable(self._path, error, "name the file with --rules") from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What was found in the file's place."""
+
+    fingerprint: tuple[int, ...]
+    digest: bytes
+    reading: Reading
+
+
+def _look(path: Path, known: tuple[int, ...] | None, last: _Look | None) -> _Look | None:
+    # Before it is read, so that a change in between is seen at the next look.
+    seen = fingerprint(require_file(path, MAX_BYTES))
+    if seen == known:
+        return None
+    raw = read_file(path, MAX_BYTES)
+    digest = hashlib.sha256(raw).digest()
+    if last is not None and last.digest == digest:  # a refused file is looked at again and again
+        return _Look(seen, digest, last.reading)
+    return _Look(seen, digest, read_rules(raw))
+
+
+def _used(path: Path, reading: Reading) -> RuleSet:
+    if reading.rule_set is None:
+        raise RulesFileError(placed(path, remark) for remark in reading.errors)
+    return reading.rule_set
+
+
+def placed(name: str | Path, remark: Remark) -> str:
+    """One line: ``rules.yaml:14:5: ...``, or without a place ``rules.yaml: ...``."""
+    return f"{name}:{'' if remark.line is not None else ' '}{remark}"
+
+
+def _read_rules(text: str) -> Reading:
+    try:
+        documents = read_documents(text)
+    except YamlError as error:
+        return Reading(None, (Remark(error.line, error.column, str(error)),))
+    if len(documents) > 1:
+        problem = "not YAML: expected a single document in the stream, but found another document"
+        return Reading(None, (Remark(documents[1].start, 1, problem),))
+    return rules_of(documents[0] if documents else Document())
+
+
+def rules_of(document: Document) -> Reading:
+    """The rules in one document of a YAML text."""
+    rule_set, errors, more = None, document.duplicates, 0
+    try:
+        rule_set = parse_rules(document.data)
+    except RulesInvalidError as error:
+        errors, more = (*errors, *error.errors), error.more
+    if not errors and rule_set is not None:
+        return Reading(rule_set, doubts=_located(document, _doubts(document.data, rule_set)))
+    more += max(0, len(errors) - MAX_ERRORS)
+    last = (Remark(None, None, f"and {more} more errors"),) if more else ()
+    return Reading(None, (*_located(document, errors[:MAX_ERRORS]), *last))
+
+
+def path_of_expr(data: object, index: int) -> tuple[str | int, ...]:
+    """Where the expression of the rule at ``index`` stands in a document, in either format."""
+    if isinstance(data, Mapping) and DYNAMIC_SCHEDULER_KEY in data:
+        return (DYNAMIC_SCHEDULER_KEY, list(data[DYNAMIC_SCHEDULER_KEY])[index], "Promsql")
+    return ("rules", index, "expr")
+
+
+def _doubts(data: object, rule_set: RuleSet) -> Iterable[RuleError]:
+    for doubt in doubts(rule_set):
+        yield RuleError(path_of_expr(data, doubt.index), doubt.message)
+
+
+def _located(document: Document, found: Iterable[RuleError]) -> tuple[Remark, ...]:
+    """What was found, by its place."""
+    remarks = sorted((*locate(document.root, error.path), str(error)) for error in found)
+    return tuple(Remark(line, column, text) for line, column, text in remarks)

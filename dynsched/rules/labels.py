@@ -1,0 +1,226 @@
+"""Labels and taints: how their keys and values are written, selectors of labels, and the mark that
+is put on a node.
+
+Grammar and meaning of a selector are those of apimachinery's ``labels.Parse``, as ``kubectl get``
+takes it with ``-l``: requirements joined by commas; ``k=v``, ``k==v``, ``k!=v``, ``k in (a, b)``,
+``k notin (a, b)``, ``k``, ``!k``, and of integers ``k>4``, ``k<4``. ``!=`` and ``notin`` also match
+an object without the key.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dynsched.rules import keys
+
+SOFT_EFFECT: Final = "PreferNoSchedule"
+_RESERVED_DOMAIN: Final = re.compile(r"(?:.*\.)?(?:kubernetes|k8s)\.io")
+_NAME: Final = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_DNS_LABEL: Final = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
+_KEY: Final = rf"(?:{_DNS_LABEL}(?:\.{_DNS_LABEL})*/)?{_NAME}"
+_VALUE: Final = rf"(?:{_NAME})?"
+_KEY_RE: Final = re.compile(_KEY, re.ASCII)
+_VALUE_RE: Final = re.compile(_VALUE, re.ASCII)
+_REQUIREMENT: Final = re.compile(
+    rf"""\s*(?:
+        !\s*(?P<absent>{_KEY})
+      | (?P<set_key>{_KEY})\s+(?P<set_op>in|notin)\s*\((?P<set>[^()]*)\)
+      | (?P<key>{_KEY})\s*(?P<op>==|=|!=)\s*(?P<value>{_VALUE})
+      | (?P<number_key>{_KEY})\s*(?P<side>[<>])\s*(?P<bound>\d{{1,63}})
+      | (?P<present>{_KEY})
+    )\s*(?:,|$)""",
+    re.ASCII | re.VERBOSE,
+)
+_NUMBER_RE: Final = re.compile(r"\d{1,63}", re.ASCII)
+"""A label's value has no sign, and has at most 63 characters."""
+_MAX_NUMBER: Final = 2**63 - 1
+
+
+def is_label_key(text: str) -> bool:
+    """Whether ``text`` is a valid label, annotation or taint key (optional prefix, name)."""
+    prefix, slash, _ = text.rpartition("/")
+    return _KEY_RE.fullmatch(text) is not None and not (slash and len(prefix) > 253)  # noqa: PLR2004 (a DNS subdomain's limit)
+
+
+def is_label_value(text: str) -> bool:
+    """Whether ``text`` is a valid label value (empty is)."""
+    return _VALUE_RE.fullmatch(text) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class _Requirement:
+    key: str
+    values: frozenset[str] | None  # None: only the key's presence counts
+    negated: bool
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        found = self.key in labels and (self.values is None or labels[self.key] in self.values)
+        return found is not self.negated
+
+    def __str__(self) -> str:
+        if self.values is None:
+            return f"!{self.key}" if self.negated else self.key
+        if len(self.values) == 1:
+            return f"{self.key}{'!=' if self.negated else '='}{next(iter(self.values))}"
+        listed = ", ".join(sorted(self.values))
+        return f"{self.key} {'notin' if self.negated else 'in'} ({listed})"
+
+
+@dataclass(frozen=True, slots=True)
+class _Comparison:
+    key: str
+    side: str
+    bound: int
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        text = labels.get(self.key, "")
+        if not _NUMBER_RE.fullmatch(text) or (value := int(text)) > _MAX_NUMBER:
+            return False
+        return value > self.bound if self.side == ">" else value < self.bound
+
+    def __str__(self) -> str:
+        return f"{self.key}{self.side}{self.bound}"
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """A parsed selector; an empty one matches everything."""
+
+    requirements: tuple[_Requirement | _Comparison, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether an object with these labels is selected."""
+        return self.unmet(labels) is None
+
+    def unmet(self, labels: Mapping[str, str]) -> str | None:
+        """The first requirement that an object with these labels does not meet, as ``kubectl get
+        -l`` takes it; None when it is selected.
+        """
+        for requirement in self.requirements:
+            if not requirement.matches(labels):
+                return str(requirement)
+        return None
+
+    def __str__(self) -> str:
+        return ",".join(map(str, self.requirements))
+
+
+def parse_selector(text: str) -> Selector:
+    """A Selector; ValueError that points at the part that cannot be read."""
+    text = text.strip()
+    if not text:
+        return Selector()
+    requirements: list[_Requirement | _Comparison] = []
+    position = 0
+    while position < len(text):
+        match = _REQUIREMENT.match(text, position)
+        if match is None and text[position:].lstrip().startswith(","):
+            raise ValueError(f"{text!r} has a comma too many: a requirement is missing before it")
+        if match is None:
+            raise ValueError(
+                f"{text[position:].lstrip()!r} is not a label selector; "
+                "write it like pool=batch, zone in (a, b), !gpu"
+            )
+        requirements.append(_requirement(match))
+        position = match.end()
+    if text.endswith(","):
+        raise ValueError(f"{text!r} ends in a comma: a requirement is missing after it")
+    return Selector(tuple(requirements))
+
+
+def _requirement(match: re.Match[str]) -> _Requirement | _Comparison:
+    part = match.groupdict()
+    if part["number_key"]:
+        if int(part["bound"]) > _MAX_NUMBER:
+            raise ValueError(f"{part['bound']!r} is larger than {_MAX_NUMBER}")
+        return _Comparison(part["number_key"], part["side"], int(part["bound"]))
+    if part["absent"]:
+        return _Requirement(part["absent"], None, negated=True)
+    if part["set_key"]:
+        values = frozenset(value.strip() for value in part["set"].split(","))
+        for value in values:
+            if not is_label_value(value):
+                raise ValueError(f"{value!r} is not a label value")
+        return _Requirement(part["set_key"], values, negated=part["set_op"] == "notin")
+    if part["key"]:
+        return _Requirement(part["key"], frozenset([part["value"]]), negated=part["op"] == "!=")
+    return _Requirement(part["present"], None, negated=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LabelMark:
+    """The label that marks a node."""
+
+    key: str
+    value: str
+
+    def __str__(self) -> str:
+        return f"{self.key}={self.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class TaintMark:
+    """The soft taint that marks a node."""
+
+    key: str
+    value: str
+    effect: str = SOFT_EFFECT
+
+    def __str__(self) -> str:
+        return f"{self.key}={self.value}:{self.effect}"
+
+    def is_same(self, taint: Mapping[str, Any]) -> bool:
+        """Whether a raw taint is ours: key, value and effect all equal."""
+        return self.stands_at(taint) and (taint.get("value") or "") == self.value
+
+    def stands_at(self, taint: Mapping[str, Any]) -> bool:
+        """Whether a raw taint holds our place: the API server allows one a key and effect."""
+        return taint.get("key") == self.key and taint.get("effect") == self.effect
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What marks a node: a label, a soft taint, or both (at least one)."""
+
+    label: LabelMark | None
+    taint: TaintMark | None = None
+
+    def __str__(self) -> str:
+        parts = []
+        if self.label:
+            parts.append(f"label {self.label}")
+        if self.taint:
+            parts.append(f"taint {self.taint}")
+        return " and ".join(parts)
+
+
+def parse_label(text: str) -> LabelMark:
+    """``key=value`` -> LabelMark; ValueError with the reason."""
+    key, _, value = text.partition("=")
+    if not is_label_key(key) or not is_label_value(value) or not value:
+        raise ValueError(f"{text!r} is not a label; write it like {keys.DEFAULT_LABEL}")
+    domain, slash, _ = key.rpartition("/")
+    if (slash and _RESERVED_DOMAIN.fullmatch(domain)) or key == keys.IGNORE_LABEL:
+        raise ValueError(f"{key!r} has a meaning of its own; choose a label key that is yours")
+    return LabelMark(key, value)
+
+
+def parse_taint(text: str) -> TaintMark:
+    """``dynsched.io/key=value:PreferNoSchedule`` -> TaintMark; ValueError with the reason."""
+    rest, _, effect = text.rpartition(":")
+    key, _, value = rest.partition("=")
+    if not is_label_key(key) or not is_label_value(value):
+        raise ValueError(
+            f"{text!r} is not a taint; write it like dynsched.io/pressure=true:{SOFT_EFFECT}"
+        )
+    if effect != SOFT_EFFECT:
+        raise ValueError(f"effect {effect!r} is not soft; only {SOFT_EFFECT} is allowed")
+    if not key.startswith(keys.ANNOTATION_PREFIX):
+        raise ValueError(
+            f"taint key {key!r} must start with {keys.ANNOTATION_PREFIX}, "
+            "so that a taint of another owner is never taken for ours"
+        )
+    return TaintMark(key, value, effect)

@@ -1,0 +1,162 @@
+"""What the demo shows, all of it read from the operator's own `/nodes`: a live table on a
+terminal, and elsewhere one line for each mark that comes or goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from dynsched.engine.wording import counted
+from dynsched.util.formatting import format_threshold, format_value
+from dynsched.util.tables import ago
+
+_BAR: Final = 10
+"""Cells of a bar that stands for 100 %."""
+_EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
+_WIDE: Final = 100
+"""Columns from which on there is room for bars."""
+_AROUND: Final = 5
+"""Lines of the live picture that are not nodes: the titles, what is left out, the footer."""
+_STYLES: Final[Mapping[str, str]] = {"firing": "bold red", "held": "red", "pending": "yellow"}
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts the marks that were set and released so far."""
+
+    marks: int = 0
+    releases: int = 0
+    marked: frozenset[str] = frozenset()
+
+    def take(self, payload: Mapping[str, Any], elapsed: float) -> list[str]:
+        """Count what changed since the last `/nodes`; one line for a person for each change."""
+        marked = frozenset(payload["node_names"])
+        nodes = {node["name"]: node for node in payload["nodes"]}
+        came, went = sorted(marked - self.marked), sorted(self.marked - marked)
+        self.marked = marked
+        self.marks += len(came)
+        self.releases += len(went)
+        return [
+            *(f"{elapsed:6.1f}s  {name} marked: {_why(nodes.get(name))}" for name in came),
+            *(f"{elapsed:6.1f}s  {name} released" for name in went),
+        ]
+
+    def summary(self, elapsed: float, writes: int) -> str:
+        """One line for now or for the end."""
+        return (
+            f"After {elapsed:.0f}s: {counted(self.marks, 'mark')}, "
+            f"{counted(self.releases, 'release')}, {len(self.marked)} marked now; "
+            f"the API server saw {counted(writes, 'write')} to nodes."
+        )
+
+
+class Show(Protocol):
+    """One way to show `/nodes` again and again."""
+
+    def update(self, payload: Mapping[str, Any], elapsed: float) -> None:
+        """Show what the operator says now."""
+
+
+@dataclass(slots=True)
+class Lines:
+    """For a file or a pipe: what changed, a line each."""
+
+    console: Console
+    tally: Tally
+
+    def update(self, payload: Mapping[str, Any], elapsed: float) -> None:
+        """Print the changes."""
+        for line in self.tally.take(payload, elapsed):
+            tell(self.console, line)
+
+
+@dataclass(slots=True)
+class Picture:
+    """For a terminal: a table that is drawn anew each time, and the tally below it."""
+
+    live: Live
+    tally: Tally
+    writes: Callable[[], int]
+
+    def update(self, payload: Mapping[str, Any], elapsed: float) -> None:
+        """Draw it."""
+        self.tally.take(payload, elapsed)
+        console = self.live.console
+        bars = console.width >= _WIDE and not console.options.ascii_only
+        table = nodes_table(payload, max(1, console.height - _AROUND), bars=bars)
+        left_out = len(payload["nodes"]) - table.row_count
+        notes = [f"... and {left_out} more: /nodes has them all"] if left_out else []
+        notes.append(self.tally.summary(elapsed, self.writes()))
+        self.live.update(Group(table, *(Text(note, "dim") for note in notes)), refresh=True)
+
+
+def tell(console: Console, text: str = "") -> None:
+    """Print a text as it is: not folded, no markup, no colours of numbers."""
+    console.print(text, soft_wrap=True, markup=False, highlight=False)
+
+
+def nodes_table(payload: Mapping[str, Any], rows: int, *, bars: bool) -> Table:
+    """The nodes by name; where there are more than ``rows``, the hottest of them."""
+    nodes: Sequence[Mapping[str, Any]] = payload["nodes"]
+    if len(nodes) > rows:
+        nodes = sorted(nodes, key=_heat, reverse=True)[:rows]
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column("NODE", no_wrap=True)
+    for rule in nodes[0]["rules"] if nodes else ():
+        threshold = format_threshold(rule["threshold"])
+        table.add_column(f"{rule['rule']} {rule['op']} {threshold}", no_wrap=True)
+    table.add_column("MARK", no_wrap=True)
+    for node in sorted(nodes, key=lambda node: node["name"]):
+        readings = (_reading(rule, bars=bars) for rule in node["rules"])
+        table.add_row(Text(node["name"]), *readings, _mark(node, payload))
+    return table
+
+
+def _reading(rule: Mapping[str, Any], *, bars: bool) -> Text:
+    """One rule on one node: its value, and its state where it is not inactive."""
+    state = rule["state"]
+    style = _STYLES.get("held" if rule["keep_firing_since"] else state, "")
+    value = rule["value"]
+    text = Text()
+    if bars:
+        text.append(_bar(value or 0.0), style or "green").append(" ")
+    text.append("    -" if value is None else f"{value:5.1f}", style)
+    return text.append(f" {'' if state == 'inactive' else state:7}", style)
+
+
+def _bar(percent: float) -> str:
+    eighths = round(min(100.0, max(0.0, percent)) / 100 * _BAR * 8)
+    full, rest = divmod(eighths, 8)
+    return (_EIGHTHS[8] * full + (_EIGHTHS[rest] if rest else "")).ljust(_BAR)
+
+
+def _mark(node: Mapping[str, Any], payload: Mapping[str, Any]) -> Text:
+    """What the node carries with its age, or why it is not what the rules say."""
+    if node["marked"]:
+        mark = ", ".join(node["carries"])
+        age = f" {ago(node['since'], payload['taken_at'])}" if node["since"] else ""
+        return Text(f"{mark}{age}", "bold red")
+    return Text(node["conflict"] or node["withheld"] or "", "yellow")
+
+
+def _heat(node: Mapping[str, Any]) -> tuple[bool, bool, float]:
+    """What comes first where not all nodes can be shown."""
+    shares = ((rule["value"] or 0.0) / (rule["threshold"] or 1.0) for rule in node["rules"])
+    return node["marked"], node["pressured"], max(shares, default=0.0)
+
+
+def _why(node: Mapping[str, Any] | None) -> str:
+    rules: Iterable[Mapping[str, Any]] = node["rules"] if node else ()
+    return ", ".join(
+        f"{rule['rule']} {format_value(rule['value'])} {rule['op']} "
+        f"{format_threshold(rule['threshold'])}"
+        for rule in rules
+        if rule["state"] == "firing"
+    )

@@ -1,0 +1,166 @@
+"""The words for what went wrong: one line that says what, why, and what to do.
+
+The lines name no URL and no rule: the caller adds both in front.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Final
+from urllib.parse import urlsplit
+
+import urllib3.exceptions
+
+from dynsched.util.connection_errors import Cause, find_failure, no_answer
+from dynsched.util.formatting import one_line
+
+PREPARING: Final = "while reading the token and the certificates"
+CONNECTING: Final = "while connecting"
+WAITING: Final = "while waiting for the answer"
+READING: Final = "while reading the answer"
+_TITLE: Final = re.compile(r"<title[^>]*>(.*?)</title", re.IGNORECASE | re.DOTALL)
+_FLAGS: Final = {
+    "bearer token": "--prom-bearer-token-file",
+    "password": "--prom-password-file",
+    "CA": "--prom-ca-file",
+    "client certificate": "--prom-cert-file",
+    "client key": "--prom-key-file",
+    "client certificate or key": "--prom-cert-file and --prom-key-file",
+    "CA (from REQUESTS_CA_BUNDLE)": "REQUESTS_CA_BUNDLE",
+    "CA (from CURL_CA_BUNDLE)": "CURL_CA_BUNDLE",
+}
+
+
+class QueryFailedError(Exception):
+    """A query came to nothing. The message is a line for a person."""
+
+
+def file_problem(what: str, path: str, error: OSError) -> str:
+    """A file that cannot be read. ``what`` is its part, as in "bearer token"."""
+    reason = error.strerror or type(error).__name__
+    return f"cannot read the {what} file {path}: {reason}; {file_remedy(what, error)}"
+
+
+def file_remedy(what: str, error: OSError | None = None) -> str:
+    """What to do about a file that cannot be used: the flag that names it, and where it is from."""
+    flag = _FLAGS.get(what, what)
+    if isinstance(error, PermissionError):
+        return f"check its permissions ({flag})"
+    return f"check {flag}, or the Secret and its mount"
+
+
+def timed_out(timeout: float, phase: str) -> str:
+    """The deadline passed. ``phase`` says how far the request had come."""
+    hint = "is the expression too heavy, the server overloaded, or the timeout too short?"
+    if phase == CONNECTING:
+        hint = "is the address right, and does a firewall or NetworkPolicy drop the packets?"
+    if phase == PREPARING:
+        hint = "does the file system hang that they are on?"
+    return f"{no_answer(timeout)} ({phase}); {hint}"
+
+
+_REMEDIES: Final[Mapping[Cause, str]] = {
+    Cause.HOST: "check the name and the DNS",
+    Cause.REFUSED: "is it running there, and is the port right?",
+    Cause.NOT_HTTP: "is it https:// instead of http://?",
+    Cause.NOT_TLS: "is it http:// instead of https://?",
+    Cause.UNTRUSTED: "give the CA file that signed it (--prom-ca-file)",
+    Cause.OTHER_HOST: "use a name that is in it",
+    Cause.ALERT: "does it want another client certificate?",
+}
+
+
+def explain_exception(error: Exception, timeout: float, phase: str, *, tls: bool) -> str:
+    """The line for an exchange that ended without a whole answer."""
+    found = find_failure(error)
+    if found is None:
+        if isinstance(error, urllib3.exceptions.DecodeError):
+            return "the answer's compression is damaged"
+        return f"the request failed {phase} ({type(error).__name__})"
+    if found.cause is Cause.TIMEOUT:
+        return timed_out(timeout, phase)
+    if found.cause is Cause.BROKEN:
+        return _broken(phase, tls=tls)
+    if found.cause is Cause.SYSTEM:
+        return f"{found.detail} ({phase})"
+    remedy = _REMEDIES.get(found.cause)
+    return f"{found}; {remedy}" if remedy else str(found)
+
+
+def _broken(phase: str, *, tls: bool) -> str:
+    words = f"{Cause.BROKEN.value} {phase}; the server or a proxy ended it early"
+    if not tls:
+        # What a TLS server says to plain HTTP may be overtaken by its reset.
+        return f"{words}, or wants https://"
+    # A TLS 1.3 server refuses a client after the handshake, and its reset may overtake the alert.
+    return f"{words}; does it want a client certificate?" if phase == WAITING else words
+
+
+_HINTS: Final[Mapping[int, str]] = {
+    403: "these credentials are not allowed to query; check their permissions",
+    404: "nothing answers /api/v1/query there; check the URL's path prefix",
+    405: "neither POST nor GET is allowed; is this a Prometheus query API?",
+    407: "the proxy of the environment wants credentials",
+    413: "the expression is too long for a proxy in between",
+    414: "POST is refused and the expression is too long for GET; let the proxy pass POST",
+    422: "the expression cannot be evaluated as it is",
+    429: "it limits the request rate; use a longer --interval, or raise its limit",
+    431: "POST is refused and the expression is too long for GET; let the proxy pass POST",
+    502: "a proxy in between cannot reach it",
+    503: "it is starting, stopping, overloaded or has no backend; if it stays so, look at its log",
+    504: "a proxy in between gave up waiting for it",
+}
+
+
+def explain_status(status: int, detail: str, *, authenticated: bool, proxied: bool) -> str:
+    """The line for an HTTP status that is no success. ``detail`` is what the server said of it."""
+    try:
+        name = f"HTTP {status} {HTTPStatus(status).phrase}"
+    except ValueError:
+        name = f"HTTP {status}"
+    hint = _HINTS.get(status, "")
+    if "HTTP request to an HTTPS server" in detail:  # Go's words
+        hint = "write https:// in its URL"
+    if status == HTTPStatus.UNAUTHORIZED:
+        hint = (
+            "set a bearer token (--prom-bearer-token-file), basic authentication "
+            "(--prom-username) or a client certificate (--prom-cert-file)"
+        )
+        if authenticated:
+            hint = "it refuses the configured credentials; are they current, and meant for it?"
+    if status == HTTPStatus.FORBIDDEN and proxied:
+        hint = "either the proxy refuses, and NO_PROXY leads past it, or these credentials may not"
+        hint += " query"
+    return f"{name}{': ' if detail else ''}{detail}{'; ' if hint else ''}{hint}"
+
+
+def explain_redirect(status: int, location: str) -> str:
+    """A redirect, which is never followed: the credentials are for the configured address only."""
+    try:
+        parts = urlsplit(location)
+        # Neither a user nor a query: a login page's address carries what is meant for one reader.
+        target = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}" if parts.netloc else ""
+        target = one_line(target + parts.path)
+    except ValueError:
+        target = ""
+    return (
+        f"HTTP {status}: it redirects to {target or 'nowhere'}, which is not followed, for the "
+        "credentials are not meant for another address; give the final URL, or, when that is a "
+        "login page, credentials"
+    )
+
+
+def excerpt(body: bytes | bytearray) -> str:
+    """What a body that is not Prometheus's says to a person: an HTML page's title, or its text.
+
+    Empty for binary data, whose letters say nothing.
+    """
+    if b"\0" in body[:4096]:
+        return ""
+    text = body[:4096].decode("utf-8", "replace").strip()
+    if not text.startswith("<"):
+        return one_line(text)
+    title = _TITLE.search(text)
+    return f"an HTML page titled {one_line(title[1])!r}" if title else "an HTML page"

@@ -1,0 +1,288 @@
+"""One query on a thread: prometheus-api-client asks, and the adapter that it asks by guards it.
+
+PrometheusConnect has no deadline, reads an answer of any size, hides its warnings and its type, and
+takes whatever is JSON. All of that is settled below it, where `requests` lets one change how a
+request is sent: so its queries either return samples or raise QueryFailedError.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import email.utils
+import re
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC
+from http import HTTPStatus
+from typing import Any, Final, Generic, TypeVar
+
+import requests
+import requests.adapters
+import urllib3
+from prometheus_api_client import PrometheusConnect
+
+from dynsched.sources.prometheus.config import Credentials, PrometheusConfig
+from dynsched.sources.prometheus.decode import Allowance, Clocks, server_error
+from dynsched.sources.prometheus.query_errors import (
+    CONNECTING,
+    PREPARING,
+    READING,
+    WAITING,
+    QueryFailedError,
+    excerpt,
+    explain_exception,
+    explain_redirect,
+    explain_status,
+    timed_out,
+)
+from dynsched.sources.prometheus.tls import TlsFiles
+from dynsched.util.proxies import ProxyError, proxy_for, through
+
+_T = TypeVar("_T")
+Answer = tuple[_T, tuple[str, ...]]
+"""What was asked for, and the server's warnings."""
+_CHUNK: Final = 64 * 1024
+_ERROR_BODY: Final = 64 * 1024  # of a failed request's answer; the words are at its beginning
+_SERIES: Final = b'{"metric":{'  # how each begins; within a string the quotes would be escaped
+_AGE: Final = re.compile(r"[0-9]{1,9}")
+_SUCCESS, _REDIRECT = 2, 3  # a status's first digit
+_FORM: Final = {"Content-Type": "application/x-www-form-urlencoded"}
+_NO_SUCH_METHOD: Final = (HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED)
+
+
+class Attempt:
+    """One query under way, which any thread can end.
+
+    A socket's timeout only bounds the silence between two bytes: a server that sends one byte a
+    second holds its reader for ever. So the one who waits calls ``abort`` at the deadline; it
+    shuts the connection down, which wakes the reading thread at once, in whatever phase it is,
+    TLS handshake included. It works on a duplicate, because ``ssl`` takes the socket itself away.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        self.timeout = timeout
+        self.phase = PREPARING
+        self._deadline = time.monotonic() + timeout
+        self._lock = threading.Lock()
+        self._twins: list[socket.socket] = []
+        self._aborted: str | None = None
+
+    def remaining(self) -> float:
+        """Seconds until the deadline. QueryFailedError when it has passed, or after ``abort``."""
+        left = self._deadline - time.monotonic()
+        if self._aborted or left <= 0:
+            raise QueryFailedError(self._aborted or timed_out(self.timeout, self.phase))
+        return left
+
+    def watch(self, connection: socket.socket) -> None:
+        """Shut this connection down on ``abort``, or now when that has been called already."""
+        self.phase = WAITING
+        with self._lock:
+            self._twins.append(connection.dup())
+        if self._aborted:
+            self.abort(self._aborted)
+
+    def abort(self, reason: str) -> None:
+        """End the query with ``reason`` as its error, at once; nothing happens when it is over."""
+        with self._lock:
+            self._aborted = self._aborted or reason
+            for twin in self._twins:
+                with contextlib.suppress(OSError):  # it may not be connected any more
+                    twin.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Let the connections go; called by the query's own thread at its end."""
+        with self._lock:
+            for twin in self._twins:
+                twin.close()
+            self._twins.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class Question(Generic[_T]):
+    """``call`` asks it with some further parameters, by PrometheusConnect or by the session under
+    it; ``parse`` reads what comes, ``most`` is how much may come. ``only_get``: the path takes no
+    POST.
+    """
+
+    call: Callable[[PrometheusConnect, requests.Session, dict[str, str]], _T]
+    parse: Callable[[bytearray, Clocks], Answer[_T]]
+    most: Allowance
+    only_get: bool = False
+
+
+class Client:
+    """Asks one Prometheus, each time by a session, and with it a connection, of its own.
+
+    A requests.Session is not made for several threads; and a connection kept from the last tick
+    may be one that a proxy is closing at this moment (a failure without a cause) or that hangs on
+    a backend which is gone, while a new one follows the DNS and the Service to a living one.
+    """
+
+    def __init__(self, config: PrometheusConfig, clock: Callable[[], float]) -> None:
+        self.config = config
+        self.clock = clock
+        self.tls = TlsFiles(config)
+        self.parsing = threading.Lock()
+        """Held while an answer is parsed: by turns, all would be done when the last one is, and the
+        event loop would wait for each of these threads."""
+
+    def ask(self, question: Question[_T], attempt: Attempt) -> Answer[_T]:
+        """What came, and its warnings. Blocks its thread; QueryFailedError shows no secret."""
+        credentials = Credentials({}, ())
+        try:
+            credentials = self.config.credentials()
+            adapter = _Adapter(self, question, attempt)
+            with requests.Session() as session:
+                session.trust_env = False  # it would send what ~/.netrc says
+                api = PrometheusConnect(self.config.url, credentials.headers, session=session)
+                session.mount(api.url, adapter)
+                # No `time`: the server takes its own now. Ours, on a host whose clock is off, would
+                # ask for samples that it does not have yet, or for old ones. Its `timeout` is a
+                # little shorter than ours, so that its own explanation still reaches us.
+                limit = f"{max(1, round(attempt.remaining() * 900))}ms"
+                items = question.call(api, session, {"timeout": limit})
+        except (QueryFailedError, ProxyError) as error:
+            raise QueryFailedError(credentials.redact(str(error))) from None
+        return items, tuple(credentials.redact(warning) for warning in adapter.warnings)
+
+
+class _Answered(requests.Response):
+    """A good answer, which is parsed already."""
+
+    def __init__(self, items: object) -> None:
+        super().__init__()
+        self.status_code = HTTPStatus.OK
+        self._items = items
+
+    def json(self, **_: Any) -> dict[str, Any]:
+        return {"data": {"result": self._items}}
+
+
+class _Adapter(requests.adapters.BaseAdapter):
+    """Sends what PrometheusConnect asks, once, and returns good answers only.
+
+    requests' own adapter adds its authorities to our TLS context, and its session reads the whole
+    body of a redirect that it does not follow.
+    """
+
+    def __init__(self, client: Client, question: Question[Any], attempt: Attempt) -> None:
+        super().__init__()
+        self._client = client
+        self._question = question
+        self._attempt = attempt
+        self._proxy = proxy_for(client.config.url)
+        self._tls = client.tls.context()
+        self.warnings: tuple[str, ...] = ()
+
+    def close(self) -> None:
+        """Nothing: what was opened is closed by ``send``."""
+
+    def send(self, request: requests.PreparedRequest, *_: object, **__: object) -> _Answered:
+        """QueryFailedError for whatever is not what was asked for."""
+        try:
+            with self._pools() as pools:
+                return self._send(pools, request)
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            self._attempt.remaining()  # past the deadline, that is the cause
+            timeout, phase = self._attempt.timeout, self._attempt.phase
+            words = explain_exception(error, timeout, phase, tls=self._tls is not None)
+            raise QueryFailedError(words + through(self._proxy)) from None
+
+    def _pools(self) -> urllib3.PoolManager:
+        if self._proxy is None:
+            return urllib3.PoolManager(ssl_context=self._tls)
+        user = self._proxy.authorization
+        headers = {"Proxy-Authorization": user} if user else {}
+        return urllib3.ProxyManager(self._proxy.url, proxy_headers=headers, ssl_context=self._tls)
+
+    def _send(self, pools: urllib3.PoolManager, request: requests.PreparedRequest) -> _Answered:
+        """By POST first, for an expression may be longer than a URL can be; a proxy that lets only
+        reading pass refuses it with 405 or 501, and is asked by GET. Each query begins with POST,
+        because the one that refuses may only be starting.
+        """
+        url, _, form = str(request.url).partition("?")
+        pool: Any = pools.connection_from_url(url)
+        pool.ConnectionCls = _watched(pool.ConnectionCls, self._attempt)
+        for method in ("GET",) if self._question.only_get else ("POST", "GET"):
+            self._attempt.phase = CONNECTING
+            left = self._attempt.remaining()
+            posts = method == "POST"
+            response = pools.urlopen(
+                method,
+                url if posts else str(request.url),
+                body=form if posts else None,
+                headers={**request.headers, **(_FORM if posts else {})},
+                # A third to connect: the first of two addresses may be dead (IPv6), the other not.
+                timeout=urllib3.Timeout(connect=left / 3, read=left),
+                retries=False,
+                redirect=False,
+                preload_content=False,
+            )
+            with contextlib.closing(response):
+                received = self._client.clock()
+                self._attempt.phase = READING
+                if posts and response.status in _NO_SUCH_METHOD:
+                    continue
+                body = self._read(response, authenticated="Authorization" in request.headers)
+            clocks = _clocks(response.headers, received)
+            with self._client.parsing:
+                items, self.warnings = self._question.parse(body, clocks)
+            self._question.most.check(len(items), len(body))
+            return _Answered(items)
+        raise AssertionError("GET answers or fails")
+
+    def _read(self, response: urllib3.BaseHTTPResponse, *, authenticated: bool) -> bytearray:
+        """The body of a success; QueryFailedError for every other status."""
+        status = response.status
+        if status // 100 == _REDIRECT:
+            raise QueryFailedError(explain_redirect(status, response.headers.get("Location", "")))
+        succeeded = status // 100 == _SUCCESS
+        body = bytearray()
+        series = parts = 0
+        # Said outright: urllib3's default leaves what comes in chunks compressed.
+        for chunk in response.stream(_CHUNK, decode_content=True):
+            begun = max(0, len(body) - len(_SERIES) + 1)
+            body += chunk
+            if succeeded:
+                series += body.count(_SERIES, begun)
+                parts += chunk.count(b",")
+                self._question.most.check(series, len(body), parts)
+            elif len(body) > _ERROR_BODY:
+                break
+        self._attempt.remaining()  # an aborted connection looks like the end of the body
+        if succeeded:
+            return body
+        detail, proxied = server_error(body) or excerpt(body), self._proxy is not None
+        words = explain_status(status, detail, authenticated=authenticated, proxied=proxied)
+        raise QueryFailedError(words + through(self._proxy))
+
+
+def _watched(base: Any, attempt: Attempt) -> Any:
+    class Watched(base):  # type: ignore[misc]  # urllib3's class, or a proxy's, as it comes
+        """Its ``sock`` is watched from when it is connected: for TLS, before the handshake."""
+
+        @property
+        def sock(self) -> socket.socket | None:
+            return self._watched_sock
+
+        @sock.setter
+        def sock(self, connection: socket.socket | None) -> None:
+            self._watched_sock = connection
+            if connection is not None and not isinstance(connection, ssl.SSLSocket):
+                attempt.watch(connection)
+
+    return Watched
+
+
+def _clocks(headers: Mapping[str, str], received: float) -> Clocks:
+    date = None
+    with contextlib.suppress(ValueError, TypeError, OverflowError, KeyError):
+        sent = email.utils.parsedate_to_datetime(headers["Date"])
+        date = (sent if sent.tzinfo else sent.replace(tzinfo=UTC)).timestamp()
+    age = headers.get("Age", "")
+    return Clocks(received, date, float(age) if _AGE.fullmatch(age) else 0.0)

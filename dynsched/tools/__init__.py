@@ -1,0 +1,1 @@
+"""Programs beside the controller: what only `cli` imports."""

@@ -1,0 +1,271 @@
+"""The history of queries, fetched in parts and kept on disk.
+
+Each part is turned into columns and written to a file as soon as it has come, so that memory holds
+a few parts, whatever the window. A part that is in the directory already is not asked for again: a
+run after a failed one asks for what is missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Protocol
+from zipfile import BadZipFile
+
+import numpy as np
+
+from dynsched.engine.columns import Floats
+from dynsched.rules.rule_set import Rule
+from dynsched.sources.prometheus import LongResult
+from dynsched.sources.prometheus.answer_limit import AnswerLimit
+from dynsched.tools.backtest.history_columns import Block, load, save, seen, to_block, worst
+from dynsched.tools.backtest.steps import PART_STEPS, Part, Window, parts_of
+
+IN_FLIGHT: Final = 2
+"""Parts that are asked for at a time: while one is read, the server computes the next."""
+PAUSES: Final = (0.5, 2.0)
+"""Seconds before a part is asked for again."""
+SPLITS: Final = 6
+"""How often a part is halved that the server finds too large."""
+_SLOW_COUNTS: Final = 3
+"""As how many of these a split counts that is made because the server took too long."""
+GIVE_UP: Final = 4
+"""Parts of a query that failed one after another for the same reason: the others are not tried."""
+
+_TOO_LARGE: Final = re.compile(
+    r"too many samples|maximum resolution|too many points|is larger than|more than [\d,]+ parts"
+    r"|HTTP 413",
+    re.IGNORECASE,
+)
+"""In an error: half of the part may be answered."""
+_TOO_SLOW: Final = re.compile(r"no answer|timed out|timeout", re.IGNORECASE)
+"""The same; but each that is not answered takes the whole timeout, so that few are tried."""
+_FINAL: Final = re.compile(r"HTTP 4(?!29|08)\d\d")
+"""In an error: to ask again gives the same."""
+_POINT_BYTES: Final = 64
+_SERIES_BYTES: Final = 4096
+
+
+class Source(Protocol):
+    """Who answers range queries."""
+
+    async def query_long(
+        self,
+        expr: str,
+        start: float,
+        end: float,
+        step: float,
+        *,
+        label: str = "instance",
+        limit: AnswerLimit | None = None,
+    ) -> LongResult:
+        """The values of an expression, or the reason why there are none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What is asked for a rule. Rules with the same query share its history."""
+
+    expr: str
+    labels: tuple[str, ...]
+    rises: bool
+
+    @classmethod
+    def of(cls, rule: Rule) -> Query | None:
+        """None for a rule that Prometheus does not answer."""
+        if rule.source != "prometheus" or rule.expr is None:
+            return None
+        return cls(rule.expr, rule.node_labels, rule.rises)
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A part that did not come, and why."""
+
+    part: Part
+    error: str
+
+
+@dataclass(slots=True)
+class Past:
+    """What came of one query."""
+
+    files: list[tuple[Part, Path]] = field(default_factory=list)
+    missing: list[Missing] = field(default_factory=list)
+    seen: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """By name: the first and the last step with a value."""
+    warnings: dict[str, list[Part]] = field(default_factory=dict)
+    """What the server said beside its answers: they were partial."""
+    unnamed: int = 0
+    """The most series of a part without a label that names a node."""
+    several: set[str] = field(default_factory=set)
+    asked: int = 0
+    """How many range queries were sent."""
+
+    def take(self, part: Part, path: Path, block: Block) -> None:
+        """Count a part in."""
+        self.files.append((part, path))
+        self.unnamed = max(self.unnamed, block.unnamed)
+        self.several |= block.several
+        for warning in block.warnings:
+            self.warnings.setdefault(warning, []).append(part)
+        any_known, first, last = seen(block.values)
+        for column in np.flatnonzero(any_known).tolist():
+            name = block.names[column]
+            begun, ended = int(first[column]) + part.first, int(last[column]) + part.first
+            known = self.seen.get(name, (begun, ended))
+            self.seen[name] = (min(known[0], begun), max(known[1], ended))
+
+    def values(
+        self, first: int, last: int, lane_of: Mapping[str, int], lanes: int, *, rises: bool
+    ) -> Floats:
+        """Steps ``first`` to before ``last``, shape (steps, lanes)."""
+        found = np.full((last - first, lanes), np.nan)
+        for part, path in self.files:
+            begun, ended = max(first, part.first), min(last, part.first + part.count)
+            if begun >= ended:
+                continue
+            block = load(path)
+            rows = block.values[begun - part.first : ended - part.first]
+            target = found[begun - first : ended - first]
+            for column, name in enumerate(block.names):
+                lane = lane_of.get(name)
+                if lane is not None:
+                    target[:, lane] = worst(target[:, lane], rows[:, column], rises=rises)
+        return found
+
+
+class Fetcher:
+    """Asks for the parts of queries. ``folder`` holds what came; ``address`` of the server, which
+    is a part of the files' names. ``told`` is called with the parts done and all parts.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        window: Window,
+        folder: Path,
+        address: str,
+        *,
+        told: Callable[[int, int], None] = lambda _done, _all: None,
+        pauses: Sequence[float] = PAUSES,
+    ) -> None:
+        self._source = source
+        self._window = window
+        self._folder = folder
+        self._address = address
+        self._told = told
+        self._pauses = pauses
+        self._slots = asyncio.Semaphore(IN_FLIGHT)
+        self._done = self._all = 0
+
+    async def fetch(self, queries: Mapping[Query, int]) -> dict[Query, Past]:
+        """``queries`` with how many series each is expected to have. Never raises for what the
+        server does: what failed is in ``missing``.
+        """
+        plans = {query: list(parts_of(self._window, series)) for query, series in queries.items()}
+        self._done, self._all = 0, sum(map(len, plans.values()))
+        self._told(0, self._all)
+        pasts = await asyncio.gather(
+            *(self._query(query, plan, queries[query]) for query, plan in plans.items())
+        )
+        return dict(zip(plans, pasts, strict=True))
+
+    async def _query(self, query: Query, plan: Sequence[Part], series: int) -> Past:
+        past = Past()
+        failed: list[str] = []
+        for part in plan:
+            if len(failed) >= GIVE_UP and len(set(failed[-GIVE_UP:])) == 1:
+                past.missing.append(Missing(part, failed[-1]))
+            else:
+                async with self._slots:
+                    errors = await self._part(query, past, part, series, SPLITS)
+                failed = [*failed, *errors] if errors else []
+            self._done += 1
+            self._told(self._done, self._all)
+        past.files.sort(key=lambda each: each[0].first)
+        past.missing.sort(key=lambda each: each.part.first)
+        return past
+
+    async def _part(
+        self, query: Query, past: Past, part: Part, series: int, splits: int
+    ) -> list[str]:
+        """Fetch one part; its errors."""
+        path = self._path(query, part)
+        if (kept := _kept(path, part)) is not None:
+            past.take(part, path, kept)
+            return []
+        answer = await self._ask(query, past, part, series)
+        if answer.error is None:
+            block = to_block(
+                answer.series,
+                query.labels,
+                self._window,
+                part,
+                rises=query.rises,
+                warnings=answer.warnings,
+            )
+            save(path, block)
+            past.take(part, path, block)
+            return []
+        slow = _TOO_SLOW.search(answer.error) is not None
+        left = splits - (_SLOW_COUNTS if slow else 1)
+        if left >= 0 and part.count > 1 and (slow or _TOO_LARGE.search(answer.error)):
+            half = part.count // 2
+            halves = Part(part.first, half), Part(part.first + half, part.count - half)
+            return [
+                error
+                for piece in halves
+                for error in await self._part(query, past, piece, series, left)
+            ]
+        past.missing.append(Missing(part, answer.error))
+        return [answer.error]
+
+    async def _ask(self, query: Query, past: Past, part: Part, series: int) -> LongResult:
+        start, end = (self._window.at(part.first + more) for more in (0, part.count - 1))
+        most = max(2 * series, 2000)
+        limit = AnswerLimit(series, most, most * (_SERIES_BYTES + part.count * _POINT_BYTES))
+        for pause in (*self._pauses, None):
+            past.asked += 1
+            answer = await self._source.query_long(
+                query.expr, start, end, self._window.step, label=query.labels[-1], limit=limit
+            )
+            error = answer.error
+            if (
+                error is None
+                or pause is None
+                or any(kind.search(error) for kind in (_FINAL, _TOO_LARGE, _TOO_SLOW))
+            ):
+                return answer
+            await asyncio.sleep(pause)
+        raise AssertionError("the last attempt returns")
+
+    def _path(self, query: Query, part: Part) -> Path:
+        told = "\n".join((self._address, query.expr, *query.labels, str(query.rises)))
+        digest = hashlib.sha256(told.encode()).hexdigest()[:20]
+        window = self._window
+        return (
+            self._folder / f"{digest}-{window.at(part.first):.3f}-{window.step:g}-{part.count}.npz"
+        )
+
+
+def _kept(path: Path, part: Part) -> Block | None:
+    """A whole part that came in an earlier run; partial answers are asked for again."""
+    try:
+        block = load(path)
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile):
+        return None
+    if len(block.values) != part.count or block.warnings:
+        return None
+    return block
+
+
+def chunks(window: Window, lanes: int, rules: int) -> Iterator[tuple[int, int]]:
+    """Steps that are replayed at a time: as many values as a few parts have."""
+    length = max(1, min(PART_STEPS, 2_000_000 // max(1, lanes * rules)))
+    for first in range(0, window.count, length):
+        yield first, min(first + length, window.count)

@@ -1,0 +1,334 @@
+"""What a replay needs of the world, asked once: the nodes, the scrape interval, the history."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from dynsched.engine.expected import DEFAULT_SCRAPE
+from dynsched.engine.match import NodeIndex, index_nodes
+from dynsched.engine.model import Node, Sample
+from dynsched.engine.wording import counted, some
+from dynsched.kube.client import KubeClient
+from dynsched.kube.kubeconfig import load_config
+from dynsched.rules.rule_set import Rule, RuleSet
+from dynsched.sources.prometheus import PrometheusSource
+from dynsched.sources.scrapes import scrape_interval
+from dynsched.tools.backtest.fetching import Fetcher, Past, Query
+from dynsched.tools.backtest.replaying import Pasts, Scene, spans_of
+from dynsched.tools.backtest.steps import Window, step_within, window_of
+from dynsched.tools.backtest.world import Span
+from dynsched.util.durations import format_duration
+from dynsched.util.errors import ExpectedError
+from dynsched.util.formatting import format_time
+
+_LOOKS: Final = 24
+"""Moments at which the series of an expression are counted beforehand."""
+_UNKNOWN_SERIES: Final = 100
+"""How many series a query is taken to have of which nothing could be counted."""
+_MAX_NAMED: Final = 5
+_SECONDS_EACH: Final = 3e-6
+"""What a sample takes to be read and replayed (docs/backtest.md)."""
+_NOT_UNDERSTOOD: Final = re.compile(r"HTTP (400|422)")
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The options of `dynsched backtest` that say what is replayed. Durations are seconds."""
+
+    address: str
+    """Of Prometheus: a part of the names of kept files."""
+    rule_sets: Sequence[RuleSet]
+    """Those that are replayed, one or two."""
+    since: float
+    """How far back from ``until``."""
+    until: float | None
+    """Unix seconds; None: now, by Prometheus's clock."""
+    step: float | None
+    """None: the scrape interval."""
+    budget: int
+    """The most samples."""
+    from_series: bool
+    """Whether the nodes are the values of the node's label, and no cluster is asked."""
+    kubeconfig: str | None
+    context: str | None
+    folder: Path
+    """Where what comes is kept."""
+    suggest: bool = False
+    """Whether other settings are tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """The world as it is replayed."""
+
+    wanted_step: float
+    """The step before the budget made it longer."""
+    nodes: Mapping[str, Node]
+    spans: Mapping[str, Span] | None
+    scene: Scene
+    scrape: float | None
+    """Seconds; None where it is not known."""
+    notes: list[str] = field(default_factory=list)
+    """What a person should know of the result, a sentence each."""
+
+    @property
+    def window(self) -> Window:
+        """The moments that are evaluated."""
+        return self.scene.window
+
+    @property
+    def pasts(self) -> Pasts:
+        """The history, by query."""
+        return self.scene.pasts
+
+    @property
+    def samples(self) -> int:
+        """How many values were asked for."""
+        return sum(len(past.seen) for past in self.pasts.values()) * self.window.count
+
+    @property
+    def asked(self) -> int:
+        """How many range queries were sent."""
+        return sum(past.asked for past in self.pasts.values())
+
+
+class Asker:
+    """Instant and small range queries whose failure is no error: None then."""
+
+    def __init__(self, source: PrometheusSource) -> None:
+        self.source = source
+        self.errors: list[str] = []
+
+    async def samples(self, expr: str, label: str = "instance") -> Sequence[Sample] | None:
+        """Of an instant query."""
+        answer = await self.source.query_expr(expr, label)
+        if answer.error is not None:
+            self.errors.append(answer.error)
+            return None
+        return answer.samples
+
+
+async def gather(
+    order: Order,
+    source: PrometheusSource,
+    told: Callable[[int, int], None],
+    say: Callable[[str], None],
+) -> Gathered:
+    """Ask for everything. ``told`` hears the parts done and all parts, ``say`` a line beforehand.
+    ExpectedError where nothing can be had at all.
+    """
+    now = await _server_time(source)
+    nodes = {} if order.from_series else await list_nodes(order.kubeconfig, order.context)
+    rules = [rule for rule_set in order.rule_sets for rule in rule_set.file_rules]
+    until = now if order.until is None else order.until
+    since = until - order.since
+    asker = Asker(source)
+    series = await _series(source, rules, since, until, len(nodes))
+    if not series:
+        raise ExpectedError(
+            "no rule has an expression that Prometheus answers: there is no history to replay"
+        )
+    notes: list[str] = []
+    scrape = await _scrape(asker, rules)
+    wanted = _step(order.step, scrape, notes)
+    step = step_within(order.budget, wanted, since, until, sum(series.values()))
+    window = window_of(since, until, step)
+    if step > wanted:
+        notes.append(
+            f"The step is {format_duration(step)} instead of {format_duration(wanted)}, to stay "
+            f"within {order.budget:,} samples (--budget)."
+        )
+    _note_short_durations(rules, step, notes)
+    samples = sum(series.values()) * window.count
+    say(
+        f"{window.count:,} steps of {format_duration(step)}, about {samples:,} samples: some "
+        f"{format_duration(max(1, round(samples * _SECONDS_EACH)))} beside Prometheus's own time"
+    )
+    pasts = await Fetcher(source, window, order.folder, order.address, told=told).fetch(series)
+    _require_something(pasts)
+    spans = None
+    if order.from_series:
+        stale_after = max(
+            rule_set.stale_after_of(rule)
+            for rule_set in order.rule_sets
+            for rule in rule_set.file_rules
+        )
+        spans = spans_of(pasts, window, stale_after)
+        nodes = {name: Node(name) for name in spans}
+    index = index_nodes(nodes.values())
+    if little := _little_history(pasts, window, nodes.values()):
+        notes.insert(0, little)
+    _note_pasts(rules, pasts, window, index, notes)
+    return Gathered(wanted, nodes, spans, Scene(pasts, index, window), scrape, notes)
+
+
+async def list_nodes(kubeconfig: str | None, context: str | None) -> dict[str, Node]:
+    """The nodes of the cluster; ExpectedError names the way that needs none."""
+    client = None
+    try:
+        client = KubeClient(await load_config(kubeconfig, context))
+        return dict(await client.list_nodes())
+    except ExpectedError as error:
+        raise ExpectedError(
+            f"{error}; to replay without a cluster, give --nodes-from-series: each value of the "
+            "node's label is then a node"
+        ) from error
+    finally:
+        if client is not None:
+            await client.close()
+
+
+async def _server_time(source: PrometheusSource) -> float:
+    """Prometheus's own clock, by which its history goes. ExpectedError when it cannot be asked."""
+    answer = await source.query_expr("vector(time())")
+    # What answers some expressions only may still answer those of the rules.
+    if answer.error is not None and not _NOT_UNDERSTOOD.search(answer.error):
+        raise ExpectedError(answer.error)
+    if answer.samples and math.isfinite(answer.samples[0].value):
+        return answer.samples[0].value
+    return source.now()
+
+
+async def _series(
+    source: PrometheusSource, rules: Iterable[Rule], since: float, until: float, nodes: int
+) -> dict[Query, int]:
+    """How many series each query has at most, as far as a few moments show."""
+    found = {}
+    step = max(1.0, (until - since) / _LOOKS)
+    for query in dict.fromkeys(filter(None, map(Query.of, rules))):
+        answer = await source.query_range(f"count({query.expr})", since, until, step)
+        counts = [value for one in answer.series for _, value in one.points]
+        found[query] = max(int(max(counts, default=0)), nodes)
+    most = max(found.values(), default=0) or _UNKNOWN_SERIES
+    return {query: count or most for query, count in found.items()}
+
+
+async def _scrape(asker: Asker, rules: Iterable[Rule]) -> float | None:
+    """The shortest scrape interval of the rules' targets."""
+    asked = {Query.of(rule): rule for rule in rules}
+    found = [await scrape_interval(asker.samples, rule) for query, rule in asked.items() if query]
+    return min((each for each in found if each is not None), default=None)
+
+
+def _step(given: float | None, scrape: float | None, notes: list[str]) -> float:
+    if given is None:
+        # Rounded: a scrape more or less within the time gives 29.9 s.
+        return max(1.0, float(round(scrape))) if scrape else DEFAULT_SCRAPE
+    if scrape is not None and given < round(scrape):
+        notes.append(
+            f"The step is {format_duration(round(scrape))}, the scrape interval: between two "
+            f"scrapes nothing is known (--step was {format_duration(given)})."
+        )
+        return float(round(scrape))
+    return given
+
+
+def _note_short_durations(rules: Iterable[Rule], step: float, notes: list[str]) -> None:
+    notes.extend(
+        f"Rule {rule.name}: `for` is {format_duration(rule.hold_duration)}, shorter than "
+        f"the step of {format_duration(step)}: what lasted less than a step is not seen."
+        for rule in rules
+        if 0 < rule.hold_duration < step
+    )
+
+
+def _require_something(pasts: Pasts) -> None:
+    if any(past.files for past in pasts.values()):
+        return
+    errors = {missing.error for past in pasts.values() for missing in past.missing}
+    raise ExpectedError(
+        "; ".join(sorted(errors)[:_MAX_NAMED])
+        + "; no part of the history could be had, so there is nothing to replay"
+    )
+
+
+def _little_history(pasts: Pasts, window: Window, nodes: Iterable[Node]) -> str | None:
+    """That there is history, and a node that is as old, for less than half of the window."""
+    steps = [step for past in pasts.values() for seen in past.seen.values() for step in seen]
+    if not steps:
+        return None
+    born = min((node.created or -math.inf for node in nodes), default=-math.inf)
+    begun, ended = window.at(min(steps)), window.at(max(steps))
+    if born > ended:
+        return (
+            "All nodes are newer than the history: the oldest was created at "
+            f"{format_time(born)}, and the last value is of {format_time(ended)}. A node counts "
+            "from its creation on; --nodes-from-series replays the nodes that were there then."
+        )
+    since = max(begun, born)
+    lasted = ended - since + window.step
+    if 2 * lasted >= window.count * window.step:
+        return None
+    return (
+        f"Not enough history: {format_duration(round(lasted))}, less than half of what was asked "
+        f"for; {'nodes' if born > begun else 'values'} are there since {format_time(since)} only. "
+        "Numbers per day go by the time in which there are nodes."
+    )
+
+
+def _note_pasts(
+    rules: Iterable[Rule], pasts: Pasts, window: Window, index: NodeIndex, notes: list[str]
+) -> None:
+    told: set[Query] = set()
+    for rule in rules:
+        query = Query.of(rule)
+        if query is None:
+            notes.append(
+                f"Rule {rule.name}: source {rule.source} keeps no history, so it is not replayed."
+            )
+            continue
+        if query in told:
+            continue
+        told.add(query)
+        past = pasts[query]
+        notes.extend(f"Rule {rule.name}: {sentence}" for sentence in _about(past, window, index))
+
+
+def _about(past: Past, window: Window, index: NodeIndex) -> Iterable[str]:
+    for error, begun, ended in _stretches(past, window):
+        yield f"no data from {format_time(begun)} to {format_time(ended)}: {error}."
+    for warning, parts in past.warnings.items():
+        first, last = parts[0], parts[-1]
+        yield (
+            f"partial answers from {format_time(window.at(first.first))} to "
+            f"{format_time(window.at(last.first + last.count - 1))}: {warning}. Nodes that are "
+            "missing in them count as unknown."
+        )
+    if past.unnamed:
+        yield f"{past.unnamed} series have no label that names a node."
+    if past.several:
+        yield (
+            f"{counted(len(past.several), 'node')} had several series at a time, "
+            f"{some(sorted(past.several), 1)}; the worst value counts."
+        )
+    lost = [name for name in past.seen if _nobody(name, index)]
+    if lost:
+        yield (
+            f"no node now has the name or address {some(sorted(lost), _MAX_NAMED)}; what was "
+            "measured there is left out."
+        )
+
+
+def _nobody(name: str, index: NodeIndex) -> bool:
+    try:
+        return index.find(name) is None
+    except ValueError:
+        return True
+
+
+def _stretches(past: Past, window: Window) -> Iterable[tuple[str, float, float]]:
+    """What is missing, parts that follow one another for the same reason as one."""
+    kept: list[tuple[str, int, int]] = []
+    for missing in past.missing:
+        first, last = missing.part.first, missing.part.first + missing.part.count
+        if kept and kept[-1][0] == missing.error and kept[-1][2] == first:
+            kept[-1] = (missing.error, kept[-1][1], last)
+        else:
+            kept.append((missing.error, first, last))
+    for error, first, last in kept:
+        yield error, window.at(first), window.at(last - 1)

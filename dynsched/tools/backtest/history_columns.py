@@ -1,0 +1,146 @@
+"""From the series of one answer to columns of values, and to and from a file.
+
+A column is what one value of the node's label had at each step. Several series of one node become
+one column of the worst values, as `core.match` takes the worst sample.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Protocol
+
+import numpy as np
+
+from dynsched.engine.columns import Bools, Floats
+from dynsched.tools.backtest.steps import Part, Window
+from dynsched.util.errors import ExpectedError
+
+_SUCCESSION: Final = 600.0
+"""Seconds for which a series may overlap with its successor, of the same node and other labels: for
+five minutes Prometheus goes on giving the last value of one that has ended."""
+
+
+class LongSeries(Protocol):
+    """One series: labels, times (Unix seconds) and values."""
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """The labels of the series."""
+
+    @property
+    def times(self) -> Sequence[float]:
+        """Rising; a buffer of doubles."""
+
+    @property
+    def values(self) -> Sequence[float]:
+        """One for each time; a buffer of doubles."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The values of one part of a query. ``values`` has the shape (steps, names), NaN where there
+    is no finite value. ``unnamed``: series without a label that names a node.
+    """
+
+    names: tuple[str, ...]
+    values: Floats
+    unnamed: int = 0
+    warnings: tuple[str, ...] = ()
+    several: frozenset[str] = field(default_factory=frozenset)
+    """Names that had several series at the same time."""
+
+
+def worst(one: Floats, other: Floats, *, rises: bool) -> Floats:
+    """The worse of two values each; the only one where the other is NaN."""
+    found: Floats = np.fmax(one, other) if rises else np.fmin(one, other)
+    return found
+
+
+def to_block(
+    series: Iterable[LongSeries],
+    labels: Sequence[str],
+    window: Window,
+    part: Part,
+    *,
+    rises: bool,
+    warnings: Sequence[str] = (),
+) -> Block:
+    """The columns of an answer. ``labels``: the first that a series has names its node."""
+    columns: dict[str, Floats] = {}
+    unnamed = 0
+    several = set()
+    start = window.at(part.first)
+    for one in series:
+        name = next((one.labels[label] for label in labels if label in one.labels), None)
+        if name is None:
+            unnamed += 1
+            continue
+        column = _column(one, start, window.step, part.count)
+        other = columns.get(name)
+        if other is not None:
+            both = ~np.isnan(column) & ~np.isnan(other)
+            if int(both.sum()) * window.step > _SUCCESSION:
+                several.add(name)
+            column = worst(other, column, rises=rises)
+        columns[name] = column
+    values = np.column_stack(list(columns.values())) if columns else np.empty((part.count, 0))
+    return Block(tuple(columns), values, unnamed, tuple(warnings), frozenset(several))
+
+
+def _column(one: LongSeries, start: float, step: float, count: int) -> Floats:
+    places = (np.frombuffer(one.times, np.float64) - start) / step  # type: ignore[call-overload]  # a buffer
+    rows = np.rint(places).astype(np.int64)
+    # A server may give other moments than those that were asked for.
+    fits = (rows >= 0) & (rows < count) & (np.abs(places - rows) < 0.5)  # noqa: PLR2004 (half a step)
+    column = np.full(count, np.nan)
+    column[rows[fits]] = np.frombuffer(one.values, np.float64)[fits]  # type: ignore[call-overload]  # likewise
+    column[~np.isfinite(column)] = np.nan
+    return column
+
+
+def save(path: Path, block: Block) -> None:
+    """Write a block so that it is there whole, or not at all. ExpectedError: the disk is full."""
+    aside = path.with_suffix(f".{os.getpid()}.tmp")
+    try:
+        with aside.open("wb") as file:
+            np.savez(
+                file,
+                names=np.array(block.names, np.str_),
+                values=block.values,
+                unnamed=np.array(block.unnamed),
+                warnings=np.array(block.warnings, np.str_),
+                several=np.array(sorted(block.several), np.str_),
+            )
+        aside.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            aside.unlink()
+        raise ExpectedError(
+            f"the history cannot be kept in {path.parent}: {error.strerror}; free some space, or "
+            "name another directory with --cache"
+        ) from error
+
+
+def load(path: Path) -> Block:
+    """What `save` wrote. ValueError, OSError or KeyError where it is something else."""
+    with np.load(path, allow_pickle=False) as stored:
+        return Block(
+            tuple(stored["names"].tolist()),
+            stored["values"],
+            int(stored["unnamed"]),
+            tuple(stored["warnings"].tolist()),
+            frozenset(stored["several"].tolist()),
+        )
+
+
+def seen(values: Floats) -> tuple[Bools, Floats, Floats]:
+    """Of each column: whether it has a value, and the first and last row that have one."""
+    known: Bools = ~np.isnan(values)
+    any_known = np.asarray(known.any(axis=0))
+    first = known.argmax(axis=0).astype(np.float64)
+    last = (len(values) - 1 - known[::-1].argmax(axis=0)).astype(np.float64)
+    return any_known, first, last

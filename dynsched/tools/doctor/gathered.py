@@ -1,0 +1,130 @@
+"""What is known of the rules' world, as plain values. None stands for what could not be asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from dynsched.engine.avoiders import Reach
+from dynsched.engine.model import Node, QueryResult
+from dynsched.kube.inspection import Program, Right
+from dynsched.rules.rule_set import FileRule
+from dynsched.tools.doctor.expressions import Expression, Matcher, Selector
+
+
+class Missing(NamedTuple):
+    """A label matcher that selects nothing now, and (some) values of its label on the metric."""
+
+    matcher: Matcher
+    values: tuple[str, ...]
+
+
+class Copies(NamedTuple):
+    """A label that tells clusters (or replicas of Prometheus) apart, how many values of it one
+    selector finds, and how many addresses stand under more than one of them.
+    """
+
+    label: str
+    values: tuple[str, ...]
+    shared: int
+
+
+@dataclass(frozen=True, slots=True)
+class SelectorFacts:
+    """One selector, as Prometheus knows it."""
+
+    selector: Selector
+    series: int | None = None
+    """How many series it selects now."""
+    seen: bool | None = None
+    """Whether it selected any at one of the hourly looks at the last seven days."""
+    metric_series: int | None = None
+    """Where it selects none: how many the metric has with any labels."""
+    metric_seen: bool | None = None
+    missing: tuple[Missing, ...] = ()
+    interval: float | None = None
+    """Seconds between two samples of a series, of the job that is scraped most rarely."""
+    job: str = ""
+    """That job."""
+    kind: str | None = None
+    """The metric's type: ``counter``, ``gauge``, ..."""
+    lag: float | None = None
+    """Seconds since its newest sample."""
+    copies: tuple[Copies, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The values of an expression over time: of all series at all of ``points`` moments, the
+    first of them ``since`` seconds ago; at ``empty_points`` there was no series.
+    """
+
+    least: float
+    most: float
+    points: int
+    since: float
+    odd: int = 0
+    """Of how many series, at the worst moment, the value was no finite number."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleFacts:
+    """One rule that Prometheus answers."""
+
+    rule: FileRule
+    answer: QueryResult
+    expression: Expression | None = None
+    unread: str | None = None
+    """Why there is no ``expression``."""
+    selectors: tuple[SelectorFacts, ...] = ()
+    past: Seen | None = None
+    seconds: float | None = None
+    """How long its query took, the quicker of two."""
+    samples: int | None = None
+    """How many samples one evaluation touches."""
+    recorded: tuple[tuple[str, str], ...] = ()
+    """Recording rules (name, expression) that compute a part of it, or all."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrometheusFacts:
+    """One Prometheus, and the rules that it answers."""
+
+    rules: tuple[RuleFacts, ...] = ()
+    retention: float | None = None
+    """Seconds."""
+    skew: float | None = None
+    """By how many seconds its clock is ahead of ours."""
+    node_skew: float | None = None
+    """By how many seconds the worst node's clock differs from Prometheus's."""
+    throttled: int | None = None
+    """How many series of containers were throttled within the last minutes."""
+    errors: Mapping[str, str] = field(default_factory=dict)
+    """By code: why what its check needs could not be asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """One cluster. What could not be asked is in ``errors``."""
+
+    nodes: Mapping[str, Node]
+    reach: Reach | None = None
+    refused: tuple[Right, ...] = ()
+    """The rights that we lack."""
+    holders: tuple[str, ...] | None = None
+    """Who holds a Lease `dynsched` and renews it, a line each; None: not asked."""
+    guardrail: Mapping[str, Any] | None = None
+    """The ValidatingAdmissionPolicy of manifests/components/guardrail."""
+    injection: Mapping[str, Any] | None = None
+    """The MutatingAdmissionPolicy that gives pods their affinity."""
+    programs: tuple[Program, ...] = ()
+    """Autoscalers and deschedulers."""
+    policies: Mapping[str, Any] = field(default_factory=dict)
+    """The descheduler's policies, read, by where they stand."""
+    cilium: Mapping[str, str] | None = None
+    """The data of Cilium's ConfigMap."""
+    metrics: str | None = None
+    """Why metrics-server, which a rule asks, does not answer."""
+    errors: Mapping[str, str] = field(default_factory=dict)
+    """By code: why what its check needs could not be asked."""

@@ -1,0 +1,151 @@
+"""What `dynsched reach` shows: which pods react to the mark, as a table and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from rich.console import Console
+
+from dynsched.engine.avoiders import Cause, Reach, Requests, Way, Workload, patch_of
+from dynsched.engine.wording import counted, listed, some
+from dynsched.util.defaults import MAX_ROWS
+from dynsched.util.tables import make_table, plain, show
+
+_GIB: Final = 2**30
+_PATCHES: Final = 5
+"""Commands that the table shows; the JSON has one for each workload."""
+
+
+def as_json(reach: Reach) -> dict[str, Any]:
+    """The documented form of ``-o json``; those workloads first of which most pods do not react."""
+    return {
+        "mark": str(reach.mark),
+        "pods": reach.pods,
+        "reacting": reach.reacting,
+        **_requests(reach.requests, reach.requests_reacting),
+        "left_out": dict(reach.left_out),
+        "workloads": [_workload(reach, each) for each in reach.worst_first()],
+    }
+
+
+def render(reach: Reach, console: Console, *, every: bool = False) -> None:
+    """The share, a table of workloads, and how to mend the worst ones."""
+    show(console, plain(headline(reach)))
+    workloads = reach.worst_first()
+    shown = workloads if every else workloads[:MAX_ROWS]
+    if shown:
+        table = make_table("NAMESPACE", "WORKLOAD", "REACTING", "CPU", "MEMORY", "BY", "NOTE")
+        for each in shown:
+            table.add_row(*map(plain, _row(each)))
+        show(console, table)
+    if len(shown) < len(workloads):
+        show(console, plain(f"{len(workloads) - len(shown)} more workloads: --all shows them."))
+    for line in _remedies(reach, workloads):
+        show(console, plain(line))
+
+
+def headline(reach: Reach) -> str:
+    """The share of pods and of requests that react, and which pods are not counted."""
+    text = (
+        f"{reach.reacting} of {counted(reach.pods, 'running pod')} "
+        f"react{'s' if 1 in (reach.reacting, reach.pods) else ''} to the mark ({reach.mark}): "
+        f"{percent(reach.reacting, reach.pods)}"
+    )
+    if reach.pods:
+        text += (
+            f"; of the requested CPU {percent(reach.requests_reacting.cpu, reach.requests.cpu)}, "
+            f"of the memory {percent(reach.requests_reacting.memory, reach.requests.memory)}"
+        )
+    if reach.left_out:
+        out = [f"{count} {why}" for why, count in sorted(reach.left_out.items())]
+        text += f". Not counted: {listed(out)}"
+    return text + "."
+
+
+def percent(part: float, whole: float) -> str:
+    """A share, in percent."""
+    return f"{100 * part / whole:.0f} %" if whole else "-"
+
+
+def note(reach: Reach, workload: Workload) -> str:
+    """Why pods do not react, or what to do where no command helps; empty where all react."""
+    told = [
+        f"{count} {_said(cause, workload)}"
+        for cause, count in sorted(workload.causes.items())
+        if count
+    ]
+    if workload.reacting < workload.pods and not told:
+        told.append(_why_not(reach, workload))
+    return "; ".join(told)
+
+
+def patch(reach: Reach, workload: Workload) -> str | None:
+    """The command that mends it; None where it needs none, or none would."""
+    label = reach.mark.label
+    if label is None or workload.reacting == workload.pods or workload.causes[Cause.PINNED]:
+        return None
+    return patch_of(workload, label)
+
+
+def _said(cause: Cause, workload: Workload) -> str:
+    if cause is Cause.SCHEDULER:
+        return f"scheduled by {some(sorted(workload.schedulers), 2)}"
+    return str(cause)
+
+
+def _why_not(reach: Reach, workload: Workload) -> str:
+    if reach.mark.label is None:
+        return f"tolerate the taint {reach.mark.taint}: remove the toleration"
+    if patch(reach, workload) is None:
+        return f"set the affinity where this {workload.kind} is made, or inject it"
+    return "no soft affinity on the label"
+
+
+def _workload(reach: Reach, workload: Workload) -> dict[str, Any]:
+    return {
+        "namespace": workload.namespace,
+        "workload": workload.name,
+        "kind": workload.kind,
+        "pods": workload.pods,
+        "reacting": workload.reacting,
+        **_requests(workload.requests, workload.requests_reacting),
+        "by": {str(way): count for way, count in sorted(workload.ways.items())},
+        "causes": {str(cause): count for cause, count in sorted(workload.causes.items())},
+        "note": note(reach, workload),
+        "patch": patch(reach, workload),
+    }
+
+
+def _requests(requests: Requests, reacting: Requests) -> dict[str, Any]:
+    return {
+        "requests": {"cpu": round(requests.cpu, 3), "memory": round(requests.memory)},
+        "requests_reacting": {"cpu": round(reacting.cpu, 3), "memory": round(reacting.memory)},
+    }
+
+
+def _row(workload: Workload) -> tuple[str, ...]:
+    return (
+        workload.namespace,
+        f"{workload.kind.lower()}/{workload.name}",
+        f"{workload.reacting}/{workload.pods}",
+        f"{workload.requests.cpu:.4g}",
+        f"{workload.requests.memory / _GIB:.3g} GiB",
+        ", ".join(sorted(workload.ways)) or "-",
+        ", ".join(f"{count} {_said(cause, workload)}" for cause, count in workload.causes.items()),
+    )
+
+
+def _remedies(reach: Reach, workloads: list[Workload]) -> Iterator[str]:
+    patches = [command for each in workloads if (command := patch(reach, each)) is not None]
+    if patches:
+        yield ""
+        yield "A soft affinity for the worst of them (it restarts their pods):"
+        yield from (f"  {each}" for each in patches[:_PATCHES])
+        if len(patches) > _PATCHES:
+            yield f"  and {len(patches) - _PATCHES} more: -o json has them all"
+    if any(Way.EXTENDER in each.ways for each in workloads):
+        yield (
+            "By the extender: pods whose schedulerName has a profile in rules.yaml react if their "
+            "scheduler is configured to ask it (`dynsched doctor`, K3)."
+        )

@@ -1,0 +1,161 @@
+"""Asks a running dynsched by its URL. Synchronous, standard library.
+
+Every failure is a ServerError, one line with the cause and what to do.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from urllib.parse import SplitResult
+
+from dynsched.util.connection_errors import Cause, find_failure, no_answer
+from dynsched.util.defaults import DEFAULT_SERVER
+from dynsched.util.errors import ExpectedError
+from dynsched.util.files import TooLargeError, read_file
+from dynsched.util.proxies import ProxyError, opener, proxy_for, through
+from dynsched.util.urls import parse_http_url
+
+_PAGES: Final = frozenset({"nodes", "status", "rules", "metrics", "healthz", "readyz"})
+_JSON: Final = "application/json"
+_MAX_TOKEN_BYTES: Final = 64 * 1024
+TIMEOUT: Final = 10.0
+"""Seconds without a byte after which the server counts as hung."""
+
+
+class ServerError(ExpectedError):
+    """dynsched could not be asked, or refused; the message is for the person at the terminal."""
+
+
+class Answer(NamedTuple):
+    """An answer with status 200 (``body``), or 304, which has none; ``etag`` is its name."""
+
+    status: int
+    body: bytes
+    etag: str | None
+
+    @property
+    def is_news(self) -> bool:
+        """Whether it is not what the ETag that was sent names."""
+        return self.status != HTTPStatus.NOT_MODIFIED
+
+
+def ask(
+    server: str,
+    path: str,
+    *,
+    etag: str | None = None,
+    token_file: Path | None = None,
+    timeout: float = TIMEOUT,
+    accept: frozenset[int] = frozenset(),
+) -> Answer:
+    """What the dynsched at ``server`` answers at ``path`` (quoted, from ``/`` on). An error whose
+    status is in ``accept`` is an answer too. ``token_file`` holds the bearer token that it wants
+    with --web-auth.
+    """
+    shown = split(server).geturl()
+    url = f"{shown.rstrip('/')}{path}"
+    headers = {"Accept": _JSON} | ({"If-None-Match": etag} if etag else {})
+    request = urllib.request.Request(url, headers=headers)  # noqa: S310 (http or https: split)
+    if token_file is not None:
+        # Not to where a redirect leads: that may be another host.
+        request.add_unredirected_header("Authorization", f"Bearer {_token(token_file)}")
+    try:
+        proxy = proxy_for(url)
+        with opener().open(request, timeout=timeout) as response:
+            return Answer(response.status, response.read(), response.headers.get("ETag"))
+    except ProxyError as error:
+        raise ServerError(f"cannot ask {shown}: {error}") from None
+    except urllib.error.HTTPError as error:
+        with error:
+            if error.code == HTTPStatus.NOT_MODIFIED or error.code in accept:
+                return Answer(error.code, _read(error), error.headers.get("ETag"))
+            why = refusal(shown, error.code, error.reason, _read(error))
+            if error.code == HTTPStatus.UNAUTHORIZED:
+                why += f"; {_token_remedy(token_file)}"
+        raise ServerError(why + through(proxy)) from None
+    except (OSError, http.client.HTTPException) as error:
+        raise ServerError(_no_answer(shown, error, timeout) + through(proxy)) from None
+
+
+def _read(error: urllib.error.HTTPError) -> bytes:
+    try:
+        return error.read()
+    except (OSError, http.client.HTTPException):
+        return b""
+
+
+def _token(file: Path) -> str:
+    try:
+        found = read_file(str(file), _MAX_TOKEN_BYTES).decode("ascii").strip()
+    except (TooLargeError, UnicodeDecodeError):
+        found = ""
+    except OSError as error:
+        raise ServerError(f"--server-token-file {file}: {error.strerror or error}") from None
+    if not found or not found.isprintable() or " " in found:
+        raise ServerError(f"--server-token-file {file}: it does not hold one token and no more")
+    return found
+
+
+def _token_remedy(file: Path | None) -> str:
+    if file is None:
+        return "name a file that holds the token with --server-token-file"
+    return f"it was read from --server-token-file {file}"
+
+
+def split(server: str) -> SplitResult:
+    """The URL that ``--server`` names. ``:PORT`` is on this machine, as it is for --webaddr."""
+    try:
+        parts = parse_http_url(f"localhost{server}" if server.startswith(":") else server)
+    except ValueError:
+        parts = None
+    if parts is None or parts.query or parts.fragment:
+        raise ServerError(f"--server is not a URL like {DEFAULT_SERVER}")
+    page = parts.path.rstrip("/").rpartition("/")[2]
+    if page in _PAGES:
+        raise ServerError(f"--server names a page; leave /{page} off, as in {DEFAULT_SERVER}")
+    return parts
+
+
+_REMEDIES: Final[Mapping[Cause, str]] = {
+    Cause.REFUSED: "is dynsched running? use --server URL",
+    Cause.BROKEN: "try again",
+    Cause.NOT_TLS: "is it http:// instead of https://? use --server URL",
+    Cause.UNTRUSTED: "name the CA file that signed it in SSL_CERT_FILE, or use --server URL",
+}
+
+
+def _no_answer(server: str, error: Exception, timeout: float) -> str:
+    found = find_failure(error)
+    if found is None:
+        return f"cannot ask {server}: {str(error) or type(error).__name__}; use --server URL"
+    if found.cause is Cause.TIMEOUT:
+        return f"cannot ask {server}: {no_answer(timeout)}; look at {server}/status"
+    return f"cannot ask {server}: {found}; {_REMEDIES.get(found.cause, 'use --server URL')}"
+
+
+def refusal(shown: str, status: int, reason: str, body: bytes) -> str:
+    """An answer with an error status as one line: dynsched's own words where they are."""
+    try:
+        message = json.loads(body)["error"]
+    except (ValueError, KeyError, TypeError):
+        # Not ours: a proxy or an ingress on the way, or something else on that port.
+        return f"{shown} answered {status} {reason}; is it dynsched? use --server URL"
+    return " ".join(str(message).split())
+
+
+def mapping(body: bytes, shown: str, *, key: str = "taken_at") -> dict[str, Any]:
+    """A JSON object that has ``key``, as all answers of dynsched do. ServerError."""
+    try:
+        answer = json.loads(body)
+    except ValueError:
+        answer = None
+    if not isinstance(answer, dict) or key not in answer:
+        raise ServerError(f"{shown} does not answer as dynsched does; use --server URL")
+    return answer

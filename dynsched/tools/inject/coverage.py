@@ -1,0 +1,74 @@
+"""`dynsched inject --check`: the policy as it is installed, and the pods that it is for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+
+import click
+from rich.console import Console
+
+from dynsched.engine.avoidance import Standing, standing
+from dynsched.engine.wording import counted
+from dynsched.kube.admission import find_policy, namespaces_that_ask, running_pods
+from dynsched.kube.kubeconfig import load_config
+from dynsched.kube.transport import KubeApi
+from dynsched.rules import keys
+from dynsched.rules.labels import LabelMark
+from dynsched.tools.inject.policy import differences
+from dynsched.util.tables import make_table, plain, show
+
+
+def check_policy(
+    label: LabelMark, kubeconfig: str | None, context: str | None, output: str | None
+) -> None:
+    """Print what `inject --check` finds; ClickException where the policy is not as it should be."""
+    found, pods = asyncio.run(_look(label, kubeconfig, context))
+    if output == "json":
+        told = {
+            "label": str(label),
+            "policy": {"ok": not found, "problems": found},
+            "namespaces": [
+                {"name": name} | {str(each): count[each] for each in Standing}
+                for name, count in pods.items()
+            ],
+        }
+        click.echo(json.dumps(told, indent=2))
+    else:
+        _show(label, pods)
+    if found:
+        raise click.ClickException("\n".join(found))
+
+
+async def _look(
+    label: LabelMark, kubeconfig: str | None, context: str | None
+) -> tuple[list[str], dict[str, Counter[Standing]]]:
+    """What is wrong with the installed policy, and the pods of each namespace that asks."""
+    api = KubeApi(await load_config(kubeconfig, context))
+    try:
+        found = differences(label, *await find_policy(api))
+        pods: dict[str, Counter[Standing]] = {}
+        for name in await namespaces_that_ask(api):
+            count = pods[name] = Counter()
+            async for pod in running_pods(api, name):
+                count[standing(pod, label)] += 1
+    finally:
+        await api.close()
+    return found, pods
+
+
+def _show(label: LabelMark, pods: dict[str, Counter[Standing]]) -> None:
+    if not pods:
+        click.echo(
+            f"no namespace asks for it: kubectl label namespace NAME {keys.AVOID_LABEL}=true"
+        )
+        return
+    table = make_table("NAMESPACE", f"AVOID {label}", "EXEMPT", "LACK IT")
+    for name, count in pods.items():
+        table.add_row(plain(name), *(plain(str(count[each])) for each in Standing))
+    show(Console(), table)
+    lacking = sum(count[Standing.LACKS] for count in pods.values())
+    if lacking:
+        rest = f"{counted(lacking, 'running pod')} lack{'s' if lacking == 1 else ''} it"
+        click.echo(f"{rest} until created anew: kubectl -n NAMESPACE rollout restart deployment")

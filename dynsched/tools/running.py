@@ -1,0 +1,201 @@
+"""Which running dynsched a command asks, and how: by a URL, or by its Service in the cluster
+through the API server, with the user's kubeconfig.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from dynsched.tools import http_client
+from dynsched.tools.http_client import Answer, ServerError
+from dynsched.util.defaults import DEFAULT_SERVER
+from dynsched.util.errors import ClusterError
+
+if TYPE_CHECKING:
+    from dynsched.kube.services import Service
+    from dynsched.kube.transport import KubeApi
+
+_REFUSED: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
+LOCAL_TIMEOUT: Final = 2.0
+"""Seconds in which a dynsched on this machine says that it is one. Other programs listen on that
+port too, and not all of them speak HTTP."""
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """What the user said about which dynsched to ask.
+
+    ``server``: its URL, and ``token_file`` the token that it wants with --web-auth; the API server
+    passes none on. Without ``server``, the one at DEFAULT_SERVER if ``tries_local`` and one answers
+    there, else the Service in the cluster that ``kubeconfig`` and ``context`` name, in
+    ``namespace`` or in any. ``timeout``: seconds for an answer; None for the usual ones.
+    """
+
+    server: str | None = None
+    token_file: Path | None = None
+    kubeconfig: Path | None = None
+    context: str | None = None
+    namespace: str | None = None
+    tries_local: bool = True
+    timeout: float | None = None
+
+
+class Running(ABC):
+    """A running dynsched. ``shown``: where it is, for a person."""
+
+    shown: str
+
+    @abstractmethod
+    def ask(self, path: str, etag: str | None = None) -> Answer:
+        """What it answers at ``path`` (quoted). ExpectedError for everything but 200, and 304 where
+        ``etag`` still holds.
+        """
+
+    def nodes(self, *, marked: bool) -> dict[str, Any]:
+        """`/nodes`, or those of them that carry the mark."""
+        return self.read(self.ask(nodes_path(marked=marked)))
+
+    def node(self, name: str) -> dict[str, Any]:
+        """`/nodes/NAME`."""
+        return self.read(self.ask(f"/nodes/{quote(name, safe='')}"))
+
+    def metrics(self) -> str:
+        """`/metrics`."""
+        return self.ask("/metrics").body.decode(errors="replace")
+
+    def read(self, answer: Answer, *, key: str = "taken_at") -> dict[str, Any]:
+        """The JSON object of an answer; ServerError where it has no ``key``, as another's."""
+        return http_client.mapping(answer.body, self.shown, key=key)
+
+
+def nodes_path(*, marked: bool) -> str:
+    """The path of all nodes, or of those that carry the mark."""
+    return "/nodes?marked=true" if marked else "/nodes"
+
+
+class ByUrl(Running):
+    """A dynsched that is asked directly."""
+
+    def __init__(
+        self, server: str, timeout: float | None = None, token_file: Path | None = None
+    ) -> None:
+        self._token_file = token_file
+        self.url = http_client.split(server).geturl().rstrip("/")
+        self.shown = self.url
+        self._timeout = timeout or http_client.TIMEOUT
+
+    def ask(self, path: str, etag: str | None = None) -> Answer:
+        """As said of Running. ServerError."""
+        return http_client.ask(
+            self.url, path, etag=etag, token_file=self._token_file, timeout=self._timeout
+        )
+
+
+class InCluster(Running):
+    """A dynsched that is asked through the API server. Closed with `close`."""
+
+    def __init__(self, where: Where) -> None:
+        # One loop for as long as this lives: connections belong to it.
+        self._runner = asyncio.Runner()
+        self._timeout = where.timeout
+        try:
+            self._api, self.service = self._runner.run(_opened(where))
+        except BaseException:
+            self._runner.close()
+            raise
+        self.shown = f"the {self.service}"
+
+    def ask(self, path: str, etag: str | None = None) -> Answer:
+        """As said of Running. ClusterError for what the API server refuses, else ServerError."""
+        return self._runner.run(self._ask(path, etag))
+
+    async def _ask(self, path: str, etag: str | None) -> Answer:
+        from dynsched.kube import services
+
+        answer = await services.ask_service(
+            self._api, self.service, path, etag=etag, timeout=self._timeout or services.TIMEOUT
+        )
+        if answer.status in (HTTPStatus.OK, HTTPStatus.NOT_MODIFIED):
+            return Answer(answer.status, answer.body, answer.etag)
+        try:
+            reason = HTTPStatus(answer.status).phrase
+        except ValueError:
+            reason = ""
+        why = http_client.refusal(self.shown, answer.status, reason, answer.body)
+        if answer.status == HTTPStatus.UNAUTHORIZED:
+            why += "; the API server passes no token on: use a port-forward, --server and "
+            why += "--server-token-file"
+        raise ServerError(why)
+
+    def close(self) -> None:
+        """Close the connections."""
+        try:
+            self._runner.run(self._api.close())
+        finally:
+            self._runner.close()
+
+
+async def _opened(where: Where) -> tuple[KubeApi, Service]:
+    # Here, not above: to import them takes half a second, which --server has no use for.
+    from dynsched.kube.kubeconfig import load_config
+    from dynsched.kube.services import find_service
+    from dynsched.kube.transport import KubeApi
+
+    named = str(where.kubeconfig) if where.kubeconfig else None
+    api = KubeApi(await load_config(named, where.context))
+    try:
+        async with asyncio.timeout(where.timeout):
+            return api, await find_service(api, where.namespace)
+    except BaseException:
+        await api.close()
+        raise
+
+
+@contextmanager
+def opened(where: Where) -> Iterator[Running]:
+    """The dynsched that is to be asked. ExpectedError where none is found."""
+    if where.server is not None:
+        yield ByUrl(where.server, where.timeout, where.token_file)
+        return
+    why_not = _why_not_local(where.token_file) if where.tries_local else ""
+    if why_not is None:
+        yield ByUrl(DEFAULT_SERVER, where.timeout, where.token_file)
+        return
+    try:
+        found = InCluster(where)
+    except ClusterError as error:
+        if not why_not:
+            raise
+        raise ServerError(
+            f"found no running dynsched: {why_not}; {error}; or name its URL with --server"
+        ) from None
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+def _why_not_local(token_file: Path | None) -> str | None:
+    """Why no dynsched is at DEFAULT_SERVER, in a few words; None when one answers there, if only
+    that it wants a token.
+    """
+    try:
+        answer = http_client.ask(
+            *(DEFAULT_SERVER, "/status"),
+            token_file=token_file,
+            timeout=LOCAL_TIMEOUT,
+            accept=frozenset({*_REFUSED, HTTPStatus.SERVICE_UNAVAILABLE}),
+        )
+        key = "error" if answer.status in _REFUSED else "dry_run"
+        http_client.mapping(answer.body, DEFAULT_SERVER, key=key)
+    except ServerError:
+        return f"none answers at {DEFAULT_SERVER}"
+    return None

@@ -1,0 +1,150 @@
+"""Why an exchange over HTTP failed: one table from exceptions to causes, and each cause in words.
+
+Every HTTP client of this project explains its failures from here and adds its own remedy, so that a
+refused connection reads the same for each server. The libraries wrap the same errors of the
+standard library (aiohttp, and requests around urllib3); the cause is looked for inside of them.
+"""
+
+from __future__ import annotations
+
+import http.client
+import re
+import socket
+import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from dynsched.util.formatting import one_line
+
+_UNTRUSTED: Final = {18, 19, 20, 21, 24, 27}  # OpenSSL's verify codes: no chain to a trusted CA
+_OTHER_HOST: Final = {62, 64}
+_NOT_TLS: Final = {
+    "WRONG_VERSION_NUMBER",
+    "RECORD_LAYER_FAILURE",
+    "HTTP_REQUEST",
+    "UNKNOWN_PROTOCOL",
+}
+_TUNNEL: Final = re.compile(r"^Tunnel connection failed: (.*)")  # http.client's words
+
+
+class Cause(Enum):
+    """What went wrong. The value says it in words, about the server that was asked."""
+
+    HOST = "cannot resolve its host name"
+    REFUSED = "connection refused"
+    TIMEOUT = "no answer in time"
+    BROKEN = "the connection broke"
+    NOT_HTTP = "what answers there does not speak HTTP"
+    NOT_TLS = "what answers there does not speak TLS"
+    UNTRUSTED = "TLS: its certificate is not trusted"
+    OTHER_HOST = "TLS: its certificate is for another host"
+    INVALID = "TLS: its certificate is not valid"
+    ALERT = "TLS: the server refused the connection"
+    TLS = "TLS failed"
+    PROXY = "the proxy refused to connect to it"
+    SYSTEM = "the connection failed"
+
+
+TLS_CAUSES: Final = frozenset(
+    {Cause.NOT_TLS, Cause.UNTRUSTED, Cause.OTHER_HOST, Cause.INVALID, Cause.ALERT, Cause.TLS}
+)
+"""The causes that lie in TLS: trying again does not help."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionFailure:
+    """A cause, and the detail that the error gives of it; as text ``cause (detail)``."""
+
+    cause: Cause
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.cause.value} ({self.detail})" if self.detail else self.cause.value
+
+
+def no_answer(seconds: float) -> str:
+    """``no answer within 10 s``: a timeout in words, where it is known how long was waited."""
+    return f"no answer within {seconds:g} s"
+
+
+def find_failure(error: BaseException) -> ConnectionFailure | None:
+    """The cause of an error, or of an error that it was made from; None when none is known."""
+    links = list(_chain(error))
+    return next(filter(None, map(_known, links)), None) or next(
+        filter(None, map(_of_system, links)), None
+    )
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """An exception and everything it was made from: requests wraps urllib3, which wraps OSError."""
+    pending: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    while pending:
+        link = pending.pop(0)
+        if link is None or id(link) in seen:
+            continue
+        seen.add(id(link))
+        yield link
+        inside = (*link.args, getattr(link, "reason", None), link.__cause__, link.__context__)
+        pending.extend(each for each in inside if isinstance(each, BaseException))
+
+
+def _known(link: BaseException) -> ConnectionFailure | None:
+    """The cause that an exception's type tells; None for a wrapper, or for something else."""
+    match link:
+        case socket.gaierror():
+            found = ConnectionFailure(Cause.HOST, one_line(link.strerror or "no such name"))
+        # aiohttp's wrapper is one of these by its type, and has no code; what it wraps has.
+        case ssl.SSLCertVerificationError() if not hasattr(link, "verify_code"):
+            return None
+        case ssl.SSLCertVerificationError():
+            found = _of_certificate(link)
+        case ssl.SSLEOFError() | ssl.SSLZeroReturnError() | http.client.IncompleteRead():
+            found = ConnectionFailure(Cause.BROKEN)
+        case ssl.SSLError():
+            found = _of_tls(link)
+        case ConnectionRefusedError():
+            found = ConnectionFailure(Cause.REFUSED)
+        case TimeoutError():
+            found = ConnectionFailure(Cause.TIMEOUT)
+        case ConnectionError():  # reset, aborted, broken pipe, and http.client's disconnected
+            found = ConnectionFailure(Cause.BROKEN)
+        case http.client.HTTPException():
+            found = ConnectionFailure(Cause.NOT_HTTP)
+        case _:
+            return None
+    return found
+
+
+def _of_system(link: BaseException) -> ConnectionFailure | None:
+    """What the operating system, or a proxy, says of another failure."""
+    if not isinstance(link, OSError):
+        return None
+    if refused := _TUNNEL.search(str(link)):
+        return ConnectionFailure(Cause.PROXY, one_line(refused[1]))
+    # requests' own errors are OSErrors too, without a strerror
+    return ConnectionFailure(Cause.SYSTEM, one_line(link.strerror)) if link.strerror else None
+
+
+def _of_certificate(error: ssl.SSLCertVerificationError) -> ConnectionFailure:
+    cause = Cause.INVALID
+    if error.verify_code in _OTHER_HOST:
+        cause = Cause.OTHER_HOST
+    if error.verify_code in _UNTRUSTED:
+        cause = Cause.UNTRUSTED
+    return ConnectionFailure(cause, one_line(error.verify_message))
+
+
+def _of_tls(error: ssl.SSLError) -> ConnectionFailure:
+    reason = error.reason or ""
+    if reason in _NOT_TLS:
+        return ConnectionFailure(Cause.NOT_TLS)
+    if "ALERT" in reason:
+        return ConnectionFailure(Cause.ALERT, _in_words(reason.partition("ALERT_")[2]))
+    return ConnectionFailure(Cause.TLS, _in_words(reason) or one_line(str(error)))
+
+
+def _in_words(constant: str) -> str:
+    return constant.replace("_", " ").lower()

@@ -1,0 +1,74 @@
+"""What every table for people is made of: texts without control characters, columns, ages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from dynsched.util.durations import format_duration
+from dynsched.util.formatting import seconds_between
+
+STYLES: Final[Mapping[str, str]] = {
+    "firing": "bold red",
+    "pending": "yellow",
+    "mark": "bold red",
+    "release": "green",
+    "repair": "yellow",
+}
+_UNLIMITED: Final = 100_000
+"""Columns of a file or a pipe."""
+
+
+def show(console: Console, renderable: Text | Table) -> None:
+    """Print within the terminal's width, unless that would break words; else as wide as it is."""
+    # A file has no width; rich assumes 80 columns, and would fold or cut names of nodes. Of a
+    # terminal too narrow for the words of a table the lines run over, as kubectl's do.
+    wide = Console(file=console.file, width=_UNLIMITED)
+    fits = console.is_terminal and wide.measure(renderable).minimum <= console.width
+    (console if fits else wide).print(renderable)
+
+
+def make_table(*titles: str) -> Table:
+    """A table without lines, with these columns."""
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for title in titles:
+        # In a narrow terminal, names are the last columns to be folded.
+        table.add_column(title, overflow="fold", no_wrap=title in ("NODE", "RULE"))
+    return table
+
+
+def plain(text: str, style: str = "") -> Text:
+    """A text as it is, in one style."""
+    # Text, not markup: brackets in a message are brackets. Control characters could move the
+    # cursor, and some of what is shown was written by others.
+    return Text("".join(c if c.isprintable() else "?" for c in text), style=style)
+
+
+def is_shadow(rule: Mapping[str, Any]) -> bool:
+    """Whether a rule on a node is on trial only. An older dynsched's answers do not say."""
+    return bool(rule.get("shadow"))
+
+
+def named(rule: Mapping[str, Any]) -> str:
+    """A rule's name, and whether it is on trial only."""
+    return f"{rule['rule']} (shadow)" if is_shadow(rule) else str(rule["rule"])
+
+
+def ago(since: str | None, now: str) -> str:
+    """How long before ``now``, both RFC 3339; ``-`` for no time."""
+    if since is None:
+        return "-"
+    return format_duration(seconds_between(since, now))
+
+
+def sample_age(rule: Mapping[str, Any]) -> str:
+    """How old the last good sample of a rule on a node is, and what was wrong with the newest."""
+    age = rule["sample_age_seconds"]
+    if age is None:
+        return f"{rule['quality']}; no sample so far"
+    last = f"{format_duration(round(age))} ago"
+    return last if rule["quality"] == "ok" else f"{rule['quality']}; last {last}"
