@@ -49,10 +49,11 @@ from dynsched.api.extender.scoring import ScoringSnapshot
 from dynsched.api.metrics import Metrics
 from dynsched.api.server import WebServer, parse_address
 from dynsched.api.snapshots import SnapshotStore
-from dynsched.engine.model import Node, Snapshot
+from dynsched.engine.model import Node
 from dynsched.engine.pod_values import BoundPod
 from dynsched.engine.recent import RecentPods
 from dynsched.engine.score import scores_by_load
+from dynsched.engine.snapshot import Snapshot
 from dynsched.util.garbage import collect_less, leave_out_the_living
 
 TARGETS = {5000: "p50 0.6 ms", 15000: "p50 2 ms", 65000: "p50 10 ms"}

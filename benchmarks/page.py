@@ -33,7 +33,8 @@ from dynsched.api.page.data import About
 from dynsched.api.page.feed import Feed
 from dynsched.api.page.ring import POINTS
 from dynsched.api.snapshots import SnapshotStore
-from dynsched.engine.model import Node, Snapshot
+from dynsched.engine.model import Node
+from dynsched.engine.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession

@@ -19,8 +19,8 @@ from soak_prometheus import FIRST_RULE, HOUR, INTERVAL
 from soak_world import World
 
 from dynsched.controller.apply import write_all
-from dynsched.engine.model import Snapshot
 from dynsched.engine.plan import plan_prune
+from dynsched.engine.snapshot import Snapshot
 from dynsched.kube.cluster import ListedCluster
 from dynsched.rules.file import RulesFile
 from dynsched.sim.apiserver.faults import Fault

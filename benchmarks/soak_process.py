@@ -13,7 +13,8 @@ from soak_world import IDENTITY, LEASE, World
 from dynsched.api.metrics import Metrics
 from dynsched.api.snapshots import SnapshotStore
 from dynsched.controller.loop import Loop
-from dynsched.engine.model import Node, Snapshot
+from dynsched.engine.model import Node
+from dynsched.engine.snapshot import Snapshot
 from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import NodeCluster
 from dynsched.kube.events import NodeEvents

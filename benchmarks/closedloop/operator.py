@@ -25,9 +25,10 @@ from dynsched.api.extender.answers import Extender
 from dynsched.api.extender.scoring import ScoringSnapshot
 from dynsched.controller.loop import Loop
 from dynsched.engine.expected import NO_PODS, KnownPods, lag_of
-from dynsched.engine.model import Node, NodePatch, QueryResult, Sample, Snapshot
+from dynsched.engine.model import Node, NodePatch, QueryResult, Sample
 from dynsched.engine.pod_values import BoundPod
 from dynsched.engine.recent import WINDOW, RecentPods
+from dynsched.engine.snapshot import Snapshot
 from dynsched.engine.verdict_value import verdict_values
 from dynsched.kube.leader import SoleWriter
 from dynsched.rules.file import FixedRules

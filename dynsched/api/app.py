@@ -34,7 +34,7 @@ from dynsched.api.transport.answering import TURNS, Handler, Turns, one_at_a_tim
 from dynsched.api.transport.bodies import MEMORY, BodyReader
 from dynsched.api.transport.headers import protect
 from dynsched.api.transport.quiet import quiet_logger
-from dynsched.engine.model import Snapshot
+from dynsched.engine.snapshot import Snapshot
 
 _logger = quiet_logger(__name__)
 _SNAPSHOTS: Final = web.AppKey("snapshots", SnapshotStore)

@@ -21,9 +21,10 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from dynsched import __version__
 from dynsched.api.totals import Totals
 from dynsched.engine.loads import rule_load
-from dynsched.engine.model import Action, AlertState, Quality, RuleHealth, Snapshot
+from dynsched.engine.model import Action, AlertState, Quality, RuleHealth
 from dynsched.engine.placements import Kind
 from dynsched.engine.pod_values import PodsSummary
+from dynsched.engine.snapshot import Snapshot
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 """The one text format that every Prometheus reads."""

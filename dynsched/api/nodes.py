@@ -13,10 +13,12 @@ from typing import Final, NamedTuple
 import msgspec
 
 from dynsched.api.clearing import what_clears
+from dynsched.api.reasons import why_unwritten
 from dynsched.engine.loads import rule_load
-from dynsched.engine.model import Action, Alert, AlertState, NodeView, Quality, Snapshot
+from dynsched.engine.model import Action, Alert, AlertState, NodeView, Quality
 from dynsched.engine.pod_values import Added
-from dynsched.engine.wording import changes, why_unwritten
+from dynsched.engine.snapshot import Snapshot
+from dynsched.engine.wording import changes
 from dynsched.rules.labels import Mark
 from dynsched.rules.rule_set import Rule
 from dynsched.util.formatting import format_time

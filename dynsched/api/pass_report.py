@@ -7,7 +7,7 @@ import msgspec
 from dynsched.api.nodes import encode_each
 from dynsched.api.status import rules_answer
 from dynsched.engine.health import crowding, why_incomplete
-from dynsched.engine.model import Snapshot
+from dynsched.engine.snapshot import Snapshot
 from dynsched.rules.lint import doubts
 from dynsched.util.formatting import format_time
 

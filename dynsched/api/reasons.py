@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from dynsched.engine.model import Snapshot
+from dynsched.engine.snapshot import Snapshot
 
 
 class Reason(StrEnum):
@@ -56,3 +56,19 @@ class Reasons:
             return Why(Reason.FOLLOWING, "")
         cause = self._failed.get(name)
         return Why(Reason.NEXT_TICK, "") if cause is None else Why(Reason.FAILED, cause)
+
+
+def why_unwritten(snapshot: Snapshot, node: str) -> str:
+    """Why the patch that is due on a node was not written in this tick, in one line."""
+    if snapshot.dry_run:
+        return "nothing is written in a dry run"
+    if not snapshot.leading:
+        if snapshot.leader is None:
+            return "no replica leads, so nothing is written"
+        return f"{snapshot.leader} leads, and has not written it yet"
+    for failure in snapshot.failures:
+        if failure.node == node:
+            return f"the write failed: {failure.cause}"
+    if snapshot.failures:
+        return f"it was not tried, because other writes failed, the first: {snapshot.failures[0]}"
+    return "the next tick writes it"

@@ -17,8 +17,8 @@ from dynsched.api.page.feed import Feed
 from dynsched.api.totals import Totals, batches_of, count
 from dynsched.api.transport.answering import Pieces
 from dynsched.engine.health import is_overdue, overdue_after, why_unhealthy
-from dynsched.engine.model import Snapshot
 from dynsched.engine.pod_facts import BoundOnNode
+from dynsched.engine.snapshot import Snapshot
 
 _BATCH: Final = 50
 """Nodes that are encoded in one go: about a millisecond in which no other request is answered."""

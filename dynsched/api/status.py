@@ -13,8 +13,9 @@ from dynsched import __version__
 from dynsched.api.totals import Totals
 from dynsched.engine.health import blindness
 from dynsched.engine.loads import full_at
-from dynsched.engine.model import AlertState, Quality, RuleHealth, SeveralSeries, Snapshot
+from dynsched.engine.model import AlertState, Quality, RuleHealth, SeveralSeries
 from dynsched.engine.pod_values import PodsSummary
+from dynsched.engine.snapshot import Snapshot
 from dynsched.rules.fields import Limit
 from dynsched.rules.rule_set import EarlyMark, RuleSet
 from dynsched.rules.sections import BindBurst

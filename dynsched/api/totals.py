@@ -13,7 +13,8 @@ from functools import cached_property
 from typing import Final
 
 from dynsched.api.nodes import main_part
-from dynsched.engine.model import NodeView, Snapshot
+from dynsched.engine.model import NodeView
+from dynsched.engine.snapshot import Snapshot
 
 _SORTED: Final = 4_000
 """Names that are sorted in one go: about a millisecond in which no other request is answered."""

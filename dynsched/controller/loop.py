@@ -25,8 +25,9 @@ from dynsched.engine.expected import NO_PODS, KnownPods
 from dynsched.engine.health import blindness, crowding, rules_health, why_unsuccessful
 from dynsched.engine.inventory import Survey
 from dynsched.engine.lease import Patience
-from dynsched.engine.model import Action, Node, QueryResult, Snapshot
+from dynsched.engine.model import Action, Node, QueryResult
 from dynsched.engine.pacing import Chosen, Pace
+from dynsched.engine.snapshot import Snapshot
 from dynsched.rules.fields import SourceName
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.util.stopping import pause

@@ -24,8 +24,9 @@ from dynsched.controller.reporting import report_doubts
 from dynsched.controller.serving import serving
 from dynsched.controller.settings import Settings
 from dynsched.controller.sole_writer import RELEASE_SECONDS, leading, refuse_pass, refuse_prune
-from dynsched.engine.model import Node, Snapshot
+from dynsched.engine.model import Node
 from dynsched.engine.plan import plan_prune
+from dynsched.engine.snapshot import Snapshot
 from dynsched.kube.binder import Binder
 from dynsched.kube.call_metrics import list_node_metrics
 from dynsched.kube.client import KubeClient, WritePermission

@@ -11,10 +11,10 @@ from dynsched.engine.model import (
     QueryResult,
     RuleHealth,
     SeveralSeries,
-    Snapshot,
     Unmatched,
     WriteFailure,
 )
+from dynsched.engine.snapshot import Snapshot
 from dynsched.engine.wording import by_reason, named_rules, some
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.util.durations import format_duration

@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from dynsched.engine.columns import Bools, Floats, Ints
-from dynsched.engine.model import Snapshot
 from dynsched.engine.pod_values import RecentPod
+from dynsched.engine.snapshot import Snapshot
 from dynsched.engine.transitions import Limits, Setting
 
 MOST_BOUND: Final = 20

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dynsched.engine.model import Alert, Node, Quality, Snapshot
+from dynsched.engine.model import Alert, Node, Quality
+from dynsched.engine.snapshot import Snapshot
 from dynsched.rules.rule_set import Rule
 from dynsched.util.formatting import format_threshold, format_value
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from dynsched.engine.model import Quality, Snapshot
+from dynsched.engine.model import Quality
 from dynsched.rules import keys
 
 UNKNOWN: Final[Mapping[Quality, str]] = {
@@ -81,19 +81,3 @@ def changes(body: Mapping[str, Any]) -> Iterable[str]:
         yield f"taint {', '.join(ours)}" if ours else "taint removed"
     for key, value in metadata.get("annotations", {}).items():
         yield f"annotation {key}{'-' if value is None else ''}"
-
-
-def why_unwritten(snapshot: Snapshot, node: str) -> str:
-    """Why the patch that is due on a node was not written in this tick, in one line."""
-    if snapshot.dry_run:
-        return "nothing is written in a dry run"
-    if not snapshot.leading:
-        if snapshot.leader is None:
-            return "no replica leads, so nothing is written"
-        return f"{snapshot.leader} leads, and has not written it yet"
-    for failure in snapshot.failures:
-        if failure.node == node:
-            return f"the write failed: {failure.cause}"
-    if snapshot.failures:
-        return f"it was not tried, because other writes failed, the first: {snapshot.failures[0]}"
-    return "the next tick writes it"

@@ -7,7 +7,8 @@ from builders import NOON, rule_set
 
 from dynsched.engine.health import why_unhealthy
 from dynsched.engine.message_kind import kind_of
-from dynsched.engine.model import NodeView, Quality, RuleHealth, Snapshot
+from dynsched.engine.model import NodeView, Quality, RuleHealth
+from dynsched.engine.snapshot import Snapshot
 
 
 def snapshot(error: str | None = None) -> Snapshot:

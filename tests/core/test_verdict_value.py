@@ -5,7 +5,8 @@ from __future__ import annotations
 from builders import rule
 from snapshots import NOON, Scene, example
 
-from dynsched.engine.model import Node, Snapshot
+from dynsched.engine.model import Node
+from dynsched.engine.snapshot import Snapshot
 from dynsched.engine.verdict_value import COOL, HOT, UNDECIDED, verdict_values
 
 

@@ -20,7 +20,8 @@ from dynsched.api.nodes import NodeDetail, node_detail
 from dynsched.api.status import rules_answer, status_answer
 from dynsched.api.totals import Totals
 from dynsched.controller.loop import Loop
-from dynsched.engine.model import NodePatch, Snapshot
+from dynsched.engine.model import NodePatch
+from dynsched.engine.snapshot import Snapshot
 from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import NodeCluster
 from dynsched.kube.events import NodeEvents, Subject

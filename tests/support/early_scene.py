@@ -8,8 +8,9 @@ from typing import Any, Final
 from snapshots import NOON, Scene
 
 from dynsched.engine.expected import KnownPods
-from dynsched.engine.model import Node, Snapshot
+from dynsched.engine.model import Node
 from dynsched.engine.pod_values import BoundPod, RecentPod
+from dynsched.engine.snapshot import Snapshot
 
 EARLY_RULES: Final[Mapping[str, Any]] = {
     "rules": [

@@ -15,8 +15,8 @@ from snapshots import example
 
 from dynsched.api.metrics import Metrics
 from dynsched.api.totals import Totals
-from dynsched.engine.model import Snapshot
 from dynsched.engine.placements import Kind
+from dynsched.engine.snapshot import Snapshot
 
 FOLDER: Final = COMPONENTS / "monitoring"
 DASHBOARD: Final[Doc] = json.loads((FOLDER / "dashboard.json").read_text())

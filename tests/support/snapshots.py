@@ -15,7 +15,8 @@ from dynsched.engine.decide import decide
 from dynsched.engine.decision import NodeViews
 from dynsched.engine.expected import NO_PODS, KnownPods
 from dynsched.engine.health import rule_health
-from dynsched.engine.model import Node, NodePatch, NodeView, QueryResult, Sample, Snapshot
+from dynsched.engine.model import Node, NodePatch, NodeView, QueryResult, Sample
+from dynsched.engine.snapshot import Snapshot
 from dynsched.rules.keys import CONTROL_PLANE_LABELS
 from dynsched.rules.parse import parse_rules
 

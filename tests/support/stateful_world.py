@@ -32,7 +32,8 @@ from stateful_model import (
 from virtual_loop import VirtualLoop
 
 from dynsched.controller.loop import Loop
-from dynsched.engine.model import Node, NodePatch, NodeView, QueryResult, Sample, Series, Snapshot
+from dynsched.engine.model import Node, NodePatch, NodeView, QueryResult, Sample, Series
+from dynsched.engine.snapshot import Snapshot
 from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import NodeCluster, NodeStore
 from dynsched.kube.node_watch import NodeWatch

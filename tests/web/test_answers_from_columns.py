@@ -18,8 +18,9 @@ from snapshots import NOON, Scene, example
 
 from dynsched.api.page.data import About, Columns
 from dynsched.engine.expected import NO_PODS, KnownPods
-from dynsched.engine.model import Node, Snapshot, WriteFailure
+from dynsched.engine.model import Node, WriteFailure
 from dynsched.engine.pod_values import BoundPod, RecentPod
+from dynsched.engine.snapshot import Snapshot
 from dynsched.rules.keys import IGNORE_LABEL
 
 NAMES = [f"n{number}" for number in (10, 2, 7, 1, 5, 3)]

@@ -19,11 +19,12 @@ from dynsched.api.extender.numbers import NodeNumbers
 from dynsched.api.extender.scoring import ProfileLoads, ScoringSnapshot
 from dynsched.api.extender.victims import preempt_answer, read_preemption
 from dynsched.api.transport.quiet import quiet_logger
-from dynsched.engine.model import Node, Snapshot
+from dynsched.engine.model import Node
 from dynsched.engine.pod_values import BoundPod
 from dynsched.engine.recent import RecentPods
 from dynsched.engine.refusals import Refusal, missing_label, without_label
 from dynsched.engine.score import NEUTRAL, break_ties, scores_by_load
+from dynsched.engine.snapshot import Snapshot
 from dynsched.rules.sections import ExtenderRules
 from dynsched.util.errors import ClusterError
 

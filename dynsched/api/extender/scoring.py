@@ -13,7 +13,7 @@ import numpy as np
 
 from dynsched.api.extender.numbers import NodeNumbers, Numbers
 from dynsched.engine.expected import BELOW_MEAN
-from dynsched.engine.model import Node, Snapshot
+from dynsched.engine.model import Node
 from dynsched.engine.pod_values import PodChange
 from dynsched.engine.refusals import load_refusals
 from dynsched.engine.score import (
@@ -27,6 +27,7 @@ from dynsched.engine.score import (
     profile_name,
     weighted_profile,
 )
+from dynsched.engine.snapshot import Snapshot
 
 _NOTHING: Final[Mapping[str, float]] = {}
 _versions: Final = count(1)

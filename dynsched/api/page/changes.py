@@ -12,7 +12,8 @@ import msgspec
 import numpy as np
 
 from dynsched.engine.decision import NodeViews
-from dynsched.engine.model import AlertState, Snapshot
+from dynsched.engine.model import AlertState
+from dynsched.engine.snapshot import Snapshot
 
 MAX_CHANGES: Final = 10_000
 """Changes that are kept, of all nodes: about 2 MB."""

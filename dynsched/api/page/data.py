@@ -21,8 +21,9 @@ from dynsched.engine.columns import OK, QUALITIES, Bools, Floats, Ints
 from dynsched.engine.decision import NodeViews
 from dynsched.engine.health import blindness
 from dynsched.engine.loads import full_at
-from dynsched.engine.model import Quality, Snapshot
+from dynsched.engine.model import Quality
 from dynsched.engine.pod_values import Added
+from dynsched.engine.snapshot import Snapshot
 from dynsched.rules.rule_set import Rule
 
 MARKED: Final = 1

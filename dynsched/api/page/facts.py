@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dynsched.engine.model import Snapshot
 from dynsched.engine.overload import Overload
 from dynsched.engine.placements import Kind, PastStates, Placements
 from dynsched.engine.pod_facts import AboveRequest, BoundOnNode, hottest
+from dynsched.engine.snapshot import Snapshot
 
 LOOKED_AT: Final = 600.0
 """Seconds after a request of a page for which it counts as open: as long is asked what it shows."""

@@ -12,7 +12,7 @@ from dynsched.api.page.changes import Change, Changes
 from dynsched.api.page.data import About, Columns, Requested
 from dynsched.api.page.ring import History
 from dynsched.api.totals import in_order
-from dynsched.engine.model import Snapshot
+from dynsched.engine.snapshot import Snapshot
 
 _BATCH: Final = 250
 """Nodes that are worked on in one go: about two milliseconds in which no other request is answered,

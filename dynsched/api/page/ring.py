@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynsched.engine.columns import Ints, Roster
-from dynsched.engine.model import Snapshot
+from dynsched.engine.snapshot import Snapshot
 from dynsched.rules.rule_set import Rule
 
 POINTS: Final = 60

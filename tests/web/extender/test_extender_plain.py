@@ -24,11 +24,12 @@ from dynsched.api.extender.candidates import CandidateLists, of_names
 from dynsched.api.extender.numbers import NodeNumbers
 from dynsched.api.extender.scoring import ScoringSnapshot
 from dynsched.engine.expected import KnownPods
-from dynsched.engine.model import Node, Snapshot
+from dynsched.engine.model import Node
 from dynsched.engine.pod_values import BoundPod
 from dynsched.engine.recent import RecentPods
 from dynsched.engine.refusals import load_refusals
 from dynsched.engine.score import FreshPods, node_loads, weighted_profile
+from dynsched.engine.snapshot import Snapshot
 
 LONG = "a-very-long-name" * 15
 STRANGE = [
