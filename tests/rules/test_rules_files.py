@@ -19,7 +19,7 @@ from dynsched.engine.model import Alert, AlertState, Verdict
 from dynsched.rules.file import RulesFile, RulesFileError, load_rules
 from dynsched.rules.parse import parse_rules
 
-BAD = sorted((Path(__file__).parent.parent / "rules").glob("*.bad.yaml"))
+BAD = sorted((Path(__file__).parent).glob("*.bad.yaml"))
 GOOD = "rules:\n  - {name: cpu, expr: load, threshold: 80}\n"
 
 

@@ -18,7 +18,7 @@ from dynsched.tools.inject import coverage as inject_check
 from dynsched.util.errors import ClusterError
 from tools.cli_docs import render
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PATCH = NodePatch("worker-3", Action.RELEASE, {"metadata": {"labels": {"status": None}}}, "why")
 
 

@@ -94,7 +94,7 @@ async def test_the_examples_are_what_is_answered() -> None:
     if os.environ.get("UPDATE_DOCS"):
         PAGE.write_text(fresh)
         return
-    assert page == fresh, "UPDATE_DOCS=1 pytest tests/web/test_http_docs.py writes the page anew"
+    assert page == fresh, "UPDATE_DOCS=1 pytest tests/api/test_http_docs.py writes the page anew"
 
 
 @pytest.mark.parametrize("path", ENDPOINTS)
