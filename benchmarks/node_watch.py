@@ -58,7 +58,7 @@ async def serve(count: int, folder: Path) -> None:
                 name = f"n{number % count:05d}"
                 found = api.objects.get("nodes", name)
                 found["metadata"]["labels"]["beat"] = str(number)
-                version = api.objects.replace("nodes", name, found).body["metadata"][
+                version = api.objects.replace("nodes", name, found).decode()["metadata"][
                     "resourceVersion"
                 ]
                 if number % 50 == 0:

@@ -38,7 +38,7 @@ def fill(api: ApiServer, count: int) -> None:
     object: these take 3 ms a node.
     """
     names = node_names(count)
-    first = api.objects.create("nodes", make_node(names[0], 0, size=NODE_BYTES)).body
+    first = api.objects.create("nodes", make_node(names[0], 0, size=NODE_BYTES)).decode()
     for number, name in enumerate(names):
         if number:
             node = _like(first, name, number)

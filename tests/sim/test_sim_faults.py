@@ -53,19 +53,6 @@ async def test_the_server_can_be_away_and_come_back_with_everything(sim: SimClus
     assert (await sim.get_node("a"))["metadata"]["name"] == "a"
 
 
-async def test_initial_events_end_in_a_bookmark(sim: SimCluster) -> None:
-    # The real server of the tests cannot: its etcd is too old for streamed lists.
-    for name in "ab":
-        await sim.create_node(make_node(name))
-    query = {"resourceVersionMatch": "NotOlderThan"}
-    query |= dict.fromkeys(("sendInitialEvents", "allowWatchBookmarks"), "true")
-    async with sim.watch(NODES, **query) as watch:
-        told = [await watch.next() or {} for _ in range(3)]
-    assert [e["type"] for e in told] == ["ADDED", "ADDED", "BOOKMARK"]
-    end = {"k8s.io/initial-events-end": "true"}
-    assert told[2]["object"]["metadata"]["annotations"] == end
-
-
 async def test_a_token_can_be_required(tmp_path: Path) -> None:
     async with SimCluster(tmp_path, token="secret") as sim:
         assert (await sim.get(NODES)).status == 200

@@ -156,7 +156,8 @@ class Envtest:
         (self.folder / "audit.yaml").write_text(json.dumps(policy))
 
     def _ready(self) -> bool:
-        return self.ca_file.exists() and _get(f"{self.url}/readyz", self.token, self.ssl())
+        written = self.ca_file.exists() and self.ca_file.stat().st_size  # it is made, then filled
+        return bool(written) and _get(f"{self.url}/readyz", self.token, self.ssl())
 
     def kubeconfig(self, path: Path, token: str | None = None, url: str | None = None) -> Path:
         """A kubeconfig for ``token``'s user (the admin by default), written to ``path``; for

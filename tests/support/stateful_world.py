@@ -244,9 +244,9 @@ class Api:
             known = {404: NotFoundError, 409: ConflictError}  # nothing else: the patch is valid
             raise known.get(error.code, AssertionError)(error.message) from None
         assert before is not None
-        self.written.append(Written(patch, before, Stored.of(written.entry)))
+        self.written.append(Written(patch, before, Stored.of(written)))
         self._world.tally[f"patches applied: {patch.action}"] += 1
-        node = project(written.body)
+        node = project(written.decode())
         assert node is not None
         return node
 
@@ -615,7 +615,7 @@ class Somebody:
                 "addresses": [{"type": "InternalIP", "address": f"10.0.0.{NAMES.index(name) + 1}"}]
             },
         }
-        self._world.others[name] = self._world.objects.create("nodes", body).entry.decode()
+        self._world.others[name] = self._world.objects.create("nodes", body).decode()
         self._world.strays[name] = texts_on(self._world.all_stored()[name]) & OUR_TEXTS
 
     def deletes(self, name: str) -> None:

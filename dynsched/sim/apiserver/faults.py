@@ -10,16 +10,14 @@ Each call arms one fault and returns it; it hits every request that matches all 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any, Final
 
 from dynsched.sim.apiserver.record import RequestRecord
 from dynsched.sim.apiserver.status import ApiError
 
 _REASONS: Final = {
-    400: "BadRequest",
     401: "Unauthorized",
     403: "Forbidden",
     404: "NotFound",
@@ -31,27 +29,22 @@ _REASONS: Final = {
     503: "ServiceUnavailable",
     504: "Timeout",
 }
-
-
-class Kind(Enum):
-    """What a fault does."""
-
-    ANSWER = "answer"
-    DELAY = "delay"
-    RESET = "reset"
+_MATCHABLE: Final = frozenset({"verb", "resource", "name", "subresource", "path"})
 
 
 @dataclass(slots=True, eq=False)
 class Fault:
-    """One armed fault. ``hits`` counts what it struck."""
+    """One armed fault: an answer by ``status``, a delay of ``seconds``, or else a reset.
 
-    kind: Kind
-    matches: Callable[[RequestRecord], bool]
+    ``hits`` counts what it struck; ``left`` is how often it strikes still, None for ever.
+    """
+
+    match: Mapping[str, str]
     left: int | None
     status: int = 0
     body: Any = None
     retry_after: int | None = None
-    seconds: float = 0.0
+    seconds: float | None = None
     after: bool = False
     hits: int = 0
     _armed: list[Fault] = field(default_factory=list)
@@ -61,13 +54,16 @@ class Fault:
         if self in self._armed:
             self._armed.remove(self)
 
-    def strike(self) -> None:
-        """Count a hit; the last of ``times`` disarms."""
+    def strikes(self, record: RequestRecord) -> bool:
+        """Whether it hits this request, which is counted; the last of ``times`` disarms it."""
+        if any(getattr(record, key) != value for key, value in self.match.items()):
+            return False
         self.hits += 1
         if self.left is not None:
             self.left -= 1
             if self.left <= 0:
                 self.remove()
+        return True
 
 
 class Faults:
@@ -90,27 +86,20 @@ class Faults:
         """Answer with ``status``: a Status object, or ``body`` as it is (an HTML page, say).
 
         ``after``: do what was asked first, and then answer so.
-        ``match``: verb, resource, namespace, name, subresource, method, path; exact.
+        ``match``: verb, resource, name, subresource, path; exact.
         """
         told = message or f"injected fault {status}"
-        refusal = ApiError(status, _REASONS.get(status, ""), told)
-        return self._arm(
-            Kind.ANSWER,
-            match,
-            times,
-            status=status,
-            body=refusal.body if body is None else body,
-            retry_after=retry_after,
-            after=after,
-        )
+        refusal = ApiError(status, _REASONS.get(status, ""), told).body
+        how = {"body": refusal if body is None else body, "retry_after": retry_after}
+        return self._arm(match, times, status=status, after=after, **how)
 
     def delay(self, seconds: float, *, times: int | None = None, **match: str) -> Fault:
         """Wait before doing what was asked."""
-        return self._arm(Kind.DELAY, match, times, seconds=seconds)
+        return self._arm(match, times, seconds=seconds)
 
     def reset(self, *, after: bool = False, times: int | None = None, **match: str) -> Fault:
         """Cut the connection, before doing what was asked, or ``after`` it without an answer."""
-        return self._arm(Kind.RESET, match, times, after=after)
+        return self._arm(match, times, after=after)
 
     def clear(self) -> None:
         """Disarm all."""
@@ -118,24 +107,12 @@ class Faults:
 
     def struck(self, record: RequestRecord) -> list[Fault]:
         """The faults that hit this request, in the order in which they were armed."""
-        hit = [fault for fault in tuple(self._armed) if fault.matches(record)]
-        for fault in hit:
-            fault.strike()
-        return hit
+        return [fault for fault in tuple(self._armed) if fault.strikes(record)]
 
-    def _arm(self, kind: Kind, match: dict[str, str], times: int | None, **how: Any) -> Fault:
+    def _arm(self, match: dict[str, str], times: int | None, **how: Any) -> Fault:
         unknown = match.keys() - _MATCHABLE
         if unknown:
             raise TypeError(f"a fault cannot match on {', '.join(sorted(unknown))}")
-
-        def matches(record: RequestRecord) -> bool:
-            return all(getattr(record, key) == value for key, value in match.items())
-
-        fault = Fault(kind, matches, times, _armed=self._armed, **how)
+        fault = Fault(match, times, _armed=self._armed, **how)
         self._armed.append(fault)
         return fault
-
-
-_MATCHABLE: Final = frozenset(
-    {"verb", "resource", "namespace", "name", "subresource", "method", "path"}
-)

@@ -15,7 +15,7 @@ from typing import Any, Final
 from dynsched.sim.apiserver import status
 from dynsched.sim.apiserver.resources import NODE_METRICS
 
-ROOT: Final = f"/apis/{NODE_METRICS.api_version}/{NODE_METRICS.plural}"
+ROOT: Final = f"{NODE_METRICS.root}/{NODE_METRICS.plural}"
 _WINDOW: Final = "20.05s"
 
 
@@ -37,10 +37,6 @@ class NodeMetrics:
         """A NodeMetrics with this body, whatever it is; for what no metrics-server would say."""
         self.served = True
         self._items[node] = {"metadata": {"name": node}, "window": _WINDOW, **body}
-
-    def remove(self, node: str) -> None:
-        """Nothing is measured on this node."""
-        self._items.pop(node, None)
 
     def answer(self, path: str, query: Mapping[str, str]) -> dict[str, Any] | None:
         """The object at ``path``; None when it is none of this API. ApiError 404."""

@@ -1,4 +1,4 @@
-"""The verbs on objects, without HTTP: create, replace, patch, delete, with the server's rules.
+"""The verbs on objects, without HTTP: create, replace, patch, delete and bind, with all rules.
 
 The REST handlers call this, and so may a test or a demo in the same process, which then needs no
 connection of its own: ``objects.create("nodes", body)``.
@@ -6,65 +6,32 @@ connection of its own: ``objects.create("nodes", body)``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from dynsched.sim.apiserver import events, managed, patches, resources, status, strategy
+from dynsched.sim.apiserver import managed, resources, status
+from dynsched.sim.apiserver.patches import merge_patch, strategic_patch
 from dynsched.sim.apiserver.resources import Resource, named
-from dynsched.sim.apiserver.schema import normalise
-from dynsched.sim.apiserver.store import Entry, Store, entry_of
+from dynsched.sim.apiserver.schema import DecodeError, normalise
+from dynsched.sim.apiserver.store import Entry, Store
 from dynsched.sim.apiserver.validation import validate
 
 _DEFAULT_NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
+_OURS_ON_CREATE: Final = ("deletionTimestamp", "deletionGracePeriodSeconds", "managedFields")
+_OURS_ON_UPDATE: Final = ("name", "namespace", "resourceVersion", "creationTimestamp")
 
 
-class PatchType(StrEnum):
-    """The patch formats, by their media types."""
-
-    MERGE = "application/merge-patch+json"
-    STRATEGIC = "application/strategic-merge-patch+json"
-    JSON = "application/json-patch+json"
-
-
-@dataclass(frozen=True, slots=True)
-class Write:
-    """How an object is to be written.
-
-    ``manager`` is the field manager; ``strict`` refuses unknown fields instead of warning.
-    """
+class Write(NamedTuple):
+    """How an object is to be written; ``manager`` is the field manager."""
 
     manager: str = "sim"
     subresource: str = ""
-    dry_run: bool = False
-    strict: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """An object after a write, and the unknown fields that fell away."""
-
-    entry: Entry
-    unknown: tuple[str, ...] = ()
-
-    @property
-    def body(self) -> dict[str, Any]:
-        """A fresh copy of the object, without kind and apiVersion."""
-        return self.entry.decode()
-
-
-@dataclass(frozen=True, slots=True)
-class Preconditions:
-    """What must hold for a delete."""
-
-    uid: str = ""
-    version: str = ""
 
 
 _DEFAULT: Final = Write()
-_UNCONDITIONAL: Final = Preconditions()
 
 
 @dataclass(slots=True)
@@ -72,7 +39,6 @@ class Objects:
     """The objects of one server. Every method is one atomic step; ApiError says why not."""
 
     store: Store
-    clock: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
 
     def __post_init__(self) -> None:
         for name in _DEFAULT_NAMESPACES:
@@ -104,19 +70,19 @@ class Objects:
         body: Mapping[str, Any],
         namespace: str = "",
         how: Write = _DEFAULT,
-    ) -> Written:
+    ) -> Entry:
         """POST: a Node keeps its status, as in the real server."""
         resource = named(resource)
-        new, unknown = self._decode(resource, body, how)
-        strategy.complete_new(resource, new, namespace, self._now())
+        new = _decode(resource, body)
+        _complete_new(resource, new, namespace)
         namespace = new["metadata"].get("namespace", "")
-        if resource.namespaced and not self.store.get(resources.NAMESPACES, "", namespace):
+        if namespace and not self.store.get(resources.NAMESPACES, "", namespace):
             raise status.not_found(resources.NAMESPACES, namespace)
-        self._check(resource, new, None)
+        _check(resource, new, None)
         name = new["metadata"]["name"]
         if self.store.get(resource, namespace, name):
             raise status.already_exists(resource, name)
-        return Written(self._save(resource, {}, new, how), unknown)
+        return self._save(resource, {}, new, how)
 
     def replace(
         self,
@@ -125,16 +91,16 @@ class Objects:
         body: Mapping[str, Any],
         namespace: str = "",
         how: Write = _DEFAULT,
-    ) -> Written:
+    ) -> Entry:
         """PUT: conditional when ``body`` carries a resourceVersion."""
         resource = named(resource)
-        new, unknown = self._decode(resource, body, how)
+        new = _decode(resource, body)
         if not new["metadata"].get("name"):
             told = f"the name of the object ({name} based on URL) was undeterminable"
             raise status.bad_request(f"{told}: name must be provided")
         entry = self.find(resource, name, namespace)
-        strategy.require_uid(resource, entry, new["metadata"].setdefault("uid", entry.uid))
-        return Written(self._update(resource, entry, new, how), unknown)
+        _require_uid(resource, entry, new["metadata"].setdefault("uid", entry.uid))
+        return self._update(resource, entry, new, how)
 
     def patch(
         self,
@@ -144,108 +110,173 @@ class Objects:
         namespace: str = "",
         how: Write = _DEFAULT,
         *,
-        kind: PatchType = PatchType.MERGE,
-    ) -> Written:
-        """PATCH in one of the three formats; conditional when it sets a resourceVersion."""
+        strategic: bool = False,
+    ) -> Entry:
+        """PATCH; conditional when it sets a resourceVersion."""
         resource = named(resource)
         entry = self.find(resource, name, namespace)
-        patched = _patched(resource, entry, patch, kind)
+        if not isinstance(patch, dict):
+            raise status.bad_request("error decoding patch: not a JSON object")
+        document = {"kind": resource.kind, "apiVersion": resource.api_version, **entry.decode()}
         try:
-            new, unknown = self._decode(resource, patched, how)
+            patched = (strategic_patch if strategic else merge_patch)(document, patch)
+            new = _decode(resource, patched)
         except status.ApiError as error:  # the real server blames the patch, with 422
             cause = status.Cause("FieldValueInvalid", f"Invalid value: {error.message}", "patch")
-            raise status.invalid("", "", [cause]) from None
-        return Written(self._update(resource, entry, new, how), unknown)
+            raise status.invalid(None, "", [cause]) from None
+        return self._update(resource, entry, new, how)
 
-    def delete(
-        self,
-        resource: Resource | str,
-        name: str,
-        namespace: str = "",
-        only_if: Preconditions = _UNCONDITIONAL,
-        *,
-        dry_run: bool = False,
-    ) -> Entry | None:
+    def delete(self, resource: Resource | str, name: str, namespace: str = "") -> Entry | None:
         """DELETE: None when it is gone; the marked object when finalizers still hold it."""
         resource = named(resource)
         entry = self.find(resource, name, namespace)
-        strategy.hold_preconditions(resource, entry, only_if.uid, only_if.version)
         body = entry.decode()
-        held = body["metadata"].get("finalizers")
-        if dry_run or (held and "deletionTimestamp" in body["metadata"]):
-            return entry if held else None
-        if not held:
+        if not body["metadata"].get("finalizers"):
             self.store.delete(resource, entry)
-            if resource is resources.NAMESPACES:
-                self._empty(name)
             return None
-        body["metadata"] |= {"deletionTimestamp": self._now(), "deletionGracePeriodSeconds": 0}
-        return self.store.put(resource, normalise(resource, body))
+        if "deletionTimestamp" in body["metadata"]:
+            return entry
+        body["metadata"] |= {"deletionTimestamp": _now(), "deletionGracePeriodSeconds": 0}
+        return self.store.put(resource, body)
+
+    def bind(self, name: str, namespace: str, binding: Mapping[str, Any], how: Write) -> Entry:
+        """``pods/binding``: give the pod the Binding's target as its node. Whether there is a node
+        of that name is not asked, as in the real server. ApiError: 404 where there is no such pod,
+        409 where it is another one, has a node already or is being deleted.
+        """
+        metadata, target = binding.get("metadata") or {}, binding.get("target") or {}
+        if metadata.get("name") != name:
+            raise status.bad_request("name in URL does not match name in Binding object")
+        if not target.get("name"):
+            raise status.internal("target.name: Required value")
+        entry = self.find(resources.PODS, name, namespace)
+        _require_uid(resources.PODS, entry, metadata.get("uid", ""))
+        pod = entry.decode()
+        spec = pod.setdefault("spec", {})
+        why = ""
+        if "deletionTimestamp" in pod["metadata"]:
+            why = f"pod {name} is being deleted, cannot be assigned to a host"
+        elif spec.get("nodeName"):
+            why = f'pod {name} is already assigned to node "{spec["nodeName"]}"'
+        if why:
+            raise status.conflict(resources.PODS, name, why, "binding")
+        spec["nodeName"] = target["name"]
+        return self._update(resources.PODS, entry, pod, how)
 
     # --- how a write is done ---
-
-    def _now(self) -> str:
-        return self.clock().strftime("%Y-%m-%dT%H:%M:%SZ")
-
-    @staticmethod
-    def _decode(
-        resource: Resource, body: Mapping[str, Any], how: Write
-    ) -> tuple[dict[str, Any], tuple[str, ...]]:
-        new, unknown = strategy.decode(resource, body)
-        if unknown and how.strict:
-            raise status.bad_request(f"strict decoding error: {', '.join(unknown)}")
-        return new, unknown
-
-    @staticmethod
-    def _check(resource: Resource, new: dict[str, Any], old: dict[str, Any] | None) -> None:
-        causes = validate(resource, new, old)
-        if causes:
-            raise status.invalid_object(resource, new["metadata"].get("name", ""), causes)
 
     def _update(self, resource: Resource, entry: Entry, new: dict[str, Any], how: Write) -> Entry:
         """Put ``new`` in ``entry``'s place, if it may; no difference, no write."""
         old = entry.decode()
-        strategy.complete_update(resource, entry, old, new, how.subresource)
+        _complete_update(resource, entry, old, new, how.subresource)
         if new == old:
             return entry
-        self._check(resource, new, old)
+        _check(resource, new, old)
         return self._save(resource, old, new, how)
 
     def _save(
         self, resource: Resource, old: dict[str, Any], new: dict[str, Any], how: Write
     ) -> Entry:
-        writer = managed.Writer(how.manager, resource.api_version, self._now(), how.subresource)
-        new["metadata"]["managedFields"] = managed.record(old, new, writer)
-        new = normalise(resource, new)  # for the order of its fields
-        if how.dry_run:
-            return entry_of(resource, new, int(old.get("metadata", {}).get("resourceVersion", 0)))
-        saved = self.store.put(resource, new)
+        new["metadata"]["managedFields"] = managed.record(
+            old, new, api_version=resource.api_version, time=_now(), **how._asdict()
+        )
+        saved = self.store.put(resource, normalise(resource, new))  # for the order of its fields
         if "deletionTimestamp" in new["metadata"] and not new["metadata"].get("finalizers"):
             self.store.delete(resource, saved)
         return saved
 
-    def _empty(self, namespace: str) -> None:
-        """Delete what is in a deleted namespace; there is no controller here to do it later."""
-        for resource in resources.STORED:
-            for entry in self.store.entries(resource):
-                if entry.namespace == namespace:
-                    self.store.delete(resource, entry)
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _patched(resource: Resource, entry: Entry, patch: Any, kind: PatchType) -> dict[str, Any]:
-    document = {"kind": resource.kind, "apiVersion": resource.api_version}
-    document |= events.from_storage(resource, entry.decode())
-    if kind is PatchType.JSON:
-        patched = patches.json_patch(document, patch)
-        if not isinstance(patched, dict):
-            raise status.rejected()
-        return patched
-    if not isinstance(patch, dict):
+def _decode(resource: Resource, body: Mapping[str, Any]) -> dict[str, Any]:
+    """An object as sent, as it is stored; 400 where it is of no use."""
+    what = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}'
+    for key, ours in (("kind", resource.kind), ("apiVersion", resource.api_version)):
+        if body.get(key, ours) != ours:
+            raise status.bad_request(f"{what}: its {key} is {body[key]!r}")
+    try:
+        return normalise(resource, dict(body))
+    except DecodeError as error:
+        raise status.bad_request(f"{what}: {error}") from None
+
+
+def _check(resource: Resource, new: dict[str, Any], old: dict[str, Any] | None) -> None:
+    if causes := list(validate(resource, new, old)):
+        raise status.invalid(resource, new["metadata"].get("name", ""), causes)
+
+
+def _complete_new(resource: Resource, body: dict[str, Any], namespace: str) -> None:
+    """Fill in what the server gives every new object; refuse what a client must not give."""
+    meta = body["metadata"]
+    if meta.pop("resourceVersion", None):
+        raise status.internal("resourceVersion should not be set on objects to be created")
+    if not resource.namespaced:
+        meta.pop("namespace", None)
+    elif meta.setdefault("namespace", namespace or "default") != (namespace or "default"):
+        raise _wrong_namespace()
+    for key in _OURS_ON_CREATE:
+        meta.pop(key, None)
+    meta |= {"uid": str(uuid.uuid4()), "creationTimestamp": _now()}
+    if resource is resources.NAMESPACES:
+        # The name as a label is what namespace selectors are written against.
+        labels = meta.setdefault("labels", {})
+        labels["kubernetes.io/metadata.name"] = meta.get("name", "")
+        body["status"] = {"phase": "Active"}
+    if resource is resources.PODS:
+        body["status"] = {"phase": "Pending"}
+
+
+def _complete_update(
+    resource: Resource, entry: Entry, old: Mapping[str, Any], new: dict[str, Any], subresource: str
+) -> None:
+    """Guard an update, and put back into ``new`` what this request cannot change."""
+    meta = new["metadata"]
+    name = meta.get("name") or entry.name
+    if name != entry.name:
         raise status.bad_request(
-            "error decoding patch: json: cannot unmarshal array into Go value of type"
-            " map[string]interface {}"
+            f"the name of the object ({name}) does not match the name on the URL ({entry.name})"
         )
-    if kind is PatchType.STRATEGIC:
-        return patches.strategic_patch(resource, document, patch)
-    merged: dict[str, Any] = patches.merge_patch(document, patch)
-    return merged
+    if meta.setdefault("namespace", entry.namespace) != entry.namespace:
+        raise _wrong_namespace()
+    _require_version(resource, entry, meta.get("resourceVersion", ""))
+    for key in (*_OURS_ON_UPDATE, *_OURS_ON_CREATE):
+        if key in old["metadata"]:
+            meta[key] = old["metadata"][key]
+        else:
+            meta.pop(key, None)
+    if resource.has_status:
+        # /status leaves the spec alone, and the object itself leaves the status alone.
+        fixed = "spec" if subresource == "status" else "status"
+        new.pop(fixed, None)
+        new |= {fixed: old[fixed]} if fixed in old else {}
+
+
+def _require_version(resource: Resource, entry: Entry, asked: str) -> None:
+    """409 where ``asked`` is not the stored version; none is fine where the kind allows that."""
+    if asked in {"", "0"}:
+        if not resource.unconditional_update:
+            message = "Invalid value: 0: must be specified for an update"
+            cause = status.Cause("FieldValueInvalid", message, "metadata.resourceVersion")
+            raise status.invalid(resource, entry.name, [cause])
+    elif not asked.isdecimal():
+        raise status.internal(f'strconv.ParseUint: parsing "{asked}": invalid syntax')
+    elif int(asked) != entry.version:
+        raise status.conflict(resource, entry.name)
+
+
+def _require_uid(resource: Resource, entry: Entry, asked: str) -> None:
+    """409 where another uid is named: what is meant is gone."""
+    if asked and asked != entry.uid:
+        why = (
+            "StorageError: invalid object, Code: 4, AdditionalErrorMsg: Precondition failed:"
+            f" UID in precondition: {asked}, UID in object meta: {entry.uid}"
+        )
+        raise status.conflict(resource, entry.name, why)
+
+
+def _wrong_namespace() -> status.ApiError:
+    return status.bad_request(
+        "the namespace of the provided object does not match the namespace sent on the request"
+    )

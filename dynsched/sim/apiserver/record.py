@@ -10,15 +10,15 @@ from typing import Any, Final
 import msgspec
 
 _KEPT: Final = 20_000
-_WRITES: Final = frozenset({"create", "update", "patch", "delete", "deletecollection"})
+_WRITES: Final = frozenset({"create", "update", "patch", "delete"})
 
 
 @dataclass(slots=True)
 class RequestRecord:
     """One request. ``status`` is 0 while it is unanswered, or when it was cut off.
 
-    ``verb`` is the API verb (get, list, watch, create, update, patch, delete, deletecollection),
-    empty outside of resources; ``path`` is without the query. ``time`` is in Unix seconds.
+    ``verb`` is the API verb (get, list, watch, create, update, patch, delete), empty outside of
+    resources; ``path`` is without the query. ``time`` is in Unix seconds.
     """
 
     method: str

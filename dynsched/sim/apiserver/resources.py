@@ -6,38 +6,36 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-_META_FIELDS: Final = {
-    "metadata.name": ("metadata", "name"),
-    "metadata.namespace": ("metadata", "namespace"),
-}
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Resource:
     """One served resource; compared by identity, so it can be a key.
 
-    ``fields`` maps what a field selector may name to where the value is in the object.
-    ``stored_as`` is set where this is another version's view of the same stored objects.
+    ``fields`` maps what a field selector may name, besides the name and the namespace, to where the
+    value is in the object. ``unconditional_update``: whether a PUT without a resourceVersion is
+    accepted.
     """
 
     group: str
-    version: str
     plural: str
-    singular: str
     kind: str
-    namespaced: bool
-    short_names: tuple[str, ...] = ()
+    version: str = "v1"
+    namespaced: bool = True
+    short_name: str = ""
     has_status: bool = False
     unconditional_update: bool = True
-    """Whether a PUT without a resourceVersion is accepted."""
-    read_only: bool = False
-    fields: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: dict(_META_FIELDS))
-    stored_as: Resource | None = None
+    verbs: tuple[str, ...] = ("create", "delete", "get", "list", "patch", "update", "watch")
+    fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def api_version(self) -> str:
         """``group/version``, or the bare version in the core group."""
         return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def root(self) -> str:
+        """Where the resources of this group and version are served."""
+        return f"/apis/{self.api_version}" if self.group else f"/api/{self.version}"
 
     @property
     def qualified_kind(self) -> str:
@@ -49,134 +47,53 @@ class Resource:
         """``plural.group`` as it stands in error messages."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
-    @property
-    def storage(self) -> Resource:
-        """The resource under which the objects are stored."""
-        return self.stored_as or self
-
-    @property
-    def verbs(self) -> tuple[str, ...]:
-        """The verbs that discovery advertises."""
-        if self.read_only:
-            return ("get", "list")
-        every = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
-        # The real server has no deletecollection on namespaces either.
-        return tuple(v for v in every if v != "deletecollection" or self.plural != "namespaces")
-
 
 NODES: Final = Resource(
-    group="",
-    version="v1",
-    plural="nodes",
-    singular="node",
-    kind="Node",
+    *("", "nodes", "Node"),
     namespaced=False,
-    short_names=("no",),
+    short_name="no",
     has_status=True,
-    fields={
-        "metadata.name": ("metadata", "name"),
-        "spec.unschedulable": ("spec", "unschedulable"),
-    },
+    fields={"spec.unschedulable": ("spec", "unschedulable")},
 )
 NAMESPACES: Final = Resource(
-    group="",
-    version="v1",
-    plural="namespaces",
-    singular="namespace",
-    kind="Namespace",
-    namespaced=False,
-    short_names=("ns",),
-    has_status=True,
-    fields={"metadata.name": ("metadata", "name"), "status.phase": ("status", "phase")},
+    *("", "namespaces", "Namespace"), namespaced=False, short_name="ns", has_status=True
 )
 PODS: Final = Resource(
-    group="",
-    version="v1",
-    plural="pods",
-    singular="pod",
-    kind="Pod",
-    namespaced=True,
-    short_names=("po",),
+    *("", "pods", "Pod"),
+    short_name="po",
     has_status=True,
     fields={
-        **_META_FIELDS,
         "spec.nodeName": ("spec", "nodeName"),
         "spec.schedulerName": ("spec", "schedulerName"),
         "status.phase": ("status", "phase"),
     },
 )
-SERVICES: Final = Resource(
-    group="",
-    version="v1",
-    plural="services",
-    singular="service",
-    kind="Service",
-    namespaced=True,
-    short_names=("svc",),
-)
+SERVICES: Final = Resource("", "services", "Service", short_name="svc")
+_ABOUT: Final = ("apiVersion", "kind", "name", "namespace", "uid", "fieldPath")
 EVENTS: Final = Resource(
-    group="",
-    version="v1",
-    plural="events",
-    singular="event",
-    kind="Event",
-    namespaced=True,
-    short_names=("ev",),
+    *("", "events", "Event"),
+    short_name="ev",
     fields={
-        **_META_FIELDS,
-        "involvedObject.kind": ("involvedObject", "kind"),
-        "involvedObject.namespace": ("involvedObject", "namespace"),
-        "involvedObject.name": ("involvedObject", "name"),
-        "involvedObject.uid": ("involvedObject", "uid"),
-        "involvedObject.apiVersion": ("involvedObject", "apiVersion"),
-        "involvedObject.resourceVersion": ("involvedObject", "resourceVersion"),
-        "involvedObject.fieldPath": ("involvedObject", "fieldPath"),
+        **{f"involvedObject.{part}": ("involvedObject", part) for part in _ABOUT},
         "reason": ("reason",),
         "reportingComponent": ("reportingComponent",),
-        "source": ("source", "component"),
         "type": ("type",),
     },
 )
-EVENTS_V1: Final = Resource(
-    group="events.k8s.io",
-    version="v1",
-    plural="events",
-    singular="event",
-    kind="Event",
-    namespaced=True,
-    short_names=("ev",),
-    # As the real server: regarding.* selects on what is stored as involvedObject.*
-    fields={
-        name.replace("involvedObject", "regarding"): path for name, path in EVENTS.fields.items()
-    },
-    stored_as=EVENTS,
-)
-LEASES: Final = Resource(
-    group="coordination.k8s.io",
-    version="v1",
-    plural="leases",
-    singular="lease",
-    kind="Lease",
-    namespaced=True,
-    unconditional_update=False,
-)
+LEASES: Final = Resource("coordination.k8s.io", "leases", "Lease", unconditional_update=False)
+
 # Served by metrics-server where there is one: see `dynsched.sim.apiserver.metrics`. Nothing of it
 # is stored.
 NODE_METRICS: Final = Resource(
-    group="metrics.k8s.io",
-    version="v1beta1",
-    plural="nodes",
-    singular="",
-    kind="NodeMetrics",
+    *("metrics.k8s.io", "nodes", "NodeMetrics", "v1beta1"),
     namespaced=False,
-    read_only=True,
+    verbs=("get", "list"),
 )
 
-ALL: Final = (NODES, NAMESPACES, PODS, SERVICES, EVENTS, EVENTS_V1, LEASES)
-STORED: Final = tuple(r for r in ALL if r.stored_as is None)
+ALL: Final = (NODES, NAMESPACES, PODS, SERVICES, EVENTS, LEASES)
 
 _BY_PATH: Final = {(r.group, r.version, r.plural): r for r in ALL}
-_BY_PLURAL: Final = {r.plural: r for r in STORED}
+_BY_PLURAL: Final = {r.plural: r for r in ALL}
 
 
 def find(group: str, version: str, plural: str) -> Resource | None:

@@ -17,23 +17,14 @@ from dynsched.sim.apiserver.resources import Resource
 API_AUDIENCE: Final = "https://kubernetes.default.svc"
 """The audience of a token for the API server itself."""
 
-_AUTHENTICATION: Final = "authentication.k8s.io"
 _AUTHORIZATION: Final = "authorization.k8s.io"
-TOKEN_REVIEWS: Final = Resource(
-    _AUTHENTICATION, "v1", "tokenreviews", "tokenreview", "TokenReview", namespaced=False
-)
-ACCESS_REVIEWS: Final = Resource(
-    *(_AUTHORIZATION, "v1", "subjectaccessreviews", "subjectaccessreview", "SubjectAccessReview"),
-    namespaced=False,
-)
+_TOKEN_REVIEWS: Final = Resource("authentication.k8s.io", "tokenreviews", "TokenReview")
+_ACCESS_REVIEWS: Final = Resource(_AUTHORIZATION, "subjectaccessreviews", "SubjectAccessReview")
 _OWN_REVIEWS: Final = Resource(
-    *(_AUTHORIZATION, "v1", "selfsubjectaccessreviews", "selfsubjectaccessreview"),
-    "SelfSubjectAccessReview",
-    namespaced=False,
+    _AUTHORIZATION, "selfsubjectaccessreviews", "SelfSubjectAccessReview"
 )
 _BY_PATH: Final = {
-    f"/apis/{each.api_version}/{each.plural}": each
-    for each in (TOKEN_REVIEWS, ACCESS_REVIEWS, _OWN_REVIEWS)
+    f"{each.root}/{each.plural}": each for each in (_TOKEN_REVIEWS, _ACCESS_REVIEWS, _OWN_REVIEWS)
 }
 
 
@@ -90,9 +81,9 @@ def answer(kind: Resource, body: bytes, known: Known) -> dict[str, Any]:
         spec = msgspec.json.decode(body, type=_Review).spec
     except msgspec.DecodeError as error:
         raise status.bad_request(str(error)) from None
-    if kind is TOKEN_REVIEWS:
+    if kind is _TOKEN_REVIEWS:
         found = _whose(spec, known)
-    elif kind is ACCESS_REVIEWS:
+    elif kind is _ACCESS_REVIEWS:
         found = {"allowed": _may(spec, known)}
     else:
         asked = spec.attributes or _Attributes()
@@ -109,11 +100,8 @@ def answer(kind: Resource, body: bytes, known: Known) -> dict[str, Any]:
 
 def _whose(spec: _Spec, known: Known) -> dict[str, Any]:
     person = known.people.get(spec.token)
-    fitting = [
-        audience
-        for audience in (spec.audiences or [API_AUDIENCE])
-        if person is not None and audience in person.audiences
-    ]
+    asked = spec.audiences or [API_AUDIENCE]
+    fitting = [audience for audience in asked if person and audience in person.audiences]
     if person is None or not fitting:
         return {"user": {}, "error": "[invalid bearer token]"}
     groups = [*person.groups, "system:authenticated"]

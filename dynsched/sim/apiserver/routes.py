@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from dynsched.sim.apiserver import resources, status
 from dynsched.sim.apiserver.resources import Resource
 
 _TRUE: Final = frozenset({"1", "true", "True", "t", "T", "TRUE"})
-_ON_COLLECTION: Final = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
+_ON_COLLECTION: Final = {"GET": "list", "POST": "create"}
 _ON_OBJECT: Final = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _ON_SUBRESOURCE: Final = {
     "status": {"GET": "get", "PUT": "update", "PATCH": "patch"},
@@ -18,8 +17,7 @@ _ON_SUBRESOURCE: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(NamedTuple):
     """The resource, and the object of it, that a path names."""
 
     resource: Resource
@@ -43,18 +41,18 @@ def parse(path: str) -> Target | None:
     served = {r.version for r in resources.ALL if r.group == group}
     if not served or (version in served and not rest):
         return None
-    if version not in served:
-        raise status.no_such_resource()
     return _target(group, version, rest)
 
 
 def _target(group: str, version: str, rest: list[str]) -> Target:
-    namespace = ""
+    namespace = plural = ""
     match rest:
-        case ["namespaces", namespace, plural, *more] if plural not in {"status", "finalize"}:
+        case ["namespaces", namespace, plural, *more] if plural != "status":
             pass
         case [plural, *more]:
             pass
+        case _:
+            more = []
     resource = resources.find(group, version, plural)
     in_place = resource is not None and (not namespace or resource.namespaced)
     # An object of a namespaced resource is only to be had inside of its namespace.
@@ -80,9 +78,7 @@ def verb_of(method: str, target: Target, query: Mapping[str, str]) -> str:
     verb = offered.get(method)
     if verb == "list" and flag(query, "watch"):
         return "watch"
-    if target.resource.namespaced and not target.namespace and verb != "list":
-        verb = None
-    if verb is None or (verb == "deletecollection" and verb not in target.resource.verbs):
+    if verb is None or (target.resource.namespaced and not target.namespace and verb != "list"):
         raise status.method_not_allowed()
     return verb
 
@@ -95,9 +91,18 @@ def flag(query: Mapping[str, str], name: str) -> bool:
 def number(query: Mapping[str, str], name: str) -> int:
     """An integer of the query string, 0 when absent; ApiError 400."""
     text = query.get(name, "")
-    if not text:
-        return 0
     try:
-        return int(text)
+        return int(text or 0)
     except ValueError:
         raise status.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
+
+
+def version_asked(query: Mapping[str, str]) -> int | None:
+    """The resourceVersion of the query string, None where none or any will do; ApiError."""
+    text = query.get("resourceVersion", "")
+    if text and not text.isdecimal():
+        raise status.internal(
+            f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}":'
+            " invalid syntax"
+        )
+    return int(text or 0) or None

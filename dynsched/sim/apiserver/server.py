@@ -23,7 +23,6 @@ import json
 import socket
 import struct
 import time
-from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -33,16 +32,17 @@ import msgspec
 from aiohttp import web
 
 from dynsched.sim.apiserver import discovery, rest, reviews, routes, service_proxy, status
-from dynsched.sim.apiserver.faults import Fault, Faults, Kind
+from dynsched.sim.apiserver.faults import Fault, Faults
 from dynsched.sim.apiserver.metrics import ROOT, NodeMetrics
 from dynsched.sim.apiserver.objects import Objects
 from dynsched.sim.apiserver.record import RequestLog, RequestRecord
 from dynsched.sim.apiserver.render import encode
-from dynsched.sim.apiserver.resources import NODE_METRICS, SERVICES, named
+from dynsched.sim.apiserver.resources import NODE_METRICS, SERVICES
 from dynsched.sim.apiserver.service_proxy import ServiceProxy
 from dynsched.sim.apiserver.store import HISTORY, Backup, Store
-from dynsched.sim.apiserver.watch import BOOKMARK_INTERVAL, Watches
+from dynsched.sim.apiserver.watch import Watches
 
+_HOST: Final = "127.0.0.1"
 _HEALTH: Final = frozenset({"/healthz", "/readyz", "/livez"})
 _BODY_KEPT: Final = 64 * 1024  # of a request's body, in the record
 _STOP_GRACE: Final = 1.0
@@ -62,29 +62,22 @@ class _Posted(msgspec.Struct):
 class ApiServer:
     """The server. An async context manager; ``start`` and ``stop`` do the same by hand.
 
-    ``port`` 0 takes a free one. With ``token`` every request must carry it as a bearer token.
-    ``forbidden`` are (verb, resource) pairs that ``user`` may not do; the set can be changed at
-    any time. ``history`` is how many changes of each resource can be watched from;
-    ``idle_timeout`` after how many seconds a connection without a request is closed.
+    With ``token`` every request must carry it as a bearer token. ``forbidden`` are (verb, resource)
+    pairs that nobody may do; the set can be changed at any time. ``history`` is how many changes of
+    each resource can be watched from; ``idle_timeout`` after how many seconds a connection without
+    a request is closed.
     """
 
     def __init__(
         self,
         *,
-        host: str = "127.0.0.1",
-        port: int = 0,
         token: str | None = None,
-        user: str = "system:serviceaccount:dynsched:dynsched",
-        forbidden: Iterable[tuple[str, str]] = (),
         history: int = HISTORY,
         idle_timeout: float = IDLE_TIMEOUT,
-        bookmark_interval: float = BOOKMARK_INTERVAL,
     ) -> None:
-        self.host = host
-        self.port = port
+        self.port = 0
         self.token = token
-        self.user = user
-        self.forbidden = set(forbidden)
+        self.forbidden: set[tuple[str, str]] = set()
         self.people: dict[str, reviews.Person] = {}
         self.readable: set[tuple[str, str]] = set()
         self.store = Store(history=history)
@@ -94,7 +87,7 @@ class ApiServer:
         self.metrics = NodeMetrics()
         self.proxy = ServiceProxy(self.objects)
         self._idle_timeout = idle_timeout
-        self._watches = Watches(self.store, bookmark_interval=bookmark_interval)
+        self._watches = Watches(self.store)
         self._rest = rest.Rest(self.objects, self._watches)
         self._http: web.Server | None = None
         self._listening: asyncio.Server | None = None
@@ -139,7 +132,7 @@ class ApiServer:
             raise RuntimeError("the server was never started")
         loop = asyncio.get_running_loop()
         self._listening = await loop.create_server(
-            self._http, self.host, self.port, reuse_address=True, backlog=1024
+            self._http, _HOST, self.port, reuse_address=True, backlog=1024
         )
         self.port = self._listening.sockets[0].getsockname()[1]
 
@@ -162,7 +155,7 @@ class ApiServer:
     @property
     def url(self) -> str:
         """Where it is, as ``http://host:port``."""
-        return f"http://{self.host}:{self.port}"
+        return f"http://{_HOST}:{self.port}"
 
     def kubeconfig(self, path: Path) -> Path:
         """Write a kubeconfig for this server; the path, for convenience."""
@@ -196,9 +189,9 @@ class ApiServer:
         """
         return self._watches.mute()
 
-    def compact(self, resource: str | None = None) -> None:
+    def compact(self) -> None:
         """Forget the history: older resourceVersions and continue tokens are answered by 410."""
-        self.store.compact(named(resource) if resource else None)
+        self.store.compact()
 
     async def restore(self, backup: Backup) -> None:
         """Stop, put back what ``store.back_up`` gave earlier, and start again. Versions count on
@@ -237,7 +230,7 @@ class ApiServer:
                 record.resource, record.verb = NODE_METRICS.qualified_plural, "list"
             response = await self._answer(request, record, target, body)
         except status.ApiError as error:
-            response = rest.refuse(error)
+            response = rest.respond(encode(error.body), error.code)
         if request.transport is not None and not request.transport.is_closing():
             record.status = response.status
         return response
@@ -252,7 +245,7 @@ class ApiServer:
         """Answer with the armed faults around what the server would answer."""
         afterwards: Fault | None = None
         for fault in self.faults.struck(record):
-            if fault.kind is Kind.DELAY:
+            if fault.seconds is not None:
                 await asyncio.sleep(fault.seconds)
             elif fault.after:
                 afterwards = fault
@@ -274,13 +267,13 @@ class ApiServer:
         self._authenticate(request)
         if (proxied := service_proxy.parse(request.rel_url.raw_path)) is not None:
             if (record.verb, "services/proxy") in self.forbidden:
-                named = proxied.name, proxied.namespace, self.user, record.verb
-                raise status.forbidden(SERVICES, *named, subresource="proxy")
+                named = proxied.name, proxied.namespace, record.verb
+                raise status.forbidden(SERVICES, *named, "proxy")
             return await self.proxy.answer(proxied, request)
         review = reviews.kind_at(request.path)
         if review is not None and request.method == "POST":
             if ("create", review.plural) in self.forbidden:
-                raise status.forbidden(review, "", "", self.user, "create")
+                raise status.forbidden(review, "", "", "create")
             known = reviews.Known(self.people, self.readable, self.forbidden)
             return rest.respond(encode(reviews.answer(review, body, known)), 201)
         if target is None:
@@ -288,7 +281,7 @@ class ApiServer:
         resource = target.resource
         subject = f"{resource.plural}/{target.subresource}".rstrip("/")
         if (record.verb, subject) in self.forbidden:
-            raise status.forbidden(resource, target.name, target.namespace, self.user, record.verb)
+            raise status.forbidden(resource, target.name, target.namespace, record.verb)
         if record.verb == "watch":
             record.status = 200  # it has answered, for as long as it streams
         call = rest.Call(request, target, record.verb, request.query, body)
@@ -299,16 +292,14 @@ class ApiServer:
         if request.path.rstrip("/") in _HEALTH:
             return web.Response(text="ok")
         if (record.verb, record.resource) in self.forbidden:
-            raise status.forbidden(NODE_METRICS, "", "", self.user, record.verb)
+            raise status.forbidden(NODE_METRICS, "", "", record.verb)
         measured = self.metrics.answer(request.path, request.query)
         if measured is not None:
             return rest.respond(encode(measured))
-        accept = request.headers.get("Accept", "")
-        found = discovery.document(request.path, accept, metrics=self.metrics.served)
+        found = discovery.document(request.path, metrics=self.metrics.served)
         if found is None:
             return web.Response(text="404 page not found\n", status=404)
-        body, media_type = found
-        return web.Response(body=body, headers={"Content-Type": media_type})
+        return rest.respond(encode(found))
 
     def _authenticate(self, request: web.BaseRequest) -> None:
         if self.token is None or request.path in _HEALTH:
@@ -327,7 +318,7 @@ def _named_in(body: bytes) -> str:
 
 
 def _fail(request: web.BaseRequest, fault: Fault) -> web.Response:
-    if fault.kind is Kind.RESET:
+    if not fault.status:
         transport = request.transport
         if transport is not None:
             # Linger for no time: the client sees a reset, not a clean end.

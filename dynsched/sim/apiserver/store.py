@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
-from dynsched.sim.apiserver.resources import STORED, Resource
+from dynsched.sim.apiserver.resources import ALL, Resource
 
 HISTORY: Final = 5_000
 """How many changes of one resource are remembered, and can be watched from."""
@@ -131,23 +131,20 @@ class Store:
 
     def __init__(self, *, history: int = HISTORY) -> None:
         self.version = _FIRST_VERSION
-        self._collections = {resource: _Collection(history) for resource in STORED}
-
-    def _of(self, resource: Resource) -> _Collection:
-        return self._collections[resource.storage]
+        self._collections = {resource: _Collection(history) for resource in ALL}
 
     # --- reading ---
 
     def get(self, resource: Resource, namespace: str, name: str) -> Entry | None:
         """The object as it is now."""
-        return self._of(resource).entries.get(key_of(namespace, name))
+        return self._collections[resource].entries.get(_key_of(namespace, name))
 
     def entries(self, resource: Resource, at: int | None = None) -> tuple[Entry, ...]:
         """All objects in the order of their keys, now or as they were at version ``at``.
 
         GoneError when the history does not reach back to ``at``.
         """
-        collection = self._of(resource)
+        collection = self._collections[resource]
         undone = [] if at is None else list(self._changes_back_to(collection, at))
         if not undone:
             return collection.sorted()
@@ -161,7 +158,7 @@ class Store:
 
     def changes(self, resource: Resource, since: int) -> tuple[Change, ...]:
         """What was written after version ``since``, oldest first; GoneError when it is too old."""
-        return tuple(self._changes_back_to(self._of(resource), since))[::-1]
+        return tuple(self._changes_back_to(self._collections[resource], since))[::-1]
 
     @staticmethod
     def _changes_back_to(collection: _Collection, version: int) -> Iterator[Change]:
@@ -171,18 +168,18 @@ class Store:
 
     def oldest(self, resource: Resource) -> int:
         """The oldest version that a watch can start from."""
-        return self._of(resource).compacted
+        return self._collections[resource].compacted
 
     # --- writing ---
 
     def put(self, resource: Resource, body: dict[str, Any]) -> Entry:
         """Store ``body`` (create or replace) under a new version. Kind and apiVersion fall away."""
         meta = body["metadata"]
-        key = key_of(meta.get("namespace", ""), meta["name"])
-        collection = self._of(resource)
+        key = _key_of(meta.get("namespace", ""), meta["name"])
+        collection = self._collections[resource]
         previous = collection.entries.get(key)
         self.version += 1
-        entry = entry_of(resource, body, self.version)
+        entry = _entry_of(resource, body, self.version)
         kind = ChangeType.MODIFIED if previous else ChangeType.ADDED
         collection.apply(Change(kind, entry, previous))
         return entry
@@ -191,12 +188,12 @@ class Store:
         """Remove the object; its last state under the version of the deletion."""
         self.version += 1
         last = at_version(entry, self.version)
-        self._of(resource).apply(Change(ChangeType.DELETED, last, entry))
+        self._collections[resource].apply(Change(ChangeType.DELETED, last, entry))
         return last
 
-    def compact(self, resource: Resource | None = None) -> None:
+    def compact(self) -> None:
         """Forget the history: every older resourceVersion is answered with 410 from now on."""
-        for collection in [self._of(resource)] if resource else self._collections.values():
+        for collection in self._collections.values():
             collection.history.clear()
             collection.compacted = self.version
 
@@ -219,29 +216,28 @@ class Store:
 
     def subscribe(self, resource: Resource, listener: Listener) -> Callable[[], None]:
         """Call ``listener`` with every later change; the answer ends it."""
-        listeners = self._of(resource).listeners
+        listeners = self._collections[resource].listeners
         listeners.append(listener)
         return lambda: listeners.remove(listener)
 
 
-def key_of(namespace: str, name: str) -> str:
-    """Where an object stands in the order of a list."""
+def _key_of(namespace: str, name: str) -> str:
     return f"{namespace}/{name}" if namespace else name
 
 
-def entry_of(resource: Resource, body: Mapping[str, Any], version: int) -> Entry:
-    """An Entry of ``body`` at ``version``."""
+def _entry_of(resource: Resource, body: Mapping[str, Any], version: int) -> Entry:
     meta = {**body["metadata"], "resourceVersion": str(version)}
     kept = {k: v for k, v in body.items() if k not in {"kind", "apiVersion"}} | {"metadata": meta}
     namespace = meta.get("namespace", "")
     return Entry(
-        key=key_of(namespace, meta["name"]),
+        key=_key_of(namespace, meta["name"]),
         namespace=namespace,
         name=meta["name"],
         uid=meta.get("uid", ""),
         version=version,
         labels=meta.get("labels", {}),
-        fields=dict(_selectable(resource.storage, kept)),
+        fields={"metadata.name": meta["name"], "metadata.namespace": namespace}
+        | dict(_selectable(resource, kept)),
         raw=_encode(kept),
     )
 

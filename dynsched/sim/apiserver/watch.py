@@ -8,14 +8,13 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from aiohttp import web
 
 from dynsched.sim.apiserver import render, status
 from dynsched.sim.apiserver.render import Renderer
-from dynsched.sim.apiserver.routes import flag, number
+from dynsched.sim.apiserver.routes import flag, number, version_asked
 from dynsched.sim.apiserver.selectors import Selector
 from dynsched.sim.apiserver.store import Change, ChangeType, Entry, GoneError, Store, at_version
 
@@ -27,53 +26,26 @@ _MIN_SECONDS, _MAX_SECONDS = 1800.0, 3600.0  # how long a watch lasts that names
 _BATCH: Final = 100  # lines to a write: bounds memory when 5,000 nodes are told at once
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What the query asks of a watch."""
+class Options(NamedTuple):
+    """What the query asks of a watch: from which version (None: what is there, then all), and how
+    long.
+    """
 
     version: int | None
-    initial: bool
-    initial_end: bool
     bookmarks: bool
     timeout: float
 
 
 def options(query: Mapping[str, str]) -> Options:
-    """The options of a watch; ApiError."""
-    text = query.get("resourceVersion", "")
-    if text and not text.isdecimal():
-        raise status.internal(
-            f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}":'
-            " invalid syntax"
-        )
-    version = int(text) if text not in {"", "0"} else None
-    initial = version is None
-    wanted, match = query.get("sendInitialEvents"), query.get("resourceVersionMatch", "")
-    if wanted is not None:
-        if match != "NotOlderThan":
-            raise _bad_match(
-                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-            )
-        initial = flag(query, "sendInitialEvents")
-    elif match:
-        raise _bad_match(
-            "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
-        )
-    bookmarks = flag(query, "allowWatchBookmarks")
-    timeout = float(number(query, "timeoutSeconds")) or random.uniform(_MIN_SECONDS, _MAX_SECONDS)  # noqa: S311
+    """The options of a watch; ApiError. Lists are not streamed: clients then list before."""
+    if "sendInitialEvents" in query:
+        message = "Forbidden: sendInitialEvents is forbidden for watch by this server"
+        cause = status.Cause("FieldValueForbidden", message, "sendInitialEvents")
+        raise status.invalid(None, "", [cause])
     return Options(
-        version=version,
-        initial=initial,
-        initial_end=bool(wanted) and initial and bookmarks,
-        bookmarks=bookmarks,
-        timeout=timeout,
-    )
-
-
-def _bad_match(message: str) -> status.ApiError:
-    told = f"Forbidden: {message}"
-    return status.invalid_options(
-        "ListOptions", "resourceVersionMatch", "FieldValueForbidden", told
+        version=version_asked(query),
+        bookmarks=flag(query, "allowWatchBookmarks"),
+        timeout=number(query, "timeoutSeconds") or random.uniform(_MIN_SECONDS, _MAX_SECONDS),  # noqa: S311
     )
 
 
@@ -102,13 +74,13 @@ class Watch:
         self.last_words = last_words
         self.wake.set()
 
-    def lines(self, now: datetime) -> Iterator[bytes]:
+    def lines(self) -> Iterator[bytes]:
         """What is pending and selected, as lines."""
         while self.pending:
             change = self.pending.popleft()
             seen = _as_seen(change, self.selector)
             if seen is not None:
-                yield self.renderer.change(*seen, now, first=not self.told)
+                yield self.renderer.change(*seen, first=not self.told)
                 self.told += 1
 
 
@@ -168,7 +140,6 @@ class Watches:
     ) -> web.StreamResponse:
         """Answer a watch until it ends."""
         watch = Watch(renderer, selector, request.transport, since=asked.version or 0)
-        start = self._store.version
         initial = self._start(watch, asked)
         # Up to ``subscribe`` nothing is awaited: no change is missed, and none is told twice.
         unsubscribe = self._store.subscribe(renderer.resource, watch.notice)
@@ -179,8 +150,6 @@ class Watches:
             with suppress(ConnectionResetError):  # its client went, maybe while we were writing
                 await response.prepare(request)
                 await self._tell_initial(response, watch, initial)
-                if asked.initial_end:
-                    await response.write(renderer.bookmark(start, initial_end=True))
                 await self._stream(response, watch, asked)
                 await response.write_eof()
         finally:
@@ -191,28 +160,26 @@ class Watches:
     def _start(self, watch: Watch, asked: Options) -> tuple[Entry, ...]:
         """What the watch begins with: objects, or else the changes since the asked version."""
         resource = watch.renderer.resource
-        if asked.initial:
+        if asked.version is None:
             return self._store.entries(resource)
-        if asked.version is not None:
-            try:
-                watch.pending.extend(self._store.changes(resource, asked.version))
-            except GoneError:
-                oldest = self._store.oldest(resource)
-                error = status.expired(f"too old resource version: {asked.version} ({oldest})")
-                watch.end(render.event("ERROR", render.encode(error.body)))
+        try:
+            watch.pending.extend(self._store.changes(resource, asked.version))
+        except GoneError:
+            oldest = self._store.oldest(resource)
+            error = status.expired(f"too old resource version: {asked.version} ({oldest})")
+            watch.end(render.event("ERROR", render.encode(error.body)))
         return ()
 
     @staticmethod
     async def _tell_initial(
         response: web.StreamResponse, watch: Watch, entries: tuple[Entry, ...]
     ) -> None:
-        now = _now()
         selected = [entry for entry in entries if watch.selector(entry)]
         for at in range(0, len(selected), _BATCH):
             lines = []
             for entry in selected[at : at + _BATCH]:
                 first = not watch.told
-                lines.append(watch.renderer.change(ChangeType.ADDED, entry, now, first=first))
+                lines.append(watch.renderer.change(ChangeType.ADDED, entry, first=first))
                 watch.told += 1
             await response.write(b"".join(lines))
 
@@ -222,7 +189,7 @@ class Watches:
         bookmark = self._next_bookmark(clock(), deadline)
         while True:
             watch.wake.clear()
-            lines = list(watch.lines(_now()))
+            lines = list(watch.lines())
             for at in range(0, len(lines), _BATCH):
                 await response.write(b"".join(lines[at : at + _BATCH]))
             if watch.last_words is not None:
@@ -247,7 +214,3 @@ class Watches:
     def _next_bookmark(self, now: float, deadline: float) -> float:
         regular, last = now + self._interval, deadline - _BEFORE_TIMEOUT
         return last if now < last < regular else regular
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
