@@ -47,7 +47,7 @@ class Child:
         return "\n".join(text.splitlines()[-lines:])
 
 
-class Household:
+class Workspace:
     """A temporary folder and the processes that live in it, inside ``async with``.
 
     At the end all are ended, the last one first, and the folder is removed. Each process has its

@@ -10,7 +10,7 @@ from typing import Final
 
 import aiohttp
 
-from dynsched.sim.processes import Child, Household, free_port
+from dynsched.sim.processes import Child, Workspace, free_port
 
 START_SECONDS: Final = 30.0
 """Seconds after which a Prometheus that is not ready counts as broken."""
@@ -45,23 +45,23 @@ def find_prometheus() -> str | None:
 
 
 async def start_prometheus(
-    household: Household, binary: str, target: str, *, interval: str = "1s"
+    workspace: Workspace, binary: str, target: str, *, interval: str = "1s"
 ) -> str:
     """Start ``binary`` to scrape ``target`` (``host:port``), wait until it is ready; its URL.
     `scrape_dynsched` adds dynsched itself.
 
-    It ends with the household. PrometheusFailedError when it ends before it is ready.
+    It ends with the workspace. PrometheusFailedError when it ends before it is ready.
     """
-    config = household.folder / "prometheus.yml"
-    text = _CONFIG.format(target=target, interval=interval, dynsched=_target_file(household))
+    config = workspace.folder / "prometheus.yml"
+    text = _CONFIG.format(target=target, interval=interval, dynsched=_target_file(workspace))
     config.write_text(text, encoding="utf-8")
     for attempt in range(1, _ATTEMPTS + 1):
         port = free_port()
-        child = await household.start(
+        child = await workspace.start(
             "prometheus",
             binary,
             f"--config.file={config}",
-            f"--storage.tsdb.path={household.folder / 'prometheus-data'}",
+            f"--storage.tsdb.path={workspace.folder / 'prometheus-data'}",
             f"--web.listen-address=127.0.0.1:{port}",
             "--log.level=warn",
         )
@@ -74,20 +74,20 @@ async def start_prometheus(
     raise AssertionError  # the last attempt returns or raises
 
 
-def scrape_dynsched(household: Household, address: str) -> None:
-    """Let the household's Prometheus scrape dynsched's own metrics at ``host:port`` from now on,
+def scrape_dynsched(workspace: Workspace, address: str) -> None:
+    """Let the workspace's Prometheus scrape dynsched's own metrics at ``host:port`` from now on,
     with the labels that a PodMonitor gives. The port is not known when Prometheus starts.
     """
     target = {"targets": [address], "labels": {"namespace": "demo", "pod": "dynsched"}}
-    path = _target_file(household)
+    path = _target_file(workspace)
     # Prometheus may read while this is written: it sees the whole file, or none.
     unfinished = path.with_suffix(".new")
     unfinished.write_text(json.dumps([target]), encoding="utf-8")
     unfinished.rename(path)
 
 
-def _target_file(household: Household) -> Path:
-    return household.folder / "dynsched-targets.json"
+def _target_file(workspace: Workspace) -> Path:
+    return workspace.folder / "dynsched-targets.json"
 
 
 async def _ready(url: str, child: Child) -> bool:

@@ -1,4 +1,6 @@
-"""What the simulated API server does wrong on request, and what it remembers."""
+"""What the simulated API server does wrong on request, and what it remembers. That it answers and
+delays as ordered is what the tests of the faults' victims begin with.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,6 @@ PATCH = {"metadata": {"labels": {"status": "presure"}}}
 def labels(sim: SimCluster) -> dict[str, str]:
     found: dict[str, str] = sim.server.objects.get("nodes", "a")["metadata"]["labels"]
     return found
-
-
-async def test_a_write_can_be_done_and_yet_answered_by_an_error(sim: SimCluster) -> None:
-    await sim.create_node(make_node("a"))
-    sim.server.faults.answer(504, after=True, verb="patch", times=2)
-    assert (await sim.patch(f"{NODES}/absent", PATCH)).status == 504
-    assert (await sim.patch(f"{NODES}/a", PATCH)).status == 504
-    assert labels(sim)["status"] == "presure"
 
 
 async def test_a_connection_can_be_cut_before_or_after_the_write(sim: SimCluster) -> None:
@@ -58,9 +52,6 @@ async def test_a_token_can_be_required(tmp_path: Path) -> None:
         assert (await sim.get(NODES)).status == 200
         answer = await sim.request("GET", NODES, token="wrong")
         assert (answer.status, answer.body["reason"]) == (401, "Unauthorized")
-        sim.token = None
-        assert (await sim.get(NODES)).status == 401
-        assert (await sim.get("/readyz")).status == 200
         assert '"token": "secret"' in sim.kubeconfig.read_text()
 
 
@@ -80,40 +71,26 @@ async def test_a_watch_that_is_cut_while_it_has_something_to_tell_is_no_error(
 async def test_an_answer_can_be_ordered_for_what_is_named_so_many_times(sim: SimCluster) -> None:
     for name in "ab":
         await sim.create_node(make_node(name))
-    fault = sim.server.faults.answer(429, verb="patch", name="a", times=2, retry_after=1)
-    for _ in range(2):
-        answer = await sim.patch(f"{NODES}/a", PATCH)
-        assert (answer.status, answer.headers["Retry-After"]) == (429, "1")
-        assert (answer.body["kind"], answer.body["reason"]) == ("Status", "TooManyRequests")
-    assert ("status" in labels(sim), fault.hits) == (False, 2)
-    sim.server.faults.answer(500, verb="patch", name="a", message="etcd is away")
+    faults = sim.server.faults
+    fault = faults.answer(429, verb="patch", name="a", times=1, retry_after=1)
+    answer = await sim.patch(f"{NODES}/a", PATCH)
+    assert (answer.status, answer.headers["Retry-After"]) == (429, "1")
+    assert (answer.body["kind"], answer.body["reason"]) == ("Status", "TooManyRequests")
+    assert ("status" in labels(sim), fault.hits) == (False, 1)
+    faults.answer(504, verb="patch", name="a", message="etcd is away", after=True)
     assert (await sim.patch(f"{NODES}/a", PATCH)).body["message"] == "etcd is away"
+    assert labels(sim)["status"] == "presure"
     assert (await sim.patch(f"{NODES}/b", PATCH)).status == 200
-    assert (await sim.get(f"{NODES}/a")).status == 200
-    sim.server.faults.answer(503, body="<html>no backend</html>", path="/version")
+    faults.answer(503, body="<html>no backend</html>", path="/version")
     assert (await sim.get("/version")).text == "<html>no backend</html>"
     with pytest.raises(TypeError, match="cannot match on verbs"):
-        sim.server.faults.answer(500, verbs="patch")
+        faults.answer(500, verbs="patch")
 
 
-@pytest.mark.parametrize("how", ["end", "gone", "cut"])
-async def test_watches_can_be_ended_and_cut(sim: SimCluster, how: str) -> None:
+@pytest.mark.parametrize(("how", "codes"), [("end", []), ("gone", [410])])
+async def test_watches_can_be_ended(sim: SimCluster, how: str, codes: list[int]) -> None:
     async with sim.watch(NODES) as watch:
         await sim.create_node(make_node("a"))
         assert (await watch.next() or {})["type"] == "ADDED"
         assert sim.server.drop_watches(how) == 1
-        if how == "cut":
-            with pytest.raises(aiohttp.ClientError):
-                await watch.next()
-        else:
-            codes = [event["object"]["code"] for event in await watch.rest()]
-            assert codes == ([410] if how == "gone" else [])
-
-
-async def test_an_answer_can_be_delayed(sim: SimCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    slept, pause = [], asyncio.sleep
-    monkeypatch.setattr(asyncio, "sleep", lambda seconds: (slept.append(seconds), pause(0))[1])
-    sim.server.faults.delay(60, verb="list", times=1)
-    for _ in range(2):
-        assert (await sim.get(NODES)).status == 200
-    assert slept.count(60) == 1
+        assert [event["object"]["code"] for event in await watch.rest()] == codes

@@ -20,11 +20,6 @@ def node(name: str, **labels: str) -> dict[str, Any]:
     return {"metadata": {"name": name, "labels": labels}}
 
 
-@pytest.fixture
-def objects() -> Objects:
-    return Objects(Store())
-
-
 def test_a_full_history_forgets_the_oldest_first() -> None:
     store = Store(history=3)
     versions = [store.put(NODES, node("a", x=str(i))).version for i in range(5)]
@@ -54,7 +49,8 @@ def test_undoing_the_history_gives_every_state_there_was(steps: list[tuple[str, 
         assert store.entries(NODES, version) == state
 
 
-def test_what_is_given_out_is_a_copy_and_a_namespace_must_be_there(objects: Objects) -> None:
+def test_what_is_given_out_is_a_copy_and_a_namespace_must_be_there() -> None:
+    objects = Objects(Store())
     objects.create("nodes", node("a", x="1"))
     objects.get("nodes", "a")["metadata"]["labels"]["x"] = "2"
     assert objects.get("nodes", "a")["metadata"]["labels"] == {"x": "1"}

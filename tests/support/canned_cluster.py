@@ -4,12 +4,12 @@ simulator does not serve. Read-only.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
 from aiohttp import web
+from api_support import kubeconfig
 
 NODES = "/api/v1/nodes"
 PODS = "/api/v1/pods"
@@ -38,15 +38,7 @@ class CannedCluster:
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", 0).start()
         url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
-        config = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "c", "cluster": {"server": url}}],
-            "users": [{"name": "u", "user": {"token": "t"}}],
-            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-            "current-context": "x",
-        }
-        self.kubeconfig.write_text(json.dumps(config))
+        kubeconfig(self.kubeconfig, url)
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -31,7 +31,7 @@ from dynsched.sim.demo.show import Lines, Picture, Show, Tally, tell
 from dynsched.sim.exporter import Exporter, Machine, serve
 from dynsched.sim.nodes import make_node
 from dynsched.sim.pods import WORKLOADS, make_pods
-from dynsched.sim.processes import Child, Household, free_port
+from dynsched.sim.processes import Child, Workspace, free_port
 from dynsched.sim.prometheus import (
     PrometheusFailedError,
     find_prometheus,
@@ -134,33 +134,33 @@ async def _perform(
         with _rules_file() as packaged:
             rule_set = None if binary else load_rules(packaged)
             exporter = Exporter(machines, seed=seed, rule_set=rule_set, pods=pods)
-            # The household comes last, and so goes first: the operator ends before its cluster.
+            # The workspace comes last, and so goes first: the operator ends before its cluster.
             async with (
                 serve(exporter.application()) as load,
-                Household("dynsched-demo-") as household,
+                Workspace("dynsched-demo-") as workspace,
             ):
-                rules = Path(shutil.copy(packaged, household.folder / "rules.yaml"))
+                rules = Path(shutil.copy(packaged, workspace.folder / "rules.yaml"))
                 tell(console, f"Starting a cluster of {nodes} nodes, {_measured_by(binary)} ...")
                 stage = await _set_up(
-                    household, api, load, rules, binary, many=nodes >= LARGE_CLUSTER
+                    workspace, api, load, rules, binary, many=nodes >= LARGE_CLUSTER
                 )
                 await _show(stage, seconds, console, outcome, exporter.first_to_heat().name)
 
 
 async def _set_up(
-    household: Household, api: ApiServer, load: str, rules: Path, binary: str | None, *, many: bool
+    workspace: Workspace, api: ApiServer, load: str, rules: Path, binary: str | None, *, many: bool
 ) -> _Stage:
     """Start Prometheus, where there is one, and the operator."""
     interval = 2 if many else 1
     prometheus = load
     if binary:
         target = load.removeprefix("http://")
-        prometheus = await start_prometheus(household, binary, target, interval=f"{interval}s")
-    kubeconfig = api.kubeconfig(household.folder / "kubeconfig")
+        prometheus = await start_prometheus(workspace, binary, target, interval=f"{interval}s")
+    kubeconfig = api.kubeconfig(workspace.folder / "kubeconfig")
     address = f"127.0.0.1:{free_port()}"
     if binary:
-        scrape_dynsched(household, address)
-    operator = await household.start(
+        scrape_dynsched(workspace, address)
+    operator = await workspace.start(
         "operator",
         *(sys.executable, "-m", "dynsched", "run"),
         *("--kubeconfig", kubeconfig, "--prom", prometheus, "--rules", rules),

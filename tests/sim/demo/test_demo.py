@@ -15,7 +15,6 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,6 @@ from programs import ROOT, need
 from prometheus_support import result_of
 from rich.console import Console
 
-from dynsched.rules.file import load_rules
 from dynsched.sim.demo.run import program
 from dynsched.sim.demo.show import nodes_table
 
@@ -285,15 +283,6 @@ def test_a_prometheus_that_does_not_work_is_an_error(start, tmp_path) -> None:
     broken.chmod(0o755)
     printed = start(path=str(tmp_path)).end(1)
     assert f"Error: {broken} did not come up:\nno disk left" in printed
-
-
-def test_the_demos_rules_are_in_the_package_and_good() -> None:
-    with resources.as_file(resources.files("dynsched.sim") / "demo-rules.yaml") as path:
-        rule_set = load_rules(path)
-    assert [rule.name for rule in rule_set.rules] == ["node-cpu", "node-mem-usage"]
-    assert str(rule_set.mark) == "label status=presure"
-    assert all(rule.clear_threshold < rule.threshold for rule in rule_set.rules)
-    assert all(0 < rule.hold_duration <= 5 for rule in rule_set.rules)
 
 
 def reading(value: float | None, state: str = "inactive", *, held: bool = False) -> dict:
