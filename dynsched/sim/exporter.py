@@ -118,7 +118,6 @@ class Exporter:
         return web.Response(body=self.page().encode(), headers={"Content-Type": _METRICS_TYPE})
 
     async def _query(self, request: web.Request) -> web.Response:
-        """An instant query."""
         form = await _form(request)
         answer = self._answers.get(_normal(form.get("query", "")))
         if answer is None:

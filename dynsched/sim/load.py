@@ -100,11 +100,9 @@ class NodeLoad:
     memory_wobble: Wobble
 
     def cpu(self, time: float) -> float:
-        """CPU utilization now, in percent."""
         return self.cpu_base + self.cpu_rise * self.heat.at(time) + self.cpu_wobble.at(time)
 
     def memory(self, time: float) -> float:
-        """Memory utilization now, in percent."""
         heat = self.memory_rise * self.heat.at(time)
         return self.memory_base + heat + self.memory_wobble.at(time)
 

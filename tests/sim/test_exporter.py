@@ -133,18 +133,6 @@ async def test_an_answer_is_as_of_the_time_that_was_asked_for(rules, method) -> 
     assert float(value) == pytest.approx(node_load(3).mean_cpu(35, 40))
 
 
-async def test_a_range_is_answered_from_when_the_load_began(rules) -> None:
-    clock = Clock()
-    exporter = Exporter(MACHINES, rule_set=rules, clock=clock)
-    clock.now += 10
-    async with served(exporter.application()) as (_, source):
-        answer = await source.query_range(rules.rules[1].expr, BEGIN - 20, BEGIN + 20, 2)
-    assert answer.error is None
-    assert len(answer.series) == len(MACHINES)
-    assert [at - BEGIN for at, _ in answer.series[3].points] == [0, 2, 4, 6, 8, 10]
-    assert answer.series[3].points[5][1] == pytest.approx(node_load(3).memory(10))
-
-
 async def test_anything_else_is_refused_and_says_what_this_is(rules) -> None:
     exporter = Exporter(MACHINES, rule_set=rules)
     async with served(exporter.application()) as (url, source), aiohttp.ClientSession() as session:

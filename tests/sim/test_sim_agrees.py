@@ -21,8 +21,6 @@ CONDITIONS = ["Ready", "DiskPressure", "Extra"]
 
 
 class Patches:
-    """Random patches, mostly sensible."""
-
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
 

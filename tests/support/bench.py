@@ -115,20 +115,17 @@ class Bench:
         return " ".join(sorted(node["metadata"]["name"] for node in found))
 
     def node(self, name: str) -> NodeDetail:
-        """What `/nodes/NAME` answers."""
         found = node_detail(self.last, name)
         assert found is not None
         return found
 
     def status(self) -> dict[str, Any]:
-        """What `/status` answers, as JSON."""
         error = self.last.error
         totals = Totals.of(self.last)
         found = status_answer(totals, error=error, source="", interval=INTERVAL, leader=None)
         return dict(json.loads(json.dumps(found)))
 
     def rules(self) -> list[dict[str, Any]]:
-        """What `/rules` tells of the rules."""
         return list(rules_answer(self.last)["rules"])
 
     def metric(self, name: str) -> float | None:

@@ -78,7 +78,6 @@ def node(
     taints: Iterable[Body] = (),
     addresses: Mapping[str, str] | None = None,
 ) -> Node:
-    """A Node as observed."""
     return Node(
         name=name,
         resource_version="1",
@@ -90,7 +89,6 @@ def node(
 
 
 def named(*names: str, uid: str = "") -> dict[str, Node]:
-    """Plain nodes by name."""
     return {name: Node(name, uid=uid and f"{uid}-{name}") for name in names}
 
 

@@ -220,8 +220,6 @@ class Cluster(ABC):
 
 
 class Watch:
-    """An open watch."""
-
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
 
@@ -238,7 +236,6 @@ class Watch:
         return json.loads(line) if line.strip() else None
 
     async def rest(self, timeout: float = 10.0) -> list[dict[str, Any]]:  # noqa: ASYNC109
-        """Everything up to the end."""
         events = []
         while (event := await self.next(timeout)) is not None:
             events.append(event)

@@ -75,7 +75,6 @@ GOOD = vector(({"instance": "a"}, "91.5"))
 
 
 def sends(*pieces: bytes) -> Reply:
-    """Send these bytes and close."""
 
     def reply(_: Seen, connection: socket.socket) -> None:
         for piece in pieces:

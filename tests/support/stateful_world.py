@@ -161,7 +161,6 @@ class Api:
 
     @property
     def struck(self) -> set[Fault]:
-        """The faults of this tick."""
         return {each.fault for found in self.attempts.values() for each in found}
 
     @property
@@ -170,7 +169,6 @@ class Api:
         return {name for name, found in self.attempts.items() if found[-1].error is not None}
 
     def forget(self) -> None:
-        """Begin a tick."""
         self.attempts, self.written, self._unreadable = {}, [], set()
 
     async def read(self, name: str) -> Node | None:
@@ -467,7 +465,6 @@ class Replica:
         self.beliefs.learn(self.loop._alerts, self.loop._offset)
 
     async def tick(self) -> Tick:
-        """As `Loop.run` does it."""
         self.api.forget()
         self.cluster.seen = None
         fresh, before = self.watch.is_fresh, self._world.all_stored()

@@ -102,7 +102,6 @@ class Faults:
         return self._arm(match, times, after=after)
 
     def clear(self) -> None:
-        """Disarm all."""
         self._armed.clear()
 
     def struck(self, record: RequestRecord) -> list[Fault]:

@@ -45,7 +45,6 @@ class RequestRecord:
         return self.verb in _WRITES
 
     def json(self) -> Any:
-        """The body of a write."""
         return msgspec.json.decode(self.body)
 
 
@@ -56,11 +55,9 @@ class RequestLog:
         self._records: deque[RequestRecord] = deque(maxlen=kept)
 
     def append(self, record: RequestRecord) -> None:
-        """Note a request."""
         self._records.append(record)
 
     def clear(self) -> None:
-        """Start anew."""
         self._records.clear()
 
     def __iter__(self) -> Iterator[RequestRecord]:

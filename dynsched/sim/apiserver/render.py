@@ -50,7 +50,6 @@ class Renderer(NamedTuple):
     whole: bool = False
 
     def one(self, entry: Entry) -> bytes:
-        """A single object."""
         if self.form is Form.TABLE:
             return encode(self._table(entry))
         if self.form is Form.PARTIAL:
@@ -59,7 +58,6 @@ class Renderer(NamedTuple):
         return head.encode() + entry.raw[1:]
 
     def many(self, entries: Sequence[Entry], metadata: Mapping[str, Any]) -> bytes:
-        """A list."""
         if self.form is Form.OBJECT:
             head = (
                 f'{{"kind":"{self.resource.kind}List","apiVersion":"{self.resource.api_version}",'

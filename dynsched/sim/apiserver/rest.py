@@ -52,8 +52,6 @@ class _Token(msgspec.Struct):
 
 
 class Call(NamedTuple):
-    """One request to a resource."""
-
     request: web.BaseRequest
     target: Target
     verb: str
@@ -62,11 +60,9 @@ class Call(NamedTuple):
 
     @property
     def media_type(self) -> str:
-        """The Content-Type without its parameters."""
         return self.request.headers.get("Content-Type", "").partition(";")[0].strip()
 
     def renderer(self) -> Renderer:
-        """How the answer is to look."""
         form = render.negotiate(self.request.headers.get("Accept", ""))
         whole = self.query.get("includeObject") == "Object"
         return Renderer(self.target.resource, form, whole)
@@ -219,5 +215,4 @@ def _decode(body: bytes) -> Any:
 
 
 def respond(body: bytes, code: int = 200) -> web.Response:
-    """A JSON answer."""
     return web.Response(body=body, status=code, content_type=_JSON)

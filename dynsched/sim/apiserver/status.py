@@ -52,7 +52,6 @@ def _details(resource: Resource, name: str = "", kind: str = "") -> dict[str, An
 
 
 def not_found(resource: Resource, name: str) -> ApiError:
-    """404 for an object."""
     message = f'{resource.qualified_plural} "{name}" not found'
     return ApiError(404, "NotFound", message, _details(resource, name))
 
@@ -63,7 +62,6 @@ def no_such_resource() -> ApiError:
 
 
 def already_exists(resource: Resource, name: str) -> ApiError:
-    """409 for a second create."""
     message = f'{resource.qualified_plural} "{name}" already exists'
     return ApiError(409, "AlreadyExists", message, _details(resource, name))
 
@@ -93,7 +91,6 @@ def invalid(resource: Resource | None, name: str, causes: Iterable[Cause]) -> Ap
 
 
 def bad_request(message: str) -> ApiError:
-    """400."""
     return ApiError(400, "BadRequest", message)
 
 
@@ -103,18 +100,15 @@ def internal(message: str) -> ApiError:
 
 
 def method_not_allowed() -> ApiError:
-    """405."""
     message = "the server does not allow this method on the requested resource"
     return ApiError(405, "MethodNotAllowed", message, {})
 
 
 def unsupported_media_type() -> ApiError:
-    """415."""
     return ApiError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
 
 
 def not_acceptable() -> ApiError:
-    """406."""
     message = "406: Not Acceptable\n\nAvailable representations: application/json"
     return ApiError(406, "NotAcceptable", message, {})
 
@@ -136,12 +130,10 @@ def version_too_large(asked: int, current: int) -> ApiError:
 
 
 def unavailable(message: str) -> ApiError:
-    """503."""
     return ApiError(503, "ServiceUnavailable", message)
 
 
 def unauthorized() -> ApiError:
-    """401."""
     return ApiError(401, "Unauthorized", "Unauthorized")
 
 

@@ -49,13 +49,11 @@ def table(
 
 
 def partial(body: Mapping[str, Any]) -> dict[str, Any]:
-    """PartialObjectMetadata of an object."""
     kind = {"kind": "PartialObjectMetadata", "apiVersion": _META_API}
     return {**kind, "metadata": body["metadata"]}
 
 
 def partial_list(bodies: Iterable[Mapping[str, Any]], metadata: Mapping[str, Any]) -> Any:
-    """PartialObjectMetadataList of objects."""
     return {
         "kind": "PartialObjectMetadataList",
         "apiVersion": _META_API,

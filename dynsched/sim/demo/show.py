@@ -72,7 +72,6 @@ class Lines:
     tally: Tally
 
     def update(self, payload: Mapping[str, Any], elapsed: float) -> None:
-        """Print the changes."""
         for line in self.tally.take(payload, elapsed):
             tell(self.console, line)
 
@@ -86,7 +85,6 @@ class Picture:
     writes: Callable[[], int]
 
     def update(self, payload: Mapping[str, Any], elapsed: float) -> None:
-        """Draw it."""
         self.tally.take(payload, elapsed)
         console = self.live.console
         bars = console.width >= _WIDE and not console.options.ascii_only
