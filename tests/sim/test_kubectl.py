@@ -91,8 +91,8 @@ async def test_get_nodes_watching_shows_changes_as_they_come(
 async def test_describe_node_shows_labels_taints_conditions_and_events(
     sim: SimCluster, kubectl: Kubectl, nodes: list[str]
 ) -> None:
-    taint = {"key": "dynsched.io/pressure", "value": "true", "effect": "PreferNoSchedule"}
-    await sim.patch_node("worker-1", {"spec": {"taints": [taint]}})
+    await kubectl("taint", "node", "worker-1", SOFT)
+    await kubectl("cordon", "worker-1")
     # Every kubectl finds the events that have the node's name in the place of its uid, as
     # kubelets write them; older ones find no others.
     body = {"involvedObject": {"kind": "Node", "name": "worker-1", "uid": "worker-1"}}
@@ -100,6 +100,11 @@ async def test_describe_node_shows_labels_taints_conditions_and_events(
     body |= {"reason": "Pressured", "message": "node-cpu 91 > 80", "count": 1}
     _ = (await sim.post(EVENTS, body)).ok
     told = await kubectl("describe", "node", "worker-1")
-    parts = (f"Taints:             {SOFT}", "KubeletReady", "InternalIP:  10.0.0.2")
+    parts = (
+        f"Taints:             {SOFT}",
+        "KubeletReady",
+        "InternalIP:  10.0.0.2",
+        "Unschedulable:      true",
+    )
     for part in (*parts, "Non-terminated Pods:          (0 in total)", "node-cpu 91 > 80"):
         assert part in told
