@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -57,6 +59,21 @@ def overlay(folder: Path, **content: object) -> Path:
     kind = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization"}
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(kind | content))
     return folder
+
+
+_MADE = TemporaryDirectory(prefix="dynsched-overlays-")
+
+
+@cache
+def shipped(name: str) -> Path:
+    """What is applied to have it: the base, an overlay, or the base with one component."""
+    if name == "base":
+        return BASE
+    if (OVERLAYS / name).is_dir():
+        return OVERLAYS / name
+    folder = Path(_MADE.name) / name
+    components = beside(folder, COMPONENTS / name)
+    return overlay(folder, resources=beside(folder, BASE), components=components)
 
 
 def beside(folder: Path, *targets: Path) -> list[str]:
