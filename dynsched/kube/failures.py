@@ -21,8 +21,8 @@ from dynsched.util.errors import ClusterError, ConflictError, ForbiddenError, No
 _INSTALLED: Final = "dynsched"  # the namespace of manifests/base
 _GRANTED_BY: Final[Mapping[str, str]] = {
     "pods/binding": "overlays/extender",
-    "tokenreviews": "overlays/web-auth",
-    "subjectaccessreviews": "overlays/web-auth",
+    "tokenreviews": "components/web-auth",
+    "subjectaccessreviews": "components/web-auth",
 }
 """The manifests that grant what the base does not, by resource."""
 _USER: Final = re.compile(r'User "([^"]+)"')

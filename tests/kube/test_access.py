@@ -118,7 +118,7 @@ async def test_without_the_right_to_ask_it_says_what_to_apply(cluster, tmp_path)
     may_not = {("create", each) for each in ("tokenreviews", "subjectaccessreviews")}
     async with reviews_of(stranger(cluster, tmp_path, may_not)) as reviews:
         for asked in (reviews.user_of("t"), reviews.may_get(User("ann"), "/")):
-            with pytest.raises(ForbiddenError, match="manifests/overlays/web-auth"):
+            with pytest.raises(ForbiddenError, match="manifests/components/web-auth"):
                 await asked
 
 

@@ -17,7 +17,7 @@ from builders import merge
 from cluster import EnvtestCluster
 from envtest import Envtest, StartError
 from fake_prometheus import FakePrometheus
-from manifest_support import BASE, OVERLAYS, Kubectl, kustomize, templates, the
+from manifest_support import BASE, OVERLAYS, Kubectl, kustomize, shipped, templates, the
 from operator_support import Operator, until, write_rules
 from programs import run
 from reader_support import bearer
@@ -97,14 +97,14 @@ async def test_with_its_rights_alone_it_marks_tells_and_prunes(
 async def test_each_namespace_admits_its_pods_and_none_with_more_rights(
     cluster: EnvtestCluster, kubectl: Kubectl, name: str
 ) -> None:
-    await asyncio.to_thread(kubectl, "apply", "-k", OVERLAYS / name)
+    await asyncio.to_thread(kubectl, "apply", "-k", shipped(name))
 
     async def create(namespace: str, spec: dict[str, object]) -> int:
         path = f"/api/v1/namespaces/{namespace}/pods"
         pod = {"metadata": {"name": "probe"}, "spec": spec}
         return (await cluster.post(path, pod, dryRun="All", fieldValidation="Strict")).status
 
-    for template in templates(kustomize(OVERLAYS / name)).values():
+    for template in templates(kustomize(shipped(name))).values():
         namespace, spec = template["metadata"]["namespace"], template["spec"]
         assert await create(namespace, spec) == 201
         careless = await create(namespace, copy.deepcopy(spec) | {"hostNetwork": True})
@@ -129,7 +129,7 @@ async def test_the_janitor_removes_marks_when_nobody_renews_the_lease(
     released: list[str],
 ) -> None:
     """With the arguments of the CronJob, and a token of its service account."""
-    token = await applied(kubectl, OVERLAYS / "janitor", "dynsched-janitor")
+    token = await applied(kubectl, shipped("janitor"), "dynsched-janitor")
     kubeconfig = cluster.servers.kubeconfig(tmp_path / "kubeconfig-janitor", token)
     notes = {"dynsched.io/pressure": '{"label":"status=presure"}'}
     mark = {"metadata": {"labels": {"status": "presure"}, "annotations": notes}}
@@ -141,7 +141,7 @@ async def test_the_janitor_removes_marks_when_nobody_renews_the_lease(
         spec = {"holderIdentity": "x", "leaseDurationSeconds": 15, "renewTime": renewed}
         path = "/apis/coordination.k8s.io/v1/namespaces/dynsched/leases"
         _ = (await cluster.post(path, {"metadata": {"name": "dynsched"}, "spec": spec})).ok
-    job = templates(kustomize(OVERLAYS / "janitor"))["dynsched-janitor"]["spec"]
+    job = templates(kustomize(shipped("janitor")))["dynsched-janitor"]["spec"]
     # In a pod, the namespace and the rules are there by themselves.
     arguments = [f for f in job["containers"][0]["args"] if not f.startswith("--rules=")]
     outside = ("--kubeconfig", kubeconfig, "--rules", BASE / "rules.yaml")
@@ -202,8 +202,8 @@ async def test_with_its_account_alone_the_second_scheduler_is_elected_and_schedu
 async def test_with_the_rights_of_web_auth_it_lets_readers_in(
     cluster: EnvtestCluster, kubectl: Kubectl, tmp_path: Path
 ) -> None:
-    own = await applied(kubectl, OVERLAYS / "web-auth", "dynsched")
-    (container,) = the(kustomize(OVERLAYS / "web-auth"), "Deployment")["spec"]["template"]["spec"][
+    own = await applied(kubectl, shipped("web-auth"), "dynsched")
+    (container,) = the(kustomize(shipped("web-auth")), "Deployment")["spec"]["template"]["spec"][
         "containers"
     ]
     assert {"name": "DYNSCHED_WEB_AUTH", "value": "true"} in container["env"]

@@ -21,6 +21,7 @@ from manifest_support import (
     kustomize,
     load_all,
     overlay,
+    shipped,
     templates,
     the,
 )
@@ -63,7 +64,7 @@ EVERYTHING = (*ADDED, "collector", SECOND)
 
 @cache
 def text_of(name: str) -> str:
-    return yaml.safe_dump_all(kustomize(BASE if name == "base" else OVERLAYS / name))
+    return yaml.safe_dump_all(kustomize(shipped(name)))
 
 
 def rendered(name: str) -> list[Doc]:
@@ -91,7 +92,7 @@ def composed(folder: Path, *parts: str, resource: Path = BASE, **content: object
 
 
 @pytest.mark.parametrize("name", ADDED)
-def test_each_overlay_is_the_base_and_its_component(name: str) -> None:
+def test_each_component_adds_its_objects_to_the_base(name: str) -> None:
     assert kinds(rendered(name)) == sorted(f"{BASE_KINDS} {ADDED[name]}".split())
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 from descheduler_support import QUERY
-from manifest_support import OVERLAYS, Doc, kustomize, the
+from manifest_support import Doc, kustomize, shipped, the
 from monitoring_support import ALERTS, DASHBOARD, RECORDS, RULE, asked, exposed, queries
 from programs import ROOT, need, run
 
@@ -173,7 +173,7 @@ def test_what_the_page_sends_to_long_storage_is_all_that_is_recorded_and_nothing
 
 @pytest.fixture(scope="module")
 def rendered() -> list[Doc]:
-    return kustomize(OVERLAYS / "monitoring")
+    return kustomize(shipped("monitoring"))
 
 
 def test_grafana_and_prometheus_find_them(rendered: list[Doc]) -> None:

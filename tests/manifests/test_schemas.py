@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from manifest_support import (
-    BASE,
+    COMPONENTS,
     OPERATOR_KINDS,
     OVERLAYS,
     SINCE,
@@ -14,11 +14,15 @@ from manifest_support import (
     Doc,
     kustomize,
     load_all,
+    shipped,
 )
 from programs import ROOT
 
 pytestmark = pytest.mark.thorough
 
+SHIPPED = sorted(
+    {"base", *(path.name for folder in (OVERLAYS, COMPONENTS) for path in folder.iterdir())}
+)
 FILES = [ROOT / "manifests/examples" / name for name in ("nginx.yaml", "nginx-mem-real-usage.yaml")]
 
 
@@ -28,7 +32,7 @@ def check(doc: Doc, version: str) -> None:
     kubernetes_validate.validate(doc, version, strict=True)
 
 
-@pytest.mark.parametrize("path", [BASE, *OVERLAYS.iterdir(), *FILES], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*map(shipped, SHIPPED), *FILES], ids=lambda path: path.name)
 def test_it_fits_the_schemas(path: Path) -> None:
     for doc in kustomize(path) if path.is_dir() else load_all(path):
         if doc["kind"] in OPERATOR_KINDS:

@@ -161,6 +161,12 @@ async def test_whatever_comes_between_no_pod_is_bound_twice_or_lost(
         # Whatever the scheduler was to try again, it has tried when this one is bound.
         _ = (await cluster.post(PODS, make_pod("last"))).ok
         await placed(cluster, ["last"])
+
+        async def all_answered() -> bool:
+            done = {each.asked["PodName"] for each in recorder.of("bind") if each.status == 200}
+            return {"next", "last"} <= done
+
+        await until(all_answered, "the answers for the pods that nobody troubled")
         pods = (await cluster.get(PODS)).ok["items"]
     at = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in pods}
     # A pod that is made again may be asked for, and bound, before the first answer has come.

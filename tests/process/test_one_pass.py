@@ -181,7 +181,7 @@ async def test_one_pass_holds_the_lease_while_it_writes_and_lets_go_of_it(
 async def test_one_pass_waits_for_a_lease_that_nobody_renews_any_more(
     call, cluster, prometheus, monkeypatch
 ) -> None:
-    times = LeaseTimes(duration=1.5, renew_every=0.1, write_for=0.5, write_timeout=0.5)
+    times = LeaseTimes(duration=4.0, renew_every=0.1, write_for=1.6, write_timeout=1.6)
     monkeypatch.setattr("dynsched.kube.holders.LOOK_AGAIN", 0.1)
     monkeypatch.setattr("dynsched.kube.leader.LeaseTimes", lambda: times)
     prometheus.set(cpu={"a": 95.0}, mem={"a": 1.0})
