@@ -237,18 +237,15 @@ def _progress() -> Iterator[Callable[[str, int, int], None]]:
 
 
 def _print(report: dict[str, Any], output: str) -> None:
-    from dynsched.tools.backtest.page_sections import sections
-    from dynsched.tools.backtest.show import WORDS, markdown, render
-
     if output == "json":
         click.echo(json.dumps(report, indent=2, ensure_ascii=False))
-    elif output == "markdown":
-        click.echo(markdown(sections(report)))
-    elif output == "html":
-        from dynsched.tools.backtest.html import page
+        return
+    from rich.console import Console
 
-        click.echo(page(sections(report), WORDS))
-    else:
-        from rich.console import Console
+    from dynsched.tools.backtest.page_sections import sections
+    from dynsched.tools.backtest.rendering import markdown, page, render
 
+    if output == "table":
         render(sections(report), Console())
+    else:
+        click.echo((markdown if output == "markdown" else page)(sections(report)))
