@@ -35,7 +35,7 @@ class Marks:
         self.caps: Ints = np.zeros(groups * len(world.pools), np.int64)
         self._early_limits: Ints = np.zeros(groups * len(set(self._kinds)), np.int64)
         self._may: Bools = self._eligible
-        self._caps_changed = True
+        self._may_bind = True
 
     def set_present(self, present: Bools) -> None:
         """Which lanes' nodes are there from now on; the marks of the others are gone."""
@@ -49,7 +49,7 @@ class Marks:
         # The nodes of all groups are the same.
         first = np.flatnonzero(self._may[: self._shape[1]]).tolist()
         self._sizes = Counter(self._kinds[place] for place in first)
-        self._caps_changed = True
+        self._may_bind = True
 
     def choose(
         self, wants: Bools, hot: Bools, severity: Callable[[], Floats]
@@ -59,7 +59,7 @@ class Marks:
         early; ``severity``: asked for where nodes are ranked, as in `core.model.Verdict`.
         """
         wanted = wants & self._may
-        if not self._caps_changed and np.array_equal(wanted, self.marked):
+        if not self._may_bind and np.array_equal(wanted, self.marked):
             return self.marked, None
         new, short = wanted, None
         bound = self._bound(wanted, hot)
@@ -70,7 +70,7 @@ class Marks:
                 part = slice(group * self._shape[1], (group + 1) * self._shape[1])
                 new[part] = self._selected(self.marked[part], wanted[part], hot[part], excess[part])
             short = wanted & ~new
-        self._caps_changed = False
+        self._may_bind = bool(bound.any())
         self.marked = new
         return new, short
 

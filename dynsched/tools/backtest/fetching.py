@@ -13,14 +13,14 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 from zipfile import BadZipFile
 
 import numpy as np
 
 from dynsched.engine.columns import Floats
 from dynsched.rules.rule_set import Rule
-from dynsched.sources.prometheus import LongResult
+from dynsched.sources.prometheus import LongResult, PrometheusSource
 from dynsched.sources.prometheus.answer_limit import AnswerLimit
 from dynsched.tools.backtest.history_columns import Block, load, save, seen, to_block, worst
 from dynsched.tools.backtest.steps import PART_STEPS, Part, Window, parts_of
@@ -48,22 +48,6 @@ _FINAL: Final = re.compile(r"HTTP 4(?!29|08)\d\d")
 """In an error: to ask again gives the same."""
 _POINT_BYTES: Final = 64
 _SERIES_BYTES: Final = 4096
-
-
-class Source(Protocol):
-    """Who answers range queries."""
-
-    async def query_long(
-        self,
-        expr: str,
-        start: float,
-        end: float,
-        step: float,
-        *,
-        label: str = "instance",
-        limit: AnswerLimit | None = None,
-    ) -> LongResult:
-        """The values of an expression, or the reason why there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +105,12 @@ class Past:
             self.seen[name] = (min(known[0], begun), max(known[1], ended))
 
     def values(
-        self, first: int, last: int, lane_of: Mapping[str, int], lanes: int, *, rises: bool
+        self, first: int, last: int, place_of: Callable[[str], int], places: int, *, rises: bool
     ) -> Floats:
-        """Steps ``first`` to before ``last``, shape (steps, lanes)."""
-        found = np.full((last - first, lanes), np.nan)
+        """Steps ``first`` to before ``last``, shape (steps, places); ``place_of`` a name, -1 where
+        it has none.
+        """
+        found = np.full((last - first, places), np.nan)
         for part, path in self.files:
             begun, ended = max(first, part.first), min(last, part.first + part.count)
             if begun >= ended:
@@ -133,9 +119,9 @@ class Past:
             rows = block.values[begun - part.first : ended - part.first]
             target = found[begun - first : ended - first]
             for column, name in enumerate(block.names):
-                lane = lane_of.get(name)
-                if lane is not None:
-                    target[:, lane] = worst(target[:, lane], rows[:, column], rises=rises)
+                place = place_of(name)
+                if place >= 0:
+                    target[:, place] = worst(target[:, place], rows[:, column], rises=rises)
         return found
 
 
@@ -146,7 +132,7 @@ class Fetcher:
 
     def __init__(
         self,
-        source: Source,
+        source: PrometheusSource,
         window: Window,
         folder: Path,
         address: str,

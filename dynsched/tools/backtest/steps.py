@@ -44,6 +44,10 @@ class Window:
         numbers = np.arange(first, self.count if last is None else last, dtype=np.float64)
         return self.start + numbers * self.step
 
+    def row(self, moment: float) -> int:
+        """Of the last moment that is not after ``moment``, or the nearest one in the window."""
+        return min(max(0, self.index(moment)), self.count - 1)
+
     def index(self, moment: float) -> int:
         """Of the last moment that is not after ``moment``; may be outside of the window."""
         return math.floor((moment - self.start) / self.step + 1e-6)

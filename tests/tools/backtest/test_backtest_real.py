@@ -226,10 +226,10 @@ async def test_without_moments_and_without_room_it_says_what_it_counts_instead(
 
 
 async def test_each_incident_is_found_once_at_its_node_and_moment(newer: Process) -> None:
-    lanes = {"worker-a": 0, "worker-b": 1, "worker-c": 2}
+    places = {"worker-a": 0, "worker-b": 1, "worker-c": 2}
     async with source_at(newer.url) as source:
-        found = await incidents_of(source, Window(minute(0), STEP, COUNT // 2 + 1), lanes.get)
+        found = await incidents_of(source, Window(minute(0), STEP, COUNT // 2 + 1), places.get)
     expected = [("CPU stall", 1), ("Evicted", 1), ("OOMKilled", 0), ("OOMKilled", 0)]
-    assert [(one.kind, one.lane) for one in found] == expected
+    assert [(one.kind, one.place) for one in found] == expected
     for one, at in zip(found, (303, 200, 120, 240), strict=True):
         assert abs(one.at - minute(at)) <= 2 * STEP

@@ -21,7 +21,7 @@ from dynsched.tools.backtest.history_columns import Block, save
 from dynsched.tools.backtest.incidents import Incident
 from dynsched.tools.backtest.replaying import Scene
 from dynsched.tools.backtest.steps import Part, Window
-from dynsched.tools.backtest.suggest import FORS, LEVELS, candidates, load_of, suggest, value_at
+from dynsched.tools.backtest.suggest import FORS, LEVELS, candidates, suggest, value_at
 from dynsched.tools.backtest.tallies import runs_of
 from dynsched.tools.backtest.weighing import Candidate, Outcome, frontier, leads, recommend
 from dynsched.tools.backtest.world import make_world
@@ -56,9 +56,8 @@ def test_there_are_36_settings_the_rules_own_among_them(op: str, median: float) 
 @pytest.mark.parametrize("op", [">", "<"])
 def test_loads_and_values_are_those_of_the_core(op: str) -> None:
     (one,) = rule_set(rule("cpu", op=op, threshold=80)).file_rules
-    for value in (10.0, 55.0, 80.0, 95.0):
-        assert load_of(one, value) == pytest.approx(rule_load(one, value))
-        assert value_at(one, load_of(one, value)) == pytest.approx(value)
+    for load in (10.0, 55.0, 80.0, 95.0):
+        assert rule_load(one, value_at(one, load)) == pytest.approx(load)
 
 
 def test_a_lead_is_the_time_since_the_mark_that_still_stands() -> None:
@@ -134,8 +133,7 @@ def test_a_whole_sweep_recommends_what_can_be_pasted(tmp_path: Path) -> None:
     scene = history(made, rising_to_full(), tmp_path)
     world = make_world(named("n0", "n1"), made)
     full = scene.window.at(100 + 55)
-    incidents = [Incident("OOMKilled", 0, full), Incident("OOMKilled", None, full)]
-    found = suggest(made, scene, world, incidents, lambda *_: None)
+    found = suggest(made, scene, world, [Incident("OOMKilled", 0, full)], lambda *_: None)
     (one,) = found["rules"]
     assert one["times_full"] == 6
     best = one["recommended"]

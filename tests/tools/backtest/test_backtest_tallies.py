@@ -35,16 +35,16 @@ def test_runs_are_found_by_lane_and_time() -> None:
 )
 def test_a_flap_follows_soon_on_the_same_node(rows: list[str], flaps: int) -> None:
     active = lanes(*rows)
-    assert tally(active, np.ones(active.shape, bool), STEP).flaps == flaps
+    assert tally(active, np.ones(active.shape, bool), STEP)["flaps"] == flaps
 
 
 def test_durations_and_shares() -> None:
     found = tally(lanes("##...###..", ".........."), np.ones((10, 2), bool), STEP)
-    assert (found.marks, found.median_seconds, found.longest_seconds) == (2, 150, 180)
-    assert found.node_time == pytest.approx(0.25)
-    assert found.marks_per_node_day == pytest.approx(2 / (20 / 1440))
+    assert (found["marks"], found["node_time_marked"]) == (2, 0.25)
+    assert (found["median_mark_seconds"], found["longest_mark_seconds"]) == (150, 180)
+    assert found["marks_per_node_day"] == pytest.approx(2 / (20 / 1440))
     nothing = tally(lanes("....."), np.zeros((5, 1), bool), STEP)
-    assert (nothing.marks, nothing.median_seconds, nothing.node_time) == (0, None, 0.0)
+    assert (nothing["marks"], nothing["median_mark_seconds"]) == (0, None)
 
 
 @pytest.mark.parametrize("steps", [1, 3, 7, 56, 100])
