@@ -8,7 +8,7 @@ node, or a node under one of several settings of the rules (`suggest`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -45,26 +45,17 @@ class Played:
     @classmethod
     def empty(cls, rules: int, steps: int, lanes: int, pools: int) -> Played:
         """To be filled by `Engine.play`."""
-        return cls(
-            firing=np.zeros((rules, steps, lanes), np.bool_),
-            marked=np.zeros((steps, lanes), np.bool_),
-            early=np.zeros((steps, lanes), np.bool_),
-            withheld=np.zeros((steps, pools), np.bool_),
-            writes=np.zeros(steps, np.int64),
-            caps=np.zeros((steps, pools), np.int64),
+        firing, marked = (
+            np.zeros((rules, steps, lanes), np.bool_),
+            np.zeros((steps, lanes), np.bool_),
         )
+        withheld, caps = np.zeros((steps, pools), np.bool_), np.zeros((steps, pools), np.int64)
+        return cls(firing, marked, marked.copy(), withheld, np.zeros(steps, np.int64), caps)
 
     def part(self, first: int, last: int) -> Played:
         """The steps ``first`` to before ``last``, in the same memory."""
-        rows = slice(first, last)
-        return Played(
-            firing=self.firing[:, rows],
-            marked=self.marked[rows],
-            early=self.early[rows],
-            withheld=self.withheld[rows],
-            writes=self.writes[rows],
-            caps=self.caps[rows],
-        )
+        others = (getattr(self, each.name)[first:last] for each in fields(self)[1:])
+        return Played(self.firing[:, first:last], *others)
 
 
 class Alerts:
@@ -82,7 +73,6 @@ class Alerts:
 
     @property
     def firing(self) -> Bools:
-        """Which alerts fire."""
         return self._states.firing
 
     def begin(self, values: Sequence[Floats]) -> None:

@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from dynsched.engine.columns import Bools, Floats
+from dynsched.engine.columns import Floats
 from dynsched.sources.prometheus import LongSeries
 from dynsched.tools.backtest.steps import Part, Window
 from dynsched.util.errors import ExpectedError
@@ -120,12 +120,3 @@ def load(path: Path) -> Block:
             tuple(stored["warnings"].tolist()),
             frozenset(stored["several"].tolist()),
         )
-
-
-def seen(values: Floats) -> tuple[Bools, Floats, Floats]:
-    """Of each column: whether it has a value, and the first and last row that have one."""
-    known: Bools = ~np.isnan(values)
-    any_known = np.asarray(known.any(axis=0))
-    first = known.argmax(axis=0).astype(np.float64)
-    last = (len(values) - 1 - known[::-1].argmax(axis=0)).astype(np.float64)
-    return any_known, first, last

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -75,16 +75,11 @@ class Room:
 class Placements:
     """What is known of placements in a window."""
 
-    metric: str
-    """By which metric the moments are known: SCHEDULED or CREATED."""
     pods: Sequence[Placement]
-    left_out: int
-    """Pods that are not among ``pods``: they belong to one node each, or their node is not known,
-    or not one of those replayed."""
     room: Room | None
     """None where kube-state-metrics does not tell."""
-    first_mark_day: str | None
-    """When dynsched first had a mark on a node, as its own metrics say."""
+    told: Mapping[str, Any]
+    """What of the report is the same for every replay."""
     limits: Sequence[str]
     """Of what is said, a sentence each."""
 
@@ -139,13 +134,14 @@ async def placements_of(
         ): room is None,
         f"{elsewhere:,} pods were placed on nodes that are not among those replayed.": elsewhere,
     }
+    told_of_all = {
+        "pods_left_out": len(seen.pinned) + unplaced + elsewhere,
+        "room_by": "requests" if room else "load",
+        "placed_by": metric,
+        "first_mark_day": await _first_mark(source, window),
+    }
     return Placements(
-        metric=metric,
-        pods=here,
-        left_out=len(seen.pinned) + unplaced + elsewhere,
-        room=room,
-        first_mark_day=await _first_mark(source, window),
-        limits=[sentence for sentence, applies in limits.items() if applies],
+        here, room, told_of_all, [said for said, applies in limits.items() if applies]
     )
 
 

@@ -40,10 +40,7 @@ def regret(placements: Placements, record: Record) -> Json:
     return {
         **_numbers(sums["total"][""]),
         "pods_of_unknown_load": unknown,
-        "pods_left_out": placements.left_out,
-        "room_by": "requests" if room else "load",
-        "placed_by": placements.metric,
-        "first_mark_day": placements.first_mark_day,
+        **placements.told,
         "days": [{"day": day, **_numbers(each)} for day, each in sorted(sums["day"].items())],
         "namespaces": _worst(sums["namespace"], "namespace"),
         "workloads": _worst(sums["workload"], "workload"),

@@ -66,54 +66,10 @@ def suggest(
     rules = [rule for rule in rule_set.file_rules if Query.of(rule) and world.eligible.any()]
     found = []
     for number, rule in enumerate(rules):
-        found.append(_of_rule(rule, rule_set, scene, world, incidents))
+        found.append(_Sweep(rule, rule_set, scene, world, incidents).report())
         told(number + 1, len(rules))
     texts = [one["yaml"] for one in found if one["yaml"]]
     return {"rules": found, "yaml": "rules:\n" + "".join(texts) if texts else None}
-
-
-def _of_rule(
-    rule: FileRule,
-    rule_set: RuleSet,
-    scene: Scene,
-    world: World,
-    incidents: Sequence[Incident],
-) -> Json:
-    sweep = _Sweep(rule, rule_set, scene, world, incidents)
-    if sweep.median is None:
-        return {
-            "rule": rule.name,
-            "points": [],
-            "recommended": None,
-            "reason": "Not enough data.",
-            "full_at_value": None,
-            "times_full": 0,
-            "events": [],
-            "yaml": None,
-        }
-    outcomes = sweep.play(candidates(rule, sweep.median))
-    best, reason = recommend(
-        outcomes, Candidate(rule.threshold, rule.clear_threshold, rule.hold_duration)
-    )
-    if len(best.leads) >= FEWEST:
-        best, reason = sweep.with_best_band(best, reason)
-        outcomes = [*(one for one in outcomes if one.setting != best.setting), best]
-    outcomes.sort(key=lambda one: (one.setting.threshold, one.setting.hold_duration))
-    front = set(map(id, frontier(outcomes)))
-    flagged = [
-        {**one.as_json(), "on_frontier": id(one) in front, "recommended": one is best}
-        for one in outcomes
-    ]
-    return {
-        "rule": rule.name,
-        "points": flagged,
-        "recommended": next(point for point in flagged if point["recommended"]),
-        "reason": reason + in_figures(best),
-        "full_at_value": sweep.full,
-        "times_full": len(best.leads),
-        "events": _events(incidents, best),
-        "yaml": as_yaml(rule, best.setting),
-    }
 
 
 class _Sweep:
@@ -127,17 +83,49 @@ class _Sweep:
         world: World,
         incidents: Sequence[Incident],
     ) -> None:
+        self._own = rule
         rule = rule.model_copy(update={"shadow": False})
         self._rule = rule
         self._rule_set = rule_set.model_copy(update={"file_rules": (rule,)})
         self._scene = scene
         self._world = world
+        self._incidents = incidents
         self._events = (
             np.array([one.place for one in incidents], np.int64),
             np.array([scene.window.index(one.at) for one in incidents], np.int64),
         )
-        self.full = value_at(rule, FULL if rule.rises else FULL_FALLING)
-        self.median, self._full_runs = self._look()
+        self._full = value_at(rule, FULL if rule.rises else FULL_FALLING)
+        self._median, self._full_runs = self._look()
+
+    def report(self) -> Json:
+        """The JSON of this rule."""
+        own, median = self._own, self._median
+        if median is None:
+            names = ("recommended", "full_at_value", "yaml")
+            told = {"rule": own.name, "points": [], "reason": "Not enough data.", "events": []}
+            return {**told, **dict.fromkeys(names), "times_full": 0}
+        outcomes = self._play(candidates(own, median))
+        setting = Candidate(own.threshold, own.clear_threshold, own.hold_duration)
+        best, reason = recommend(outcomes, setting)
+        if len(best.leads) >= FEWEST:
+            best, reason = self._with_best_band(best, reason)
+            outcomes = [*(one for one in outcomes if one.setting != best.setting), best]
+        outcomes.sort(key=lambda one: (one.setting.threshold, one.setting.hold_duration))
+        front = set(map(id, frontier(outcomes)))
+        points = [
+            {**one.as_json(), "on_frontier": id(one) in front, "recommended": one is best}
+            for one in outcomes
+        ]
+        return {
+            "rule": own.name,
+            "points": points,
+            "recommended": next(point for point in points if point["recommended"]),
+            "reason": reason + in_figures(best),
+            "full_at_value": self._full,
+            "times_full": len(best.leads),
+            "events": _events(self._incidents, best),
+            "yaml": as_yaml(own, best.setting),
+        }
 
     def _columns(self, first: int, last: int) -> Mapping[str, Floats]:
         return columns_of(self._rule_set, self._scene, self._world, first, last)
@@ -152,7 +140,7 @@ class _Sweep:
             eligible = values[:, self._world.eligible]
             some.append(eligible[:: max(1, eligible.size // 20_000)].ravel())
             at = np.greater_equal if self._rule.rises else np.less_equal
-            full[first:last] = at(values, self.full) & self._world.eligible
+            full[first:last] = at(values, self._full) & self._world.eligible
         values = np.concatenate(some)
         values = values[~np.isnan(values)]
         found = runs_of(full)
@@ -160,7 +148,7 @@ class _Sweep:
         median = float(np.median(values)) if len(values) else None
         return median, (found.lane[begins], found.begun[begins])
 
-    def play(self, settings: Sequence[Candidate]) -> list[Outcome]:
+    def _play(self, settings: Sequence[Candidate]) -> list[Outcome]:
         """What each does, in the order given."""
         batch = max(1, _LANES // len(self._world.nodes))
         parts = [settings[first : first + batch] for first in range(0, len(settings), batch)]
@@ -211,7 +199,7 @@ class _Sweep:
                 event_leads=leads(found, *self._events, window.count) * window.step,
             )
 
-    def with_best_band(self, best: Outcome, reason: str) -> tuple[Outcome, str]:
+    def _with_best_band(self, best: Outcome, reason: str) -> tuple[Outcome, str]:
         """The narrowest dead band that has hardly more flaps than the widest."""
         setting = best.setting
         unit = full_at(self._rule) / 100 if self._rule.rises else abs(setting.threshold) / 20
@@ -220,7 +208,7 @@ class _Sweep:
             replace(setting, clear_threshold=round(setting.threshold + sign * width * unit, 6))
             for width in (0, _BAND, 2 * _BAND)
         ]
-        tried = self.play(bands)
+        tried = self._play(bands)
         fewest = min(one.flaps for one in tried)
         chosen = next(one for one in tried if one.flaps <= max(fewest * 1.2, fewest + 1))
         told = ", ".join(

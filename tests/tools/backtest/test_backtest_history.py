@@ -16,6 +16,7 @@ import pytest
 from builders import NOON, rule, rule_set
 
 from dynsched.sources.prometheus import LongResult, LongSeries
+from dynsched.tools.backtest import fetching
 from dynsched.tools.backtest.fetching import GIVE_UP, Fetcher, Past, Query
 from dynsched.tools.backtest.history_columns import to_block
 from dynsched.tools.backtest.steps import Part, Window, parts_of, step_within, window_of
@@ -54,9 +55,14 @@ def window(count: int) -> Window:
     return Window(START, STEP, count)
 
 
+@pytest.fixture(autouse=True)
+def _without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetching, "PAUSES", (0.0, 0.0))
+
+
 async def fetch(server: Server, folder: Path, count: int, expected: int) -> Past:
     folder.mkdir(exist_ok=True)  # noqa: ASYNC240 (a directory of the test)
-    fetcher = Fetcher(server, window(count), folder, "x", pauses=(0.0, 0.0))
+    fetcher = Fetcher(server, window(count), folder, "x")
     return (await fetcher.fetch({CPU: expected}))[CPU]
 
 
