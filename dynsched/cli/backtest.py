@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -159,61 +160,47 @@ def backtest(
         prometheus["prom_timeout"] = QUERY_SECONDS
     settings = settings_of(prometheus)
     rule_sets = [load_rules(path) for path in (rules, compare) if path is not None]
-    with _folder(cache) as folder:
-        order = Order(
-            address=settings.prometheus.url,
-            rule_sets=rule_sets,
-            since=since,
-            until=until,
-            step=step,
-            budget=budget,
-            from_series=nodes_from_series,
-            kubeconfig=str(kubeconfig) if kubeconfig else None,
-            context=context,
-            folder=folder,
-            suggest=suggest,
-        )
+    folder = _folder(cache)
+    kept = cache is not None
+    order = Order(
+        address=settings.prometheus.url,
+        rule_sets=rule_sets,
+        since=since,
+        until=until,
+        step=step,
+        budget=budget,
+        from_series=nodes_from_series,
+        kubeconfig=str(kubeconfig) if kubeconfig else None,
+        context=context,
+        folder=folder,
+        suggest=suggest,
+    )
+    say = partial(click.echo, err=True)
+    try:
         with _progress() as told:
-            report = asyncio.run(run(order, settings.prometheus, told, _say))
+            report = asyncio.run(run(order, settings.prometheus, told, say))
         if report.pop("incomplete"):
-            _keep(folder, cache)
+            # Another run need not ask for the other parts again.
+            kept = True
+            say(
+                "Some parts of the history did not come. Run again with --cache "
+                f"{folder} to ask only for those."
+            )
+    finally:
+        if not kept:
+            shutil.rmtree(folder, ignore_errors=True)
     _print(report, output)
 
 
-@contextmanager
-def _folder(cache: Path | None) -> Iterator[Path]:
-    """Where parts of the history are kept meanwhile; ``cache`` for ever."""
-    if cache is not None:
-        try:
-            cache.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ExpectedError(f"--cache {cache}: {error.strerror}") from error
-        yield cache
-        return
-    folder = Path(tempfile.mkdtemp(prefix="dynsched-backtest-"))
-    try:
-        yield folder
-    finally:
-        if not (folder / _KEPT).exists():
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-_KEPT: Final = "kept"
-
-
-def _keep(folder: Path, cache: Path | None) -> None:
-    """Parts are missing: another run need not ask for the others again."""
+def _folder(cache: Path | None) -> Path:
+    """Where parts of the history are kept."""
     if cache is None:
-        (folder / _KEPT).touch()
-    click.echo(
-        f"Some parts of the history did not come. Run again with --cache {folder} to ask only for "
-        "those.",
-        err=True,
-    )
-
-
-def _say(line: str) -> None:
-    click.echo(line, err=True)
+        return Path(tempfile.mkdtemp(prefix="dynsched-backtest-"))
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ExpectedError(f"--cache {cache}: {error.strerror}") from error
+    return cache
 
 
 @contextmanager
@@ -237,18 +224,15 @@ def _progress() -> Iterator[Callable[[str, int, int], None]]:
 
 
 def _print(report: dict[str, Any], output: str) -> None:
-    from dynsched.tools.backtest.page_sections import sections
-    from dynsched.tools.backtest.show import WORDS, markdown, render
-
     if output == "json":
         click.echo(json.dumps(report, indent=2, ensure_ascii=False))
-    elif output == "markdown":
-        click.echo(markdown(sections(report)))
-    elif output == "html":
-        from dynsched.tools.backtest.html import page
+        return
+    from rich.console import Console
 
-        click.echo(page(sections(report), WORDS))
-    else:
-        from rich.console import Console
+    from dynsched.tools.backtest.page_sections import sections
+    from dynsched.tools.backtest.rendering import markdown, page, render
 
+    if output == "table":
         render(sections(report), Console())
+    else:
+        click.echo((markdown if output == "markdown" else page)(sections(report)))

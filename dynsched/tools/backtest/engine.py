@@ -1,35 +1,36 @@
 """A whole replay: columns of values in, alerts and marks at every step out.
 
 It does for arrays what `core.decide` does for objects: readings, early readings, alerts, verdicts,
-guard. Of a write it is taken that it succeeds, as in a dry run (`core.rehearse`).
+guard. Of a write it is taken that it succeeds, as in a dry run (`core.rehearse`). A *lane* is a
+node, or a node under one of several settings of the rules (`suggest`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
-from dynsched.engine.columns import Bools, Floats, Ints, rule_loads
+from dynsched.engine.columns import Bools, Floats, Ints, filled, rule_loads
 from dynsched.engine.early import above_line
-from dynsched.engine.transitions import Setting
+from dynsched.engine.evaluate import worst
+from dynsched.engine.transitions import Limits, Readings, Setting, States, advance
 from dynsched.rules.rule_set import Rule, RuleSet
-from dynsched.tools.backtest.alert_spans import Alerts
 from dynsched.tools.backtest.choice import Marks
-from dynsched.tools.backtest.world import World, weights
+from dynsched.tools.backtest.world import World
 
 Columns = Mapping[str, Floats]
-"""By rule name, shape (steps, nodes): NaN where there is no good value. Rules whose past cannot be
-had are not in it."""
+"""By rule name, shape (steps, nodes): NaN where there is no good value, and on nodes that the rule
+does not apply to. Rules whose past cannot be had are not in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
     """What a replay came to; shapes are (steps, lanes) unless said otherwise."""
 
-    firing: Mapping[str, Bools]
-    """By rule: on which nodes it fires."""
+    firing: Bools
+    """Shape (rules, steps, lanes)."""
     marked: Bools
     """Which nodes carry the mark after the step."""
     early: Bools
@@ -40,6 +41,74 @@ class Played:
     """Shape (steps,): how many nodes are written to."""
     caps: Ints
     """Shape (steps, pools): how many nodes of the pool may be marked."""
+
+    @classmethod
+    def empty(cls, rules: int, steps: int, lanes: int, pools: int) -> Played:
+        """To be filled by `Engine.play`."""
+        firing, marked = (
+            np.zeros((rules, steps, lanes), np.bool_),
+            np.zeros((steps, lanes), np.bool_),
+        )
+        withheld, caps = np.zeros((steps, pools), np.bool_), np.zeros((steps, pools), np.int64)
+        return cls(firing, marked, marked.copy(), withheld, np.zeros(steps, np.int64), caps)
+
+    def part(self, first: int, last: int) -> Played:
+        """The steps ``first`` to before ``last``, in the same memory."""
+        others = (getattr(self, each.name)[first:last] for each in fields(self)[1:])
+        return Played(self.firing[:, first:last], *others)
+
+
+class Alerts:
+    """The alerts of all rules: many steps of `core.transitions.advance`. Mutable: `begin` takes a
+    chunk of values, `step` one row of it. Arrays have one row for each rule.
+    """
+
+    def __init__(self, settings: Sequence[Setting], lanes: int) -> None:
+        self._settings = settings
+        shape = (len(settings), lanes)
+        self._states = States.inactive(shape)
+        self._value = filled(shape, np.nan)
+        self._known_at = filled(shape, -np.inf)
+        self._limits = Limits(settings, lanes)
+
+    @property
+    def firing(self) -> Bools:
+        return self._states.firing
+
+    def begin(self, values: Sequence[Floats]) -> None:
+        """``values``: of each rule, shape (steps, lanes), NaN for what is missing."""
+        both = list(zip(self._settings, values, strict=True))
+        self._values = np.stack(values, axis=1)
+        self._ok: Bools = ~np.isnan(self._values)
+        self._breached = np.stack([one.breached(of_rule) for one, of_rule in both], axis=1)
+        self._holds = np.stack([one.holds(of_rule) for one, of_rule in both], axis=1)
+        self._any_breached: list[bool] = np.any(self._breached, axis=(1, 2)).tolist()
+
+    def reset(self, which: Bools, now: float) -> None:
+        """Forget all of these lanes: their nodes came or went."""
+        new = States.inactive(self.firing.shape)
+        self._states = self._states.each(lambda ours, theirs: np.where(which, theirs, ours), new)
+        self._value = np.where(which, np.nan, self._value)
+        self._known_at = np.where(which, now, self._known_at)
+
+    def step(self, row: int, now: float) -> None:
+        """Evaluate one row at ``now``, later than the one before."""
+        ok = self._ok[row]
+        known_before = self._known_at
+        np.copyto(self._value, self._values[row], where=ok)
+        self._known_at = np.where(ok, now, known_before)
+        # Most of the time nothing fires and nothing is over the threshold.
+        before = self._states
+        if self._any_breached[row] or before.firing.any() or before.pending.any():
+            seen = Readings(ok, self._breached[row], self._holds[row])
+            self._states = advance(before, seen, known_before, now, self._limits)
+
+    def severity(self, counting: Sequence[int]) -> Floats:
+        """For each lane: of the worst of these rules that fires, 0 where none does or no value is
+        known.
+        """
+        excess = self._limits.excess(self._value[counting], counting)
+        return worst(excess, self.firing[counting])
 
 
 class Engine:
@@ -73,43 +142,34 @@ class Engine:
         marking = [place for place, rule in enumerate(self.rules) if not rule.shadow]
         self._hot = [place for place in marking if self.rules[place].early_of is None]
         self._early = [place for place in marking if self.rules[place].early_of is not None]
-        self._selected = {
-            rule.name: world.selected(rule) for rule in self.rules if rule.selector.requirements
-        }
         self._marks = Marks(world, rule_set.guard, groups)
         self._early_mark: Bools = np.zeros(self._lanes, np.bool_)
         self._present: Bools = np.zeros(self._lanes, np.bool_)
 
-    def play(self, times: Floats, columns: Columns) -> Played:
-        """One chunk: ``times`` rise; ``columns`` have a row for each."""
+    def play(self, times: Floats, columns: Columns, into: Played | None = None) -> Played:
+        """One chunk: ``times`` rise; ``columns`` have a row for each, as ``into`` has, which is
+        filled.
+        """
         present = self._world.present(times)
         self._begin(columns, present)
-        shape = (len(times), self._lanes)
-        firing = np.zeros((len(self.rules), *shape), np.bool_)
-        marked, early = np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
         pools = len(self._marks.caps)
-        withheld = np.zeros((len(times), pools), np.bool_)
-        caps = np.zeros((len(times), pools), np.int64)
-        writes = np.zeros(len(times), np.int64)
-        changes = np.any(present[1:] != present[:-1], axis=1).tolist()
+        played = into or Played.empty(len(self.rules), len(times), self._lanes, pools)
+        changes = [True, *np.any(present[1:] != present[:-1], axis=1).tolist()]
         for row, now in enumerate(times.tolist()):
-            if row == 0 or changes[row - 1]:
+            if changes[row]:
                 self._appear(np.tile(present[row], self._groups), now)
-            short, writes[row] = self._step(row, now)
-            firing[:, row] = self._alerts.firing
-            marked[row], early[row] = self._marks.marked, self._early_mark
-            caps[row] = self._marks.caps
+            short, played.writes[row] = self._step(row, now)
+            played.firing[:, row] = self._alerts.firing
+            played.marked[row], played.early[row] = self._marks.marked, self._early_mark
+            played.caps[row] = self._marks.caps
             if short is not None:
-                withheld[row, np.unique(self._marks.pool[short])] = True
-        by_rule = {rule.name: firing[place] for place, rule in enumerate(self.rules)}
-        return Played(by_rule, marked, early, withheld, writes, caps)
+                played.withheld[row, self._marks.pool[short]] = True
+        return played
 
     def _begin(self, columns: Columns, present: Bools) -> None:
         missing = np.full(present.shape, np.nan)
         values = {
-            rule.name: np.where(
-                present & self._selected.get(rule.name, True), columns[rule.name], np.nan
-            )
+            rule.name: np.where(present, columns[rule.name], np.nan)
             for rule in self.rules
             if rule.early_of is None and rule.name in columns
         }
@@ -120,7 +180,7 @@ class Engine:
                 world = self._world
                 loads = rule_loads(rule, values[rule.name])
                 values[made.name] = above_line(
-                    *(rule, loads, weights(world.nodes, rule.resource), world.kind, world.eligible),
+                    *(rule, loads, world.weights(rule.resource), world.kind, world.eligible),
                     self._rule_set.guard.max_marked,
                 )
         self._alerts.begin(

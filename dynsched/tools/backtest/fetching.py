@@ -13,16 +13,16 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 from zipfile import BadZipFile
 
 import numpy as np
 
 from dynsched.engine.columns import Floats
 from dynsched.rules.rule_set import Rule
-from dynsched.sources.prometheus import LongResult
+from dynsched.sources.prometheus import LongResult, PrometheusSource
 from dynsched.sources.prometheus.answer_limit import AnswerLimit
-from dynsched.tools.backtest.history_columns import Block, load, save, seen, to_block, worst
+from dynsched.tools.backtest.history_columns import Block, load, save, to_block, worst
 from dynsched.tools.backtest.steps import PART_STEPS, Part, Window, parts_of
 
 IN_FLIGHT: Final = 2
@@ -44,26 +44,12 @@ _TOO_LARGE: Final = re.compile(
 """In an error: half of the part may be answered."""
 _TOO_SLOW: Final = re.compile(r"no answer|timed out|timeout", re.IGNORECASE)
 """The same; but each that is not answered takes the whole timeout, so that few are tried."""
-_FINAL: Final = re.compile(r"HTTP 4(?!29|08)\d\d")
-"""In an error: to ask again gives the same."""
+_NOT_AGAIN: Final = re.compile(
+    rf"HTTP 4(?!29|08)\d\d|{_TOO_LARGE.pattern}|{_TOO_SLOW.pattern}", re.IGNORECASE
+)
+"""In an error: to ask again for the same gives the same."""
 _POINT_BYTES: Final = 64
 _SERIES_BYTES: Final = 4096
-
-
-class Source(Protocol):
-    """Who answers range queries."""
-
-    async def query_long(
-        self,
-        expr: str,
-        start: float,
-        end: float,
-        step: float,
-        *,
-        label: str = "instance",
-        limit: AnswerLimit | None = None,
-    ) -> LongResult:
-        """The values of an expression, or the reason why there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,18 +99,21 @@ class Past:
         self.several |= block.several
         for warning in block.warnings:
             self.warnings.setdefault(warning, []).append(part)
-        any_known, first, last = seen(block.values)
-        for column in np.flatnonzero(any_known).tolist():
+        known = ~np.isnan(block.values)
+        first, last = known.argmax(axis=0), part.count - 1 - known[::-1].argmax(axis=0)
+        for column in np.flatnonzero(known.any(axis=0)).tolist():
             name = block.names[column]
             begun, ended = int(first[column]) + part.first, int(last[column]) + part.first
-            known = self.seen.get(name, (begun, ended))
-            self.seen[name] = (min(known[0], begun), max(known[1], ended))
+            before = self.seen.get(name, (begun, ended))
+            self.seen[name] = (min(before[0], begun), max(before[1], ended))
 
     def values(
-        self, first: int, last: int, lane_of: Mapping[str, int], lanes: int, *, rises: bool
+        self, first: int, last: int, place_of: Callable[[str], int], places: int, *, rises: bool
     ) -> Floats:
-        """Steps ``first`` to before ``last``, shape (steps, lanes)."""
-        found = np.full((last - first, lanes), np.nan)
+        """Steps ``first`` to before ``last``, shape (steps, places); ``place_of`` a name, -1 where
+        it has none.
+        """
+        found = np.full((last - first, places), np.nan)
         for part, path in self.files:
             begun, ended = max(first, part.first), min(last, part.first + part.count)
             if begun >= ended:
@@ -133,43 +122,34 @@ class Past:
             rows = block.values[begun - part.first : ended - part.first]
             target = found[begun - first : ended - first]
             for column, name in enumerate(block.names):
-                lane = lane_of.get(name)
-                if lane is not None:
-                    target[:, lane] = worst(target[:, lane], rows[:, column], rises=rises)
+                place = place_of(name)
+                if place >= 0:
+                    target[:, place] = worst(target[:, place], rows[:, column], rises=rises)
         return found
 
 
+@dataclass(slots=True)
 class Fetcher:
     """Asks for the parts of queries. ``folder`` holds what came; ``address`` of the server, which
     is a part of the files' names. ``told`` is called with the parts done and all parts.
     """
 
-    def __init__(
-        self,
-        source: Source,
-        window: Window,
-        folder: Path,
-        address: str,
-        *,
-        told: Callable[[int, int], None] = lambda _done, _all: None,
-        pauses: Sequence[float] = PAUSES,
-    ) -> None:
-        self._source = source
-        self._window = window
-        self._folder = folder
-        self._address = address
-        self._told = told
-        self._pauses = pauses
-        self._slots = asyncio.Semaphore(IN_FLIGHT)
-        self._done = self._all = 0
+    source: PrometheusSource
+    window: Window
+    folder: Path
+    address: str
+    told: Callable[[int, int], None] = lambda _done, _all: None
+    _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(IN_FLIGHT))
+    _done: int = 0
+    _all: int = 0
 
     async def fetch(self, queries: Mapping[Query, int]) -> dict[Query, Past]:
         """``queries`` with how many series each is expected to have. Never raises for what the
         server does: what failed is in ``missing``.
         """
-        plans = {query: list(parts_of(self._window, series)) for query, series in queries.items()}
+        plans = {query: list(parts_of(self.window, series)) for query, series in queries.items()}
         self._done, self._all = 0, sum(map(len, plans.values()))
-        self._told(0, self._all)
+        self.told(0, self._all)
         pasts = await asyncio.gather(
             *(self._query(query, plan, queries[query]) for query, plan in plans.items())
         )
@@ -186,7 +166,7 @@ class Fetcher:
                     errors = await self._part(query, past, part, series, SPLITS)
                 failed = [*failed, *errors] if errors else []
             self._done += 1
-            self._told(self._done, self._all)
+            self.told(self._done, self._all)
         past.files.sort(key=lambda each: each[0].first)
         past.missing.sort(key=lambda each: each.part.first)
         return past
@@ -204,7 +184,7 @@ class Fetcher:
             block = to_block(
                 answer.series,
                 query.labels,
-                self._window,
+                self.window,
                 part,
                 rises=query.rises,
                 warnings=answer.warnings,
@@ -216,41 +196,31 @@ class Fetcher:
         left = splits - (_SLOW_COUNTS if slow else 1)
         if left >= 0 and part.count > 1 and (slow or _TOO_LARGE.search(answer.error)):
             half = part.count // 2
-            halves = Part(part.first, half), Part(part.first + half, part.count - half)
-            return [
-                error
-                for piece in halves
-                for error in await self._part(query, past, piece, series, left)
-            ]
+            pieces = Part(part.first, half), Part(part.first + half, part.count - half)
+            found = [await self._part(query, past, each, series, left) for each in pieces]
+            return [*found[0], *found[1]]
         past.missing.append(Missing(part, answer.error))
         return [answer.error]
 
     async def _ask(self, query: Query, past: Past, part: Part, series: int) -> LongResult:
-        start, end = (self._window.at(part.first + more) for more in (0, part.count - 1))
+        start, end = self.window.at(part.first), self.window.at(part.first + part.count - 1)
         most = max(2 * series, 2000)
         limit = AnswerLimit(series, most, most * (_SERIES_BYTES + part.count * _POINT_BYTES))
-        for pause in (*self._pauses, None):
-            past.asked += 1
-            answer = await self._source.query_long(
-                query.expr, start, end, self._window.step, label=query.labels[-1], limit=limit
-            )
-            error = answer.error
-            if (
-                error is None
-                or pause is None
-                or any(kind.search(error) for kind in (_FINAL, _TOO_LARGE, _TOO_SLOW))
-            ):
-                return answer
+        for pause in (0.0, *PAUSES):
             await asyncio.sleep(pause)
-        raise AssertionError("the last attempt returns")
+            past.asked += 1
+            answer = await self.source.query_long(
+                query.expr, start, end, self.window.step, label=query.labels[-1], limit=limit
+            )
+            if answer.error is None or _NOT_AGAIN.search(answer.error):
+                break
+        return answer
 
     def _path(self, query: Query, part: Part) -> Path:
-        told = "\n".join((self._address, query.expr, *query.labels, str(query.rises)))
+        told = "\n".join((self.address, query.expr, *query.labels, str(query.rises)))
         digest = hashlib.sha256(told.encode()).hexdigest()[:20]
-        window = self._window
-        return (
-            self._folder / f"{digest}-{window.at(part.first):.3f}-{window.step:g}-{part.count}.npz"
-        )
+        begun, step = self.window.at(part.first), self.window.step
+        return self.folder / f"{digest}-{begun:.3f}-{step:g}-{part.count}.npz"
 
 
 def _kept(path: Path, part: Part) -> Block | None:

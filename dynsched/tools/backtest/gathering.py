@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from dynsched.engine.expected import DEFAULT_SCRAPE
 from dynsched.engine.match import NodeIndex, index_nodes
@@ -25,6 +25,8 @@ from dynsched.tools.backtest.world import Span
 from dynsched.util.durations import format_duration
 from dynsched.util.errors import ExpectedError
 from dynsched.util.formatting import format_time
+
+Json = dict[str, Any]
 
 _LOOKS: Final = 24
 """Moments at which the series of an expression are counted beforehand."""
@@ -66,51 +68,12 @@ class Order:
 class Gathered:
     """The world as it is replayed."""
 
-    wanted_step: float
-    """The step before the budget made it longer."""
     nodes: Mapping[str, Node]
-    spans: Mapping[str, Span] | None
+    """In the order of their names."""
+    spans: Mapping[str, Span]
     scene: Scene
-    scrape: float | None
-    """Seconds; None where it is not known."""
-    notes: list[str] = field(default_factory=list)
-    """What a person should know of the result, a sentence each."""
-
-    @property
-    def window(self) -> Window:
-        """The moments that are evaluated."""
-        return self.scene.window
-
-    @property
-    def pasts(self) -> Pasts:
-        """The history, by query."""
-        return self.scene.pasts
-
-    @property
-    def samples(self) -> int:
-        """How many values were asked for."""
-        return sum(len(past.seen) for past in self.pasts.values()) * self.window.count
-
-    @property
-    def asked(self) -> int:
-        """How many range queries were sent."""
-        return sum(past.asked for past in self.pasts.values())
-
-
-class Asker:
-    """Instant and small range queries whose failure is no error: None then."""
-
-    def __init__(self, source: PrometheusSource) -> None:
-        self.source = source
-        self.errors: list[str] = []
-
-    async def samples(self, expr: str, label: str = "instance") -> Sequence[Sample] | None:
-        """Of an instant query."""
-        answer = await self.source.query_expr(expr, label)
-        if answer.error is not None:
-            self.errors.append(answer.error)
-            return None
-        return answer.samples
+    heading: Json
+    """What is replayed: the first part of the report."""
 
 
 async def gather(
@@ -127,14 +90,13 @@ async def gather(
     rules = [rule for rule_set in order.rule_sets for rule in rule_set.file_rules]
     until = now if order.until is None else order.until
     since = until - order.since
-    asker = Asker(source)
     series = await _series(source, rules, since, until, len(nodes))
     if not series:
         raise ExpectedError(
             "no rule has an expression that Prometheus answers: there is no history to replay"
         )
     notes: list[str] = []
-    scrape = await _scrape(asker, rules)
+    scrape = await _scrape(source, rules)
     wanted = _step(order.step, scrape, notes)
     step = step_within(order.budget, wanted, since, until, sum(series.values()))
     window = window_of(since, until, step)
@@ -143,7 +105,12 @@ async def gather(
             f"The step is {format_duration(step)} instead of {format_duration(wanted)}, to stay "
             f"within {order.budget:,} samples (--budget)."
         )
-    _note_short_durations(rules, step, notes)
+    notes += [
+        f"Rule {rule.name}: `for` is {format_duration(rule.hold_duration)}, shorter than "
+        f"the step of {format_duration(step)}: what lasted less than a step is not seen."
+        for rule in rules
+        if 0 < rule.hold_duration < step
+    ]
     samples = sum(series.values()) * window.count
     say(
         f"{window.count:,} steps of {format_duration(step)}, about {samples:,} samples: some "
@@ -151,7 +118,7 @@ async def gather(
     )
     pasts = await Fetcher(source, window, order.folder, order.address, told=told).fetch(series)
     _require_something(pasts)
-    spans = None
+    spans: dict[str, Span] = {}
     if order.from_series:
         stale_after = max(
             rule_set.stale_after_of(rule)
@@ -160,11 +127,25 @@ async def gather(
         )
         spans = spans_of(pasts, window, stale_after)
         nodes = {name: Node(name) for name in spans}
+    nodes = dict(sorted(nodes.items()))
     index = index_nodes(nodes.values())
     if little := _little_history(pasts, window, nodes.values()):
         notes.insert(0, little)
-    _note_pasts(rules, pasts, window, index, notes)
-    return Gathered(wanted, nodes, spans, Scene(pasts, index, window), scrape, notes)
+    notes += _about_rules(rules, pasts, window, index)
+    heading = {
+        "since": format_time(window.start),
+        "until": format_time(window.end),
+        "step_seconds": window.step,
+        "wanted_step_seconds": wanted,
+        "scrape_interval_seconds": scrape,
+        "steps": window.count,
+        "samples": sum(len(past.seen) for past in pasts.values()) * window.count,
+        "queries": sum(past.asked for past in pasts.values()),
+        "node_count": len(nodes),
+        "nodes_from": "series" if order.from_series else "cluster",
+        "notes": notes,
+    }
+    return Gathered(nodes, spans, Scene(pasts, index, window), heading)
 
 
 async def list_nodes(kubeconfig: str | None, context: str | None) -> dict[str, Node]:
@@ -208,10 +189,15 @@ async def _series(
     return {query: count or most for query, count in found.items()}
 
 
-async def _scrape(asker: Asker, rules: Iterable[Rule]) -> float | None:
+async def _scrape(source: PrometheusSource, rules: Iterable[Rule]) -> float | None:
     """The shortest scrape interval of the rules' targets."""
+
+    async def ask(expr: str, label: str) -> Sequence[Sample] | None:
+        answer = await source.query_expr(expr, label)
+        return None if answer.error else answer.samples
+
     asked = {Query.of(rule): rule for rule in rules}
-    found = [await scrape_interval(asker.samples, rule) for query, rule in asked.items() if query]
+    found = [await scrape_interval(ask, rule) for query, rule in asked.items() if query]
     return min((each for each in found if each is not None), default=None)
 
 
@@ -226,15 +212,6 @@ def _step(given: float | None, scrape: float | None, notes: list[str]) -> float:
         )
         return float(round(scrape))
     return given
-
-
-def _note_short_durations(rules: Iterable[Rule], step: float, notes: list[str]) -> None:
-    notes.extend(
-        f"Rule {rule.name}: `for` is {format_duration(rule.hold_duration)}, shorter than "
-        f"the step of {format_duration(step)}: what lasted less than a step is not seen."
-        for rule in rules
-        if 0 < rule.hold_duration < step
-    )
 
 
 def _require_something(pasts: Pasts) -> None:
@@ -271,33 +248,38 @@ def _little_history(pasts: Pasts, window: Window, nodes: Iterable[Node]) -> str 
     )
 
 
-def _note_pasts(
-    rules: Iterable[Rule], pasts: Pasts, window: Window, index: NodeIndex, notes: list[str]
-) -> None:
+def _about_rules(
+    rules: Iterable[Rule], pasts: Pasts, window: Window, index: NodeIndex
+) -> Iterable[str]:
     told: set[Query] = set()
     for rule in rules:
         query = Query.of(rule)
         if query is None:
-            notes.append(
-                f"Rule {rule.name}: source {rule.source} keeps no history, so it is not replayed."
-            )
-            continue
-        if query in told:
-            continue
-        told.add(query)
-        past = pasts[query]
-        notes.extend(f"Rule {rule.name}: {sentence}" for sentence in _about(past, window, index))
+            source = rule.source
+            yield f"Rule {rule.name}: source {source} keeps no history, so it is not replayed."
+        elif query not in told:
+            told.add(query)
+            for sentence in _about(pasts[query], window, index):
+                yield f"Rule {rule.name}: {sentence}"
 
 
 def _about(past: Past, window: Window, index: NodeIndex) -> Iterable[str]:
-    for error, begun, ended in _stretches(past, window):
-        yield f"no data from {format_time(begun)} to {format_time(ended)}: {error}."
+    stretches: list[tuple[str, int, int]] = []
+    for missing in past.missing:
+        first, last = missing.part.first, missing.part.first + missing.part.count
+        # Parts that follow one another for the same reason are one.
+        if stretches and stretches[-1][0] == missing.error and stretches[-1][2] == first:
+            first = stretches.pop()[1]
+        stretches.append((missing.error, first, last))
+    for error, first, last in stretches:
+        begun, ended = format_time(window.at(first)), format_time(window.at(last - 1))
+        yield f"no data from {begun} to {ended}: {error}."
     for warning, parts in past.warnings.items():
-        first, last = parts[0], parts[-1]
+        begun = format_time(window.at(parts[0].first))
+        ended = format_time(window.at(parts[-1].first + parts[-1].count - 1))
         yield (
-            f"partial answers from {format_time(window.at(first.first))} to "
-            f"{format_time(window.at(last.first + last.count - 1))}: {warning}. Nodes that are "
-            "missing in them count as unknown."
+            f"partial answers from {begun} to {ended}: {warning}. Nodes that are missing in them "
+            "count as unknown."
         )
     if past.unnamed:
         yield f"{past.unnamed} series have no label that names a node."
@@ -306,29 +288,9 @@ def _about(past: Past, window: Window, index: NodeIndex) -> Iterable[str]:
             f"{counted(len(past.several), 'node')} had several series at a time, "
             f"{some(sorted(past.several), 1)}; the worst value counts."
         )
-    lost = [name for name in past.seen if _nobody(name, index)]
+    lost = [name for name in past.seen if index.place_of(name)[0] < 0]
     if lost:
         yield (
             f"no node now has the name or address {some(sorted(lost), _MAX_NAMED)}; what was "
             "measured there is left out."
         )
-
-
-def _nobody(name: str, index: NodeIndex) -> bool:
-    try:
-        return index.find(name) is None
-    except ValueError:
-        return True
-
-
-def _stretches(past: Past, window: Window) -> Iterable[tuple[str, float, float]]:
-    """What is missing, parts that follow one another for the same reason as one."""
-    kept: list[tuple[str, int, int]] = []
-    for missing in past.missing:
-        first, last = missing.part.first, missing.part.first + missing.part.count
-        if kept and kept[-1][0] == missing.error and kept[-1][2] == first:
-            kept[-1] = (missing.error, kept[-1][1], last)
-        else:
-            kept.append((missing.error, first, last))
-    for error, first, last in kept:
-        yield error, window.at(first), window.at(last - 1)

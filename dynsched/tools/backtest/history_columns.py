@@ -8,36 +8,21 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 
-from dynsched.engine.columns import Bools, Floats
+from dynsched.engine.columns import Floats
+from dynsched.sources.prometheus import LongSeries
 from dynsched.tools.backtest.steps import Part, Window
 from dynsched.util.errors import ExpectedError
 
 _SUCCESSION: Final = 600.0
 """Seconds for which a series may overlap with its successor, of the same node and other labels: for
 five minutes Prometheus goes on giving the last value of one that has ended."""
-
-
-class LongSeries(Protocol):
-    """One series: labels, times (Unix seconds) and values."""
-
-    @property
-    def labels(self) -> Mapping[str, str]:
-        """The labels of the series."""
-
-    @property
-    def times(self) -> Sequence[float]:
-        """Rising; a buffer of doubles."""
-
-    @property
-    def values(self) -> Sequence[float]:
-        """One for each time; a buffer of doubles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +77,12 @@ def to_block(
 
 
 def _column(one: LongSeries, start: float, step: float, count: int) -> Floats:
-    places = (np.frombuffer(one.times, np.float64) - start) / step  # type: ignore[call-overload]  # a buffer
+    places = (np.frombuffer(one.times, np.float64) - start) / step
     rows = np.rint(places).astype(np.int64)
     # A server may give other moments than those that were asked for.
     fits = (rows >= 0) & (rows < count) & (np.abs(places - rows) < 0.5)  # noqa: PLR2004 (half a step)
     column = np.full(count, np.nan)
-    column[rows[fits]] = np.frombuffer(one.values, np.float64)[fits]  # type: ignore[call-overload]  # likewise
+    column[rows[fits]] = np.frombuffer(one.values, np.float64)[fits]
     column[~np.isfinite(column)] = np.nan
     return column
 
@@ -135,12 +120,3 @@ def load(path: Path) -> Block:
             tuple(stored["warnings"].tolist()),
             frozenset(stored["several"].tolist()),
         )
-
-
-def seen(values: Floats) -> tuple[Bools, Floats, Floats]:
-    """Of each column: whether it has a value, and the first and last row that have one."""
-    known: Bools = ~np.isnan(values)
-    any_known = np.asarray(known.any(axis=0))
-    first = known.argmax(axis=0).astype(np.float64)
-    last = (len(values) - 1 - known[::-1].argmax(axis=0)).astype(np.float64)
-    return any_known, first, last

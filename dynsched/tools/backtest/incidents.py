@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Final
+from math import inf
+from typing import Final, NamedTuple
 
 from dynsched.sources.prometheus import LongSeries, PrometheusSource
 from dynsched.sources.prometheus.answer_limit import AnswerLimit
+from dynsched.tools.backtest.pod_placements import Find
 from dynsched.tools.backtest.steps import Window
 
 STALL: Final = 0.25
@@ -17,7 +18,10 @@ _LIMIT: Final = AnswerLimit(0, 20_000, 128 << 20)
 _QUIET: Final = 600.0
 """Seconds: what goes on within this time after the last one is the same incident."""
 
-_POD_INFO: Final = "max by (namespace, pod, uid, node) (kube_pod_info{node!=''})"
+_NODE: Final = (
+    "on (namespace, pod, uid) group_left (node) "
+    "max by (namespace, pod, uid, node) (kube_pod_info{node!=''})"
+)
 _REASON: Final = "kube_pod_container_status_last_terminated_reason"
 _KINDS: Final = (
     (
@@ -33,57 +37,48 @@ _RESTARTS: Final = (
 _STALLS: Final = f"rate(node_pressure_cpu_waiting_seconds_total[5m]) > {STALL}"
 
 
-@dataclass(frozen=True, slots=True)
-class Incident:
-    """``lane``: the place of its node; None where it is not known."""
+class Incident(NamedTuple):
+    """``place``: of its node."""
 
     kind: str
-    lane: int | None
+    place: int
     at: float
 
 
-async def incidents_of(
-    source: PrometheusSource, window: Window, find: Callable[[str], int | None]
-) -> list[Incident]:
-    """As far as kube-state-metrics and node-exporter are in this Prometheus."""
+async def incidents_of(source: PrometheusSource, window: Window, find: Find) -> list[Incident]:
+    """As far as kube-state-metrics and node-exporter are in this Prometheus; those of nodes that
+    are known, each once.
+    """
     step = max(60.0, window.step, (window.end - window.start) / _POINTS)
+    found: list[Incident] = []
 
-    async def ask(expr: str) -> Iterable[LongSeries]:
+    async def ask(kind: str, expr: str, begins: Callable[[LongSeries], Iterable[float]]) -> None:
         answer = await source.query_long(expr, window.start, window.end, step, limit=_LIMIT)
-        return answer.series
+        for one in answer.series:
+            place = find(one.labels.get("node") or one.labels.get("instance", ""))
+            if place >= 0:
+                found.extend(Incident(kind, place, at) for at in begins(one))
 
-    found = []
+    def first(one: LongSeries) -> Iterable[float]:
+        # What is there when the window begins was before.
+        return [one.times[0]] if one.times[0] > window.start + step else []
+
+    def stretches(one: LongSeries) -> Iterable[float]:
+        last = -inf
+        for at in one.times:
+            if at - last > max(_QUIET, 2 * step):
+                yield at
+            last = at
+
     for kind, expr in _KINDS:
-        placed = f"{expr} * on (namespace, pod, uid) group_left (node) {_POD_INFO}"
-        for one in await ask(placed):
-            # What is there when the window begins was before.
-            begun = [one.times[0]] if one.times[0] > window.start + step else []
-            found += [Incident(kind, find(one.labels.get("node", "")), at) for at in begun]
+        await ask(kind, f"{expr} * {_NODE}", first)
     again = f"{_RESTARTS.format(step=round(step))} and on (namespace, pod, uid) {_KINDS[0][1]}"
-    for one in await ask(f"({again}) * on (namespace, pod, uid) group_left (node) {_POD_INFO}"):
-        lane = find(one.labels.get("node", ""))
-        found += [Incident("OOMKilled", lane, at) for at in _apart(one, step)]
-    for one in await ask(_STALLS):
-        lane = find(one.labels.get("node") or one.labels.get("instance", ""))
-        found += [Incident("CPU stall", lane, at) for at in _apart(one, step)]
-    return _once(found, step)
-
-
-def _apart(one: LongSeries, step: float) -> Iterable[float]:
-    """The beginnings of stretches."""
-    last = None
-    for at in one.times:
-        if last is None or at - last > max(_QUIET, 2 * step):
-            yield at
-        last = at
-
-
-def _once(found: Iterable[Incident], step: float) -> list[Incident]:
-    """Without those that two expressions show, within two steps."""
-    kept: list[Incident] = []
-    for one in sorted(found, key=lambda one: (one.kind, one.lane or -1, one.at)):
-        last = kept[-1] if kept else None
-        same = last and (last.kind, last.lane) == (one.kind, one.lane)
-        if not (same and last and one.at - last.at <= 2 * step):
-            kept.append(one)
-    return kept
+    await ask("OOMKilled", f"({again}) * {_NODE}", stretches)
+    await ask("CPU stall", _STALLS, stretches)
+    found.sort()
+    # Two expressions show the same within two steps.
+    return [
+        one
+        for one, before in zip(found, [None, *found], strict=False)
+        if not (before and before[:2] == one[:2] and one.at - before.at <= 2 * step)
+    ]

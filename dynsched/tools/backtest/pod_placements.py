@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import numpy as np
+
+from dynsched.engine.columns import Bools, Floats
 from dynsched.engine.match import NodeIndex, spellings
 from dynsched.engine.wording import counted
 from dynsched.sources import page_queries
 from dynsched.sources.prometheus import LongSeries, PrometheusSource
 from dynsched.sources.prometheus.answer_limit import AnswerLimit
-from dynsched.tools.backtest.fetching import Fetcher, Past, Query
+from dynsched.tools.backtest.fetching import Fetcher, Query
 from dynsched.tools.backtest.steps import Window, window_of
-from dynsched.tools.backtest.world import World
+from dynsched.util.formatting import format_time
 
 SLICE: Final = 10_800.0
 """Seconds of placements that one query asks for."""
@@ -34,6 +37,8 @@ RESOURCES: Final = ("cpu", "memory")
 
 PodKey = tuple[str, str, str]
 """Namespace, name, uid."""
+Find = Callable[[str], int]
+"""The name of a node -> its place; -1 where it has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,46 +47,145 @@ class Placement:
 
     namespace: str
     pod: str
-    node: str
+    place: int
+    """Of the node."""
     at: float
     requests: Mapping[str, float]
     """In cores and bytes, by resource; without those that it does not request."""
 
 
 @dataclass(frozen=True, slots=True)
+class Room:
+    """By resource, shape (looks, nodes): what is not requested of nodes; NaN where not known."""
+
+    window: Window
+    free: Mapping[str, Floats]
+
+    def has(self, pod: Placement, nodes: Bools) -> Bools:
+        """Which of the nodes had room for a pod when it was placed."""
+        row = self.window.row(pod.at)
+        found = nodes.copy()
+        for resource, free in self.free.items():
+            # What is not known is NaN, for which the comparison is false: no room.
+            found &= free[row] >= pod.requests.get(resource, 0.0)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
 class Placements:
     """What is known of placements in a window."""
 
-    metric: str
-    """By which metric the moments are known: SCHEDULED or CREATED."""
-    pods: tuple[Placement, ...]
-    pinned: int
-    """Pods that belong to one node each; they are not among ``pods``."""
-    unplaced: int
-    """Pods whose node is not known."""
-    room: Mapping[Query, Past] = field(default_factory=dict)
-    """What nodes have to give, and what is requested of it, over ``room_window``."""
-    room_window: Window | None = None
-    errors: tuple[str, ...] = ()
-    """Why a part of it is missing."""
+    pods: Sequence[Placement]
+    room: Room | None
+    """None where kube-state-metrics does not tell."""
+    told: Mapping[str, Any]
+    """What of the report is the same for every replay."""
+    limits: Sequence[str]
+    """Of what is said, a sentence each."""
 
 
-def allocatable(resource: str) -> Query:
-    """What nodes have to give."""
-    return Query(
-        f'max by (node) (kube_node_status_allocatable{{resource="{resource}"}})',
-        ("node",),
-        rises=False,
+async def placements_of(
+    source: PrometheusSource,
+    window: Window,
+    folder: Path,
+    address: str,
+    *,
+    find: Find,
+    nodes: int,
+    told: Callable[[int, int], None],
+) -> Placements | None:
+    """All that were placed in the window; None where kube-state-metrics is not in this Prometheus.
+    What fails is told in ``limits``.
+    """
+    metric = await _metric(source, window)
+    if metric is None:
+        return None
+    seen = _Seen()
+    count = max(1, -int(-(window.end - window.start) // SLICE))
+    for number in range(count):
+        begun = window.start + number * SLICE
+        await seen.ask(source, metric, begun, min(window.end, begun + SLICE))
+        told(number + 1, count)
+    room, missing = await _room(source, window, folder, address, find=find, nodes=nodes)
+    placed = seen.nodes.keys() - seen.pinned
+    pods = [
+        Placement(*key[:2], find(seen.nodes[key]), at, seen.requests.get(key, {}))
+        for key, at in seen.times.items()
+        if key in placed and window.start <= at <= window.end
+    ]
+    here = [pod for pod in pods if pod.place >= 0]
+    unplaced, elsewhere = len(seen.times.keys() - seen.nodes.keys()), len(pods) - len(here)
+    limits = {
+        "Pods that lived shorter than a scrape are invisible.": True,
+        "Room is room by requests; overhead, taints, affinity and volumes are not looked at.": True,
+        (
+            f"{SCHEDULED} is not there: a pod counts at the moment when it was created "
+            f"({CREATED}), which may be long before it was placed."
+        ): metric == CREATED,
+        (
+            f"{counted(len(seen.pinned), 'pod')} of DaemonSets, or static, are left out: no "
+            "scheduler chose their nodes."
+        ): seen.pinned,
+        f"{counted(unplaced, 'pod')} left out, whose node is not known.": unplaced,
+        **{f"A part is missing: {error}.": True for error in sorted(seen.errors | missing)[:3]},
+        (
+            "What nodes have to give is not known (kube_node_status_allocatable): any node that "
+            "was neither hot nor marked counts as one with room."
+        ): room is None,
+        f"{elsewhere:,} pods were placed on nodes that are not among those replayed.": elsewhere,
+    }
+    told_of_all = {
+        "pods_left_out": len(seen.pinned) + unplaced + elsewhere,
+        "room_by": "requests" if room else "load",
+        "placed_by": metric,
+        "first_mark_day": await _first_mark(source, window),
+    }
+    return Placements(
+        here, room, told_of_all, [said for said, applies in limits.items() if applies]
     )
 
 
-def requested(resource: str) -> Query:
-    """What the pods that run on nodes, or are about to, request."""
-    return Query(page_queries.requested(resource), ("node",), rises=True)
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What came of the pods, slice after slice. Of one that is in several, the last word counts."""
+
+    times: dict[PodKey, float] = field(default_factory=dict)
+    nodes: dict[PodKey, str] = field(default_factory=dict)
+    requests: dict[PodKey, dict[str, float]] = field(default_factory=dict)
+    pinned: set[PodKey] = field(default_factory=set)
+    errors: set[str] = field(default_factory=set)
+
+    async def ask(self, source: PrometheusSource, metric: str, begun: float, ended: float) -> None:
+        """Pods that were bound between two moments."""
+
+        async def series(expr: str) -> Sequence[LongSeries]:
+            answer = await source.query_long(expr, ended, ended, 1.0, limit=_LIMIT)
+            self.errors.update([answer.error] if answer.error else [])
+            return answer.series
+
+        over = f"[{max(1, round(ended - begun + OVERLAP))}s]"
+        placed = f"(max by ({_POD}) (last_over_time({metric}{over})) >= {begun - OVERLAP:.0f})"
+        for one in await series(placed):
+            self.times[_key(one)] = one.values[-1]
+        info = f"last_over_time(kube_pod_info{{node!=''}}{over})"
+        by = f"max by ({_POD}, node, created_by_kind) ({info}) and on ({_POD}) {placed}"
+        for one in await series(by):
+            self.nodes[_key(one)] = one.labels["node"]
+            if one.labels.get("created_by_kind") in _PINNED:
+                self.pinned.add(_key(one))
+        asks = page_queries.of_containers(f"resource=~'{'|'.join(RESOURCES)}'", over)
+        by = f"sum by ({_POD}, resource) ({asks}) and on ({_POD}) {placed}"
+        for one in await series(by):
+            wanted = self.requests.setdefault(_key(one), {})
+            wanted[one.labels.get("resource", "")] = one.values[-1]
 
 
-async def metric_of_placements(source: PrometheusSource, window: Window) -> str | None:
-    """By what moments are known; None where kube-state-metrics is not in this Prometheus."""
+def _key(one: LongSeries) -> PodKey:
+    labels = one.labels
+    return labels.get("namespace", ""), labels.get("pod", ""), labels.get("uid", "")
+
+
+async def _metric(source: PrometheusSource, window: Window) -> str | None:
     step = max(1.0, (window.end - window.start) / _LOOKS)
     for metric in (SCHEDULED, CREATED):
         answer = await source.query_range(f"count({metric})", window.start, window.end, step)
@@ -90,102 +194,45 @@ async def metric_of_placements(source: PrometheusSource, window: Window) -> str 
     return None
 
 
-async def placements_of(
-    source: PrometheusSource,
-    window: Window,
-    metric: str,
-    folder: Path,
-    address: str,
-    *,
-    nodes: int,
-    told: Callable[[int, int], None],
-) -> Placements:
-    """All that were placed in the window. What fails is in ``errors``."""
-    asked = _Slices(source, metric)
-    count = max(1, -int(-(window.end - window.start) // SLICE))
-    for number in range(count):
-        begun = window.start + number * SLICE
-        await asked.ask(begun, min(window.end, begun + SLICE))
-        told(number + 1, count)
-    room_window = window_of(window.start, window.end, max(ROOM_STEP, window.step))
-    queries = [make(resource) for resource in RESOURCES for make in (allocatable, requested)]
-    room = await Fetcher(source, room_window, folder, address).fetch(dict.fromkeys(queries, nodes))
-    errors = {missing.error for past in room.values() for missing in past.missing}
-    inside = [pod for pod in asked.found() if window.start <= pod.at <= window.end]
-    return Placements(
-        metric=metric,
-        pods=tuple(sorted(inside, key=lambda pod: (pod.at, pod.namespace, pod.pod))),
-        pinned=len(asked.pinned),
-        unplaced=len(asked.times.keys() - asked.nodes.keys()),
-        room=room,
-        room_window=room_window,
-        errors=tuple(sorted(errors | asked.errors)),
+async def _room(
+    source: PrometheusSource, window: Window, folder: Path, address: str, *, find: Find, nodes: int
+) -> tuple[Room | None, set[str]]:
+    """And why a part of it is missing."""
+    looks = window_of(window.start, window.end, max(ROOM_STEP, window.step))
+    has = [
+        f'max by (node) (kube_node_status_allocatable{{resource="{resource}"}})'
+        for resource in RESOURCES
+    ]
+    queries = [Query(expr, ("node",), rises=False) for expr in has]
+    queries += [Query(page_queries.requested(each), ("node",), rises=True) for each in RESOURCES]
+    pasts = await Fetcher(source, looks, folder, address).fetch(dict.fromkeys(queries, nodes))
+    errors = {missing.error for past in pasts.values() for missing in past.missing}
+    cpu, memory, *taken = (
+        past.values(0, looks.count, find, nodes, rises=query.rises) for query, past in pasts.items()
     )
+    if np.isnan(cpu).all() or np.isnan(memory).all():
+        return None, errors
+    # A node without pods has no series of requests.
+    free = [total - np.nan_to_num(used) for total, used in zip((cpu, memory), taken, strict=True)]
+    return Room(looks, dict(zip(RESOURCES, free, strict=True))), errors
 
 
-class _Slices:
-    """Gathers slice after slice. Of a pod that is in several, the last word counts."""
-
-    def __init__(self, source: PrometheusSource, metric: str) -> None:
-        self._source = source
-        self._metric = metric
-        self.times: dict[PodKey, float] = {}
-        self.nodes: dict[PodKey, str] = {}
-        self.requests: dict[PodKey, dict[str, float]] = {}
-        self.pinned: set[PodKey] = set()
-        self.errors: set[str] = set()
-
-    async def ask(self, begun: float, ended: float) -> None:
-        """Pods that were bound between two moments."""
-        over = f"[{max(1, round(ended - begun + OVERLAP))}s]"
-        placed = (
-            f"(max by ({_POD}) (last_over_time({self._metric}{over})) >= {begun - OVERLAP:.0f})"
-        )
-        for one in await self._series(placed, ended):
-            self.times[_key(one)] = one.values[-1]
-        info = f"last_over_time(kube_pod_info{{node!=''}}{over})"
-        by = f"max by ({_POD}, node, created_by_kind) ({info}) and on ({_POD}) {placed}"
-        for one in await self._series(by, ended):
-            self.nodes[_key(one)] = one.labels["node"]
-            if one.labels.get("created_by_kind") in _PINNED:
-                self.pinned.add(_key(one))
-        resources = "|".join(RESOURCES)
-        asks = page_queries.of_containers(f"resource=~'{resources}'", over)
-        by = f"sum by ({_POD}, resource) ({asks}) and on ({_POD}) {placed}"
-        for one in await self._series(by, ended):
-            wanted = self.requests.setdefault(_key(one), {})
-            wanted[one.labels.get("resource", "")] = one.values[-1]
-
-    async def _series(self, expr: str, at: float) -> Iterable[LongSeries]:
-        answer = await self._source.query_long(expr, at, at, 1.0, limit=_LIMIT)
-        if answer.error is not None:
-            self.errors.add(answer.error)
-        return answer.series
-
-    def found(self) -> Iterable[Placement]:
-        """Those whose node is known, but for pinned ones."""
-        for key, at in self.times.items():
-            node = self.nodes.get(key)
-            if node is not None and key not in self.pinned:
-                yield Placement(key[0], key[1], node, at, self.requests.get(key, {}))
+async def _first_mark(source: PrometheusSource, window: Window) -> str | None:
+    step = max(window.step, (window.end - window.start) / 5000)
+    expr = "max(dynsched_marked_nodes) > 0"
+    answer = await source.query_range(expr, window.start, window.end, step)
+    first = min((one.points[0][0] for one in answer.series), default=None)
+    return None if first is None else format_time(first)[:10]
 
 
-def _key(one: LongSeries) -> PodKey:
-    labels = one.labels
-    return labels.get("namespace", ""), labels.get("pod", ""), labels.get("uid", "")
-
-
-async def lanes_by_node(
-    source: PrometheusSource, window: Window, index: NodeIndex, world: World
-) -> Callable[[str], int | None]:
-    """From the names that kube-state-metrics gives nodes to their places in ``world``. Without a
-    cluster these may be addresses with a port, which kube_node_info says whose they are.
+async def place_finder(source: PrometheusSource, window: Window, index: NodeIndex) -> Find:
+    """For the names that kube-state-metrics gives nodes. Without a cluster ours may be addresses
+    with a port, which kube_node_info says whose they are.
     """
-    places = {name: number for number, name in enumerate(world.names)}
     by_spelling: dict[str, set[int]] = {}
-    for name, number in places.items():
+    for place, name in enumerate(index.roster.names):
         for spelling in spellings(name):
-            by_spelling.setdefault(spelling, set()).add(number)
+            by_spelling.setdefault(spelling, set()).add(place)
     over = f"[{max(1, round(window.end - window.start))}s]"
     expr = f"max by (node, internal_ip) (last_over_time(kube_node_info{over}))"
     answer = await source.query_long(expr, window.end, window.end, 1.0, limit=_LIMIT)
@@ -195,47 +242,11 @@ async def lanes_by_node(
         if "node" in one.labels
     }
 
-    def find(node: str) -> int | None:
+    def find(node: str) -> int:
         for text in (node, address.get(node, "")):
-            try:
-                name = index.find(text)
-            except ValueError:
-                continue
-            if name is not None and name in places:
-                return places[name]
-            alike = by_spelling.get(text, set())
+            alike = {index.place_of(text)[0]} - {-1} or by_spelling.get(text, set())
             if len(alike) == 1:
                 return next(iter(alike))
-        return None
+        return -1
 
     return find
-
-
-async def first_mark(source: PrometheusSource, window: Window) -> float | None:
-    """When dynsched first had a mark on a node, as its own metrics say."""
-    step = max(window.step, (window.end - window.start) / 5000)
-    expr = "max(dynsched_marked_nodes) > 0"
-    answer = await source.query_range(expr, window.start, window.end, step)
-    return min((one.points[0][0] for one in answer.series), default=None)
-
-
-def about(found: Placements) -> list[str]:
-    """The limits of what is said, a sentence each."""
-    told = [
-        "Pods that lived shorter than a scrape are invisible.",
-        "Room is room by requests; overhead, taints, affinity and volumes are not looked at.",
-    ]
-    if found.metric == CREATED:
-        told.append(
-            f"{SCHEDULED} is not there: a pod counts at the moment when it was created "
-            f"({CREATED}), which may be long before it was placed."
-        )
-    if found.pinned:
-        told.append(
-            f"{counted(found.pinned, 'pod')} of DaemonSets, or static, are left out: no scheduler "
-            "chose their nodes."
-        )
-    if found.unplaced:
-        told.append(f"{counted(found.unplaced, 'pod')} left out, whose node is not known.")
-    told += [f"A part is missing: {error}." for error in found.errors[:3]]
-    return told

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dynsched.engine.columns import Floats
+from dynsched.engine.columns import Bools, Floats
 from dynsched.engine.match import NodeIndex
 from dynsched.engine.transitions import Setting
 from dynsched.rules.rule_set import RuleSet
-from dynsched.tools.backtest.engine import Engine
+from dynsched.tools.backtest.engine import Engine, Played
 from dynsched.tools.backtest.fetching import Past, Query, chunks
 from dynsched.tools.backtest.steps import Window
-from dynsched.tools.backtest.tallies import Record, Recorder
 from dynsched.tools.backtest.world import Span, World
 
 Pasts = Mapping[Query, Past]
@@ -22,27 +21,17 @@ Pasts = Mapping[Query, Past]
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What was fetched, which node each name in it stands for, and for which moments."""
+    """What was fetched, which node each name in it stands for, and for which moments. ``index``: of
+    the nodes in the order of their names, as `World` has them.
+    """
 
     pasts: Pasts
     index: NodeIndex
     window: Window
 
-
-def lanes_of(names: Mapping[str, object], index: NodeIndex, world: World) -> dict[str, int]:
-    """Values of a node's label -> the place of the node. What is nobody's, or shared by several
-    nodes, has none.
-    """
-    places = {name: number for number, name in enumerate(world.names)}
-    found = {}
-    for name in names:
-        try:
-            node = index.find(name)
-        except ValueError:
-            continue
-        if node is not None and node in places:
-            found[name] = places[node]
-    return found
+    def place_of(self, name: str) -> int:
+        """Of the node that a value of the node's label stands for; -1: of none."""
+        return self.index.place_of(name)[0]
 
 
 def spans_of(pasts: Pasts, window: Window, stale_after: float) -> dict[str, Span]:
@@ -55,7 +44,7 @@ def spans_of(pasts: Pasts, window: Window, stale_after: float) -> dict[str, Span
             known = found.get(name, (first, last))
             found[name] = (min(first, known[0]), max(last, known[1]))
     return {
-        name: Span(window.at(first), window.at(last) + stale_after)
+        name: (window.at(first), window.at(last) + stale_after)
         for name, (first, last) in found.items()
     }
 
@@ -71,11 +60,40 @@ def columns_of(
         query = Query.of(rule)
         past = scene.pasts.get(query) if query else None
         if past is not None:
-            lanes = lanes_of(past.seen, scene.index, world)
-            values = past.values(first, last, lanes, len(world.nodes), rises=rule.rises)
+            values = past.values(first, last, scene.place_of, len(world.nodes), rises=rule.rises)
             values[:, ~world.selected(rule)] = np.nan
             found[rule.name] = values
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """All steps of one replay; shapes are (steps, nodes)."""
+
+    window: Window
+    world: World
+    played: Played
+    present: Bools
+    known: Mapping[str, Bools]
+    """By rule: where there is a good value."""
+    over: Bools
+    """Where a rule's threshold is breached at this moment."""
+
+    @property
+    def counted(self) -> Bools:
+        """Where a node is there and may be marked."""
+        found: Bools = self.present & self.world.eligible
+        return found
+
+    @property
+    def any_known(self) -> Bools:
+        """Where there is a good value of any rule."""
+        return np.asarray(np.logical_or.reduce([*self.known.values()]), np.bool_)
+
+    @property
+    def moments(self) -> int:
+        """At how many steps any node counts: what is told per day is told of this time."""
+        return int(self.counted.any(axis=1).sum())
 
 
 def replay(
@@ -85,17 +103,24 @@ def replay(
     told: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> Record:
     """Play the whole window. ``told`` is called with the steps done and all steps."""
-    window = scene.window
-    engine = Engine(rule_set, world)
-    recorder = Recorder(window, world, [rule.name for rule in rule_set.rules])
-    for first, last in chunks(window, len(world.nodes), len(rule_set.rules)):
+    window, engine = scene.window, Engine(rule_set, world)
+    shape = (window.count, len(world.nodes))
+    record = Record(
+        window,
+        world,
+        Played.empty(len(engine.rules), *shape, len(world.pools)),
+        world.present(window.times()),
+        {rule.name: np.zeros(shape, np.bool_) for rule in rule_set.rules},
+        np.zeros(shape, np.bool_),
+    )
+    for first, last in chunks(window, len(world.nodes), len(engine.rules)):
         columns = columns_of(rule_set, scene, world, first, last)
-        played = engine.play(window.times(first, last), columns)
-        over = np.zeros(played.marked.shape, np.bool_)
-        for rule in rule_set.file_rules:
-            if rule.name in columns and not rule.shadow:
-                over |= Setting.of(rule, rule_set).breached(columns[rule.name])
-        known = {name: ~np.isnan(column) for name, column in columns.items()}
-        recorder.add(first, played, known, over)
+        engine.play(window.times(first, last), columns, record.played.part(first, last))
+        for name, values in columns.items():
+            rule = rule_set.by_name[name]
+            record.known[name][first:last] = ~np.isnan(values)
+            if not rule.shadow:
+                breached = Setting.of(rule, rule_set).breached(values)
+                record.over[first:last] |= breached
         told(last, window.count)
-    return recorder.record
+    return record

@@ -12,8 +12,6 @@ import numpy as np
 from dynsched.engine.columns import Floats
 from dynsched.util.errors import ExpectedError
 
-BUDGET: Final = 50_000_000
-"""Samples of all rules together, unless another number is given."""
 PART_SAMPLES: Final = 250_000
 """Of one range query. While its answer is read, a sample takes some 200 bytes: 50 MB."""
 PART_STEPS: Final = 8192
@@ -32,17 +30,19 @@ class Window:
 
     @property
     def end(self) -> float:
-        """The last moment."""
         return self.start + (self.count - 1) * self.step
 
     def at(self, index: int) -> float:
-        """The moment with this index."""
         return self.start + index * self.step
 
     def times(self, first: int = 0, last: int | None = None) -> Floats:
         """The moments from one index to before another."""
         numbers = np.arange(first, self.count if last is None else last, dtype=np.float64)
         return self.start + numbers * self.step
+
+    def row(self, moment: float) -> int:
+        """Of the last moment that is not after ``moment``, or the nearest one in the window."""
+        return min(max(0, self.index(moment)), self.count - 1)
 
     def index(self, moment: float) -> int:
         """Of the last moment that is not after ``moment``; may be outside of the window."""
@@ -73,13 +73,13 @@ def step_within(budget: int, wanted: float, since: float, until: float, series: 
     return wanted * max(1, math.ceil(samples / budget - 1e-6))
 
 
-def parts_of(window: Window, series: int, samples: int = PART_SAMPLES) -> Iterator[Part]:
+def parts_of(window: Window, series: int) -> Iterator[Part]:
     """Parts of the window for a query with so many series, in the order of time.
 
     They begin at multiples of their length since 1970: another run, a minute later, has the same
     parts but for the first and the last, and finds them in its cache.
     """
-    most = min(PART_STEPS, max(1, samples // max(1, series)))
+    most = min(PART_STEPS, max(1, PART_SAMPLES // max(1, series)))
     length = 1 << (most.bit_length() - 1)  # stable while the number of series changes a little
     begun = round(window.start / window.step)
     first = 0

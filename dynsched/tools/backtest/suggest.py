@@ -8,22 +8,24 @@ is full they mark it. What the other rules do, early marks among them, is left o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, astuple, replace
+from textwrap import indent
 from typing import Any, Final
 
 import numpy as np
+import yaml
 
 from dynsched.engine.columns import Floats, Ints
-from dynsched.engine.loads import full_at
+from dynsched.engine.loads import FALLING_SCALE, full_at, rule_load
 from dynsched.engine.transitions import Setting
 from dynsched.rules.rule_set import FileRule, RuleSet
 from dynsched.tools.backtest.engine import Engine
-from dynsched.tools.backtest.fetching import chunks
+from dynsched.tools.backtest.fetching import Query, chunks
 from dynsched.tools.backtest.incidents import Incident
-from dynsched.tools.backtest.pasting import as_yaml
 from dynsched.tools.backtest.replaying import Scene, columns_of
-from dynsched.tools.backtest.tallies import DAY, Runs, RunsInParts, runs_of
+from dynsched.tools.backtest.tallies import DAY, RunsInParts, runs_of
 from dynsched.tools.backtest.weighing import (
     FEWEST,
     Candidate,
@@ -34,6 +36,7 @@ from dynsched.tools.backtest.weighing import (
     recommend,
 )
 from dynsched.tools.backtest.world import World
+from dynsched.util.durations import format_duration
 from dynsched.util.formatting import format_threshold
 
 Json = dict[str, Any]
@@ -60,64 +63,13 @@ def suggest(
     told: Callable[[int, int], None],
 ) -> Json:
     """The JSON of it (docs/backtest.md)."""
-    rules = [
-        rule
-        for rule in rule_set.file_rules
-        if rule.source == "prometheus" and world.eligible.any() and len(world.nodes)
-    ]
+    rules = [rule for rule in rule_set.file_rules if Query.of(rule) and world.eligible.any()]
     found = []
     for number, rule in enumerate(rules):
-        found.append(_of_rule(rule, rule_set, scene, world, incidents))
+        found.append(_Sweep(rule, rule_set, scene, world, incidents).report())
         told(number + 1, len(rules))
     texts = [one["yaml"] for one in found if one["yaml"]]
     return {"rules": found, "yaml": "rules:\n" + "".join(texts) if texts else None}
-
-
-def _of_rule(
-    rule: FileRule,
-    rule_set: RuleSet,
-    scene: Scene,
-    world: World,
-    incidents: Sequence[Incident],
-) -> Json:
-    sweep = _Sweep(rule, rule_set, scene, world, incidents)
-    if sweep.median is None:
-        return {
-            "rule": rule.name,
-            "points": [],
-            "recommended": None,
-            "reason": "Not enough data.",
-            "full_at_value": None,
-            "times_full": 0,
-            "events": [],
-            "yaml": None,
-        }
-    outcomes = sweep.play(candidates(rule, sweep.median))
-    best, reason = recommend(
-        outcomes, Candidate(rule.threshold, rule.clear_threshold, rule.hold_duration)
-    )
-    if len(best.leads) >= FEWEST:
-        best, reason = sweep.with_best_band(best, reason)
-        outcomes = [*(one for one in outcomes if one.setting != best.setting), best]
-    front = frontier(outcomes)
-    points = [
-        _point(one, on_frontier=any(one is other for other in front), recommended=one is best)
-        for one in sorted(
-            outcomes, key=lambda one: (one.setting.threshold, one.setting.hold_duration)
-        )
-    ]
-    return {
-        "rule": rule.name,
-        "points": points,
-        "recommended": next(point for point in points if point["recommended"]),
-        "reason": reason + in_figures(best),
-        "full_at_value": sweep.full,
-        "times_full": len(best.leads),
-        "events": _events(incidents, best),
-        "yaml": as_yaml(
-            rule, best.setting.threshold, best.setting.clear_threshold, best.setting.hold_duration
-        ),
-    }
 
 
 class _Sweep:
@@ -131,54 +83,80 @@ class _Sweep:
         world: World,
         incidents: Sequence[Incident],
     ) -> None:
+        self._own = rule
         rule = rule.model_copy(update={"shadow": False})
         self._rule = rule
         self._rule_set = rule_set.model_copy(update={"file_rules": (rule,)})
         self._scene = scene
         self._world = world
-        self._chunks = list(chunks(scene.window, len(world.nodes), 1))
-        self._incidents = [one for one in incidents if one.lane is not None]
-        self.full = value_at(rule, FULL if rule.rises else FULL_FALLING)
-        self.median, self._full_runs = self._look()
+        self._incidents = incidents
+        self._events = (
+            np.array([one.place for one in incidents], np.int64),
+            np.array([scene.window.index(one.at) for one in incidents], np.int64),
+        )
+        self._full = value_at(rule, FULL if rule.rises else FULL_FALLING)
+        self._median, self._full_runs = self._look()
 
-    def _columns(self, first: int, last: int) -> Floats | None:
-        found = columns_of(self._rule_set, self._scene, self._world, first, last)
-        return found.get(self._rule.name)
+    def report(self) -> Json:
+        """The JSON of this rule."""
+        own, median = self._own, self._median
+        if median is None:
+            names = ("recommended", "full_at_value", "yaml")
+            told = {"rule": own.name, "points": [], "reason": "Not enough data.", "events": []}
+            return {**told, **dict.fromkeys(names), "times_full": 0}
+        outcomes = self._play(candidates(own, median))
+        setting = Candidate(own.threshold, own.clear_threshold, own.hold_duration)
+        best, reason = recommend(outcomes, setting)
+        if len(best.leads) >= FEWEST:
+            best, reason = self._with_best_band(best, reason)
+            outcomes = [*(one for one in outcomes if one.setting != best.setting), best]
+        outcomes.sort(key=lambda one: (one.setting.threshold, one.setting.hold_duration))
+        front = set(map(id, frontier(outcomes)))
+        points = [
+            {**one.as_json(), "on_frontier": id(one) in front, "recommended": one is best}
+            for one in outcomes
+        ]
+        return {
+            "rule": own.name,
+            "points": points,
+            "recommended": next(point for point in points if point["recommended"]),
+            "reason": reason + in_figures(best),
+            "full_at_value": self._full,
+            "times_full": len(best.leads),
+            "events": _events(self._incidents, best),
+            "yaml": as_yaml(own, best.setting),
+        }
+
+    def _columns(self, first: int, last: int) -> Mapping[str, Floats]:
+        return columns_of(self._rule_set, self._scene, self._world, first, last)
 
     def _look(self) -> tuple[float | None, tuple[Ints, Ints]]:
         """The median value of eligible nodes; where and when a node became full."""
-        count, nodes = self._scene.window.count, len(self._world.nodes)
-        full = np.zeros((count, nodes), np.bool_)
+        window, nodes = self._scene.window, len(self._world.nodes)
+        full = np.zeros((window.count, nodes), np.bool_)
         some = []
-        for first, last in self._chunks:
-            values = self._columns(first, last)
-            if values is None:
-                return None, (np.empty(0, np.int64), np.empty(0, np.int64))
+        for first, last in chunks(window, nodes, 1):
+            values = self._columns(first, last)[self._rule.name]
             eligible = values[:, self._world.eligible]
             some.append(eligible[:: max(1, eligible.size // 20_000)].ravel())
             at = np.greater_equal if self._rule.rises else np.less_equal
-            full[first:last] = at(values, self.full) & self._world.eligible
+            full[first:last] = at(values, self._full) & self._world.eligible
         values = np.concatenate(some)
         values = values[~np.isnan(values)]
         found = runs_of(full)
-        begins = ~found.flaps(self._scene.window.step)
+        begins = ~found.flaps(window.step)
         median = float(np.median(values)) if len(values) else None
         return median, (found.lane[begins], found.begun[begins])
 
-    def play(self, settings: Sequence[Candidate]) -> list[Outcome]:
+    def _play(self, settings: Sequence[Candidate]) -> list[Outcome]:
         """What each does, in the order given."""
         batch = max(1, _LANES // len(self._world.nodes))
-        found: list[Outcome] = []
-        for first in range(0, len(settings), batch):
-            found += self._batch(settings[first : first + batch])
-        return found
+        parts = [settings[first : first + batch] for first in range(0, len(settings), batch)]
+        return [outcome for part in parts for outcome in self._batch(part)]
 
-    def _batch(self, settings: Sequence[Candidate]) -> list[Outcome]:
+    def _batch(self, settings: Sequence[Candidate]) -> Iterable[Outcome]:
         nodes, window = len(self._world.nodes), self._scene.window
-        lanes = [
-            np.repeat([getattr(one, name) for one in settings], nodes).astype(np.float64)
-            for name in ("threshold", "clear_threshold", "hold_duration")
-        ]
+        lanes = [np.repeat(values, nodes) for values in zip(*map(astuple, settings), strict=True)]
         setting = replace(
             Setting.of(self._rule, self._rule_set),
             threshold=lanes[0],
@@ -193,53 +171,35 @@ class _Sweep:
             groups=len(settings),
         )
         marks = RunsInParts(nodes * len(settings), window.count)
-        pools = len(self._world.pools)
         at_cap = np.zeros(len(settings))
         counted = moments = 0
         for first, last in chunks(window, nodes * len(settings), 1):
-            columns = self._columns(first, last)
             times = window.times(first, last)
-            played = engine.play(times, {} if columns is None else {self._rule.name: columns})
+            played = engine.play(times, self._columns(first, last))
             marks.add(played.marked)
-            short = played.withheld.reshape(last - first, len(settings), pools)
+            short = played.withheld.reshape(last - first, len(settings), -1)
             at_cap += short.any(axis=2).sum(axis=0)
             there = self._world.present(times) & self._world.eligible
             counted += int(there.sum())
             moments += int(there.any(axis=1).sum())
+        moments = max(1, moments)
         runs = marks.runs()
-        return [
-            self._outcome(
-                one,
-                runs.between(nodes * n, nodes * (n + 1)),
-                at_cap=at_cap[n],
-                counted=counted,
-                moments=max(1, moments),
-            )
-            for n, one in enumerate(settings)
-        ]
-
-    def _outcome(
-        self, setting: Candidate, found: Runs, *, at_cap: float, counted: int, moments: int
-    ) -> Outcome:
-        window = self._scene.window
-        days = moments * window.step / DAY
-        events = (
-            np.array([one.lane for one in self._incidents], np.int64),
-            np.array([window.index(one.at) for one in self._incidents], np.int64),
-        )
-        return Outcome(
-            setting=setting,
-            marks=len(found),
-            flaps=int(found.flaps(window.step).sum()),
-            node_time=float((found.ended - found.begun).sum() / counted) if counted else 0.0,
+        for number, one in enumerate(settings):
+            found = runs.between(nodes * number, nodes * (number + 1))
             # A mark that is there at the end was not released.
-            writes_per_day=(2 * len(found) - int((found.ended == window.count).sum())) / days,
-            time_at_cap=float(at_cap / moments),
-            leads=leads(found, *self._full_runs, window.count) * window.step,
-            event_leads=leads(found, *events, window.count) * window.step,
-        )
+            writes = 2 * len(found) - int((found.ended == window.count).sum())
+            yield Outcome(
+                setting=one,
+                marks=len(found),
+                flaps=int(found.flaps(window.step).sum()),
+                node_time=float((found.ended - found.begun).sum() / max(1, counted)),
+                writes_per_day=writes / (moments * window.step / DAY),
+                time_at_cap=float(at_cap[number] / moments),
+                leads=leads(found, *self._full_runs, window.count) * window.step,
+                event_leads=leads(found, *self._events, window.count) * window.step,
+            )
 
-    def with_best_band(self, best: Outcome, reason: str) -> tuple[Outcome, str]:
+    def _with_best_band(self, best: Outcome, reason: str) -> tuple[Outcome, str]:
         """The narrowest dead band that has hardly more flaps than the widest."""
         setting = best.setting
         unit = full_at(self._rule) / 100 if self._rule.rises else abs(setting.threshold) / 20
@@ -248,7 +208,7 @@ class _Sweep:
             replace(setting, clear_threshold=round(setting.threshold + sign * width * unit, 6))
             for width in (0, _BAND, 2 * _BAND)
         ]
-        tried = self.play(bands)
+        tried = self._play(bands)
         fewest = min(one.flaps for one in tried)
         chosen = next(one for one in tried if one.flaps <= max(fewest * 1.2, fewest + 1))
         told = ", ".join(
@@ -260,8 +220,7 @@ class _Sweep:
 def candidates(rule: FileRule, median: float) -> list[Candidate]:
     """LEVELS thresholds by FORS durations, the rule's own among them."""
     own = rule.threshold
-    typical = load_of(rule, median)
-    lowest = min(max(typical, _LOWEST), _LOWEST_AT_MOST)
+    lowest = min(max(rule_load(rule, median) or 0.0, _LOWEST), _LOWEST_AT_MOST)
     levels = [
         _rounded(rule, value_at(rule, load))
         for load in np.linspace(lowest, _HIGHEST, LEVELS).tolist()
@@ -282,20 +241,12 @@ def candidates(rule: FileRule, median: float) -> list[Candidate]:
     return made
 
 
-def load_of(rule: FileRule, value: float) -> float:
-    """As `core.loads.rule_load`, without its limits."""
-    if rule.rises:
-        return 100 * value / full_at(rule)
-    zero = min(0.0, rule.threshold)
-    return 100 / (1 + max(0.0, value - zero) / ((rule.threshold - zero) * 4 or 1.0))
-
-
 def value_at(rule: FileRule, load: float) -> float:
-    """The value that is so many points of load."""
+    """The value that is so many points of load: the inverse of `core.loads.rule_load`."""
     if rule.rises:
         return load * full_at(rule) / 100
     zero = min(0.0, rule.threshold)
-    return zero + (100 / load - 1) * ((rule.threshold - zero) * 4 or 1.0)
+    return zero + (100 / load - 1) * ((rule.threshold - zero) * FALLING_SCALE or 1.0)
 
 
 def _rounded(rule: FileRule, value: float) -> float:
@@ -304,31 +255,12 @@ def _rounded(rule: FileRule, value: float) -> float:
     return float(round(round(value / grain) * grain, 6))
 
 
-def _point(one: Outcome, *, on_frontier: bool, recommended: bool) -> Json:
-    setting = one.setting
-    return {
-        "threshold": setting.threshold,
-        "clear_threshold": setting.clear_threshold,
-        "for_seconds": setting.hold_duration,
-        "marks": one.marks,
-        "episodes": one.episodes,
-        "flaps": one.flaps,
-        "node_time_marked": round(one.node_time, 6),
-        "writes_per_day": round(one.writes_per_day, 2),
-        "time_at_cap": round(one.time_at_cap, 6),
-        "warned": round(float((one.leads > 0).mean()), 4) if len(one.leads) else None,
-        "early_warning_seconds": round(one.warning, 1) if len(one.leads) else None,
-        "on_frontier": on_frontier,
-        "recommended": recommended,
-    }
-
-
 def _events(incidents: Sequence[Incident], best: Outcome) -> list[Json]:
     """How long before each kind of incident the mark would have come."""
-    kinds = [one.kind for one in incidents if one.lane is not None]
+    kinds = np.array([one.kind for one in incidents])
     found = []
-    for kind in dict.fromkeys(kinds):
-        mine = best.event_leads[np.array([other == kind for other in kinds])]
+    for kind in dict.fromkeys(kinds.tolist()):
+        mine = best.event_leads[kinds == kind]
         before = mine[mine > 0]
         found.append(
             {
@@ -339,3 +271,17 @@ def _events(incidents: Sequence[Incident], best: Outcome) -> list[Json]:
             }
         )
     return found
+
+
+def as_yaml(rule: FileRule, setting: Candidate) -> str:
+    """The rule under a setting, as an entry of ``rules``; what it does not set is not there."""
+    rule = rule.model_copy(update=asdict(setting))
+    told = rule.model_dump(by_alias=True, exclude_unset=True, exclude_none=True)
+    for name in ("for", "keep_firing_for", "stale_after", "lag"):
+        if name in told:
+            told[name] = format_duration(told[name])
+    if "selector" in told:
+        told["selector"] = str(rule.selector)
+    text = yaml.safe_dump([told], sort_keys=False, allow_unicode=True, width=1000)
+    # Whole numbers as a person writes them.
+    return indent(re.sub(r"(?m)(: -?\d+)\.0$", r"\1", text), "  ")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -55,6 +55,22 @@ class Outcome:
         """The mean of ``leads``, of each as much as counts; seconds."""
         return float(np.minimum(self.leads, _LEAD_COUNTED).mean()) if len(self.leads) else 0.0
 
+    def as_json(self) -> dict[str, Any]:
+        """As a point of the report."""
+        return {
+            "threshold": self.setting.threshold,
+            "clear_threshold": self.setting.clear_threshold,
+            "for_seconds": self.setting.hold_duration,
+            "marks": self.marks,
+            "episodes": self.episodes,
+            "flaps": self.flaps,
+            "node_time_marked": round(self.node_time, 6),
+            "writes_per_day": round(self.writes_per_day, 2),
+            "time_at_cap": round(self.time_at_cap, 6),
+            "warned": round(float((self.leads > 0).mean()), 4) if len(self.leads) else None,
+            "early_warning_seconds": round(self.warning, 1) if len(self.leads) else None,
+        }
+
 
 def leads(runs: Runs, lane: Ints, row: Ints, count: int) -> Floats:
     """How many steps before ``row`` each lane had been marked without a break; 0: it was not."""
@@ -69,19 +85,17 @@ def leads(runs: Runs, lane: Ints, row: Ints, count: int) -> Floats:
 
 def frontier(outcomes: Iterable[Outcome]) -> list[Outcome]:
     """Those to which no other is better in one thing and no worse in any."""
-    kept = []
-    told = [(one, _costs(one)) for one in outcomes]
-    for one, costs in told:
+    told = [
+        (one, (-one.warning, one.flaps, one.writes_per_day, one.time_at_cap)) for one in outcomes
+    ]
+    return [
+        one
+        for one, costs in told
         if not any(
-            all(a <= b for a, b in zip(other, costs, strict=True)) and other != costs
+            other != costs and all(a <= b for a, b in zip(other, costs, strict=True))
             for _, other in told
-        ):
-            kept.append(one)
-    return kept
-
-
-def _costs(one: Outcome) -> tuple[float, ...]:
-    return -one.warning, one.flaps, one.writes_per_day, one.time_at_cap
+        )
+    ]
 
 
 def recommend(outcomes: Sequence[Outcome], own: Candidate) -> tuple[Outcome, str]:
@@ -98,7 +112,11 @@ def recommend(outcomes: Sequence[Outcome], own: Candidate) -> tuple[Outcome, str
         told = "No node became full in this time" if not times else "Nodes became full too seldom"
         return mine, f"{told} ({times} times): there is nothing to go by, and nothing to change."
     limits = "at most one flap for ten episodes and 5 % of the time at the cap"
-    calm = [one for one in outcomes if _is_calm(one)]
+    calm = [
+        one
+        for one in outcomes
+        if one.flaps <= max(1, _FLAPS * one.episodes) and one.time_at_cap <= _AT_CAP
+    ]
     if not calm:
         best = min(outcomes, key=lambda one: (one.flaps + one.time_at_cap * 100, -one.warning))
         return best, f"No setting has {limits}; this one comes nearest."
@@ -120,7 +138,3 @@ def in_figures(best: Outcome) -> str:
         return f"{told}."
     lead = format_duration(round(float(np.median(warned))))
     return f"{told}, by {lead} in the median."
-
-
-def _is_calm(one: Outcome) -> bool:
-    return one.flaps <= max(1, _FLAPS * one.episodes) and one.time_at_cap <= _AT_CAP

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -16,16 +17,8 @@ from dynsched.engine.model import Node
 from dynsched.engine.plan import plan_prune
 from dynsched.rules.rule_set import Rule, RuleSet
 
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """When a node was there, in Unix seconds, both ends included."""
-
-    first: float = -math.inf
-    last: float = math.inf
-
-
-ALWAYS = Span()
+Span = tuple[float, float]
+"""When a node was there first and last, in Unix seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +45,11 @@ class World:
         """The nodes that the rule applies to."""
         return np.array([rule.applies_to(node.labels) for node in self.nodes], np.bool_)
 
+    def weights(self, resource: str | None) -> Floats:
+        """What each node has of a rule's resource, as the mean of its kind weighs it."""
+        found = [node.allocatable.get(resource, 1.0) if resource else 1.0 for node in self.nodes]
+        return np.array(found, np.float64)
+
     def present(self, times: Floats) -> Bools:
         """Shape (times, nodes): whether the node was there."""
         moments = times[:, None]
@@ -60,45 +58,29 @@ class World:
 
 
 def make_world(
-    nodes: Mapping[str, Node], rule_set: RuleSet, spans: Mapping[str, Span] | None = None
+    nodes: Mapping[str, Node], rule_set: RuleSet, spans: Mapping[str, Span] = MappingProxyType({})
 ) -> World:
-    """``nodes`` without the marks that they carry now: a replay begins without any. Without an
+    """``nodes`` as `dynsched prune` would leave them: a replay begins without marks. Without an
     entry in ``spans`` a node is there from its creation on.
     """
-    bare = without_marks(nodes, rule_set)
-    ordered = tuple(bare[name] for name in sorted(bare))
-    eligible = np.array(
-        [
-            is_eligible(node, rule_set.nodes) and mark_state(node, rule_set.mark).conflict is None
-            for node in ordered
-        ],
-        dtype=np.bool_,
-    )
-    kinds = [kind_of(node, rule_set.guard) for node in ordered]
-    numbers = {kind: number for number, kind in enumerate(dict.fromkeys(kinds))}
-    pools = tuple(sorted({kind.pool for kind in kinds}))
-    spans = spans or {}
-    kept = [spans.get(node.name, Span(node.created or -math.inf)) for node in ordered]
-    return World(
-        nodes=ordered,
-        eligible=eligible,
-        pool=np.array([pools.index(kind.pool) for kind in kinds], np.int64),
-        pools=pools,
-        kind=np.array([numbers[kind] for kind in kinds], np.int64),
-        first=np.array([span.first for span in kept], np.float64),
-        last=np.array([span.last for span in kept], np.float64),
-    )
-
-
-def without_marks(nodes: Mapping[str, Node], rule_set: RuleSet) -> dict[str, Node]:
-    """The nodes as `dynsched prune` would leave them."""
     rehearsal = Rehearsal()
     rehearsal.nodes(nodes)
     rehearsal.write(plan_prune(nodes.values(), rule_set.mark))
-    return rehearsal.nodes(nodes)
-
-
-def weights(nodes: Sequence[Node], resource: str | None) -> Floats:
-    """What each node has of a rule's resource, as the mean of its kind weighs it."""
-    found = [node.allocatable.get(resource, 1.0) if resource else 1.0 for node in nodes]
-    return np.array(found, np.float64)
+    ordered = tuple(node for _, node in sorted(rehearsal.nodes(nodes).items()))
+    eligible = [
+        is_eligible(node, rule_set.nodes) and mark_state(node, rule_set.mark).conflict is None
+        for node in ordered
+    ]
+    kinds = [kind_of(node, rule_set.guard) for node in ordered]
+    numbers = {kind: number for number, kind in enumerate(dict.fromkeys(kinds))}
+    pools = tuple(sorted({kind.pool for kind in kinds}))
+    there = [spans.get(node.name, (node.created or -math.inf, math.inf)) for node in ordered]
+    return World(
+        nodes=ordered,
+        eligible=np.array(eligible, np.bool_),
+        pool=np.array([pools.index(kind.pool) for kind in kinds], np.int64),
+        pools=pools,
+        kind=np.array([numbers[kind] for kind in kinds], np.int64),
+        first=np.array([first for first, _ in there], np.float64),
+        last=np.array([last for _, last in there], np.float64),
+    )

@@ -25,7 +25,7 @@ from dynsched.engine.transitions import Setting
 from dynsched.rules import keys
 from dynsched.rules.rule_set import RuleSet
 from dynsched.tools.backtest.engine import Engine, Played
-from dynsched.tools.backtest.world import Span, World, make_world
+from dynsched.tools.backtest.world import World, make_world
 
 STEP = 30.0
 CORDON = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
@@ -94,9 +94,7 @@ def worlds(draw: st.DrawFn) -> Drawn:
     told = draw(st.lists(st.tuples(NODES, LASTS), min_size=1, max_size=6))
     nodes = {f"n{n}": Node(f"n{n}", str(n), **each) for n, (each, _) in enumerate(told)}
     lasts = {name: last for name, (_, last) in zip(nodes, told, strict=True)}
-    spans = {
-        name: Span(nodes[name].created, lasts[name]) for name in nodes if lasts[name] < FOREVER
-    }
+    spans = {name: (nodes[name].created, lasts[name]) for name in nodes if lasts[name] < FOREVER}
     shape = (len(raw), draw(st.integers(2, 14)), len(nodes))
     size = math.prod(shape)
     values = draw(st.lists(VALUES, min_size=size, max_size=size))
@@ -136,7 +134,10 @@ def test_the_engine_decides_as_the_core_does_at_every_step(drawn: Drawn, cut: in
     engine = Engine(made, world)
     finite = np.where(np.isfinite(values), values, np.nan)
     times = NOON + np.arange(values.shape[1]) * STEP
-    columns = dict(zip((one.name for one in made.file_rules), finite, strict=True))
+    columns = {
+        one.name: np.where(world.selected(one), of_rule, np.nan)
+        for one, of_rule in zip(made.file_rules, finite, strict=True)
+    }
     played = [
         engine.play(times[part], {name: each[part] for name, each in columns.items()})
         for part in (slice(None, cut), slice(cut, None))
@@ -147,16 +148,16 @@ def test_the_engine_decides_as_the_core_does_at_every_step(drawn: Drawn, cut: in
     pool = made.guard.pool_label
     pool_of = {node.name: node.labels["pool"] if pool else "" for node in world.nodes}
 
-    def lanes(of: str, rule_name: str | None = None) -> set[str]:
+    def lanes(of: str, rule_place: int | None = None) -> set[str]:
         part, row = (played[0], number) if number < cut else (played[1], number - cut)
-        found = getattr(part, of)[rule_name] if rule_name else getattr(part, of)
+        found = getattr(part, of) if rule_place is None else getattr(part, of)[rule_place]
         return set(compress(world.pools if of == "withheld" else world.names, found[row]))
 
     for number, (decision, after) in enumerate(by_the_core(drawn)):
-        for one in made.rules:
+        for place, one in enumerate(made.rules):
             alerts = decision.evaluation.alerts[one.name]
             fires = {name for name, alert in alerts.items() if alert.firing}
-            assert lanes("firing", one.name) == fires, (number, one.name)
+            assert lanes("firing", place) == fires, (number, one.name)
         assert lanes("marked") == decision.selection.marked, number
         assert writes[number] == len(decision.patches), number
         withheld = decision.selection.withheld.items()

@@ -9,16 +9,17 @@ from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 import pytest
-from builders import NOON, rule, rule_set
+from builders import NOON
 
 from dynsched.sources.prometheus import LongResult, LongSeries
+from dynsched.tools.backtest import fetching
 from dynsched.tools.backtest.fetching import GIVE_UP, Fetcher, Past, Query
 from dynsched.tools.backtest.history_columns import to_block
-from dynsched.tools.backtest.steps import Part, Window, parts_of, step_within, window_of
+from dynsched.tools.backtest.steps import Part, Window, parts_of, window_of
 from dynsched.util.errors import ExpectedError
 
 START = 1_700_000_100.0
@@ -54,14 +55,19 @@ def window(count: int) -> Window:
     return Window(START, STEP, count)
 
 
+@pytest.fixture(autouse=True)
+def _without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetching, "PAUSES", (0.0, 0.0))
+
+
 async def fetch(server: Server, folder: Path, count: int, expected: int) -> Past:
     folder.mkdir(exist_ok=True)  # noqa: ASYNC240 (a directory of the test)
-    fetcher = Fetcher(server, window(count), folder, "x", pauses=(0.0, 0.0))
+    fetcher = Fetcher(server, window(count), folder, "x")
     return (await fetcher.fetch({CPU: expected}))[CPU]
 
 
 def column(past: Past, count: int) -> list[float]:
-    return past.values(0, count, {"a": 0}, 1, rises=True)[:, 0].tolist()
+    return past.values(0, count, lambda name: -(name != "a"), 1, rises=True)[:, 0].tolist()
 
 
 # Which moments, in which parts
@@ -73,12 +79,6 @@ def test_the_moments_are_multiples_of_the_step() -> None:
     assert found.end <= NOON + 100
     with pytest.raises(ExpectedError, match="no moment"):
         window_of(NOON + 1, NOON + 2, 30)
-
-
-def test_the_step_grows_in_whole_steps_until_the_budget_is_kept() -> None:
-    assert step_within(1000, 30, 0, 3000, 9) == 30
-    assert step_within(1000, 30, 0, 30_000, 1) == 60
-    assert step_within(10, 30, 0, 30_000, 100) >= 30 * 10_000
 
 
 @pytest.mark.parametrize("number", [1, 200, 5_000, 10_000_000])
@@ -213,11 +213,3 @@ async def test_a_full_disk_is_one_line_and_no_half_a_file_is_left(tmp_path, monk
     with pytest.raises(ExpectedError, match=told):
         await fetch(Server(), tmp_path, 10, 1)
     assert not list(tmp_path.iterdir())
-
-
-def test_rules_with_the_same_query_share_it() -> None:
-    differ: tuple[dict[str, Any], ...] = ({}, {"threshold": 90}, {"op": "<"})
-    made = rule_set(*(rule(str(n), expr="x", **each) for n, each in enumerate(differ)))
-    one, two, down = (Query.of(each) for each in made.file_rules)
-    assert one == two
-    assert one != down  # of several series of a node another is the worst

@@ -49,11 +49,6 @@ def counter(first: int, last: int, per_minute: float) -> Points:
         yield minute(number), per_minute * (min(number, last) - first if number >= first else 0.0)
 
 
-def anew(at: int) -> Points:
-    """A counter of seconds that is 0.5 s/s, and begins at 0 once more."""
-    return [(minute(number), 30.0 * (number - at * (number >= at))) for number in range(COUNT + 1)]
-
-
 LOADS = {
     "worker-a": [(0, 10), (300, 95), (361, 10)],  # hot from 300 to 360
     "worker-b": [(0, 20), (50, 95), (61, 20)],
@@ -153,7 +148,6 @@ def older(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
             ('node="c",zone="x"', points((0, 90), (100, GAP))),
             ('node="c",zone="y"', points((100, 90), (200, 10))),
         ],
-        "busy_seconds_total": [('node="a"', anew(333)), ('node="b"', anew(5))],
     }
     # A part of this window has more samples than the server allows a query.
     folder = tmp_path_factory.mktemp("older")
@@ -177,18 +171,6 @@ async def test_gaps_new_labels_and_a_limit_of_samples(reported: Reported, older:
     assert load["longest_mark_seconds"] >= 100 * STEP
     # It did not come in one piece, and nothing is amiss.
     assert (report["queries"] > 1, report["notes"]) == (True, [])
-
-
-async def test_a_counter_that_begins_anew_is_no_load(reported: Reported, older: Process) -> None:
-    expr = "rate(busy_seconds_total[4m]) * 100"
-    report = await reported(older.url, rules(rule("busy", expr=expr, threshold=60)), *MORE)
-    (found,) = report["rules"]
-    assert (found["marks"], found["coverage"] > 0.99) == (0, True)
-
-
-async def test_a_bad_expression_is_told_in_the_servers_words(call: Call, older: Process) -> None:
-    code, _, err = await call(older.url, rules(rule("bad", expr="sum by (")), *MORE)
-    assert (code, "parse error" in err) == (1, True)
 
 
 async def test_pods_on_hot_nodes_and_those_for_which_there_was_room(
@@ -226,10 +208,16 @@ async def test_without_moments_and_without_room_it_says_what_it_counts_instead(
 
 
 async def test_each_incident_is_found_once_at_its_node_and_moment(newer: Process) -> None:
-    lanes = {"worker-a": 0, "worker-b": 1, "worker-c": 2}
+    places = {"worker-a": 0, "worker-b": 1, "worker-c": 2}
     async with source_at(newer.url) as source:
-        found = await incidents_of(source, Window(minute(0), STEP, COUNT // 2 + 1), lanes.get)
+        found = await incidents_of(source, Window(minute(0), STEP, COUNT // 2 + 1), places.get)
     expected = [("CPU stall", 1), ("Evicted", 1), ("OOMKilled", 0), ("OOMKilled", 0)]
-    assert [(one.kind, one.lane) for one in found] == expected
+    assert [(one.kind, one.place) for one in found] == expected
     for one, at in zip(found, (303, 200, 120, 240), strict=True):
         assert abs(one.at - minute(at)) <= 2 * STEP
+
+
+async def test_suggestions_tell_of_incidents(reported: Reported, newer: Process) -> None:
+    (load,) = (await reported(newer.url, LOAD, *MORE, "--suggest"))["suggested"]["rules"]
+    told = {one["event"]: (one["count"], one["marked_before"]) for one in load["events"]}
+    assert told == {"CPU stall": (1, 0), "Evicted": (1, 0), "OOMKilled": (2, 0)}
