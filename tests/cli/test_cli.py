@@ -1,6 +1,10 @@
 """The command line: what flags and environment come to, what is printed, and the exit codes."""
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
@@ -386,3 +390,20 @@ def test_every_command_has_help_with_an_example_and_every_option_help() -> None:
 def test_the_reference_is_up_to_date() -> None:
     # If this fails: make docs
     assert (ROOT / "docs/cli.md").read_text(encoding="utf-8") == render()
+
+
+def test_without_the_simulator_as_in_the_image_the_demo_says_where_it_is(tmp_path) -> None:
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
+    assert ignored.index("dynsched/sim") > ignored.index("!dynsched")
+    shutil.copytree(ROOT / "dynsched", tmp_path / "dynsched", ignore=lambda *_: ["sim"])
+    done = subprocess.run(
+        [sys.executable, "-m", "dynsched", "demo"],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+    )
+    (line,) = done.stderr.splitlines()
+    assert (done.returncode, done.stdout) == (1, "")
+    assert line.startswith("Error: the simulated cluster is not in the image: run `make demo` in")
