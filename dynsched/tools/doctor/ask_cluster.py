@@ -23,16 +23,11 @@ from dynsched.kube.pods_listed import fold_pods
 from dynsched.kube.transport import KubeApi
 from dynsched.rules import keys
 from dynsched.rules.rule_set import RuleSet
-from dynsched.tools.doctor.gathered import ClusterFacts
+from dynsched.tools.doctor.gathered import AUTOSCALER, DESCHEDULER, KARPENTER, ClusterFacts
 from dynsched.util.errors import ClusterError, ConflictError
 
 _T = TypeVar("_T")
 GUARDRAIL: Final = "dynsched-guardrail"
-AUTOSCALER: Final = "cluster-autoscaler"
-KARPENTER: Final = "karpenter"
-DESCHEDULER: Final = "descheduler"
-IMAGES: Final = (AUTOSCALER, KARPENTER, DESCHEDULER)
-"""Parts of the names of images, by which the programs are known."""
 _TRIES: Final = 2
 """A list of many pods whose snapshot expires before its end is begun once more."""
 
@@ -81,7 +76,7 @@ async def ask_cluster(
     is_counted = await asked("W1 W2", _counted(client, reach))
     rights = needed_rights(rule_set, home)
     refused = await asked("K1", _refused(api, rights))
-    found = await asked("K2", programs(api, IMAGES)) or []
+    found = await asked("K2", programs(api, (AUTOSCALER, KARPENTER, DESCHEDULER))) or []
     metrics = None
     if _asks_metrics_server(rule_set):
         try:

@@ -14,10 +14,10 @@ from dynsched.tools.doctor.report import as_json, as_junit, render
 
 def report() -> Report:
     found = Report()
-    low = Finding("P9", Severity.INFO, "never passed", "0 to 1", "lower it", "cpu")
-    high = Finding("P1", Severity.ERROR, "no metric \x00", "none [red]", "correct it", "mem")
-    foreign = Finding("N2", Severity.WARNING, "foreign label", "status=a", "remove it")
-    found.add([low, high, NotChecked("P8", "404"), foreign])
+    low = Finding("P9", Severity.INFO, "cpu", "never passed", "0 to 1", "lower it")
+    high = Finding("P1", Severity.ERROR, "mem", "no metric \x00", "none [red]", "correct it")
+    foreign = Finding("N2", Severity.WARNING, None, "foreign label", "status=a", "remove it")
+    found.add([low, high, NotChecked("P8", None, "404"), foreign])
     return found
 
 
