@@ -6,6 +6,7 @@ Each command imports its modules when it runs. To import all of them takes most 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -233,17 +234,16 @@ def check(*, rules: Path, files: tuple[Path, ...], output: str, **given: Any) ->
 
     remedy = "name a rules file" if files else "name the file with --rules"
     reports = [report for file in files or (rules,) for report in check_file(file, remedy)]
+    from dynsched.tools.doctor.syntax import parse_by_server, parse_here
+
     trouble = None
     if given["prom"] is None:
-        from dynsched.tools.doctor.syntax import parse_here
-
-        reports = list(parse_here(reports))
+        reports = list(map(parse_here, reports))
     else:
         from dynsched.controller.settings import settings_of
-        from dynsched.tools.doctor.ask_syntax import parse_by_server
 
-        parsed, trouble = parse_by_server(reports, settings_of(given).prometheus)
-        reports = list(parsed)
+        config = settings_of(given).prometheus
+        reports, trouble = asyncio.run(parse_by_server(reports, config))
     if output == "json":
         told = {each.name: {"errors": each.errors, "warnings": each.warnings} for each in reports}
         click.echo(json.dumps(told, indent=2))

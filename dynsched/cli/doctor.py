@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import Any, Final
 
@@ -122,10 +123,10 @@ def _examined(given: dict[str, Any], server: str | None, namespace: str | None) 
 def _print(report: Report, output: str, fail_on: Severity) -> None:
     from rich.console import Console
 
-    from dynsched.tools.doctor.report import as_json, as_junit, render
+    from dynsched.tools.doctor.report import as_junit, render
 
     if output == "json":
-        click.echo(as_json(report))
+        click.echo(json.dumps(report.as_json(), indent=2, ensure_ascii=False))
     elif output == "junit":
         click.echo(as_junit(report, fail_on))
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -126,7 +126,7 @@ class ClusterFacts:
 
     nodes: Mapping[str, Node]
     reach: Reach | None = None
-    refused: tuple[Right, ...] = ()
+    refused: Sequence[Right] = ()
     """The rights that we lack."""
     holders: tuple[str, ...] | None = None
     """Who holds a Lease `dynsched` and renews it, a line each; None: not asked."""
@@ -134,7 +134,7 @@ class ClusterFacts:
     """The ValidatingAdmissionPolicy of manifests/components/guardrail."""
     injection: Mapping[str, Any] | None = None
     """The MutatingAdmissionPolicy that gives pods their affinity."""
-    programs: tuple[Program, ...] = ()
+    programs: Sequence[Program] = ()
     """Autoscalers and deschedulers."""
     policies: Mapping[str, Any] = field(default_factory=dict)
     """The descheduler's policies, read, by where they stand."""

@@ -220,7 +220,7 @@ async def test_each_right_that_is_lacking_is_told_with_the_line_of_its_role(tmp_
 
 async def test_rights_are_reviewed_on_each_form_of_cluster(cluster) -> None:
     facts = await asked_of(cluster, rules())
-    assert facts.refused == ()
+    assert not facts.refused
     assert "K1" not in facts.errors
 
 

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from dynsched.tools.doctor.finding import CODES, Finding, NotChecked, Report, Severity
-from dynsched.tools.doctor.report import as_json, as_junit, render
+from dynsched.tools.doctor.report import as_junit, render
 
 
 def report() -> Report:
@@ -44,7 +44,7 @@ def test_the_exit_code_is_by_the_worst_finding(ignored, fail_on, code) -> None:
 
 
 def test_json_has_the_documented_names() -> None:
-    told = json.loads(as_json(report().without([])))
+    told = report().without([]).as_json()
     worst = {"code": "P1", "severity": "error", "rule": "mem", "summary": "no metric \x00"}
     assert told["findings"][0] == worst | {"evidence": "none [red]", "fix": "correct it"}
     assert told["findings"][1]["rule"] is None
