@@ -10,12 +10,11 @@ from pathlib import Path
 
 import click
 
-from dynsched.tools.collect.memory import MIB
+from dynsched.tools.collect.memory import MIB, CollectError
 from dynsched.tools.collect.push import (
     DEFAULT_CGROUP_ROOT,
     DEFAULT_JOB,
     Collect,
-    CollectError,
     collect_once,
     collect_until_stopped,
 )

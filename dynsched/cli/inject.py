@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -63,7 +64,8 @@ def inject(
     if check:
         if output == "yaml":
             raise click.UsageError("--check prints a table or json")
-        check_policy(label, str(kubeconfig) if kubeconfig else None, context, output)
+        named = str(kubeconfig) if kubeconfig else None
+        asyncio.run(check_policy(label, named, context, output))
     elif output == "json":
         items = policy_objects(label, weight)
         click.echo(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}, indent=2))

@@ -5,6 +5,8 @@ through the API server, with the user's kubeconfig.
 from __future__ import annotations
 
 import asyncio
+import http.client
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -67,13 +69,15 @@ class Running(ABC):
         """`/nodes/NAME`."""
         return self.read(self.ask(f"/nodes/{quote(name, safe='')}"))
 
-    def metrics(self) -> str:
-        """`/metrics`."""
-        return self.ask("/metrics").body.decode(errors="replace")
-
     def read(self, answer: Answer, *, key: str = "taken_at") -> dict[str, Any]:
         """The JSON object of an answer; ServerError where it has no ``key``, as another's."""
-        return http_client.mapping(answer.body, self.shown, key=key)
+        try:
+            found = json.loads(answer.body)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict) or key not in found:
+            raise ServerError(f"{self.shown} does not answer as dynsched does; use --server URL")
+        return found
 
 
 def nodes_path(*, marked: bool) -> str:
@@ -87,15 +91,21 @@ class ByUrl(Running):
     def __init__(
         self, server: str, timeout: float | None = None, token_file: Path | None = None
     ) -> None:
+        self.shown = http_client.url_of(server)
         self._token_file = token_file
-        self.url = http_client.split(server).geturl().rstrip("/")
-        self.shown = self.url
         self._timeout = timeout or http_client.TIMEOUT
 
-    def ask(self, path: str, etag: str | None = None) -> Answer:
-        """As said of Running. ServerError."""
+    def ask(
+        self, path: str, etag: str | None = None, accept: frozenset[int] = frozenset()
+    ) -> Answer:
+        """As said of Running; an error whose status is in ``accept`` is an answer. ServerError."""
         return http_client.ask(
-            self.url, path, etag=etag, token_file=self._token_file, timeout=self._timeout
+            self.shown,
+            path,
+            etag=etag,
+            token_file=self._token_file,
+            timeout=self._timeout,
+            accept=accept,
         )
 
 
@@ -125,10 +135,7 @@ class InCluster(Running):
         )
         if answer.status in (HTTPStatus.OK, HTTPStatus.NOT_MODIFIED):
             return Answer(answer.status, answer.body, answer.etag)
-        try:
-            reason = HTTPStatus(answer.status).phrase
-        except ValueError:
-            reason = ""
+        reason = http.client.responses.get(answer.status, "")
         why = http_client.refusal(self.shown, answer.status, reason, answer.body)
         if answer.status == HTTPStatus.UNAUTHORIZED:
             why += "; the API server passes no token on: use a port-forward, --server and "
@@ -165,17 +172,17 @@ def opened(where: Where) -> Iterator[Running]:
     if where.server is not None:
         yield ByUrl(where.server, where.timeout, where.token_file)
         return
-    why_not = _why_not_local(where.token_file) if where.tries_local else ""
-    if why_not is None:
+    if where.tries_local and _answers(ByUrl(DEFAULT_SERVER, LOCAL_TIMEOUT, where.token_file)):
         yield ByUrl(DEFAULT_SERVER, where.timeout, where.token_file)
         return
     try:
         found = InCluster(where)
     except ClusterError as error:
-        if not why_not:
+        if not where.tries_local:
             raise
         raise ServerError(
-            f"found no running dynsched: {why_not}; {error}; or name its URL with --server"
+            f"found no running dynsched: none answers at {DEFAULT_SERVER}; {error}; or name its "
+            "URL with --server"
         ) from None
     try:
         yield found
@@ -183,19 +190,11 @@ def opened(where: Where) -> Iterator[Running]:
         found.close()
 
 
-def _why_not_local(token_file: Path | None) -> str | None:
-    """Why no dynsched is at DEFAULT_SERVER, in a few words; None when one answers there, if only
-    that it wants a token.
-    """
+def _answers(local: ByUrl) -> bool:
+    """Whether it is a dynsched, if only one that wants a token, or is not well."""
     try:
-        answer = http_client.ask(
-            *(DEFAULT_SERVER, "/status"),
-            token_file=token_file,
-            timeout=LOCAL_TIMEOUT,
-            accept=frozenset({*_REFUSED, HTTPStatus.SERVICE_UNAVAILABLE}),
-        )
-        key = "error" if answer.status in _REFUSED else "dry_run"
-        http_client.mapping(answer.body, DEFAULT_SERVER, key=key)
+        answer = local.ask("/status", accept=_REFUSED | {HTTPStatus.SERVICE_UNAVAILABLE})
+        local.read(answer, key="error" if answer.status in _REFUSED else "dry_run")
     except ServerError:
-        return f"none answers at {DEFAULT_SERVER}"
-    return None
+        return False
+    return True

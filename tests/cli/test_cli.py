@@ -217,14 +217,6 @@ def test_a_rules_file_that_cannot_be_read_is_one_line_that_names_what_named_it(
         assert call("check", *words) == (1, "", f"{told}\n")
 
 
-@pytest.mark.parametrize("path", ["/nodes", "/prefix/status/"])
-def test_a_page_as_the_server_is_told(call, path) -> None:
-    code, _, error = call("nodes", "--server", f"http://127.0.0.1:1{path}")
-    page = path.strip("/").removeprefix("prefix/")
-    told = f"--server names a page; leave /{page} off, as in http://localhost:9000"
-    assert (code, error) == (1, f"Error: {told}\n")
-
-
 def test_a_plan_shows_values_what_is_pending_and_what_would_be_written(call, monkeypatch) -> None:
     monkeypatch.setattr(main, "run_once", lambda _: example(dry_run=True))
     code, output, errors = call("plan")
