@@ -122,22 +122,6 @@ def test_every_flag_of_run_is_read_from_the_environment(settings_of, monkeypatch
         assert attrgetter(setting)(settings) == expected, name
 
 
-@pytest.mark.parametrize("command", [("nodes",), ("why", "a")], ids=" ".join)
-def test_the_token_of_a_reader_comes_from_a_file(call, monkeypatch, command) -> None:
-    asked = []
-
-    def ask(_server, path, *, token_file, **_):
-        asked.append((path, token_file))
-        raise ClusterError("no more is needed")
-
-    monkeypatch.setattr("dynsched.tools.http_client.ask", ask)
-    monkeypatch.setenv("DYNSCHED_SERVER", "localhost:1")
-    assert call(*command)[0] == 1
-    monkeypatch.setenv("DYNSCHED_SERVER_TOKEN_FILE", "/token")
-    assert call(*command)[0] == 1
-    assert [file for _, file in asked] == [None, Path("/token")]
-
-
 NOT_BOUND = "lets every client that can connect to {} bind any pod to any node"
 WRONG_USAGE = {
     "run --prom localhost:9090": "the scheme is missing; write http://localhost:9090",
@@ -355,15 +339,6 @@ def test_prune_says_what_was_done_and_fails_where_not_all_was(
     assert (ended, errors) == (code, "Error: a: forbidden\n" if code else "")
     assert printed in output
     assert bool(printed) is bool(output)
-
-
-@pytest.mark.parametrize("name", ["nodes", "why"])
-def test_nobody_to_ask_is_one_line(call, name) -> None:
-    code, _, errors = call(name, *(["x"] if name == "why" else []), "--server", "localhost:1")
-
-    assert code == 1
-    assert "is dynsched running? use --server URL" in errors
-    assert len(errors.splitlines()) == 1
 
 
 def _commands():
