@@ -1,4 +1,4 @@
-"""The checks of rights, of metrics-server and of other programs: K1, P0 and K2. Pure."""
+"""The checks of rights, other programs and pods: K1, K2, W1, W2, P0 of metrics-server. Pure."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, Final
 
-from dynsched.engine.avoiders import PREFERRED
-from dynsched.engine.wording import listed
+from dynsched.engine.avoiders import PREFERRED, Cause, Workload
+from dynsched.engine.guard import is_eligible
+from dynsched.engine.wording import counted, listed, some
 from dynsched.kube.inspection import Program, Right
 from dynsched.rules.labels import LabelMark, Mark, TaintMark
 from dynsched.rules.rule_set import RuleSet
 from dynsched.tools.doctor.finding import Told, error, hint, warning
 from dynsched.tools.doctor.gathered import AUTOSCALER, KARPENTER, ClusterFacts
+from dynsched.tools.doctor.reach_report import headline
 from dynsched.util.untyped import as_mapping, as_mappings
 
 _QUOTED: Final = re.compile(r"""'([^']*)'|"([^"]*)\"""")
@@ -24,6 +26,24 @@ _PREFERENCE: Final = "PREFERENCE_POLICY"
 _TAINTS: Final = "RemovePodsViolatingNodeTaints"
 _AFFINITY: Final = "RemovePodsViolatingNodeAffinity"
 _OFF: Final = frozenset({"false", "0", "f"})
+ENOUGH: Final = 0.5
+"""The share of pods that react, below which marks move little load."""
+FEW_NODES: Final = 3
+_SHOWN: Final = 3
+_SUMMARIES: Final = {
+    Cause.PINNED: (
+        "pods are pinned to one node each, so that no mark moves them",
+        "remove the nodeSelector or the required affinity by hostname",
+    ),
+    Cause.SCHEDULER: (
+        "pods have another schedulerName, whose scheduler may not read soft preferences",
+        "see that scheduler's documentation, or give it a profile in the section extender",
+    ),
+    Cause.TOLERATES: (
+        "pods tolerate every taint, the mark's too",
+        "tolerate only the taints that are meant",
+    ),
+}
 
 
 def metrics_server(facts: ClusterFacts, _: RuleSet) -> Iterator[Told]:
@@ -206,3 +226,41 @@ def _variable(policy: Mapping[str, Any] | None, name: str) -> str:
 def _strings(expression: str) -> list[str]:
     """The strings of a CEL expression."""
     return [single or double for single, double in _QUOTED.findall(expression)]
+
+
+def few_react(facts: ClusterFacts, _: RuleSet) -> Iterator[Told]:
+    """W1."""
+    reach = facts.reach
+    if reach is None or not reach.pods or reach.reacting >= ENOUGH * reach.pods:
+        return
+    worst = [_name(each) for each in reach.worst_first() if each.reacting < each.pods]
+    yield (warning if reach.reacting else error)(
+        "few pods react to the mark, so that marks move little load"
+        if reach.reacting
+        else "no pod reacts to the mark: dynsched would change nothing",
+        f"{headline(reach)} Worst: {some(worst, _SHOWN)}",
+        "see `dynsched reach` for a patch of each workload, inject the affinity, or set mark.taint",
+    )
+
+
+def cancelled(facts: ClusterFacts, rule_set: RuleSet) -> Iterator[Told]:
+    """W2."""
+    workloads = facts.reach.worst_first() if facts.reach is not None else []
+    for cause, (summary, fix) in _SUMMARIES.items():
+        found = [each for each in workloads if each.causes[cause]]
+        if found:
+            count = counted(sum(each.causes[cause] for each in found), "pod")
+            yield warning(summary, f"{count}: {some(list(map(_name, found)), _SHOWN)}", fix)
+    spread = [_name(each) for each in workloads if each.spread_by_default]
+    eligible = sum(is_eligible(node, rule_set.nodes) for node in facts.nodes.values())
+    if spread and 0 < eligible <= FEW_NODES:
+        yield hint(
+            "on three nodes or fewer, the scheduler's default spreading has about the weight of "
+            "the soft affinity, and places some pods on marked nodes",
+            f"{counted(eligible, 'node')} may be marked; {some(spread, _SHOWN)}",
+            "give the pods a topologySpreadConstraint of their own, or set mark.taint",
+        )
+
+
+def _name(workload: Workload) -> str:
+    return f"{workload.namespace}/{workload.name}"

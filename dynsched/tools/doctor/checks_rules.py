@@ -18,8 +18,8 @@ from dynsched.tools.doctor.checks_server import (
     looks_back_too_far,
     several_clusters,
     throttling,
+    values_against_thresholds,
 )
-from dynsched.tools.doctor.checks_values import values_against_thresholds
 from dynsched.tools.doctor.finding import Finding, NotChecked, Told, error, findings, warning
 from dynsched.tools.doctor.gathered import RuleFacts, SelectorFacts, World
 from dynsched.util.durations import format_duration
@@ -169,10 +169,9 @@ def _rate_of_a_sum(rule: RuleFacts, _: World) -> Iterator[Told]:
 
 def _one_series_a_node(rule: RuleFacts, world: World) -> Iterator[Told]:
     labels = rule.rule.node_labels
-    culprit = rule.expression.drops(labels) if rule.expression else None
-    samples = rule.answer.samples
-    bare = [each for each in samples if not any(label in each.labels for label in labels)]
-    if bare or (culprit and not samples):
+    bare = [each for each in rule.answer.samples if each.labels.keys().isdisjoint(labels)]
+    if bare:
+        culprit = rule.expression.drops(labels) if rule.expression else None
         yield error(
             f"the samples have no label {' or '.join(labels)}, so they belong to no node",
             f"{one_line(culprit, _SHOWN)} drops it"

@@ -14,10 +14,16 @@ from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
 from dynsched.sources.prometheus.answer_limit import answer_limit
 from dynsched.tools.doctor.ask_cluster import ask_cluster, open_client
 from dynsched.tools.doctor.ask_prometheus import NotReachedError, ask_prometheus
-from dynsched.tools.doctor.checks_cluster import admission, metrics_server, neighbours, rights
+from dynsched.tools.doctor.checks_cluster import (
+    admission,
+    cancelled,
+    few_react,
+    metrics_server,
+    neighbours,
+    rights,
+)
 from dynsched.tools.doctor.checks_extender import check_extender
 from dynsched.tools.doctor.checks_nodes import marks, no_marks
-from dynsched.tools.doctor.checks_reach import cancelled, few_react
 from dynsched.tools.doctor.checks_rules import check_rules
 from dynsched.tools.doctor.finding import NotChecked, Report, Told, findings
 from dynsched.tools.doctor.gathered import ClusterFacts, World

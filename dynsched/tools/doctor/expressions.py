@@ -24,8 +24,6 @@ _RATES: Final = frozenset(
     {"rate", "irate", "increase", "xrate", "xincrease", "rate_prometheus", "increase_prometheus"}
 )
 _RANKS: Final = frozenset({"topk", "bottomk", "limitk", "limit_ratio"})
-_SETS: Final = frozenset({"and", "or", "unless"})
-_WITHOUT_LABELS: Final = frozenset({"absent", "absent_over_time", "vector", "scalar", "time", "pi"})
 _PERCENT: Final = 100.0
 _MATCH: Final = {"Equal": "=", "NotEqual": "!=", "Re": "=~", "NotRe": "!~"}
 
@@ -100,9 +98,8 @@ class Expression:
     rates_of_sums: tuple[str, ...]
 
     def drops(self, labels: tuple[str, ...]) -> str | None:
-        """The part that takes each of ``labels`` from the series; None where one of them stays."""
-        found = [_drops(self.root, label) for label in labels]
-        return None if None in found else found[-1]
+        """The first part of it that keeps none of ``labels``."""
+        return next((spelled(each) for each in _walk(self.root) if _drops(each, labels)), None)
 
     @property
     def reach(self) -> float:
@@ -240,45 +237,20 @@ def _has_a_hundred(node: Any) -> bool:
     return any(each.val == _PERCENT for each in numbers)
 
 
-def _drops(node: Any, label: str) -> str | None:
-    """The part that takes ``label`` from the series; None where it stays, or nobody can tell."""
-    name = _name(node)
-    strings = [each.val for each in _children(node) if isinstance(each, promql.StringLiteral)]
-    if isinstance(node, promql.BinaryExpr) and str(node.op).lower() not in _SETS:
-        return _dropped_by_operator(node, label)
-    if isinstance(node, promql.AggregateExpr) and name not in _RANKS:
-        modifier = node.modifier
-        is_named = modifier is not None and label in modifier.labels
-        keeps = modifier is not None and is_named is (modifier.type == promql.AggModifierType.By)
-        if not keeps and not (name == "count_values" and label in strings):
-            return spelled(node)
-    if name in _WITHOUT_LABELS:
-        return spelled(node)
-    if name in ("label_replace", "label_join") and strings[:1] == [label]:
-        return None
-    vectors = [each for each in _children(node) if not _is_constant(each)]
-    return _drops(vectors[0], label) if vectors else None
-
-
-def _dropped_by_operator(node: Any, label: str) -> str | None:
-    sides = [each for each in (node.lhs, node.rhs) if not _is_constant(each)]
-    modifier = node.modifier if len(sides) > 1 else None
-    many = (promql.VectorMatchCardinality.ManyToOne, promql.VectorMatchCardinality.OneToMany)
-    if modifier is not None and modifier.card in many:
-        if label in modifier.group_labels:
-            return None
-        sides = [sides[many.index(modifier.card)]]
-    elif modifier is not None and modifier.matching is not None:
-        includes = modifier.matching.type == promql.LabelModifierType.Include
-        if (label in modifier.matching.labels) is not includes:
-            return spelled(node)
-    return next(filter(None, (_drops(each, label) for each in sides)), None)
-
-
-def _is_constant(node: Any) -> bool:
-    """Whether it has no labels that a label of the other side is compared with."""
-    if isinstance(node, promql.Call):
-        return node.func.name in ("scalar", "time", "pi")
-    parts = _children(node)
-    is_literal = isinstance(node, promql.NumberLiteral | promql.StringLiteral)
-    return is_literal or (bool(parts) and all(map(_is_constant, parts)))
+def _drops(node: Any, labels: tuple[str, ...]) -> bool:
+    """Whether an aggregation, or an operator that joins one to one, names which labels stay, and
+    these are not among them.
+    """
+    grouping: Any = None
+    if isinstance(node, promql.AggregateExpr) and _name(node) not in _RANKS:
+        grouping = node.modifier
+        if grouping is None:
+            return True
+        keeps = grouping.type == promql.AggModifierType.By
+    elif isinstance(node, promql.BinaryExpr) and node.modifier is not None:
+        if node.modifier.card == promql.VectorMatchCardinality.OneToOne:
+            grouping = node.modifier.matching
+        keeps = grouping is not None and grouping.type == promql.LabelModifierType.Include
+    if grouping is None:
+        return False
+    return not any((label in grouping.labels) is keeps for label in labels)

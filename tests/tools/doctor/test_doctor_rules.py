@@ -15,7 +15,7 @@ from dynsched.rules.rule_set import RuleSet
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
 from dynsched.tools.doctor.ask_prometheus import ask_prometheus
 from dynsched.tools.doctor.checks_rules import check_rules
-from dynsched.tools.doctor.checks_values import values_against_thresholds
+from dynsched.tools.doctor.checks_server import values_against_thresholds
 from dynsched.tools.doctor.expressions import read
 from dynsched.tools.doctor.finding import Finding, NotChecked, Severity
 from dynsched.tools.doctor.gathered import RuleFacts, Seen, World
