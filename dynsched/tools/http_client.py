@@ -5,6 +5,7 @@ Every failure is a ServerError, one line with the cause and what to do.
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import urllib.error
@@ -31,7 +32,7 @@ class ServerError(ExpectedError):
 
 
 class Answer(NamedTuple):
-    """An answer with status 200 (``body``), or 304, which has none; ``etag`` is its name."""
+    """An answer; with status 304, it has no body. ``etag`` is its name."""
 
     status: int
     body: bytes
@@ -44,51 +45,29 @@ class Answer(NamedTuple):
 
 
 def ask(
-    server: str,
-    path: str,
-    *,
-    etag: str | None = None,
-    token_file: Path | None = None,
-    timeout: float = TIMEOUT,
-    accept: frozenset[int] = frozenset(),
+    server: str, path: str, *, etag: str | None, token_file: Path | None, timeout: float
 ) -> Answer:
-    """What the dynsched at the URL ``server`` answers at ``path`` (quoted, from ``/`` on). An error
-    whose status is in ``accept`` is an answer too. ``token_file`` holds the bearer token that it
-    wants with --web-auth.
+    """What the server with this URL answers at ``path`` (quoted, from ``/`` on), whatever the
+    status. ``token_file`` holds the bearer token that it wants with --web-auth.
     """
-    url = f"{server}{path}"
     headers = {"Accept": "application/json"} | ({"If-None-Match": etag} if etag else {})
-    request = urllib.request.Request(url, headers=headers)  # noqa: S310 (http or https: split)
+    request = urllib.request.Request(f"{server}{path}", headers=headers)  # noqa: S310 (http or https: url_of)
     if token_file is not None:
         # Not to where a redirect leads: that may be another host.
         request.add_unredirected_header("Authorization", f"Bearer {_token(token_file)}")
+    by = ""
     try:
-        proxy = proxy_for(url)
+        by = through(proxy_for(server))
         with opener().open(request, timeout=timeout) as response:
             return Answer(response.status, response.read(), response.headers.get("ETag"))
     except ProxyError as error:
         raise ServerError(f"cannot ask {server}: {error}") from None
     except urllib.error.HTTPError as error:
-        with error:
-            if error.code == HTTPStatus.NOT_MODIFIED or error.code in accept:
-                return Answer(error.code, _read(error), error.headers.get("ETag"))
-            why = refusal(server, error.code, error.reason, _read(error))
-            if error.code == HTTPStatus.UNAUTHORIZED:
-                why += (
-                    f"; it was read from --server-token-file {token_file}"
-                    if token_file
-                    else "; name a file that holds the token with --server-token-file"
-                )
-        raise ServerError(why + through(proxy)) from None
+        with error, contextlib.suppress(OSError, http.client.HTTPException):
+            return Answer(error.code, error.read(), error.headers.get("ETag"))
+        return Answer(error.code, b"", None)
     except (OSError, http.client.HTTPException) as error:
-        raise ServerError(_no_answer(server, error, timeout) + through(proxy)) from None
-
-
-def _read(error: urllib.error.HTTPError) -> bytes:
-    try:
-        return error.read()
-    except (OSError, http.client.HTTPException):
-        return b""
+        raise ServerError(_no_answer(server, error, timeout) + by) from None
 
 
 def _token(file: Path) -> str:
@@ -131,11 +110,12 @@ def _no_answer(server: str, error: Exception, timeout: float) -> str:
     return f"cannot ask {server}: {found}; {_REMEDIES.get(found.cause, 'use --server URL')}"
 
 
-def refusal(shown: str, status: int, reason: str, body: bytes) -> str:
+def refusal(shown: str, answer: Answer) -> str:
     """An answer with an error status as one line: dynsched's own words where they are."""
     try:
-        message = json.loads(body)["error"]
+        message = json.loads(answer.body)["error"]
     except (ValueError, KeyError, TypeError):
         # Not ours: a proxy or an ingress on the way, or something else on that port.
-        return f"{shown} answered {status} {reason}; is it dynsched? use --server URL"
+        told = f"{answer.status} {http.client.responses.get(answer.status, '')}".rstrip()
+        return f"{shown} answered {told}; is it dynsched? use --server URL"
     return " ".join(str(message).split())
