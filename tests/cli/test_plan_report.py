@@ -8,13 +8,13 @@ from dataclasses import replace
 
 from programs import ROOT
 from rich.console import Console
-from snapshots import EXAMPLE_RULES, NOON, Scene, example, many
+from snapshots import EXAMPLE_RULES, NOON, Scene, example
 
 from dynsched.api.nodes import encode_each
 from dynsched.api.pass_report import pass_report
 from dynsched.api.status import rules_answer
 from dynsched.cli.node_tables import render_patches
-from dynsched.cli.plan_report import MAX_ROWS, render_findings
+from dynsched.cli.plan_report import render_findings
 from dynsched.engine.health import why_incomplete
 from dynsched.engine.model import Node, WriteFailure
 
@@ -54,14 +54,6 @@ def test_a_value_that_should_not_fall_is_the_worse_the_lower_it_is() -> None:
     rules = {"rules": [{"name": "free", "expr": "free", "op": "<", "threshold": 100}]}
     snapshot = Scene(rules, map(Node, "abc")).tick(NOON, free={"a": 150.0, "b": 20.0, "c": 90.0})
     assert [line.split()[0] for line in shown(snapshot)[2:5]] == ["b", "c", "a"]
-
-
-def test_of_many_values_the_worst_are_shown_and_all_of_them_with_all() -> None:
-    snapshot = many(30)
-    lines = shown(snapshot)
-    assert lines[1] == f"The worst {MAX_ROWS} of 90 values (--all shows every one):"
-    assert len(lines) == 3 + MAX_ROWS
-    assert len(shown(snapshot, every=True)) == 2 + 90
 
 
 def test_of_many_names_some_are_shown_and_the_others_counted() -> None:

@@ -24,7 +24,7 @@ from dynsched.cli.collect import collect
 from dynsched.rules.file import load_rules
 from dynsched.sim.nodes import make_node
 from dynsched.tools.collect.memory import MIB, CollectError, Memory, read_memory
-from dynsched.tools.collect.push import Collect, collect_once, push
+from dynsched.tools.collect.push import Collect, push
 
 GIB = 1024 * MIB
 METRIC = "k8_node_cgroups_mem_available"
@@ -162,15 +162,6 @@ def test_the_series_is_in_the_first_projects_form_and_one_node_leaves_anothers(
     of_worker = {"instance": "worker-7", "ip": "10.0.0.7", "node": "worker-7"}
     assert found["10.0.0.7"] == (job | of_worker, 1024)
     assert found["10.0.0.8"] == (job | {"instance": "10.0.0.8", "ip": "10.0.0.8"}, 6143.5)
-
-
-def test_the_address_is_the_one_that_leads_to_the_pushgateway(
-    pushgateway: Pushgateway, tmp_path: Path, meminfo: Path
-) -> None:
-    memory, ip = collect_once(Collect(pushgateway.url, cgroup_root=v1(tmp_path), meminfo=meminfo))
-    assert (memory.available, ip) == (8 * GIB, "127.0.0.1")
-    labels, value = pushed(pushgateway)["127.0.0.1"]
-    assert (labels["instance"], value) == ("127.0.0.1", 8192)
 
 
 def failing(url: str) -> str:

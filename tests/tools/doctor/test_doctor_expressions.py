@@ -34,14 +34,6 @@ def test_how_far_an_expression_looks_back_is_added_up() -> None:
     )
 
 
-def test_selectors_know_what_stands_around_them() -> None:
-    rated, condition = read("sum by (i) (rate({__name__='a', m=~\"x|y\"}[5m])) and b").selectors
-    assert (rated.metric, rated.text, rated.rate) == ("a", 'a{m=~"x|y"}', "rate")
-    assert (rated.is_combined, rated.is_condition, condition.is_condition) == (True, False, True)
-    (dotted,) = read('{"load.avg", a="b"}').selectors
-    assert dotted.text == '{__name__="load.avg",a="b"}'
-
-
 @pytest.mark.parametrize(
     "expr", ["(" * 2000 + "up" + ")" * 2000, " + ".join(["up"] * 1000), "up" + " " * 5000, "up{"]
 )
