@@ -62,8 +62,8 @@ NODE_TITLES: Final = ("NODE", "MARKED", "SINCE", "RULES", "NOTE")
 
 
 def nodes_table(payload: Mapping[str, Any], most: int | None = None) -> Table:
-    """The nodes of `/nodes`, or the first ``most`` of them: marked ones first, then those under
-    pressure, then by name.
+    """The nodes of `/nodes`, or the first ``most`` of them: marked ones first, then hot ones,
+    then by name.
     """
     table = make_table(*NODE_TITLES)
     for node in in_order(payload["nodes"])[:most]:
@@ -72,7 +72,7 @@ def nodes_table(payload: Mapping[str, Any], most: int | None = None) -> Table:
 
 
 def in_order(nodes: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Nodes of `/nodes` as they are shown: marked ones first, then those under pressure."""
+    """Nodes of `/nodes` as they are shown: marked ones first, then hot ones."""
     return sorted(
         nodes,
         key=lambda node: (

@@ -19,16 +19,7 @@ from typing import Any, Final
 from dynsched.engine.model import QueryResult, Sample
 from dynsched.rules.rule_set import FileRule, RuleSet
 from dynsched.sources.prometheus import PrometheusSource
-from dynsched.tools.doctor.expressions import (
-    Expression,
-    Matcher,
-    Selector,
-    UnreadError,
-    quoted,
-    read,
-    selector_text,
-    spelled,
-)
+from dynsched.tools.doctor.expressions import Matcher, Selector, quoted, read, selector_text
 from dynsched.tools.doctor.gathered import (
     Copies,
     Missing,
@@ -82,11 +73,11 @@ async def ask_prometheus(prometheus: PrometheusSource, rule_set: RuleSet) -> Pro
     ]
     return PrometheusFacts(
         tuple(found),
-        await asked.retention(),
-        None if clock.error else now - began - clock.duration / 2,
-        await asked.number("max(abs(node_time_seconds - timestamp(node_time_seconds)))"),
-        await asked.throttled(found),
-        asked.errors,
+        retention=await asked.retention(),
+        skew=None if clock.error else now - began - clock.duration / 2,
+        node_skew=await asked.number("max(abs(node_time_seconds - timestamp(node_time_seconds)))"),
+        throttled=await asked.throttled(found),
+        errors=asked.errors,
     )
 
 
@@ -94,29 +85,21 @@ async def _rule_facts(
     asked: _Asked, rule: FileRule, answer: QueryResult, recorded: Mapping[str, str]
 ) -> RuleFacts:
     expr = rule.expr or ""
-    expression: Expression | None = None
-    unread = None
-    try:
-        expression = read(expr)
-    except UnreadError as error:
-        unread = str(error)
+    expression = read(expr)
     if answer.error is not None:
-        return RuleFacts(rule, answer, expression, unread)
+        return RuleFacts(rule, answer, expression)
     again = await asked.prometheus.query_expr(expr)
     seconds = min(answer.duration, again.duration)
-    parts = expression.parts if expression else ()
+    found = ((recorded[part], part) for part in expression.parts if part in recorded)
     return RuleFacts(
         rule,
         answer,
         expression,
-        unread,
-        tuple(
-            [await asked.selector(each) for each in (expression.selectors if expression else ())]
-        ),
-        await asked.past(expr, seconds),
-        seconds,
-        await asked.touched(expr),
-        next(((recorded[part], part) for part in parts if part in recorded), None),
+        selectors=tuple([await asked.selector(each) for each in expression.selectors]),
+        past=await asked.past(expr, seconds),
+        seconds=seconds,
+        samples=await asked.touched(expr),
+        recorded=next(found, None),
     )
 
 
@@ -256,11 +239,8 @@ class _Asked:
         found: dict[str, str] = {}
         for group in as_mappings(data.get("groups")):
             for rule in as_mappings(group.get("rules")):
-                try:
-                    text = spelled(read(str(rule.get("query"))).root)
-                except UnreadError:
-                    continue
-                found.setdefault(text, str(rule.get("name")))
+                for text in read(str(rule.get("query"))).parts[:1]:
+                    found.setdefault(text, str(rule.get("name")))
         return found
 
     async def past(self, expr: str, seconds: float) -> Seen | None:

@@ -48,8 +48,8 @@ def check_rules(world: World) -> Iterator[Finding | NotChecked]:
     yield from findings("N1", clocks(world.prometheus))
     for rule in world.prometheus.rules:
         name = rule.rule.name
-        if rule.unread:
-            yield from (NotChecked(code, name, rule.unread) for code in _BY_FORM)
+        if rule.expression.unread:
+            yield from (NotChecked(code, name, rule.expression.unread) for code in _BY_FORM)
         if rule.answer.error is not None:
             yield from findings("P0", [_query_fails(rule.answer.error)], name)
         else:
@@ -159,7 +159,7 @@ def _bare_counter(rule: RuleFacts, _: World) -> Iterator[Told]:
 
 
 def _rate_of_a_sum(rule: RuleFacts, _: World) -> Iterator[Told]:
-    for text in rule.expression.rates_of_sums if rule.expression else ():
+    for text in rule.expression.rates_of_sums:
         yield error(
             "a rate is made of a sum: where one counter of it starts again, the rate jumps",
             one_line(text, _SHOWN),
@@ -171,7 +171,7 @@ def _one_series_a_node(rule: RuleFacts, world: World) -> Iterator[Told]:
     labels = rule.rule.node_labels
     bare = [each for each in rule.answer.samples if each.labels.keys().isdisjoint(labels)]
     if bare:
-        culprit = rule.expression.drops(labels) if rule.expression else None
+        culprit = rule.expression.drops(labels)
         yield error(
             f"the samples have no label {' or '.join(labels)}, so they belong to no node",
             f"{one_line(culprit, _SHOWN)} drops it"
@@ -206,7 +206,7 @@ def _node_of(sample: Sample, rule: RuleFacts) -> str:
 
 def _no_patience(rule: RuleFacts, _: World) -> Iterator[Told]:
     expression = rule.expression
-    if expression and expression.divides_aggregates and not rule.rule.hold_duration:
+    if expression.divides_aggregates and not rule.rule.hold_duration:
         yield warning(
             "a ratio of aggregates without `for`: one scrape that is lost on one side of it is a "
             "value that was never there, and marks the node at once",
@@ -219,10 +219,9 @@ def _no_number(rule: RuleFacts, _: World) -> Iterator[Told]:
     odd = [each for each in rule.answer.samples if not math.isfinite(each.value)]
     ever = rule.past.odd if rule.past else 0
     if odd or ever:
-        divides = rule.expression is not None and rule.expression.divides
         yield warning(
             "the value is no finite number on some nodes"
-            + (": a division by 0" if divides else "")
+            + (": a division by 0" if rule.expression.divides else "")
             + "; such a node is unknown",
             f"now: {some([_node_of(each, rule) for each in odd], 3)} ({format_value(odd[0].value)})"
             if odd

@@ -57,8 +57,7 @@ def looks_back_too_far(rule: RuleFacts, world: World) -> Iterator[Told]:
     if retention is None:
         return
     kept = f"Prometheus keeps {format_duration(retention)}"
-    back = rule.expression.reach if rule.expression else 0.0
-    if back > retention:
+    if (back := rule.expression.reach) > retention:
         yield error(
             "the expression looks back further than Prometheus keeps samples",
             f"it looks back {format_duration(back)}; {kept}",
@@ -85,17 +84,17 @@ def values_against_thresholds(rule: RuleFacts, _: World) -> Iterator[Told]:
     )
     # A cluster that is idle also has values below 1: a multiplication by 100 tells it apart.
     may_be_shares = (
-        *(limit.rises, form is not None and not form.is_percent),
+        *(limit.rises, form.unread is None and not form.is_percent),
         *(seen.least >= 0, seen.most <= _RATIO + 1e-9, _RATIO < threshold <= _PERCENT),
     )
     of_one = f"write threshold: {threshold / 100:g}, or multiply the expression by 100"
-    if all(may_be_shares) and form is not None and form.divides:
+    if all(may_be_shares) and form.divides:
         yield error(
             "the values are shares of 1, and the threshold is in percent: it is never passed",
             evidence,
             of_one,
         )
-    elif limit.rises and form and form.is_percent and 0 < threshold <= _RATIO < seen.most:
+    elif limit.rises and form.is_percent and 0 < threshold <= _RATIO < seen.most:
         yield error(
             "the values are in percent, and the threshold is a share of 1: it is always passed",
             evidence,

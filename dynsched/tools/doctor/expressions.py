@@ -28,10 +28,6 @@ _PERCENT: Final = 100.0
 _MATCH: Final = {"Equal": "=", "NotEqual": "!=", "Re": "=~", "NotRe": "!~"}
 
 
-class UnreadError(ValueError):
-    """An expression that is not read, with the reason."""
-
-
 class Matcher(NamedTuple):
     """``name op value`` of a selector."""
 
@@ -85,21 +81,23 @@ class Selector:
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """What the checks need to know. ``parts``: the texts of all calls, aggregations and binary
-    operations in it, in one spelling, the whole included.
+    """What the checks need to know. ``unread``: why no more than that is known of it. ``parts``:
+    the texts of all calls, aggregations and binary operations in it, in one spelling, the whole
+    first.
     """
 
-    root: Any
-    selectors: tuple[Selector, ...]
-    parts: tuple[str, ...]
-    divides: bool
-    divides_aggregates: bool
-    is_percent: bool
-    rates_of_sums: tuple[str, ...]
+    unread: str | None = None
+    nodes: tuple[Any, ...] = ()
+    selectors: tuple[Selector, ...] = ()
+    parts: tuple[str, ...] = ()
+    divides: bool = False
+    divides_aggregates: bool = False
+    is_percent: bool = False
+    rates_of_sums: tuple[str, ...] = ()
 
     def drops(self, labels: tuple[str, ...]) -> str | None:
         """The first part of it that keeps none of ``labels``."""
-        return next((spelled(each) for each in _walk(self.root) if _drops(each, labels)), None)
+        return next((_spelled(each) for each in self.nodes if _drops(each, labels)), None)
 
     @property
     def reach(self) -> float:
@@ -108,30 +106,30 @@ class Expression:
 
 
 def read(text: str) -> Expression:
-    """The expression. UnreadError with the reason."""
+    """The expression. Raises nothing."""
     if len(text) > MAX_LENGTH or len(_OPERATOR.findall(text)) > _MAX_OPERATORS:
-        raise UnreadError(
+        return Expression(
             f"the expression has more than {MAX_LENGTH} characters or {_MAX_OPERATORS} operators"
         )
     try:
         root = promql.parse(text)
     except ValueError as error:
-        raise UnreadError(f"promql-parser does not read it: {one_line(str(error))}") from None
+        return Expression(f"promql-parser does not read it: {one_line(str(error))}")
     found = tuple(_walk(root))
     operations = [each for each in found if isinstance(each, promql.BinaryExpr)]
     divisions = [each for each in operations if str(each.op) == "/"]
     parts = promql.AggregateExpr | promql.Call | promql.BinaryExpr
     return Expression(
-        root,
-        tuple(_selectors(root)),
-        tuple(dict.fromkeys(spelled(each) for each in found if isinstance(each, parts))),
+        nodes=found,
+        selectors=tuple(_selectors(root)),
+        parts=tuple(dict.fromkeys(_spelled(each) for each in found if isinstance(each, parts))),
         divides=bool(divisions),
         divides_aggregates=any(
             _aggregates(each.lhs) and _aggregates(each.rhs) for each in divisions
         ),
         is_percent=any(str(each.op) == "*" and _has_a_hundred(each) for each in operations),
         rates_of_sums=tuple(
-            spelled(each)
+            _spelled(each)
             for each in found
             if _name(each) in _RATES
             for argument in each.args
@@ -154,7 +152,7 @@ def selector_text(metric: str, matchers: tuple[Matcher, ...]) -> str:
     return f"{metric}{{{inner}}}" if inner or not metric else metric
 
 
-def spelled(node: Any) -> str:
+def _spelled(node: Any) -> str:
     """A part of an expression as text, in one spelling for all."""
     return " ".join(str(node).split()).replace("{}", "")
 

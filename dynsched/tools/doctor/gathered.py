@@ -77,9 +77,7 @@ class RuleFacts:
 
     rule: FileRule
     answer: QueryResult
-    expression: Expression | None = None
-    unread: str | None = None
-    """Why there is no ``expression``."""
+    expression: Expression = field(default_factory=Expression)
     selectors: tuple[SelectorFacts, ...] = ()
     past: Seen | None = None
     seconds: float | None = None

@@ -9,7 +9,7 @@ from typing import Final
 
 from dynsched.rules.check import Checked
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
-from dynsched.tools.doctor.expressions import UnreadError, read
+from dynsched.tools.doctor.expressions import read
 
 _IN_NO_DIALECT: Final = re.compile(
     "read it: (?:unclosed|unterminated|unexpected (?:end|right)|no expression)"
@@ -31,22 +31,21 @@ def parse_here(report: Checked) -> Checked:
     that is not read here and that a server may know.
     """
     for index, rule in enumerate(report.rule_set.file_rules if report.rule_set else ()):
-        try:
-            read(rule.expr or "0")
-        except UnreadError as error:
-            why = str(error)
-            is_strange = _NO_QUERY in why and _OF_OTHERS.search(rule.expr or "") is None
-            if is_strange or _IN_NO_DIALECT.search(why):
-                message = f"rule {rule.name}: the expression cannot be parsed: {why}"
-                told = report.place_in_expr(index, None, message)
-                report = replace(report, errors=(*report.errors, told))
-            else:
-                message = (
-                    f"warning: rule {rule.name}: the expression was not checked: {why}; name the "
-                    "server that is to answer it (--prom URL)"
-                )
-                told = report.place_in_expr(index, None, message)
-                report = replace(report, warnings=(*report.warnings, told))
+        why = read(rule.expr or "0").unread
+        if why is None:
+            continue
+        is_strange = _NO_QUERY in why and _OF_OTHERS.search(rule.expr or "") is None
+        if is_strange or _IN_NO_DIALECT.search(why):
+            message = f"rule {rule.name}: the expression cannot be parsed: {why}"
+            told = report.place_in_expr(index, None, message)
+            report = replace(report, errors=(*report.errors, told))
+        else:
+            message = (
+                f"warning: rule {rule.name}: the expression was not checked: {why}; name the "
+                "server that is to answer it (--prom URL)"
+            )
+            told = report.place_in_expr(index, None, message)
+            report = replace(report, warnings=(*report.warnings, told))
     return report
 
 
