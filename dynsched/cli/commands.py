@@ -6,7 +6,6 @@ Each command imports its modules when it runs. To import all of them takes most 
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from collections.abc import Sequence
@@ -225,19 +224,21 @@ def check(*, rules: Path, files: tuple[Path, ...], output: str, **given: Any) ->
       kubectl -n dynsched get configmap -o yaml | dynsched check -
     """
     from dynsched.rules.check import check as check_file
+    from dynsched.tools.doctor.syntax import parse_by_server, parse_here
 
     remedy = "name a rules file" if files else "name the file with --rules"
     reports = [report for file in files or (rules,) for report in check_file(file, remedy)]
-    from dynsched.tools.doctor.syntax import parse_by_server, parse_here
-
     trouble = None
     if given["prom"] is None:
         reports = list(map(parse_here, reports))
     else:
-        from dynsched.controller.settings import settings_of
+        import asyncio
 
-        config = settings_of(given).prometheus
-        reports, trouble = asyncio.run(parse_by_server(reports, config))
+        from dynsched.controller.settings import settings_of
+        from dynsched.sources.prometheus import PrometheusSource
+
+        source = PrometheusSource(settings_of(given).prometheus)
+        reports, trouble = asyncio.run(parse_by_server(reports, source))
     if output == "json":
         told = {each.name: {"errors": each.errors, "warnings": each.warnings} for each in reports}
         click.echo(json.dumps(told, indent=2))

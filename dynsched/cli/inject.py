@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 
@@ -56,6 +55,8 @@ def inject(
       kubectl label namespace shop dynsched.io/avoid-pressure=true
       dynsched inject --check
     """
+    import asyncio
+
     from dynsched.rules.file import load_rules
     from dynsched.tools.inject.coverage import check_policy
     from dynsched.tools.inject.policy import label_of, policy_objects, policy_text

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from dynsched.cli import flags
-from dynsched.tools.running import InCluster, Where, opened
 from dynsched.util.errors import ExpectedError
 
 if TYPE_CHECKING:
     from dynsched.kube.services import Service
+    from dynsched.tools.running import Where
 
 _SERVING: Final = re.compile(r"Starting to serve on (\S+)")  # what `kubectl proxy` prints first
 _GRACE: Final = 5.0
@@ -55,6 +55,7 @@ def open_page(context: click.Context, /, *, port: int, no_browser: bool, **given
       dynsched open --context production --no-browser
     """
     from dynsched.cli.server_flags import where_of
+    from dynsched.tools.running import InCluster, opened
 
     where = where_of(context, given)
     with opened(where) as running:

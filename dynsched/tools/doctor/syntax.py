@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from dynsched.rules.check import Checked
-from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
 from dynsched.tools.doctor.expressions import read
+
+if TYPE_CHECKING:  # to import it takes half a second, which a check without a server has no use for
+    from dynsched.sources.prometheus import PrometheusSource
 
 _IN_NO_DIALECT: Final = re.compile(
     "read it: (?:unclosed|unterminated|unexpected (?:end|right)|no expression)"
@@ -50,12 +52,12 @@ def parse_here(report: Checked) -> Checked:
 
 
 async def parse_by_server(
-    reports: Sequence[Checked], config: PrometheusConfig
+    reports: Sequence[Checked], source: PrometheusSource
 ) -> tuple[list[Checked], str | None]:
     """The reports, with an error for each expression that the server does not parse; and why the
     server could not be asked, where it could not.
     """
-    source, found = PrometheusSource(config), list(reports)
+    found = list(reports)
     try:
         for at, report in enumerate(reports):
             for index, rule in enumerate(report.rule_set.file_rules if report.rule_set else ()):
