@@ -214,16 +214,6 @@ def test_a_pushgateway_that_is_no_url_is_wrong_usage_and_not_repeated() -> None:
         assert "s3cret" not in output
 
 
-def test_an_interval_is_a_number_of_seconds_or_a_duration(monkeypatch: pytest.MonkeyPatch) -> None:
-    orders: list[Collect] = []
-    monkeypatch.setattr("dynsched.cli.collect.collect_until_stopped", orders.append)
-    for text in ("30", "30s", "1.5"):
-        assert call("--pushgateway", "http://x", "--interval", text) == (0, "")
-    assert [order.interval for order in orders] == [30.0, 30.0, 1.5]
-    for text in ("0.9", "0", "soon", "10ms"):
-        assert call("--pushgateway", "http://x", "--interval", text)[0] == 2
-
-
 @asynccontextmanager
 async def collector(
     pushgateway: str, cgroup_root: Path, log: Path, **environment: str

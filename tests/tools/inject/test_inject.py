@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from pathlib import Path
 
 import yaml
 from click.testing import CliRunner
-from cluster import SimCluster
 from manifest_support import COMPONENTS
 from programs import ROOT
 
@@ -49,16 +46,6 @@ def test_wrong_usage_is_told() -> None:
     for flags in ("--weight 0", "--weight 101", "--check -o yaml", "-o table"):
         code, _, err = invoke(*flags.split(), "-r", str(ROOT / "rules.yaml"))
         assert (code, bool(err)) == (2, True), flags
-
-
-async def test_a_cluster_without_the_kind_has_no_policy_installed(
-    sim: SimCluster, tmp_path: Path
-) -> None:
-
-    flags = ("--check", "--kubeconfig", str(sim.kubeconfig), "-r", str(ROOT / "rules.yaml"))
-    code, _, err = await asyncio.to_thread(invoke, *flags)
-    assert code == 1
-    assert "the policy dynsched-avoid-pressure is not installed" in err
 
 
 def test_a_policy_that_differs_in_a_part_or_has_no_binding_is_told() -> None:
