@@ -7,28 +7,21 @@ it takes 26 MB of memory instead of 80.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from dynsched.tools.collect.memory import MIB
+from dynsched.cli import flags
+from dynsched.tools.collect.memory import MIB, CollectError
 from dynsched.tools.collect.push import (
     DEFAULT_CGROUP_ROOT,
     DEFAULT_JOB,
     Collect,
-    CollectError,
     collect_once,
     collect_until_stopped,
 )
-from dynsched.util.durations import parse_seconds
 from dynsched.util.logs import configure_logging, logging_aside
 from dynsched.util.urls import parse_http_url
-
-
-def _seconds(_context: click.Context, _option: click.Parameter, text: str) -> float:
-    try:
-        return parse_seconds(text, at_least=1)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
 
 
 def _url(_context: click.Context, _option: click.Parameter, text: str) -> str:
@@ -39,22 +32,14 @@ def _url(_context: click.Context, _option: click.Parameter, text: str) -> str:
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option(
-    "--pushgateway",
-    required=True,
-    metavar="URL",
-    callback=_url,
-    envvar="DYNSCHED_PUSHGATEWAY",
-    show_envvar=True,
-    help="Where to push.",
-)
+@flags.option("--pushgateway", required=True, metavar="URL", callback=_url, help="Where to push.")
 @click.option("--once", is_flag=True, help="Push once, then exit.")
 @click.option(
     "--interval",
     default="30s",
     show_default=True,
     metavar="DURATION",
-    callback=_seconds,
+    callback=flags.seconds(at_least=1),
     help="Time from one push to the next; a number without a unit means seconds.",
 )
 @click.option(
@@ -87,26 +72,8 @@ def _url(_context: click.Context, _option: click.Parameter, text: str) -> str:
     show_default=True,
     help="Where the node's cgroups are mounted.",
 )
-@click.option(
-    "--log-format",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    envvar="DYNSCHED_LOG_FORMAT",
-    show_envvar=True,
-    help="Format of the log: one line per event, for people (text) or for programs (json).",
-)
-def collect(
-    *,
-    pushgateway: str,
-    once: bool,
-    interval: float,
-    node: str | None,
-    ip: str | None,
-    job: str,
-    cgroup_root: Path,
-    log_format: str,
-) -> None:
+@flags.log_format
+def collect(*, once: bool, log_format: str, **given: Any) -> None:
     """Push this node's memory.available, as its kubelet computes it, to a Pushgateway.
 
     Runs on the node itself, and pushes `k8_node_cgroups_mem_available` in MiB.
@@ -116,14 +83,8 @@ def collect(
       dynsched collect --pushgateway http://pushgateway.monitoring:9091 --once
     """
     configure_logging(log_format, "info")
-    order = Collect(
-        pushgateway,
-        ip=ip or None,
-        node=node or None,
-        job=job,
-        interval=interval,
-        cgroup_root=cgroup_root,
-    )
+    values: dict[str, Any] = {name: value or None for name, value in given.items()}
+    order = Collect(**values)
     if not once:
         with logging_aside():
             collect_until_stopped(order)

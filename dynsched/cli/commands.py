@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -24,19 +24,13 @@ from dynsched.util.errors import ExpectedError
 if TYPE_CHECKING:
     from dynsched.rules.check import Checked
 
-_IN_MODULES: Final[Mapping[str, str]] = {
-    "backtest": "dynsched.cli.backtest",
-    "collect": "dynsched.cli.collect",
-    "demo": "dynsched.cli.demo",
-    "doctor": "dynsched.cli.doctor",
-    "reach": "dynsched.cli.reach",
-    "inject": "dynsched.cli.inject",
-    "nodes": "dynsched.cli.ask",
-    "open": "dynsched.cli.open_page",
-    "why": "dynsched.cli.ask",
+_IN_MODULES: Final = {
+    **{name: (name, name) for name in ("backtest", "collect", "demo", "doctor", "inject", "reach")},
+    "nodes": ("ask", "nodes"),
+    "open": ("open_page", "open_page"),
+    "why": ("ask", "why"),
 }
-"""Commands that have a module of their own, in which the command has the same name."""
-_FUNCTIONS: Final = {"open": "open_page"}  # `open` is Python's own
+"""Commands that have a module of their own, and its and their name there."""
 
 _NOT_PARSED: Final = "note: PromQL was read here only, and not by your server (--prom URL)"
 
@@ -82,8 +76,8 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command, whose module is imported for it."""
         if cmd_name in _IN_MODULES:
-            module = import_module(_IN_MODULES[cmd_name])
-            command: click.Command = getattr(module, _FUNCTIONS.get(cmd_name, cmd_name))
+            module, name = _IN_MODULES[cmd_name]
+            command: click.Command = getattr(import_module(f"dynsched.cli.{module}"), name)
             return command
         return super().get_command(ctx, cmd_name)
 
@@ -230,20 +224,21 @@ def check(*, rules: Path, files: tuple[Path, ...], output: str, **given: Any) ->
       kubectl -n dynsched get configmap -o yaml | dynsched check -
     """
     from dynsched.rules.check import check as check_file
+    from dynsched.tools.doctor.syntax import parse_by_server, parse_here
 
     remedy = "name a rules file" if files else "name the file with --rules"
     reports = [report for file in files or (rules,) for report in check_file(file, remedy)]
     trouble = None
     if given["prom"] is None:
-        from dynsched.tools.doctor.syntax import parse_here
-
-        reports = list(parse_here(reports))
+        reports = list(map(parse_here, reports))
     else:
-        from dynsched.controller.settings import settings_of
-        from dynsched.tools.doctor.ask_syntax import parse_by_server
+        import asyncio
 
-        parsed, trouble = parse_by_server(reports, settings_of(given).prometheus)
-        reports = list(parsed)
+        from dynsched.controller.settings import settings_of
+        from dynsched.sources.prometheus import PrometheusSource
+
+        source = PrometheusSource(settings_of(given).prometheus)
+        reports, trouble = asyncio.run(parse_by_server(reports, source))
     if output == "json":
         told = {each.name: {"errors": each.errors, "warnings": each.warnings} for each in reports}
         click.echo(json.dumps(told, indent=2))
@@ -299,16 +294,11 @@ def _print_reports(reports: Sequence[Checked]) -> None:
 @flags.logging
 def prune(
     *,
-    kubeconfig: Path | None,
-    context: str | None,
-    rules: Path | None,
-    dry_run: bool,
     if_lease_older_than: str | None,
-    lease_namespace: str | None,
-    force: bool,
     output: str,
     log_format: str,
     log_level: str,
+    **given: Any,
 ) -> None:
     """Remove everything that dynsched ever put on the nodes, and nothing else.
 
@@ -327,22 +317,13 @@ def prune(
     from dynsched.util.logs import configure_logging, last_words
 
     configure_logging(log_format, log_level)
-    if rules is None and flags.DEFAULT_RULES.is_file():
-        rules = flags.DEFAULT_RULES
+    if given["rules"] is None and flags.DEFAULT_RULES.is_file():
+        given["rules"] = flags.DEFAULT_RULES
     try:
         age = parse_duration(if_lease_older_than) if if_lease_older_than else None
     except ValueError as error:
         raise click.UsageError(f"--if-lease-older-than: {error}") from None
-    if age is not None and force:
+    if age is not None and given["force"]:
         raise click.UsageError("--force and --if-lease-older-than contradict each other")
-    order = main.Prune(
-        kubeconfig,
-        rules,
-        dry_run,
-        lease_older_than=age,
-        lease_namespace=lease_namespace,
-        force=force,
-        context=context,
-    )
     with last_words(log_format, _EXPECTED):
-        one_shot.prune(order, output)
+        one_shot.prune(main.Prune(lease_older_than=age, **given), output)

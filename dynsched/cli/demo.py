@@ -41,6 +41,14 @@ def demo(*, nodes: int, seconds: float | None, seed: int) -> None:
     """
     from rich.console import Console
 
-    from dynsched.sim.demo.run import run_demo
+    try:
+        from dynsched.sim.demo.run import run_demo
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("dynsched.sim"):
+            raise
+        raise click.ClickException(
+            "the simulated cluster is not in the image: run `make demo` in a checkout of the "
+            "sources, or `pip install .` there and then `dynsched demo`"
+        ) from None
 
     sys.exit(asyncio.run(run_demo(nodes=nodes, seconds=seconds, seed=seed, console=Console())))

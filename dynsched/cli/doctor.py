@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import Any, Final
 
 import click
 
 from dynsched.cli import flags
-from dynsched.tools.doctor.finding import CODES, Report, Severity
+from dynsched.tools.doctor.finding import CODES, Severity
 from dynsched.util.errors import ExpectedError
 from dynsched.util.logs import configure_logging
 
@@ -82,51 +83,41 @@ def doctor(
     Example:
       dynsched doctor --prom http://localhost:9090 -r rules.yaml
     """
-    configure_logging(log_format, log_level)
-    severity = Severity[fail_on.upper()]
-    try:
-        report = _examined(given, server, namespace).without(ignore)
-    except ExpectedError as error:
-        click.echo(f"Error: {error}", err=True)
-        sys.exit(COULD_NOT_CHECK)
-    _print(report, output, severity)
-    for line in report.unreachable:
-        click.echo(f"Error: {line}", err=True)
-    sys.exit(report.exit_code(severity))
+    from rich.console import Console
 
-
-def _examined(given: dict[str, Any], server: str | None, namespace: str | None) -> Report:
     from dynsched.controller.settings import settings_of
     from dynsched.rules.file import load_rules
     from dynsched.tools.doctor.examine import examine
+    from dynsched.tools.doctor.report import as_junit, render
     from dynsched.tools.running import Where
 
-    # The Lease is where the Service is, unless the user says otherwise.
-    settings = settings_of({**given, "lease_namespace": given["lease_namespace"] or namespace})
-    where = Where(
-        server,
-        kubeconfig=settings.kubeconfig,
-        context=settings.context,
-        namespace=namespace,
-        tries_local=False,
-    )
-    return examine(
-        load_rules(settings.rules),
-        where,
-        prometheus=settings.prometheus,
-        lease_namespace=settings.lease_namespace,
-        interval=settings.interval,
-    )
-
-
-def _print(report: Report, output: str, fail_on: Severity) -> None:
-    from rich.console import Console
-
-    from dynsched.tools.doctor.report import as_json, as_junit, render
-
+    configure_logging(log_format, log_level)
+    severity = Severity[fail_on.upper()]
+    try:
+        # The Lease is where the Service is, unless the user says otherwise.
+        settings = settings_of({**given, "lease_namespace": given["lease_namespace"] or namespace})
+        report = examine(
+            load_rules(settings.rules),
+            Where(
+                server,
+                kubeconfig=settings.kubeconfig,
+                context=settings.context,
+                namespace=namespace,
+                tries_local=False,
+            ),
+            prometheus=settings.prometheus,
+            lease_namespace=settings.lease_namespace,
+            interval=settings.interval,
+        ).without(ignore)
+    except ExpectedError as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(COULD_NOT_CHECK)
     if output == "json":
-        click.echo(as_json(report))
+        click.echo(json.dumps(report.as_json(), indent=2, ensure_ascii=False))
     elif output == "junit":
-        click.echo(as_junit(report, fail_on))
+        click.echo(as_junit(report, severity))
     else:
         render(report, Console())
+    for line in report.unreachable:
+        click.echo(f"Error: {line}", err=True)
+    sys.exit(report.exit_code(severity))

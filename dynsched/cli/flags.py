@@ -67,12 +67,16 @@ class _Header(click.ParamType[tuple[str, str]]):
         return name.strip(), text.strip()
 
 
-def interval(_context: click.Context, _option: click.Parameter, text: str) -> float:
-    """Seconds, given as a number or as a duration."""
-    try:
-        return parse_seconds(text, at_least=0.1)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
+def seconds(*, at_least: float) -> Callable[[click.Context, click.Parameter, str], float]:
+    """A callback: seconds, given as a number or as a duration."""
+
+    def parsed(_context: click.Context, _option: click.Parameter, text: str) -> float:
+        try:
+            return parse_seconds(text, at_least=at_least)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+
+    return parsed
 
 
 def interval_option(help_text: str) -> Callable[[F], F]:
@@ -80,7 +84,7 @@ def interval_option(help_text: str) -> Callable[[F], F]:
     return option(
         "--interval",
         "-s",
-        callback=interval,
+        callback=seconds(at_least=0.1),
         default="10s",
         show_default=True,
         metavar="DURATION",
@@ -229,15 +233,18 @@ lease_namespace = option(
 )
 
 
+log_format = option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Format of the log: one line per event, for people (text) or for programs (json).",
+)
+
+
 def _logging(level: str) -> Callable[[F], F]:
     return options(
-        option(
-            "--log-format",
-            type=click.Choice(["text", "json"]),
-            default="text",
-            show_default=True,
-            help="Format of the log: one line per event, for people (text) or for programs (json).",
-        ),
+        log_format,
         option(
             "--log-level",
             type=click.Choice(["debug", "info", "warning", "error"]),

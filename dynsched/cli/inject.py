@@ -55,6 +55,8 @@ def inject(
       kubectl label namespace shop dynsched.io/avoid-pressure=true
       dynsched inject --check
     """
+    import asyncio
+
     from dynsched.rules.file import load_rules
     from dynsched.tools.inject.coverage import check_policy
     from dynsched.tools.inject.policy import label_of, policy_objects, policy_text
@@ -63,7 +65,8 @@ def inject(
     if check:
         if output == "yaml":
             raise click.UsageError("--check prints a table or json")
-        check_policy(label, str(kubeconfig) if kubeconfig else None, context, output)
+        named = str(kubeconfig) if kubeconfig else None
+        asyncio.run(check_policy(label, named, context, output))
     elif output == "json":
         items = policy_objects(label, weight)
         click.echo(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}, indent=2))

@@ -13,18 +13,20 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dynsched.cli.early_words import (
+from dynsched.cli.node_words import (
+    due_in_full,
+    due_in_short,
     expected_parts,
-    how_early,
     is_changed_by_pods,
     is_early,
     is_early_rule,
+    is_unknown,
+    verdict,
 )
-from dynsched.engine.model import NodePatch, Quality
-from dynsched.engine.wording import UNKNOWN, changes, counted, listed
-from dynsched.rules.rule_set import BIND_BURST
+from dynsched.engine.model import NodePatch
+from dynsched.engine.wording import changes, counted, listed
 from dynsched.util.formatting import format_threshold, format_value
-from dynsched.util.tables import STYLES, ago, is_shadow, make_table, named, plain, sample_age, show
+from dynsched.util.tables import STYLES, ago, make_table, named, plain, sample_age, show
 
 _CLEAR_OP: Final[Mapping[str, str]] = {">": "<=", ">=": "<", "<": ">=", "<=": ">"}
 
@@ -60,8 +62,8 @@ NODE_TITLES: Final = ("NODE", "MARKED", "SINCE", "RULES", "NOTE")
 
 
 def nodes_table(payload: Mapping[str, Any], most: int | None = None) -> Table:
-    """The nodes of `/nodes`, or the first ``most`` of them: marked ones first, then those under
-    pressure, then by name.
+    """The nodes of `/nodes`, or the first ``most`` of them: marked ones first, then hot ones,
+    then by name.
     """
     table = make_table(*NODE_TITLES)
     for node in in_order(payload["nodes"])[:most]:
@@ -70,7 +72,7 @@ def nodes_table(payload: Mapping[str, Any], most: int | None = None) -> Table:
 
 
 def in_order(nodes: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Nodes of `/nodes` as they are shown: marked ones first, then those under pressure."""
+    """Nodes of `/nodes` as they are shown: marked ones first, then hot ones."""
     return sorted(
         nodes,
         key=lambda node: (
@@ -93,11 +95,11 @@ def node_row(node: Mapping[str, Any], payload: Mapping[str, Any]) -> tuple[Text,
 
 def render_why(payload: Mapping[str, Any], console: Console) -> None:
     """The answer of `/nodes/NAME`: why it is marked or not, each rule, and what would clear it."""
-    show(console, plain(_verdict(payload)))
+    show(console, plain(verdict(payload)))
     if payload["conflict"] and payload["marked"]:
         show(console, plain(f"In conflict: {payload['conflict']}."))
     if payload["due"] and payload["marked"] and (payload["pressured"] or is_early(payload)):
-        show(console, plain(_due(payload["due"])))
+        show(console, plain(due_in_full(payload["due"])))
     table = make_table("RULE", "STATE", "VALUE", "THRESHOLD", "CLEARS AT", "SINCE", "SAMPLE")
     for rule in payload["rules"]:
         table.add_row(
@@ -111,14 +113,12 @@ def render_why(payload: Mapping[str, Any], console: Console) -> None:
         )
     if payload["rules"]:
         show(console, table)
-    if parts := expected_parts(payload):
-        show(console, plain("Expected load, in points (100 is full):"))
-        for sentence in parts:
-            show(console, plain(f"- {sentence}"))
-    if payload["clears"]:
-        show(console, plain("To clear:"))
-        for sentence in payload["clears"]:
-            show(console, plain(f"- {sentence}"))
+    for title, sentences in (
+        ("Expected load, in points (100 is full):", expected_parts(payload)),
+        ("To clear:", payload["clears"]),
+    ):
+        for line in ([title] if sentences else []) + [f"- {each}" for each in sentences]:
+            show(console, plain(line))
 
 
 def render_patches(patches: Sequence[NodePatch], console: Console) -> None:
@@ -177,103 +177,12 @@ def _note(node: Mapping[str, Any], named_mark: str, *, dry_run: bool) -> str:
     if node["marked"] and named_mark not in node["carries"]:
         notes.append(f"carries {listed(node['carries'])}")
     if node["due"]:
-        notes.append(_due_in_short(node["due"], dry_run=dry_run))
-    if _is_unknown(node):
+        notes.append(due_in_short(node["due"], dry_run=dry_run))
+    if is_unknown(node):
         notes.append("nothing is known")
     return "; ".join(note for note in notes if note)
-
-
-def _due_in_short(due: Mapping[str, Any], *, dry_run: bool) -> str:
-    done = {"mark": "marked", "release": "released", "repair": "brought up to date"}[due["action"]]
-    return f"would be {done}" if dry_run else f"is to be {done}: {due['waits']}"
 
 
 def _named_mark(payload: Mapping[str, Any]) -> str:
     """The mark that `/nodes` counts, as it stands in ``carries``."""
     return str(payload.get("counts", payload["type"]))  # absent in those of an older dynsched
-
-
-def _verdict(node: Mapping[str, Any]) -> str:
-    """The headline of ``why``, in one or two sentences."""
-    firing = [
-        rule["rule"]
-        for rule in node["rules"]
-        if rule["state"] == "firing" and not is_early_rule(rule) and not is_shadow(rule)
-    ]
-    have = "has" if len(firing) == 1 else "have"
-    fires = f"{listed(firing)} {have} been firing since {node['since']}"
-    marked = f"{node['name']} is marked ({listed(node['carries'])})"
-    if node["marked"] and node["pressured"]:
-        return f"{marked}: {fires}."
-    if is_early(node):
-        if node["marked"]:
-            return f"{node['name']} is marked early ({listed(node['carries'])}): {how_early(node)}."
-        return f"{_not_marked(node)}. It is to be marked early: {how_early(node)}."
-    if node["marked"]:
-        return f"{marked}, but no rule fires any more: {_why_not_released(node)}."
-    if node["pressured"]:
-        return f"{_not_marked(node)}. {fires}."
-    ineligible = f"; it is not eligible: {node['ineligible']}" if node["ineligible"] else ""
-    return f"{node['name']} is not marked: {_why_cool(node)}{ineligible}."
-
-
-def _not_marked(node: Mapping[str, Any]) -> str:
-    """That a node does not carry the mark that it is to carry, and why."""
-    if node["withheld"]:
-        return f"{node['name']} is {node['withheld']}"
-    return f"{node['name']} is not marked: {_why_not_marked(node)}"
-
-
-def _why_not_marked(node: Mapping[str, Any]) -> str:
-    """Why a node that is to carry the mark does not, where no guard withholds it."""
-    if node["ineligible"]:
-        return f"it is not eligible: {node['ineligible']}"
-    if node["conflict"]:
-        return str(node["conflict"])
-    return str(node["due"]["waits"]) if node["due"] else "the next tick decides"
-
-
-def _why_not_released(node: Mapping[str, Any]) -> str:
-    """Why a node on which no rule fires still carries the mark."""
-    if node["withheld"]:
-        return str(node["withheld"])
-    return str(node["due"]["waits"]) if node["due"] else "the next tick decides"
-
-
-def _why_cool(node: Mapping[str, Any]) -> str:
-    """What is known of a node on which no rule fires, and what is not."""
-    unknown: dict[str, list[str]] = {}
-    for rule in node["rules"]:
-        if rule["quality"] != Quality.OK and not is_early_rule(rule):
-            unknown.setdefault(UNKNOWN[Quality(rule["quality"])], []).append(rule["rule"])
-    gaps = ", ".join(
-        f"{listed(rules)} {'has' if len(rules) == 1 else 'have'} no value for it ({why})"
-        for why, rules in unknown.items()
-    )
-    if _is_unknown(node):
-        return f"nothing is known of it: {gaps}"
-    pending = [
-        rule["rule"] for rule in node["rules"] if rule["state"] == "pending" and not is_shadow(rule)
-    ]
-    also = f", pending: {listed(pending)}" if pending else ""
-    return f"no rule fires{also}" + (f"; {gaps}" if gaps else "")
-
-
-def _is_unknown(node: Mapping[str, Any]) -> bool:
-    """Whether no rule has a good sample of the node. The rule of bound pods always has
-    one, which does not measure load. `/nodes` has no sources, so the rule is known by its name. A
-    rule of early marks knows what the rule knows that it is worked out from.
-    """
-    asked = [
-        rule["quality"]
-        for rule in node["rules"]
-        if rule["rule"] != BIND_BURST and not is_early_rule(rule)
-    ]
-    return bool(asked) and Quality.OK not in asked
-
-
-def _due(due: Mapping[str, Any]) -> str:
-    """What is to be changed on a marked node, and why it is not yet."""
-    what = {"mark": "marked", "release": "released", "repair": "brought up to date"}[due["action"]]
-    changed = ", ".join(due["changes"])
-    return f"It is to be {what} ({changed}; {due['reason']}): {due['waits']}."

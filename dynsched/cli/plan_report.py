@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from rich.console import Console
 from rich.table import Table
 
-from dynsched.cli.early_words import how_early, is_early
+from dynsched.cli.node_words import how_early, is_early
 from dynsched.engine.wording import MAX_NAMED, by_reason, counted, listed, named_rules, some
 from dynsched.rules.fields import TRAITS
 from dynsched.util.defaults import MAX_ROWS
@@ -24,18 +24,8 @@ WITHOUT_PODS: Final = (
 )
 
 
-class _Row(NamedTuple):
-    """One rule on one node."""
-
-    node: Mapping[str, Any]
-    rule: Mapping[str, Any]
-
-    @property
-    def excess(self) -> float:
-        """How far the value is over the threshold, as a share of it; below 0 when it is not."""
-        distance = float(self.rule["value"]) - float(self.rule["threshold"])
-        upward = self.rule["op"] in (">", ">=")
-        return (distance if upward else -distance) / (abs(self.rule["threshold"]) or 1.0)
+_Row = tuple[Mapping[str, Any], Mapping[str, Any]]
+"""One rule on one node: the node, and the rule."""
 
 
 def render_findings(report: Mapping[str, Any], console: Console, *, every: bool = False) -> None:
@@ -44,22 +34,25 @@ def render_findings(report: Mapping[str, Any], console: Console, *, every: bool 
     """
     asked = _asked(report)
     rows = [
-        _Row(node, rule)
-        for node in report["nodes"]
-        for rule in node["rules"]
-        if rule["rule"] in asked
+        (node, rule) for node in report["nodes"] for rule in node["rules"] if rule["rule"] in asked
     ]
-    known = [row for row in rows if row.rule["value"] is not None]
-    known.sort(key=lambda row: (-row.excess, row.node["name"]))
+    known = [row for row in rows if row[1]["value"] is not None]
+    known.sort(key=lambda row: (-_excess(row[1]), row[0]["name"]))
     shown = known if every else known[:MAX_ROWS]
     show(console, plain(_headline(report)))
     if len(shown) < len(known):
-        text = f"The worst {len(shown)} of {len(known)} values (--all shows every one):"
-        show(console, plain(text))
+        head = f"The worst {len(shown)} of {len(known)} values (--all shows every one):"
+        show(console, plain(head))
     if shown:
         show(console, _values(report, shown))
     for sentence in _sentences(report, rows):
         show(console, plain(sentence))
+
+
+def _excess(rule: Mapping[str, Any]) -> float:
+    """How far the value is over the threshold, as a share of it; below 0 when it is not."""
+    distance = float(rule["value"]) - float(rule["threshold"])
+    return (distance if ">" in rule["op"] else -distance) / (abs(rule["threshold"]) or 1.0)
 
 
 def _asked(report: Mapping[str, Any]) -> frozenset[str]:
@@ -78,16 +71,15 @@ def _headline(report: Mapping[str, Any]) -> str:
 
 def _values(report: Mapping[str, Any], rows: Iterable[_Row]) -> Table:
     table = make_table("NODE", "RULE", "VALUE", "THRESHOLD", "STATE", "SAMPLE", "NOTE")
-    for row in rows:
-        rule = row.rule
+    for node, rule in rows:
         table.add_row(
-            plain(row.node["name"]),
+            plain(node["name"]),
             plain(named(rule)),
             plain(format_value(rule["value"])),
             plain(f"{rule['op']} {format_threshold(rule['threshold'])}"),
             plain(_state(report, rule), STYLES.get(rule["state"], "")),
             plain(sample_age(rule), "" if rule["quality"] == "ok" else "yellow"),
-            plain(_note(row)),
+            plain(_note(node, rule)),
         )
     return table
 
@@ -99,12 +91,11 @@ def _state(report: Mapping[str, Any], rule: Mapping[str, Any]) -> str:
     return f"{rule['state']} (keep_firing_for)" if rule["keep_firing_since"] else str(rule["state"])
 
 
-def _note(row: _Row) -> str:
+def _note(node: Mapping[str, Any], rule: Mapping[str, Any]) -> str:
     """Why a node will not be marked by this, where that is so."""
-    node = row.node
-    if row.rule["state"] == "inactive":
+    if rule["state"] == "inactive":
         return ""
-    if is_shadow(row.rule):
+    if is_shadow(rule):
         return "a shadow rule marks no node"
     if node["ineligible"]:
         return f"not eligible: {node['ineligible']}"
@@ -116,17 +107,17 @@ def _sentences(report: Mapping[str, Any], rows: Sequence[_Row]) -> Iterator[str]
     for warning in report["warnings"]:
         yield f"Warning: {warning}"
     pending = [
-        f"{row.node['name']} ({row.rule['rule']})"
-        for row in rows
-        if row.rule["state"] == "pending" and not is_shadow(row.rule)
+        f"{node['name']} ({rule['rule']})"
+        for node, rule in rows
+        if rule["state"] == "pending" and not is_shadow(rule)
     ]
     if pending:
         yield f"Pending: {some(pending)}"
     yield from _early(report)
-    for reason, names in _by_reason_on(report, "ineligible"):
-        yield f"Not eligible: {some(names)} ({reason})"
-    for reason, names in _by_reason_on(report, "conflict"):
-        yield f"In conflict: {some(names)} ({reason})"
+    for title, key in (("Not eligible", "ineligible"), ("In conflict", "conflict")):
+        reasons = {node["name"]: node[key] for node in report["nodes"] if node[key]}
+        for reason, names in by_reason(reasons).items():
+            yield f"{title}: {some(names)} ({reason})"
     yield from _unknown(report, rows)
     yield from _unmatched(report)
     asked = _asked(report)
@@ -155,23 +146,19 @@ def _early(report: Mapping[str, Any]) -> Iterator[str]:
     yield WITHOUT_PODS.format(named_rules(compared))
 
 
-def _by_reason_on(report: Mapping[str, Any], key: str) -> Iterable[tuple[str, list[str]]]:
-    return by_reason({node["name"]: node[key] for node in report["nodes"] if node[key]}).items()
-
-
 def _unknown(report: Mapping[str, Any], rows: Sequence[_Row]) -> Iterator[str]:
     """Nodes of which rules that answer know nothing now; that others do not answer is an error."""
     answering = {rule["name"] for rule in report["rules"] if rule["health"] == "ok"}
     blind = {rule["name"]: rule["blind"] for rule in report["rules"] if rule["blind"]}
     for name, reason in blind.items():
         yield f"No sample of rule {name} matched a node: {reason}"
-    seeing = [row for row in rows if row.rule["rule"] in answering - blind.keys()]
     gaps: dict[str, list[str]] = {}
-    for row in seeing:
-        name, quality = row.rule["rule"], row.rule["quality"]
-        if quality != "ok":
-            gaps.setdefault(row.node["name"], []).append(f"{name} ({quality})")
-    seen = Counter(row.node["name"] for row in seeing)
+    seen: Counter[str] = Counter()
+    for node, rule in rows:
+        if rule["rule"] in answering - blind.keys():
+            seen[node["name"]] += 1
+            if rule["quality"] != "ok":
+                gaps.setdefault(node["name"], []).append(f"{rule['rule']} ({rule['quality']})")
     dark = [name for name, found in gaps.items() if len(found) == seen[name]]
     if dark:
         yield f"No current value for {counted(len(dark), 'node')}: {some(dark)}"

@@ -5,16 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from typing import Any, Final, Self
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import click
 from rich.console import Console, Group
 from rich.live import Live
 
-from dynsched.cli.node_tables import nodes_head, nodes_table
-from dynsched.cli.watched_rows import Columns, Seen
+from dynsched.cli.node_tables import NODE_TITLES, in_order, node_row, nodes_head, nodes_table
 from dynsched.tools.running import Running, nodes_path
 from dynsched.util.errors import ExpectedError
 from dynsched.util.tables import plain
@@ -29,6 +27,17 @@ that drops the ETag."""
 MAX_OLDER: Final = 10
 """Answers in a row that may be older than the last one that was shown: a replica is a tick behind
 at most, which is two questions. More of them mean that the clock over there was set back."""
+_ADDED: Final = "ADDED"
+_MODIFIED: Final = "MODIFIED"
+_DELETED: Final = "DELETED"
+_GONE: Final = "no longer in the cluster"
+_RELEASED: Final = "no longer marked, or no longer in the cluster"
+
+Node = Mapping[str, Any]
+Change = tuple[str, Node]
+"""What became of a node, in the words of Kubernetes' watches, and the node as it is now, or as it
+was last."""
+Answers = Iterator[Mapping[str, Any]]
 
 
 def watch_nodes(running: Running, *, marked: bool, as_json: bool) -> None:
@@ -36,93 +45,82 @@ def watch_nodes(running: Running, *, marked: bool, as_json: bool) -> None:
     question fails; later ones may.
     """
     console = Console()
-    shown: _Shown = _Picture(console) if console.is_terminal else _Lines(marked=marked)
-    if as_json:
-        shown = _Json()
-    with contextlib.suppress(KeyboardInterrupt), shown:
-        for payload in answers(running, nodes_path(marked=marked), _period(running), shown):
-            shown.show(payload)
+    path, period = nodes_path(marked=marked), _period(running)
+    with contextlib.suppress(KeyboardInterrupt):
+        if console.is_terminal and not as_json:
+            _draw(console, lambda say: answers(running, path, period, say))
+            return
+        found = _changes(answers(running, path, period, lambda text: click.echo(text, err=True)))
+        for line in _as_json(found) if as_json else _as_lines(found, marked=marked):
+            click.echo(line)
 
 
-class _Shown(ABC):
-    """Where the nodes go."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.end()
-
-    def end(self) -> None:  # noqa: B027 - most have nothing to leave in order
-        """Leave everything as it should stay."""
-
-    @abstractmethod
-    def show(self, payload: Mapping[str, Any]) -> None:
-        """A new answer of `/nodes`."""
-
-    def say(self, text: str) -> None:
-        """One line beside the nodes."""
-        click.echo(text, err=True)
-
-
-class _Picture(_Shown):
+def _draw(console: Console, ask: Callable[[Callable[[str], None]], Answers]) -> None:
     """The table, drawn again in place."""
-
-    def __init__(self, console: Console) -> None:
-        self._live = Live(console=console, auto_refresh=False)
-
-    def __enter__(self) -> Self:
-        self._live.start()
-        return self
-
-    def end(self) -> None:
-        self._live.stop()
-
-    def show(self, payload: Mapping[str, Any]) -> None:
-        head = nodes_head(payload)
-        room = max(1, self._live.console.height - len(head) - 3)  # titles, what is left out, cursor
-        parts: list[Any] = [*head, nodes_table(payload, most=room)]
-        if (left := len(payload["nodes"]) - room) > 0:
-            parts.append(plain(f"... and {left} more"))
-        self._live.update(Group(*parts), refresh=True)
-
-    def say(self, text: str) -> None:
-        self._live.console.print(plain(text), soft_wrap=True)
+    with Live(console=console, auto_refresh=False) as live:
+        for payload in ask(lambda text: console.print(plain(text), soft_wrap=True)):
+            head = nodes_head(payload)
+            room = max(1, console.height - len(head) - 3)  # titles, what is left out, cursor
+            parts: list[Any] = [*head, nodes_table(payload, most=room)]
+            if (left := len(payload["nodes"]) - room) > 0:
+                parts.append(plain(f"... and {left} more"))
+            live.update(Group(*parts), refresh=True)
 
 
-class _Lines(_Shown):
-    """All nodes, and then a line for each change, as `kubectl get --watch` does it."""
-
-    def __init__(self, *, marked: bool) -> None:
-        self._seen = Seen()
-        self._columns: Columns | None = None
-        self._marked = marked
-
-    def show(self, payload: Mapping[str, Any]) -> None:
-        changes = self._seen.take(payload["nodes"])
-        if self._columns is None and changes:
-            self._columns = Columns(payload, (change.node for change in changes))
-            click.echo(self._columns.titles)
-        for change in changes:
-            if self._columns is not None:
-                click.echo(self._columns.line(change, payload, marked=self._marked))
-
-
-class _Json(_Shown):
+def _as_json(found: Iterator[tuple[Mapping[str, Any], list[Change]]]) -> Iterator[str]:
     """An object for each change, one a line, in the form of Kubernetes' watches."""
-
-    def __init__(self) -> None:
-        self._seen = Seen()
-
-    def show(self, payload: Mapping[str, Any]) -> None:
-        for change in self._seen.take(payload["nodes"]):
-            told = {"type": change.type, "object": change.node}
-            click.echo(json.dumps(told, ensure_ascii=False))
+    for _, changes in found:
+        for kind, node in changes:
+            yield json.dumps({"type": kind, "object": node}, ensure_ascii=False)
 
 
-def answers(
-    running: Running, path: str, period: float, shown: _Shown
-) -> Iterator[Mapping[str, Any]]:
+def _as_lines(
+    found: Iterator[tuple[Mapping[str, Any], list[Change]]], *, marked: bool
+) -> Iterator[str]:
+    """All nodes, and then a line for each change, as `kubectl get --watch` does it. The widths are
+    those of the first rows.
+    """
+    widths: list[int] = []
+    for payload, changes in found:
+        rows: list[Sequence[str]] = []
+        for kind, node in changes:
+            cells = [cell.plain for cell in node_row(node, payload)]
+            why = _RELEASED if marked else _GONE
+            rows.append([cells[0], "-", "-", "-", why] if kind == _DELETED else cells)
+        if rows and not widths:
+            rows.insert(0, NODE_TITLES)
+            widths = [max(map(len, column)) + 2 for column in zip(*rows, strict=True)]
+        for row in rows:
+            yield "".join(map(str.ljust, row, widths)).rstrip()
+
+
+def _changes(found: Answers) -> Iterator[tuple[Mapping[str, Any], list[Change]]]:
+    """Each answer, and what it changes, in the order in which nodes are shown."""
+    before: dict[str, Node] = {}
+    for payload in found:
+        now = {str(node["name"]): node for node in in_order(payload["nodes"])}
+        changes = [
+            (_MODIFIED if name in before else _ADDED, node)
+            for name, node in now.items()
+            if name not in before or _state(node) != _state(before[name])
+        ]
+        yield payload, changes + [(_DELETED, before[name]) for name in sorted(before.keys() - now)]
+        before = now
+
+
+def _state(node: Node) -> tuple[object, ...]:
+    """What of a node makes a new line when it changes. Values and ages change in each tick and do
+    not; nor do numbers inside of reasons.
+    """
+    return (
+        *(node["marked"], node["pressured"], node.get("early"), node["carries"]),
+        *(bool(node[reason]) for reason in ("conflict", "withheld", "ineligible")),
+        node["due"] and node["due"]["action"],
+        [(rule["rule"], rule["state"], rule["quality"]) for rule in node["rules"]],
+    )
+
+
+def answers(running: Running, path: str, period: float, say: Callable[[str], None]) -> Answers:
     """Each new answer at ``path``, for ever. That there is none is told once, and once that there
     is one again.
     """
@@ -136,11 +134,11 @@ def answers(
             if not latest:
                 raise
             if not is_silent:
-                shown.say(f"No answer: {error}. Trying again.")
+                say(f"No answer: {error}. Trying again.")
             is_silent = True
         else:
             if is_silent:
-                shown.say("There are answers again.")
+                say("There are answers again.")
             is_silent = False
             if answer.etag is None and answer.is_news:
                 pause = max(period, WITHOUT_ETAG)

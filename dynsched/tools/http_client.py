@@ -5,6 +5,7 @@ Every failure is a ServerError, one line with the cause and what to do.
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import urllib.error
@@ -12,8 +13,7 @@ import urllib.request
 from collections.abc import Mapping
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final, NamedTuple
-from urllib.parse import SplitResult
+from typing import Final, NamedTuple
 
 from dynsched.util.connection_errors import Cause, find_failure, no_answer
 from dynsched.util.defaults import DEFAULT_SERVER
@@ -22,8 +22,6 @@ from dynsched.util.files import TooLargeError, read_file
 from dynsched.util.proxies import ProxyError, opener, proxy_for, through
 from dynsched.util.urls import parse_http_url
 
-_PAGES: Final = frozenset({"nodes", "status", "rules", "metrics", "healthz", "readyz"})
-_JSON: Final = "application/json"
 _MAX_TOKEN_BYTES: Final = 64 * 1024
 TIMEOUT: Final = 10.0
 """Seconds without a byte after which the server counts as hung."""
@@ -34,7 +32,7 @@ class ServerError(ExpectedError):
 
 
 class Answer(NamedTuple):
-    """An answer with status 200 (``body``), or 304, which has none; ``etag`` is its name."""
+    """An answer; with status 304, it has no body. ``etag`` is its name."""
 
     status: int
     body: bytes
@@ -47,48 +45,29 @@ class Answer(NamedTuple):
 
 
 def ask(
-    server: str,
-    path: str,
-    *,
-    etag: str | None = None,
-    token_file: Path | None = None,
-    timeout: float = TIMEOUT,
-    accept: frozenset[int] = frozenset(),
+    server: str, path: str, *, etag: str | None, token_file: Path | None, timeout: float
 ) -> Answer:
-    """What the dynsched at ``server`` answers at ``path`` (quoted, from ``/`` on). An error whose
-    status is in ``accept`` is an answer too. ``token_file`` holds the bearer token that it wants
-    with --web-auth.
+    """What the server with this URL answers at ``path`` (quoted, from ``/`` on), whatever the
+    status. ``token_file`` holds the bearer token that it wants with --web-auth.
     """
-    shown = split(server).geturl()
-    url = f"{shown.rstrip('/')}{path}"
-    headers = {"Accept": _JSON} | ({"If-None-Match": etag} if etag else {})
-    request = urllib.request.Request(url, headers=headers)  # noqa: S310 (http or https: split)
+    headers = {"Accept": "application/json"} | ({"If-None-Match": etag} if etag else {})
+    request = urllib.request.Request(f"{server}{path}", headers=headers)  # noqa: S310 (http or https: url_of)
     if token_file is not None:
         # Not to where a redirect leads: that may be another host.
         request.add_unredirected_header("Authorization", f"Bearer {_token(token_file)}")
+    by = ""
     try:
-        proxy = proxy_for(url)
+        by = through(proxy_for(server))
         with opener().open(request, timeout=timeout) as response:
             return Answer(response.status, response.read(), response.headers.get("ETag"))
     except ProxyError as error:
-        raise ServerError(f"cannot ask {shown}: {error}") from None
+        raise ServerError(f"cannot ask {server}: {error}") from None
     except urllib.error.HTTPError as error:
-        with error:
-            if error.code == HTTPStatus.NOT_MODIFIED or error.code in accept:
-                return Answer(error.code, _read(error), error.headers.get("ETag"))
-            why = refusal(shown, error.code, error.reason, _read(error))
-            if error.code == HTTPStatus.UNAUTHORIZED:
-                why += f"; {_token_remedy(token_file)}"
-        raise ServerError(why + through(proxy)) from None
+        with error, contextlib.suppress(OSError, http.client.HTTPException):
+            return Answer(error.code, error.read(), error.headers.get("ETag"))
+        return Answer(error.code, b"", None)
     except (OSError, http.client.HTTPException) as error:
-        raise ServerError(_no_answer(shown, error, timeout) + through(proxy)) from None
-
-
-def _read(error: urllib.error.HTTPError) -> bytes:
-    try:
-        return error.read()
-    except (OSError, http.client.HTTPException):
-        return b""
+        raise ServerError(_no_answer(server, error, timeout) + by) from None
 
 
 def _token(file: Path) -> str:
@@ -103,13 +82,7 @@ def _token(file: Path) -> str:
     return found
 
 
-def _token_remedy(file: Path | None) -> str:
-    if file is None:
-        return "name a file that holds the token with --server-token-file"
-    return f"it was read from --server-token-file {file}"
-
-
-def split(server: str) -> SplitResult:
+def url_of(server: str) -> str:
     """The URL that ``--server`` names. ``:PORT`` is on this machine, as it is for --webaddr."""
     try:
         parts = parse_http_url(f"localhost{server}" if server.startswith(":") else server)
@@ -117,10 +90,7 @@ def split(server: str) -> SplitResult:
         parts = None
     if parts is None or parts.query or parts.fragment:
         raise ServerError(f"--server is not a URL like {DEFAULT_SERVER}")
-    page = parts.path.rstrip("/").rpartition("/")[2]
-    if page in _PAGES:
-        raise ServerError(f"--server names a page; leave /{page} off, as in {DEFAULT_SERVER}")
-    return parts
+    return parts.geturl().rstrip("/")
 
 
 _REMEDIES: Final[Mapping[Cause, str]] = {
@@ -140,22 +110,12 @@ def _no_answer(server: str, error: Exception, timeout: float) -> str:
     return f"cannot ask {server}: {found}; {_REMEDIES.get(found.cause, 'use --server URL')}"
 
 
-def refusal(shown: str, status: int, reason: str, body: bytes) -> str:
+def refusal(shown: str, answer: Answer) -> str:
     """An answer with an error status as one line: dynsched's own words where they are."""
     try:
-        message = json.loads(body)["error"]
+        message = json.loads(answer.body)["error"]
     except (ValueError, KeyError, TypeError):
         # Not ours: a proxy or an ingress on the way, or something else on that port.
-        return f"{shown} answered {status} {reason}; is it dynsched? use --server URL"
+        told = f"{answer.status} {http.client.responses.get(answer.status, '')}".rstrip()
+        return f"{shown} answered {told}; is it dynsched? use --server URL"
     return " ".join(str(message).split())
-
-
-def mapping(body: bytes, shown: str, *, key: str = "taken_at") -> dict[str, Any]:
-    """A JSON object that has ``key``, as all answers of dynsched do. ServerError."""
-    try:
-        answer = json.loads(body)
-    except ValueError:
-        answer = None
-    if not isinstance(answer, dict) or key not in answer:
-        raise ServerError(f"{shown} does not answer as dynsched does; use --server URL")
-    return answer

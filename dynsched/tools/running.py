@@ -5,6 +5,7 @@ through the API server, with the user's kubeconfig.
 from __future__ import annotations
 
 import asyncio
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,12 +19,12 @@ from dynsched.tools import http_client
 from dynsched.tools.http_client import Answer, ServerError
 from dynsched.util.defaults import DEFAULT_SERVER
 from dynsched.util.errors import ClusterError
+from dynsched.util.proxies import proxy_for, through
 
 if TYPE_CHECKING:
     from dynsched.kube.services import Service
     from dynsched.kube.transport import KubeApi
 
-_REFUSED: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 LOCAL_TIMEOUT: Final = 2.0
 """Seconds in which a dynsched on this machine says that it is one. Other programs listen on that
 port too, and not all of them speak HTTP."""
@@ -49,15 +50,28 @@ class Where:
 
 
 class Running(ABC):
-    """A running dynsched. ``shown``: where it is, for a person."""
+    """A running dynsched. ``shown``: where it is, for a person; ``remedy``: what to do where it
+    wants a token; ``by``: the proxy on the way.
+    """
 
     shown: str
+    remedy: str
+    by: str = ""
 
     @abstractmethod
+    def raw(self, path: str, etag: str | None = None) -> Answer:
+        """What it answers at ``path`` (quoted), whatever the status. ExpectedError."""
+
     def ask(self, path: str, etag: str | None = None) -> Answer:
-        """What it answers at ``path`` (quoted). ExpectedError for everything but 200, and 304 where
-        ``etag`` still holds.
+        """What it answers. ExpectedError for everything but 200, and 304 where ``etag`` still
+        holds.
         """
+        answer = self.raw(path, etag)
+        if answer.status in (HTTPStatus.OK, HTTPStatus.NOT_MODIFIED):
+            return answer
+        needs_token = answer.status == HTTPStatus.UNAUTHORIZED
+        why = http_client.refusal(self.shown, answer) + (self.remedy if needs_token else "")
+        raise ServerError(why + self.by)
 
     def nodes(self, *, marked: bool) -> dict[str, Any]:
         """`/nodes`, or those of them that carry the mark."""
@@ -67,13 +81,15 @@ class Running(ABC):
         """`/nodes/NAME`."""
         return self.read(self.ask(f"/nodes/{quote(name, safe='')}"))
 
-    def metrics(self) -> str:
-        """`/metrics`."""
-        return self.ask("/metrics").body.decode(errors="replace")
-
     def read(self, answer: Answer, *, key: str = "taken_at") -> dict[str, Any]:
         """The JSON object of an answer; ServerError where it has no ``key``, as another's."""
-        return http_client.mapping(answer.body, self.shown, key=key)
+        try:
+            found = json.loads(answer.body)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict) or key not in found:
+            raise ServerError(f"{self.shown} does not answer as dynsched does; use --server URL")
+        return found
 
 
 def nodes_path(*, marked: bool) -> str:
@@ -87,20 +103,29 @@ class ByUrl(Running):
     def __init__(
         self, server: str, timeout: float | None = None, token_file: Path | None = None
     ) -> None:
+        self.shown = http_client.url_of(server)
+        self.remedy = (
+            f"; it was read from --server-token-file {token_file}"
+            if token_file
+            else "; name a file that holds the token with --server-token-file"
+        )
         self._token_file = token_file
-        self.url = http_client.split(server).geturl().rstrip("/")
-        self.shown = self.url
         self._timeout = timeout or http_client.TIMEOUT
 
-    def ask(self, path: str, etag: str | None = None) -> Answer:
-        """As said of Running. ServerError."""
-        return http_client.ask(
-            self.url, path, etag=etag, token_file=self._token_file, timeout=self._timeout
+    def raw(self, path: str, etag: str | None = None) -> Answer:
+        answer = http_client.ask(
+            self.shown, path, etag=etag, token_file=self._token_file, timeout=self._timeout
         )
+        self.by = through(proxy_for(self.shown))
+        return answer
 
 
 class InCluster(Running):
     """A dynsched that is asked through the API server. Closed with `close`."""
+
+    remedy = (
+        "; the API server passes no token on: use a port-forward, --server and --server-token-file"
+    )
 
     def __init__(self, where: Where) -> None:
         # One loop for as long as this lives: connections belong to it.
@@ -113,27 +138,14 @@ class InCluster(Running):
             raise
         self.shown = f"the {self.service}"
 
-    def ask(self, path: str, etag: str | None = None) -> Answer:
-        """As said of Running. ClusterError for what the API server refuses, else ServerError."""
-        return self._runner.run(self._ask(path, etag))
-
-    async def _ask(self, path: str, etag: str | None) -> Answer:
+    def raw(self, path: str, etag: str | None = None) -> Answer:
+        """ClusterError for what the API server refuses."""
         from dynsched.kube import services
 
-        answer = await services.ask_service(
-            self._api, self.service, path, etag=etag, timeout=self._timeout or services.TIMEOUT
-        )
-        if answer.status in (HTTPStatus.OK, HTTPStatus.NOT_MODIFIED):
-            return Answer(answer.status, answer.body, answer.etag)
-        try:
-            reason = HTTPStatus(answer.status).phrase
-        except ValueError:
-            reason = ""
-        why = http_client.refusal(self.shown, answer.status, reason, answer.body)
-        if answer.status == HTTPStatus.UNAUTHORIZED:
-            why += "; the API server passes no token on: use a port-forward, --server and "
-            why += "--server-token-file"
-        raise ServerError(why)
+        timeout = self._timeout or services.TIMEOUT
+        asked = services.ask_service(self._api, self.service, path, etag=etag, timeout=timeout)
+        answer = self._runner.run(asked)
+        return Answer(answer.status, answer.body, answer.etag)
 
     def close(self) -> None:
         """Close the connections."""
@@ -165,17 +177,17 @@ def opened(where: Where) -> Iterator[Running]:
     if where.server is not None:
         yield ByUrl(where.server, where.timeout, where.token_file)
         return
-    why_not = _why_not_local(where.token_file) if where.tries_local else ""
-    if why_not is None:
+    if where.tries_local and _answers(ByUrl(DEFAULT_SERVER, LOCAL_TIMEOUT, where.token_file)):
         yield ByUrl(DEFAULT_SERVER, where.timeout, where.token_file)
         return
     try:
         found = InCluster(where)
     except ClusterError as error:
-        if not why_not:
+        if not where.tries_local:
             raise
         raise ServerError(
-            f"found no running dynsched: {why_not}; {error}; or name its URL with --server"
+            f"found no running dynsched: none answers at {DEFAULT_SERVER}; {error}; or name its "
+            "URL with --server"
         ) from None
     try:
         yield found
@@ -183,19 +195,16 @@ def opened(where: Where) -> Iterator[Running]:
         found.close()
 
 
-def _why_not_local(token_file: Path | None) -> str | None:
-    """Why no dynsched is at DEFAULT_SERVER, in a few words; None when one answers there, if only
-    that it wants a token.
-    """
+def _answers(local: ByUrl) -> bool:
+    """Whether it is a dynsched, if only one that wants a token, or is not well."""
     try:
-        answer = http_client.ask(
-            *(DEFAULT_SERVER, "/status"),
-            token_file=token_file,
-            timeout=LOCAL_TIMEOUT,
-            accept=frozenset({*_REFUSED, HTTPStatus.SERVICE_UNAVAILABLE}),
-        )
-        key = "error" if answer.status in _REFUSED else "dry_run"
-        http_client.mapping(answer.body, DEFAULT_SERVER, key=key)
+        answer = local.raw("/status")
+        if answer.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+            local.read(answer, key="error")
+        elif answer.status in (HTTPStatus.OK, HTTPStatus.SERVICE_UNAVAILABLE):
+            local.read(answer, key="dry_run")
+        else:
+            return False
     except ServerError:
-        return f"none answers at {DEFAULT_SERVER}"
-    return None
+        return False
+    return True

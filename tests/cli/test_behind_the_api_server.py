@@ -1,4 +1,4 @@
-"""A real kubectl and a real browser, behind a simulated and a real API server."""
+"""A real browser, behind a simulated and a real API server."""
 
 import pytest
 from plugin_support import line_of, started
@@ -6,17 +6,6 @@ from plugin_support import line_of, started
 pytestmark = [pytest.mark.slow, pytest.mark.thorough]
 
 
-async def test_kubectl_finds_the_plugin_and_it_finds_the_service(kubectl, pages) -> None:
-    code, out, errors = await kubectl("dynsched", "nodes")
-    assert (code, errors) == (0, "")
-    assert out.startswith("1 of 3 nodes marked (label status=presure)")
-
-    _, listed, errors = await kubectl("plugin", "list")
-    assert "kubectl-dynsched" in listed
-    assert "dynsched" not in errors  # it would warn of a script that is not executable
-
-
-@pytest.mark.thorough
 async def test_the_page_works_in_a_browser_behind_the_service_proxy(environment, pages) -> None:
     from browser import chromium, tab  # noqa: PLC0415 - needs what the second tier installs
 

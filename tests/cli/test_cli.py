@@ -1,6 +1,10 @@
 """The command line: what flags and environment come to, what is printed, and the exit codes."""
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
@@ -14,7 +18,6 @@ from dynsched.cli import commands
 from dynsched.controller import main
 from dynsched.controller.apply import Written
 from dynsched.engine.model import Action, NodePatch, WriteFailure
-from dynsched.tools.inject import coverage as inject_check
 from dynsched.util.errors import ClusterError
 from tools.cli_docs import render
 
@@ -118,22 +121,6 @@ def test_every_flag_of_run_is_read_from_the_environment(settings_of, monkeypatch
         assert attrgetter(setting)(settings) == expected, name
 
 
-@pytest.mark.parametrize("command", [("nodes",), ("why", "a")], ids=" ".join)
-def test_the_token_of_a_reader_comes_from_a_file(call, monkeypatch, command) -> None:
-    asked = []
-
-    def ask(_server, path, *, token_file, **_):
-        asked.append((path, token_file))
-        raise ClusterError("no more is needed")
-
-    monkeypatch.setattr("dynsched.tools.http_client.ask", ask)
-    monkeypatch.setenv("DYNSCHED_SERVER", "localhost:1")
-    assert call(*command)[0] == 1
-    monkeypatch.setenv("DYNSCHED_SERVER_TOKEN_FILE", "/token")
-    assert call(*command)[0] == 1
-    assert [file for _, file in asked] == [None, Path("/token")]
-
-
 NOT_BOUND = "lets every client that can connect to {} bind any pod to any node"
 WRONG_USAGE = {
     "run --prom localhost:9090": "the scheme is missing; write http://localhost:9090",
@@ -189,36 +176,11 @@ def test_a_failure_is_one_line_and_exit_code_1(call, monkeypatch) -> None:
     assert call("run") == (1, "", "Error: cannot list nodes: https://10.0.0.1 answered 503\n")
 
 
-def test_a_rules_file_that_cannot_be_read_is_one_line_that_names_what_named_it(
-    call, monkeypatch, tmp_path
-) -> None:
-    gone, file = "/no/such/rules.yaml", tmp_path / "rules.yaml"
-    file.touch()
-
-    def refuse(*_args, **_more):
-        raise PermissionError(13, "Permission denied")
-
-    missing = f"{gone}: No such file or directory; name"
-    for words, told in (
-        ((gone,), f"{missing} a rules file"),
-        ((str(tmp_path),), f"{tmp_path}: Is a directory; name a rules file"),
-        (("--rules", gone), f"{missing} the file with --rules"),
-        ((str(file),), f"{file}: Permission denied; check its permissions"),
-    ):
-        if words == (str(file),):
-            # Root, as whom tests may run, may read all: what click asks, and what reads, are
-            # replaced.
-            monkeypatch.setattr("os.access", lambda *_args, **_more: False)
-            monkeypatch.setattr("dynsched.util.files.os.open", refuse)
-        assert call("check", *words) == (1, "", f"{told}\n")
-
-
-@pytest.mark.parametrize("path", ["/nodes", "/prefix/status/"])
-def test_a_page_as_the_server_is_told(call, path) -> None:
-    code, _, error = call("nodes", "--server", f"http://127.0.0.1:1{path}")
-    page = path.strip("/").removeprefix("prefix/")
-    told = f"--server names a page; leave /{page} off, as in http://localhost:9000"
-    assert (code, error) == (1, f"Error: {told}\n")
+def test_a_rules_file_that_is_not_there_is_one_line_that_names_what_named_it(call) -> None:
+    gone = "/no/such/rules.yaml"
+    for words, told in (((gone,), "a rules file"), (("--rules", gone), "the file with --rules")):
+        said = f"{gone}: No such file or directory; name {told}\n"
+        assert call("check", *words) == (1, "", said)
 
 
 def test_a_plan_shows_values_what_is_pending_and_what_would_be_written(call, monkeypatch) -> None:
@@ -252,16 +214,6 @@ def test_a_rule_that_could_not_be_queried_fails_the_pass(call, monkeypatch, comm
     assert code == 1
     assert errors.splitlines()[-1] == f"Error: {ERROR}"
     assert "Nothing to change" not in output
-
-
-def test_a_rule_that_could_not_be_queried_is_in_the_json(call, monkeypatch) -> None:
-    monkeypatch.setattr(main, "run_once", lambda _: broken(example(dry_run=True)))
-    code, output, errors = call("plan", "-o", "json")
-    report = json.loads(output)
-    assert (code, errors) == (1, f"Error: {ERROR}\n")
-    assert (report["ok"], report["errors"], len(report["nodes"])) == (False, [ERROR], 8)
-    health = {rule["name"]: rule["health"] for rule in report["rules"]}
-    assert health == {"node-cpu": "ok", "node-mem-usage": "err"}
 
 
 @pytest.mark.parametrize("command", [("plan",), ("run", "--once"), ("prune",)])
@@ -320,26 +272,11 @@ def test_prune_asks_for_what_its_flags_say_and_prints_what_it_removed(
     assert order.rules == Path("rules.yaml")
 
 
-def test_every_command_that_takes_a_kubeconfig_takes_a_context(call, monkeypatch) -> None:
-    asked = []
-    monkeypatch.setattr(main, "run", asked.append)
-    monkeypatch.setattr(main, "run_once", lambda settings: asked.append(settings) or example())
-    monkeypatch.setattr(main, "prune", lambda order: asked.append(order) or Written())
-    for command in ("run", "plan", "prune"):
-        call(command, "--kubeconfig", "/k", "--context", "staging")
-    assert [(each.kubeconfig, each.context) for each in asked] == [(Path("/k"), "staging")] * 3
-
-    async def load(kubeconfig, context):
-        asked.append((kubeconfig, context))
-        raise ClusterError("stop here")
-
-    monkeypatch.setattr(inject_check, "load_config", load)
-    rules = str(ROOT / "rules.yaml")
-    call("inject", "--check", "--kubeconfig", "/k", "--context", "staging", "-r", rules)
-    assert asked[-1] == ("/k", "staging")
-    takes = {c.name for c in _commands() if "kubeconfig" in {option.name for option in c.params}}
+def test_every_command_that_takes_a_kubeconfig_takes_a_context() -> None:
+    options = {each.name: {option.name for option in each.params} for each in _commands()}
+    takes = {name for name, found in options.items() if "kubeconfig" in found}
     asking = {"backtest", "doctor", "inject", "nodes", "open", "plan", "prune", "reach", "run"}
-    assert takes == asking | {"why"}
+    assert takes == asking | {"why"} == {n for n, found in options.items() if "context" in found}
 
 
 @pytest.mark.parametrize(
@@ -361,15 +298,6 @@ def test_prune_says_what_was_done_and_fails_where_not_all_was(
     assert bool(printed) is bool(output)
 
 
-@pytest.mark.parametrize("name", ["nodes", "why"])
-def test_nobody_to_ask_is_one_line(call, name) -> None:
-    code, _, errors = call(name, *(["x"] if name == "why" else []), "--server", "localhost:1")
-
-    assert code == 1
-    assert "is dynsched running? use --server URL" in errors
-    assert len(errors.splitlines()) == 1
-
-
 def _commands():
     context = click.Context(commands.cli)
     return [commands.cli.get_command(context, name) for name in commands.cli.list_commands(context)]
@@ -386,3 +314,20 @@ def test_every_command_has_help_with_an_example_and_every_option_help() -> None:
 def test_the_reference_is_up_to_date() -> None:
     # If this fails: make docs
     assert (ROOT / "docs/cli.md").read_text(encoding="utf-8") == render()
+
+
+def test_without_the_simulator_as_in_the_image_the_demo_says_where_it_is(tmp_path) -> None:
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
+    assert ignored.index("dynsched/sim") > ignored.index("!dynsched")
+    shutil.copytree(ROOT / "dynsched", tmp_path / "dynsched", ignore=lambda *_: ["sim"])
+    done = subprocess.run(
+        [sys.executable, "-m", "dynsched", "demo"],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+    )
+    (line,) = done.stderr.splitlines()
+    assert (done.returncode, done.stdout) == (1, "")
+    assert line.startswith("Error: the simulated cluster is not in the image: run `make demo` in")

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 from programs import ROOT
 from rich.console import Console
-from snapshots import EXAMPLE_RULES, NOON, Scene, example, many
+from snapshots import EXAMPLE_RULES, NOON, Scene, example
 
 from dynsched.api.nodes import encode_each
 from dynsched.api.pass_report import pass_report
 from dynsched.api.status import rules_answer
 from dynsched.cli.node_tables import render_patches
-from dynsched.cli.plan_report import MAX_ROWS, render_findings
+from dynsched.cli.plan_report import render_findings
 from dynsched.engine.health import why_incomplete
 from dynsched.engine.model import Node, WriteFailure
 
@@ -29,37 +29,6 @@ def shown(snapshot, **options):
     out = io.StringIO()
     render_findings(json.loads(pass_report(snapshot)), Console(file=out), **options)
     return [line.rstrip() for line in out.getvalue().splitlines()]
-
-
-def test_values_beside_thresholds_worst_first_and_what_they_do_not_show() -> None:
-    lines = shown(example(dry_run=True))
-    assert lines[:8] == [
-        "2 rules on 8 nodes, of which 0 are marked (label status=presure), at 2026-11-20T12:02:00Z",
-        (
-            "NODE             RULE            VALUE  THRESHOLD  STATE                     SAMPLE"
-            f"{AFTER}NOTE"
-        ),
-        "worker-2         node-cpu        91.25  > 80       firing                    4s ago",
-        (
-            "worker-4         node-cpu        90     > 80       firing                    4s ago"
-            f"{AFTER}label status=maintenance was set by somebody else"
-        ),
-        "worker-5         node-cpu        83.5   > 80       firing                    4s ago",
-        "worker-6         node-cpu        81     > 80       pending, 0s of 1m         4s ago",
-        (
-            "worker-3         node-cpu        66     > 80       firing (keep_firing_for)  4s ago"
-            f"{AFTER}not marked: guard.max_marked is 2"
-        ),
-        "control-plane-1  node-mem-usage  42     > 85       inactive                  4s ago",
-    ]
-    assert lines[-6:] == [
-        f"{'worker-7         node-cpu        31.5   > 80       inactive':77}missing; last 34s ago",
-        "Pending: worker-6 (node-cpu)",
-        f"Not eligible: control-plane-1 ({CONTROL_PLANE})",
-        "In conflict: worker-4 (label status=maintenance was set by somebody else)",
-        "No current value of node-cpu (missing) for 1 node: worker-7",
-        "Rule node-cpu: no node for 1 sample (10.0.9.9:9100): no node has this name or address",
-    ]
 
 
 def printed():
@@ -85,14 +54,6 @@ def test_a_value_that_should_not_fall_is_the_worse_the_lower_it_is() -> None:
     rules = {"rules": [{"name": "free", "expr": "free", "op": "<", "threshold": 100}]}
     snapshot = Scene(rules, map(Node, "abc")).tick(NOON, free={"a": 150.0, "b": 20.0, "c": 90.0})
     assert [line.split()[0] for line in shown(snapshot)[2:5]] == ["b", "c", "a"]
-
-
-def test_of_many_values_the_worst_are_shown_and_all_of_them_with_all() -> None:
-    snapshot = many(30)
-    lines = shown(snapshot)
-    assert lines[1] == f"The worst {MAX_ROWS} of 90 values (--all shows every one):"
-    assert len(lines) == 3 + MAX_ROWS
-    assert len(shown(snapshot, every=True)) == 2 + 90
 
 
 def test_of_many_names_some_are_shown_and_the_others_counted() -> None:

@@ -165,14 +165,6 @@ def test_a_config_map_without_rules(call, tmp_path) -> None:
         assert errors.startswith(f"{file}{said}")
 
 
-def test_the_shipped_rules_as_a_config_map(call, tmp_path) -> None:
-    """As kustomize writes it."""
-    rules = (Path(__file__).parents[2] / "rules.yaml").read_text()
-    file = tmp_path / "cm.yaml"
-    file.write_text(yaml.safe_dump(config_map(**{"rules.yaml": rules})))
-    assert call(file)[0] == 0
-
-
 def of_expression(folder: Path, expr: str) -> Path:
     rules = folder / "rules.yaml"
     rule = {"name": "cpu", "expr": expr, "threshold": 80}

@@ -28,7 +28,7 @@ class Scripted(Running):
         self._status = status
         self.asked: list[tuple[str, str | None]] = []
 
-    def ask(self, path: str, etag: str | None = None) -> Answer:
+    def raw(self, path: str, etag: str | None = None) -> Answer:
         if path != "/status":
             self.asked.append((path, etag))
             if not self._steps:

@@ -23,8 +23,8 @@ from dynsched.kube.kubeconfig import KubeConfigError, load_config
 from dynsched.kube.stream import StreamingApi
 from dynsched.kube.transport import KubeApi
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
-from dynsched.tools.collect.memory import Memory
-from dynsched.tools.collect.push import Collect, CollectError, push
+from dynsched.tools.collect.memory import CollectError, Memory
+from dynsched.tools.collect.push import Collect, push
 from dynsched.tools.http_client import ServerError
 from dynsched.util.errors import ClusterError
 from dynsched.util.proxies import ProxyError, parse_proxy, proxy_for

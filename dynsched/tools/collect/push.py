@@ -23,17 +23,10 @@ from urllib.parse import urlsplit
 from prometheus_client import CollectorRegistry, Gauge, push_to_gateway
 
 from dynsched.engine.message_kind import LoggedKinds
-from dynsched.tools.collect.memory import (
-    MIB,
-    Memory,
-    parse_capacity,
-    parse_usage,
-    working_set_v1,
-    working_set_v2,
-)
+from dynsched.tools.collect.memory import MIB, CollectError, Memory, read_memory
 from dynsched.util.connection_errors import Cause, find_failure, no_answer
 from dynsched.util.durations import format_duration
-from dynsched.util.proxies import ProxyError, opener, proxy_for, through
+from dynsched.util.proxies import opener, proxy_for, through
 
 logger = logging.getLogger(__name__)
 
@@ -43,12 +36,6 @@ DEFAULT_CGROUP_ROOT: Final = Path("/sys/fs/cgroup")
 DEFAULT_MEMINFO: Final = Path("/proc/meminfo")
 TIMEOUT: Final = 5.0
 """Seconds that a push may take."""
-_KUBERNETES: Final = ("kubepods*", "kubelet*")
-"""Cgroups below a root that is a node's, though not the machine's: a node in a container."""
-
-
-class CollectError(Exception):
-    """The memory could not be read, or not be pushed; one line for a person."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,33 +85,13 @@ def collect_until_stopped(order: Collect) -> None:
     logger.info("stopped")
 
 
-def read_memory(cgroup_root: Path, meminfo: Path) -> Memory:
-    """The node's memory, by cgroup v2 or v1, whichever is there. Raises CollectError."""
-    v1 = cgroup_root / "memory"
-    capacity = _parsed(meminfo, parse_capacity)
-    if (cgroup_root / "cgroup.controllers").exists():
-        return Memory(capacity, _working_set_v2(cgroup_root))
-    if (v1 / "memory.usage_in_bytes").exists():
-        _require_node(v1, is_machine=(v1 / "cgroup.sane_behavior").exists())
-        usage = _parsed(v1 / "memory.usage_in_bytes", parse_usage)
-        stat = v1 / "memory.stat"
-        return Memory(capacity, _parsed(stat, lambda text: working_set_v1(usage, text)))
-    raise CollectError(
-        f"{cgroup_root}: neither cgroup v2 nor the memory controller of v1; is it mounted? "
-        "--cgroup-root names another place"
-    )
-
-
 def push(order: Collect, memory: Memory) -> str:
     """Replace this node's group on the Pushgateway, and no other's; the label ``ip``. Raises
     CollectError.
     """
-    where = f"cannot push to {order.pushgateway}"
+    where, by = f"cannot push to {order.pushgateway}", ""
     try:
-        proxy = proxy_for(order.pushgateway)
-    except ProxyError as error:
-        raise CollectError(f"{where}: {error}") from error
-    try:
+        by = through(proxy_for(order.pushgateway))
         ip = order.ip or _own_address(order.pushgateway)
         registry = CollectorRegistry()
         labels = {"ip": ip} | ({"node": order.node} if order.node else {})
@@ -141,7 +108,7 @@ def push(order: Collect, memory: Memory) -> str:
             handler=_send,
         )
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise CollectError(f"{where}: {_why(error)}{through(proxy)}") from error
+        raise CollectError(f"{where}: {_why(error)}{by}") from error
     return ip
 
 
@@ -155,35 +122,6 @@ def _send(
         opener().open(request, timeout=timeout).close()
 
     return send
-
-
-def _working_set_v2(root: Path) -> int:
-    current = root / "memory.current"
-    usage = None
-    if current.exists():  # not at the machine's root
-        _require_node(root, is_machine=False)
-        usage = _parsed(current, parse_usage)
-    return _parsed(root / "memory.stat", lambda text: working_set_v2(usage, text))
-
-
-def _require_node(root: Path, *, is_machine: bool) -> None:
-    """CollectError for the cgroup of a container: it holds the memory of this process alone, which
-    must not be pushed as that of the node.
-    """
-    if not is_machine and not any(next(root.glob(name), None) for name in _KUBERNETES):
-        raise CollectError(
-            f"{root} is the cgroup of a container, not of the node; mount the host's "
-            "/sys/fs/cgroup, and name the place with --cgroup-root"
-        )
-
-
-def _parsed(path: Path, parse: Callable[[str], int]) -> int:
-    try:
-        return parse(path.read_text(encoding="ascii", errors="replace"))
-    except OSError as error:
-        raise CollectError(f"{path}: {error.strerror}") from error
-    except ValueError as error:
-        raise CollectError(f"{path}: {error}") from error
 
 
 def _why(error: Exception) -> str:
@@ -201,9 +139,8 @@ def _own_address(url: str) -> str:
     if parts.hostname is None:
         raise ValueError("it is not a URL")
     port = parts.port or (443 if parts.scheme == "https" else 80)
-    family, kind, _, _, address = socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_DGRAM)[
-        0
-    ]
+    found = socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_DGRAM)
+    family, kind, _, _, address = found[0]
     with socket.socket(family, kind) as probe:
         probe.connect(address)
         return str(probe.getsockname()[0])

@@ -23,18 +23,11 @@ from dynsched.kube.pods_listed import fold_pods
 from dynsched.kube.transport import KubeApi
 from dynsched.rules import keys
 from dynsched.rules.rule_set import RuleSet
-from dynsched.tools.doctor.gathered import ClusterFacts
+from dynsched.tools.doctor.gathered import AUTOSCALER, DESCHEDULER, KARPENTER, ClusterFacts
 from dynsched.util.errors import ClusterError, ConflictError
 
 _T = TypeVar("_T")
 GUARDRAIL: Final = "dynsched-guardrail"
-AUTOSCALER: Final = "cluster-autoscaler"
-KARPENTER: Final = "karpenter"
-DESCHEDULER: Final = "descheduler"
-IMAGES: Final = (AUTOSCALER, KARPENTER, DESCHEDULER)
-"""Parts of the names of images, by which the programs are known."""
-_TRIES: Final = 2
-"""A list of many pods whose snapshot expires before its end is begun once more."""
 
 
 @contextlib.asynccontextmanager
@@ -47,17 +40,14 @@ async def open_client(kubeconfig: Path | None, context: str | None) -> AsyncIter
         await client.close()
 
 
-async def count_pods(client: KubeClient, reach: Reach) -> None:
+async def count_pods(client: KubeClient, reach: Reach) -> Reach:
     """Count all running pods into ``reach``. ClusterError."""
-    for attempt in range(1, _TRIES + 1):
-        try:
-            await fold_pods(client.api, reach.add)
-        except ConflictError:
-            if attempt == _TRIES:
-                raise
-            reach.clear()
-        else:
-            return
+    try:
+        await fold_pods(client.api, reach.add)
+    except ConflictError:  # the snapshot of a long list expired before its end
+        reach.clear()
+        await fold_pods(client.api, reach.add)
+    return reach
 
 
 async def ask_cluster(
@@ -68,7 +58,6 @@ async def ask_cluster(
     """
     errors: dict[str, str] = {}
     home = namespace or client.config.namespace
-    reach = reach_of(rule_set)
     api = client.api
 
     async def asked(codes: str, question: Awaitable[_T]) -> _T | None:
@@ -78,82 +67,64 @@ async def ask_cluster(
             errors.update(dict.fromkeys(codes.split(), str(error)))
             return None
 
-    is_counted = await asked("W1 W2", _counted(client, reach))
-    rights = needed_rights(rule_set, home)
-    refused = await asked("K1", _refused(api, rights))
-    found = await asked("K2", programs(api, IMAGES)) or []
-    metrics = None
+    found = await asked("K2", programs(api, (AUTOSCALER, KARPENTER, DESCHEDULER))) or []
+    # That metrics-server does not answer is a finding, and no check that was not made.
     if _asks_metrics_server(rule_set):
-        try:
-            await list_node_metrics(api)
-        except ClusterError as error:
-            metrics = str(error)
+        await asked("metrics", list_node_metrics(api))
+    holders = await asked("N2", find_holders(api, namespace, home))
     return ClusterFacts(
         nodes,
-        reach if is_counted else None,
-        tuple(refused or ()),
-        await asked("N2", _holders(api, namespace, home)),
-        await asked("K1", policy(api, "validatingadmissionpolicies", GUARDRAIL)),
-        await asked("K1", policy(api, "mutatingadmissionpolicies", keys.AVOID_POLICY)),
-        tuple(found),
-        await asked("K2", _policies(api, found)) or {},
-        await asked("K2", config_map(api, "kube-system", "cilium-config")),
-        metrics,
-        errors,
+        reach=await asked("W1 W2", count_pods(client, reach_of(rule_set))),
+        refused=await asked("K1", _refused(api, needed_rights(rule_set, home))) or (),
+        holders=None if holders is None else tuple(map(str, holders)),
+        guardrail=await asked("K1", policy(api, "validatingadmissionpolicies", GUARDRAIL)),
+        injection=await asked("K1", policy(api, "mutatingadmissionpolicies", keys.AVOID_POLICY)),
+        programs=found,
+        policies=await asked("K2", _policies(api, found)) or {},
+        cilium=await asked("K2", config_map(api, "kube-system", "cilium-config")),
+        metrics=errors.pop("metrics", None),
+        errors=errors,
     )
 
 
-def needed_rights(rule_set: RuleSet, home: str) -> tuple[Right, ...]:
+def needed_rights(rule_set: RuleSet, home: str) -> list[Right]:
     """What dynsched does with these rules, as the roles in manifests/base grant it."""
+    leases = "coordination.k8s.io"
     found = [
         *(Right(verb, "nodes") for verb in ("get", "list", "watch", "patch")),
         *(Right(verb, "events", namespace=EVENT_NAMESPACE) for verb in ("create", "patch")),
-        Right("create", "leases", "coordination.k8s.io", home),
-        *(
-            Right(verb, "leases", "coordination.k8s.io", home, LEASE_NAME)
-            for verb in ("get", "update")
-        ),
+        Right("create", "leases", leases, home),
+        *(Right(verb, "leases", leases, home, LEASE_NAME) for verb in ("get", "update")),
     ]
     if rule_set.uses_expected_load or rule_set.guard.bind_burst is not None:
         found += [Right(verb, "pods") for verb in ("list", "watch")]
     if _asks_metrics_server(rule_set):
         found.append(Right("list", "nodes", "metrics.k8s.io"))
-    return tuple(found)
+    return found
 
 
 def _asks_metrics_server(rule_set: RuleSet) -> bool:
     return any(rule.source == "metrics-server" for rule in rule_set.rules)
 
 
-async def _counted(client: KubeClient, reach: Reach) -> bool:
-    await count_pods(client, reach)
-    return True
-
-
 async def _refused(api: KubeApi, rights: Iterable[Right]) -> list[Right]:
-    refused = []
-    for right in rights:
-        allowed = await is_allowed(api, right)
-        if allowed is None:
-            raise ClusterError(f"{api.config.server} makes no reviews of rights (404)")
-        if not allowed:
-            refused.append(right)
-    return refused
-
-
-async def _holders(api: KubeApi, namespace: str | None, own: str) -> tuple[str, ...]:
-    return tuple(map(str, await find_holders(api, namespace, own)))
+    allowed = {right: await is_allowed(api, right) for right in rights}
+    if None in allowed.values():
+        raise ClusterError(f"{api.config.server} makes no reviews of rights (404)")
+    return [right for right, is_ours in allowed.items() if not is_ours]
 
 
 async def _policies(api: KubeApi, found: Iterable[Program]) -> dict[str, Any]:
     """What stands in the ConfigMaps that a descheduler mounts."""
+    places = [
+        (each.namespace, name)
+        for each in found
+        if DESCHEDULER in each.image
+        for name in each.config_maps
+    ]
     policies = {}
-    for program in found:
-        if DESCHEDULER in program.image:
-            for name in program.config_maps:
-                data = await config_map(api, program.namespace, name)
-                for key, text in (data or {}).items():
-                    with contextlib.suppress(yaml.YAMLError, RecursionError):
-                        place = f"ConfigMap {program.namespace}/{name}, {key}"
-                        policies[place] = yaml.safe_load(text)
+    for namespace, name in places:
+        for key, text in (await config_map(api, namespace, name) or {}).items():
+            with contextlib.suppress(yaml.YAMLError, RecursionError):
+                policies[f"ConfigMap {namespace}/{name}, {key}"] = yaml.safe_load(text)
     return policies

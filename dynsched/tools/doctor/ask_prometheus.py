@@ -14,21 +14,12 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from dynsched.engine.model import QueryResult, Sample
 from dynsched.rules.rule_set import FileRule, RuleSet
-from dynsched.sources.prometheus import PageResult, RangeResult
-from dynsched.tools.doctor.expressions import (
-    Expression,
-    Matcher,
-    Selector,
-    UnreadError,
-    quoted,
-    read,
-    selector_text,
-    spelled,
-)
+from dynsched.sources.prometheus import PrometheusSource
+from dynsched.tools.doctor.expressions import Matcher, Selector, quoted, read, selector_text
 from dynsched.tools.doctor.gathered import (
     Copies,
     Missing,
@@ -38,6 +29,7 @@ from dynsched.tools.doctor.gathered import (
     SelectorFacts,
 )
 from dynsched.util.durations import parse_duration
+from dynsched.util.untyped import as_mapping, as_mappings
 
 WEEK: Final = 7 * 86400.0
 HOUR: Final = 3600.0
@@ -51,42 +43,18 @@ _SHOWN_VALUES: Final = 5
 _SCRAPES: Final = 600.0
 """Seconds over which scrapes are looked at; more where a range is longer."""
 CLUSTER_LABELS: Final = (
-    "cluster",
-    "cluster_name",
-    "cluster_id",
-    "k8s_cluster",
-    "kubernetes_cluster",
-    "prometheus",
-    "prometheus_replica",
-    "replica",
+    *("cluster", "cluster_name", "cluster_id", "k8s_cluster", "kubernetes_cluster"),
+    *("prometheus", "prometheus_replica", "replica"),
 )
 _THROTTLED: Final = "container_cpu_cfs_throttled_periods_total"
 PRESSURE: Final = "node_pressure_cpu_waiting_seconds_total"
-
-
-class Prometheus(Protocol):
-    """Who is asked. Nothing raises: an error is a part of each answer."""
-
-    async def query_expr(self, expr: str, label: str = "instance") -> QueryResult:
-        """An instant query."""
-
-    async def query_range(
-        self, expr: str, start: float, end: float, step: float, label: str = "instance"
-    ) -> RangeResult:
-        """A range query."""
-
-    async def raw(self, selector: str, label: str = "instance") -> RangeResult:
-        """The samples of a range selector."""
-
-    async def read(self, path: str, parameters: Mapping[str, str] | None = None) -> PageResult:
-        """Another page of the API."""
 
 
 class NotReachedError(Exception):
     """Nothing of what was asked was answered; the message is the first error."""
 
 
-async def ask_prometheus(prometheus: Prometheus, rule_set: RuleSet) -> PrometheusFacts:
+async def ask_prometheus(prometheus: PrometheusSource, rule_set: RuleSet) -> PrometheusFacts:
     """All facts about the rules that Prometheus answers. NotReachedError when it answers none."""
     rules = [rule for rule in rule_set.file_rules if rule.source == "prometheus"]
     if not rules:
@@ -97,27 +65,48 @@ async def ask_prometheus(prometheus: Prometheus, rule_set: RuleSet) -> Prometheu
     answers = await asyncio.gather(*(prometheus.query_expr(rule.expr or "") for rule in rules))
     if clock.error and all(answer.error for answer in answers):
         raise NotReachedError(clock.error)
-    world = _World(prometheus, now)
-    recorded = await world.recorded()
+    asked = _Asked(prometheus, now)
+    recorded = await asked.recorded()
     found = [
-        await _rule_facts(world, rule, answer, recorded)
+        await _rule_facts(asked, rule, answer, recorded)
         for rule, answer in zip(rules, answers, strict=True)
     ]
-    skew = None if clock.error else now - began - clock.duration / 2
     return PrometheusFacts(
         tuple(found),
-        await world.retention(),
-        skew,
-        await world.number("max(abs(node_time_seconds - timestamp(node_time_seconds)))"),
-        await world.throttled(found),
-        world.errors,
+        retention=await asked.retention(),
+        skew=None if clock.error else now - began - clock.duration / 2,
+        node_skew=await asked.number("max(abs(node_time_seconds - timestamp(node_time_seconds)))"),
+        throttled=await asked.throttled(found),
+        errors=asked.errors,
     )
 
 
-class _World:
+async def _rule_facts(
+    asked: _Asked, rule: FileRule, answer: QueryResult, recorded: Mapping[str, str]
+) -> RuleFacts:
+    expr = rule.expr or ""
+    expression = read(expr)
+    if answer.error is not None:
+        return RuleFacts(rule, answer, expression)
+    again = await asked.prometheus.query_expr(expr)
+    seconds = min(answer.duration, again.duration)
+    found = ((recorded[part], part) for part in expression.parts if part in recorded)
+    return RuleFacts(
+        rule,
+        answer,
+        expression,
+        selectors=tuple([await asked.selector(each) for each in expression.selectors]),
+        past=await asked.past(expr, seconds),
+        seconds=seconds,
+        samples=await asked.touched(expr),
+        recorded=next(found, None),
+    )
+
+
+class _Asked:
     """The queries. What could not be asked is in ``errors``, by the code that it was for."""
 
-    def __init__(self, prometheus: Prometheus, now: float) -> None:
+    def __init__(self, prometheus: PrometheusSource, now: float) -> None:
         self.prometheus = prometheus
         self.now = now
         self.errors: dict[str, str] = {}
@@ -126,40 +115,34 @@ class _World:
     async def samples(self, expr: str, code: str = "") -> Sequence[Sample] | None:
         """None when it failed."""
         answer = await self.prometheus.query_expr(expr)
-        if answer.error is not None:
-            self._failed(code, answer.error)
-            return None
-        return answer.samples
+        return None if self._failed(code, answer.error) else answer.samples
 
     async def number(self, expr: str, code: str = "") -> float | None:
         """The only value; None when it failed or there is none."""
         samples = await self.samples(expr, code)
-        values = [each.value for each in samples or () if math.isfinite(each.value)]
-        return values[0] if values else None
+        return next((each.value for each in samples or () if math.isfinite(each.value)), None)
 
     async def count(self, selector: str, code: str = "") -> int | None:
         """How many series there are."""
         samples = await self.samples(f"count({selector})", code)
         return None if samples is None else int(samples[0].value) if samples else 0
 
-    async def was_seen(self, selector: str, code: str) -> bool | None:
+    async def was_seen(self, selector: str) -> bool | None:
         """Whether there was a series at one of the hourly looks at the last week."""
         found = await self.prometheus.query_range(
             f"count({selector})", self.now - WEEK, self.now, HOUR
         )
-        if found.error is not None:
-            self._failed(code, found.error)
+        if self._failed("P1", found.error):
             return None
         return any(series.points for series in found.series)
 
-    async def page(self, path: str, code: str, **parameters: str) -> Any:
-        """``data`` of a page; None when it failed."""
+    async def page(self, path: str, code: str, **parameters: str) -> Mapping[str, Any]:
+        """``data`` of a page; empty when it failed."""
         answer = await self.prometheus.read(path, parameters)
-        if answer.error is not None:
-            self._failed(code, answer.error)
-        return answer.data
+        self._failed(code, answer.error)
+        return as_mapping(answer.data)
 
-    async def selector_facts(self, selector: Selector) -> SelectorFacts:
+    async def selector(self, selector: Selector) -> SelectorFacts:
         """All about one selector; asked once, wherever it stands."""
         key = (selector.text, selector.range)
         if key not in self._selectors:
@@ -169,32 +152,34 @@ class _World:
     async def _ask_selector(self, selector: Selector) -> SelectorFacts:
         text = selector.text
         series = await self.count(text, "P1")
-        kind = await self._kind(selector.metric)
+        facts = SelectorFacts(selector, series, kind=await self._kind(selector.metric))
         if series is None:
-            return SelectorFacts(selector, kind=kind)
+            return facts
         if not series:
-            return await self._ask_absent(selector, kind)
+            return await self._ask_absent(facts)
         interval, job = await self._interval(selector)
         lag = await self.number(f"min(time() - timestamp({text}))", "N1")
-        copies = await self._copies(text)
-        return SelectorFacts(
-            selector, series, interval=interval, job=job, kind=kind, lag=lag, copies=copies
-        )
+        return replace(facts, interval=interval, job=job, lag=lag, copies=await self._copies(text))
 
-    async def _ask_absent(self, selector: Selector, kind: str | None) -> SelectorFacts:
-        seen = await self.was_seen(selector.text, "P1")
-        metric = selector.metric
-        if not metric or not selector.matchers:
-            return SelectorFacts(selector, 0, seen, metric_series=0, metric_seen=seen, kind=kind)
+    async def _ask_absent(self, facts: SelectorFacts) -> SelectorFacts:
+        metric, matchers = facts.selector.metric, facts.selector.matchers
+        seen = await self.was_seen(facts.selector.text)
+        if not metric or not matchers:
+            return replace(facts, seen=seen, metric_series=0, metric_seen=seen)
         present = await self.count(metric, "P1")
-        was = True if present else await self.was_seen(metric, "P1")
         missing = [
             Missing(matcher, await self._values(metric, matcher))
-            for matcher in (selector.matchers if present else ())
+            for matcher in (matchers if present else ())
             if matcher.wants_something
             and not await self.count(selector_text(metric, (matcher,)), "P1")
         ]
-        return SelectorFacts(selector, 0, seen, present, was, tuple(missing), kind=kind)
+        return replace(
+            facts,
+            seen=seen,
+            metric_series=present,
+            metric_seen=True if present else await self.was_seen(metric),
+            missing=tuple(missing),
+        )
 
     async def _values(self, metric: str, matcher: Matcher) -> tuple[str, ...]:
         found = await self.samples(
@@ -206,10 +191,7 @@ class _World:
         if not metric:
             return None
         data = await self.page("metadata", "P3", metric=metric, limit="1")
-        if data is None or not isinstance(data, dict):
-            return None
-        kinds = [each.get("type") for each in data.get(metric) or () if isinstance(each, dict)]
-        return kinds[0] if kinds else None
+        return next((each.get("type") for each in as_mappings(data.get(metric))), None)
 
     async def _interval(self, selector: Selector) -> tuple[float | None, str]:
         """By the samples' own distance: that of the target that they come from, or of the
@@ -219,95 +201,79 @@ class _World:
         over = max(_SCRAPES, 2 * (selector.range or 0.0))
         worst: tuple[float | None, str] = (None, "")
         for sample in (firsts or ())[:_JOBS]:
-            exact = ",".join(
-                f"{name}={quoted(value)}"
-                for name, value in sample.labels.items()
-                if name != "__name__"
-            )
-            name = sample.labels.get("__name__", selector.metric)
+            labels = dict(sample.labels)
+            name = labels.pop("__name__", selector.metric)
+            exact = ",".join(f"{label}={quoted(value)}" for label, value in labels.items())
             found = await self.prometheus.raw(f"{name}{{{exact}}}[{over:.0f}s]")
-            if found.error is not None:
-                self._failed("P2", found.error)
+            self._failed("P2", found.error)
             times = [at for series in found.series[:1] for at, _ in series.points]
             gaps = [later - earlier for earlier, later in pairwise(times)]
-            if gaps and (worst[0] is None or statistics.median(gaps) > worst[0]):
-                worst = statistics.median(gaps), sample.labels.get("job", "")
+            if gaps and statistics.median(gaps) > (worst[0] or 0.0):
+                worst = statistics.median(gaps), labels.get("job", "")
         return worst
 
     async def _copies(self, text: str) -> tuple[Copies, ...]:
-        names = ", ".join(CLUSTER_LABELS)
-        found = await self.samples(f"count by ({names}) ({text})", "P10") or ()
+        found = await self.samples(f"count by ({', '.join(CLUSTER_LABELS)}) ({text})", "P10") or ()
         copies = []
         for label in CLUSTER_LABELS:
             values = sorted({each.labels.get(label, "") for each in found})
             if len(values) > 1:
                 twice = f"count by (instance) (count by (instance, {label}) ({text})) > 1"
-                shared = await self.count(twice, "P10")
-                copies.append(Copies(label, tuple(values), shared or 0))
+                copies.append(Copies(label, tuple(values), await self.count(twice, "P10") or 0))
         return tuple(copies)
 
     async def retention(self) -> float | None:
         """In seconds."""
         data = await self.page("status/runtimeinfo", "P8")
-        text = data.get("storageRetention", "") if isinstance(data, dict) else ""
-        for part in text.replace(" or ", " ").split():
+        for part in str(data.get("storageRetention")).split():  # `15d or 1GiB`
             try:
                 return parse_duration(part)
             except ValueError:
                 continue
-        if data is not None:
-            self._failed("P8", "the server does not say for how long it keeps samples")
+        self._failed("P8", "the server does not say for how long it keeps samples")
         return None
 
-    async def recorded(self) -> dict[str, tuple[str, ...]]:
-        """Recording rules by name, each with the spellings of its expressions."""
+    async def recorded(self) -> dict[str, str]:
+        """The names of recording rules, by the spelling of their expressions."""
         data = await self.page("rules", "P7", type="record")
-        found: dict[str, tuple[str, ...]] = {}
-        groups = data.get("groups") if isinstance(data, dict) else ()
-        for rule in (each for group in groups or () for each in group.get("rules") or ()):
-            try:
-                expression = read(str(rule.get("query", "")))
-            except UnreadError:
-                continue
-            name = str(rule.get("name", ""))
-            found[name] = (*found.get(name, ()), spelled(expression.root))
+        found: dict[str, str] = {}
+        for group in as_mappings(data.get("groups")):
+            for rule in as_mappings(group.get("rules")):
+                for text in read(str(rule.get("query"))).parts[:1]:
+                    found.setdefault(text, str(rule.get("name")))
         return found
 
     async def past(self, expr: str, seconds: float) -> Seen | None:
         """The values of the last week, at as many moments as the budget allows."""
         points = int(min(_POINTS, max(_LEAST_POINTS, _BUDGET / max(seconds, 1e-3))))
         whole = f"(\n{expr}\n)"  # it may end in a comment
-        asked = {
-            "least": f"min{whole}",
-            "most": f"max{whole}",
-            "odd": f"count({whole} * 0 != 0)",  # of NaN and infinity that is NaN
-        }
-        by: dict[str, list[tuple[float, float]]] = {}
-        for what, query in asked.items():
-            found = await self.prometheus.query_range(
+        found = []
+        for code, query in (
+            ("P9", f"min{whole}"),
+            ("P9", f"max{whole}"),
+            ("P6", f"count({whole} * 0 != 0)"),  # of NaN and infinity that is NaN
+        ):
+            answer = await self.prometheus.query_range(
                 query, self.now - WEEK, self.now, WEEK / points
             )
-            if found.error is not None:
-                self._failed("P6" if what == "odd" else "P9", found.error)
-                if what != "odd":
-                    return None
-            by[what] = [point for series in found.series for point in series.points]
-        if not by["least"]:
+            if self._failed(code, answer.error) and code == "P9":
+                return None
+            found.append([point for series in answer.series for point in series.points])
+        least, most, odd = found
+        if not least:
             return None
         return Seen(
-            min((v for _, v in by["least"] if not math.isnan(v)), default=math.nan),
-            max((v for _, v in by["most"] if not math.isnan(v)), default=math.nan),
-            len(by["least"]),
-            self.now - by["least"][0][0],
-            int(max((v for _, v in by["odd"]), default=0)),
+            min((v for _, v in least if not math.isnan(v)), default=math.nan),
+            max((v for _, v in most if not math.isnan(v)), default=math.nan),
+            self.now - least[0][0],
+            int(max((v for _, v in odd), default=0)),
         )
 
     async def touched(self, expr: str) -> int | None:
         """How many samples one evaluation touches; None where the server does not tell."""
         data = await self.page("query", "P7", query=expr, stats="all")
-        stats = data.get("stats") if isinstance(data, dict) else None
-        samples = stats.get("samples") if isinstance(stats, dict) else None
-        found = samples.get("totalQueryableSamples") if isinstance(samples, dict) else None
+        stats = as_mapping(as_mapping(data.get("stats")).get("samples"))
+        found = stats.get("totalQueryableSamples")
         return found if isinstance(found, int) else None
 
     async def throttled(self, rules: Iterable[RuleFacts]) -> int | None:
@@ -315,43 +281,7 @@ class _World:
         used = any(each.selector.metric == PRESSURE for rule in rules for each in rule.selectors)
         return await self.count(f"increase({_THROTTLED}[10m]) > 0", "P11") if used else None
 
-    def _failed(self, code: str, error: str) -> None:
-        if code:
+    def _failed(self, code: str, error: str | None) -> bool:
+        if code and error:
             self.errors.setdefault(code, error)
-
-
-async def _rule_facts(
-    world: _World, rule: FileRule, answer: QueryResult, recorded: Mapping[str, tuple[str, ...]]
-) -> RuleFacts:
-    expr = rule.expr or ""
-    expression: Expression | None = None
-    unread = None
-    try:
-        expression = read(expr)
-    except UnreadError as error:
-        unread = str(error)
-    if answer.error is not None:
-        return RuleFacts(rule, answer, expression, unread)
-    selectors = expression.selectors if expression else ()
-    again = await world.prometheus.query_expr(expr)
-    seconds = min(answer.duration, again.duration)
-    return RuleFacts(
-        rule,
-        answer,
-        expression,
-        unread,
-        tuple([await world.selector_facts(each) for each in selectors]),
-        await world.past(expr, seconds),
-        seconds,
-        await world.touched(expr),
-        tuple(_recorded_parts(expression, recorded)) if expression else (),
-    )
-
-
-def _recorded_parts(
-    expression: Expression, recorded: Mapping[str, tuple[str, ...]]
-) -> Iterable[tuple[str, str]]:
-    for name, spellings in recorded.items():
-        for text in spellings:
-            if text in expression.parts:
-                yield name, text
+        return error is not None

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.samples import Sample
 
 from dynsched.rules.rule_set import RuleSet
-from dynsched.tools.doctor.finding import Finding, NotChecked, Severity
-from dynsched.tools.running import Where, opened
+from dynsched.tools.doctor.finding import Finding, NotChecked, findings, warning
+from dynsched.tools.running import Running, Where, opened
 from dynsched.util.errors import ExpectedError
 
 _REQUESTS: Final = "dynsched_extender_requests_total"
@@ -20,43 +19,32 @@ request goes to any of them, and a scheduler keeps to one.
 """
 
 
-def ask_extender(where: Where, rule_set: RuleSet) -> str | NotChecked | None:
-    """The metrics of the running dynsched; None where there is no extender to be asked."""
+def check_extender(where: Where, rule_set: RuleSet) -> Iterator[Finding | NotChecked]:
+    """Nothing where there is no extender to be asked."""
     if not rule_set.has_extender:
-        return None
+        return
     try:
         with opened(where) as running:
-            metrics = running.metrics()
-            for _ in range(_ASKS - 1 if where.server is None else 0):
-                if any(each.value for each in _requests(metrics)):
-                    break
-                metrics = running.metrics()
-            return metrics
+            asks = _ASKS if where.server is None else 1
+            is_asked = any(_is_asked(running) for _ in range(asks))
     except (ExpectedError, ValueError) as error:
-        return NotChecked("K3", f"no running dynsched says it: {error}")
-
-
-def check_extender(metrics: str) -> Iterator[Finding | NotChecked]:
-    """K3 from the text of `/metrics`."""
-    try:
-        asked = _requests(metrics)
-    except ValueError as error:
-        yield NotChecked("K3", f"its /metrics cannot be read: {error}")
+        yield NotChecked("K3", None, f"no running dynsched says it: {error}")
         return
-    if not asked:
-        yield NotChecked("K3", f"its /metrics have no {_REQUESTS}; is it an older dynsched?")
-    elif not any(each.value for each in asked):
-        yield Finding(
-            "K3",
-            Severity.WARNING,
+    if not is_asked:
+        told = warning(
             "rules.yaml has a section extender, and no scheduler has asked since dynsched started",
             f"{_REQUESTS} is 0 for every verb",
             "name the extender in kube-scheduler's configuration (docs/extender.md); with several "
             "replicas, ask each",
         )
+        yield from findings("K3", [told])
 
 
-def _requests(metrics: str) -> list[Sample]:
-    """The counts of requests, by verb. ValueError for a text that is not Prometheus's."""
-    families = text_string_to_metric_families(metrics)
-    return [each for family in families for each in family.samples if each.name == _REQUESTS]
+def _is_asked(running: Running) -> bool:
+    """ValueError for what are not the metrics of a dynsched."""
+    text = running.ask("/metrics").body.decode(errors="replace")
+    families = text_string_to_metric_families(text)
+    counts = [each for family in families for each in family.samples if each.name == _REQUESTS]
+    if not counts:
+        raise ValueError(f"its /metrics have no {_REQUESTS}; is it an older dynsched?")
+    return any(each.value for each in counts)

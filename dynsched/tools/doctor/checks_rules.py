@@ -7,23 +7,23 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from dynsched.engine.match import NodeIndex, match_samples
+from dynsched.engine.match import match_samples
+from dynsched.engine.model import Sample
 from dynsched.engine.wording import counted, some
 from dynsched.rules.lint import doubts
 from dynsched.rules.rule_set import RuleSet
+from dynsched.tools.doctor.checks_nodes import clocks, late_samples, uncovered
 from dynsched.tools.doctor.checks_server import (
     costs,
     looks_back_too_far,
     several_clusters,
     throttling,
+    values_against_thresholds,
 )
-from dynsched.tools.doctor.checks_values import values_against_thresholds
-from dynsched.tools.doctor.finding import Finding, NotChecked, Severity
-from dynsched.tools.doctor.gathered import Missing, PrometheusFacts, RuleFacts, SelectorFacts
+from dynsched.tools.doctor.finding import Finding, NotChecked, Told, error, findings, warning
+from dynsched.tools.doctor.gathered import RuleFacts, SelectorFacts, World
 from dynsched.util.durations import format_duration
 from dynsched.util.formatting import format_value, one_line
-
-Found = Iterator[Finding | NotChecked]
 
 ENOUGH_SCRAPES: Final = 4.0
 NEEDED_SCRAPES: Final = 2.0
@@ -36,65 +36,57 @@ _COUNTED: Final = frozenset(
     }
 )
 """Functions that may take a counter as it is."""
+_BY_FORM: Final = ("P2", "P3", "P5", "P8", "P11")
+"""Checks that go by an expression's form."""
 _SHOWN: Final = 100
 
 
-def check_rules(
-    facts: PrometheusFacts, rule_set: RuleSet, interval: float, index: NodeIndex | None
-) -> Found:
-    """All findings about rules. ``interval``: seconds between ticks. ``index``: the nodes, where
-    they are known.
-    """
-    for code, error in facts.errors.items():
-        yield NotChecked(code, error)
-    for rule in facts.rules:
-        if rule.unread:
-            for code in ("P2", "P3", "P5", "P8", "P11"):
-                yield NotChecked(code, rule.unread, rule.rule.name)
+def check_rules(world: World) -> Iterator[Finding | NotChecked]:
+    """All findings about rules."""
+    for code, reason in world.prometheus.errors.items():
+        yield NotChecked(code, None, reason)
+    yield from findings("N1", clocks(world.prometheus))
+    for rule in world.prometheus.rules:
+        name = rule.rule.name
+        if rule.expression.unread:
+            yield from (NotChecked(code, name, rule.expression.unread) for code in _BY_FORM)
         if rule.answer.error is not None:
-            yield _query_fails(rule, rule.answer.error)
-            continue
-        for check in _CHECKS:
-            yield from check(rule)
-        yield from _one_series_a_node(rule, index)
-        yield from costs(rule, interval)
-        yield from looks_back_too_far(rule, facts.retention)
-        yield from throttling(rule, facts.throttled)
-    yield from _doubtful(rule_set)
+            yield from findings("P0", [_query_fails(rule.answer.error)], name)
+        else:
+            for code, check in _CHECKS:
+                yield from findings(code, check(rule, world), name)
+    for doubt in doubts(world.rule_set):
+        what, _, remedy = doubt.message.rpartition(". ")
+        told = warning(what, _expr(world.rule_set, doubt.rule), remedy)
+        yield from findings("P5", [told], doubt.rule)
 
 
-def _query_fails(rule: RuleFacts, error: str) -> Finding:
-    return Finding(
-        "P0",
-        Severity.ERROR,
+def _query_fails(reason: str) -> Told:
+    return error(
         "the query of the rule fails, so the rule knows nothing of any node",
-        error,
+        reason,
         "run the expression in Prometheus's own page, and correct it",
-        rule.rule.name,
     )
 
 
-# --- P1 ---
+def _expr(rule_set: RuleSet, name: str) -> str:
+    found = next((rule.expr for rule in rule_set.rules if rule.name == name), None)
+    return one_line(found or "", _SHOWN)
 
 
-def _absent(rule: RuleFacts) -> Found:
-    severity = Severity.WARNING if rule.answer.samples else Severity.ERROR
-    told = set()
+def _absent(rule: RuleFacts, _: World) -> Iterator[Told]:
+    tell = warning if rule.answer.samples else error
     for facts in rule.selectors:
-        selector = facts.selector
-        if facts.series != 0 or selector.text in told:
-            continue
-        if selector.is_condition and rule.answer.samples:
-            continue  # what would pick or leave out series is not there, and need not be
-        told.add(selector.text)
-        summary, evidence, fix = _why_absent(facts)
-        yield Finding("P1", severity, summary, evidence, fix, rule.rule.name)
+        # What would pick or leave out series of others need not be there.
+        is_needed = not (facts.selector.is_condition and rule.answer.samples)
+        if facts.series == 0 and is_needed:
+            yield tell(*_why_absent(facts))
 
 
 def _why_absent(facts: SelectorFacts) -> tuple[str, str, str]:
     selector = facts.selector
     if facts.missing:
-        first: Missing = facts.missing[0]
+        first = facts.missing[0]
         label = first.matcher.name
         if not first.values:
             return (
@@ -128,184 +120,129 @@ def _why_absent(facts: SelectorFacts) -> tuple[str, str, str]:
     )
 
 
-# --- P2, P3 ---
-
-
-def _short_range(rule: RuleFacts) -> Found:
-    told = set()
+def _short_range(rule: RuleFacts, _: World) -> Iterator[Told]:
     for facts in rule.selectors:
         selector, interval = facts.selector, facts.interval
         if selector.rate is None or selector.range is None or not interval:
             continue
         scrapes = selector.range / interval
-        key = (selector.text, selector.range)
-        if scrapes >= ENOUGH_SCRAPES - _JITTER or key in told:
+        if scrapes >= ENOUGH_SCRAPES - _JITTER:
             continue
-        told.add(key)
         is_defect = scrapes < NEEDED_SCRAPES - _JITTER
         shown = f"{selector.rate}({selector.text}[{format_duration(selector.range)}])"
         often = format_duration(round(interval, 1))
-        yield Finding(
-            "P2",
-            Severity.ERROR if is_defect else Severity.WARNING,
+        yield (error if is_defect else warning)(
             f"the range of {one_line(shown, _SHOWN)} is too short for its scrape interval: "
             + ("it has no value most of the time" if is_defect else "one lost scrape is a gap"),
             f"{scrapes:.1f} scrapes: a sample every {often}"
             + (f" (job {facts.job})" if facts.job else ""),
             f"write a range of {format_duration(math.ceil(ENOUGH_SCRAPES * interval))} or more",
-            rule.rule.name,
         )
 
 
-def _bare_counter(rule: RuleFacts) -> Found:
-    told = set()
+def _bare_counter(rule: RuleFacts, _: World) -> Iterator[Told]:
     for facts in rule.selectors:
         selector = facts.selector
         is_counter = facts.kind == "counter" or (
             facts.kind in (None, "unknown") and selector.metric.endswith("_total")
         )
-        skipped = selector.is_rated or selector.is_condition
-        if not is_counter or skipped or not _COUNTED.isdisjoint(selector.functions):
+        is_meant = not _COUNTED.isdisjoint(selector.functions) or selector.is_condition
+        if not is_counter or is_meant or selector.is_rated:
             continue
-        if selector.text in told:
-            continue
-        told.add(selector.text)
         why = "its type is counter" if facts.kind == "counter" else "its name ends in _total"
-        yield Finding(
-            "P3",
-            Severity.ERROR,
+        yield error(
             f"{selector.metric} is a counter, and no rate is made of it: it only grows, until its "
             "process starts again",
             f"{selector.text}: {why}",
             f"write rate({one_line(selector.text, _SHOWN)}[5m])",
-            rule.rule.name,
         )
-    for text in rule.expression.rates_of_sums if rule.expression else ():
-        yield Finding(
-            "P3",
-            Severity.ERROR,
+
+
+def _rate_of_a_sum(rule: RuleFacts, _: World) -> Iterator[Told]:
+    for text in rule.expression.rates_of_sums:
+        yield error(
             "a rate is made of a sum: where one counter of it starts again, the rate jumps",
             one_line(text, _SHOWN),
             "make the rate first and the sum of the rates: sum by (instance) (rate(...))",
-            rule.rule.name,
         )
 
 
-# --- P4 ---
-
-
-def _one_series_a_node(rule: RuleFacts, index: NodeIndex | None) -> Found:
+def _one_series_a_node(rule: RuleFacts, world: World) -> Iterator[Told]:
     labels = rule.rule.node_labels
-    culprit = rule.expression.drops(labels) if rule.expression else None
-    samples = rule.answer.samples
-    bare = [each for each in samples if not any(label in each.labels for label in labels)]
-    wanted = " or ".join(labels)
-    if bare or (culprit and not samples):
-        yield Finding(
-            "P4",
-            Severity.ERROR,
-            f"the samples have no label {wanted}, so they belong to no node",
+    bare = [each for each in rule.answer.samples if each.labels.keys().isdisjoint(labels)]
+    if bare:
+        culprit = rule.expression.drops(labels)
+        yield error(
+            f"the samples have no label {' or '.join(labels)}, so they belong to no node",
             f"{one_line(culprit, _SHOWN)} drops it"
             if culprit
             else f"labels of a sample: {', '.join(sorted(bare[0].labels)) or 'none'}",
             f"aggregate by the node: sum by ({labels[-1]}) (...), or set node_label",
-            rule.rule.name,
         )
-    elif (several := _several(rule, index)) is not None:
-        yield Finding(
-            "P4",
-            Severity.WARNING,
+    elif several := _several(rule, world):
+        yield warning(
             "there are several series for one node, and the worst of them counts",
             several,
             f"aggregate by the node: max by ({labels[-1]}) (...), or select one of the series",
-            rule.rule.name,
         )
 
 
-def _several(rule: RuleFacts, index: NodeIndex | None) -> str | None:
-    if index is not None:
-        found = match_samples(rule.rule, rule.answer.samples, index).several
+def _several(rule: RuleFacts, world: World) -> str | None:
+    if world.index is not None:
+        found = match_samples(rule.rule, rule.answer.samples, world.index).several
         if found is None:
             return None
         differ = ", ".join(found.labels) or "nothing"
         return f"{found.example} and {found.nodes - 1} more; the series differ in {differ}"
-    names = Counter(
-        next((each.labels[label] for label in rule.rule.node_labels if label in each.labels), "")
-        for each in rule.answer.samples
-    )
+    names = Counter(_node_of(each, rule) for each in rule.answer.samples)
     shared = [name for name, count in names.items() if count > 1]
     return f"{some(shared, 3)}: {names[shared[0]]} series" if shared else None
 
 
-# --- P5 ---
+def _node_of(sample: Sample, rule: RuleFacts) -> str:
+    labels = (sample.labels[label] for label in rule.rule.node_labels if label in sample.labels)
+    return next(labels, "?")
 
 
-def _doubtful(rule_set: RuleSet) -> Found:
-    for doubt in doubts(rule_set):
-        what, _, remedy = doubt.message.rpartition(". ")
-        yield Finding(
-            "P5",
-            Severity.WARNING,
-            what or doubt.message,
-            _expr(rule_set, doubt.rule),
-            remedy or "see docs/rules.md",
-            doubt.rule,
+def _no_patience(rule: RuleFacts, _: World) -> Iterator[Told]:
+    expression = rule.expression
+    if expression.divides_aggregates and not rule.rule.hold_duration:
+        yield warning(
+            "a ratio of aggregates without `for`: one scrape that is lost on one side of it is a "
+            "value that was never there, and marks the node at once",
+            f"for: 0s; {one_line(expression.parts[0], _SHOWN)}",
+            "write for: 1m or longer",
         )
 
 
-def _expr(rule_set: RuleSet, name: str) -> str:
-    found = next((rule.expr for rule in rule_set.rules if rule.name == name), None)
-    return one_line(" ".join((found or "").split()), _SHOWN)
-
-
-def _no_patience(rule: RuleFacts) -> Found:
-    expression = rule.expression
-    if expression is None or rule.rule.hold_duration or not expression.divides_aggregates:
-        return
-    yield Finding(
-        "P5",
-        Severity.WARNING,
-        "a ratio of aggregates without `for`: one scrape that is lost on one side of it is a "
-        "value that was never there, and marks the node at once",
-        f"for: 0s; {one_line(expression.parts[0], _SHOWN)}",
-        "write for: 1m or longer",
-        rule.rule.name,
-    )
-
-
-# --- P6 ---
-
-
-def _no_number(rule: RuleFacts) -> Found:
+def _no_number(rule: RuleFacts, _: World) -> Iterator[Told]:
     odd = [each for each in rule.answer.samples if not math.isfinite(each.value)]
     ever = rule.past.odd if rule.past else 0
-    if not odd and not ever:
-        return
-    names = [
-        next((each.labels[label] for label in rule.rule.node_labels if label in each.labels), "?")
-        for each in odd
-    ]
-    divides = rule.expression is not None and rule.expression.divides
-    yield Finding(
-        "P6",
-        Severity.WARNING,
-        "the value is no finite number on some nodes"
-        + (": a division by 0" if divides else "")
-        + "; such a node is unknown",
-        f"now: {some(names, 3)} ({format_value(odd[0].value)})"
-        if odd
-        else f"at one moment of the last 7 days: {counted(ever, 'node')}",
-        "divide only by what is there, and say what counts else: (A / (B > 0)) or (B * 0)",
-        rule.rule.name,
-    )
+    if odd or ever:
+        yield warning(
+            "the value is no finite number on some nodes"
+            + (": a division by 0" if rule.expression.divides else "")
+            + "; such a node is unknown",
+            f"now: {some([_node_of(each, rule) for each in odd], 3)} ({format_value(odd[0].value)})"
+            if odd
+            else f"at one moment of the last 7 days: {counted(ever, 'node')}",
+            "divide only by what is there, and say what counts else: (A / (B > 0)) or (B * 0)",
+        )
 
 
-_CHECKS: Final[tuple[Callable[[RuleFacts], Found], ...]] = (
-    _absent,
-    _short_range,
-    _bare_counter,
-    _no_patience,
-    _no_number,
-    values_against_thresholds,
-    several_clusters,
+_CHECKS: Final[tuple[tuple[str, Callable[[RuleFacts, World], Iterator[Told]]], ...]] = (
+    ("P1", _absent),
+    ("P2", _short_range),
+    ("P3", _bare_counter),
+    ("P3", _rate_of_a_sum),
+    ("P4", _one_series_a_node),
+    ("P5", _no_patience),
+    ("P6", _no_number),
+    ("P7", costs),
+    ("P8", looks_back_too_far),
+    ("P9", values_against_thresholds),
+    ("P10", several_clusters),
+    ("P11", throttling),
+    ("N1", late_samples),
+    ("N1", uncovered),
 )

@@ -1,7 +1,7 @@
 """A PromQL expression, as far as the checks go by its form. Read by promql-parser.
 
 That takes memory and time with the square of the number of operators (2,000 of them: 15 s), so an
-expression that is nested too deeply, or joins too many parts, is not given to it.
+expression with too many is not given to it.
 """
 
 from __future__ import annotations
@@ -9,34 +9,26 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import promql_parser as promql
 
-from dynsched.rules.promql import MAX_DEPTH, NotUnderstoodError
-from dynsched.rules.promql import parse as parse_form
 from dynsched.util.formatting import one_line
 
 MAX_LENGTH: Final = 4_000
 _MAX_OPERATORS: Final = 300
+# Brackets are counted too, so that this also bounds how deep an expression is nested.
 _OPERATOR: Final = re.compile(r"[-+*/%^(]|\b(?:and|or|unless)\b", re.IGNORECASE)
 _LEGACY: Final = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
 _RATES: Final = frozenset(
     {"rate", "irate", "increase", "xrate", "xincrease", "rate_prometheus", "increase_prometheus"}
 )
 _RANKS: Final = frozenset({"topk", "bottomk", "limitk", "limit_ratio"})
-_CONDITIONS: Final = frozenset({"and", "unless"})
-_WITHOUT_LABELS: Final = frozenset({"absent", "absent_over_time", "vector", "scalar", "time", "pi"})
 _PERCENT: Final = 100.0
 _MATCH: Final = {"Equal": "=", "NotEqual": "!=", "Re": "=~", "NotRe": "!~"}
 
 
-class UnreadError(ValueError):
-    """An expression that is not read, with the reason."""
-
-
-@dataclass(frozen=True, slots=True)
-class Matcher:
+class Matcher(NamedTuple):
     """``name op value`` of a selector."""
 
     name: str
@@ -69,7 +61,6 @@ class Selector:
     functions: tuple[str, ...] = ()
     is_condition: bool = False
     is_combined: bool = False
-    in_subquery: bool = False
 
     @property
     def text(self) -> str:
@@ -90,23 +81,23 @@ class Selector:
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """What the checks need to know. ``parts``: the texts of all calls, aggregations and binary
-    operations in it, in one spelling, the whole included.
+    """What the checks need to know. ``unread``: why no more than that is known of it. ``parts``:
+    the texts of all calls, aggregations and binary operations in it, in one spelling, the whole
+    first.
     """
 
-    root: Any
-    selectors: tuple[Selector, ...]
-    parts: tuple[str, ...]
-    ranks: bool
-    divides: bool
-    divides_aggregates: bool
-    is_percent: bool
-    rates_of_sums: tuple[str, ...]
+    unread: str | None = None
+    nodes: tuple[Any, ...] = ()
+    selectors: tuple[Selector, ...] = ()
+    parts: tuple[str, ...] = ()
+    divides: bool = False
+    divides_aggregates: bool = False
+    is_percent: bool = False
+    rates_of_sums: tuple[str, ...] = ()
 
     def drops(self, labels: tuple[str, ...]) -> str | None:
-        """The part that takes each of ``labels`` from the series; None where one of them stays."""
-        found = [_drops(self.root, label) for label in labels]
-        return None if None in found else found[-1]
+        """The first part of it that keeps none of ``labels``."""
+        return next((_spelled(each) for each in self.nodes if _drops(each, labels)), None)
 
     @property
     def reach(self) -> float:
@@ -115,34 +106,35 @@ class Expression:
 
 
 def read(text: str) -> Expression:
-    """The expression. UnreadError with the reason."""
+    """The expression. Raises nothing."""
     if len(text) > MAX_LENGTH or len(_OPERATOR.findall(text)) > _MAX_OPERATORS:
-        raise UnreadError(
+        return Expression(
             f"the expression has more than {MAX_LENGTH} characters or {_MAX_OPERATORS} operators"
         )
     try:
-        parse_form(text)
-    except NotUnderstoodError as error:
-        if "deep" in str(error):
-            raise UnreadError(f"it is nested more than {MAX_DEPTH} deep") from None
-    try:
         root = promql.parse(text)
     except ValueError as error:
-        raise UnreadError(f"promql-parser does not read it: {one_line(str(error))}") from None
+        return Expression(f"promql-parser does not read it: {one_line(str(error))}")
     found = tuple(_walk(root))
     operations = [each for each in found if isinstance(each, promql.BinaryExpr)]
     divisions = [each for each in operations if str(each.op) == "/"]
+    parts = promql.AggregateExpr | promql.Call | promql.BinaryExpr
     return Expression(
-        root,
-        tuple(_selectors(root, _Above())),
-        tuple(dict.fromkeys(spelled(each) for each in found if _is_part(each))),
-        ranks=any(_is_aggregate(each) and str(each.op) in _RANKS for each in found),
+        nodes=found,
+        selectors=tuple(_selectors(root)),
+        parts=tuple(dict.fromkeys(_spelled(each) for each in found if isinstance(each, parts))),
         divides=bool(divisions),
         divides_aggregates=any(
             _aggregates(each.lhs) and _aggregates(each.rhs) for each in divisions
         ),
-        is_percent=any(_is_percent(each) for each in operations),
-        rates_of_sums=tuple(_rates_of_sums(found)),
+        is_percent=any(str(each.op) == "*" and _has_a_hundred(each) for each in operations),
+        rates_of_sums=tuple(
+            _spelled(each)
+            for each in found
+            if _name(each) in _RATES
+            for argument in each.args
+            if isinstance(argument, promql.SubqueryExpr) and _aggregates(argument.expr)
+        ),
     )
 
 
@@ -160,65 +152,48 @@ def selector_text(metric: str, matchers: tuple[Matcher, ...]) -> str:
     return f"{metric}{{{inner}}}" if inner or not metric else metric
 
 
-def spelled(node: Any) -> str:
+def _spelled(node: Any) -> str:
     """A part of an expression as text, in one spelling for all."""
     return " ".join(str(node).split()).replace("{}", "")
 
 
-@dataclass(frozen=True, slots=True)
-class _Above:
-    functions: tuple[str, ...] = ()
-    reach: float = 0.0
-    is_condition: bool = False
-    is_combined: bool = False
-    in_subquery: bool = False
-
-    def within(self, function: str) -> _Above:
-        return replace(self, functions=(function, *self.functions))
-
-
-def _selectors(node: Any, above: _Above) -> Iterator[Selector]:
+def _selectors(node: Any) -> list[Selector]:
+    """Those in a part of an expression, with what the part itself says of them."""
     if isinstance(node, promql.VectorSelector):
-        yield _selector(node, above, None)
-    elif isinstance(node, promql.MatrixSelector):
-        yield _selector(node.vector_selector, above, node.range.total_seconds())
-    elif isinstance(node, promql.SubqueryExpr):
-        length = node.range.total_seconds() if node.range is not None else 0.0
-        reach = above.reach + length + _offset(node)
-        yield from _selectors(node.expr, replace(above, reach=reach, in_subquery=True))
-    elif isinstance(node, promql.BinaryExpr):
+        return [_selector(node)]
+    if isinstance(node, promql.MatrixSelector):
+        bare, length = _selector(node.vector_selector), node.range.total_seconds()
+        return [replace(bare, range=length, reach=bare.reach + length)]
+    inside = [_selectors(each) for each in _children(node)]
+    if isinstance(node, promql.BinaryExpr):
         operator = str(node.op).lower()
-        picks = operator in _CONDITIONS
-        both = replace(above, is_combined=above.is_combined or operator == "and")
-        yield from _selectors(node.lhs, both)
-        yield from _selectors(node.rhs, replace(both, is_condition=above.is_condition or picks))
-    else:
-        name = _name(node)
-        inside = above.within(name) if name else above
-        for each in _children(node):
-            yield from _selectors(each, inside)
+        if operator in ("and", "unless"):
+            inside[1] = [replace(each, is_condition=True) for each in inside[1]]
+        is_and = operator == "and"
+        return [
+            replace(each, is_combined=each.is_combined or is_and)
+            for side in inside
+            for each in side
+        ]
+    found = [each for part in inside for each in part]
+    if isinstance(node, promql.SubqueryExpr) and node.range is not None:
+        length = node.range.total_seconds() + _offset(node)
+        return [replace(each, reach=each.reach + length) for each in found]
+    name = _name(node)
+    if not name:
+        return found
+    return [replace(each, functions=(*each.functions, name)) for each in found]
 
 
-def _selector(node: Any, above: _Above, seconds: float | None) -> Selector:
-    matchers = [
+def _selector(node: Any) -> Selector:
+    matchers = tuple(
         Matcher(each.name, _MATCH[str(each.op).rpartition(".")[2]], each.value)
         for each in node.matchers.matchers
-    ]
-    metric = node.name or ""
-    for each in matchers:
-        if each.name == "__name__" and each.op == "=" and not metric:
-            metric = each.value
-    kept = tuple(each for each in matchers if not (each.name == "__name__" and metric))
-    return Selector(
-        metric,
-        kept,
-        seconds,
-        above.reach + (seconds or 0.0) + _offset(node),
-        above.functions,
-        above.is_condition,
-        above.is_combined,
-        above.in_subquery,
     )
+    named = [each.value for each in matchers if (each.name, each.op) == ("__name__", "=")]
+    metric = node.name or "".join(named[:1])
+    kept = tuple(each for each in matchers if not (each.name == "__name__" and metric))
+    return Selector(metric, kept, reach=_offset(node))
 
 
 def _offset(node: Any) -> float:
@@ -244,104 +219,36 @@ def _walk(node: Any) -> Iterator[Any]:
 
 
 def _name(node: Any) -> str:
-    if _is_aggregate(node):
+    """Of a function or an aggregation."""
+    if isinstance(node, promql.AggregateExpr):
         return str(node.op).lower()
     return str(node.func.name) if isinstance(node, promql.Call) else ""
 
 
-def _is_aggregate(node: Any) -> bool:
-    return isinstance(node, promql.AggregateExpr)
-
-
-def _is_part(node: Any) -> bool:
-    return isinstance(node, promql.AggregateExpr | promql.Call | promql.BinaryExpr)
-
-
-def _bare(node: Any) -> Any:
-    while isinstance(node, promql.ParenExpr | promql.UnaryExpr):
-        node = node.expr
-    return node
-
-
 def _aggregates(node: Any) -> bool:
-    return any(_is_aggregate(each) and str(each.op) not in _RANKS for each in _walk(node))
+    found = (each for each in _walk(node) if isinstance(each, promql.AggregateExpr))
+    return any(_name(each) not in _RANKS for each in found)
 
 
-def _is_percent(node: Any) -> bool:
-    sides = (_bare(node.lhs), _bare(node.rhs))
-    return str(node.op) == "*" and any(
-        isinstance(each, promql.NumberLiteral) and each.val == _PERCENT for each in sides
-    )
+def _has_a_hundred(node: Any) -> bool:
+    numbers = [each for each in _children(node) if isinstance(each, promql.NumberLiteral)]
+    return any(each.val == _PERCENT for each in numbers)
 
 
-def _rates_of_sums(nodes: tuple[Any, ...]) -> Iterator[str]:
-    for node in nodes:
-        if isinstance(node, promql.Call) and node.func.name in _RATES:
-            for each in node.args:
-                if isinstance(each, promql.SubqueryExpr) and _aggregates(each.expr):
-                    yield spelled(node)
-
-
-def _drops(node: Any, label: str) -> str | None:
-    """The part that takes ``label`` from the series; None where it stays, or nobody can tell."""
-    if isinstance(node, promql.BinaryExpr):
-        return _dropped_by_operator(node, label)
-    if _is_aggregate(node):
-        return _dropped_by_aggregation(node, label)
-    if isinstance(node, promql.Call):
-        return _dropped_by_call(node, label)
-    inner = _children(node)
-    return _drops(inner[0], label) if inner else None
-
-
-def _dropped_by_call(node: Any, label: str) -> str | None:
-    name, arguments = node.func.name, list(node.args)
-    if name in _WITHOUT_LABELS:
-        return spelled(node)
-    strings = [each.val for each in arguments if isinstance(each, promql.StringLiteral)]
-    if name in ("label_replace", "label_join") and strings[:1] == [label]:
-        return None
-    vectors = [each for each in arguments if not _is_constant(each)]
-    return _drops(vectors[0], label) if vectors else None
-
-
-def _dropped_by_aggregation(node: Any, label: str) -> str | None:
-    if str(node.op) in _RANKS:
-        return _drops(node.expr, label)
-    modifier = node.modifier
-    names = [] if modifier is None else list(modifier.labels)
-    keeps = modifier is not None and (label in names) is (
-        modifier.type == promql.AggModifierType.By
-    )
-    if str(node.op) == "count_values" and isinstance(node.param, promql.StringLiteral):
-        keeps = keeps or node.param.val == label
-    return _drops(node.expr, label) if keeps else spelled(node)
-
-
-def _dropped_by_operator(node: Any, label: str) -> str | None:
-    if _is_constant(node.lhs) or _is_constant(node.rhs):
-        return _drops(node.rhs if _is_constant(node.lhs) else node.lhs, label)
-    if str(node.op).lower() in ("and", "unless", "or"):
-        return _drops(node.lhs, label)
-    modifier = node.modifier
-    card = None if modifier is None else modifier.card
-    many = (promql.VectorMatchCardinality.ManyToOne, promql.VectorMatchCardinality.OneToMany)
-    if modifier is not None and card in many:
-        if label in modifier.group_labels:
-            return None
-        return _drops(node.lhs if card == many[0] else node.rhs, label)
-    matching = None if modifier is None else modifier.matching
-    if matching is not None:
-        includes = matching.type == promql.LabelModifierType.Include
-        if (label in matching.labels) is not includes:
-            return spelled(node)
-    return _drops(node.lhs, label) or _drops(node.rhs, label)
-
-
-def _is_constant(node: Any) -> bool:
-    node = _bare(node)
-    if isinstance(node, promql.NumberLiteral | promql.StringLiteral):
-        return True
-    if isinstance(node, promql.BinaryExpr):
-        return _is_constant(node.lhs) and _is_constant(node.rhs)
-    return isinstance(node, promql.Call) and node.func.name in ("scalar", "time", "pi")
+def _drops(node: Any, labels: tuple[str, ...]) -> bool:
+    """Whether an aggregation, or an operator that joins one to one, names which labels stay, and
+    these are not among them.
+    """
+    grouping: Any = None
+    if isinstance(node, promql.AggregateExpr) and _name(node) not in _RANKS:
+        grouping = node.modifier
+        if grouping is None:
+            return True
+        keeps = grouping.type == promql.AggModifierType.By
+    elif isinstance(node, promql.BinaryExpr) and node.modifier is not None:
+        if node.modifier.card == promql.VectorMatchCardinality.OneToOne:
+            grouping = node.modifier.matching
+        keeps = grouping is not None and grouping.type == promql.LabelModifierType.Include
+    if grouping is None:
+        return False
+    return not any((label in grouping.labels) is keeps for label in labels)

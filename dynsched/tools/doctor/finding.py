@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 CODES: Final[Mapping[str, str]] = {
     "P0": "the query of a rule",
@@ -32,8 +33,6 @@ CODES: Final[Mapping[str, str]] = {
 
 
 class Severity(IntEnum):
-    """How bad a finding is."""
-
     INFO = 1
     WARNING = 2
     ERROR = 3
@@ -42,12 +41,9 @@ class Severity(IntEnum):
         return self.name.lower()
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that is wrong."""
+class Told(NamedTuple):
+    """What a check finds wrong. Which code it is, and of which rule, is known to who calls it."""
 
-    code: str
-    """A key of CODES."""
     severity: Severity
     summary: str
     """What is wrong, in one sentence."""
@@ -55,17 +51,36 @@ class Finding:
     """What shows it: figures, names, a part of an expression."""
     fix: str
     """What to do, in one line."""
-    rule: str | None = None
-    """The name of the rule that it is about; None where it is about none."""
 
 
-@dataclass(frozen=True, slots=True)
-class NotChecked:
+error = partial(Told, Severity.ERROR)
+warning = partial(Told, Severity.WARNING)
+hint = partial(Told, Severity.INFO)
+
+
+class Finding(NamedTuple):
+    """One thing that is wrong. ``code``: a key of CODES; ``rule``: the one that it is about."""
+
+    code: str
+    severity: Severity
+    rule: str | None
+    summary: str
+    evidence: str
+    fix: str
+
+
+class NotChecked(NamedTuple):
     """A check that could not be made, and why."""
 
     code: str
+    rule: str | None
     reason: str
-    rule: str | None = None
+
+
+def findings(code: str, told: Iterable[Told], rule: str | None = None) -> Iterator[Finding]:
+    """What a check tells, once each: a selector may stand several times in a rule."""
+    for severity, *words in dict.fromkeys(told):
+        yield Finding(code, severity, rule, *words)
 
 
 @dataclass(slots=True)
@@ -79,7 +94,6 @@ class Report:
     unreachable: list[str] = field(default_factory=list)
 
     def add(self, found: Iterable[Finding | NotChecked]) -> None:
-        """Put each where it belongs."""
         for each in found:
             if isinstance(each, Finding):
                 self.findings.append(each)
@@ -89,11 +103,11 @@ class Report:
     def without(self, codes: Collection[str]) -> Report:
         """The report without what is ignored, worst first."""
         order = list(CODES)
-        findings = [each for each in self.findings if each.code not in codes]
-        findings.sort(key=lambda each: (-each.severity, order.index(each.code), each.rule or ""))
-        kept = [each for each in self.not_checked if each.code not in codes]
+        found = [each for each in self.findings if each.code not in codes]
+        found.sort(key=lambda each: (-each.severity, order.index(each.code), each.rule or ""))
+        kept = [each for each in dict.fromkeys(self.not_checked) if each.code not in codes]
         kept.sort(key=lambda each: (order.index(each.code), each.rule or ""))
-        return Report(findings, list(dict.fromkeys(kept)), self.unreachable)
+        return Report(found, kept, self.unreachable)
 
     def exit_code(self, fail_on: Severity) -> int:
         """0: nothing as bad as ``fail_on``; 1: something; 2: a server could not be asked."""
@@ -105,19 +119,8 @@ class Report:
         """The documented form of ``-o json``."""
         return {
             "findings": [
-                {
-                    "code": each.code,
-                    "severity": str(each.severity),
-                    "rule": each.rule,
-                    "summary": each.summary,
-                    "evidence": each.evidence,
-                    "fix": each.fix,
-                }
-                for each in self.findings
+                each._asdict() | {"severity": str(each.severity)} for each in self.findings
             ],
-            "not_checked": [
-                {"code": each.code, "rule": each.rule, "reason": each.reason}
-                for each in self.not_checked
-            ],
-            "unreachable": list(self.unreachable),
+            "not_checked": [each._asdict() for each in self.not_checked],
+            "unreachable": self.unreachable,
         }

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from dynsched.engine.avoiders import Reach
+from dynsched.engine.match import NodeIndex
 from dynsched.engine.model import Node, QueryResult
 from dynsched.kube.inspection import Program, Right
-from dynsched.rules.rule_set import FileRule
+from dynsched.rules.rule_set import FileRule, RuleSet
 from dynsched.tools.doctor.expressions import Expression, Matcher, Selector
+
+AUTOSCALER: Final = "cluster-autoscaler"
+KARPENTER: Final = "karpenter"
+DESCHEDULER: Final = "descheduler"
+"""Parts of the names of images, by which the programs are known."""
 
 
 class Missing(NamedTuple):
@@ -56,13 +62,10 @@ class SelectorFacts:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The values of an expression over time: of all series at all of ``points`` moments, the
-    first of them ``since`` seconds ago; at ``empty_points`` there was no series.
-    """
+    """The values of an expression over time, of all series since ``since`` seconds ago."""
 
     least: float
     most: float
-    points: int
     since: float
     odd: int = 0
     """Of how many series, at the worst moment, the value was no finite number."""
@@ -74,17 +77,15 @@ class RuleFacts:
 
     rule: FileRule
     answer: QueryResult
-    expression: Expression | None = None
-    unread: str | None = None
-    """Why there is no ``expression``."""
+    expression: Expression = field(default_factory=Expression)
     selectors: tuple[SelectorFacts, ...] = ()
     past: Seen | None = None
     seconds: float | None = None
     """How long its query took, the quicker of two."""
     samples: int | None = None
     """How many samples one evaluation touches."""
-    recorded: tuple[tuple[str, str], ...] = ()
-    """Recording rules (name, expression) that compute a part of it, or all."""
+    recorded: tuple[str, str] | None = None
+    """A recording rule (name, expression) that computes a part of it, or all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +106,25 @@ class PrometheusFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class World:
+    """What the checks of a rule know besides it. ``interval``: seconds between ticks; ``index``:
+    the nodes, None where the API server did not tell.
+    """
+
+    rule_set: RuleSet
+    interval: float = 10.0
+    nodes: Mapping[str, Node] = field(default_factory=dict)
+    index: NodeIndex | None = None
+    prometheus: PrometheusFacts = field(default_factory=PrometheusFacts)
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterFacts:
     """One cluster. What could not be asked is in ``errors``."""
 
     nodes: Mapping[str, Node]
     reach: Reach | None = None
-    refused: tuple[Right, ...] = ()
+    refused: Sequence[Right] = ()
     """The rights that we lack."""
     holders: tuple[str, ...] | None = None
     """Who holds a Lease `dynsched` and renews it, a line each; None: not asked."""
@@ -118,7 +132,7 @@ class ClusterFacts:
     """The ValidatingAdmissionPolicy of manifests/components/guardrail."""
     injection: Mapping[str, Any] | None = None
     """The MutatingAdmissionPolicy that gives pods their affinity."""
-    programs: tuple[Program, ...] = ()
+    programs: Sequence[Program] = ()
     """Autoscalers and deschedulers."""
     policies: Mapping[str, Any] = field(default_factory=dict)
     """The descheduler's policies, read, by where they stand."""

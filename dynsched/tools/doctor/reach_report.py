@@ -30,7 +30,7 @@ def as_json(reach: Reach) -> dict[str, Any]:
 
 
 def render(reach: Reach, console: Console, *, every: bool = False) -> None:
-    """The share, a table of workloads, and how to mend the worst ones."""
+    """The share, a table of workloads, and how to mend the worst of them."""
     show(console, plain(headline(reach)))
     workloads = reach.worst_first()
     shown = workloads if every else workloads[:MAX_ROWS]
@@ -50,12 +50,12 @@ def headline(reach: Reach) -> str:
     text = (
         f"{reach.reacting} of {counted(reach.pods, 'running pod')} "
         f"react{'s' if 1 in (reach.reacting, reach.pods) else ''} to the mark ({reach.mark}): "
-        f"{percent(reach.reacting, reach.pods)}"
+        f"{_percent(reach.reacting, reach.pods)}"
     )
     if reach.pods:
         text += (
-            f"; of the requested CPU {percent(reach.requests_reacting.cpu, reach.requests.cpu)}, "
-            f"of the memory {percent(reach.requests_reacting.memory, reach.requests.memory)}"
+            f"; of the requested CPU {_percent(reach.requests_reacting.cpu, reach.requests.cpu)}, "
+            f"of the memory {_percent(reach.requests_reacting.memory, reach.requests.memory)}"
         )
     if reach.left_out:
         out = [f"{count} {why}" for why, count in sorted(reach.left_out.items())]
@@ -63,24 +63,32 @@ def headline(reach: Reach) -> str:
     return text + "."
 
 
-def percent(part: float, whole: float) -> str:
-    """A share, in percent."""
+def _percent(part: float, whole: float) -> str:
     return f"{100 * part / whole:.0f} %" if whole else "-"
 
 
-def note(reach: Reach, workload: Workload) -> str:
-    """Why pods do not react, or what to do where no command helps; empty where all react."""
-    told = [
-        f"{count} {_said(cause, workload)}"
+def _said(workload: Workload) -> list[str]:
+    """Why pods do not react although they seem to, or cannot."""
+    by_schedulers = f"scheduled by {some(sorted(workload.schedulers), 2)}"
+    return [
+        f"{count} {by_schedulers if cause is Cause.SCHEDULER else cause}"
         for cause, count in sorted(workload.causes.items())
         if count
     ]
-    if workload.reacting < workload.pods and not told:
-        told.append(_why_not(reach, workload))
-    return "; ".join(told)
 
 
-def patch(reach: Reach, workload: Workload) -> str | None:
+def _note(reach: Reach, workload: Workload, patch: str | None) -> str:
+    """Why pods do not react, or what to do where no command helps; empty where all react."""
+    if workload.causes.total() or workload.reacting == workload.pods:
+        return "; ".join(_said(workload))
+    if reach.mark.label is None:
+        return f"tolerate the taint {reach.mark.taint}: remove the toleration"
+    if patch is None:
+        return f"set the affinity where this {workload.kind} is made, or inject it"
+    return "no soft affinity on the label"
+
+
+def _patch(reach: Reach, workload: Workload) -> str | None:
     """The command that mends it; None where it needs none, or none would."""
     label = reach.mark.label
     if label is None or workload.reacting == workload.pods or workload.causes[Cause.PINNED]:
@@ -88,21 +96,8 @@ def patch(reach: Reach, workload: Workload) -> str | None:
     return patch_of(workload, label)
 
 
-def _said(cause: Cause, workload: Workload) -> str:
-    if cause is Cause.SCHEDULER:
-        return f"scheduled by {some(sorted(workload.schedulers), 2)}"
-    return str(cause)
-
-
-def _why_not(reach: Reach, workload: Workload) -> str:
-    if reach.mark.label is None:
-        return f"tolerate the taint {reach.mark.taint}: remove the toleration"
-    if patch(reach, workload) is None:
-        return f"set the affinity where this {workload.kind} is made, or inject it"
-    return "no soft affinity on the label"
-
-
 def _workload(reach: Reach, workload: Workload) -> dict[str, Any]:
+    patch = _patch(reach, workload)
     return {
         "namespace": workload.namespace,
         "workload": workload.name,
@@ -112,8 +107,8 @@ def _workload(reach: Reach, workload: Workload) -> dict[str, Any]:
         **_requests(workload.requests, workload.requests_reacting),
         "by": {str(way): count for way, count in sorted(workload.ways.items())},
         "causes": {str(cause): count for cause, count in sorted(workload.causes.items())},
-        "note": note(reach, workload),
-        "patch": patch(reach, workload),
+        "note": _note(reach, workload, patch),
+        "patch": patch,
     }
 
 
@@ -132,18 +127,18 @@ def _row(workload: Workload) -> tuple[str, ...]:
         f"{workload.requests.cpu:.4g}",
         f"{workload.requests.memory / _GIB:.3g} GiB",
         ", ".join(sorted(workload.ways)) or "-",
-        ", ".join(f"{count} {_said(cause, workload)}" for cause, count in workload.causes.items()),
+        ", ".join(_said(workload)),
     )
 
 
 def _remedies(reach: Reach, workloads: list[Workload]) -> Iterator[str]:
-    patches = [command for each in workloads if (command := patch(reach, each)) is not None]
+    patches = [command for each in workloads if (command := _patch(reach, each)) is not None]
     if patches:
         yield ""
         yield "A soft affinity for the worst of them (it restarts their pods):"
         yield from (f"  {each}" for each in patches[:_PATCHES])
-        if len(patches) > _PATCHES:
-            yield f"  and {len(patches) - _PATCHES} more: -o json has them all"
+    if len(patches) > _PATCHES:
+        yield f"  and {len(patches) - _PATCHES} more: -o json has them all"
     if any(Way.EXTENDER in each.ways for each in workloads):
         yield (
             "By the extender: pods whose schedulerName has a profile in rules.yaml react if their "

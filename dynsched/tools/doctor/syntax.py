@@ -1,14 +1,17 @@
-"""`dynsched check`: the expressions of rules files are parsed here, where no server is named."""
+"""`dynsched check`: expressions of rules files are parsed, by a server (--prom) or else here."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from dynsched.rules.check import Checked
-from dynsched.tools.doctor.expressions import UnreadError, read
+from dynsched.tools.doctor.expressions import read
+
+if TYPE_CHECKING:  # to import it takes half a second, which a check without a server has no use for
+    from dynsched.sources.prometheus import PrometheusSource
 
 _IN_NO_DIALECT: Final = re.compile(
     "read it: (?:unclosed|unterminated|unexpected (?:end|right)|no expression)"
@@ -20,30 +23,65 @@ _OF_OTHERS: Final = re.compile(
     re.IGNORECASE,
 )
 """Where promql-parser may not know what a newer Prometheus or VictoriaMetrics does."""
+_PLACE: Final = re.compile(r"\b(\d+):(\d+): (parse error: .*)", re.DOTALL)
+_REFUSED: Final = re.compile(r"bad_data|parse error|unable to parse|cannot parse", re.IGNORECASE)
+_NO_PAGE: Final = re.compile(r"\b(?:404|405|501)\b|unsupported path|not found", re.IGNORECASE)
 
 
-def parse_here(reports: Sequence[Checked]) -> tuple[Checked, ...]:
-    """The reports, with an error for each expression that no server parses, and a warning for each
+def parse_here(report: Checked) -> Checked:
+    """The report, with an error for each expression that no server parses, and a warning for each
     that is not read here and that a server may know.
     """
-    return tuple(map(_parsed_here, reports))
-
-
-def _parsed_here(report: Checked) -> Checked:
-    errors, warnings = [], []
     for index, rule in enumerate(report.rule_set.file_rules if report.rule_set else ()):
-        try:
-            read(rule.expr or "0")
-        except UnreadError as error:
-            why = f"{error}"
-            is_strange = _NO_QUERY in why and _OF_OTHERS.search(rule.expr or "") is None
-            if is_strange or _IN_NO_DIALECT.search(why):
-                message = f"rule {rule.name}: the expression cannot be parsed: {why}"
-                errors.append(report.place_in_expr(index, None, message))
-            else:
-                message = (
-                    f"warning: rule {rule.name}: the expression was not checked: {why}; name the "
-                    "server that is to answer it (--prom URL)"
-                )
-                warnings.append(report.place_in_expr(index, None, message))
-    return replace(report, errors=(*report.errors, *errors), warnings=(*report.warnings, *warnings))
+        why = read(rule.expr or "0").unread
+        if why is None:
+            continue
+        is_strange = _NO_QUERY in why and _OF_OTHERS.search(rule.expr or "") is None
+        if is_strange or _IN_NO_DIALECT.search(why):
+            message = f"rule {rule.name}: the expression cannot be parsed: {why}"
+            told = report.place_in_expr(index, None, message)
+            report = replace(report, errors=(*report.errors, told))
+        else:
+            message = (
+                f"warning: rule {rule.name}: the expression was not checked: {why}; name the "
+                "server that is to answer it (--prom URL)"
+            )
+            told = report.place_in_expr(index, None, message)
+            report = replace(report, warnings=(*report.warnings, told))
+    return report
+
+
+async def parse_by_server(
+    reports: Sequence[Checked], source: PrometheusSource
+) -> tuple[list[Checked], str | None]:
+    """The reports, with an error for each expression that the server does not parse; and why the
+    server could not be asked, where it could not.
+    """
+    found = list(reports)
+    try:
+        for at, report in enumerate(reports):
+            for index, rule in enumerate(report.rule_set.file_rules if report.rule_set else ()):
+                error = await _ask(source, rule.expr) if rule.expr else None
+                if error is None:
+                    continue
+                if _REFUSED.search(error) is None:
+                    return found, error
+                match = _PLACE.search(error)
+                place = (int(match[1]), int(match[2])) if match else None
+                said = match[3] if match else error
+                message = f"rule {rule.name}: Prometheus cannot parse the expression: {said}"
+                told = report.place_in_expr(index, place, message)
+                found[at] = replace(report, errors=(*found[at].errors, told))
+    finally:
+        await source.close()
+    return found, None
+
+
+async def _ask(source: PrometheusSource, expr: str) -> str | None:
+    """What the server says against an expression. One that cannot format (VictoriaMetrics, an old
+    Prometheus) evaluates it once.
+    """
+    page = await source.read("format_query", {"query": expr}, only_get=False)
+    if page.error is None or _NO_PAGE.search(page.error) is None or _PLACE.search(page.error):
+        return page.error
+    return (await source.query_expr(expr)).error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections import Counter
 
@@ -20,11 +19,19 @@ from dynsched.tools.inject.policy import differences
 from dynsched.util.tables import make_table, plain, show
 
 
-def check_policy(
+async def check_policy(
     label: LabelMark, kubeconfig: str | None, context: str | None, output: str | None
 ) -> None:
     """Print what `inject --check` finds; ClickException where the policy is not as it should be."""
-    found, pods = asyncio.run(_look(label, kubeconfig, context))
+    api = KubeApi(await load_config(kubeconfig, context))
+    try:
+        found = differences(label, *await find_policy(api))
+        pods = {
+            name: Counter([standing(pod, label) async for pod in running_pods(api, name)])
+            for name in await namespaces_that_ask(api)
+        }
+    finally:
+        await api.close()
     if output == "json":
         told = {
             "label": str(label),
@@ -39,23 +46,6 @@ def check_policy(
         _show(label, pods)
     if found:
         raise click.ClickException("\n".join(found))
-
-
-async def _look(
-    label: LabelMark, kubeconfig: str | None, context: str | None
-) -> tuple[list[str], dict[str, Counter[Standing]]]:
-    """What is wrong with the installed policy, and the pods of each namespace that asks."""
-    api = KubeApi(await load_config(kubeconfig, context))
-    try:
-        found = differences(label, *await find_policy(api))
-        pods: dict[str, Counter[Standing]] = {}
-        for name in await namespaces_that_ask(api):
-            count = pods[name] = Counter()
-            async for pod in running_pods(api, name):
-                count[standing(pod, label)] += 1
-    finally:
-        await api.close()
-    return found, pods
 
 
 def _show(label: LabelMark, pods: dict[str, Counter[Standing]]) -> None:

@@ -18,15 +18,11 @@ _PLACES: Final = re.compile(r"'status'|'presure'|dyn\(100\)")
 """Where policy.yaml has the key, the value and the weight; these forms stand for nothing else."""
 
 
-class NoLabelError(ExpectedError):
-    """The rules file marks nodes without a label, so that no affinity can avoid them."""
-
-
 def label_of(rule_set: RuleSet) -> LabelMark:
-    """The label that marks nodes. Raises NoLabelError."""
+    """The label that marks nodes. ExpectedError where it is none."""
     label = rule_set.mark.label
     if label is None:
-        raise NoLabelError(
+        raise ExpectedError(
             f"mark.label is null: nodes are marked by the taint {rule_set.mark.taint} alone, which "
             "pods avoid without an affinity; there is nothing to inject"
         )

@@ -15,8 +15,6 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from cluster import SimCluster
-from hypothesis import given
-from hypothesis import strategies as st
 from operator_support import Operator, until, write_rules
 from programs import ROOT
 from prometheus_client.parser import text_string_to_metric_families
@@ -25,14 +23,8 @@ from prometheus_support import Process, RealPrometheus, free_port
 from dynsched.cli.collect import collect
 from dynsched.rules.file import load_rules
 from dynsched.sim.nodes import make_node
-from dynsched.tools.collect.memory import (
-    MIB,
-    Memory,
-    parse_capacity,
-    working_set_v1,
-    working_set_v2,
-)
-from dynsched.tools.collect.push import Collect, CollectError, collect_once, push, read_memory
+from dynsched.tools.collect.memory import MIB, CollectError, Memory, read_memory
+from dynsched.tools.collect.push import Collect, push
 
 GIB = 1024 * MIB
 METRIC = "k8_node_cgroups_mem_available"
@@ -103,8 +95,7 @@ def test_the_working_set_is_usage_less_inactive_file(tmp_path: Path, meminfo: Pa
         memory = read_memory(root, meminfo)
         assert memory == Memory(capacity=16 * GIB, working_set=used * GIB), root
         assert memory.available == (16 - used) * GIB
-    assert working_set_v1(5, "total_inactive_file 6\n") == 0
-    assert working_set_v2(None, "anon 1\nfile 2\ninactive_file 9\n") == 0
+    assert read_memory(v1(tmp_path / "e", 5), meminfo).working_set == 0
 
 
 def test_a_containers_own_cgroup_is_not_taken_for_the_nodes(tmp_path: Path, meminfo: Path) -> None:
@@ -115,29 +106,22 @@ def test_a_containers_own_cgroup_is_not_taken_for_the_nodes(tmp_path: Path, memi
             read_memory(root, meminfo)
 
 
-@given(st.integers(0, 2**50), st.integers(0, 2**50))
-def test_available_is_never_negative(capacity: int, working_set: int) -> None:
-    assert 0 <= Memory(capacity, working_set).available <= capacity
-
-
-def test_a_meminfo_without_a_total_is_an_error() -> None:
-    for text in ("", "MemTotal: 5\n", "MemTotal: x kB\n", "XMemTotal: 5 kB\n"):
-        with pytest.raises(ValueError, match="it has no MemTotal"):
-            parse_capacity(text)
-
-
 def test_what_cannot_be_read_is_an_error_that_names_the_file(tmp_path: Path, meminfo: Path) -> None:
     new, old = {"cgroup.controllers": ""}, {"memory.stat": "inactive_file 1\n"}
     for root, told in (
         (tree(tmp_path / "a", {"x": ""}), "neither cgroup v2 nor the memory controller of v1; is"),
         (tree(tmp_path / "b", new), "memory.stat: No such file or directory"),
         (tree(tmp_path / "c", new | {"memory.stat": ""}), "memory.stat: it has no anon"),
-        (v1(tmp_path / "d", "max"), "memory.usage_in_bytes: it is not a number"),
+        (v1(tmp_path / "d", "max"), "memory.usage_in_bytes: it has no number"),
         (v1(tmp_path / "e", **old), "memory.stat: it has no total_inactive_file"),
     ):
         with pytest.raises(CollectError, match=told) as caught:
             read_memory(root, meminfo)
         assert "\n" not in str(caught.value)
+    for text in ("", "MemTotal: 5\n", "MemTotal: x kB\n", "XMemTotal: 5 kB\n"):
+        meminfo.write_text(text)
+        with pytest.raises(CollectError, match="it has no MemTotal"):
+            read_memory(root, meminfo)
 
 
 class Pushgateway(Process):
@@ -178,15 +162,6 @@ def test_the_series_is_in_the_first_projects_form_and_one_node_leaves_anothers(
     of_worker = {"instance": "worker-7", "ip": "10.0.0.7", "node": "worker-7"}
     assert found["10.0.0.7"] == (job | of_worker, 1024)
     assert found["10.0.0.8"] == (job | {"instance": "10.0.0.8", "ip": "10.0.0.8"}, 6143.5)
-
-
-def test_the_address_is_the_one_that_leads_to_the_pushgateway(
-    pushgateway: Pushgateway, tmp_path: Path, meminfo: Path
-) -> None:
-    memory, ip = collect_once(Collect(pushgateway.url, cgroup_root=v1(tmp_path), meminfo=meminfo))
-    assert (memory.available, ip) == (8 * GIB, "127.0.0.1")
-    labels, value = pushed(pushgateway)["127.0.0.1"]
-    assert (labels["instance"], value) == ("127.0.0.1", 8192)
 
 
 def failing(url: str) -> str:
@@ -237,16 +212,6 @@ def test_a_pushgateway_that_is_no_url_is_wrong_usage_and_not_repeated() -> None:
         assert "it is not a URL like http://pushgateway:9091" in output
         assert "--pushgateway" in output
         assert "s3cret" not in output
-
-
-def test_an_interval_is_a_number_of_seconds_or_a_duration(monkeypatch: pytest.MonkeyPatch) -> None:
-    orders: list[Collect] = []
-    monkeypatch.setattr("dynsched.cli.collect.collect_until_stopped", orders.append)
-    for text in ("30", "30s", "1.5"):
-        assert call("--pushgateway", "http://x", "--interval", text) == (0, "")
-    assert [order.interval for order in orders] == [30.0, 30.0, 1.5]
-    for text in ("0.9", "0", "soon", "10ms"):
-        assert call("--pushgateway", "http://x", "--interval", text)[0] == 2
 
 
 @asynccontextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 
 import pytest
@@ -10,8 +9,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from dynsched.rules.check import check
-from dynsched.sources.prometheus import PrometheusConfig
-from dynsched.tools.doctor.ask_syntax import parse_by_server
+from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
+from dynsched.tools.doctor.syntax import parse_by_server
 
 RULES = """\
 rules:
@@ -106,8 +105,8 @@ async def test_a_server_without_format_query_evaluates_the_expression(tmp_path) 
     good = "{name: good, expr: up, threshold: 1}"
     file.write_text(f"rules:\n  - {good}\n  - {good.replace('good', 'bad').replace('up', 'bad')}\n")
     async with TestServer(app) as server:
-        config = PrometheusConfig(str(server.make_url("")))
-        (report,), trouble = await asyncio.to_thread(parse_by_server, check(file, ""), config)
+        source = PrometheusSource(PrometheusConfig(str(server.make_url(""))))
+        (report,), trouble = await parse_by_server(check(file, ""), source)
     assert trouble is None
     (error,) = report.errors
     assert error.startswith(f"{file}:3:17: rule bad: Prometheus cannot parse the expression")

@@ -23,7 +23,8 @@ from canned_cluster import (
     PODS,
     CannedCluster,
 )
-from extender_support import World, snapshots
+from extender_support import World as Extending
+from extender_support import snapshots
 from programs import ROOT
 from service_support import service
 
@@ -33,12 +34,18 @@ from dynsched.engine.model import QueryResult, Sample
 from dynsched.rules.parse import parse_rules
 from dynsched.rules.rule_set import FileRule, RuleSet
 from dynsched.tools.doctor.ask_cluster import ask_cluster, open_client
-from dynsched.tools.doctor.checks_extender import ask_extender, check_extender
-from dynsched.tools.doctor.checks_nodes import check_clocks, check_coverage
-from dynsched.tools.doctor.examine import _check_cluster
+from dynsched.tools.doctor.checks_extender import check_extender
+from dynsched.tools.doctor.checks_rules import check_rules
+from dynsched.tools.doctor.examine import check_cluster
 from dynsched.tools.doctor.expressions import Selector
 from dynsched.tools.doctor.finding import Finding, NotChecked, Report, Severity
-from dynsched.tools.doctor.gathered import ClusterFacts, PrometheusFacts, RuleFacts, SelectorFacts
+from dynsched.tools.doctor.gathered import (
+    ClusterFacts,
+    PrometheusFacts,
+    RuleFacts,
+    SelectorFacts,
+    World,
+)
 from dynsched.tools.running import Where
 from dynsched.util.formatting import format_time
 
@@ -127,7 +134,7 @@ async def found_in(
         cluster.refused.update(refused)
         facts = await asked_of(cluster, rule_set)
     report = Report()
-    _check_cluster(facts, rule_set, report)
+    check_cluster(facts, rule_set, report)
     assert report.not_checked == []
     return report.findings
 
@@ -213,7 +220,7 @@ async def test_each_right_that_is_lacking_is_told_with_the_line_of_its_role(tmp_
 
 async def test_rights_are_reviewed_on_each_form_of_cluster(cluster) -> None:
     facts = await asked_of(cluster, rules())
-    assert facts.refused == ()
+    assert not facts.refused
     assert "K1" not in facts.errors
 
 
@@ -254,7 +261,8 @@ def test_nodes_without_samples_and_samples_without_nodes_are_told(facts, found, 
     pools = zip("abc", "xxy", strict=True)
     there = {name: make_node(name, labels={"pool": pool}) for name, pool in pools}
     by_pool = rules(guard={"pool_label": "pool"})
-    told = list(check_coverage(facts, there, by_pool, index_nodes(there.values())))
+    world = World(by_pool, nodes=there, index=index_nodes(there.values()), prometheus=facts)
+    told = list(check_rules(world))
     assert [(each.code, each.severity) for each in told] == found
     assert evidence in (told[0].evidence if told else "")
 
@@ -265,13 +273,14 @@ def test_nodes_without_samples_and_samples_without_nodes_are_told(facts, found, 
 )
 def test_samples_that_come_late_are_told(lag, interval, severities) -> None:
     selector = SelectorFacts(Selector("load", ()), 3, interval=interval, lag=lag)
-    found = check_clocks(asked("", selector), rules())
+    found = check_rules(World(rules(), prometheus=asked("", selector)))
     assert [each.severity for each in found] == severities
 
 
 def test_clocks_that_differ_are_told() -> None:
-    assert list(check_clocks(PrometheusFacts(skew=5.0, node_skew=5.0), rules())) == []
-    found = list(check_clocks(PrometheusFacts(skew=-90.0, node_skew=45.0), rules()))
+    of_five = World(rules(), prometheus=PrometheusFacts(skew=5.0, node_skew=5.0))
+    assert list(check_rules(of_five)) == []
+    found = check_rules(World(rules(), prometheus=PrometheusFacts(skew=-90.0, node_skew=45.0)))
     assert [each.evidence for each in found] == [
         "Prometheus's is 1m30s behind ours",
         "node_time_seconds: by up to 45s",
@@ -283,41 +292,45 @@ def test_clocks_that_differ_are_told() -> None:
 EXTENDER = {"extender": {"profiles": {"default": {"score": {"cpu": 1}}}}}
 
 
+async def of_extender(where: Where, rule_set: RuleSet | None = None) -> list[Any]:
+    given = rule_set or rules(**EXTENDER)
+    return await asyncio.to_thread(lambda: list(check_extender(where, given)))
+
+
 async def test_an_extender_that_nobody_asks_is_told_and_one_that_is_asked_is_not() -> None:
-    app = make_app(snapshots(), World().tick().extender)
+    app = make_app(snapshots(), Extending().tick().extender)
     async with TestClient(TestServer(app)) as client:
         where = Where(str(client.make_url("")))
-        metrics = await asyncio.to_thread(ask_extender, where, rules(**EXTENDER))
-        (found,) = check_extender(metrics)
+        (found,) = await of_extender(where)
         assert (found.code, found.severity) == ("K3", Severity.WARNING)
 
         async with client.post("/filter", json={"Pod": {}, "NodeNames": ["a"]}) as answer:
             assert answer.status == 200, await answer.text()
-        metrics = await asyncio.to_thread(ask_extender, where, rules(**EXTENDER))
-        assert list(check_extender(metrics)) == []
+        assert await of_extender(where) == []
 
 
 async def test_behind_a_service_one_replica_that_is_asked_is_enough(sim) -> None:
-    counts = [0, 0, 7]
+    values = [0, 0, 7]
 
     async def metrics(_request: web.Request) -> web.Response:
-        count = counts.pop(0)
-        return web.Response(text=f'dynsched_extender_requests_total{{verb="filter"}} {count}\n')
+        if not values:
+            return web.Response(text="up 1\n")
+        text = f'dynsched_extender_requests_total{{verb="filter"}} {values.pop(0)}\n'
+        return web.Response(text=text)
 
     app = web.Application()
     app.router.add_get("/metrics", metrics)
     async with TestServer(app) as server, service(sim, str(server.make_url("")).rstrip("/")):
         where = Where(kubeconfig=sim.kubeconfig, tries_local=False)
-        found = await asyncio.to_thread(ask_extender, where, rules(**EXTENDER))
-    assert (list(check_extender(found)), counts) == ([], [])
+        assert (await of_extender(where), values) == ([], [])
+        (found,) = await of_extender(where)
+    assert "no dynsched_extender_requests_total; is it an older dynsched?" in found.reason
 
 
 async def test_where_no_dynsched_is_found_or_answers_it_is_not_checked(sim) -> None:
     in_the_cluster = Where(kubeconfig=sim.kubeconfig, tries_local=False)
-    assert ask_extender(in_the_cluster, rules()) is None
+    assert await of_extender(in_the_cluster, rules()) == []
     for where in (in_the_cluster, Where("http://127.0.0.1:1")):
-        found = await asyncio.to_thread(ask_extender, where, rules(**EXTENDER))
+        (found,) = await of_extender(where)
         assert isinstance(found, NotChecked)
         assert found.reason.startswith("no running dynsched says it: ")
-    (found,) = check_extender("# TYPE up gauge\nup 1\n")
-    assert isinstance(found, NotChecked)

@@ -15,10 +15,10 @@ from dynsched.rules.rule_set import RuleSet
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
 from dynsched.tools.doctor.ask_prometheus import ask_prometheus
 from dynsched.tools.doctor.checks_rules import check_rules
-from dynsched.tools.doctor.checks_values import values_against_thresholds
+from dynsched.tools.doctor.checks_server import values_against_thresholds
 from dynsched.tools.doctor.expressions import read
 from dynsched.tools.doctor.finding import Finding, NotChecked, Severity
-from dynsched.tools.doctor.gathered import RuleFacts, Seen
+from dynsched.tools.doctor.gathered import RuleFacts, Seen, World
 
 CPU = "sum by (instance) (rate(cpu_busy_seconds_total[2m])) * 100"
 
@@ -84,7 +84,7 @@ async def found_by(url: str, rules: RuleSet, interval: float = 10.0) -> list[Fin
         facts = await ask_prometheus(source, rules)
     finally:
         await source.close()
-    return list(check_rules(facts, rules, interval, None))
+    return list(check_rules(World(rules, interval, prometheus=facts)))
 
 
 @pytest.fixture(scope="module")
@@ -128,11 +128,12 @@ def test_rules_without_a_defect_have_no_finding(findings) -> None:
 def test_values_of_a_young_prometheus_that_may_be_shares_of_1_are_a_hint(
     expr, threshold, is_told
 ) -> None:
-    (rule,) = rule_set({"cpu": {"expr": expr, "threshold": threshold}}).file_rules
-    seen = Seen(0.02, 0.93, points=168, since=600.0)
+    rules = rule_set({"cpu": {"expr": expr, "threshold": threshold}})
+    (rule,) = rules.file_rules
+    seen = Seen(0.02, 0.93, since=600.0)
     facts = RuleFacts(rule, QueryResult(()), read(expr), past=seen)
-    found = [(each.code, each.severity) for each in values_against_thresholds(facts)]
-    assert found == ([("P9", Severity.INFO)] if is_told else [])
+    found = [each.severity for each in values_against_thresholds(facts, World(rules))]
+    assert found == ([Severity.INFO] if is_told else [])
 
 
 async def test_a_slow_query_is_told_by_the_interval(history) -> None:

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from pathlib import Path
 
 import yaml
 from click.testing import CliRunner
-from cluster import SimCluster
 from manifest_support import COMPONENTS
 from programs import ROOT
 
 from dynsched.cli.commands import cli
-from dynsched.engine.avoidance import PodFacts, Standing, Term, standing
 from dynsched.rules.labels import parse_label
 from dynsched.tools.inject.policy import differences, policy_objects, policy_text
 
 SHIPPED = parse_label("status=presure")
-KEY = "dynsched.io/avoid-pressure"
 
 
 def invoke(*arguments: str) -> tuple[int, str, str]:
@@ -53,16 +48,6 @@ def test_wrong_usage_is_told() -> None:
         assert (code, bool(err)) == (2, True), flags
 
 
-async def test_a_cluster_without_the_kind_has_no_policy_installed(
-    sim: SimCluster, tmp_path: Path
-) -> None:
-
-    flags = ("--check", "--kubeconfig", str(sim.kubeconfig), "-r", str(ROOT / "rules.yaml"))
-    code, _, err = await asyncio.to_thread(invoke, *flags)
-    assert code == 1
-    assert "the policy dynsched-avoid-pressure is not installed" in err
-
-
 def test_a_policy_that_differs_in_a_part_or_has_no_binding_is_told() -> None:
     policy, binding = policy_objects(SHIPPED)
     assert differences(SHIPPED, policy, binding) == []
@@ -73,29 +58,6 @@ def test_a_policy_that_differs_in_a_part_or_has_no_binding_is_told() -> None:
         changed = policy | {"spec": policy["spec"] | {part: []}}
         (told,) = differences(SHIPPED, changed, binding)
         assert f"differs from the one for status=presure in {part}" in told
-
-
-PODS = {
-    Standing.LACKS: [
-        PodFacts(),
-        PodFacts(preferred=(Term("zone", "NotIn", ("presure",)),)),
-        PodFacts(owners=("ReplicaSet",)),
-        PodFacts(labels={KEY: "true"}),
-    ],
-    Standing.AVOIDS: [PodFacts(preferred=(Term("status", "NotIn", ("a", "presure")),))],
-    Standing.EXEMPT: [
-        PodFacts(preferred=(Term("status", "NotIn", ("a",)),)),
-        PodFacts(owners=("DaemonSet",)),
-        PodFacts(labels={KEY: "false"}),
-        PodFacts(annotations={KEY: "false"}),
-    ],
-}
-
-
-def test_how_a_pod_stands_towards_marked_nodes() -> None:
-    assert {how: [standing(pod, SHIPPED) for pod in pods] for how, pods in PODS.items()} == {
-        how: [how] * len(pods) for how, pods in PODS.items()
-    }
 
 
 def test_the_example_for_kyverno_adds_the_same_preference() -> None:

@@ -16,7 +16,6 @@ from dynsched.cli import one_shot
 from dynsched.cli.node_tables import render_nodes, render_why
 from dynsched.cli.plan_report import render_findings
 from dynsched.controller import main
-from dynsched.engine.pod_values import RecentPod
 
 
 def lines(render, payload):
@@ -93,17 +92,6 @@ def test_an_early_mark_is_explained_in_its_dead_band_and_without_a_value() -> No
     )
 
 
-def test_what_is_known_of_pods_fades_as_the_metric_shows_it() -> None:
-    web = known_pods().recent[0].pod
-    loads = []
-    for age in (4.0, 34.0, 64.0, 94.0):  # the sample is 4 s old, and the lag 60 s
-        pods = known_pods(recent=(RecentPod(web, age, None),), error="cannot watch pods: 500")
-        snapshot = early_scene().tick(NOON, node_cpu=CPU, node_mem=MEMORY, pods=pods)
-        told = json.loads(msgspec.json.encode(node_detail(snapshot, "worker-1")))
-        loads.append(told["rules"][0]["expected"]["load"])
-    assert loads == [71.4, 66.2, 61.0, 61.0]
-
-
 def test_an_early_mark_that_is_not_made_says_why() -> None:
     rules = {**EARLY_RULES, "guard": {"max_marked": 2}}
     memory = MEMORY | {"worker-3": 90.0}  # two nodes are hot
@@ -141,14 +129,6 @@ def test_a_rule_of_early_marks_is_no_knowledge_of_its_own() -> None:
         "for it (the query's answer does not name this node)."
     )
     assert nodes(snapshot)[2].endswith("nothing is known")
-
-
-def test_an_answer_of_an_older_dynsched_is_shown_as_it_was() -> None:
-    answer = json.loads(msgspec.json.encode(node_detail(example(), "worker-2")))
-    del answer["early"]
-    for rule in answer["rules"]:
-        del rule["early_of"], rule["expected"]
-    assert lines(render_why, answer) == why(example(), "worker-2")
 
 
 UNWATCHED = (

@@ -1,0 +1,158 @@
+"""In words, from the answers of `/nodes` and `/nodes/NAME`: why a node is marked, early or not at
+all, and what its expected load is made of. An older dynsched's answers have no early marks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from dynsched.engine.model import Quality
+from dynsched.engine.wording import UNKNOWN, beside_the_line, listed
+from dynsched.rules.rule_set import BIND_BURST
+from dynsched.util.formatting import format_threshold
+from dynsched.util.tables import is_shadow
+
+_LEAST: Final = 0.05
+"""Points that are shown as ``0.1`` and not as ``0.0``."""
+_DONE: Final = {"mark": "marked", "release": "released", "repair": "brought up to date"}
+
+Part = Mapping[str, Any]
+
+
+def is_early(node: Part) -> bool:
+    """Whether a node is not hot, and to be avoided by its expected load."""
+    return bool(node.get("early"))
+
+
+def is_early_rule(rule: Part) -> bool:
+    """Whether it stands for ``early`` of another rule."""
+    return rule.get("early_of") is not None
+
+
+def is_changed_by_pods(rule: Part) -> bool:
+    """Whether the expected load is another than the measured one."""
+    found = rule.get("expected")
+    return found is not None and (found["bound"] >= _LEAST or found["ended"] >= _LEAST)
+
+
+def how_early(node: Part) -> str:
+    """Of each rule by which a node is marked early: ``its expected load is 6.2 points above its
+    early line (marked above -4, released at -12)``.
+    """
+    found = [rule for rule in node["rules"] if is_early_rule(rule) and rule["state"] == "firing"]
+    told = []
+    for rule in found:
+        by = f" by {rule['early_of']}" if len(found) > 1 else ""
+        where = "is not known yet"
+        if rule["value"] is not None:
+            is_known = rule["quality"] == Quality.OK
+            where = f"{'is' if is_known else 'is not known now, and was last'} "
+            where += beside_the_line(rule["value"])
+        marked, released = map(format_threshold, (rule["threshold"], rule["clear_threshold"]))
+        told.append(
+            f"its expected load{by} {where} (marked above {marked}, released at {released})"
+        )
+    return "; ".join(told)
+
+
+def expected_parts(node: Part) -> list[str]:
+    """``node-cpu: 61.0 measured, +5.2 by pods that were bound, -1.3 by pods that ended, 64.9
+    expected``, for each rule to which pods add something, or by which nodes are marked early.
+    """
+    compared = {rule["early_of"] for rule in node["rules"] if is_early_rule(rule)}
+    return [
+        f"{rule['rule']}: {_parts(rule['expected'])}"
+        for rule in node["rules"]
+        if is_changed_by_pods(rule) or (rule.get("expected") and rule["rule"] in compared)
+    ]
+
+
+def _parts(expected: Mapping[str, float]) -> str:
+    bound, ended = expected["bound"], expected["ended"]
+    return (
+        f"{expected['measured']:.1f} measured, "
+        + (f"+{bound:.1f} by pods that were bound, " if bound >= _LEAST else "")
+        + (f"-{ended:.1f} by pods that ended, " if ended >= _LEAST else "")
+        + f"{expected['load']:.1f} expected"
+    )
+
+
+def verdict(node: Part) -> str:
+    """Why a node is marked or not, in one or two sentences."""
+    firing = [
+        rule["rule"]
+        for rule in node["rules"]
+        if rule["state"] == "firing" and not is_early_rule(rule) and not is_shadow(rule)
+    ]
+    have = "has" if len(firing) == 1 else "have"
+    fires = f"{listed(firing)} {have} been firing since {node['since']}"
+    carried = f"({listed(node['carries'])})"
+    if node["marked"] and node["pressured"]:
+        return f"{node['name']} is marked {carried}: {fires}."
+    if is_early(node):
+        if node["marked"]:
+            return f"{node['name']} is marked early {carried}: {how_early(node)}."
+        return f"{_not_marked(node)}. It is to be marked early: {how_early(node)}."
+    if node["marked"]:
+        why = node["withheld"] or _waits(node)
+        return f"{node['name']} is marked {carried}, but no rule fires any more: {why}."
+    if node["pressured"]:
+        return f"{_not_marked(node)}. {fires}."
+    ineligible = f"; it is not eligible: {node['ineligible']}" if node["ineligible"] else ""
+    return f"{node['name']} is not marked: {_why_cool(node)}{ineligible}."
+
+
+def _not_marked(node: Part) -> str:
+    """That a node does not carry the mark that it is to carry, and why."""
+    if node["withheld"]:
+        return f"{node['name']} is {node['withheld']}"
+    ineligible = node["ineligible"] and f"it is not eligible: {node['ineligible']}"
+    return f"{node['name']} is not marked: {ineligible or node['conflict'] or _waits(node)}"
+
+
+def _waits(node: Part) -> str:
+    return str(node["due"]["waits"]) if node["due"] else "the next tick decides"
+
+
+def _why_cool(node: Part) -> str:
+    """What is known of a node on which no rule fires, and what is not."""
+    unknown: dict[str, list[str]] = {}
+    for rule in node["rules"]:
+        if rule["quality"] != Quality.OK and not is_early_rule(rule):
+            unknown.setdefault(UNKNOWN[Quality(rule["quality"])], []).append(rule["rule"])
+    gaps = ", ".join(
+        f"{listed(rules)} {'has' if len(rules) == 1 else 'have'} no value for it ({why})"
+        for why, rules in unknown.items()
+    )
+    if is_unknown(node):
+        return f"nothing is known of it: {gaps}"
+    pending = [
+        rule["rule"] for rule in node["rules"] if rule["state"] == "pending" and not is_shadow(rule)
+    ]
+    also = f", pending: {listed(pending)}" if pending else ""
+    return f"no rule fires{also}" + (f"; {gaps}" if gaps else "")
+
+
+def is_unknown(node: Part) -> bool:
+    """Whether no rule has a good sample of the node. The rule of bound pods always has
+    one, which does not measure load. `/nodes` has no sources, so the rule is known by its name. A
+    rule of early marks knows what the rule knows that it is worked out from.
+    """
+    asked = [
+        rule["quality"]
+        for rule in node["rules"]
+        if rule["rule"] != BIND_BURST and not is_early_rule(rule)
+    ]
+    return bool(asked) and Quality.OK not in asked
+
+
+def due_in_full(due: Part) -> str:
+    """What is to be changed on a marked node, and why it is not yet."""
+    why = f"({', '.join(due['changes'])}; {due['reason']})"
+    return f"It is to be {_DONE[due['action']]} {why}: {due['waits']}."
+
+
+def due_in_short(due: Part, *, dry_run: bool) -> str:
+    done = _DONE[due["action"]]
+    return f"would be {done}" if dry_run else f"is to be {done}: {due['waits']}"
