@@ -16,13 +16,14 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 from dynsched.engine.message_kind import LoggedKinds
-from dynsched.engine.model import Node, QueryResult, Sample, Series
+from dynsched.engine.model import Node, Sample
 from dynsched.engine.overload import DAYS, Overload, day_of, name_of
 from dynsched.engine.placements import STEP, STEPS
 from dynsched.engine.pod_facts import AboveRequest
 from dynsched.rules.rule_set import RuleSet
 from dynsched.sources import page_queries as queries
 from dynsched.sources.pod_use import EVERY
+from dynsched.sources.prometheus import PrometheusSource
 from dynsched.util.stopping import pause, unless_stopped
 
 logger = logging.getLogger(__name__)
@@ -34,30 +35,6 @@ HOTTEST: Final = 100
 """Nodes whose pods are asked for: the hottest."""
 _POLL: Final = 2.0
 """Seconds between two looks whether somebody looks at the page."""
-
-
-class Range(Protocol):
-    """The answer to a range query."""
-
-    @property
-    def series(self) -> tuple[Series, ...]:
-        """Empty when the query failed."""
-
-    @property
-    def error(self) -> str | None:
-        """Why it failed, in a line."""
-
-
-class Prometheus(Protocol):
-    """Who answers queries; neither raises."""
-
-    async def query_expr(self, expr: str, label: str = "instance") -> QueryResult:
-        """The samples of an expression, or the reason why there are none."""
-
-    async def query_range(
-        self, expr: str, start: float, end: float, step: float, label: str = "instance"
-    ) -> Range:
-        """The values from ``start`` to ``end`` (Unix seconds), every ``step`` seconds."""
 
 
 class Board(Protocol):
@@ -88,7 +65,7 @@ class PageFactsSource:
 
     def __init__(
         self,
-        prometheus: Prometheus,
+        prometheus: PrometheusSource,
         board: Board,
         *,
         rule_set: Callable[[], RuleSet],

@@ -8,12 +8,13 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from dynsched.engine.message_kind import LoggedKinds
-from dynsched.engine.model import QueryResult, Sample
+from dynsched.engine.model import Sample
 from dynsched.engine.workloads import POD_NAME
-from dynsched.rules.rule_set import Rule, RuleSet
+from dynsched.rules.rule_set import RuleSet
+from dynsched.sources.prometheus import PrometheusSource
 from dynsched.sources.scrapes import scrape_interval
 from dynsched.util.stopping import pause, unless_stopped
 
@@ -39,20 +40,13 @@ restarted has a series of its own; where it has not, its slope is below 0, and c
 """
 
 
-class Prometheus(Protocol):
-    """Who answers queries."""
-
-    async def query_expr(self, expr: str, label: str = "instance") -> QueryResult:
-        """The samples of an expression, or the reason why there are none."""
-
-
 class PodUseSource:
     """``of_workloads``: by resource, then by workload, what one of its pods uses on average (cores,
     bytes). ``scrape_intervals``: by rule, seconds. Both are empty until they were asked for, and
     where Prometheus does not know.
     """
 
-    def __init__(self, prometheus: Prometheus, rule_set: Callable[[], RuleSet]) -> None:
+    def __init__(self, prometheus: PrometheusSource, rule_set: Callable[[], RuleSet]) -> None:
         self._prometheus = prometheus
         self._rule_set = rule_set
         self._told = LoggedKinds()
@@ -80,7 +74,7 @@ class PodUseSource:
             if uses is not None:
                 self.of_workloads = {**self.of_workloads, resource: uses}
         for rule in rules:
-            interval = await self._scrape_interval(rule)
+            interval = await scrape_interval(self._samples, rule)
             if interval is not None:
                 self._intervals[rule.expr or ""] = interval
         # By the expression: after a reload a rule of the same name may ask for another thing.
@@ -101,9 +95,6 @@ class PodUseSource:
             for sample in samples
             if math.isfinite(sample.value) and sample.value >= 0
         }
-
-    async def _scrape_interval(self, rule: Rule) -> float | None:
-        return await scrape_interval(self._samples, rule)
 
     async def _samples(self, expr: str, label: str) -> Sequence[Sample] | None:
         answer = await self._prometheus.query_expr(expr, label)

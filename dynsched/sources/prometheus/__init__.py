@@ -19,8 +19,8 @@ docs/decisions/0009 says why.
 """
 
 from dynsched.sources.prometheus.config import PrometheusConfig
-from dynsched.sources.prometheus.ranges import LongResult, LongSeries, RangeResult
 from dynsched.sources.prometheus.source import PageResult, PrometheusSource
+from dynsched.sources.prometheus.vectors import LongResult, LongSeries, RangeResult
 
 __all__ = [
     "LongResult",

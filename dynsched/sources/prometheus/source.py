@@ -28,15 +28,15 @@ from dynsched.sources.prometheus.answer_limit import AnswerLimit, answer_limit
 from dynsched.sources.prometheus.config import PrometheusConfig
 from dynsched.sources.prometheus.decode import Allowance, Clocks, parse_data
 from dynsched.sources.prometheus.query_errors import QueryFailedError, timed_out
-from dynsched.sources.prometheus.ranges import (
+from dynsched.sources.prometheus.session import Answer, Attempt, Client, Question
+from dynsched.sources.prometheus.vectors import (
     LongResult,
     RangeResult,
-    parse_long_matrix,
-    parse_matrix,
+    SeriesKeys,
+    read_long,
     read_spans,
+    read_vector,
 )
-from dynsched.sources.prometheus.session import Answer, Attempt, Client, Question
-from dynsched.sources.prometheus.vectors import SeriesKeys, read_vector
 from dynsched.util.errors import PastUnknownError
 
 _LOG = logging.getLogger(__name__)
@@ -118,7 +118,7 @@ class PrometheusSource:
         Never raises, as ``query_expr``.
         """
         moments, most = (start, end, step), Allowance(self._limit(), label)
-        question = self._range(expr, moments, parse_matrix, most)
+        question = self._range(expr, moments, partial(read_spans, SeriesKeys()), most)
         return RangeResult(*await self._result(question))
 
     async def query_long(
@@ -135,7 +135,8 @@ class PrometheusSource:
         answer may be; default: as of all others.
         """
         most = Allowance(limit or self._limit(), label)
-        question = self._range(expr, (start, end, step), parse_long_matrix, most)
+        parse = partial(read_long, SeriesKeys())
+        question = self._range(expr, (start, end, step), parse, most)
         return LongResult(*await self._result(question))
 
     def _range(
@@ -158,9 +159,8 @@ class PrometheusSource:
     async def raw(self, selector: str, label: str = "instance") -> RangeResult:
         """The samples as they were scraped, of a range selector (``up[10m]``). Never raises."""
         most = Allowance(self._limit(), label)
-        question = Question(
-            lambda api, _, more: api.custom_query(selector, more), parse_matrix, most
-        )
+        parse = partial(read_spans, SeriesKeys())
+        question = Question(lambda api, _, more: api.custom_query(selector, more), parse, most)
         return RangeResult(*await self._result(question))
 
     async def read(

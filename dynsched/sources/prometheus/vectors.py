@@ -1,28 +1,35 @@
-"""The answers to instant queries, from bytes to samples: one by one, and in columns. As in `wire`,
+"""The answers to queries, from bytes to columns: instant vectors and range vectors. As in `decode`,
 nothing else is raised than QueryFailedError.
+
+A series that cannot be used is left out, with a warning; when there is no other series, that is an
+error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Final, cast
+from array import array
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar, cast
 
 import msgspec
 import numpy as np
 
-from dynsched.engine.columns import Vector
-from dynsched.engine.model import Sample
+from dynsched.engine.columns import Floats, Ints, Spans, Vector
+from dynsched.engine.model import Sample, Series
 from dynsched.sources.prometheus.decode import (
     UNFIT,
     Clocks,
     Oddities,
-    each_series,
-    number_of,
+    Reason,
+    are_numbers,
     numbers_of,
     open_result,
+    sift,
     warnings_of,
 )
 
+_T = TypeVar("_T")
 _Bytes = bytes | bytearray
 _SPARE: Final = 4
 """So many times the series of the largest answer are remembered: most rules have the same ones."""
@@ -31,44 +38,63 @@ _NEXT: Final = b',{"metric":'
 _PART: Final = 256 * 1024  # bytes of an answer that are decoded in one go
 
 
-class _Series(msgspec.Struct, gc=False):
+class _Sample(msgspec.Struct, gc=False):
     metric: dict[str, str]
     value: tuple[float, str] | None = None
     histogram: msgspec.Raw = msgspec.Raw(b"")
 
 
-class _Keyed(msgspec.Struct, gc=False):
+class _Span(msgspec.Struct, gc=False):
+    metric: dict[str, str]
+    values: list[tuple[float, str]] = []
+    histograms: msgspec.Raw = msgspec.Raw(b"")
+
+
+class _KeyedSample(msgspec.Struct, gc=False):
     metric: msgspec.Raw
     value: tuple[float, str]
 
 
-_VECTOR: Final = msgspec.json.Decoder(list[_Series])
-_SERIES: Final = msgspec.json.Decoder(_Series)
-_KEYED: Final = msgspec.json.Decoder(list[_Keyed])
+class _KeyedSpan(msgspec.Struct, gc=False):
+    metric: msgspec.Raw
+    values: list[tuple[float, str]] = []
+    histograms: msgspec.Raw = msgspec.Raw(b"")
+
+
+_SAMPLE: Final = msgspec.json.Decoder(_Sample)
+_SPAN: Final = msgspec.json.Decoder(_Span)
+_KEYED_SAMPLES: Final = msgspec.json.Decoder(list[_KeyedSample])
+_KEYED_SPANS: Final = msgspec.json.Decoder(list[_KeyedSpan])
 _LABELS: Final = msgspec.json.Decoder(dict[str, str])
+_HISTOGRAM: Final = "a native histogram, not a number"
 
 
-def parse_vector(body: _Bytes, clocks: Clocks) -> tuple[tuple[Sample, ...], tuple[str, ...]]:
-    """The samples of an instant query's answer, and the warnings that make it a partial one.
+@dataclass(frozen=True, slots=True)
+class LongSeries:
+    """One series of a long range, at a tenth of a ``Series``'s memory: two arrays of doubles."""
 
-    A series that cannot be used is ignored, with a warning; when there is no other
-    series, that is an error. QueryFailedError for everything that is no instant vector.
+    labels: Mapping[str, str]
+    times: array[float]
+    """Unix seconds by the server's clock, rising."""
+    values: array[float]
+    """One for each time; may be NaN or infinite."""
+
+
+@dataclass(frozen=True)
+class SeriesResult(Generic[_T]):
+    """What a range query came to; as ``QueryResult``, with spans of time instead of samples.
+
+    The points' times are Unix seconds by the *server's* clock.
     """
-    raw, warnings = open_result(body, "vector")
-    odd = Oddities()
-    samples = []
-    for series in each_series(raw, _VECTOR, _SERIES, odd):
-        if series.value is None:
-            bare = not bytes(series.histogram)
-            odd.add("no value" if bare else "a native histogram, not a number", series.metric)
-            continue
-        timestamp, text = series.value
-        value = number_of(text)
-        if value is None:
-            odd.add("the value is not a number", series.metric, text)
-            continue
-        samples.append(Sample(series.metric, value, clocks.local(timestamp)))
-    return tuple(samples), warnings_of(warnings, odd, kept=bool(samples))
+
+    series: Sequence[_T] = ()
+    error: str | None = None
+    warnings: tuple[str, ...] = ()
+    duration: float = 0.0
+
+
+RangeResult = SeriesResult[Series]
+LongResult = SeriesResult[LongSeries]
 
 
 class SeriesKeys:
@@ -114,23 +140,96 @@ class SeriesKeys:
 def read_vector(
     keys: SeriesKeys, body: _Bytes, clocks: Clocks
 ) -> tuple[Sequence[Sample], tuple[str, ...]]:
-    """As `parse_vector`; in columns, where all series are as Prometheus writes them."""
+    """The samples of an instant query's answer, and the warnings that make it a partial one."""
     raw, said = open_result(body, "vector")
-    series: list[bytes] = []
-    values, taken = [], []
-    try:
-        for part in keys.parts(raw):
-            decoded = _KEYED.decode(part)
+    odd = Oddities()
+
+    def columns(parts: Iterable[bytes]) -> tuple[list[bytes], Floats, Floats]:
+        series: list[bytes] = []
+        values, taken = [], []
+        for part in parts:
+            decoded = _KEYED_SAMPLES.decode(part)
             series += keys.of(each.metric for each in decoded)
             values.append(numbers_of([each.value[1] for each in decoded]))
             taken.append(np.array([each.value[0] for each in decoded], np.float64))
-    except (*UNFIT, ValueError):
-        return parse_vector(body, clocks)
-    warnings = warnings_of(said, Oddities(), kept=bool(series))
+        return series, np.concatenate(values), np.concatenate(taken)
+
+    def why_not(sample: _Sample) -> Reason | None:
+        if sample.value is None:
+            return (_HISTOGRAM if bytes(sample.histogram) else "no value"), None
+        text = sample.value[1]
+        return None if are_numbers([text]) else ("the value is not a number", text)
+
+    series, values, taken = _read(columns, keys, raw, lambda: sift(raw, _SAMPLE, why_not, odd))
+    warnings = warnings_of(said, odd, kept=bool(series))
     if not series:
         return (), warnings
-    at = clocks.local_of(np.concatenate(taken))
-    return Vector(series, labels_of, np.concatenate(values), at), warnings
+    return Vector(series, labels_of, values, clocks.local_of(taken)), warnings
+
+
+def read_spans(
+    keys: SeriesKeys, body: _Bytes, _: Clocks
+) -> tuple[Sequence[Series], tuple[str, ...]]:
+    """The series of a range query's answer, and its warnings."""
+    series, times, values, counts, warnings = _spans(keys, body)
+    return Spans(series, labels_of, times, values, counts) if series else (), warnings
+
+
+def read_long(
+    keys: SeriesKeys, body: _Bytes, _: Clocks
+) -> tuple[tuple[LongSeries, ...], tuple[str, ...]]:
+    """As ``read_spans``, into arrays."""
+    series, times, values, counts, warnings = _spans(keys, body)
+    ends = np.cumsum(counts)[:-1]
+    parts = zip(series, np.split(times, ends), np.split(values, ends), strict=False)
+    return tuple(
+        LongSeries(labels_of(key), array("d", at.tobytes()), array("d", found.tobytes()))
+        for key, at, found in parts
+        if len(at)
+    ), warnings
+
+
+def _spans(
+    keys: SeriesKeys, body: _Bytes
+) -> tuple[list[bytes], Floats, Floats, Ints, tuple[str, ...]]:
+    """The series, times and values of all, how many each has, and the warnings."""
+    raw, said = open_result(body, "matrix")
+    odd = Oddities()
+
+    def columns(parts: Iterable[bytes]) -> tuple[list[bytes], Floats, Floats, Ints]:
+        series: list[bytes] = []
+        values, times, counts = [], [], []
+        for part in parts:
+            decoded = _KEYED_SPANS.decode(part)
+            if any(bytes(span.histograms) for span in decoded):
+                raise ValueError(_HISTOGRAM)
+            series += keys.of(span.metric for span in decoded)
+            values.append(numbers_of([text for span in decoded for _, text in span.values]))
+            times.append(np.array([at for span in decoded for at, _ in span.values], np.float64))
+            counts.append(np.array([len(span.values) for span in decoded], np.int64))
+        return series, np.concatenate(times), np.concatenate(values), np.concatenate(counts)
+
+    def why_not(span: _Span) -> Reason | None:
+        if bytes(span.histograms):
+            return _HISTOGRAM, None
+        are_good = are_numbers([text for _, text in span.values])
+        return None if are_good else ("some values are not numbers", None)
+
+    found = _read(columns, keys, raw, lambda: sift(raw, _SPAN, why_not, odd))
+    return *found, warnings_of(said, odd, kept=bool(found[0]))
+
+
+def _read(
+    columns: Callable[[Iterable[bytes]], _T],
+    keys: SeriesKeys,
+    raw: msgspec.Raw,
+    sound: Callable[[], bytes],
+) -> _T:
+    """The columns of a result; where some of its series are odd, those of the others."""
+    try:
+        return columns(keys.parts(raw))
+    except (*UNFIT, ValueError):
+        return columns((sound(),))
 
 
 def _checked(text: bytes) -> bytes:
