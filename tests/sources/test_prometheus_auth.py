@@ -19,7 +19,7 @@ from source_support import Deadlines, ask, error_of, reaches, source_at, threads
 
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
 from dynsched.sources.prometheus.query_errors import PREPARING, WAITING, file_problem
-from dynsched.sources.prometheus.tls import TlsFiles
+from dynsched.util.tls import fingerprints
 
 SECRETS = ("s3cret-token", "s3cret-password", "s3cret-header", "s3cret-user")
 
@@ -396,7 +396,7 @@ def test_another_file_of_the_same_size_and_time_is_seen(tmp_path: Path) -> None:
         link = tmp_path / "ca.crt"
         link.unlink(missing_ok=True)
         link.symlink_to(tmp_path / folder / "ca.crt")
-        prints.append(TlsFiles._stat("CA", str(link)))
+        prints.append(fingerprints(link))
     assert prints[0] != prints[1]
 
 
