@@ -191,7 +191,6 @@ def _duplicate_keys(
 
 
 def find(root: yaml.Node | None, *path: str | int) -> yaml.Node | None:
-    """The value at a path; None where there is none."""
     steps = list(_steps(root, path))
     return steps[-1][1] if len(steps) == len(path) else None
 

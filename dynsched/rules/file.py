@@ -85,7 +85,6 @@ def read_rules(raw: bytes) -> Reading:
 
 
 def unreadable(name: str | Path, error: OSError, remedy: str) -> RulesFileError:
-    """The error for a file that cannot be read at all."""
     if isinstance(error, PermissionError):
         remedy = "check its permissions"
     return RulesFileError([f"{name}: {error.strerror or error}; {remedy}"])
@@ -100,7 +99,6 @@ class FixedRules:
         self.rule_set = rule_set
 
     def changed(self) -> bool:
-        """Never."""
         return False
 
 
@@ -155,8 +153,6 @@ class RulesFile:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What was found in the file's place."""
-
     fingerprint: tuple[int, ...]
     digest: bytes
     reading: Reading
@@ -197,7 +193,6 @@ def _read_rules(text: str) -> Reading:
 
 
 def rules_of(document: Document) -> Reading:
-    """The rules in one document of a YAML text."""
     rule_set, errors, more = None, document.duplicates, 0
     try:
         rule_set = parse_rules(document.data)
@@ -223,6 +218,5 @@ def _doubts(data: object, rule_set: RuleSet) -> Iterable[RuleError]:
 
 
 def _located(document: Document, found: Iterable[RuleError]) -> tuple[Remark, ...]:
-    """What was found, by its place."""
     remarks = sorted((*locate(document.root, error.path), str(error)) for error in found)
     return tuple(Remark(line, column, text) for line, column, text in remarks)

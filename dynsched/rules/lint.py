@@ -39,8 +39,6 @@ def doubts(rule_set: RuleSet) -> tuple[Doubt, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Cause:
-    """What leaves series out, and what to do about it."""
-
     what: str
     remedy: str
 

@@ -83,7 +83,6 @@ class _Token:
 
 
 def parse(text: str) -> Expression:
-    """The expression of a text. NotUnderstoodError when it is not understood."""
     parser = _Parser(text)
     found = parser.binary(1)
     if parser.token.kind != "end":
@@ -100,7 +99,6 @@ def ranges(text: str) -> tuple[str, ...]:
 
 
 def is_binary(operator: str) -> bool:
-    """Whether this is an operator between two parts."""
     return operator in _BINDING
 
 
@@ -118,8 +116,6 @@ def _tokens(text: str) -> Iterator[_Token]:
 
 
 class _Parser:
-    """By precedence climbing."""
-
     def __init__(self, text: str) -> None:
         self._tokens = tuple(_tokens(text))
         self._place = 0
@@ -127,7 +123,6 @@ class _Parser:
 
     @property
     def token(self) -> _Token:
-        """The one that is read next."""
         return self._tokens[self._place]
 
     def binary(self, least: int) -> Expression:

@@ -31,7 +31,6 @@ class RuleError:
 
     @property
     def where(self) -> str:
-        """The path as a person writes it: ``rules[2].for``."""
         text = ""
         for part in self.path:
             if isinstance(part, int):
@@ -58,7 +57,6 @@ class RulesInvalidError(Exception):
 
 
 def problem(message: str) -> PydanticCustomError:
-    """A validator's error whose text is the whole message."""
     # As a placeholder's value: braces of a PromQL expression are then only text.
     return PydanticCustomError("rule", "{message}", {"message": message})
 
@@ -132,7 +130,6 @@ def _not_a(what: str) -> Callable[[Any, Mapping[str, Any]], str]:
 
 
 def shown(value: object) -> str:
-    """A value as it was written, cut to what fits into a message."""
     text = _REPR.repr(value)
     return text if len(text) <= _LINE else f"{text[: _LINE - 3]}..."
 

@@ -45,11 +45,9 @@ class Board(Protocol):
     overload: Overload
 
     @property
-    def is_looked_at(self) -> bool:
-        """Whether somebody looks."""
+    def is_looked_at(self) -> bool: ...
 
-    def hottest(self, most: int) -> list[str]:
-        """The names of the hottest nodes."""
+    def hottest(self, most: int) -> list[str]: ...
 
     def placed(self, begins: float, nodes: Mapping[str, int]) -> None:
         """How many pods each node took in the step that begins at ``begins``."""
@@ -91,7 +89,6 @@ class PageFactsSource:
         self._counted_until = 0.0
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Ask while somebody looks at the page, until ``stop`` is set."""
         while not stop.is_set():
             if self._board.is_looked_at:
                 await unless_stopped(stop, self.ask())
@@ -211,7 +208,6 @@ class PageFactsSource:
         return shares.get(self._namespace)
 
     async def _samples(self, what: str, expr: str) -> Sequence[Sample] | None:
-        """None when the query failed."""
         answer = await self._prometheus.query_expr(expr, "node")
         if answer.error is not None:
             self._tell(what, answer.error)

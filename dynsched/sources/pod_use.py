@@ -55,7 +55,6 @@ class PodUseSource:
         self.scrape_intervals: Mapping[str, float] = {}
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Ask every few minutes until ``stop`` is set."""
         while not stop.is_set():
             try:
                 if self._rule_set().uses_expected_load:

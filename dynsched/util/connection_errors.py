@@ -92,7 +92,6 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _known(link: BaseException) -> ConnectionFailure | None:
-    """The cause that an exception's type tells; None for a wrapper, or for something else."""
     match link:
         case socket.gaierror():
             found = ConnectionFailure(Cause.HOST, one_line(link.strerror or "no such name"))

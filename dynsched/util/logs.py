@@ -102,7 +102,6 @@ class LoopErrors:
         self._told_at = -math.inf
 
     def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """As ``loop.set_exception_handler`` wants it."""
         error = context.get("exception")
         if not isinstance(error, OSError) or error.errno not in _USED_UP:
             loop.default_exception_handler(context)
@@ -143,7 +142,6 @@ class _Aside(QueueHandler):
             return f"a log line of {record.name} cannot be made: {error}: {record.msg!r}"
 
     def enqueue(self, record: Any) -> None:
-        """Put a line that `prepare` made into the queue."""
         try:
             if self._dropped:
                 self._waiting.put_nowait(self.format(_missing(self._dropped)))

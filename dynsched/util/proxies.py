@@ -45,7 +45,6 @@ class Proxy:
 
     @property
     def address(self) -> str:
-        """``host:port``, or ``host``."""
         return urlsplit(self.url).netloc.rpartition("@")[2]
 
     @property
@@ -115,7 +114,6 @@ class _ByProxy(urllib.request.BaseHandler):
 
 
 def _is_excepted(parts: SplitResult, listed: str) -> bool:
-    """Whether NO_PROXY, or being this machine, makes an exception of a URL."""
     host = _ascii(parts.hostname or "")
     port = str(parts.port or _PORTS.get(parts.scheme, ""))
     address = _address(host)

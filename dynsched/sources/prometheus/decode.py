@@ -119,14 +119,12 @@ class Oddities:
     seen: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     def add(self, reason: str, labels: Mapping[str, str] | None, value: object = None) -> None:
-        """Count a series that was left out."""
         example, count = self.seen.get(reason, ("", 0))
         if not count:
             example = _show(labels) + ("" if value is None else f" {one_line(repr(value), 40)}")
         self.seen[reason] = (example, count + 1)
 
     def lines(self) -> list[str]:
-        """A line for each reason."""
         return [
             f"{count} series left out: {reason}, as in {example}"
             for reason, (example, count) in self.seen.items()
@@ -208,7 +206,6 @@ def open_result(body: _Bytes, wanted: str) -> tuple[msgspec.Raw, list[str]]:
 
 
 def _fit(decoder: msgspec.json.Decoder[_T], part: _Bytes | msgspec.Raw, body: _Bytes) -> _T:
-    """Decode, or say what the body is instead."""
     try:
         return decoder.decode(part)
     except msgspec.ValidationError as error:

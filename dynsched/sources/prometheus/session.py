@@ -95,7 +95,6 @@ class Attempt:
                     twin.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Let the connections go; called by the query's own thread at its end."""
         with self._lock:
             for twin in self._twins:
                 twin.close()
@@ -183,7 +182,6 @@ class _Adapter(requests.adapters.BaseAdapter):
         """Nothing: what was opened is closed by ``send``."""
 
     def send(self, request: requests.PreparedRequest, *_: object, **__: object) -> _Answered:
-        """QueryFailedError for whatever is not what was asked for."""
         try:
             with self._pools() as pools:
                 return self._send(pools, request)
@@ -237,7 +235,6 @@ class _Adapter(requests.adapters.BaseAdapter):
         raise AssertionError("GET answers or fails")
 
     def _read(self, response: urllib3.BaseHTTPResponse, *, authenticated: bool) -> bytearray:
-        """The body of a success; QueryFailedError for every other status."""
         status = response.status
         if status // 100 == _REDIRECT:
             raise QueryFailedError(explain_redirect(status, response.headers.get("Location", "")))

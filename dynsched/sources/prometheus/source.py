@@ -90,11 +90,9 @@ class PrometheusSource:
             urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
 
     def now(self) -> float:
-        """Unix seconds by our clock."""
         return self._clock()
 
     async def query(self, rule: Rule) -> QueryResult:
-        """The samples of the rule's expression now, or the reason why there are none."""
         if rule.expr is None:
             return QueryResult(error=f"rule {rule.name} has no expr: Prometheus cannot answer it")
         return await self.query_expr(rule.expr, rule.node_labels[-1])

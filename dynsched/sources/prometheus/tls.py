@@ -57,7 +57,6 @@ class TlsFiles:
             raise QueryFailedError(file_problem(whats.get(file, what), file, error)) from None
 
     def _ca_bundle(self) -> tuple[str, str]:
-        """What it is called in a message, and its path."""
         if self._config.ca_file:
             return "CA", self._config.ca_file
         for variable in _BUNDLE_VARIABLES:

@@ -238,5 +238,4 @@ def _checked(text: bytes) -> bytes:
 
 
 def labels_of(key: Hashable) -> Mapping[str, str]:
-    """The labels of one of `SeriesKeys`."""
     return _LABELS.decode(cast("bytes", key))
