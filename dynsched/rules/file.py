@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -76,12 +75,24 @@ def load_rules(path: Path, *, remedy: str = "name the file with --rules") -> Rul
 def read_rules(raw: bytes) -> Reading:
     """The rules in the content of a file. Raises nothing, whatever the content is."""
     try:
-        return _read_rules(raw.decode())
+        documents = read_documents(raw.decode())
+        if len(documents) > 1:
+            problem = (
+                "not YAML: expected a single document in the stream, but found another document"
+            )
+            return _refused(problem, documents[1].start, 1)
+        return _rules_of(documents[0] if documents else Document())
+    except YamlError as error:
+        return _refused(str(error), error.line, error.column)
     except UnicodeDecodeError as error:
-        return Reading(None, (Remark(None, None, f"not UTF-8 text: {error.reason}"),))
+        return _refused(f"not UTF-8 text: {error.reason}")
     except Exception as error:  # noqa: BLE001 (a content that we did not think of is refused)
-        problem = f"it cannot be read because of a bug in dynsched: {type(error).__name__}: {error}"
-        return Reading(None, (Remark(None, None, problem),))
+        kind = type(error).__name__
+        return _refused(f"it cannot be read because of a bug in dynsched: {kind}: {error}")
+
+
+def _refused(message: str, line: int | None = None, column: int | None = None) -> Reading:
+    return Reading(None, (Remark(line, column, message),))
 
 
 def unreadable(name: str | Path, error: OSError, remedy: str) -> RulesFileError:
@@ -154,7 +165,7 @@ class RulesFile:
 @dataclass(frozen=True, slots=True)
 class _Look:
     fingerprint: tuple[int, ...]
-    digest: bytes
+    raw: bytes
     reading: Reading
 
 
@@ -164,10 +175,9 @@ def _look(path: Path, known: tuple[int, ...] | None, last: _Look | None) -> _Loo
     if seen == known:
         return None
     raw = read_file(path, MAX_BYTES)
-    digest = hashlib.sha256(raw).digest()
-    if last is not None and last.digest == digest:  # a refused file is looked at again and again
-        return _Look(seen, digest, last.reading)
-    return _Look(seen, digest, read_rules(raw))
+    if last is not None and last.raw == raw:  # a refused file is looked at again and again
+        return _Look(seen, raw, last.reading)
+    return _Look(seen, raw, read_rules(raw))
 
 
 def _used(path: Path, reading: Reading) -> RuleSet:
@@ -181,25 +191,18 @@ def placed(name: str | Path, remark: Remark) -> str:
     return f"{name}:{'' if remark.line is not None else ' '}{remark}"
 
 
-def _read_rules(text: str) -> Reading:
-    try:
-        documents = read_documents(text)
-    except YamlError as error:
-        return Reading(None, (Remark(error.line, error.column, str(error)),))
-    if len(documents) > 1:
-        problem = "not YAML: expected a single document in the stream, but found another document"
-        return Reading(None, (Remark(documents[1].start, 1, problem),))
-    return rules_of(documents[0] if documents else Document())
-
-
-def rules_of(document: Document) -> Reading:
+def _rules_of(document: Document) -> Reading:
     rule_set, errors, more = None, document.duplicates, 0
     try:
         rule_set = parse_rules(document.data)
     except RulesInvalidError as error:
         errors, more = (*errors, *error.errors), error.more
     if not errors and rule_set is not None:
-        return Reading(rule_set, doubts=_located(document, _doubts(document.data, rule_set)))
+        doubtful = (
+            RuleError(path_of_expr(document.data, doubt.index), doubt.message)
+            for doubt in doubts(rule_set)
+        )
+        return Reading(rule_set, doubts=_located(document, doubtful))
     more += max(0, len(errors) - MAX_ERRORS)
     last = (Remark(None, None, f"and {more} more errors"),) if more else ()
     return Reading(None, (*_located(document, errors[:MAX_ERRORS]), *last))
@@ -210,11 +213,6 @@ def path_of_expr(data: object, index: int) -> tuple[str | int, ...]:
     if isinstance(data, Mapping) and DYNAMIC_SCHEDULER_KEY in data:
         return (DYNAMIC_SCHEDULER_KEY, list(data[DYNAMIC_SCHEDULER_KEY])[index], "Promsql")
     return ("rules", index, "expr")
-
-
-def _doubts(data: object, rule_set: RuleSet) -> Iterable[RuleError]:
-    for doubt in doubts(rule_set):
-        yield RuleError(path_of_expr(data, doubt.index), doubt.message)
 
 
 def _located(document: Document, found: Iterable[RuleError]) -> tuple[Remark, ...]:
