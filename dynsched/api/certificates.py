@@ -15,7 +15,7 @@ from typing import Final
 from aiohttp import web
 
 from dynsched.api.server import ListenError
-from dynsched.util.files import Aside, NotDoneError
+from dynsched.util.threads import Aside, NotDoneError
 from dynsched.util.tls import TlsFilesError, fingerprints, make_context
 
 _LOG: Final = logging.getLogger(__name__)

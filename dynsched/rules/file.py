@@ -14,15 +14,9 @@ from dynsched.rules.parse import DYNAMIC_SCHEDULER_KEY, parse_rules
 from dynsched.rules.rule_errors import MAX_ERRORS, RuleError, RulesInvalidError
 from dynsched.rules.rule_set import RuleSet
 from dynsched.util.errors import ExpectedError
-from dynsched.util.files import (
-    Aside,
-    NotDoneError,
-    fingerprint,
-    read_file,
-    read_stream,
-    require_file,
-)
+from dynsched.util.files import fingerprint, read_file, read_stream, require_file
 from dynsched.util.formatting import one_line
+from dynsched.util.threads import Aside, NotDoneError
 
 MAX_BYTES: Final = 256 * 1024
 """Of a rules file. A hundred rules with long expressions have a tenth of it."""

@@ -10,15 +10,17 @@ import os
 import queue
 import select
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import wait
 from datetime import UTC, datetime
 from logging.handlers import QueueHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from pythonjsonlogger.json import JsonFormatter
+
+from dynsched.util.threads import on_thread
 
 if TYPE_CHECKING:
     import asyncio
@@ -133,7 +135,7 @@ class _Aside(QueueHandler):
         self.setFormatter(formatter)
         self._stream = stream
         self._dropped = 0
-        threading.Thread(target=self._write_all, name="log", daemon=True).start()
+        on_thread("log", self._write_all)
 
     def prepare(self, record: logging.LogRecord) -> str:
         try:
@@ -152,10 +154,7 @@ class _Aside(QueueHandler):
 
     def written(self) -> bool:
         """Wait until every line is written, for FLUSH_SECONDS at most; whether it is."""
-        waits = threading.Thread(target=self._waiting.join, daemon=True)
-        waits.start()
-        waits.join(FLUSH_SECONDS)
-        return not waits.is_alive()
+        return bool(wait([on_thread("log, last lines", self._waiting.join)], FLUSH_SECONDS).done)
 
     def takes_more(self) -> bool:
         """Whether some thousand characters can be written now without waiting for a reader."""
