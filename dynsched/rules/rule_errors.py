@@ -109,20 +109,9 @@ def _unknown_key(loc: Sequence[str | int], known_keys: Collection[str]) -> str:
     return f"unknown key; did you mean {close[0]!r}?" if close else "unknown key; remove it"
 
 
-class _Repr(reprlib.Repr):
-    """Bounded: YAML's aliases can make a small file huge."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.maxstring = self.maxlong = self.maxother = _LINE
-
-    def repr_int(self, x: int, level: int) -> str:
-        # Python refuses to write out a number of thousands of digits.
-        large = x.bit_length() > 4 * _LINE
-        return f"a number of {x.bit_length()} bits" if large else super().repr_int(x, level)
-
-
-_REPR: Final = _Repr()
+_REPR: Final = reprlib.Repr()
+"""Bounded: YAML's aliases can make a small file huge."""
+_REPR.maxstring = _REPR.maxother = _LINE
 
 
 def _not_a(what: str) -> Callable[[Any, Mapping[str, Any]], str]:

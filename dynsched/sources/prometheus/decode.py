@@ -14,7 +14,6 @@ import msgspec
 import numpy as np
 
 from dynsched.engine.columns import Floats
-from dynsched.sources.prometheus.answer_limit import AnswerLimit
 from dynsched.sources.prometheus.query_errors import QueryFailedError, excerpt
 from dynsched.util.formatting import one_line
 
@@ -87,29 +86,6 @@ class Clocks:
         """
         now = self.received if self.date is None else self.date
         return self.received - np.maximum(0.0, now - timestamps) - self.cached
-
-
-@dataclass(frozen=True, slots=True)
-class Allowance:
-    """How much may come back; ``label`` names the node in the rule's series."""
-
-    limit: AnswerLimit
-    label: str
-
-    def check(self, series: int, size: int, parts: int = 0) -> None:
-        """QueryFailedError for more series, bytes or JSON values than the limit allows."""
-        if series > self.limit.series:
-            found = f"has more than {self.limit.series:,} series"
-        elif size > self.limit.size:
-            found = f"is larger than {self.limit.size / (1 << 20):.3g} MiB"
-        elif parts > self.limit.parts:
-            found = f"is made of more than {self.limit.parts:,} parts"
-        else:
-            return
-        raise QueryFailedError(
-            f"the answer {found}, in a cluster of {self.limit.nodes:,} nodes; aggregate it by the "
-            f"node, as in `sum by ({self.label}) (...)`, or select only this cluster's series"
-        )
 
 
 @dataclass(slots=True)

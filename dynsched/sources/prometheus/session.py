@@ -25,8 +25,9 @@ import requests.adapters
 import urllib3
 from prometheus_api_client import PrometheusConnect
 
+from dynsched.sources.prometheus.answer_limit import AnswerLimit
 from dynsched.sources.prometheus.config import Credentials, PrometheusConfig
-from dynsched.sources.prometheus.decode import Allowance, Clocks, server_error
+from dynsched.sources.prometheus.decode import Clocks, server_error
 from dynsched.sources.prometheus.query_errors import (
     CONNECTING,
     PREPARING,
@@ -110,7 +111,7 @@ class Question(Generic[_T]):
 
     call: Callable[[PrometheusConnect, requests.Session, dict[str, str]], _T]
     parse: Callable[[bytearray, Clocks], Answer[_T]]
-    most: Allowance
+    most: AnswerLimit
     only_get: bool = False
 
 

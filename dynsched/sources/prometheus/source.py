@@ -8,7 +8,7 @@ import logging
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from dynsched.engine.model import QueryResult, Series
 from dynsched.rules.rule_set import Rule
 from dynsched.sources.prometheus.answer_limit import AnswerLimit, answer_limit
 from dynsched.sources.prometheus.config import PrometheusConfig
-from dynsched.sources.prometheus.decode import Allowance, Clocks, parse_data
+from dynsched.sources.prometheus.decode import Clocks, parse_data
 from dynsched.sources.prometheus.query_errors import QueryFailedError, timed_out
 from dynsched.sources.prometheus.session import Answer, Attempt, Client, Question
 from dynsched.sources.prometheus.vectors import (
@@ -132,7 +132,7 @@ class PrometheusSource:
         return LongResult(*await self._range(expr, (start, end, step), parse, label, limit))
 
     async def _instant(self, expr: str, parse: _Parse[_T], label: str) -> _Result[_T]:
-        most = Allowance(self._limit(), label)
+        most = replace(self._limit(), label=label)
         question = Question(lambda api, _, more: api.custom_query(expr, more), parse, most)
         return await self._result(question)
 
@@ -151,7 +151,7 @@ class PrometheusSource:
         question = Question(
             lambda api, _, more: api.custom_query_range(expr, *ends, f"{step:.3f}", exact | more),
             parse,
-            Allowance(limit or self._limit(), label),
+            replace(limit or self._limit(), label=label),
         )
         return await self._result(question)
 
@@ -169,8 +169,7 @@ class PrometheusSource:
             answered = session.get(url, params=asked, headers=api.headers)
             return answered.json()["data"]["result"]
 
-        most = Allowance(_PAGE_LIMIT, "instance")
-        question: Question[tuple[Any, ...]] = Question(call, parse_data, most, only_get)
+        question: Question[tuple[Any, ...]] = Question(call, parse_data, _PAGE_LIMIT, only_get)
         items, error, _, duration = await self._result(question)
         return PageResult(items[0] if items else None, error, duration)
 

@@ -8,9 +8,10 @@ error.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar, cast
+from itertools import chain
+from typing import Any, Final, Generic, TypeVar, cast
 
 import msgspec
 import numpy as np
@@ -31,6 +32,8 @@ from dynsched.sources.prometheus.decode import (
 
 _T = TypeVar("_T")
 _Bytes = bytes | bytearray
+_Columns = tuple[list[bytes], Floats, Floats, Ints]
+"""The series; the times and values of all, one after the other; of spans, how many each has."""
 _SPARE: Final = 4
 """So many times the series of the largest answer are remembered: most rules have the same ones."""
 _METRIC: Final = b'"metric"'
@@ -39,32 +42,22 @@ _PART: Final = 256 * 1024  # bytes of an answer that are decoded in one go
 
 
 class _Sample(msgspec.Struct, gc=False):
-    metric: dict[str, str]
-    value: tuple[float, str] | None = None
+    metric: msgspec.Raw
+    points: tuple[float, str] | None = msgspec.field(name="value", default=None)
     histogram: msgspec.Raw = msgspec.Raw(b"")
 
 
 class _Span(msgspec.Struct, gc=False):
-    metric: dict[str, str]
-    values: list[tuple[float, str]] = []
-    histograms: msgspec.Raw = msgspec.Raw(b"")
-
-
-class _KeyedSample(msgspec.Struct, gc=False):
     metric: msgspec.Raw
-    value: tuple[float, str]
+    points: list[tuple[float, str]] = msgspec.field(name="values", default_factory=list)
+    histogram: msgspec.Raw = msgspec.field(name="histograms", default=msgspec.Raw(b""))
 
 
-class _KeyedSpan(msgspec.Struct, gc=False):
-    metric: msgspec.Raw
-    values: list[tuple[float, str]] = []
-    histograms: msgspec.Raw = msgspec.Raw(b"")
-
-
-_SAMPLE: Final = msgspec.json.Decoder(_Sample)
-_SPAN: Final = msgspec.json.Decoder(_Span)
-_KEYED_SAMPLES: Final = msgspec.json.Decoder(list[_KeyedSample])
-_KEYED_SPANS: Final = msgspec.json.Decoder(list[_KeyedSpan])
+_FORMS: Final[Mapping[str, tuple[msgspec.json.Decoder[Any], msgspec.json.Decoder[Any]]]] = {
+    "vector": (msgspec.json.Decoder(list[_Sample]), msgspec.json.Decoder(_Sample)),
+    "matrix": (msgspec.json.Decoder(list[_Span]), msgspec.json.Decoder(_Span)),
+}
+"""By type of result, what reads many series and what reads one."""
 _LABELS: Final = msgspec.json.Decoder(dict[str, str])
 _HISTOGRAM: Final = "a native histogram, not a number"
 
@@ -141,37 +134,17 @@ def read_vector(
     keys: SeriesKeys, body: _Bytes, clocks: Clocks
 ) -> tuple[Sequence[Sample], tuple[str, ...]]:
     """The samples of an instant query's answer, and the warnings that make it a partial one."""
-    raw, said = open_result(body, "vector")
-    odd = Oddities()
-
-    def columns(parts: Iterable[bytes]) -> tuple[list[bytes], Floats, Floats]:
-        series: list[bytes] = []
-        values, taken = [], []
-        for part in parts:
-            decoded = _KEYED_SAMPLES.decode(part)
-            series += keys.of(each.metric for each in decoded)
-            values.append(numbers_of([each.value[1] for each in decoded]))
-            taken.append(np.array([each.value[0] for each in decoded], np.float64))
-        return series, np.concatenate(values), np.concatenate(taken)
-
-    def why_not(sample: _Sample) -> Reason | None:
-        if sample.value is None:
-            return (_HISTOGRAM if bytes(sample.histogram) else "no value"), None
-        text = sample.value[1]
-        return None if are_numbers([text]) else ("the value is not a number", text)
-
-    series, values, taken = _read(columns, keys, raw, lambda: sift(raw, _SAMPLE, why_not, odd))
-    warnings = warnings_of(said, odd, kept=bool(series))
+    (series, times, values, _), warnings = _read(keys, body, "vector")
     if not series:
         return (), warnings
-    return Vector(series, labels_of, values, clocks.local_of(taken)), warnings
+    return Vector(series, labels_of, values, clocks.local_of(times)), warnings
 
 
 def read_spans(
     keys: SeriesKeys, body: _Bytes, _: Clocks
 ) -> tuple[Sequence[Series], tuple[str, ...]]:
     """The series of a range query's answer, and its warnings."""
-    series, times, values, counts, warnings = _spans(keys, body)
+    (series, times, values, counts), warnings = _read(keys, body, "matrix")
     return Spans(series, labels_of, times, values, counts) if series else (), warnings
 
 
@@ -179,7 +152,7 @@ def read_long(
     keys: SeriesKeys, body: _Bytes, _: Clocks
 ) -> tuple[tuple[LongSeries, ...], tuple[str, ...]]:
     """As ``read_spans``, into arrays."""
-    series, times, values, counts, warnings = _spans(keys, body)
+    (series, times, values, counts), warnings = _read(keys, body, "matrix")
     ends = np.cumsum(counts)[:-1]
     parts = zip(series, np.split(times, ends), np.split(values, ends), strict=False)
     return tuple(
@@ -189,47 +162,46 @@ def read_long(
     ), warnings
 
 
-def _spans(
-    keys: SeriesKeys, body: _Bytes
-) -> tuple[list[bytes], Floats, Floats, Ints, tuple[str, ...]]:
-    """The series, times and values of all, how many each has, and the warnings."""
-    raw, said = open_result(body, "matrix")
+def _read(keys: SeriesKeys, body: _Bytes, wanted: str) -> tuple[_Columns, tuple[str, ...]]:
+    raw, said = open_result(body, wanted)
+    many, single = _FORMS[wanted]
     odd = Oddities()
-
-    def columns(parts: Iterable[bytes]) -> tuple[list[bytes], Floats, Floats, Ints]:
-        series: list[bytes] = []
-        values, times, counts = [], [], []
-        for part in parts:
-            decoded = _KEYED_SPANS.decode(part)
-            if any(bytes(span.histograms) for span in decoded):
-                raise ValueError(_HISTOGRAM)
-            series += keys.of(span.metric for span in decoded)
-            values.append(numbers_of([text for span in decoded for _, text in span.values]))
-            times.append(np.array([at for span in decoded for at, _ in span.values], np.float64))
-            counts.append(np.array([len(span.values) for span in decoded], np.int64))
-        return series, np.concatenate(times), np.concatenate(values), np.concatenate(counts)
-
-    def why_not(span: _Span) -> Reason | None:
-        if bytes(span.histograms):
-            return _HISTOGRAM, None
-        are_good = are_numbers([text for _, text in span.values])
-        return None if are_good else ("some values are not numbers", None)
-
-    found = _read(columns, keys, raw, lambda: sift(raw, _SPAN, why_not, odd))
-    return *found, warnings_of(said, odd, kept=bool(found[0]))
-
-
-def _read(
-    columns: Callable[[Iterable[bytes]], _T],
-    keys: SeriesKeys,
-    raw: msgspec.Raw,
-    sound: Callable[[], bytes],
-) -> _T:
-    """The columns of a result; where some of its series are odd, those of the others."""
     try:
-        return columns(keys.parts(raw))
-    except (*UNFIT, ValueError):
-        return columns((sound(),))
+        columns = _columns(keys, keys.parts(raw), many)
+    except (*UNFIT, ValueError, TypeError):  # what `why_not` has words for
+        columns = _columns(keys, (sift(raw, single, _why_not, odd),), many)
+    return columns, warnings_of(said, odd, kept=bool(columns[0]))
+
+
+def _columns(keys: SeriesKeys, parts: Iterable[bytes], many: msgspec.json.Decoder[Any]) -> _Columns:
+    series: list[bytes] = []
+    counts: list[int] = []
+    values, times = [], []
+    for part in parts:
+        decoded = many.decode(part)
+        series += keys.of(each.metric for each in decoded)
+        points = [each.points for each in decoded]
+        if decoded and isinstance(decoded[0], _Span):
+            if any(bytes(span.histogram) for span in decoded):
+                raise ValueError(_HISTOGRAM)
+            counts += map(len, points)
+            points = list(chain.from_iterable(points))
+        values.append(numbers_of([text for _, text in points]))
+        times.append(np.array([at for at, _ in points], np.float64))
+    return series, np.concatenate(times), np.concatenate(values), np.array(counts, np.int64)
+
+
+def _why_not(one: _Sample | _Span) -> Reason | None:
+    _checked(bytes(one.metric))
+    if isinstance(one, _Span):
+        if bytes(one.histogram):
+            return _HISTOGRAM, None
+        are_good = are_numbers([text for _, text in one.points])
+        return None if are_good else ("some values are not numbers", None)
+    if one.points is None:
+        return (_HISTOGRAM if bytes(one.histogram) else "no value"), None
+    text = one.points[1]
+    return None if are_numbers([text]) else ("the value is not a number", text)
 
 
 def _checked(text: bytes) -> bytes:
