@@ -179,12 +179,8 @@ class Mark:
     taint: TaintMark | None = None
 
     def __str__(self) -> str:
-        parts = []
-        if self.label:
-            parts.append(f"label {self.label}")
-        if self.taint:
-            parts.append(f"taint {self.taint}")
-        return " and ".join(parts)
+        parts = (("label", self.label), ("taint", self.taint))
+        return " and ".join(f"{kind} {mark}" for kind, mark in parts if mark)
 
 
 def parse_label(text: str) -> LabelMark:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from dynsched.rules.promql import COMPARISONS, Expression, NotUnderstoodError, is_binary, parse
+from dynsched.rules.promql import BINDING, COMPARISONS, Expression, NotUnderstoodError, parse
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.util.formatting import one_line
 
@@ -82,7 +82,7 @@ def _cause(text: str, found: Expression, *, deep: bool = False) -> _Cause | None
         return _OF_ALERTS if found.word in _ALERTS else None
     if found.operator in COMPARISONS and not found.is_bool:
         return _of_comparison(text, found, deep=deep)
-    if is_binary(found.operator):
+    if found.operator in BINDING:
         return _of_operator(text, found, deep=deep)
     return _of_call(text, found, deep=deep)
 
