@@ -43,7 +43,6 @@ from dynsched.kube.transport import LIST_TIMEOUT, SESSION, USER_AGENT
 from dynsched.util.backoff import Backoff, jittered
 from dynsched.util.errors import ClusterError
 from dynsched.util.stopping import until_done
-from dynsched.util.tls import make_context
 
 logger = logging.getLogger(__name__)
 
@@ -222,14 +221,14 @@ def _tls(config: KubeConfig) -> ssl.SSLContext | bool:
     wanted = config.configuration
     if not wanted.host.startswith("https"):
         return True
-    return make_context(
-        ssl.Purpose.SERVER_AUTH,
-        cert=wanted.cert_file,
-        key=wanted.key_file,
-        ca=wanted.ssl_ca_cert,
-        ca_data=wanted.ca_cert_data,
-        verify=wanted.verify_ssl,
-    )
+    context = ssl.create_default_context(cafile=wanted.ssl_ca_cert, cadata=wanted.ca_cert_data)
+    if wanted.cert_file:
+        context.load_cert_chain(wanted.cert_file, keyfile=wanted.key_file)
+    if not wanted.verify_ssl:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return context
 
 
 def _explained(server: str, error: BaseException | None) -> ClusterError:

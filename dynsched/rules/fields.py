@@ -141,6 +141,6 @@ TRAITS: Final[Mapping[SourceName, SourceTraits]] = {
     "metrics-server": SourceTraits(needs="resource", in_percent=True),
     # Just-bound pods are added to every node's load: as a rule they would count twice.
     "bound-pods": SourceTraits(needs=None, asked=False, scored=False),
-    # Worked out from another rule's values (`engine.early`), by which the extender scores already.
+    # Worked out from another rule's values (`core.early`), by which the extender scores already.
     "expected-load": SourceTraits(needs=None, asked=False, scored=False),
 }

@@ -192,11 +192,7 @@ def _rules_of(document: Document) -> Reading:
     except RulesInvalidError as error:
         errors, more = (*errors, *error.errors), error.more
     if not errors and rule_set is not None:
-        doubtful = (
-            RuleError(path_of_expr(document.data, doubt.index), doubt.message)
-            for doubt in doubts(rule_set)
-        )
-        return Reading(rule_set, doubts=_located(document, doubtful))
+        return Reading(rule_set, doubts=_located(document, _doubts(document.data, rule_set)))
     more += max(0, len(errors) - MAX_ERRORS)
     last = (Remark(None, None, f"and {more} more errors"),) if more else ()
     return Reading(None, (*_located(document, errors[:MAX_ERRORS]), *last))
@@ -207,6 +203,11 @@ def path_of_expr(data: object, index: int) -> tuple[str | int, ...]:
     if isinstance(data, Mapping) and DYNAMIC_SCHEDULER_KEY in data:
         return (DYNAMIC_SCHEDULER_KEY, list(data[DYNAMIC_SCHEDULER_KEY])[index], "Promsql")
     return ("rules", index, "expr")
+
+
+def _doubts(data: object, rule_set: RuleSet) -> Iterable[RuleError]:
+    for doubt in doubts(rule_set):
+        yield RuleError(path_of_expr(data, doubt.index), doubt.message)
 
 
 def _located(document: Document, found: Iterable[RuleError]) -> tuple[Remark, ...]:

@@ -1,6 +1,6 @@
 """What rules.yaml holds: the rules, and what follows from them and the other sections together.
 
-`dynsched.rules.parse` makes it of a parsed mapping, or says all that is wrong.
+``core.parsing`` makes it of a parsed mapping, or says all that is wrong.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ _COMPARE: Final[Mapping[str, Callable[[float, float], bool]]] = {
 
 
 class EarlyMark(Model):
-    """``early`` of a rule: marks a node before it is hot, by its expected load (`engine.expected`)
-    compared with the early line of its kind (`engine.early`): the mean, or ``mean_at_least``. All
-    are points: 0 is idle, 100 is full.
+    """``early`` of a rule: marks a node before it is hot, by its expected load (`core.expected`)
+    compared with the early line of its kind (`core.early`): the mean, or ``mean_at_least``. All are
+    points: 0 is idle, 100 is full.
     """
 
     above_mean: Number = 0.0
@@ -78,6 +78,8 @@ class EarlyMark(Model):
 
 
 class Rule(Model):
+    """One threshold rule."""
+
     name: Name
     """Unique among the rules."""
     source: SourceName = "prometheus"
@@ -153,6 +155,7 @@ class Rule(Model):
 
     @property
     def traits(self) -> SourceTraits:
+        """What follows from its source."""
         return TRAITS[self.source]
 
     @property
@@ -161,6 +164,7 @@ class Rule(Model):
         return (self.node_label,) if self.node_label else ("node", "instance")
 
     def breached(self, value: float | None) -> bool:
+        """Whether ``value op threshold`` is true; False when the value is None (unknown)."""
         return value is not None and _COMPARE[self.op](value, self.threshold)
 
     def holds(self, value: float) -> bool:
@@ -171,6 +175,7 @@ class Rule(Model):
 
     @property
     def rises(self) -> bool:
+        """Whether its values rise with load."""
         return self.op in (">", ">=")
 
     @property
@@ -179,6 +184,7 @@ class Rule(Model):
         return None
 
     def applies_to(self, labels: Mapping[str, str]) -> bool:
+        """Whether the rule is evaluated on a node that has these labels."""
         return self.selector.unmet(labels) is None
 
     @property
@@ -204,6 +210,7 @@ class EarlyRule(Rule):
 
     @property
     def early_of(self) -> str | None:
+        """As of `Rule`."""
         return self.measures
 
     def excess(self, value: float) -> float:
@@ -212,10 +219,13 @@ class EarlyRule(Rule):
 
 
 class FileRule(Rule):
+    """A rule as a file can have it."""
+
     source: FileSource = "prometheus"
 
     @property
     def early_rule(self) -> EarlyRule | None:
+        """The rule that ``early`` stands for."""
         if self.early is None:
             return None
         return EarlyRule.model_construct(
@@ -232,6 +242,8 @@ class FileRule(Rule):
 
 
 class RuleSet(Model):
+    """A whole rules file."""
+
     mark_rules: MarkRules = Field(default_factory=MarkRules, alias="mark")
     """The ``mark`` section: the label and the taint of a hot node."""
     nodes: NodeRules = Field(default_factory=NodeRules)
@@ -276,6 +288,7 @@ class RuleSet(Model):
 
     @cached_property
     def by_name(self) -> Mapping[str, Rule]:
+        """All rules by their names."""
         return {rule.name: rule for rule in self.rules}
 
     @cached_property
@@ -288,6 +301,7 @@ class RuleSet(Model):
 
     @property
     def has_early(self) -> bool:
+        """Whether nodes are marked by their expected load."""
         return any(rule.early is not None for rule in self.file_rules)
 
     @property
@@ -302,6 +316,7 @@ class RuleSet(Model):
 
     @property
     def mark(self) -> Mark:
+        """The label and the taint that mark a hot node."""
         return Mark(self.mark_rules.label, self.mark_rules.taint)
 
     def stale_after_of(self, rule: Rule) -> float:
@@ -309,8 +324,10 @@ class RuleSet(Model):
         return self.stale_after if rule.stale_after is None else rule.stale_after
 
     def holds_stale(self, rule: Rule) -> bool:
+        """Whether a firing alert of this rule goes on firing once it is unknown."""
         return (rule.on_stale or self.on_stale) == "hold"
 
 
 def _of_burst(burst: BindBurst) -> Rule:
+    """The rule that ``guard.bind_burst`` stands for."""
     return Rule(name=BIND_BURST, source="bound-pods", threshold=float(burst.pods))

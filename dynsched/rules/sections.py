@@ -65,10 +65,11 @@ class NodeRules(Model):
 
 
 class BindBurst(Model):
-    """``guard.bind_burst``: a node to which many pods were just bound counts as hot."""
+    """``guard.bind_burst``: a node to which many pods were just bound counts as under pressure."""
 
     pods: Annotated[int, Field(strict=True, gt=0, le=MAX_PODS)]
-    """The threshold: a node to which more pods than this were bound within ``window`` is hot."""
+    """The threshold: a node to which more pods than this were bound within ``window`` is under
+    pressure."""
     window: PositiveDuration = 60.0
     """The period in which bindings are counted, in seconds."""
 

@@ -38,7 +38,6 @@ def make_context(
     cert: File = None,
     key: File = None,
     ca: File = None,
-    ca_data: str | bytes | None = None,
     verify: bool = True,
 ) -> ssl.SSLContext:
     """A context with these PEM files (``ca`` may be a folder), as they are now; without a CA, a
@@ -50,7 +49,6 @@ def make_context(
             purpose,
             cafile=None if is_folder else ca,
             capath=ca if is_folder else None,
-            cadata=ca_data,
         )
     except ssl.SSLError:
         raise TlsFilesError(f"the CA file {ca} holds no certificate in PEM form") from None
