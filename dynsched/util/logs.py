@@ -25,8 +25,8 @@ from dynsched.util.threads import on_thread
 if TYPE_CHECKING:
     import asyncio
 
-MAX_WAITING: Final = 2000
-"""Lines that wait to be written: some hundred kilobytes."""
+MAX_WAITING: Final = 8000
+"""Lines that wait to be written: about a megabyte."""
 USED_UP_SECONDS: Final = 60.0
 """Between two lines that say that descriptors or memory are used up."""
 _USED_UP: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
