@@ -38,8 +38,7 @@ from dynsched.kube.kubeconfig import load_config
 from dynsched.kube.node_watch import NodeWatch
 from dynsched.sim.apiserver.server import ApiServer
 from dynsched.sim.nodes import make_node
-from dynsched.util.garbage import collect_less
-from dynsched.util.malloc import give_back_free_memory, share_heap
+from dynsched.util.long_running import collect_less, give_back_free_memory, share_heap
 
 NODE_BYTES = 9_000
 QUIET = 6.0

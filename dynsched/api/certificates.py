@@ -15,7 +15,8 @@ from typing import Final
 from aiohttp import web
 
 from dynsched.api.server import ListenError
-from dynsched.util.files import Aside, NotDoneError, fingerprint, require_file
+from dynsched.util.threads import Aside, NotDoneError
+from dynsched.util.tls import TlsFilesError, fingerprints, make_context
 
 _LOG: Final = logging.getLogger(__name__)
 LOOK_AGAIN: Final = 1.0
@@ -27,7 +28,6 @@ READ_SECONDS: Final = 2.0
 LOOK_SECONDS: Final = 0.25
 """How long a look waits for them: in the event loop, for the connection that it is for. Three small
 files take a hundredth of it; where they take longer, the next connection has them."""
-_MAX_BYTES: Final = 1024 * 1024
 
 _Fingerprint = tuple[tuple[int, ...], ...]
 _Found = tuple[_Fingerprint, ssl.SSLContext]
@@ -63,7 +63,7 @@ class ServerTls:
     def _first(self) -> _Found:
         try:
             found = self._aside.call(partial(_look, self._config, None), READ_SECONDS)
-        except (OSError, ValueError, NotDoneError) as error:
+        except (OSError, TlsFilesError, NotDoneError) as error:
             raise ListenError(f"TLS: {_explain(self._config, error)}") from None
         assert found is not None  # noqa: S101 (nothing is known that it could be the same as)
         return found
@@ -84,7 +84,7 @@ class ServerTls:
         self._looked_at = now
         try:
             found = self._aside.call(partial(_look, self._config, self._seen), LOOK_SECONDS)
-        except (OSError, ValueError, NotDoneError) as error:
+        except (OSError, TlsFilesError, NotDoneError) as error:
             problem = _explain(self._config, error)
             if problem != self._problem:
                 _LOG.warning(
@@ -114,23 +114,17 @@ async def require_certificate(
 
 def _look(config: TlsConfig, seen: _Fingerprint | None) -> _Found | None:
     """The files as they are now; None when they are the ones that were seen."""
-    files = [file for file in (config.cert, config.key, config.client_ca) if file is not None]
-    found = tuple(fingerprint(require_file(file, _MAX_BYTES)) for file in files)
+    found = fingerprints(config.cert, config.key, config.client_ca)
     return None if found == seen else (found, _load(config))
 
 
 def _load(config: TlsConfig) -> ssl.SSLContext:
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    # Without a password callback openssl would ask at the terminal.
-    context.load_cert_chain(config.cert, config.key, password=_no_password)
+    context = make_context(
+        ssl.Purpose.CLIENT_AUTH, cert=config.cert, key=config.key, ca=config.client_ca
+    )
     if config.client_ca is not None:
-        context.load_verify_locations(config.client_ca)
         context.verify_mode = ssl.CERT_OPTIONAL
     return context
-
-
-def _no_password() -> str:
-    raise ValueError("the key is encrypted; give one without a password")
 
 
 def _explain(config: TlsConfig, error: Exception) -> str:
@@ -139,8 +133,6 @@ def _explain(config: TlsConfig, error: Exception) -> str:
         files += f", client CA {config.client_ca}"
     if isinstance(error, NotDoneError):
         return f"{files}: they cannot be read; does the file system hang that they are on?"
-    if isinstance(error, ssl.SSLError):
-        return f"{files}: {error.reason or 'not PEM'}; do certificate and key belong together?"
     if isinstance(error, OSError):
         return f"{error.filename or files}: {error.strerror or error}"
-    return f"{files}: {error}"
+    return str(error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Final
 
 import yaml
 
-from dynsched.rules.document import YamlError, locate, locate_in_scalar, read_documents
+from dynsched.rules.document import YamlError, find, locate, place_in_scalar, read_documents
 from dynsched.rules.file import (
     MAX_BYTES,
     Remark,
@@ -29,8 +29,6 @@ STANDARD_INPUT: Final = Path("-")
 _STANDARD_INPUT_NAME: Final = "standard input"
 
 _USUAL_NAMES: Final = frozenset({"rules.yaml", "rules.yml", "rule.yaml", "rule.yml"})
-_LINE_BREAK: Final = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
-"""As YAML breaks lines."""
 _RULES_KEY: Final = re.compile(r"""^\s*\{?\s*["']?(?:rules|Rulename)["']?\s*:""", re.MULTILINE)
 
 
@@ -85,24 +83,23 @@ def _objects(raw: bytes) -> list[yaml.Node] | None:
 
 
 def _unlisted(root: yaml.Node | None) -> Iterable[yaml.Node]:
-    items = _value(root, "items")
+    items = find(root, "items")
     if isinstance(items, yaml.SequenceNode) and _text(root, "kind").endswith("List"):
         return list(items.value)
     return [root] if root is not None else []
 
 
 def _in_config_maps(file: str, text: str, objects: Iterable[yaml.Node]) -> Iterable[Checked]:
-    lines = _LINE_BREAK.split(text)
     for root in objects:
-        data = _value(root, "data")
+        data = find(root, "data")
         if _text(root, "kind") != "ConfigMap" or not isinstance(data, yaml.MappingNode):
             continue
-        metadata = _value(root, "metadata")
-        full_name = "/".join(filter(None, (_text(metadata, "namespace"), _text(metadata, "name"))))
+        names = (_text(root, "metadata", key) for key in ("namespace", "name"))
+        full_name = "/".join(filter(None, names))
         for key, value in data.value:
             if isinstance(value, yaml.ScalarNode) and _holds_rules(str(key.value), value.value):
                 name = f"{file}: ConfigMap {full_name or 'without a name'}, {key.value}"
-                place = partial(_place_in_object, file, key, value, lines)
+                place = partial(_place_in_object, file, key, value, text)
                 yield _checked(name, value.value.encode(), place)
 
 
@@ -111,25 +108,19 @@ def _holds_rules(key: str, text: str) -> bool:
 
 
 def _place_in_object(
-    file: str, key: yaml.Node, value: yaml.ScalarNode, lines: Sequence[str], remark: Remark
+    file: str, key: yaml.Node, value: yaml.ScalarNode, text: str, remark: Remark
 ) -> str:
     """A remark about the text of ``value``, by its line in the file; where that cannot be told (a
     text in quotes may be folded), by that of ``key``, and by the line in the text.
     """
     start = key.start_mark.line + 1, key.start_mark.column + 1
     if remark.line is None or remark.column is None:
-        return placed(file, replace(remark, line=start[0], column=start[1]))
-    if value.style != "|":
-        where = f"line {remark.line}, column {remark.column} of {key.value}"
-        return placed(file, Remark(*start, f"{where}: {remark.message}"))
-    first = value.start_mark.line + 1
-    indents = [
-        len(written) - len(inner)
-        for written, inner in zip(lines[first:], _LINE_BREAK.split(value.value), strict=False)
-        if inner  # an empty line may be indented by less
-    ]
-    column = remark.column + (indents[0] if indents else 0)
-    return placed(file, replace(remark, line=first + remark.line, column=column))
+        return placed(file, Remark(*start, remark.message))
+    if value.style == "|":
+        found = place_in_scalar(text, value, remark.line, remark.column)
+        return placed(file, Remark(*(found or start), remark.message))
+    where = f"line {remark.line}, column {remark.column} of {key.value}"
+    return placed(file, Remark(*start, f"{where}: {remark.message}"))
 
 
 def _checked(name: str, raw: bytes, place: Callable[[Remark], str]) -> Checked:
@@ -153,27 +144,21 @@ def _place_in_expr(
     at: tuple[int, int] | None,
     message: str,
 ) -> str:
-    document = read_documents(raw.decode())[0]
+    text = raw.decode()
+    document = read_documents(text)[0]
     path = path_of_expr(document.data, index)
-    line, column = locate(document.root, path)
+    expr, found = find(document.root, *path), None
     if at is not None:
-        found = locate_in_scalar(document.root, path, raw.decode(), at)
+        if isinstance(expr, yaml.ScalarNode):
+            lines = expr.value.rstrip().split("\n")
+            if at[0] > len(lines):  # it ends too early, after its last line break
+                at = len(lines), len(lines[-1]) + 1
+            found = place_in_scalar(text, expr, *at)
         if found is None:
             message = f"line {at[0]}, column {at[1]} of the expression: {message}"
-        line, column = found or (line, column)
-    return place(Remark(line, column, message))
+    return place(Remark(*(found or locate(document.root, path)), message))
 
 
-def _value(node: yaml.Node | None, key: str) -> yaml.Node | None:
-    pairs: list[tuple[yaml.Node, yaml.Node]] = (
-        node.value if isinstance(node, yaml.MappingNode) else []
-    )
-    for name, value in pairs:
-        if isinstance(name, yaml.ScalarNode) and name.value == key:
-            return value
-    return None
-
-
-def _text(node: yaml.Node | None, key: str) -> str:
-    value = _value(node, key)
+def _text(node: yaml.Node | None, *path: str) -> str:
+    value = find(node, *path)
     return str(value.value) if isinstance(value, yaml.ScalarNode) else ""

@@ -20,9 +20,12 @@ MAX_VALUES: Final = 10_000
 MAX_DEPTH: Final = 50
 _MAX_NUMBER_LENGTH: Final = 64
 """Characters. The largest float has 24; a number of thousands takes minutes to convert."""
+_NUMBERS: Final = frozenset({"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"})
 _WORD: Final = 63
 """Bits; a larger whole number does not fit into a float or into JSON."""
 
+_LINE_BREAK: Final = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
+"""As YAML breaks lines."""
 _CONTROL: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x84\x86-\x9f\ud800-\udfff]")
 
 
@@ -50,6 +53,9 @@ class YamlError(Exception):
 class _TooMuchError(yaml.MarkedYAMLError):
     """YAML, but more of it than a rules file ever has."""
 
+    def __init__(self, problem: str, mark: Any) -> None:
+        super().__init__(problem=problem, problem_mark=mark)
+
 
 class _Loader(yaml.SafeLoader):
     """Counts while it composes, so that what is too much is never built."""
@@ -57,77 +63,55 @@ class _Loader(yaml.SafeLoader):
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self._depth = 0
-        self._sizes: dict[yaml.Node, tuple[int, int]] = {}  # unfolded: how many values, how deep
+        self._sizes: dict[yaml.Node, int] = {}  # in values, unfolded
         self._count = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         event = self.peek_event()  # type: ignore[no-untyped-call]
         mark: Any = event.start_mark
         self._count += 1
-        if self._count > MAX_VALUES:
-            raise _too_many(mark)
         self._depth += 1
         if self._depth > MAX_DEPTH:
-            raise _too_deep(mark)
+            raise _TooMuchError("nested too deeply for a rules file", mark)
+        self._bound(self._count, mark)
         node = super().compose_node(parent, index)
         self._depth -= 1
         if isinstance(event, yaml.AliasEvent):
             if node not in self._sizes:
                 problem = f"the alias *{event.anchor} stands for a value that it is a part of"
-                raise _TooMuchError(problem=problem, problem_mark=mark)
-        elif node is not None:
-            self._measure(node)
-        return node
-
-    def _measure(self, node: yaml.Node) -> None:
-        if isinstance(node, yaml.ScalarNode):
-            self._sizes[node] = (1, 1)
+                raise _TooMuchError(problem, mark)
+        elif isinstance(node, yaml.ScalarNode):
+            self._sizes[node] = 1
             if found := _CONTROL.search(node.value):
                 problem = f"the character {_named(found[0])} has no place in a rules file"
-                raise _TooMuchError(problem=problem, problem_mark=node.start_mark)
-            return
-        sizes = [self._sizes[child] for child in _children(node)]
-        size = 1 + sum(values for values, _ in sizes)
-        depth = 1 + max((levels for _, levels in sizes), default=0)
-        self._sizes[node] = (size, depth)
-        if size > MAX_VALUES:
-            raise _too_many(node.start_mark)
-        if depth > MAX_DEPTH:
-            raise _too_deep(node.start_mark)
+                raise _TooMuchError(problem, mark)
+        elif node is not None:
+            self._sizes[node] = 1 + sum(self._sizes[child] for child in _children(node))
+            self._bound(self._sizes[node], mark)
+        return node
+
+    def _bound(self, values: int, mark: Any) -> None:
+        if values > MAX_VALUES:
+            problem = f"more than {MAX_VALUES} values, counting what aliases stand for"
+            raise _TooMuchError(problem, mark)
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:  # noqa: FBT001, FBT002 (PyYAML's own signature)
-        try:
-            return super().construct_object(node, deep)
-        except yaml.YAMLError:
-            raise
-        except (LookupError, AttributeError):  # what PyYAML makes of `!!bool maybe`
-            problem = "a value does not fit its tag"
-        except (ValueError, ArithmeticError, TypeError) as error:  # a date such as 2026-02-30
-            problem = f"a value cannot be read: {error}"
-        raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
-
-    def construct_yaml_int(self, node: Any) -> Any:
-        self._require_short(node)
-        number = super().construct_yaml_int(node)
-        if number.bit_length() > _WORD:
-            problem = f"a whole number of more than {_WORD} bits"
-            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
-        return number
-
-    def construct_yaml_float(self, node: Any) -> Any:
-        self._require_short(node)
-        return super().construct_yaml_float(node)
-
-    def _require_short(self, node: yaml.Node) -> None:
-        if len(node.value) > _MAX_NUMBER_LENGTH:
+        problem = None
+        if node.tag in _NUMBERS and len(node.value) > _MAX_NUMBER_LENGTH:
             problem = f"a number of {len(node.value)} characters"
-            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
-
-
-for _kind in ("int", "float"):
-    _Loader.add_constructor(
-        f"tag:yaml.org,2002:{_kind}", getattr(_Loader, f"construct_yaml_{_kind}")
-    )
+        else:
+            try:
+                made = super().construct_object(node, deep)
+                if not isinstance(made, int) or made.bit_length() <= _WORD:
+                    return made
+                problem = f"a whole number of more than {_WORD} bits"
+            except yaml.YAMLError:
+                raise
+            except (LookupError, AttributeError):  # what PyYAML makes of `!!bool maybe`
+                problem = "a value does not fit its tag"
+            except (ValueError, ArithmeticError, TypeError) as error:  # a date such as 2026-02-30
+                problem = f"a value cannot be read: {error}"
+        raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
 
 
 def read_documents(text: str) -> tuple[Document, ...]:
@@ -174,15 +158,6 @@ def _marked(text: str, error: yaml.MarkedYAMLError) -> YamlError:
     return YamlError(what, mark.line + 1, mark.column + 1)
 
 
-def _too_many(mark: yaml.Mark) -> _TooMuchError:
-    problem = f"more than {MAX_VALUES} values, counting what aliases stand for"
-    return _TooMuchError(problem=problem, problem_mark=mark)
-
-
-def _too_deep(mark: yaml.Mark) -> _TooMuchError:
-    return _TooMuchError(problem="nested too deeply for a rules file", problem_mark=mark)
-
-
 def _named(character: str) -> str:
     return f"U+{ord(character):04X}"
 
@@ -215,66 +190,62 @@ def _duplicate_keys(
             yield from _duplicate_keys(value, (*path, name), seen)
 
 
+def find(root: yaml.Node | None, *path: str | int) -> yaml.Node | None:
+    steps = list(_steps(root, path))
+    return steps[-1][1] if len(steps) == len(path) else None
+
+
 def locate(root: yaml.Node | None, path: tuple[str | int, ...]) -> tuple[int, int]:
-    """Line and column (from 1) of a path's key, or of the nearest parent that is there.
+    """Line and column (from 1) of a path's key, or of the nearest parent that is there."""
+    if root is None:
+        return 1, 1
+    mark = [root.start_mark, *(key.start_mark for key, _ in _steps(root, path))][-1]
+    return mark.line + 1, mark.column + 1
 
+
+def _steps(
+    root: yaml.Node | None, path: Iterable[str | int]
+) -> Iterable[tuple[yaml.Node, yaml.Node]]:
+    """For each part of a path that is there, its key (an item of a list is its own) and its value.
     A key's last occurrence counts, as it does for YAML.
-    """
-    node, mark = root, root.start_mark if root else None
-    for part in path:
-        if isinstance(node, yaml.MappingNode):
-            entries = [pair for pair in node.value if pair[0].value == str(part)]
-            key, node = entries[-1] if entries else (None, None)
-        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int):
-            key = node = node.value[part] if part < len(node.value) else None
-        else:
-            break
-        if key is None:
-            break
-        mark = key.start_mark
-    return (mark.line + 1, mark.column + 1) if mark else (1, 1)
-
-
-def locate_in_scalar(
-    root: yaml.Node | None, path: tuple[str | int, ...], text: str, at: tuple[int, int]
-) -> tuple[int, int] | None:
-    """Line and column (from 1) in ``text``, from which ``root`` was read, of a line and a column in
-    the scalar at ``path``; None where it is written in a way (with escapes, folded paragraphs) that
-    they cannot be told.
     """
     node = root
     for part in path:
         if isinstance(node, yaml.MappingNode):
-            values = [value for key, value in node.value if key.value == str(part)]
-            node = values[-1] if values else None
+            found = [pair for pair in node.value if pair[0].value == str(part)][-1:]
         elif isinstance(node, yaml.SequenceNode) and isinstance(part, int):
-            node = node.value[part] if part < len(node.value) else None
-    if not isinstance(node, yaml.ScalarNode):
-        return None
-    pieces = _pieces(node, text.splitlines())
-    glue = "\n" if node.style == "|" else " "
-    if not pieces or glue.join(piece for _, _, piece in pieces) != node.value.rstrip("\n"):
-        return None
-    offset = sum(len(each) + 1 for each in node.value.split("\n")[: at[0] - 1]) + at[1] - 1
-    for line, column, piece in pieces:
-        if offset <= len(piece):
-            return line + 1, column + offset + 1
-        offset -= len(piece) + 1
-    line, column, piece = pieces[-1]
-    return line + 1, column + len(piece) + 1  # it ends too early, after its last line break
+            found = [(item, item) for item in node.value[part : part + 1]]
+        else:
+            return
+        if not found:
+            return
+        yield found[0]
+        node = found[0][1]
 
 
-def _pieces(node: yaml.ScalarNode, lines: list[str]) -> list[tuple[int, int, str]]:
-    """The lines of a scalar as they are written: line, column (both from 0) and text."""
-    first, last = node.start_mark, node.end_mark
-    is_block = node.style in ("|", ">")
-    quote = 1 if node.style in ("'", '"') else 0
-    pieces = []
-    for number in range(first.line + is_block, min(last.line + 1, len(lines))):
-        begins = first.column + quote if number == first.line and not is_block else 0
-        ends = last.column - quote if number == last.line else len(lines[number])
-        written = lines[number][begins:ends]
-        bare = written if first.line == last.line else written.strip()
-        if bare:
-            pieces.append((number, begins + written.index(bare), bare))
-    return pieces
+def place_in_scalar(
+    text: str, node: yaml.ScalarNode, line: int, column: int
+) -> tuple[int, int] | None:
+    """Line and column (from 1) in ``text``, of which ``node`` is a part, of a line and a column in
+    the node's value; None where it is written in a way (with escapes) that they cannot be told.
+    """
+    first, value = node.start_mark, node.value
+    offset = sum(len(each) + 1 for each in value.split("\n")[: line - 1]) + column - 1
+    written = text[first.index : node.end_mark.index]
+    if node.style == "|":
+        rows = zip(_LINE_BREAK.split(written)[1:], _LINE_BREAK.split(value), strict=False)
+        indent = next(len(row) - len(inner) for row, inner in rows if inner)
+        return first.line + 1 + line, column + indent
+    begins = 0 if node.style is None else 1
+    if node.style in ("|", ">"):
+        begins = written.find("\n") + 1
+    body = written[begins : -1 if node.style in ("'", '"') else None]
+    # Lines are folded and indented by white space alone.
+    places = [index for index, character in enumerate(body) if not character.isspace()]
+    if not places or [body[index] for index in places] != list("".join(value.split())):
+        return None
+    before = len("".join(value[:offset].split()))
+    index = places[before] if before < len(places) else places[-1] + 1
+    above = _LINE_BREAK.split(written[: begins + index])
+    in_first = first.column if len(above) == 1 else 0
+    return first.line + len(above), in_first + len(above[-1]) + 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -15,15 +14,9 @@ from dynsched.rules.parse import DYNAMIC_SCHEDULER_KEY, parse_rules
 from dynsched.rules.rule_errors import MAX_ERRORS, RuleError, RulesInvalidError
 from dynsched.rules.rule_set import RuleSet
 from dynsched.util.errors import ExpectedError
-from dynsched.util.files import (
-    Aside,
-    NotDoneError,
-    fingerprint,
-    read_file,
-    read_stream,
-    require_file,
-)
+from dynsched.util.files import fingerprint, read_file, read_stream, require_file
 from dynsched.util.formatting import one_line
+from dynsched.util.threads import Aside, NotDoneError
 
 MAX_BYTES: Final = 256 * 1024
 """Of a rules file. A hundred rules with long expressions have a tenth of it."""
@@ -76,16 +69,27 @@ def load_rules(path: Path, *, remedy: str = "name the file with --rules") -> Rul
 def read_rules(raw: bytes) -> Reading:
     """The rules in the content of a file. Raises nothing, whatever the content is."""
     try:
-        return _read_rules(raw.decode())
+        documents = read_documents(raw.decode())
+        if len(documents) > 1:
+            problem = (
+                "not YAML: expected a single document in the stream, but found another document"
+            )
+            return _refused(problem, documents[1].start, 1)
+        return _rules_of(documents[0] if documents else Document())
+    except YamlError as error:
+        return _refused(str(error), error.line, error.column)
     except UnicodeDecodeError as error:
-        return Reading(None, (Remark(None, None, f"not UTF-8 text: {error.reason}"),))
+        return _refused(f"not UTF-8 text: {error.reason}")
     except Exception as error:  # noqa: BLE001 (a content that we did not think of is refused)
-        problem = f"it cannot be read because of a bug in dynsched: {type(error).__name__}: {error}"
-        return Reading(None, (Remark(None, None, problem),))
+        kind = type(error).__name__
+        return _refused(f"it cannot be read because of a bug in dynsched: {kind}: {error}")
+
+
+def _refused(message: str, line: int | None = None, column: int | None = None) -> Reading:
+    return Reading(None, (Remark(line, column, message),))
 
 
 def unreadable(name: str | Path, error: OSError, remedy: str) -> RulesFileError:
-    """The error for a file that cannot be read at all."""
     if isinstance(error, PermissionError):
         remedy = "check its permissions"
     return RulesFileError([f"{name}: {error.strerror or error}; {remedy}"])
@@ -100,7 +104,6 @@ class FixedRules:
         self.rule_set = rule_set
 
     def changed(self) -> bool:
-        """Never."""
         return False
 
 
@@ -155,10 +158,8 @@ class RulesFile:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What was found in the file's place."""
-
     fingerprint: tuple[int, ...]
-    digest: bytes
+    raw: bytes
     reading: Reading
 
 
@@ -168,10 +169,9 @@ def _look(path: Path, known: tuple[int, ...] | None, last: _Look | None) -> _Loo
     if seen == known:
         return None
     raw = read_file(path, MAX_BYTES)
-    digest = hashlib.sha256(raw).digest()
-    if last is not None and last.digest == digest:  # a refused file is looked at again and again
-        return _Look(seen, digest, last.reading)
-    return _Look(seen, digest, read_rules(raw))
+    if last is not None and last.raw == raw:  # a refused file is looked at again and again
+        return _Look(seen, raw, last.reading)
+    return _Look(seen, raw, read_rules(raw))
 
 
 def _used(path: Path, reading: Reading) -> RuleSet:
@@ -185,19 +185,7 @@ def placed(name: str | Path, remark: Remark) -> str:
     return f"{name}:{'' if remark.line is not None else ' '}{remark}"
 
 
-def _read_rules(text: str) -> Reading:
-    try:
-        documents = read_documents(text)
-    except YamlError as error:
-        return Reading(None, (Remark(error.line, error.column, str(error)),))
-    if len(documents) > 1:
-        problem = "not YAML: expected a single document in the stream, but found another document"
-        return Reading(None, (Remark(documents[1].start, 1, problem),))
-    return rules_of(documents[0] if documents else Document())
-
-
-def rules_of(document: Document) -> Reading:
-    """The rules in one document of a YAML text."""
+def _rules_of(document: Document) -> Reading:
     rule_set, errors, more = None, document.duplicates, 0
     try:
         rule_set = parse_rules(document.data)
@@ -223,6 +211,5 @@ def _doubts(data: object, rule_set: RuleSet) -> Iterable[RuleError]:
 
 
 def _located(document: Document, found: Iterable[RuleError]) -> tuple[Remark, ...]:
-    """What was found, by its place."""
     remarks = sorted((*locate(document.root, error.path), str(error)) for error in found)
     return tuple(Remark(line, column, text) for line, column, text in remarks)

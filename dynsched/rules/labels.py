@@ -46,7 +46,6 @@ def is_label_key(text: str) -> bool:
 
 
 def is_label_value(text: str) -> bool:
-    """Whether ``text`` is a valid label value (empty is)."""
     return _VALUE_RE.fullmatch(text) is not None
 
 
@@ -92,7 +91,6 @@ class Selector:
     requirements: tuple[_Requirement | _Comparison, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether an object with these labels is selected."""
         return self.unmet(labels) is None
 
     def unmet(self, labels: Mapping[str, str]) -> str | None:
@@ -109,7 +107,6 @@ class Selector:
 
 
 def parse_selector(text: str) -> Selector:
-    """A Selector; ValueError that points at the part that cannot be read."""
     text = text.strip()
     if not text:
         return Selector()
@@ -152,8 +149,6 @@ def _requirement(match: re.Match[str]) -> _Requirement | _Comparison:
 
 @dataclass(frozen=True, slots=True)
 class LabelMark:
-    """The label that marks a node."""
-
     key: str
     value: str
 
@@ -163,8 +158,6 @@ class LabelMark:
 
 @dataclass(frozen=True, slots=True)
 class TaintMark:
-    """The soft taint that marks a node."""
-
     key: str
     value: str
     effect: str = SOFT_EFFECT
@@ -173,7 +166,6 @@ class TaintMark:
         return f"{self.key}={self.value}:{self.effect}"
 
     def is_same(self, taint: Mapping[str, Any]) -> bool:
-        """Whether a raw taint is ours: key, value and effect all equal."""
         return self.stands_at(taint) and (taint.get("value") or "") == self.value
 
     def stands_at(self, taint: Mapping[str, Any]) -> bool:
@@ -183,22 +175,15 @@ class TaintMark:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What marks a node: a label, a soft taint, or both (at least one)."""
-
     label: LabelMark | None
     taint: TaintMark | None = None
 
     def __str__(self) -> str:
-        parts = []
-        if self.label:
-            parts.append(f"label {self.label}")
-        if self.taint:
-            parts.append(f"taint {self.taint}")
-        return " and ".join(parts)
+        parts = (("label", self.label), ("taint", self.taint))
+        return " and ".join(f"{kind} {mark}" for kind, mark in parts if mark)
 
 
 def parse_label(text: str) -> LabelMark:
-    """``key=value`` -> LabelMark; ValueError with the reason."""
     key, _, value = text.partition("=")
     if not is_label_key(key) or not is_label_value(value) or not value:
         raise ValueError(f"{text!r} is not a label; write it like {keys.DEFAULT_LABEL}")
@@ -209,7 +194,6 @@ def parse_label(text: str) -> LabelMark:
 
 
 def parse_taint(text: str) -> TaintMark:
-    """``dynsched.io/key=value:PreferNoSchedule`` -> TaintMark; ValueError with the reason."""
     rest, _, effect = text.rpartition(":")
     key, _, value = rest.partition("=")
     if not is_label_key(key) or not is_label_value(value):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
-from dynsched.rules.promql import COMPARISONS, Expression, NotUnderstoodError, is_binary, parse
+from dynsched.rules.promql import BINDING, COMPARISONS, Expression, NotUnderstoodError, parse
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.util.formatting import one_line
 
@@ -37,10 +37,7 @@ def doubts(rule_set: RuleSet) -> tuple[Doubt, ...]:
     return tuple(found)
 
 
-@dataclass(frozen=True, slots=True)
-class _Cause:
-    """What leaves series out, and what to do about it."""
-
+class _Cause(NamedTuple):
     what: str
     remedy: str
 
@@ -50,15 +47,23 @@ def _why_of(rule: Rule, expr: str) -> str | None:
         found = parse(expr)
     except NotUnderstoodError:
         return None
-    return _why_nodes_are_missing(expr, found) or _why_nothing_changes(rule, expr, found)
+    cause = _cause(expr, found)
+    if cause is None:
+        return _why_nothing_changes(rule, expr, found)
+    return (
+        f"{cause.what}, and a node that is left out is unknown, not cool: its mark goes only after "
+        f"stale_after, and clear_threshold has no effect. {cause.remedy}"
+    )
 
 
 def _why_nothing_changes(rule: Rule, expr: str, found: Expression) -> str | None:
     """``load > bool 80`` is 0 or 1, and with a minus before it 0 or -1: a threshold of 80 is never
     passed.
     """
-    one = -1 if _is_negated(found) else 1
-    found = _bare(found)
+    one = 1
+    while found.operator == "same":
+        one *= -1 if found.is_negated else 1
+        found = found.parts[0]
     if not found.is_bool or rule.breached(0.0) is not rule.breached(float(one)):
         return None
     compared = one_line(expr[found.at : found.end], _SHOWN)
@@ -66,16 +71,6 @@ def _why_nothing_changes(rule: Rule, expr: str, found: Expression) -> str | None
         f"the comparison {compared!r} gives 0 or {one}, so that with op {rule.op!r} and threshold "
         f"{rule.threshold:g} the rule {'always' if rule.breached(0.0) else 'never'} fires. Remove "
         "the comparison: op and threshold compare"
-    )
-
-
-def _why_nodes_are_missing(expr: str, found: Expression) -> str | None:
-    cause = _cause(expr, found)
-    if cause is None:
-        return None
-    return (
-        f"{cause.what}, and a node that is left out is unknown, not cool: its mark goes only after "
-        f"stale_after, and clear_threshold has no effect. {cause.remedy}"
     )
 
 
@@ -87,7 +82,7 @@ def _cause(text: str, found: Expression, *, deep: bool = False) -> _Cause | None
         return _OF_ALERTS if found.word in _ALERTS else None
     if found.operator in COMPARISONS and not found.is_bool:
         return _of_comparison(text, found, deep=deep)
-    if is_binary(found.operator):
+    if found.operator in BINDING:
         return _of_operator(text, found, deep=deep)
     return _of_call(text, found, deep=deep)
 
@@ -150,15 +145,6 @@ def _picks(found: Expression) -> bool:
 
 def _is_of_time(part: Expression) -> bool:
     return part.operator in ("time", "timestamp") or any(map(_is_of_time, part.parts))
-
-
-def _is_negated(part: Expression) -> bool:
-    """Whether an odd number of minus signs stands before what `_bare` gives."""
-    negated = False
-    while part.operator == "same":
-        negated ^= part.is_negated
-        part = part.parts[0]
-    return negated
 
 
 def _bare(part: Expression) -> Expression:

@@ -65,28 +65,19 @@ def parse_rules(data: object) -> RuleSet:
             return _DynamicSchedulerFile.model_validate(data).as_rule_set()
         rule_set = RuleSet.model_validate(data)
     except ValidationError as error:
-        told, more = explain(error, _known_keys())
+        told, more = explain(error, _KNOWN_KEYS)
         raise RulesInvalidError((*told, *_cross_checks(data)), more) from None
     if crossed := tuple(_cross_checks(data)):
         raise RulesInvalidError(crossed)
     return rule_set
 
 
-def _known_keys() -> frozenset[str]:
-    models = (
-        RuleSet,
-        MarkRules,
-        NodeRules,
-        GuardRules,
-        BindBurst,
-        FileRule,
-        EarlyMark,
-        ExtenderRules,
-        Profile,
-    )
-    return frozenset(
-        field.alias or name for model in models for name, field in model.model_fields.items()
-    )
+_SECTIONS: Final = (RuleSet, MarkRules, NodeRules, GuardRules, BindBurst, FileRule, EarlyMark)
+_KNOWN_KEYS: Final = frozenset(
+    field.alias or name
+    for model in (*_SECTIONS, ExtenderRules, Profile)
+    for name, field in model.model_fields.items()
+)
 
 
 def _cross_checks(data: Mapping[Any, Any]) -> Iterable[RuleError]:

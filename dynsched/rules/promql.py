@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 MAX_DEPTH: Final = 100
 """Expressions inside each other, beyond which one is not looked into."""
 
 COMPARISONS: Final = frozenset({"==", "!=", ">", "<", ">=", "<="})
-_BINDING: Final = {
+BINDING: Final = {
     "or": 1,
     "and": 2,
     "unless": 2,
@@ -27,7 +27,7 @@ _BINDING: Final = {
     **dict.fromkeys(("*", "/", "%", "atan2"), 5),
     "^": 6,
 }
-_SIGN_BINDS: Final = 6
+"""The operators between two parts, and how tightly each binds."""
 _MATCHING: Final = frozenset(
     {"on", "ignoring", "group_left", "group_right", "fill", "fill_left", "fill_right"}
 )
@@ -75,15 +75,13 @@ class NotUnderstoodError(ValueError):
     """No PromQL, or PromQL that is not known here."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Token:
+class _Token(NamedTuple):
     kind: str
     text: str
     end: int
 
 
 def parse(text: str) -> Expression:
-    """The expression of a text. NotUnderstoodError when it is not understood."""
     parser = _Parser(text)
     found = parser.binary(1)
     if parser.token.kind != "end":
@@ -97,11 +95,6 @@ def ranges(text: str) -> tuple[str, ...]:
     """
     found = (token.text[1:-1] for token in _tokens(text) if token.kind == "range")
     return tuple(written.partition(":")[0].strip() for written in found)
-
-
-def is_binary(operator: str) -> bool:
-    """Whether this is an operator between two parts."""
-    return operator in _BINDING
 
 
 def _tokens(text: str) -> Iterator[_Token]:
@@ -118,8 +111,6 @@ def _tokens(text: str) -> Iterator[_Token]:
 
 
 class _Parser:
-    """By precedence climbing."""
-
     def __init__(self, text: str) -> None:
         self._tokens = tuple(_tokens(text))
         self._place = 0
@@ -127,7 +118,6 @@ class _Parser:
 
     @property
     def token(self) -> _Token:
-        """The one that is read next."""
         return self._tokens[self._place]
 
     def binary(self, least: int) -> Expression:
@@ -136,7 +126,7 @@ class _Parser:
         if self._depth > MAX_DEPTH:
             raise NotUnderstoodError("nested too deeply")
         left = self._operand()
-        while (binds := _BINDING.get(self._word_or_sign(), 0)) >= least:
+        while (binds := BINDING.get(self._word_or_sign(), 0)) >= least:
             operator, at = self._word_or_sign(), self.token.end - len(self.token.text)
             self._place += 1
             is_bool = self._takes("bool")
@@ -155,23 +145,23 @@ class _Parser:
         *,
         is_bool: bool = False,
         is_grouped: bool = False,
+        is_negated: bool = False,
         at: int = 0,
     ) -> Expression:
         height = 1 + max((part.height for part in parts), default=0)
         if height > MAX_DEPTH:
             raise NotUnderstoodError("nested too deeply")
-        kept = operator == "same" or is_binary(operator)
+        kept = operator == "same" or operator in BINDING
         is_scalar = all(part.is_scalar for part in parts) if kept else operator in _SCALARS
         end = self._tokens[self._place - 1].end
         return Expression(
-            end, operator, parts, is_bool, is_grouped, is_scalar, at=at, height=height
+            end, operator, parts, is_bool, is_grouped, is_scalar, is_negated, at=at, height=height
         )
 
     def _operand(self) -> Expression:
         if self._word_or_sign() in _SIGNS:
             negates = self._next().text == "-"
-            found = self._made("same", (self.binary(_SIGN_BINDS),))
-            return replace(found, is_negated=negates)
+            return self._made("same", (self.binary(BINDING["^"]),), is_negated=negates)
         if self._takes("("):
             inner = self.binary(1)
             self._require(")")

@@ -31,7 +31,6 @@ class RuleError:
 
     @property
     def where(self) -> str:
-        """The path as a person writes it: ``rules[2].for``."""
         text = ""
         for part in self.path:
             if isinstance(part, int):
@@ -58,7 +57,6 @@ class RulesInvalidError(Exception):
 
 
 def problem(message: str) -> PydanticCustomError:
-    """A validator's error whose text is the whole message."""
     # As a placeholder's value: braces of a PromQL expression are then only text.
     return PydanticCustomError("rule", "{message}", {"message": message})
 
@@ -111,20 +109,9 @@ def _unknown_key(loc: Sequence[str | int], known_keys: Collection[str]) -> str:
     return f"unknown key; did you mean {close[0]!r}?" if close else "unknown key; remove it"
 
 
-class _Repr(reprlib.Repr):
-    """Bounded: YAML's aliases can make a small file huge."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.maxstring = self.maxlong = self.maxother = _LINE
-
-    def repr_int(self, x: int, level: int) -> str:
-        # Python refuses to write out a number of thousands of digits.
-        large = x.bit_length() > 4 * _LINE
-        return f"a number of {x.bit_length()} bits" if large else super().repr_int(x, level)
-
-
-_REPR: Final = _Repr()
+_REPR: Final = reprlib.Repr()
+"""Bounded: YAML's aliases can make a small file huge."""
+_REPR.maxstring = _REPR.maxother = _LINE
 
 
 def _not_a(what: str) -> Callable[[Any, Mapping[str, Any]], str]:
@@ -132,7 +119,6 @@ def _not_a(what: str) -> Callable[[Any, Mapping[str, Any]], str]:
 
 
 def shown(value: object) -> str:
-    """A value as it was written, cut to what fits into a message."""
     text = _REPR.repr(value)
     return text if len(text) <= _LINE else f"{text[: _LINE - 3]}..."
 

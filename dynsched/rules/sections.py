@@ -38,8 +38,6 @@ class Model(BaseModel):
 
 
 class MarkRules(Model):
-    """The ``mark`` section."""
-
     label: Annotated[LabelMark | None, read_by(parse_label)] = Field(
         default_factory=lambda: parse_label(keys.DEFAULT_LABEL)
     )
@@ -77,8 +75,6 @@ class BindBurst(Model):
 
 
 class GuardRules(Model):
-    """The ``guard`` section."""
-
     max_marked: NodeLimit = Limit(0.5, is_share=True)
     """How many nodes of a pool may be marked at the same time: a number, or a share of the eligible
     ones."""
@@ -104,8 +100,6 @@ class Profile(Model):
 
 
 class ExtenderRules(Model):
-    """The ``extender`` section."""
-
     require_label: Key | None = None
     """Only nodes with this label pass the filter; None accepts all nodes."""
     reject: Annotated[tuple[str, ...], Field(max_length=MAX_RULES)] = ()

@@ -38,7 +38,6 @@ class MetricsServerSource:
         self._under_way: asyncio.Task[Sequence[NodeUsage]] | None = None
 
     async def query(self, rule: Rule) -> QueryResult:
-        """The nodes' usage of the rule's resource, or the reason why there is none."""
         if rule.resource is None:
             return QueryResult(
                 error=f"rule {rule.name} has no resource: metrics-server cannot answer it"
@@ -53,7 +52,6 @@ class MetricsServerSource:
         return QueryResult(samples, warnings=warnings, duration=time.monotonic() - started)
 
     async def close(self) -> None:
-        """End what is under way."""
         if self._under_way is not None:
             self._under_way.cancel()
             with contextlib.suppress(asyncio.CancelledError, ClusterError):

@@ -16,13 +16,14 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 from dynsched.engine.message_kind import LoggedKinds
-from dynsched.engine.model import Node, QueryResult, Sample, Series
+from dynsched.engine.model import Node, Sample
 from dynsched.engine.overload import DAYS, Overload, day_of, name_of
 from dynsched.engine.placements import STEP, STEPS
 from dynsched.engine.pod_facts import AboveRequest
 from dynsched.rules.rule_set import RuleSet
 from dynsched.sources import page_queries as queries
 from dynsched.sources.pod_use import EVERY
+from dynsched.sources.prometheus import PrometheusSource
 from dynsched.util.stopping import pause, unless_stopped
 
 logger = logging.getLogger(__name__)
@@ -36,30 +37,6 @@ _POLL: Final = 2.0
 """Seconds between two looks whether somebody looks at the page."""
 
 
-class Range(Protocol):
-    """The answer to a range query."""
-
-    @property
-    def series(self) -> tuple[Series, ...]:
-        """Empty when the query failed."""
-
-    @property
-    def error(self) -> str | None:
-        """Why it failed, in a line."""
-
-
-class Prometheus(Protocol):
-    """Who answers queries; neither raises."""
-
-    async def query_expr(self, expr: str, label: str = "instance") -> QueryResult:
-        """The samples of an expression, or the reason why there are none."""
-
-    async def query_range(
-        self, expr: str, start: float, end: float, step: float, label: str = "instance"
-    ) -> Range:
-        """The values from ``start`` to ``end`` (Unix seconds), every ``step`` seconds."""
-
-
 class Board(Protocol):
     """What shows it. ``requested`` and ``above`` as of `dynsched.api.page.facts.PageFacts`."""
 
@@ -68,11 +45,9 @@ class Board(Protocol):
     overload: Overload
 
     @property
-    def is_looked_at(self) -> bool:
-        """Whether somebody looks."""
+    def is_looked_at(self) -> bool: ...
 
-    def hottest(self, most: int) -> list[str]:
-        """The names of the hottest nodes."""
+    def hottest(self, most: int) -> list[str]: ...
 
     def placed(self, begins: float, nodes: Mapping[str, int]) -> None:
         """How many pods each node took in the step that begins at ``begins``."""
@@ -88,7 +63,7 @@ class PageFactsSource:
 
     def __init__(
         self,
-        prometheus: Prometheus,
+        prometheus: PrometheusSource,
         board: Board,
         *,
         rule_set: Callable[[], RuleSet],
@@ -114,7 +89,6 @@ class PageFactsSource:
         self._counted_until = 0.0
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Ask while somebody looks at the page, until ``stop`` is set."""
         while not stop.is_set():
             if self._board.is_looked_at:
                 await unless_stopped(stop, self.ask())
@@ -234,7 +208,6 @@ class PageFactsSource:
         return shares.get(self._namespace)
 
     async def _samples(self, what: str, expr: str) -> Sequence[Sample] | None:
-        """None when the query failed."""
         answer = await self._prometheus.query_expr(expr, "node")
         if answer.error is not None:
             self._tell(what, answer.error)

@@ -7,20 +7,26 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final
 
 from dynsched.engine.message_kind import LoggedKinds
-from dynsched.engine.model import QueryResult, Sample
+from dynsched.engine.model import Sample
 from dynsched.engine.workloads import POD_NAME
 from dynsched.rules.rule_set import Rule, RuleSet
-from dynsched.sources.scrapes import scrape_interval
+from dynsched.sources.prometheus import PrometheusSource
 from dynsched.util.stopping import pause, unless_stopped
 
 logger = logging.getLogger(__name__)
 
 EVERY: Final = 300.0
 """Seconds between two rounds of queries."""
+
+SCRAPES_OVER: Final = 600.0
+"""Seconds over which scrapes are counted."""
+
+Ask = Callable[[str, str], Awaitable[Sequence[Sample] | None]]
+"""An expression and the label that names the node -> samples; None when the query failed."""
 
 OF_POD: Final[Mapping[str, str]] = {
     "cpu": (
@@ -39,20 +45,13 @@ restarted has a series of its own; where it has not, its slope is below 0, and c
 """
 
 
-class Prometheus(Protocol):
-    """Who answers queries."""
-
-    async def query_expr(self, expr: str, label: str = "instance") -> QueryResult:
-        """The samples of an expression, or the reason why there are none."""
-
-
 class PodUseSource:
     """``of_workloads``: by resource, then by workload, what one of its pods uses on average (cores,
     bytes). ``scrape_intervals``: by rule, seconds. Both are empty until they were asked for, and
     where Prometheus does not know.
     """
 
-    def __init__(self, prometheus: Prometheus, rule_set: Callable[[], RuleSet]) -> None:
+    def __init__(self, prometheus: PrometheusSource, rule_set: Callable[[], RuleSet]) -> None:
         self._prometheus = prometheus
         self._rule_set = rule_set
         self._told = LoggedKinds()
@@ -61,7 +60,6 @@ class PodUseSource:
         self.scrape_intervals: Mapping[str, float] = {}
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Ask every few minutes until ``stop`` is set."""
         while not stop.is_set():
             try:
                 if self._rule_set().uses_expected_load:
@@ -80,7 +78,7 @@ class PodUseSource:
             if uses is not None:
                 self.of_workloads = {**self.of_workloads, resource: uses}
         for rule in rules:
-            interval = await self._scrape_interval(rule)
+            interval = await scrape_interval(self._samples, rule)
             if interval is not None:
                 self._intervals[rule.expr or ""] = interval
         # By the expression: after a reload a rule of the same name may ask for another thing.
@@ -102,9 +100,6 @@ class PodUseSource:
             if math.isfinite(sample.value) and sample.value >= 0
         }
 
-    async def _scrape_interval(self, rule: Rule) -> float | None:
-        return await scrape_interval(self._samples, rule)
-
     async def _samples(self, expr: str, label: str) -> Sequence[Sample] | None:
         answer = await self._prometheus.query_expr(expr, label)
         if answer.error is not None:
@@ -119,3 +114,25 @@ def _by_workload(of_pod: str) -> str:
     named = f'label_replace({of_pod}, "workload", "$1", "pod", "(.*)")'
     by_controller = f'label_replace({named}, "workload", "$1", "pod", "{POD_NAME}")'
     return f"avg by (namespace, workload) ({by_controller})"
+
+
+async def scrape_interval(ask: Ask, rule: Rule) -> float | None:
+    """In seconds; None when it is not known. That of the target which has the label by which the
+    rule's samples name their node.
+    """
+    for sample in (await ask(rule.expr or "", rule.node_labels[-1]) or ())[:1]:
+        for label in rule.node_labels:
+            value = sample.labels.get(label)
+            if value is not None:
+                return await _interval_of(ask, label, value)
+    return None
+
+
+async def _interval_of(ask: Ask, label: str, value: str) -> float | None:
+    quoted = value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+    target, over = f'up{{{label}="{quoted}"}}', f"{SCRAPES_OVER:.0f}s"
+    # A target that is younger was scraped seldom within the time, and not at a long interval.
+    expr = f"max(count_over_time({target}[{over}]) and {target} offset {over})"
+    samples = await ask(expr, label) or ()
+    counts = [sample.value for sample in samples if sample.value > 1]
+    return SCRAPES_OVER / counts[0] if counts else None

@@ -27,5 +27,4 @@ class Backoff:
         return jittered(seconds)
 
     def reset(self) -> None:
-        """All is well: the next pause is as long as the first."""
         self.seconds = self._first

@@ -91,31 +91,28 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         pending.extend(each for each in inside if isinstance(each, BaseException))
 
 
+_BY_TYPE: Final[tuple[tuple[type[BaseException], Cause], ...]] = (
+    (ssl.SSLEOFError, Cause.BROKEN),
+    (ssl.SSLZeroReturnError, Cause.BROKEN),
+    (http.client.IncompleteRead, Cause.BROKEN),
+    (ConnectionRefusedError, Cause.REFUSED),
+    (TimeoutError, Cause.TIMEOUT),
+    (ConnectionError, Cause.BROKEN),  # reset, aborted, broken pipe, http.client's disconnected
+    (http.client.HTTPException, Cause.NOT_HTTP),
+)
+"""The first that fits counts."""
+
+
 def _known(link: BaseException) -> ConnectionFailure | None:
-    """The cause that an exception's type tells; None for a wrapper, or for something else."""
-    match link:
-        case socket.gaierror():
-            found = ConnectionFailure(Cause.HOST, one_line(link.strerror or "no such name"))
+    if isinstance(link, socket.gaierror):
+        return ConnectionFailure(Cause.HOST, one_line(link.strerror or "no such name"))
+    if isinstance(link, ssl.SSLCertVerificationError):
         # aiohttp's wrapper is one of these by its type, and has no code; what it wraps has.
-        case ssl.SSLCertVerificationError() if not hasattr(link, "verify_code"):
-            return None
-        case ssl.SSLCertVerificationError():
-            found = _of_certificate(link)
-        case ssl.SSLEOFError() | ssl.SSLZeroReturnError() | http.client.IncompleteRead():
-            found = ConnectionFailure(Cause.BROKEN)
-        case ssl.SSLError():
-            found = _of_tls(link)
-        case ConnectionRefusedError():
-            found = ConnectionFailure(Cause.REFUSED)
-        case TimeoutError():
-            found = ConnectionFailure(Cause.TIMEOUT)
-        case ConnectionError():  # reset, aborted, broken pipe, and http.client's disconnected
-            found = ConnectionFailure(Cause.BROKEN)
-        case http.client.HTTPException():
-            found = ConnectionFailure(Cause.NOT_HTTP)
-        case _:
-            return None
-    return found
+        return _of_certificate(link) if hasattr(link, "verify_code") else None
+    for kind, cause in _BY_TYPE:
+        if isinstance(link, kind):
+            return ConnectionFailure(cause)
+    return _of_tls(link) if isinstance(link, ssl.SSLError) else None
 
 
 def _of_system(link: BaseException) -> ConnectionFailure | None:

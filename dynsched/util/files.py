@@ -10,13 +10,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import threading
-from collections.abc import Callable
-from concurrent.futures import Future, wait
 from pathlib import Path
-from typing import Final, Generic, TypeVar
-
-T = TypeVar("T")
+from typing import Final
 
 _KINDS: Final = (
     (stat.S_ISFIFO, "a pipe"),
@@ -33,10 +28,6 @@ class NotAFileError(OSError):
 
 class TooLargeError(OSError):
     """The content is longer than such a file ever is; ``strerror`` says how long that is."""
-
-
-class NotDoneError(Exception):
-    """The work has not ended in time; it continues."""
 
 
 def require_file(path: str | Path, most: int | None = None) -> os.stat_result:
@@ -104,45 +95,3 @@ def _read(descriptor: int, path: str | Path, most: int) -> bytes:
 def _too_large(path: str | Path, most: int) -> TooLargeError:
     reason = f"it is longer than {most // 1024} KiB, which such a file never is"
     return TooLargeError(errno.EFBIG, reason, str(path))
-
-
-class Aside(Generic[T]):
-    """Runs work that may hang on a thread of its own, so that the caller waits for a bounded time.
-
-    One piece of work at a time: while one hangs there is no second thread. The threads are daemons,
-    so that one that never comes back does not keep the process from ending.
-    """
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._under_way: Future[T] | None = None
-
-    def call(self, work: Callable[[], T], seconds: float) -> T:
-        """What ``work`` returns or raises. NotDoneError after ``seconds``; it then goes on, and a
-        later call gets its result instead of beginning anew, or NotDoneError at once.
-        """
-        future = self._under_way
-        if future is None:
-            future = self._under_way = self._start(work)
-        else:
-            seconds = 0.0
-        wait([future], seconds)
-        if not future.done():
-            raise NotDoneError
-        self._under_way = None
-        return future.result()
-
-    def _start(self, work: Callable[[], T]) -> Future[T]:
-        future: Future[T] = Future()
-
-        def run() -> None:
-            try:
-                future.set_result(work())
-            except BaseException as error:  # noqa: BLE001 (raised again where it is asked for)
-                future.set_exception(error)
-
-        try:
-            threading.Thread(target=run, name=self._name, daemon=True).start()
-        except RuntimeError as error:  # the container's limit of processes
-            future.set_exception(OSError(errno.EAGAIN, f"{error}; raise the limit of processes"))
-        return future

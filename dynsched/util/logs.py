@@ -7,23 +7,26 @@ import errno
 import logging
 import math
 import os
+import queue
 import select
 import sys
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import wait
 from datetime import UTC, datetime
+from logging.handlers import QueueHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from pythonjsonlogger.json import JsonFormatter
 
+from dynsched.util.threads import on_thread
+
 if TYPE_CHECKING:
     import asyncio
 
-MAX_WAITING: Final = 1024 * 1024
-"""Characters of lines that wait to be written: some thousands of lines."""
+MAX_WAITING: Final = 8000
+"""Lines that wait to be written: about a megabyte."""
 USED_UP_SECONDS: Final = 60.0
 """Between two lines that say that descriptors or memory are used up."""
 _USED_UP: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -101,7 +104,6 @@ class LoopErrors:
         self._told_at = -math.inf
 
     def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """As ``loop.set_exception_handler`` wants it."""
         error = context.get("exception")
         if not isinstance(error, OSError) or error.errno not in _USED_UP:
             loop.default_exception_handler(context)
@@ -122,44 +124,37 @@ class _Json(JsonFormatter):
         return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-class _Aside(logging.Handler):
-    """Makes lines where they come up, and writes them on a thread. Lines beyond MAX_WAITING are
-    dropped, and a later line says how many.
+class _Aside(QueueHandler):
+    """Makes lines where they come up, and has them written on a thread. Lines beyond MAX_WAITING
+    are dropped, and a later line says how many.
     """
 
     def __init__(self, stream: TextIO, formatter: logging.Formatter | None) -> None:
-        super().__init__()
+        self._waiting: queue.Queue[str] = queue.Queue(MAX_WAITING)
+        super().__init__(self._waiting)
         self.setFormatter(formatter)
         self._stream = stream
-        self._lines: deque[str] = deque()
-        self._waiting = 0  # characters, those of the line included that is being written
         self._dropped = 0
-        self._changed = threading.Condition()
-        threading.Thread(target=self._write_all, name="log", daemon=True).start()
+        on_thread("log", self._write_all)
 
-    def emit(self, record: logging.LogRecord) -> None:
+    def prepare(self, record: logging.LogRecord) -> str:
         try:
-            line = self.format(record)
+            return self.format(record)
         except Exception as error:  # noqa: BLE001 (a defect in a log call must not stop its caller)
-            line = f"a log line of {record.name} cannot be made: {error}: {record.msg!r}"
-        with self._changed:
-            if self._dropped and self._put(self.format(_missing(self._dropped))):
-                self._dropped = 0
-            if self._dropped or not self._put(line):
-                self._dropped += 1
+            return f"a log line of {record.name} cannot be made: {error}: {record.msg!r}"
 
-    def _put(self, line: str) -> bool:
-        if self._waiting and self._waiting + len(line) > MAX_WAITING:
-            return False
-        self._waiting += len(line)
-        self._lines.append(line)
-        self._changed.notify_all()
-        return True
+    def enqueue(self, record: Any) -> None:
+        try:
+            if self._dropped:
+                self._waiting.put_nowait(self.format(_missing(self._dropped)))
+                self._dropped = 0
+            self._waiting.put_nowait(record)
+        except queue.Full:
+            self._dropped += 1
 
     def written(self) -> bool:
         """Wait until every line is written, for FLUSH_SECONDS at most; whether it is."""
-        with self._changed:
-            return self._changed.wait_for(lambda: not self._waiting, FLUSH_SECONDS)
+        return bool(wait([on_thread("log, last lines", self._waiting.join)], FLUSH_SECONDS).done)
 
     def takes_more(self) -> bool:
         """Whether some thousand characters can be written now without waiting for a reader."""
@@ -169,14 +164,9 @@ class _Aside(logging.Handler):
 
     def _write_all(self) -> None:
         while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._lines)
-                line = self._lines.popleft()
             with contextlib.suppress(OSError, ValueError):  # closed, or its disk is full
-                self._write(f"{line}\n")
-            with self._changed:
-                self._waiting -= len(line)
-                self._changed.notify_all()
+                self._write(f"{self._waiting.get()}\n")
+            self._waiting.task_done()
 
     def _write(self, text: str) -> None:
         try:
@@ -185,8 +175,8 @@ class _Aside(logging.Handler):
             self._stream.write(text)
             self._stream.flush()
             return
-        # Not by the stream: its lock would be held until the pipe is read, and the process needs
-        # the same lock to flush the stream when it ends.
+        # Not by the stream, or by a handler: their locks would be held until the pipe is read, and
+        # the process needs the same locks to flush both when it ends.
         rest = memoryview(text.encode(errors="backslashreplace"))
         while rest:
             try:

@@ -17,7 +17,7 @@ import ipaddress
 import os
 import re
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -45,7 +45,6 @@ class Proxy:
 
     @property
     def address(self) -> str:
-        """``host:port``, or ``host``."""
         return urlsplit(self.url).netloc.rpartition("@")[2]
 
     @property
@@ -115,37 +114,32 @@ class _ByProxy(urllib.request.BaseHandler):
 
 
 def _is_excepted(parts: SplitResult, listed: str) -> bool:
-    """Whether NO_PROXY, or being this machine, makes an exception of a URL."""
     host = _ascii(parts.hostname or "")
     port = str(parts.port or _PORTS.get(parts.scheme, ""))
     address = _address(host)
     if host == "localhost" or (address is not None and address.is_loopback):
         return True
-    return any(entry == "*" or _matches(entry, host, port, address) for entry in _entries(listed))
-
-
-def _entries(listed: str) -> Iterator[str]:
-    return filter(None, (entry.strip().lower() for entry in listed.split(",")))
+    entries = filter(None, map(str.strip, listed.lower().split(",")))
+    return any(_matches(entry, host, port, address) for entry in entries)
 
 
 def _matches(entry: str, host: str, port: str, address: _Address | None) -> bool:
     """Whether an entry of NO_PROXY names this host: a CIDR; an IP address or a domain, with a port
     where only that is meant. A domain includes those below it, ``.domain`` these alone.
     """
+    if entry == "*":
+        return True
     with suppress(ValueError):
         if "/" in entry:
-            network = ipaddress.ip_network(entry, strict=False)
-            return address is not None and address in network
+            return address is not None and address in ipaddress.ip_network(entry, strict=False)
     found = _WITH_PORT.fullmatch(entry)  # an IPv6 address without brackets has no port
     name = (found["v6"] or found["host"] or "") if found else entry
     if not name or (found and found["port"] and found["port"] != port):
         return False
-    wanted = _address(name)
-    if wanted is not None:
+    if (wanted := _address(name)) is not None:
         return wanted == address
-    below = name.startswith((".", "*."))
     domain = _ascii(name.removeprefix("*").removeprefix("."))
-    return host.endswith(f".{domain}") or (host == domain and not below)
+    return host.endswith(f".{domain}") or (host == domain and not name.startswith((".", "*.")))
 
 
 def _address(host: str) -> _Address | None:

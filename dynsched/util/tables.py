@@ -33,7 +33,6 @@ def show(console: Console, renderable: Text | Table) -> None:
 
 
 def make_table(*titles: str) -> Table:
-    """A table without lines, with these columns."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for title in titles:
         # In a narrow terminal, names are the last columns to be folded.
@@ -54,7 +53,6 @@ def is_shadow(rule: Mapping[str, Any]) -> bool:
 
 
 def named(rule: Mapping[str, Any]) -> str:
-    """A rule's name, and whether it is on trial only."""
     return f"{rule['rule']} (shadow)" if is_shadow(rule) else str(rule["rule"])
 
 

@@ -7,10 +7,8 @@ from typing import Any
 
 
 def as_mapping(value: Any) -> Mapping[str, Any]:
-    """The mapping; an empty one for anything else."""
     return value if isinstance(value, Mapping) else {}
 
 
 def as_mappings(value: Any) -> list[Mapping[str, Any]]:
-    """The mappings of a list; none for anything else."""
     return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []

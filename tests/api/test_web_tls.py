@@ -105,14 +105,11 @@ async def test_good_files_that_are_renewed_are_used(files, authority, caplog, na
         assert server.url == f"https://127.0.0.1:{server.port}"
         good = "first"
         assert await get(server, trusting(authority)) == (200, good)
-        foreign, apart = (
-            getattr(authority.issue("x"), name),
-            "do certificate and key belong together?",
-        )
+        foreign = getattr(authority.issue("x"), name)
         for number, (spoil, problem) in enumerate(
             (
-                (lambda: path.write_text("half of one"), apart),
-                (lambda: shutil.copy(foreign, path), apart),
+                (lambda: path.write_text("half of one"), "; both must be PEM"),
+                (lambda: shutil.copy(foreign, path), "the key belongs to another certificate"),
                 (path.unlink, f"{path}: No such file or directory"),
                 (pipe, f"{path}: this is a pipe, not a file"),
             )

@@ -14,7 +14,7 @@ from source_support import Fake, vector
 
 from dynsched.engine.model import QueryResult
 from dynsched.engine.workloads import workload_of
-from dynsched.sources import scrapes
+from dynsched.sources import pod_use
 from dynsched.sources.pod_use import PodUseSource
 from dynsched.sources.prometheus import PrometheusSource
 
@@ -44,7 +44,7 @@ async def test_uses_by_workload_and_scrape_intervals_by_rule() -> None:
         "memory": {"shop/web": 2.0**30},
     }
     assert source.scrape_intervals == {"node-cpu": 15.0, "node-mem": 15.0}
-    assert f'up{{node="worker-1"}}[{scrapes.SCRAPES_OVER:.0f}s]' in prometheus.asked[-1]
+    assert f'up{{node="worker-1"}}[{pod_use.SCRAPES_OVER:.0f}s]' in prometheus.asked[-1]
 
 
 async def test_only_what_the_rules_measure_is_asked_for() -> None:
@@ -134,7 +134,7 @@ async def test_what_a_real_prometheus_knows_of_pods_and_scrapes(source: Promethe
 async def test_a_target_younger_than_the_time_of_counting_has_no_interval(
     source: PrometheusSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scrapes, "SCRAPES_OVER", 86_400.0)
+    monkeypatch.setattr(pod_use, "SCRAPES_OVER", 86_400.0)
     use = PodUseSource(source, lambda: rule_set(rule("load", expr="load_percent")))
     await use.ask()
     assert use.scrape_intervals == {}

@@ -19,7 +19,6 @@ from source_support import Deadlines, ask, error_of, reaches, source_at, threads
 
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
 from dynsched.sources.prometheus.query_errors import PREPARING, WAITING, file_problem
-from dynsched.sources.prometheus.tls import TlsFiles
 
 SECRETS = ("s3cret-token", "s3cret-password", "s3cret-header", "s3cret-user")
 
@@ -385,19 +384,6 @@ async def test_rotated_tls_files_are_taken_up(
             put(authority.cert, client)
             assert await error() == "None"
         assert [seen.client_name for seen in server.seen] == ["dynsched", "rotated", "dynsched"]
-
-
-def test_another_file_of_the_same_size_and_time_is_seen(tmp_path: Path) -> None:
-    prints = []
-    for folder in ("..data1", "..data2"):  # as a mounted Secret is replaced
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "ca.crt").write_text("the same size")
-        os.utime(tmp_path / folder / "ca.crt", (1, 1))
-        link = tmp_path / "ca.crt"
-        link.unlink(missing_ok=True)
-        link.symlink_to(tmp_path / folder / "ca.crt")
-        prints.append(TlsFiles._stat("CA", str(link)))
-    assert prints[0] != prints[1]
 
 
 async def test_a_server_that_hangs_in_the_tls_handshake(authority, deadlines) -> None:

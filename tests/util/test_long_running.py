@@ -1,26 +1,99 @@
-"""What `dynsched run` sets for its process before all else."""
+"""What `dynsched run` sets for its process before all else, in processes of their own."""
 
 import asyncio
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from dynsched.util import long_running
 
 PREPARED = """
 import gc, sys
-from dynsched.util.long_running import prepare
+from dynsched.util.long_running import leave_out_the_living, prepare
+
+class Cyclic:
+    def __init__(self):
+        self.itself = self
+
 before = sys.getswitchinterval()
 prepare()
-print(before / sys.getswitchinterval() >= 5, gc.get_freeze_count() > 1000)
+at_start = gc.get_freeze_count()
+kept = [Cyclic() for _ in range(100)]
+leave_out_the_living()
+print(before / sys.getswitchinterval() >= 5)
+print(at_start > 1000, gc.get_freeze_count() - at_start >= 100)
+passes = sum(generation["collections"] for generation in gc.get_stats())
+for _ in range(2_000):
+    Cyclic()
+few = sum(generation["collections"] for generation in gc.get_stats()) - passes
+for _ in range(100_000):
+    Cyclic()
+print(few, len([each for each in gc.get_objects() if type(each) is Cyclic]) < 50_000)
+"""
+
+THREADS = """
+import ctypes, sys, threading
+from dynsched.util.long_running import share_heap
+if sys.argv[1] == "shared":
+    share_heap()
+gate = threading.Barrier(9)
+def hold():
+    kept = bytes(100_000)
+    gate.wait()
+    gate.wait()
+for _ in range(8):
+    threading.Thread(target=hold).start()
+gate.wait()
+libc = ctypes.CDLL(None)
+libc.fdopen.restype = ctypes.c_void_p
+libc.malloc_info(0, ctypes.c_void_p(libc.fdopen(1, b"w")))
+libc.fflush(None)
+gate.wait()
+"""
+
+FREED = """
+import os
+from dynsched.util.long_running import give_back_free_memory
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGESIZE")
+kept = [bytes(4_000) for _ in range(20_000)]  # smaller than what glibc maps on its own
+last = bytes(4_000)
+del kept
+before = resident()
+give_back_free_memory()
+print(before - resident())
 """
 
 
-def test_threads_take_short_turns_and_the_collector_leaves_out_what_exists() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", PREPARED], capture_output=True, text=True, check=True, timeout=30
-    )
-    assert done.stdout.split() == ["True", "True"]
+def printed_by(program: str, *arguments: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
+    ).stdout
+
+
+def test_threads_take_short_turns_and_the_collector_leaves_out_what_lives() -> None:
+    assert printed_by(PREPARED).split() == ["True", "True", "True", "0", "True"]
+
+
+def test_threads_share_two_heaps_and_free_memory_is_given_back() -> None:
+    heaps = {how: printed_by(THREADS, how).count("<heap nr=") for how in ("apart", "shared")}
+    if not heaps["apart"]:
+        pytest.skip("this C library is not glibc")
+    assert heaps["apart"] > 2
+    assert heaps["shared"] <= 2
+    assert int(printed_by(FREED)) > 40_000_000
+
+
+def test_another_c_library_is_left_as_it_is(monkeypatch) -> None:
+    monkeypatch.setattr("ctypes.CDLL", lambda _: object())
+    long_running.share_heap()
+    long_running.give_back_free_memory()
 
 
 async def test_memory_is_given_back_after_each_tick(monkeypatch) -> None:

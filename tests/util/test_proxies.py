@@ -16,7 +16,6 @@ import yaml
 from asking import fetch
 from misbehaving_server import GOOD, MisbehavingServer, Seen, http
 
-from dynsched.cli import commands
 from dynsched.kube.failures import Call, ProxyRefusedError
 from dynsched.kube.kopf_operator import NodeOperator, WatchBrokenError, _explained
 from dynsched.kube.kubeconfig import KubeConfigError, load_config
@@ -261,13 +260,6 @@ async def test_what_a_kubeconfig_says_itself_comes_first(everywhere, tmp_path) -
     ):  # fmt: skip
         with pytest.raises(KubeConfigError, match=said):
             await load_config(kubeconfig(tmp_path, server, **cluster))
-
-
-def test_prune_with_a_netrc_and_a_token(everywhere, tmp_path, capsys) -> None:
-    path = kubeconfig(tmp_path, "http://10.1.2.3:6443")
-    with pytest.raises(SystemExit) as ended:
-        commands.main(["prune", "--dry-run", "--kubeconfig", path])
-    assert (ended.value.code, capsys.readouterr().out) == (0, "Nothing to change.\n")
 
 
 async def told(asking: Any, kind: type[Exception]) -> tuple[str, str]:

@@ -12,15 +12,15 @@ The promises of this package:
   the method itself is asked again by GET.)
 - No credential appears in an error, a warning, a log line or a repr.
 
-``config`` where to ask and with which credentials; ``source`` the asynchronous face;
-``transport`` one query on a thread that can be ended from outside, asked by prometheus-api-client;
-``wire`` the JSON; ``failures`` the words for what went wrong; ``tls`` files that change.
+``config`` where to ask and with which credentials; ``source`` the asynchronous face; ``session``
+one query on a thread that can be ended from outside, asked by prometheus-api-client; ``decode`` and
+``vectors`` the JSON; ``query_errors`` the words for what went wrong; ``tls`` files that change.
 docs/decisions/0009 says why.
 """
 
 from dynsched.sources.prometheus.config import PrometheusConfig
-from dynsched.sources.prometheus.ranges import LongResult, LongSeries, RangeResult
 from dynsched.sources.prometheus.source import PageResult, PrometheusSource
+from dynsched.sources.prometheus.vectors import LongResult, LongSeries, RangeResult
 
 __all__ = [
     "LongResult",

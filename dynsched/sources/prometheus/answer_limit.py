@@ -6,8 +6,10 @@ fails by this alone, and does not take the process with it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
+
+from dynsched.sources.prometheus.query_errors import QueryFailedError
 
 ROOM_SERIES: Final = 50_000
 """Series that all rules of a small cluster may have together. One with nine labels takes up to 2 kB
@@ -26,18 +28,32 @@ in three, and would take a hundred times its size."""
 
 @dataclass(frozen=True, slots=True)
 class AnswerLimit:
-    """The most that one answer may hold, and for how many nodes. ``size`` in bytes of JSON."""
+    """The most that one answer may hold, and for how many nodes. ``size`` in bytes of JSON;
+    ``label`` names the node in the series.
+    """
 
     nodes: int
     series: int
     size: int
-    parts: int = field(init=False)
-    """The most values that the JSON may be made of, by its commas. Each becomes an object of some
-    60 to 150 bytes; a label with its value has hardly fewer than PART_BYTES. Computed."""
+    label: str = "instance"
 
-    def __post_init__(self) -> None:
-        """Compute ``parts`` once for an answer, whose chunks are all compared with it."""
-        object.__setattr__(self, "parts", self.size // PART_BYTES)
+    def check(self, series: int, size: int, parts: int = 0) -> None:
+        """QueryFailedError for more than the limit allows. ``parts``: the values that the JSON is
+        made of, by its commas. Each becomes an object of some 60 to 150 bytes; a label with its
+        value has hardly fewer than PART_BYTES.
+        """
+        if series > self.series:
+            found = f"has more than {self.series:,} series"
+        elif size > self.size:
+            found = f"is larger than {self.size / (1 << 20):.3g} MiB"
+        elif parts > self.size // PART_BYTES:
+            found = f"is made of more than {self.size // PART_BYTES:,} parts"
+        else:
+            return
+        raise QueryFailedError(
+            f"the answer {found}, in a cluster of {self.nodes:,} nodes; aggregate it by the "
+            f"node, as in `sum by ({self.label}) (...)`, or select only this cluster's series"
+        )
 
 
 def answer_limit(nodes: int, rules: int) -> AnswerLimit:

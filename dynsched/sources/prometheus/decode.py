@@ -6,7 +6,7 @@ An answer: ``{"status", "data": {"resultType", "result"}, "warnings", "errorType
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar, cast
 
@@ -14,12 +14,13 @@ import msgspec
 import numpy as np
 
 from dynsched.engine.columns import Floats
-from dynsched.sources.prometheus.answer_limit import AnswerLimit
 from dynsched.sources.prometheus.query_errors import QueryFailedError, excerpt
 from dynsched.util.formatting import one_line
 
 _T = TypeVar("_T")
 _Bytes = bytes | bytearray
+Reason = tuple[str, object]
+"""Why a series cannot be used, and the value of it that shows it (None: nothing to show)."""
 _MAX_WARNINGS: Final = 10
 _MAX_WORDS: Final = 64 * 1024  # bytes of what the server says about its answer
 _MAX_ODD: Final = 1000  # each costs some 10 microseconds, in which no other thread runs
@@ -77,41 +78,14 @@ class Clocks:
         """By how many seconds the server's clock is ahead of ours; 0 where it does not say."""
         return 0.0 if self.date is None else self.date + self.cached - self.received
 
-    def local(self, timestamp: float) -> float:
-        """A sample's time by our clock, never later than now.
+    def local_of(self, timestamps: Floats) -> Floats:
+        """The times of samples by our clock, never later than now.
 
         The age is taken between two readings of the server's own clock, so that a server whose
         clock is minutes off has neither only stale samples nor samples from the future.
         """
-        return self.local_of(np.array([timestamp], np.float64)).item()
-
-    def local_of(self, timestamps: Floats) -> Floats:
-        """`local` of many."""
         now = self.received if self.date is None else self.date
         return self.received - np.maximum(0.0, now - timestamps) - self.cached
-
-
-@dataclass(frozen=True, slots=True)
-class Allowance:
-    """How much may come back; ``label`` names the node in the rule's series."""
-
-    limit: AnswerLimit
-    label: str
-
-    def check(self, series: int, size: int, parts: int = 0) -> None:
-        """QueryFailedError for more series, bytes or JSON values than the limit allows."""
-        if series > self.limit.series:
-            found = f"has more than {self.limit.series:,} series"
-        elif size > self.limit.size:
-            found = f"is larger than {self.limit.size / (1 << 20):.3g} MiB"
-        elif parts > self.limit.parts:
-            found = f"is made of more than {self.limit.parts:,} parts"
-        else:
-            return
-        raise QueryFailedError(
-            f"the answer {found}, in a cluster of {self.limit.nodes:,} nodes; aggregate it by the "
-            f"node, as in `sum by ({self.label}) (...)`, or select only this cluster's series"
-        )
 
 
 @dataclass(slots=True)
@@ -121,14 +95,12 @@ class Oddities:
     seen: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     def add(self, reason: str, labels: Mapping[str, str] | None, value: object = None) -> None:
-        """Count a series that was left out."""
         example, count = self.seen.get(reason, ("", 0))
         if not count:
             example = _show(labels) + ("" if value is None else f" {one_line(repr(value), 40)}")
         self.seen[reason] = (example, count + 1)
 
     def lines(self) -> list[str]:
-        """A line for each reason."""
         return [
             f"{count} series left out: {reason}, as in {example}"
             for reason, (example, count) in self.seen.items()
@@ -210,7 +182,6 @@ def open_result(body: _Bytes, wanted: str) -> tuple[msgspec.Raw, list[str]]:
 
 
 def _fit(decoder: msgspec.json.Decoder[_T], part: _Bytes | msgspec.Raw, body: _Bytes) -> _T:
-    """Decode, or say what the body is instead."""
     try:
         return decoder.decode(part)
     except msgspec.ValidationError as error:
@@ -229,34 +200,30 @@ def _fit(decoder: msgspec.json.Decoder[_T], part: _Bytes | msgspec.Raw, body: _B
         ) from None
 
 
-def each_series(
+def sift(
     raw: msgspec.Raw,
-    whole: msgspec.json.Decoder[list[_T]],
-    single: msgspec.json.Decoder[_T],
+    form: msgspec.json.Decoder[_T],
+    why_not: Callable[[_T], Reason | None],
     odd: Oddities,
-) -> Iterator[_T]:
-    """The series: all decoded at once where they are as they should be (in half the time), else one
-    by one without the odd ones. Each is let go in turn: what is made of it needs as much memory.
-    """
-    try:
-        decoded = whole.decode(raw)
-    except UNFIT:
-        unfit = 0
-        for piece in _fit(_PIECES, raw, bytes(raw)):
-            try:
-                yield single.decode(piece)
-            except UNFIT as error:
-                unfit += 1
-                if unfit > _MAX_ODD:
-                    raise QueryFailedError(
-                        f"more than {_MAX_ODD:,} series of the answer are not in Prometheus's "
-                        f"form ({one_line(str(error), 80)}); check the URL"
-                    ) from None
-                odd.add(f"not Prometheus's form ({one_line(str(error), 80)})", _labels(piece))
-        return
-    decoded.reverse()
-    while decoded:
-        yield decoded.pop()
+) -> bytes:
+    """The series of a result without those that cannot be used, as a result again."""
+    kept, unfit = [], 0
+    for piece in _fit(_PIECES, raw, bytes(raw)):
+        try:
+            reason = why_not(form.decode(piece))
+        except UNFIT as error:
+            unfit += 1
+            what = f"Prometheus's form ({one_line(str(error), 80)})"
+            if unfit > _MAX_ODD:
+                raise QueryFailedError(
+                    f"more than {_MAX_ODD:,} series of the answer are not in {what}; check the URL"
+                ) from None
+            reason = f"not {what}", None
+        if reason is None:
+            kept.append(bytes(piece))
+        else:
+            odd.add(reason[0], _labels(piece), reason[1])
+    return b"[%b]" % b",".join(kept)
 
 
 class _Labelled(msgspec.Struct):
@@ -270,21 +237,19 @@ def _labels(piece: msgspec.Raw) -> Mapping[str, str] | None:
         return None
 
 
-def number_of(text: str) -> float | None:
-    """A value as it was sent, NaN and infinities too; None when it is no number."""
-    if text.encode().translate(None, _NUMERIC):
-        return None
-    try:
-        return float(text)
-    except ValueError:
-        return None
-
-
 def numbers_of(texts: Sequence[str]) -> Floats:
-    """`number_of` of many. ValueError where one is no number."""
+    """Values as they were sent, NaN and infinities too. ValueError where one is no number."""
     if "".join(texts).encode().translate(None, _NUMERIC):
         raise ValueError("not a number")
     return np.array([float(text) for text in texts], np.float64)
+
+
+def are_numbers(texts: Sequence[str]) -> bool:
+    try:
+        numbers_of(texts)
+    except ValueError:
+        return False
+    return True
 
 
 def warnings_of(said: list[str], odd: Oddities, *, kept: bool) -> tuple[str, ...]:

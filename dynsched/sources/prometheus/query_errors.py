@@ -27,7 +27,6 @@ _FLAGS: Final = {
     "CA": "--prom-ca-file",
     "client certificate": "--prom-cert-file",
     "client key": "--prom-key-file",
-    "client certificate or key": "--prom-cert-file and --prom-key-file",
     "CA (from REQUESTS_CA_BUNDLE)": "REQUESTS_CA_BUNDLE",
     "CA (from CURL_CA_BUNDLE)": "CURL_CA_BUNDLE",
 }

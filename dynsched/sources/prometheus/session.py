@@ -25,8 +25,9 @@ import requests.adapters
 import urllib3
 from prometheus_api_client import PrometheusConnect
 
+from dynsched.sources.prometheus.answer_limit import AnswerLimit
 from dynsched.sources.prometheus.config import Credentials, PrometheusConfig
-from dynsched.sources.prometheus.decode import Allowance, Clocks, server_error
+from dynsched.sources.prometheus.decode import Clocks, server_error
 from dynsched.sources.prometheus.query_errors import (
     CONNECTING,
     PREPARING,
@@ -95,7 +96,6 @@ class Attempt:
                     twin.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Let the connections go; called by the query's own thread at its end."""
         with self._lock:
             for twin in self._twins:
                 twin.close()
@@ -111,7 +111,7 @@ class Question(Generic[_T]):
 
     call: Callable[[PrometheusConnect, requests.Session, dict[str, str]], _T]
     parse: Callable[[bytearray, Clocks], Answer[_T]]
-    most: Allowance
+    most: AnswerLimit
     only_get: bool = False
 
 
@@ -183,7 +183,6 @@ class _Adapter(requests.adapters.BaseAdapter):
         """Nothing: what was opened is closed by ``send``."""
 
     def send(self, request: requests.PreparedRequest, *_: object, **__: object) -> _Answered:
-        """QueryFailedError for whatever is not what was asked for."""
         try:
             with self._pools() as pools:
                 return self._send(pools, request)
@@ -237,7 +236,6 @@ class _Adapter(requests.adapters.BaseAdapter):
         raise AssertionError("GET answers or fails")
 
     def _read(self, response: urllib3.BaseHTTPResponse, *, authenticated: bool) -> bytearray:
-        """The body of a success; QueryFailedError for every other status."""
         status = response.status
         if status // 100 == _REDIRECT:
             raise QueryFailedError(explain_redirect(status, response.headers.get("Location", "")))

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import contextlib
 import logging
-import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -26,26 +24,28 @@ from dynsched.engine.model import QueryResult, Series
 from dynsched.rules.rule_set import Rule
 from dynsched.sources.prometheus.answer_limit import AnswerLimit, answer_limit
 from dynsched.sources.prometheus.config import PrometheusConfig
-from dynsched.sources.prometheus.decode import Allowance, Clocks, parse_data
+from dynsched.sources.prometheus.decode import Clocks, parse_data
 from dynsched.sources.prometheus.query_errors import QueryFailedError, timed_out
-from dynsched.sources.prometheus.ranges import (
+from dynsched.sources.prometheus.session import Answer, Attempt, Client, Question
+from dynsched.sources.prometheus.vectors import (
     LongResult,
     RangeResult,
-    parse_long_matrix,
-    parse_matrix,
+    SeriesKeys,
+    read_long,
     read_spans,
+    read_vector,
 )
-from dynsched.sources.prometheus.session import Answer, Attempt, Client, Question
-from dynsched.sources.prometheus.vectors import SeriesKeys, read_vector
 from dynsched.util.errors import PastUnknownError
+from dynsched.util.threads import on_thread
 
 _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
+_Parse = Callable[[bytearray, Clocks], Answer[_T]]
+_Result = tuple[_T | tuple[()], str | None, tuple[str, ...], float]
+"""What came, or the error; the warnings; and how many seconds it took."""
 # What Prometheus itself evaluates at a time (--query.max-concurrency); more would wait there.
 MAX_CONCURRENCY: Final = 20
 _STOPPING: Final = "the query was cancelled because dynsched is stopping"
-
-
 _SAME_TIME: Final = 2.0
 """Seconds that two clocks may differ: a Date header has whole seconds, and takes time to arrive."""
 _PAGE_LIMIT: Final = AnswerLimit(0, 50_000, 32 << 20)
@@ -77,7 +77,6 @@ class PrometheusSource:
         max_concurrency: int = MAX_CONCURRENCY,
     ) -> None:
         self._client = Client(config, clock)
-        self._clock = clock
         self._limit = limit
         self._slots = asyncio.Semaphore(max_concurrency)
         self._under_way: set[Attempt] = set()
@@ -90,24 +89,20 @@ class PrometheusSource:
             urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
 
     def now(self) -> float:
-        """Unix seconds by our clock."""
-        return self._clock()
+        return self._client.clock()
 
     async def query(self, rule: Rule) -> QueryResult:
-        """The samples of the rule's expression now, or the reason why there are none."""
         if rule.expr is None:
             return QueryResult(error=f"rule {rule.name} has no expr: Prometheus cannot answer it")
         return await self.query_expr(rule.expr, rule.node_labels[-1])
 
     async def query_expr(self, expr: str, label: str = "instance") -> QueryResult:
         """As ``query``, for an expression that belongs to no rule. ``label`` names the node."""
-        most = Allowance(self._limit(), label)
-        question = Question(
-            lambda api, _, more: api.custom_query(expr, more),
-            partial(read_vector, self._series),
-            most,
-        )
-        return QueryResult(*await self._result(question))
+        return QueryResult(*await self._instant(expr, partial(read_vector, self._series), label))
+
+    async def raw(self, selector: str, label: str = "instance") -> RangeResult:
+        """The samples as they were scraped, of a range selector (``up[10m]``). Never raises."""
+        return RangeResult(*await self._instant(selector, partial(read_spans, SeriesKeys()), label))
 
     async def query_range(
         self, expr: str, start: float, end: float, step: float, label: str = "instance"
@@ -117,9 +112,8 @@ class PrometheusSource:
         Both ends are included and are times by the server's clock, as are the points' times.
         Never raises, as ``query_expr``.
         """
-        moments, most = (start, end, step), Allowance(self._limit(), label)
-        question = self._range(expr, moments, parse_matrix, most)
-        return RangeResult(*await self._result(question))
+        parse = partial(read_spans, SeriesKeys())
+        return RangeResult(*await self._range(expr, (start, end, step), parse, label))
 
     async def query_long(
         self,
@@ -134,34 +128,32 @@ class PrometheusSource:
         """As ``query_range``, for many points: arrays instead of pairs. ``limit``: how large this
         answer may be; default: as of all others.
         """
-        most = Allowance(limit or self._limit(), label)
-        question = self._range(expr, (start, end, step), parse_long_matrix, most)
-        return LongResult(*await self._result(question))
+        parse = partial(read_long, SeriesKeys())
+        return LongResult(*await self._range(expr, (start, end, step), parse, label, limit))
 
-    def _range(
+    async def _instant(self, expr: str, parse: _Parse[_T], label: str) -> _Result[_T]:
+        most = replace(self._limit(), label=label)
+        question = Question(lambda api, _, more: api.custom_query(expr, more), parse, most)
+        return await self._result(question)
+
+    async def _range(
         self,
         expr: str,
         moments: tuple[float, float, float],
-        parse: Callable[[bytearray, Clocks], Answer[_T]],
-        most: Allowance,
-    ) -> Question[_T]:
+        parse: _Parse[_T],
+        label: str,
+        limit: AnswerLimit | None = None,
+    ) -> _Result[_T]:
         start, end, step = moments
         ends = [datetime.fromtimestamp(moment, UTC) for moment in (start, end)]
         # PrometheusConnect rounds both to whole seconds; its parameters give way to these.
         exact = {"start": f"{start:.3f}", "end": f"{end:.3f}"}
-        return Question(
+        question = Question(
             lambda api, _, more: api.custom_query_range(expr, *ends, f"{step:.3f}", exact | more),
             parse,
-            most,
+            replace(limit or self._limit(), label=label),
         )
-
-    async def raw(self, selector: str, label: str = "instance") -> RangeResult:
-        """The samples as they were scraped, of a range selector (``up[10m]``). Never raises."""
-        most = Allowance(self._limit(), label)
-        question = Question(
-            lambda api, _, more: api.custom_query(selector, more), parse_matrix, most
-        )
-        return RangeResult(*await self._result(question))
+        return await self._result(question)
 
     async def read(
         self, path: str, parameters: Mapping[str, str] | None = None, *, only_get: bool = True
@@ -177,8 +169,7 @@ class PrometheusSource:
             answered = session.get(url, params=asked, headers=api.headers)
             return answered.json()["data"]["result"]
 
-        most = Allowance(_PAGE_LIMIT, "instance")
-        question: Question[tuple[Any, ...]] = Question(call, parse_data, most, only_get)
+        question: Question[tuple[Any, ...]] = Question(call, parse_data, _PAGE_LIMIT, only_get)
         items, error, _, duration = await self._result(question)
         return PageResult(items[0] if items else None, error, duration)
 
@@ -187,7 +178,7 @@ class PrometheusSource:
         PastUnknownError when it failed. Where the server's clock shows another time, the answer
         tells by how much, and it is asked once more.
         """
-        most, seen = Allowance(self._limit(), rule.node_labels[-1]), []
+        seen: list[float] = []
 
         def parse(body: bytearray, clocks: Clocks) -> Answer[Sequence[Series]]:
             seen.append(clocks.ahead)
@@ -196,8 +187,8 @@ class PrometheusSource:
         for _ in range(2):
             ahead = self._ahead
             moments = (start + ahead, end + ahead, step)
-            question = self._range(rule.expr or "", moments, parse, most)
-            found, error, *_ = await self._result(question)
+            label = rule.node_labels[-1]
+            found, error, *_ = await self._range(rule.expr or "", moments, parse, label)
             if error is not None:
                 raise PastUnknownError(error)
             if abs(seen[-1] - ahead) <= _SAME_TIME:
@@ -214,10 +205,7 @@ class PrometheusSource:
         for attempt in self._under_way:
             attempt.abort(_STOPPING)
 
-    async def _result(
-        self, question: Question[_T]
-    ) -> tuple[_T | tuple[()], str | None, tuple[str, ...], float]:
-        """What came, or the error; the warnings; and how many seconds it took."""
+    async def _result(self, question: Question[_T]) -> _Result[_T]:
         started = time.monotonic()
         attempt = Attempt(self._client.config.timeout)
         try:
@@ -230,14 +218,23 @@ class PrometheusSource:
         return items, None, warnings, time.monotonic() - started
 
     async def _within_deadline(self, question: Question[_T], attempt: Attempt) -> Answer[_T]:
+        """Ask on a thread; its slot is free again when the thread has ended."""
         if self._closed:
             raise QueryFailedError(_STOPPING)
-        asked = False
+        asked, loop = False, asyncio.get_running_loop()
+
+        def ended(_: object) -> None:
+            with contextlib.suppress(RuntimeError):  # the event loop is closed
+                loop.call_soon_threadsafe(self._ended, attempt)
+
         try:
             async with asyncio.timeout(attempt.timeout):
                 await self._slots.acquire()
                 asked = True
-                return await self._start(question, attempt)
+                self._under_way.add(attempt)
+                answer = on_thread("prometheus-query", partial(self._ask, question, attempt))
+                answer.add_done_callback(ended)
+                return await asyncio.wrap_future(answer)
         except TimeoutError:
             if asked:
                 raise QueryFailedError(timed_out(attempt.timeout, attempt.phase)) from None
@@ -245,35 +242,18 @@ class PrometheusSource:
                 f"not asked within {attempt.timeout:g} s: {len(self._under_way)} queries before it "
                 "are still under way; is the DNS or the server hanging?"
             ) from None
+        except OSError as error:  # no thread
+            raise QueryFailedError(f"not asked: {error.strerror}") from None
 
-    def _start(self, question: Question[_T], attempt: Attempt) -> asyncio.Future[Answer[_T]]:
-        """Ask on a thread; its slot is free again when the thread has ended.
-
-        Daemon threads and no ThreadPoolExecutor: nothing can end a thread that hangs in the
-        resolver, and an executor's threads would hold up the process's exit until it gives up.
-        """
-        loop = asyncio.get_running_loop()
-        answer: concurrent.futures.Future[Answer[_T]] = concurrent.futures.Future()
-        answer.set_running_or_notify_cancel()
-
-        def run() -> None:
-            try:
-                answer.set_result(self._client.ask(question, attempt))
-            except QueryFailedError as error:
-                answer.set_exception(error)
-            except Exception as error:  # noqa: BLE001  # our defect must not stop the other rules
-                answer.set_exception(_defect(error))
-            attempt.close()
-            with contextlib.suppress(RuntimeError):  # the event loop is closed
-                loop.call_soon_threadsafe(self._ended, attempt)
-
-        self._under_way.add(attempt)
+    def _ask(self, question: Question[_T], attempt: Attempt) -> Answer[_T]:
         try:
-            threading.Thread(target=run, name="prometheus-query", daemon=True).start()
-        except RuntimeError as error:  # the container's limit of processes
-            self._ended(attempt)
-            raise QueryFailedError(f"not asked: {error}; raise the limit of processes") from None
-        return asyncio.wrap_future(answer)
+            return self._client.ask(question, attempt)
+        except QueryFailedError:
+            raise
+        except Exception as error:  # noqa: BLE001  # our defect must not stop the other rules
+            raise _defect(error) from None
+        finally:
+            attempt.close()
 
     def _ended(self, attempt: Attempt) -> None:
         self._under_way.discard(attempt)

@@ -1,29 +1,39 @@
-"""The answers to instant queries, from bytes to samples: one by one, and in columns. As in `wire`,
+"""The answers to queries, from bytes to columns: instant vectors and range vectors. As in `decode`,
 nothing else is raised than QueryFailedError.
+
+A series that cannot be used is left out, with a warning; when there is no other series, that is an
+error.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Final, cast
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Final, Generic, TypeVar, cast
 
 import msgspec
 import numpy as np
 
-from dynsched.engine.columns import Vector
-from dynsched.engine.model import Sample
+from dynsched.engine.columns import Floats, Ints, Spans, Vector
+from dynsched.engine.model import Sample, Series
 from dynsched.sources.prometheus.decode import (
     UNFIT,
     Clocks,
     Oddities,
-    each_series,
-    number_of,
+    Reason,
+    are_numbers,
     numbers_of,
     open_result,
+    sift,
     warnings_of,
 )
 
+_T = TypeVar("_T")
 _Bytes = bytes | bytearray
+_Columns = tuple[list[bytes], Floats, Floats, Ints]
+"""The series; the times and values of all, one after the other; of spans, how many each has."""
 _SPARE: Final = 4
 """So many times the series of the largest answer are remembered: most rules have the same ones."""
 _METRIC: Final = b'"metric"'
@@ -31,44 +41,53 @@ _NEXT: Final = b',{"metric":'
 _PART: Final = 256 * 1024  # bytes of an answer that are decoded in one go
 
 
-class _Series(msgspec.Struct, gc=False):
-    metric: dict[str, str]
-    value: tuple[float, str] | None = None
+class _Sample(msgspec.Struct, gc=False):
+    metric: msgspec.Raw
+    points: tuple[float, str] | None = msgspec.field(name="value", default=None)
     histogram: msgspec.Raw = msgspec.Raw(b"")
 
 
-class _Keyed(msgspec.Struct, gc=False):
+class _Span(msgspec.Struct, gc=False):
     metric: msgspec.Raw
-    value: tuple[float, str]
+    points: list[tuple[float, str]] = msgspec.field(name="values", default_factory=list)
+    histogram: msgspec.Raw = msgspec.field(name="histograms", default=msgspec.Raw(b""))
 
 
-_VECTOR: Final = msgspec.json.Decoder(list[_Series])
-_SERIES: Final = msgspec.json.Decoder(_Series)
-_KEYED: Final = msgspec.json.Decoder(list[_Keyed])
+_FORMS: Final[Mapping[str, tuple[msgspec.json.Decoder[Any], msgspec.json.Decoder[Any]]]] = {
+    "vector": (msgspec.json.Decoder(list[_Sample]), msgspec.json.Decoder(_Sample)),
+    "matrix": (msgspec.json.Decoder(list[_Span]), msgspec.json.Decoder(_Span)),
+}
+"""By type of result, what reads many series and what reads one."""
 _LABELS: Final = msgspec.json.Decoder(dict[str, str])
+_HISTOGRAM: Final = "a native histogram, not a number"
 
 
-def parse_vector(body: _Bytes, clocks: Clocks) -> tuple[tuple[Sample, ...], tuple[str, ...]]:
-    """The samples of an instant query's answer, and the warnings that make it a partial one.
+@dataclass(frozen=True, slots=True)
+class LongSeries:
+    """One series of a long range, at a tenth of a ``Series``'s memory: two arrays of doubles."""
 
-    A series that cannot be used is ignored, with a warning; when there is no other
-    series, that is an error. QueryFailedError for everything that is no instant vector.
+    labels: Mapping[str, str]
+    times: array[float]
+    """Unix seconds by the server's clock, rising."""
+    values: array[float]
+    """One for each time; may be NaN or infinite."""
+
+
+@dataclass(frozen=True)
+class SeriesResult(Generic[_T]):
+    """What a range query came to; as ``QueryResult``, with spans of time instead of samples.
+
+    The points' times are Unix seconds by the *server's* clock.
     """
-    raw, warnings = open_result(body, "vector")
-    odd = Oddities()
-    samples = []
-    for series in each_series(raw, _VECTOR, _SERIES, odd):
-        if series.value is None:
-            bare = not bytes(series.histogram)
-            odd.add("no value" if bare else "a native histogram, not a number", series.metric)
-            continue
-        timestamp, text = series.value
-        value = number_of(text)
-        if value is None:
-            odd.add("the value is not a number", series.metric, text)
-            continue
-        samples.append(Sample(series.metric, value, clocks.local(timestamp)))
-    return tuple(samples), warnings_of(warnings, odd, kept=bool(samples))
+
+    series: Sequence[_T] = ()
+    error: str | None = None
+    warnings: tuple[str, ...] = ()
+    duration: float = 0.0
+
+
+RangeResult = SeriesResult[Series]
+LongResult = SeriesResult[LongSeries]
 
 
 class SeriesKeys:
@@ -114,23 +133,75 @@ class SeriesKeys:
 def read_vector(
     keys: SeriesKeys, body: _Bytes, clocks: Clocks
 ) -> tuple[Sequence[Sample], tuple[str, ...]]:
-    """As `parse_vector`; in columns, where all series are as Prometheus writes them."""
-    raw, said = open_result(body, "vector")
-    series: list[bytes] = []
-    values, taken = [], []
-    try:
-        for part in keys.parts(raw):
-            decoded = _KEYED.decode(part)
-            series += keys.of(each.metric for each in decoded)
-            values.append(numbers_of([each.value[1] for each in decoded]))
-            taken.append(np.array([each.value[0] for each in decoded], np.float64))
-    except (*UNFIT, ValueError):
-        return parse_vector(body, clocks)
-    warnings = warnings_of(said, Oddities(), kept=bool(series))
+    """The samples of an instant query's answer, and the warnings that make it a partial one."""
+    (series, times, values, _), warnings = _read(keys, body, "vector")
     if not series:
         return (), warnings
-    at = clocks.local_of(np.concatenate(taken))
-    return Vector(series, labels_of, np.concatenate(values), at), warnings
+    return Vector(series, labels_of, values, clocks.local_of(times)), warnings
+
+
+def read_spans(
+    keys: SeriesKeys, body: _Bytes, _: Clocks
+) -> tuple[Sequence[Series], tuple[str, ...]]:
+    """The series of a range query's answer, and its warnings."""
+    (series, times, values, counts), warnings = _read(keys, body, "matrix")
+    return Spans(series, labels_of, times, values, counts) if series else (), warnings
+
+
+def read_long(
+    keys: SeriesKeys, body: _Bytes, _: Clocks
+) -> tuple[tuple[LongSeries, ...], tuple[str, ...]]:
+    """As ``read_spans``, into arrays."""
+    (series, times, values, counts), warnings = _read(keys, body, "matrix")
+    ends = np.cumsum(counts)[:-1]
+    parts = zip(series, np.split(times, ends), np.split(values, ends), strict=False)
+    return tuple(
+        LongSeries(labels_of(key), array("d", at.tobytes()), array("d", found.tobytes()))
+        for key, at, found in parts
+        if len(at)
+    ), warnings
+
+
+def _read(keys: SeriesKeys, body: _Bytes, wanted: str) -> tuple[_Columns, tuple[str, ...]]:
+    raw, said = open_result(body, wanted)
+    many, single = _FORMS[wanted]
+    odd = Oddities()
+    try:
+        columns = _columns(keys, keys.parts(raw), many)
+    except (*UNFIT, ValueError, TypeError):  # what `why_not` has words for
+        columns = _columns(keys, (sift(raw, single, _why_not, odd),), many)
+    return columns, warnings_of(said, odd, kept=bool(columns[0]))
+
+
+def _columns(keys: SeriesKeys, parts: Iterable[bytes], many: msgspec.json.Decoder[Any]) -> _Columns:
+    series: list[bytes] = []
+    counts: list[int] = []
+    values, times = [], []
+    for part in parts:
+        decoded = many.decode(part)
+        series += keys.of(each.metric for each in decoded)
+        points = [each.points for each in decoded]
+        if decoded and isinstance(decoded[0], _Span):
+            if any(bytes(span.histogram) for span in decoded):
+                raise ValueError(_HISTOGRAM)
+            counts += map(len, points)
+            points = list(chain.from_iterable(points))
+        values.append(numbers_of([text for _, text in points]))
+        times.append(np.array([at for at, _ in points], np.float64))
+    return series, np.concatenate(times), np.concatenate(values), np.array(counts, np.int64)
+
+
+def _why_not(one: _Sample | _Span) -> Reason | None:
+    _checked(bytes(one.metric))
+    if isinstance(one, _Span):
+        if bytes(one.histogram):
+            return _HISTOGRAM, None
+        are_good = are_numbers([text for _, text in one.points])
+        return None if are_good else ("some values are not numbers", None)
+    if one.points is None:
+        return (_HISTOGRAM if bytes(one.histogram) else "no value"), None
+    text = one.points[1]
+    return None if are_numbers([text]) else ("the value is not a number", text)
 
 
 def _checked(text: bytes) -> bytes:
@@ -139,5 +210,4 @@ def _checked(text: bytes) -> bytes:
 
 
 def labels_of(key: Hashable) -> Mapping[str, str]:
-    """The labels of one of `SeriesKeys`."""
     return _LABELS.decode(cast("bytes", key))

@@ -16,8 +16,8 @@ from dynsched.engine.wording import counted, some
 from dynsched.kube.client import KubeClient
 from dynsched.kube.kubeconfig import load_config
 from dynsched.rules.rule_set import Rule, RuleSet
+from dynsched.sources.pod_use import scrape_interval
 from dynsched.sources.prometheus import PrometheusSource
-from dynsched.sources.scrapes import scrape_interval
 from dynsched.tools.backtest.fetching import Fetcher, Past, Query
 from dynsched.tools.backtest.replaying import Pasts, Scene, spans_of
 from dynsched.tools.backtest.steps import Window, step_within, window_of

@@ -1,0 +1,88 @@
+"""TLS contexts, for what we ask and for what we serve: made in this one place, which also says what
+is wrong with a file.
+"""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import Final
+
+from dynsched.util.files import fingerprint, require_file
+from dynsched.util.formatting import one_line
+
+_MAX_BYTES: Final = 16 * 1024 * 1024  # a bundle of all public authorities has 0.3
+
+File = str | Path | None
+
+
+class TlsFilesError(ValueError):
+    """Files that can be read, but not used. The message is a line that names them."""
+
+
+def fingerprints(*files: File) -> tuple[tuple[int, ...], ...]:
+    """Differ when the content of one of the files does, or of a folder of authorities. OSError,
+    which names the file. To be taken before the files are loaded, so that a change in between is
+    seen the next time.
+    """
+    return tuple(
+        fingerprint(Path(file).stat() if Path(file).is_dir() else require_file(file, _MAX_BYTES))
+        for file in files
+        if file
+    )
+
+
+def make_context(
+    purpose: ssl.Purpose,
+    *,
+    cert: File = None,
+    key: File = None,
+    ca: File = None,
+    verify: bool = True,
+) -> ssl.SSLContext:
+    """A context with these PEM files (``ca`` may be a folder), as they are now; without a CA, a
+    client trusts the public authorities. TlsFilesError, or an OSError that names the file.
+    """
+    is_folder = ca is not None and Path(ca).is_dir()
+    try:
+        context = ssl.create_default_context(
+            purpose,
+            cafile=None if is_folder else ca,
+            capath=ca if is_folder else None,
+        )
+    except ssl.SSLError:
+        raise TlsFilesError(f"the CA file {ca} holds no certificate in PEM form") from None
+    except OSError as error:
+        error.filename = ca
+        raise
+    # As Go: a CA without an authority key identifier (old kubeadm) is still a CA.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if not verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if cert:
+        _load_pair(context, cert, key)
+    return context
+
+
+def _load_pair(context: ssl.SSLContext, cert: str | Path, key: File) -> None:
+    pair = f"the certificate {cert} with the key {key}"
+    try:
+        context.load_cert_chain(cert, key, password=_no_passphrase)
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            raise TlsFilesError(f"{pair}: the key belongs to another certificate") from None
+        why = one_line((error.reason or str(error)).replace("_", " ").lower())
+        raise TlsFilesError(f"{pair} cannot be used ({why}); both must be PEM") from None
+    except OSError as error:
+        error.filename = cert
+        raise
+    except ValueError:
+        raise TlsFilesError(
+            f"{pair}: the key is encrypted; give one without a passphrase"
+        ) from None
+
+
+def _no_passphrase() -> str:
+    # Without this OpenSSL asks at the terminal, and whoever waits hangs.
+    raise ValueError
