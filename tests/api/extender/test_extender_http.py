@@ -19,7 +19,7 @@ from dynsched.api.app import make_app
 from dynsched.api.extender import endpoints as extender_http
 from dynsched.api.extender.answers import Extender
 from dynsched.api.extender.endpoints import EXTENDER_ENDPOINTS, add_extender
-from dynsched.api.transport import bodies, room
+from dynsched.api.transport import bodies
 from dynsched.api.transport.bodies import BodyReader
 
 MIB = 1 << 20
@@ -59,7 +59,7 @@ async def taking(extender: Extender, seconds: float) -> AsyncIterator[TestClient
 @pytest_asyncio.fixture
 async def narrow(extender: Extender, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[TestClient]:
     """Of 4 MiB, and patient: what is not answered here at once hangs."""
-    for module, name in ((bodies, "WAIT_SECONDS"), (room, "PATIENCE")):
+    for module, name in ((bodies, "WAIT_SECONDS"), (bodies, "PATIENCE")):
         monkeypatch.setattr(module, name, 60.0)
     async with taking(extender, 60.0) as client:
         yield client
@@ -175,8 +175,8 @@ async def test_what_is_compressed_is_not_read(client: TestClient, path: str) -> 
 
 
 async def test_without_room_a_question_waits_and_then_is_refused(narrow, monkeypatch) -> None:
-    held = narrow.app[extender_http._READER].room
-    held.take_at_once(4 * MIB)
+    held = narrow.app[extender_http._READER].budget
+    held.give(-4 * MIB)
     question = asyncio.create_task(post(narrow, "/filter", ask()))
 
     async def waits() -> bool:
@@ -186,14 +186,14 @@ async def test_without_room_a_question_waits_and_then_is_refused(narrow, monkeyp
     assert not question.done()
     held.give(4 * MIB)
     assert (await question)["NodeNames"]
-    held.take_at_once(4 * MIB)
+    held.give(-4 * MIB)
     monkeypatch.setattr(bodies, "WAIT_SECONDS", 0.01)
     error = (await post(narrow, "/filter", ask(), 503))["error"]
     assert error == "too much is asked at a time; try again"
 
 
 async def test_all_that_was_held_is_given_back(narrow: TestClient) -> None:
-    held = narrow.app[extender_http._READER].room
+    held = narrow.app[extender_http._READER].budget
     for path in EXTENDER_ENDPOINTS:
         for body in (raw(ask()), b"{", b" " * (5 * MIB), raw({"Nodes": {"items": [whole("a")]}})):
             async with narrow.post(path, data=body):
