@@ -16,6 +16,7 @@ from typing import Final, Self
 from aiohttp import web
 
 from dynsched.api.transport.connections import Connection, Connections
+from dynsched.api.transport.quiet import quiet_logger
 from dynsched.util.errors import ExpectedError
 
 SHUTDOWN_SECONDS: Final = 0.5
@@ -112,6 +113,7 @@ class WebServer:
 
     async def start(self) -> None:
         """Listen. ListenError when that is not possible."""
+        quiet_logger("asyncio")  # it warns of each slice that is written to who has ended TLS
         await self._runner.setup()
         assert self._runner.server is not None  # noqa: S101 (it is there from `setup` to `cleanup`)
         taken_in = partial(Connection, self._runner.server, self.connections, self._context)

@@ -10,7 +10,7 @@ from aiohttp import hdrs, web
 
 from dynsched.api.extender import wire
 from dynsched.api.extender.answers import Extender, Parts
-from dynsched.api.transport.answering import TURNS, WRITE_SECONDS, Handler, send
+from dynsched.api.transport.answering import FAIR_YIELD, WRITE_SECONDS, Handler, send
 from dynsched.api.transport.bodies import Body, BodyError, BodyReader
 from dynsched.api.transport.quiet import quiet_logger
 
@@ -104,7 +104,7 @@ def _answering(verb: str, answer: _Answer, most: Callable[[int], int]) -> Handle
         reader = request.app[_READER]
         try:
             async with reader.read(request, most(reader.budget.size)) as body:
-                await request.app[TURNS].next()
+                await request.app[FAIR_YIELD].turn()
                 return await answer(request, body)
         except wire.WireError as error:
             return _refusal(HTTPStatus.BAD_REQUEST, str(error))

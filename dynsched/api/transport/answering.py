@@ -8,7 +8,7 @@ from typing import Final
 
 from aiohttp import hdrs, web
 
-from dynsched.api.transport.connections import answered
+from dynsched.api.transport.connections import answered, let_go
 
 WRITE_SECONDS: Final = 30.0
 """Seconds that a caller may take to read an answer: until then the answer stays in memory, and for
@@ -32,21 +32,21 @@ def respond(pieces: Pieces, headers: Mapping[str, str]) -> web.Response:
     return web.Response(body=_slices(pieces), headers={**headers, hdrs.CONTENT_LENGTH: str(size)})
 
 
-class Turns:
-    """A turn at computing an answer. One in each round of the event loop, first come, first
-    served, so that between any two of them a probe is answered, however many wait.
+class FairYield:
+    """Computes one answer in each round of the event loop, first come, first served, so that
+    between any two of them a probe is answered, however many wait.
     """
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
 
-    async def next(self) -> None:
+    async def turn(self) -> None:
         """Wait for a turn; it lasts until the caller awaits something else."""
         async with self._lock:
             await asyncio.sleep(0)
 
 
-TURNS: Final = web.AppKey("turns", Turns)
+FAIR_YIELD: Final = web.AppKey("fair_yield", FairYield)
 
 
 @web.middleware
@@ -56,17 +56,14 @@ async def one_at_a_time(request: web.Request, handler: Handler) -> web.StreamRes
     """
     try:
         if request.path not in PROBES and request.method in (hdrs.METH_GET, hdrs.METH_HEAD):
-            await request.app[TURNS].next()
+            await request.app[FAIR_YIELD].turn()
         response = await handler(request)
         if not response.prepared:
             async with asyncio.timeout(WRITE_SECONDS):
                 await send(request, response)
     except (ConnectionError, TimeoutError) as error:
-        # The caller went away, or does not fetch the answer. The error must not get to the server,
-        # which would log it; and it must let go of the frames that it went through: they hold the
-        # stream that was received, the stream holds the error, and such a ring stays until the
-        # next garbage collection.
-        error.with_traceback(None)
+        # The caller went away, or does not fetch the answer. The server would log the error.
+        let_go(error)
         if request.transport is not None:
             request.transport.abort()
         return web.Response()

@@ -37,7 +37,6 @@ WRITE_AHEAD: Final = 64 << 10
 """Bytes that are kept for a caller that does not read; asyncio's own figure for TLS is 512 KiB."""
 
 _logger = quiet_logger(__name__)
-quiet_logger("asyncio")  # it warns of each slice that is written after a caller has ended TLS
 _OPTIONS: Final[Mapping[str, Any]] = {
     "logger": _logger,
     "access_log": None,  # probes and scrapes would fill the log
@@ -61,10 +60,7 @@ class Connection(web.RequestHandler):
     __slots__ = ("_all", "_context", "_handshake", "_socket", "address", "answered_at", "waiting")
 
     def __init__(
-        self,
-        server: web.Server,
-        all_of_them: Connections,
-        context: ssl.SSLContext | None,
+        self, server: web.Server, all_of_them: Connections, context: ssl.SSLContext | None
     ) -> None:
         super().__init__(server, loop=asyncio.get_running_loop(), **_OPTIONS)
         self._all = all_of_them
