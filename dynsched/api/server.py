@@ -10,7 +10,6 @@ import socket
 import ssl
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
 from typing import Final, Self
 
 from aiohttp import web
@@ -159,12 +158,7 @@ class WebServer:
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
 

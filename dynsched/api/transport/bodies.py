@@ -107,9 +107,8 @@ class Body:
 class BodyReader:
     """Reads bodies: ``most`` bytes together, so also one alone."""
 
-    def __init__(self, *, most: int = MEMORY, seconds: float = READ_SECONDS) -> None:
+    def __init__(self, *, most: int = MEMORY) -> None:
         self.budget = ByteBudget(most)
-        self._seconds = seconds
 
     @contextlib.asynccontextmanager
     async def read(self, request: web.Request, most: int) -> AsyncIterator[Body]:
@@ -137,13 +136,13 @@ class BodyReader:
 
     async def _fill(self, body: Body, request: web.Request) -> None:
         try:
-            async with self.budget.waiting_for_caller(self._seconds):
+            async with self.budget.waiting_for_caller(READ_SECONDS):
                 while chunk := await request.content.readany():
                     if len(body.data) + len(chunk) > body.reserved:
                         raise _too_large(body.reserved)
                     body.data += chunk
         except TimeoutError:
-            raise BodyError(408, f"the body did not arrive within {self._seconds:g} s") from None
+            raise BodyError(408, f"the body did not arrive within {READ_SECONDS:g} s") from None
         except web.RequestPayloadError:
             raise BodyError(400, "the body is not what its header fields say") from None
 

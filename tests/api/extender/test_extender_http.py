@@ -48,10 +48,9 @@ async def client(extender: Extender) -> AsyncIterator[TestClient]:
 
 
 @asynccontextmanager
-async def taking(extender: Extender, seconds: float) -> AsyncIterator[TestClient]:
-    """A server that waits so long for a body, of 4 MiB at most."""
+async def taking_4_mib(extender: Extender) -> AsyncIterator[TestClient]:
     app = make_app(snapshots())
-    add_extender(app, extender, BodyReader(most=4 * MIB, seconds=seconds))
+    add_extender(app, extender, BodyReader(most=4 * MIB))
     async with TestClient(TestServer(app)) as client:
         yield client
 
@@ -59,9 +58,9 @@ async def taking(extender: Extender, seconds: float) -> AsyncIterator[TestClient
 @pytest_asyncio.fixture
 async def narrow(extender: Extender, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[TestClient]:
     """Of 4 MiB, and patient: what is not answered here at once hangs."""
-    for module, name in ((bodies, "WAIT_SECONDS"), (bodies, "PATIENCE")):
-        monkeypatch.setattr(module, name, 60.0)
-    async with taking(extender, 60.0) as client:
+    for name in ("READ_SECONDS", "WAIT_SECONDS", "PATIENCE"):
+        monkeypatch.setattr(bodies, name, 60.0)
+    async with taking_4_mib(extender) as client:
         yield client
 
 
@@ -261,7 +260,8 @@ async def test_slow_callers_hold_up_nobody_and_give_their_places_back(narrow: Te
 
 async def test_slow_callers_are_let_go(extender: Extender, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bodies, "WAIT_SECONDS", 60.0)
-    async with taking(extender, 0.02) as client:
+    monkeypatch.setattr(bodies, "READ_SECONDS", 0.02)
+    async with taking_4_mib(extender) as client:
         for reader, writer in [await dawdling(client, sent) for sent in SLOW]:
             answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)
             assert answer.startswith(b"HTTP/1.1 408")

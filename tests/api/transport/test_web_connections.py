@@ -105,16 +105,6 @@ async def test_where_there_are_too_many_those_without_an_answer_go_first(monkeyp
             assert await answer(pair) == (200, b"ok")
 
 
-@pytest.mark.thorough
-async def test_a_probe_is_answered_however_many_connections_there_are() -> None:
-    async with serving() as call:
-        parts = (b"", HEALTH[:9], b"POST /filter HTTP/1.1\r\n")
-        others = [await call(parts[number % 3]) for number in range(400)]
-        for _ in range(5):
-            assert await answer(await call(HEALTH)) == (200, b"ok")
-        assert sum(pair[0].at_eof() or pair[0].exception() is not None for pair in others) >= 330
-
-
 FILTER = POST + b"Content-Length: %d\r\n\r\n%b" % (len(raw(ask())), raw(ask()))
 
 
