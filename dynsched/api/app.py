@@ -30,7 +30,7 @@ from dynsched.api.page.routes import (
 )
 from dynsched.api.snapshots import SnapshotStore
 from dynsched.api.status import rules_answer, status_answer
-from dynsched.api.transport.answering import TURNS, Handler, Turns, one_at_a_time, respond
+from dynsched.api.transport.answering import FAIR_YIELD, FairYield, Handler, one_at_a_time, respond
 from dynsched.api.transport.bodies import MEMORY, BodyReader
 from dynsched.api.transport.headers import protect
 from dynsched.api.transport.quiet import quiet_logger
@@ -57,7 +57,7 @@ def make_app(
     ``guards`` look at each request before it is answered, and may refuse it; ``bearer``: whether
     one of them wants a bearer token, for `/openapi.json`.
     """
-    app = _application(Turns(), ENDPOINTS, guards)
+    app = _application(FairYield(), ENDPOINTS, guards)
     app[_SNAPSHOTS] = snapshots
     app[_DOCUMENT] = document(extender=extender is not None, bearer=bearer)
     app[PAGE] = Page(snapshots.feed, snapshots.facts, snapshots.age)
@@ -80,17 +80,17 @@ def make_extender_app(
     """The extender's endpoints alone, for an address of their own. Answers of this application and
     of ``main`` are computed one at a time. The rest as for `make_app`.
     """
-    app = _application(main[TURNS], EXTENDER_ENDPOINTS, guards)
+    app = _application(main[FAIR_YIELD], EXTENDER_ENDPOINTS, guards)
     add_extender(app, extender, BodyReader(most=memory), snapshots.metrics.extender_asked)
     return app
 
 
 def _application(
-    turns: Turns, paths: Collection[str], guards: Sequence[Middleware]
+    fair_yield: FairYield, paths: Collection[str], guards: Sequence[Middleware]
 ) -> web.Application:
     middlewares: list[Middleware] = [one_at_a_time, _errors_as_json, *guards]
     app = web.Application(middlewares=middlewares)
-    app[TURNS] = turns
+    app[FAIR_YIELD] = fair_yield
     app[_PATHS] = paths
     app.on_response_prepare.append(protect)
     return app

@@ -19,7 +19,7 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Middleware
 
-from dynsched.api.transport.answering import TURNS, Handler
+from dynsched.api.transport.answering import FAIR_YIELD, Handler
 from dynsched.api.transport.quiet import quiet_logger
 from dynsched.engine.user import User
 from dynsched.util.errors import ClusterError
@@ -175,7 +175,7 @@ def require_token(
         if refusal is not None:
             return refusal
         # The review was waited for: other requests may have taken the turn meanwhile.
-        await request.app[TURNS].next()
+        await request.app[FAIR_YIELD].turn()
         return await handler(request)
 
     return judge

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import ssl
 import time
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
@@ -15,14 +14,13 @@ from typing import Final
 from aiohttp import web
 
 from dynsched.api.server import ListenError
+from dynsched.api.transport.answering import PROBES, Handler
 from dynsched.util.threads import Aside, NotDoneError
 from dynsched.util.tls import TlsFilesError, fingerprints, make_context
 
 _LOG: Final = logging.getLogger(__name__)
 LOOK_AGAIN: Final = 1.0
 """Seconds between two looks at the files, however many connections there are."""
-WITHOUT_CERTIFICATE: Final = frozenset({"/healthz", "/readyz"})
-"""What the kubelet's probes ask: they have no client certificate."""
 READ_SECONDS: Final = 2.0
 """How long the start waits for the files."""
 LOOK_SECONDS: Final = 0.25
@@ -99,13 +97,12 @@ class ServerTls:
 
 
 @web.middleware
-async def require_certificate(
-    request: web.Request,
-    handler: Callable[[web.Request], Awaitable[web.StreamResponse]],
-) -> web.StreamResponse:
-    """Refuse callers without a client certificate. One that is there was verified already."""
+async def require_certificate(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Refuse callers without a client certificate, but for the kubelet's probes, which have none.
+    One that is there was verified already.
+    """
     has_one = request.transport is not None and request.transport.get_extra_info("peercert")
-    if not has_one and request.path not in WITHOUT_CERTIFICATE:
+    if not has_one and request.path not in PROBES:
         return web.json_response(
             {"error": "a client certificate is needed"}, status=HTTPStatus.FORBIDDEN
         )

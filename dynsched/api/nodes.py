@@ -28,7 +28,7 @@ _time = lru_cache(maxsize=4096)(format_time)
 
 MAX_ON_A_PAGE: Final = 500
 """Nodes. All of `/nodes` is kept once for all who ask, but each page is made for one caller:
-without a limit, 128 connections would fill the memory."""
+without a limit, 64 connections would fill the memory."""
 
 _NOTHING: Final = Added(0.0, 0.0)
 _NO_NODES: Final = b'"nodes":[]'

@@ -10,14 +10,12 @@ import socket
 import ssl
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from aiohttp import web
 
-from dynsched.api.transport.listener import Listener
-from dynsched.api.transport.protocol import Protocol
-from dynsched.api.transport.quiet import http_logger
+from dynsched.api.transport.connections import Connection, Connections
+from dynsched.api.transport.quiet import quiet_logger
 from dynsched.util.errors import ExpectedError
 
 SHUTDOWN_SECONDS: Final = 0.5
@@ -25,11 +23,17 @@ SHUTDOWN_SECONDS: Final = 0.5
 
 aiohttp waits so long twice: for the request, and once more after it was cancelled.
 """
-LINGER_SECONDS: Final = 1.0
-"""Seconds for which the rest of a refused body is read, so that the caller receives its answer."""
 
-READ_AHEAD: Final = 64 << 10
-"""Bytes of a body that are kept before somebody reads them; twice this, and what comes at once."""
+_QUEUE: Final = 4096
+"""Callers that wait in the kernel: beyond it a probe's first packet would be dropped, and sent
+again after a second."""
+_ROUNDS: Final = 8
+"""Rounds of the event loop in which as many callers are taken in as there is room for: one of them
+is heard and its probe answered, after some six, before those who come after it make it give way."""
+_SOCKET_BUFFER: Final = 256 << 10
+"""Bytes that the kernel keeps for each direction of a connection (it doubles them). They count as
+the container's memory; left alone, they would grow to megabytes with a caller that does not read.
+"""
 
 _ADDRESS: Final = re.compile(
     r"(?:(?:\[(?P<v6>[0-9A-Fa-f:.]+(?:%\w+)?)\]|(?P<host>[^\s:/\[\]]*)):)?(?P<port>\d{1,5})",
@@ -99,51 +103,47 @@ class WebServer:
         flag: str = "--webaddr",
         of: int = 1,
     ) -> None:
-        self._of = of
         self._address = address
         self._flag = flag
         self._context = context
-        self._runner = web.AppRunner(
-            app,
-            handle_signals=False,  # the application's own, in `app`
-            shutdown_timeout=SHUTDOWN_SECONDS,
-        )
-        self._listener: Listener | None = None
+        self._runner = web.AppRunner(app, shutdown_timeout=SHUTDOWN_SECONDS)
+        self.connections = Connections(of)
+        self._listening: asyncio.Server | None = None
 
     async def start(self) -> None:
         """Listen. ListenError when that is not possible."""
+        quiet_logger("asyncio")  # it warns of each slice that is written to who has ended TLS
         await self._runner.setup()
-        server = self._runner.server
-        assert server is not None  # noqa: S101 (it is there from `setup` to `cleanup`)
-        options: dict[str, Any] = {
-            "access_log": None,  # probes and scrapes would fill the log
-            "logger": http_logger(),
-            "lingering_time": LINGER_SECONDS,
-            "read_bufsize": READ_AHEAD,
-            "auto_decompress": False,  # a kilobyte would become a megabyte before anybody reads it
-        }
-        protocol = partial(Protocol, server, loop=asyncio.get_running_loop(), **options)
-        self._listener = Listener(protocol, self._context, self._of)
+        assert self._runner.server is not None  # noqa: S101 (it is there from `setup` to `cleanup`)
+        taken_in = partial(Connection, self._runner.server, self.connections, self._context)
+        at_once = max(1, self.connections.most // _ROUNDS)
         try:
-            await self._listener.start(self._address.host, self._address.port)
+            self._listening = await asyncio.get_running_loop().create_server(
+                taken_in, self._address.host, self._address.port, backlog=at_once
+            )
         except OSError as error:
             await self._runner.cleanup()
             raise ListenError(_explain(self._address, self._flag, error)) from error
+        for each in self._listening.sockets:
+            for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):  # what is taken in inherits it
+                each.setsockopt(socket.SOL_SOCKET, option, _SOCKET_BUFFER)
+            # asyncio has one figure for both: the queue, and how many it takes in in a round.
+            with each.dup() as same:
+                same.listen(_QUEUE)
 
     async def stop(self) -> None:
         """Stop listening, end what is in progress; done in about a second."""
-        listener, self._listener = self._listener, None
-        if listener is not None:
-            await listener.stop()
+        if self._listening is not None:
+            self._listening.close()
         await self._runner.cleanup()
-        if listener is not None:
-            await listener.end()
+        self.connections.end_all()
+        await asyncio.sleep(0)
 
     @property
     def port(self) -> int:
         """The port that is listened on, also where any free one was asked for."""
-        assert self._listener is not None, "not started"  # noqa: S101
-        return self._listener.port
+        assert self._listening is not None, "not started"  # noqa: S101
+        return int(self._listening.sockets[0].getsockname()[1])
 
     @property
     def url(self) -> str:
@@ -158,12 +158,7 @@ class WebServer:
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
 

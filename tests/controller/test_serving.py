@@ -105,9 +105,9 @@ async def test_tokens_over_plain_http_are_warned_of(tmp_path, caplog) -> None:
 async def test_two_addresses_take_no_more_connections_together_than_one() -> None:
     """The memory that the connections may take is measured for one."""
     async with serve() as server:
-        alone = server._listener._most
+        alone = server.connections.most
     async with serve(extender_addr=f"127.0.0.1:{free_port()}") as server:
-        assert server._listener._most == alone // 2
+        assert server.connections.most == alone // 2
 
 
 async def test_an_address_that_is_taken_names_its_flag() -> None:

@@ -86,7 +86,7 @@ FLOODS: Sequence[Flood] = (
     floods.empty_items,
     floods.many_victims,
     floods.as_many_names_as_there_may_be,
-    floods.half_a_head,
+    floods.idle_or_half_sent,
     floods.large_heads,
     floods.requests_ahead_of_answers,
     floods.answers_that_are_not_read,
@@ -110,10 +110,10 @@ async def test_no_flood_takes_it_down(sim: SimCluster, tmp_path: Path) -> None:
         assert scores[NAMES[-1]] == 0
 
 
-async def test_no_flood_of_handshakes_takes_it_down(sim: SimCluster, tmp_path: Path) -> None:
+async def test_no_flood_over_tls_takes_it_down(sim: SimCluster, tmp_path: Path) -> None:
     floods.open_more_files()
     authority = Authority(tmp_path, "ca")
     pair = authority.issue("dynsched", "IP:127.0.0.1")
     tls = ssl.create_default_context(cafile=authority.cert)
     async with running(sim, tmp_path, "--tls-cert", pair.cert, "--tls-key", pair.key) as operator:
-        await withstand(operator, [floods.half_a_handshake], tls)
+        await withstand(operator, [floods.half_a_handshake, *FLOODS], tls)

@@ -12,7 +12,7 @@ import ssl
 import sys
 import zlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Self
 
@@ -147,18 +147,20 @@ async def as_many_names_as_there_may_be(port: Port) -> None:
 # --- connections ---
 
 
-async def half_a_head(port: Port) -> None:
-    await many(port, 1100, b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-", hold=True)
+async def idle_or_half_sent(port: Port) -> None:
+    parts = (b"", b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-", post("/filter", b"{", length=900))
+    patient = replace(port, hold=3.0)
+    await asyncio.gather(*(patient.send(parts[n % 3], hold=True) for n in range(5000)))
 
 
 async def large_heads(port: Port) -> None:
-    fields = b"".join(b"x-%d: %s\r\n" % (n, b"y" * 8000) for n in range(120))
+    fields = b"".join(b"x-%d: %s\r\n" % (n, b"y" * 8000) for n in range(60))
     await many(port, 500, b"GET /healthz HTTP/1.1\r\nHost: x\r\n" + fields, hold=True)
 
 
 async def requests_ahead_of_answers(port: Port) -> None:
     """Each with as many header fields as it may have, behind an answer that is not read."""
-    fields = b"".join(b"%d:\r\n" % n for n in range(90))
+    fields = b"".join(b"%d:\r\n" % n for n in range(60))
     request = b"GET /nodes HTTP/1.1\r\nHost: x\r\n" + fields + b"\r\n"
     await many(port, 500, request * 60, hold=True)
 

@@ -10,9 +10,8 @@ from aiohttp import hdrs, web
 
 from dynsched.api.extender import wire
 from dynsched.api.extender.answers import Extender, Parts
-from dynsched.api.transport.answering import TURNS, WRITE_SECONDS, Handler, not_fetched, write
+from dynsched.api.transport.answering import FAIR_YIELD, WRITE_SECONDS, Handler, send
 from dynsched.api.transport.bodies import Body, BodyError, BodyReader
-from dynsched.api.transport.connections import kept
 from dynsched.api.transport.quiet import quiet_logger
 
 logger = quiet_logger(__name__)
@@ -59,7 +58,7 @@ async def _filter(request: web.Request, body: Body) -> web.StreamResponse:
         return await _sent(request, body, b"".join(map(memoryview, parts)))
     response = web.StreamResponse(headers={hdrs.CONTENT_TYPE: _JSON})
     response.content_length = size
-    async with request.app[_READER].room.waiting_for_caller(WRITE_SECONDS):
+    async with request.app[_READER].budget.waiting_for_caller(WRITE_SECONDS):
         await response.prepare(request)
         for piece in _slices(parts):
             await response.write(piece)
@@ -77,15 +76,16 @@ async def _preempt(request: web.Request, body: Body) -> web.StreamResponse:
 
 async def _bind(request: web.Request, body: Body) -> web.StreamResponse:
     wanted = lambda: request.transport is not None  # noqa: E731 - whether the caller still waits
-    with kept(request):
-        return _json(await request.app[_EXTENDER].bind(body.data, wanted))
+    return _json(await request.app[_EXTENDER].bind(body.data, wanted))
 
 
 async def _sent(request: web.Request, body: Body, answer: bytes) -> web.StreamResponse:
     """An answer made of the body, which takes its place until it was fetched."""
     body.becomes(len(answer) + min(len(answer), _AT_ONCE))
-    async with request.app[_READER].room.waiting_for_caller(WRITE_SECONDS):
-        return await write(request, _json(answer), _AT_ONCE)
+    async with request.app[_READER].budget.waiting_for_caller(WRITE_SECONDS):
+        response = _json(answer)
+        await send(request, response, _AT_ONCE)
+    return response
 
 
 def _answering(verb: str, answer: _Answer, most: Callable[[int], int]) -> Handler:
@@ -103,15 +103,15 @@ def _answering(verb: str, answer: _Answer, most: Callable[[int], int]) -> Handle
         request.app[_ASKED](verb)
         reader = request.app[_READER]
         try:
-            with await reader.read(request, most(reader.room.size)) as body:
-                await request.app[TURNS].next()
+            async with reader.read(request, most(reader.budget.size)) as body:
+                await request.app[FAIR_YIELD].turn()
                 return await answer(request, body)
         except wire.WireError as error:
             return _refusal(HTTPStatus.BAD_REQUEST, str(error))
         except BodyError as error:
             return _refused(HTTPStatus(error.status), str(error))
         except TimeoutError:
-            raise not_fetched(request) from None
+            raise ConnectionResetError("the answer was not fetched in time") from None
         except (ConnectionError, web.HTTPException):
             raise  # the caller closed the connection, so no answer is sent
         except Exception:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final, Self
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Final
 
 from aiohttp import hdrs, web
 
 from dynsched.api.transport.connections import ends_with_caller
-from dynsched.api.transport.room import Room
 from dynsched.util.defaults import EXTENDER_MEMORY
 
 MIB: Final = 1 << 20
@@ -18,9 +19,66 @@ READ_SECONDS: Final = 10.0
 """How long a body may take to arrive; a scheduler gives up after 2 to 5 s itself."""
 WAIT_SECONDS: Final = 5.0
 """How long a body may wait for others to be answered."""
+PATIENCE: Final = 1.0
+"""Seconds for which the process waits for a caller while others wait for the bytes it holds."""
 
-_UNKNOWN: Final = 256 << 10
-"""Bytes that a body without a length is given at a time."""
+
+class ByteBudget:
+    """``size`` bytes to reserve. A waiting request is served as soon as enough bytes are free, a
+    smaller one before a larger one that does not fit: a body of a megabyte must not delay one of a
+    kilobyte.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._free = size
+        self._waiting: dict[asyncio.Future[None], int] = {}
+        self._waited_for: dict[asyncio.Timeout, float] = {}
+
+    async def take(self, size: int) -> None:
+        """Reserve ``size`` bytes (not more than the whole); waits until they are free."""
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting[turn] = size
+        self.give(0)
+        self._hurry()
+        try:
+            await turn
+        except BaseException:
+            if self._waiting.pop(turn, None) is None:
+                self.give(size)  # it had been let in at the same moment
+            raise
+
+    def give(self, size: int) -> None:
+        """Release ``size`` bytes. A negative number takes them without waiting, even beyond the
+        limit; others then wait.
+        """
+        self._free += size
+        for turn, wanted in list(self._waiting.items()):
+            if wanted <= self._free and not turn.done():
+                self._free -= wanted
+                del self._waiting[turn]
+                turn.set_result(None)
+
+    @contextlib.asynccontextmanager
+    async def waiting_for_caller(self, seconds: float) -> AsyncIterator[None]:
+        """What waits for a caller inside ends after ``seconds``, or after `PATIENCE` while others
+        wait for bytes. TimeoutError.
+        """
+        async with asyncio.timeout(seconds) as limit:
+            self._waited_for[limit] = asyncio.get_running_loop().time() + PATIENCE
+            self._hurry()
+            try:
+                yield
+            finally:
+                del self._waited_for[limit]
+
+    def _hurry(self) -> None:
+        if not self._waiting:
+            return
+        for limit, latest in self._waited_for.items():
+            when = limit.when()
+            if not limit.expired() and when is not None and when > latest:
+                limit.reschedule(latest)
 
 
 class BodyError(Exception):
@@ -31,90 +89,62 @@ class BodyError(Exception):
         self.status = status
 
 
-class BodyReader:
-    """Reads bodies: ``most`` bytes together, so also one alone."""
-
-    def __init__(self, *, most: int = MEMORY, seconds: float = READ_SECONDS) -> None:
-        self.room = Room(most)
-        self._seconds = seconds
-
-    async def read(self, request: web.Request, most: int | None = None) -> Body:
-        """The body, of ``most`` bytes; to be used with ``with``, which gives its memory back.
-
-        BodyError, with the status to answer.
-        """
-        most = self.room.size if most is None else min(most, self.room.size)
-        encoding = request.headers.get(hdrs.CONTENT_ENCODING, "identity")
-        if encoding.lower() != "identity":
-            raise BodyError(415, f"Content-Encoding {encoding[:40]} is not read: send it plain")
-        declared = request.content_length
-        if declared is not None and declared > most:
-            raise _too_large(most)
-        body = Body(self.room, most)
-        try:
-            with ends_with_caller(request):
-                await body.grow(_UNKNOWN if declared is None else declared)
-                async with self.room.waiting_for_caller(self._seconds):
-                    while chunk := await request.content.readany():
-                        await body.add(chunk)
-        except TimeoutError:
-            body.release()
-            raise BodyError(408, f"the body did not arrive within {self._seconds:g} s") from None
-        except web.RequestPayloadError:
-            body.release()
-            raise BodyError(400, "the body is not what its header fields say") from None
-        except BaseException:
-            body.release()
-            raise
-        return body
-
-
 class Body:
-    """The bytes of a body, and what it holds of the room, until it is released."""
+    """The bytes of a body, and how many of the budget are reserved for it."""
 
-    def __init__(self, room: Room, most: int) -> None:
+    def __init__(self, budget: ByteBudget, reserved: int) -> None:
         self.data = bytearray()
-        self._room = room
-        self._most = most
-        self._held = 0
-
-    async def grow(self, size: int) -> None:
-        """Reserve ``size`` more bytes of the room; waits until other bodies have released them."""
-        size = min(size, self._most - self._held)
-        if not self._room.take_if_free(size):
-            try:
-                async with asyncio.timeout(WAIT_SECONDS):
-                    await self._room.take(size)
-            except TimeoutError:
-                raise BodyError(503, "too much is asked at a time; try again") from None
-        self._held += size
-
-    async def add(self, chunk: bytes) -> None:
-        """The next bytes."""
-        size = len(self.data) + len(chunk)
-        if size > self._most:
-            raise _too_large(self._most)
-        if size > self._held:
-            await self.grow(max(_UNKNOWN, size - self._held))
-        self.data += chunk
+        self._budget = budget
+        self.reserved = reserved
 
     def becomes(self, answer: int) -> None:
         """Drop the body, and reserve the ``answer`` bytes of its answer instead."""
         self.data = bytearray()
-        self._room.take_at_once(answer - self._held)
-        self._held = answer
-        self._room.give(0)
+        more, self.reserved = answer - self.reserved, answer
+        self._budget.give(-more)
 
-    def release(self) -> None:
-        """Release everything that is reserved."""
-        held, self._held = self._held, 0
-        self._room.give(held)
 
-    def __enter__(self) -> Self:
-        return self
+class BodyReader:
+    """Reads bodies: ``most`` bytes together, so also one alone."""
 
-    def __exit__(self, *_: object) -> None:
-        self.release()
+    def __init__(self, *, most: int = MEMORY) -> None:
+        self.budget = ByteBudget(most)
+
+    @contextlib.asynccontextmanager
+    async def read(self, request: web.Request, most: int) -> AsyncIterator[Body]:
+        """The body, of ``most`` bytes; its bytes are reserved until the block is left. One without
+        a length is given all that it may have. BodyError, with the status to answer.
+        """
+        encoding = request.headers.get(hdrs.CONTENT_ENCODING, "identity")
+        if encoding.lower() != "identity":
+            raise BodyError(415, f"Content-Encoding {encoding[:40]} is not read: send it plain")
+        size = most if request.content_length is None else request.content_length
+        if size > most:
+            raise _too_large(most)
+        try:
+            with ends_with_caller(request):
+                async with asyncio.timeout(WAIT_SECONDS):
+                    await self.budget.take(size)
+        except TimeoutError:
+            raise BodyError(503, "too much is asked at a time; try again") from None
+        body = Body(self.budget, size)
+        try:
+            await self._fill(body, request)
+            yield body
+        finally:
+            self.budget.give(body.reserved)
+
+    async def _fill(self, body: Body, request: web.Request) -> None:
+        try:
+            async with self.budget.waiting_for_caller(READ_SECONDS):
+                while chunk := await request.content.readany():
+                    if len(body.data) + len(chunk) > body.reserved:
+                        raise _too_large(body.reserved)
+                    body.data += chunk
+        except TimeoutError:
+            raise BodyError(408, f"the body did not arrive within {READ_SECONDS:g} s") from None
+        except web.RequestPayloadError:
+            raise BodyError(400, "the body is not what its header fields say") from None
 
 
 def _too_large(most: int) -> BodyError:

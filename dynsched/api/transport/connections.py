@@ -1,290 +1,195 @@
-"""The connections of callers: how many there are, how long each may take, which one goes first.
+"""The connections of callers: aiohttp's own, no more than there is room for.
 
-Each stands in front of the HTTP server's own protocol (aiohttp's), which it hands one request at a
-time. Every wait for a caller has a time limit. Where there are too many connections, one is closed
-of the address that has the most, so that a new one, which may be a probe, is accepted.
+Where there are too many, one ends of the address that has the most, so that a new one, which may
+be a probe, always finds room, and a flood closes its own connections.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import resource
+import ssl
 import time
-from collections.abc import Callable, Iterator
-from itertools import chain
-from typing import Final, cast
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from operator import attrgetter
+from typing import Any, Final, cast
 
-import msgspec
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
 
-from dynsched.api.transport.framing import Framing, TooMuchError
-from dynsched.api.transport.headers import AS_SENT
+from dynsched.api.transport.headers import add_headers
+from dynsched.api.transport.quiet import quiet_logger
 
-HEAD_SECONDS: Final = 10.0
-"""From the connection, or the first byte of a request, to the end of its header fields."""
-IDLE_SECONDS: Final = 120.0
-"""Between two requests: longer than callers keep a connection themselves (Go: 90 s)."""
-REQUEST_SECONDS: Final = 60.0
-"""From the header fields to the end of the answer. Whatever takes longer is broken off."""
+MAX_CONNECTIONS: Final = 64
+"""Connections at a time: a few schedulers, Prometheus, probes and people, with room. Each holds up
+to 1 MB for the head of a request, and with TLS 0.9 MB for buffers of asyncio and of OpenSSL."""
+OF_OPEN_FILES: Final = 4
+"""Connections may take at most one in this many of the open files that the process may have; the
+rest is for the API server, Prometheus and files."""
+HANDSHAKE_SECONDS: Final = 10.0
+GOODBYE_SECONDS: Final = 1.0
+"""How long a caller has for the end of TLS."""
+MAX_HEADERS: Final = 64
+"""Header fields of a request, of 8,190 bytes each at most: half a megabyte, which is held twice."""
+WRITE_AHEAD: Final = 64 << 10
+"""Bytes that are kept for a caller that does not read; asyncio's own figure for TLS is 512 KiB."""
 
-GRACE_SECONDS: Final = 0.05
-"""What a caller has after its connection to send a request, however many others come. The time in
-the kernel's queue counts: with a thousand in front of it, each with a grace of its own, a probe
-would wait for 0.4 s although nothing is computed.
-"""
+_logger = quiet_logger(__name__)
+_OPTIONS: Final[Mapping[str, Any]] = {
+    "logger": _logger,
+    "access_log": None,  # probes and scrapes would fill the log
+    # Between two requests, and for the head of one: longer than callers keep a connection
+    # themselves (Go: 90 s).
+    "keepalive_timeout": 120.0,
+    # Seconds for which the rest of a refused body is read, so that the caller gets its answer.
+    "lingering_time": 1.0,
+    # Bytes of a body that are kept before somebody reads them; twice this, and what comes at once.
+    "read_bufsize": 64 << 10,
+    "max_headers": MAX_HEADERS,
+    "auto_decompress": False,  # a kilobyte would become a megabyte before anybody reads it
+}
 
-_READ_AT_ONCE: Final = 64 << 10
-_WRITE_AHEAD: Final = 64 << 10
-_SWEEP_SECONDS: Final = 1.0
-_LOOK_AGAIN: Final = 0.005
 
-
-class Connection(asyncio.BufferedProtocol):
-    """One caller. ``server`` makes the HTTP server's protocol, once there is something for it;
-    ``address`` is where the caller is; ``waited`` for how many seconds it has been connected.
+class Connection(web.RequestHandler):
+    """One caller: aiohttp's protocol, with a place among all connections. ``context`` is for TLS,
+    whose handshake takes place here, so that those who do not finish it count too.
     """
 
+    __slots__ = ("_all", "_context", "_handshake", "_socket", "address", "answered_at", "waiting")
+
     def __init__(
-        self,
-        server: Callable[[], asyncio.Protocol],
-        all_of_them: Connections,
-        address: str,
-        waited: float = 0.0,
+        self, server: web.Server, all_of_them: Connections, context: ssl.SSLContext | None
     ) -> None:
-        self.address = address
-        self._make_server = server
-        self._server: asyncio.Protocol | None = None
-        self.all_of_them = all_of_them
-        self._framing = Framing()
-        self._closing = False
-        self._paused = False
-        self.transport: asyncio.Transport | None = None
-        self.task: asyncio.Task[None] | None = None
-        now = time.monotonic()
-        self.since = now - waited
-        self.deadline = now + HEAD_SECONDS
-        self.kept = 0
+        super().__init__(server, loop=asyncio.get_running_loop(), **_OPTIONS)
+        self._all = all_of_them
+        self._context = context
+        self._socket: asyncio.Transport | None = None
+        self._handshake: asyncio.Task[None] | None = None
+        self.address = ""
+        self.answered_at = 0.0
         self.waiting: asyncio.Task[object] | None = None
 
-    # --- what the event loop calls ---
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The connection stands, TLS included."""
-        self.transport = cast(asyncio.Transport, transport)
-        self.transport.set_write_buffer_limits(high=_WRITE_AHEAD)
+        """Called by asyncio when a caller was taken in."""
+        self._socket = cast(asyncio.Transport, transport)
+        self.address = str((transport.get_extra_info("peername") or [""])[0])
+        self._all.add(self)
+        if self._context is None:
+            super().connection_made(transport)
+        else:
+            self._handshake = asyncio.create_task(self._begin_tls(self._socket, self._context))
 
-    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 (the loop's own signature)
-        """Where the next bytes go: at once taken from there, so all connections share it."""
-        return self.all_of_them.buffer
-
-    def buffer_updated(self, nbytes: int) -> None:
-        """Called by asyncio when ``nbytes`` bytes have arrived in the buffer."""
-        if self._closing or self.transport is None:
-            return
-        data = bytes(self.all_of_them.buffer[:nbytes])
-        if not self._framing.begun:
-            self.deadline = min(self.deadline, time.monotonic() + HEAD_SECONDS)
-        waiting = self._framing.in_head
+    async def _begin_tls(self, transport: asyncio.Transport, context: ssl.SSLContext) -> None:
         try:
-            data = self._framing.take(data)
-        except TooMuchError as error:
-            self._refuse(error)
+            over_tls = await asyncio.get_running_loop().start_tls(
+                transport,
+                self,
+                context,
+                server_side=True,
+                ssl_handshake_timeout=HANDSHAKE_SECONDS,
+                ssl_shutdown_timeout=GOODBYE_SECONDS,
+            )
+        except OSError:  # those of TLS are too
+            self._all.remove(self)
             return
-        if waiting and not self._framing.in_head:
-            self.deadline = time.monotonic() + REQUEST_SECONDS
-        if self._framing.ahead:
-            self._paused = True
-            self.transport.pause_reading()
-        if data:
-            if self._server is None:
-                self._server = self._make_server()
-                self._server.connection_made(self.transport)
-            self._server.data_received(data)
+        finally:
+            self._handshake = None  # it holds the frames that it went through, and they the task
+        if over_tls is None or transport.is_closing():  # the caller has hung up, or was ended
+            self._all.remove(self)
+            return
+        over_tls.set_write_buffer_limits(high=WRITE_AHEAD)
+        super().connection_made(over_tls)
 
-    def eof_received(self) -> bool | None:
-        """The caller sends no more."""
-        return None if self._server is None else self._server.eof_received()
-
-    def pause_writing(self) -> None:
-        """What was written is not fetched as fast."""
-        if self._server is not None:
-            self._server.pause_writing()
-
-    def resume_writing(self) -> None:
-        """It is fetched again."""
-        if self._server is not None:
-            self._server.resume_writing()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """It is over."""
-        self._closing = True
-        self.all_of_them.remove(self)
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Called by asyncio when it is over."""
+        self._all.remove(self)
         if self.waiting is not None:
             self.waiting.cancel()
-        if self._server is not None:
-            self._server.connection_lost(exc)
-
-    # --- called by the code that answers ---
-
-    def answered(self) -> None:
-        """The answer to the present request has gone out; the next one may come."""
-        if self._closing or self.transport is None or self._server is None:
-            return
-        now = time.monotonic()
-        self.deadline = now + IDLE_SECONDS
-        self.all_of_them.answered(self)
-        if self._paused:
-            self._paused = False
-            self.transport.resume_reading()
-        try:
-            data = self._framing.answered()
-        except TooMuchError as error:
-            self._refuse(error)
-            return
-        if self._framing.begun:
-            head = self._framing.in_head
-            self.deadline = now + (HEAD_SECONDS if head else REQUEST_SECONDS)
-        if data:
-            self._server.data_received(data)
+        super().connection_lost(exc)
+        for message, _ in getattr(self, "_messages", ()):  # that were not answered any more
+            let_go(getattr(message, "exc", None))
 
     def end(self) -> None:
         """Break it off, at whatever it is."""
-        self._closing = True
-        self.all_of_them.remove(self)
-        if self.transport is not None:
-            self.transport.abort()
-        elif self.task is not None:
-            self.task.cancel()
+        self._all.remove(self)
+        transport = self.transport or self._socket
+        if transport is not None:
+            transport.abort()
 
-    def _refuse(self, error: TooMuchError) -> None:
-        """Tell why, where no answer is under way, and hang up."""
-        self._closing = True
-        if self.transport is not None:
-            if error.status == 431:  # noqa: PLR2004 (its name is in the line below)
-                body = msgspec.json.encode({"error": str(error)})
-                self.transport.write(
-                    b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
-                    b"Content-Type: application/json\r\nConnection: close\r\n%b"
-                    b"Content-Length: %d\r\n\r\n%b" % (AS_SENT, len(body), body)
-                )
-            self.transport.close()
-
-
-class Callers:
-    """The connections of one address: ``new`` as they came, ``known`` as they were answered."""
-
-    def __init__(self) -> None:
-        self.new: dict[Connection, None] = {}
-        self.known: dict[Connection, None] = {}
-
-    def __len__(self) -> int:
-        return len(self.new) + len(self.known)
-
-    def remove(self, connection: Connection) -> None:
-        """It is over, or moves from the new ones to the known."""
-        self.new.pop(connection, None)
-        self.known.pop(connection, None)
-
-    def spare(self) -> Connection | None:
-        """The one that can best be spared. Its search does not look at all of them: it comes once
-        for each caller of a flood.
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """The answer where no application gives one. aiohttp's own would lack our header fields;
+        and it, and its line of the log, would quote what was sent, which can be a token.
         """
-        return next((each for each in chain(self.new, self.known) if not each.kept), None)
+        if isinstance(exc, HttpProcessingError):
+            let_go(exc)
+            reason = type(exc).__name__
+            _logger.info("a caller was refused, what it sent is not HTTP: %s", reason)
+            told = (
+                "this is no HTTP/1.1, or its head has a line of more than 8,190 bytes or more than "
+                f"{MAX_HEADERS} header fields"
+            )
+            response: web.StreamResponse = web.json_response({"error": told}, status=status)
+            response.force_close()
+        else:
+            response = super().handle_error(request, status, exc, message)
+        add_headers(response)
+        return response
 
 
 class Connections:
-    """All connections, ``most`` at a time."""
+    """All connections of a server, which is one of ``of`` that share what the process takes in."""
 
-    def __init__(self, most: int) -> None:
-        self.buffer = memoryview(bytearray(_READ_AT_ONCE))
-        self._most = most
+    def __init__(self, of: int) -> None:
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = MAX_CONNECTIONS
+        if files != resource.RLIM_INFINITY:
+            most = min(most, files // OF_OPEN_FILES)
+        self.most = max(1, most // of)
         self._open: dict[Connection, None] = {}
-        self._of: dict[str, Callers] = {}
-
-    def __len__(self) -> int:
-        return len(self._open)
-
-    async def room(self) -> None:
-        """Wait until there is room for one more; another one may be ended for it."""
-        while len(self._open) >= self._most and not self._end_one():  # noqa: ASYNC110 (it is time that passes)
-            await asyncio.sleep(_LOOK_AGAIN)  # until a grace is over
 
     def add(self, connection: Connection) -> None:
-        """One more."""
-        self._open[connection] = None
-        self._of.setdefault(connection.address, Callers()).new[connection] = None
+        """One more; where there are too many, another one ends.
 
-    def answered(self, connection: Connection) -> None:
-        """It has had an answer."""
-        theirs = self._of[connection.address]
-        theirs.remove(connection)
-        theirs.known[connection] = None
+        Of the address that has the most, those without any answer so far go first (a scheduler or
+        a Prometheus has had one), the oldest of them, then the one that has been silent for the
+        longest time.
+        """
+        if len(self._open) >= self.most:
+            ((crowd, _),) = Counter(each.address for each in self._open).most_common(1)
+            theirs = [each for each in self._open if each.address == crowd]
+            min(theirs, key=attrgetter("answered_at")).end()
+        self._open[connection] = None
 
     def remove(self, connection: Connection) -> None:
         """It is over."""
-        if connection not in self._open:
-            return
-        del self._open[connection]
-        theirs = self._of[connection.address]
-        theirs.remove(connection)
-        if not len(theirs):
-            del self._of[connection.address]
-
-    def may_keep(self) -> bool:
-        """Whether one more may be kept: half of them never are, so that others find room."""
-        return 2 * sum(each.kept > 0 for each in self._open) < self._most
+        self._open.pop(connection, None)
 
     def end_all(self) -> None:
-        """End every connection."""
+        """At the end of the server."""
         for each in list(self._open):
             each.end()
 
-    def _end_one(self) -> bool:
-        """End the connection that can best be spared; False when there is none.
 
-        It is one of the address that has the most, so that a flood closes its own connections. Of
-        these, those without any answer so far come first (a scheduler or a Prometheus has had
-        one), then the one that has been silent for the longest time. None is closed within its
-        first GRACE_SECONDS.
-        """
-        latest = time.monotonic() - GRACE_SECONDS
-        for theirs in sorted(self._of.values(), key=len, reverse=True):
-            spare = theirs.spare()
-            if spare is not None:
-                if spare.since < latest:
-                    spare.end()
-                return spare.since < latest
-        return False
-
-    async def sweep(self) -> None:
-        """End what takes too long, for ever."""
-        while True:
-            await asyncio.sleep(_SWEEP_SECONDS)
-            now = time.monotonic()
-            for each in list(self._open):
-                if each.deadline < now:
-                    each.end()
+def let_go(error: BaseException | None) -> None:
+    """Have an error let go of the frames that it went through. They hold what was received, and
+    the error: such a ring stays until the next garbage collection, which may be far away.
+    """
+    if error is not None:
+        error.with_traceback(None)
 
 
-def connection_of(request: web.Request) -> Connection | None:
-    """The connection that a request came over; None where another server than ours serves."""
-    transport = request.transport
-    protocol = None if transport is None else transport.get_protocol()
-    return protocol if isinstance(protocol, Connection) else None
-
-
-@contextlib.contextmanager
-def kept(request: web.Request) -> Iterator[None]:
-    """While inside, the connection is not ended to make room for another."""
-    connection = connection_of(request)
-    if connection is None or not connection.all_of_them.may_keep():
-        yield
-        return
-    connection.kept += 1
-    try:
-        yield
-    finally:
-        connection.kept -= 1
+def answered(request: web.Request) -> None:
+    """Note that the answer to ``request`` has gone out."""
+    if isinstance(request.protocol, Connection):  # and not that of another server than ours
+        request.protocol.answered_at = time.monotonic()
 
 
 @contextlib.contextmanager
@@ -292,12 +197,11 @@ def ends_with_caller(request: web.Request) -> Iterator[None]:
     """While inside, the present task is cancelled when the caller hangs up or is ended: it does
     not go on waiting, with what was received.
     """
-    connection = connection_of(request)
-    if connection is None:
+    if not isinstance(request.protocol, Connection):
         yield
         return
-    connection.waiting = asyncio.current_task()
+    request.protocol.waiting = asyncio.current_task()
     try:
         yield
     finally:
-        connection.waiting = None
+        request.protocol.waiting = None

@@ -33,11 +33,6 @@ There is no Strict-Transport-Security: it would hold for every port of the host 
 programs that are not ours.
 """
 
-AS_SENT: Final = "".join(
-    f"{name}: {value}\r\n" for name, value in {**_ALWAYS, **_UNLESS_SET}.items()
-).encode()
-"""All of them, for an answer that no application makes."""
-
 
 async def protect(_request: web.Request, response: web.StreamResponse) -> None:
     """To be called before each answer's headers are sent (`on_response_prepare`)."""

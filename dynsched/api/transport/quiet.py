@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from aiohttp.http import HttpProcessingError
-
 EACH_SECONDS: Final = 60.0
 """Seconds in which at most one line of each kind is written; the others are counted."""
 _MAX_CHARACTERS: Final = 200
@@ -29,10 +27,6 @@ class OneInAWhile(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the record is written."""
         error = record.exc_info[1] if record.exc_info else None
-        if isinstance(error, HttpProcessingError):
-            _in_one_line(record, error)
-            if not logging.getLogger(record.name).isEnabledFor(record.levelno):
-                return False
         kind = (str(record.msg)[:_MAX_CHARACTERS], type(error) if error else None)
         now = self._clock()
         written, kept_back = self._kinds.get(kind, (-EACH_SECONDS, 0))
@@ -54,16 +48,3 @@ def quiet_logger(name: str) -> logging.Logger:
     if not any(isinstance(each, OneInAWhile) for each in logger.filters):
         logger.addFilter(OneInAWhile())
     return logger
-
-
-def http_logger() -> logging.Logger:
-    """For the HTTP server: what is wrong with a request is a line and no traceback."""
-    return quiet_logger("dynsched.api.http")
-
-
-def _in_one_line(record: logging.LogRecord, error: HttpProcessingError) -> None:
-    # Not the error's own words: they quote what was sent, which can be a token.
-    record.msg = "a caller was refused, what it sent is not HTTP: %s"
-    record.args = (type(error).__name__,)
-    record.exc_info = None
-    record.levelno, record.levelname = logging.INFO, "INFO"

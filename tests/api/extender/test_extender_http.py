@@ -19,7 +19,7 @@ from dynsched.api.app import make_app
 from dynsched.api.extender import endpoints as extender_http
 from dynsched.api.extender.answers import Extender
 from dynsched.api.extender.endpoints import EXTENDER_ENDPOINTS, add_extender
-from dynsched.api.transport import bodies, room
+from dynsched.api.transport import bodies
 from dynsched.api.transport.bodies import BodyReader
 
 MIB = 1 << 20
@@ -48,10 +48,9 @@ async def client(extender: Extender) -> AsyncIterator[TestClient]:
 
 
 @asynccontextmanager
-async def taking(extender: Extender, seconds: float) -> AsyncIterator[TestClient]:
-    """A server that waits so long for a body, of 4 MiB at most."""
+async def taking_4_mib(extender: Extender) -> AsyncIterator[TestClient]:
     app = make_app(snapshots())
-    add_extender(app, extender, BodyReader(most=4 * MIB, seconds=seconds))
+    add_extender(app, extender, BodyReader(most=4 * MIB))
     async with TestClient(TestServer(app)) as client:
         yield client
 
@@ -59,9 +58,9 @@ async def taking(extender: Extender, seconds: float) -> AsyncIterator[TestClient
 @pytest_asyncio.fixture
 async def narrow(extender: Extender, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[TestClient]:
     """Of 4 MiB, and patient: what is not answered here at once hangs."""
-    for module, name in ((bodies, "WAIT_SECONDS"), (room, "PATIENCE")):
-        monkeypatch.setattr(module, name, 60.0)
-    async with taking(extender, 60.0) as client:
+    for name in ("READ_SECONDS", "WAIT_SECONDS", "PATIENCE"):
+        monkeypatch.setattr(bodies, name, 60.0)
+    async with taking_4_mib(extender) as client:
         yield client
 
 
@@ -175,8 +174,8 @@ async def test_what_is_compressed_is_not_read(client: TestClient, path: str) -> 
 
 
 async def test_without_room_a_question_waits_and_then_is_refused(narrow, monkeypatch) -> None:
-    held = narrow.app[extender_http._READER].room
-    held.take_at_once(4 * MIB)
+    held = narrow.app[extender_http._READER].budget
+    held.give(-4 * MIB)
     question = asyncio.create_task(post(narrow, "/filter", ask()))
 
     async def waits() -> bool:
@@ -186,14 +185,14 @@ async def test_without_room_a_question_waits_and_then_is_refused(narrow, monkeyp
     assert not question.done()
     held.give(4 * MIB)
     assert (await question)["NodeNames"]
-    held.take_at_once(4 * MIB)
+    held.give(-4 * MIB)
     monkeypatch.setattr(bodies, "WAIT_SECONDS", 0.01)
     error = (await post(narrow, "/filter", ask(), 503))["error"]
     assert error == "too much is asked at a time; try again"
 
 
 async def test_all_that_was_held_is_given_back(narrow: TestClient) -> None:
-    held = narrow.app[extender_http._READER].room
+    held = narrow.app[extender_http._READER].budget
     for path in EXTENDER_ENDPOINTS:
         for body in (raw(ask()), b"{", b" " * (5 * MIB), raw({"Nodes": {"items": [whole("a")]}})):
             async with narrow.post(path, data=body):
@@ -261,7 +260,8 @@ async def test_slow_callers_hold_up_nobody_and_give_their_places_back(narrow: Te
 
 async def test_slow_callers_are_let_go(extender: Extender, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bodies, "WAIT_SECONDS", 60.0)
-    async with taking(extender, 0.02) as client:
+    monkeypatch.setattr(bodies, "READ_SECONDS", 0.02)
+    async with taking_4_mib(extender) as client:
         for reader, writer in [await dawdling(client, sent) for sent in SLOW]:
             answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)
             assert answer.startswith(b"HTTP/1.1 408")

@@ -7,13 +7,11 @@ import gc
 import gzip
 import json
 import logging
-import socket
+import resource
 import ssl
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,27 +19,17 @@ from aiohttp import StreamReader, web
 from certificates import Authority
 from extender_support import ask, raw, snapshots
 from operator_support import until
-from store_support import Clock
 from web_support import application
 
 from dynsched.api.app import make_app
 from dynsched.api.certificates import ServerTls, TlsConfig
 from dynsched.api.server import WebServer, parse_address
-from dynsched.api.transport import answering, connections, listener, quiet
-from dynsched.api.transport.connections import kept
+from dynsched.api.transport import answering, connections
+from dynsched.api.transport.connections import Connection, Connections
 from dynsched.api.transport.quiet import OneInAWhile
 
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """The connections' own, which the test moves; they are looked at all the time."""
-    found = Clock(1000.0)
-    monkeypatch.setattr(connections, "time", SimpleNamespace(monotonic=found))
-    monkeypatch.setattr(connections, "_SWEEP_SECONDS", 0.0)
-    return found
 
 
 @asynccontextmanager
@@ -85,38 +73,22 @@ async def over(pair: Pair) -> bool:
 
 
 POST = b"POST /filter HTTP/1.1\r\nHost: x\r\n"
-HALF_A_BODY = POST + b"Content-Length: 9\r\n\r\n{"
 
 
-@pytest.mark.parametrize(
-    ("sent", "further", "seconds"),
-    [
-        *((sent, b"", connections.HEAD_SECONDS) for sent in (b"", HEALTH[:9], b"\r\n", POST)),
-        (HALF_A_BODY, b"", connections.REQUEST_SECONDS),
-        (HEALTH, b"", connections.IDLE_SECONDS),
-        (HEALTH, HEALTH[:7], connections.HEAD_SECONDS),  # no longer than of the first
-        (HEALTH, HALF_A_BODY, connections.REQUEST_SECONDS),
-    ],
-)
-async def test_what_does_not_come_is_not_waited_for_for_ever(sent, further, seconds, clock) -> None:
+@pytest.mark.parametrize("sent", [b"", HEALTH[:9], b"\r\n", POST, HEALTH, HEALTH + HEALTH[:7]])
+async def test_what_does_not_come_is_not_waited_for_for_ever(sent, monkeypatch) -> None:
+    options = {**connections._OPTIONS, "keepalive_timeout": 0.1}
+    monkeypatch.setattr(connections, "_OPTIONS", options)
     async with serving() as call:
         pair = await call(sent)
-        if sent == HEALTH:
-            assert (await answer(pair))[0] == 200
-        for _ in range(2):  # until the server has heard all of it
-            assert await answer(await call(HEALTH)) == (200, b"ok")
-            pair[1].write(further)
-            further = b""
-        clock.now += seconds - 0.1
-        assert await answer(await call(HEALTH)) == (200, b"ok")
-        assert not pair[0].at_eof()
-        clock.now += 0.2
+        if sent.startswith(HEALTH):
+            assert await answer(pair) == (200, b"ok")
         assert await over(pair)
 
 
 async def test_where_there_are_too_many_those_without_an_answer_go_first(monkeypatch) -> None:
     """And those of whom the most come: a flood does not cost others, older and never answered."""
-    monkeypatch.setattr(listener, "MAX_CONNECTIONS", 12)
+    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 12)
     async with serving() as call:
         others = [await call(local_addr=("127.0.0.2", 0)) for _ in range(2)]
         scheduler = await call(HEALTH)
@@ -131,66 +103,6 @@ async def test_where_there_are_too_many_those_without_an_answer_go_first(monkeyp
         for pair in others:
             pair[1].write(HEALTH)
             assert await answer(pair) == (200, b"ok")
-
-
-@pytest.mark.thorough
-async def test_a_probe_is_answered_however_many_connections_there_are() -> None:
-    async with serving() as call:
-        parts = (b"", HEALTH[:9], b"POST /filter HTTP/1.1\r\n")
-        others = [await call(parts[number % 3]) for number in range(400)]
-        for _ in range(5):
-            assert await answer(await call(HEALTH)) == (200, b"ok")
-        assert sum(pair[0].at_eof() or pair[0].exception() is not None for pair in others) >= 270
-
-
-async def test_the_wait_in_the_kernels_queue_is_part_of_the_grace(monkeypatch) -> None:
-    """Otherwise a probe behind a thousand callers waits for a grace for each few of them."""
-    monkeypatch.setattr(listener, "MAX_CONNECTIONS", 16)
-    refused = 0
-    end_one = connections.Connections._end_one
-
-    def counting(self: connections.Connections) -> bool:
-        nonlocal refused
-        ended = end_one(self)
-        refused += not ended
-        return ended
-
-    monkeypatch.setattr(connections.Connections, "_end_one", counting)
-    async with WebServer(make_app(snapshots()), parse_address("127.0.0.1:0")) as server:
-        # The loop does nothing meanwhile, so all of them are in the kernel's queue.
-        crowd = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(100)]
-        probe = socket.create_connection(("127.0.0.1", server.port))
-        probe.sendall(HEALTH)
-        time.sleep(2 * connections.GRACE_SECONDS)  # noqa: ASYNC251 (nor does it here)
-        probe.setblocking(False)
-        async with asyncio.timeout(30):
-            answer = await asyncio.get_running_loop().sock_recv(probe, 100)
-        for each in (*crowd, probe):
-            each.close()
-    assert answer.startswith(b"HTTP/1.1 200")
-    assert refused == 0
-
-
-async def test_what_must_not_be_broken_off_stays_when_others_have_to_go(monkeypatch) -> None:
-    monkeypatch.setattr(listener, "MAX_CONNECTIONS", 6)
-    finish = asyncio.Event()
-
-    async def bind(request: web.Request) -> web.Response:
-        with kept(request):
-            await finish.wait()
-        return web.Response(text="bound")
-
-    app = make_app(snapshots())
-    app.router.add_post("/slow", bind)
-    async with serving(app) as call:
-        request = b"POST /slow HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
-        binding = [await call(request) for _ in range(3)]
-        beyond = [await call(request) for _ in range(3)]  # half of the places are for others
-        for _ in range(10):
-            assert (await answer(await call(HEALTH)))[0] == 200
-        assert all([await over(pair) for pair in beyond])
-        finish.set()
-        assert [await answer(pair) for pair in binding] == [(200, b"bound")] * 3
 
 
 FILTER = POST + b"Content-Length: %d\r\n\r\n%b" % (len(raw(ask())), raw(ask()))
@@ -241,18 +153,20 @@ async def test_a_large_answer_goes_out_whole() -> None:
 
 
 async def test_an_answer_that_is_not_read_ends_and_costs_no_log(monkeypatch, caplog) -> None:
-    given_up, not_fetched = asyncio.Event(), answering.not_fetched
-
-    def noted(request: web.Request) -> ConnectionResetError:
-        given_up.set()
-        return not_fetched(request)
-
     monkeypatch.setattr(answering, "WRITE_SECONDS", 0.05)
-    monkeypatch.setattr(answering, "not_fetched", noted)
-    async with serving(with_large()) as call:
-        pair = await call(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
+    async with WebServer(with_large(), parse_address("127.0.0.1:0")) as server:
+        pair = await asyncio.open_connection("127.0.0.1", server.port)
+        pair[1].write(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
         pair[1].transport.pause_reading()
-        await asyncio.wait_for(given_up.wait(), 30)
+
+        async def taken_in() -> bool:
+            return bool(server.connections._open)
+
+        async def ended() -> bool:
+            return not server.connections._open
+
+        await until(taken_in, "it is taken in")
+        await until(ended, "it is broken off")
         pair[1].transport.resume_reading()
         with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
             await answer(pair)
@@ -269,7 +183,7 @@ BROKEN = (
 
 
 async def test_requests_that_are_none_are_one_line_of_the_log_a_minute(monkeypatch, caplog) -> None:
-    monkeypatch.setattr(quiet.http_logger(), "filters", [OneInAWhile()])
+    monkeypatch.setattr(connections._logger, "filters", [OneInAWhile()])
     async with serving() as call:
         with caplog.at_level(logging.INFO):
             for _ in range(10):
@@ -286,12 +200,16 @@ async def test_requests_that_are_none_are_one_line_of_the_log_a_minute(monkeypat
 async def test_callers_that_hang_up_cost_no_log_and_leave_nothing_behind(caplog: Any) -> None:
     """What they sent must not stay until the next garbage collection, which may be far away."""
 
-    def streams() -> int:
-        return sum(isinstance(each, StreamReader) for each in gc.get_objects())
+    def left() -> int:
+        return sum(
+            isinstance(each, StreamReader)
+            or (isinstance(each, Connection) and each.transport is None)
+            for each in gc.get_objects()
+        )
 
     head = b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Length: 900000\r\n\r\n"
     gc.collect()
-    before = streams()
+    before = left()
     gc.disable()
     try:
         async with serving() as call:
@@ -301,9 +219,12 @@ async def test_callers_that_hang_up_cost_no_log_and_leave_nothing_behind(caplog:
                     await pair[1].drain()
                     await answer(await call(HEALTH))  # meanwhile it is heard
                     pair[1].transport.abort()
+            for _ in range(5):  # refused, and sends on
+                pair = await call(b"GET / HTTP/1.1\r\n" + b"x: %b\r\n" % (b"y" * 8000) * 120)
+                await over(pair)
 
             async def gone() -> bool:
-                return streams() <= before
+                return left() <= before
 
             await until(gone, "nothing is kept of what was received", seconds=30)
     finally:
@@ -312,7 +233,7 @@ async def test_callers_that_hang_up_cost_no_log_and_leave_nothing_behind(caplog:
 
 
 async def test_a_handshake_that_does_not_come_is_not_waited_for(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(listener, "MAX_TLS_CONNECTIONS", 10)
+    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 10)
     authority = Authority(tmp_path, "ca")
     pair = authority.issue("server", "IP:127.0.0.1")
     context = ServerTls(TlsConfig(Path(pair.cert), Path(pair.key))).context
@@ -325,14 +246,15 @@ async def test_a_handshake_that_does_not_come_is_not_waited_for(tmp_path, monkey
         caller = await call(FILTER + HEALTH, ssl=trusting)
         assert json.loads((await answer(caller))[1])["NodeNames"] == ["a", "b", "c"]
         assert await answer(caller) == (200, b"ok")
-    monkeypatch.setattr(listener, "HANDSHAKE_SECONDS", 0.01)
+    monkeypatch.setattr(connections, "HANDSHAKE_SECONDS", 0.01)
     async with serving(context=context) as call:
         assert await over(await call(b"\x16\x03\x01"))
 
 
 def test_few_open_files_are_few_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "_open_files", lambda: 100)
-    assert listener.Listener(asyncio.Protocol, None)._most == 25
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (100, 100))
+    assert Connections(1).most == 25
+    assert Connections(2).most == 12
 
 
 def test_of_each_kind_of_line_one_is_written_in_a_while(caplog: Any) -> None:

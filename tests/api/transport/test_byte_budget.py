@@ -8,7 +8,7 @@ import contextlib
 import pytest
 from virtual_loop import VirtualLoop
 
-from dynsched.api.transport.room import PATIENCE, Room
+from dynsched.api.transport.bodies import PATIENCE, ByteBudget
 
 
 async def soon(*tasks: asyncio.Task[None]) -> list[bool]:
@@ -19,7 +19,7 @@ async def soon(*tasks: asyncio.Task[None]) -> list[bool]:
 
 
 async def test_who_finds_no_room_waits_and_the_smaller_do_not_wait_behind_the_larger() -> None:
-    shared = Room(10)
+    shared = ByteBudget(10)
     await shared.take(8)
     large = asyncio.create_task(shared.take(9))
     small = asyncio.create_task(shared.take(2))
@@ -32,7 +32,7 @@ async def test_who_finds_no_room_waits_and_the_smaller_do_not_wait_behind_the_la
 
 
 async def test_who_goes_away_while_waiting_holds_nothing() -> None:
-    shared = Room(10)
+    shared = ByteBudget(10)
     await shared.take(10)
     gone, let_in = (asyncio.create_task(shared.take(5)) for _ in range(2))
     await soon(gone)
@@ -45,8 +45,8 @@ async def test_who_goes_away_while_waiting_holds_nothing() -> None:
 
 
 async def test_what_is_held_at_once_is_paid_back_before_others_get_in() -> None:
-    shared = Room(10)
-    shared.take_at_once(15)
+    shared = ByteBudget(10)
+    shared.give(-15)
     other = asyncio.create_task(shared.take(1))
     assert await soon(other) == [False]
     shared.give(5)
@@ -58,7 +58,7 @@ async def test_what_is_held_at_once_is_paid_back_before_others_get_in() -> None:
 @pytest.mark.parametrize("others_wait_already", [False, True])
 def test_a_caller_is_waited_for_as_long_as_nobody_else_waits(others_wait_already: bool) -> None:
     async def run() -> None:
-        loop, shared = asyncio.get_running_loop(), Room(10)
+        loop, shared = asyncio.get_running_loop(), ByteBudget(10)
         await shared.take(10)
         other: asyncio.Task[None] | None = None
         if others_wait_already:
