@@ -11,7 +11,7 @@ from rich.console import Console
 
 from dynsched.engine.avoidance import Standing, standing
 from dynsched.engine.wording import counted
-from dynsched.kube.admission import find_policy, namespaces_that_ask, running_pods
+from dynsched.kube.inspection import avoid_policy, namespaces_that_ask, running_pods
 from dynsched.kube.kubeconfig import load_config
 from dynsched.kube.transport import KubeApi
 from dynsched.rules import keys
@@ -47,7 +47,7 @@ async def _look(
     """What is wrong with the installed policy, and the pods of each namespace that asks."""
     api = KubeApi(await load_config(kubeconfig, context))
     try:
-        found = differences(label, *await find_policy(api))
+        found = differences(label, *await avoid_policy(api))
         pods: dict[str, Counter[Standing]] = {}
         for name in await namespaces_that_ask(api):
             count = pods[name] = Counter()
