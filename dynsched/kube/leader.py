@@ -25,7 +25,7 @@ from dynsched.kube.events import Subject
 from dynsched.kube.leases import API_VERSION, LEASE_NAME, Leases
 from dynsched.kube.transport import KubeApi
 from dynsched.util.backoff import jittered
-from dynsched.util.errors import ClusterError, ConflictError, NotFoundError
+from dynsched.util.errors import ClusterError, ConflictError, ForbiddenError, NotFoundError
 from dynsched.util.stopping import pause
 
 logger = logging.getLogger(__name__)
@@ -153,9 +153,12 @@ class Elector:
         try:
             await self._take_or_renew()
         except ClusterError as error:
-            if str(error) != self._error:
-                logger.warning("leader election: %s", error)
-            self._error = str(error)
+            why = str(error)
+            if isinstance(error, ForbiddenError):
+                why += "; a single replica may run --no-leader-elect"
+            if why != self._error:
+                logger.warning("leader election: %s", why)
+            self._error = why
         else:
             self._error = None
         if self.may_write is not self._told_to_lead:

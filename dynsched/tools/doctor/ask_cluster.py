@@ -15,10 +15,9 @@ from dynsched.engine.avoiders import Reach, reach_of
 from dynsched.engine.model import Node
 from dynsched.kube.call_metrics import list_node_metrics
 from dynsched.kube.client import EVENT_NAMESPACE, KubeClient
-from dynsched.kube.holders import find_holders
 from dynsched.kube.inspection import Program, Right, config_map, is_allowed, policy, programs
 from dynsched.kube.kubeconfig import load_config
-from dynsched.kube.leases import LEASE_NAME
+from dynsched.kube.leases import LEASE_NAME, find_holders
 from dynsched.kube.pods_listed import fold_pods
 from dynsched.kube.transport import KubeApi
 from dynsched.rules import keys
