@@ -35,9 +35,9 @@ from dynsched.kube.events import NodeEvents
 from dynsched.kube.kubeconfig import KubeConfig, load_config
 from dynsched.kube.leader import Elector, SoleWriter
 from dynsched.kube.leases import why_at_work
+from dynsched.kube.list_watch import StreamingApi
 from dynsched.kube.node_watch import NodeWatch
 from dynsched.kube.reviews import IN_FLIGHT, AccessReviews
-from dynsched.kube.stream import StreamingApi
 from dynsched.kube.transport import HOST, IDENTITY, KubeApi
 from dynsched.rules import keys
 from dynsched.rules.file import FixedRules, RulesFile, load_rules
@@ -353,10 +353,8 @@ async def _extension(
 ) -> AsyncIterator[Extension]:
     """With connections of its own: a watch lasts for minutes, and binding must not wait."""
     async with contextlib.AsyncExitStack() as stack:
-        api = StreamingApi(await _config(settings), in_flight=2)
+        api = StreamingApi(await _config(settings), in_flight=4)
         stack.push_async_callback(api.close)
-        pending_api = StreamingApi(await _config(settings), in_flight=2)
-        stack.push_async_callback(pending_api.close)
         binder = None
         if settings.bind and not settings.dry_run:
             config = await _config(settings)
@@ -364,7 +362,7 @@ async def _extension(
             binder = Binder(config, lambda node: not cluster.synced or cluster.has(node))
             stack.push_async_callback(binder.close)
         yield Extension(
-            *(api, pending_api, lambda: rules_file.rule_set, cluster),
+            *(api, lambda: rules_file.rule_set, cluster),
             binder=binder,
             pod_use=pod_use,
         )

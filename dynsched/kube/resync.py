@@ -27,10 +27,18 @@ from dynsched.engine.model import Node
 from dynsched.engine.wording import counted
 from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import NodeStore
-from dynsched.kube.comparison import Comparison, Listing, Seen, compare, has_reached, lacks_most
+from dynsched.kube.comparison import (
+    Comparison,
+    Listing,
+    Seen,
+    compare,
+    has_reached,
+    is_older,
+    lacks_most,
+    newest,
+)
 from dynsched.kube.failures import SetupError
 from dynsched.kube.troubles import Part, Troubles
-from dynsched.kube.versions import is_older, newest
 from dynsched.util.backoff import Backoff, jittered
 from dynsched.util.errors import ClusterError, ForbiddenError
 from dynsched.util.stopping import pause

@@ -292,7 +292,28 @@ class KubeApi:
         check: Callable[[], None] | None,
     ) -> RawAnswer:
         await self._login_when_due()
+        limit = aiohttp.ClientTimeout(total=timeout, sock_connect=min(timeout, CONNECT_TIMEOUT))
         config = self.config
+        answered = await self._request(
+            call, limit, query=query, body=body, headers=headers, check=check
+        )
+        if answered.status >= HTTPStatus.MULTIPLE_CHOICES:
+            data = await read_error(answered)
+        else:
+            data = await read_body(answered, most)
+        return RawAnswer(answered.status, answered.headers, data, config)
+
+    async def _request(
+        self,
+        call: Call,
+        limit: aiohttp.ClientTimeout,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        check: Callable[[], None] | None = None,
+    ) -> aiohttp.ClientResponse:
+        """The answer as soon as it has begun; its body is yet to be read."""
         method, url, sent_headers, sent_body, _ = await self._client.param_serialize(
             call.method,
             call.path,
@@ -303,21 +324,11 @@ class KubeApi:
         )
         if check is not None:
             check()
-        response = await self._client.call_api(
-            method,
-            url,
-            sent_headers,
-            body=sent_body,
-            _request_timeout=aiohttp.ClientTimeout(
-                total=timeout, sock_connect=min(timeout, CONNECT_TIMEOUT)
-            ),
+        answer = await self._client.call_api(
+            method, url, sent_headers, body=sent_body, _request_timeout=limit
         )
-        answered: aiohttp.ClientResponse = response.response
-        if answered.status >= HTTPStatus.MULTIPLE_CHOICES:
-            data = await read_error(answered)
-        else:
-            data = await read_body(answered, most)
-        return RawAnswer(answered.status, answered.headers, data, config)
+        response: aiohttp.ClientResponse = answer.response
+        return response
 
     async def _may_send_again(self, raw: RawAnswer, *, resend: bool) -> bool:
         if raw.status == HTTPStatus.UNAUTHORIZED:

@@ -17,7 +17,7 @@ from dynsched.kube.bodies import MAX_OF_A_LIST, MAX_OF_AN_OBJECT
 from dynsched.kube.client import KubeClient
 from dynsched.kube.failures import Call
 from dynsched.kube.leases import Leases
-from dynsched.kube.stream import StreamingApi
+from dynsched.kube.list_watch import StreamingApi
 from dynsched.sim.nodes import make_node
 from dynsched.util.errors import ClusterError
 
