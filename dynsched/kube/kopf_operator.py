@@ -10,8 +10,8 @@ of these, and what it sees comes over one function call an event.
 
 What keeps kopf's hands off a node that reaches it after all, each necessary: `on.event` handlers
 only (all others write annotations or finalizers), returning None (a result would be written to the
-status), storages that store nothing, and a finalizer name that no other kopf operator uses: kopf
-*removes* the one it is configured with from any object that it needs no finalizer on.
+status), and a finalizer name that no other kopf operator uses: kopf *removes* the one it is
+configured with from any object that it needs no finalizer on.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ import concurrent.futures
 import contextlib
 import logging
 import math
+import random
 import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Any, Final, cast
@@ -36,10 +37,9 @@ from dynsched.kube import failures
 from dynsched.kube.bodies import TooLargeError
 from dynsched.kube.failures import Call
 from dynsched.kube.kopf_answers import NodesResponse, Observer
-from dynsched.kube.kopf_settings import quiet_kopf, settings
 from dynsched.kube.kubeconfig import TOKEN_MAX_AGE, KubeConfig
 from dynsched.kube.projection import project
-from dynsched.kube.transport import LIST_TIMEOUT, SESSION, USER_AGENT
+from dynsched.kube.transport import CONNECT_TIMEOUT, LIST_TIMEOUT, SESSION, USER_AGENT
 from dynsched.util.backoff import Backoff, jittered
 from dynsched.util.errors import ClusterError
 from dynsched.util.stopping import until_done
@@ -49,6 +49,12 @@ logger = logging.getLogger(__name__)
 STOP_TIMEOUT: Final = 2.5
 """Seconds that a clean end of kopf may take; then its thread is left behind (it is a daemon)."""
 
+CHUNK: Final = 250
+"""Nodes a page of kopf's list."""
+
+BACKOFFS: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0)
+"""Seconds between the attempts of one request; after the last kopf ends (and is begun again)."""
+
 _SERVER_ERRORS: Final = 500
 _PASSING: Final = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.GONE)
 _WATCH: Final = Call("watch", "nodes", "GET", "/api/v1/nodes")
@@ -56,6 +62,31 @@ _WATCH: Final = Call("watch", "nodes", "GET", "/api/v1/nodes")
 Follower = Callable[[], None]
 """Called before each request for a watch, in kopf's thread; the list before it is complete then.
 Must not block and must not raise."""
+
+
+def settings() -> kopf.OperatorSettings:
+    """Kopf's settings for thousands of nodes that it must not touch."""
+    result = kopf.OperatorSettings()
+    result.process.ultimate_exiting_timeout = None  # it is a SIGKILL, to the process
+    result.posting.enabled = False
+    result.scanning.disabled = True
+    result.watching.chunk_size = CHUNK
+    # As client-go: streams end now and then, so that clients spread over the API servers.
+    result.watching.server_timeout = random.randint(300, 600)  # noqa: S311 - spreads load
+    result.watching.reconnect_backoff = 1.0
+    result.queueing.exit_timeout = 1.0
+    result.networking.request_timeout = LIST_TIMEOUT
+    result.networking.connect_timeout = CONNECT_TIMEOUT
+    result.networking.error_backoffs = _Backoffs()
+    result.persistence.finalizer = "dynsched.io/never-set"
+    return result
+
+
+class _Backoffs:
+    """BACKOFFS, spread anew for each request."""
+
+    def __iter__(self) -> Iterator[float]:
+        return (jittered(seconds) for seconds in BACKOFFS)
 
 
 class WatchBrokenError(ClusterError):
@@ -71,10 +102,8 @@ class NodeOperator:
         self._config = config
         self._observer = observer
         self._follower = follower
-        self._ended: concurrent.futures.Future[None] = concurrent.futures.Future()
-        self._lock = threading.Lock()
-        self._stop: Callable[[], object] | None = None
-        self._stopped = False
+        self._ended: concurrent.futures.Future[BaseException | None] = concurrent.futures.Future()
+        self._stop: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._sessions: list[aiohttp.ClientSession] = []
         self._last_login = -math.inf
         self._hasty_logins = Backoff(2.0, 32.0)
@@ -97,30 +126,22 @@ class NodeOperator:
             if not ended.done():
                 logger.warning("the watch of nodes is still busy; its thread is abandoned")
                 ended.cancel()
-        error = None if ended.cancelled() else ended.exception()
+        error = None if ended.cancelled() else ended.result()
         if not stop.is_set():
             raise _explained(self._config.server, error) from error
 
     def _thread(self) -> None:
+        result: BaseException | None = None
         try:
             asyncio.run(self._operate())
         except BaseException as error:  # noqa: BLE001 - it is raised again, in `run`
-            self._settle(error)
-        else:
-            self._settle(None)
-
-    def _settle(self, error: BaseException | None) -> None:
+            result = error
         with contextlib.suppress(concurrent.futures.InvalidStateError):  # the future was cancelled
-            self._ended.set_exception(error) if error else self._ended.set_result(None)
+            self._ended.set_result(result)
 
     async def _operate(self) -> None:
-        stop_flag = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        with self._lock:
-            if self._stopped:
-                return
-            self._stop = lambda: loop.call_soon_threadsafe(stop_flag.set)
-        quiet_kopf()
+        stop_flag = asyncio.wrap_future(self._stop)
+        _quiet_kopf()
         try:
             await kopf.operator(
                 registry=self._registry(),
@@ -132,16 +153,13 @@ class NodeOperator:
                 identity=cast("Any", "dynsched"),
             )
         finally:
-            with self._lock:
-                self._stop = None
+            stop_flag.cancel()  # and with it `_stop`, which has nobody to tell any more
             for session in self._sessions:  # those that kopf never came to use
                 await session.close()
 
     def _request_stop(self) -> None:
-        with self._lock:
-            self._stopped = True
-            if self._stop is not None:
-                self._stop()
+        with contextlib.suppress(concurrent.futures.InvalidStateError):  # it has ended, or is told
+            self._stop.set_result(None)
 
     def _registry(self) -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()
@@ -209,11 +227,19 @@ class NodeOperator:
         if (
             isinstance(response, NodesResponse)
             and response.status == HTTPStatus.OK
-            and response.content_type == "application/json"
             and request.url.path.endswith(_WATCH.path)
         ):
             response.take_nodes(self._observer, watch=is_watch)
         return response
+
+
+def _quiet_kopf() -> None:
+    """Kopf logs each attempt and each object. What ends it is raised by us and logged once; kopf's
+    own lines are written at log level `debug`.
+    """
+    verbose = logging.getLogger().isEnabledFor(logging.DEBUG)
+    logging.getLogger("kopf").setLevel(logging.NOTSET if verbose else logging.CRITICAL)
+    logging.getLogger("kopf.objects").setLevel(logging.WARNING if verbose else logging.CRITICAL)
 
 
 def _tls(config: KubeConfig) -> ssl.SSLContext | bool:

@@ -13,7 +13,7 @@ from watch_support import hasten, watching
 from dynsched.engine.model import Node
 from dynsched.kube import kopf_answers
 from dynsched.kube.kopf_answers import _Lines, _without_nodes
-from dynsched.kube.kopf_settings import CHUNK
+from dynsched.kube.kopf_operator import CHUNK
 from dynsched.kube.projection import read_node
 from dynsched.sim.nodes import make_node
 
