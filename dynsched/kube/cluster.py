@@ -106,7 +106,6 @@ class _StoredCluster:
         return self._store.nodes()
 
     def has(self, name: str) -> bool:
-        """Whether there is a node of this name."""
         return self._store.find(name) is not None
 
     async def read(self, name: str) -> Node | None:
@@ -137,7 +136,7 @@ class _StoredCluster:
 
 
 class Watch(Protocol):
-    """What keeps a store up to date. Satisfied by `dynsched.kube.node_watch.NodeWatch`."""
+    """What keeps a store up to date: `dynsched.kube.node_watch.NodeWatch`."""
 
     store: NodeStore
 
@@ -159,17 +158,20 @@ class NodeCluster(_StoredCluster):
 
     @property
     def synced(self) -> bool:
-        """Whether the first list of nodes is complete."""
         return self._watch.synced
 
     @property
     def error(self) -> str | None:
-        """Why what is known of the nodes may be old; None while all is well."""
         return self._watch.error
 
 
 class ListedCluster(_StoredCluster):
-    """The cluster as it was when it was listed, and as our own calls have found it since."""
+    """The cluster as it was when it was listed, and as our own calls have found it since: one pass
+    is over before its list is old.
+    """
+
+    synced = True
+    error: str | None = None
 
     def __init__(self, client: KubeClient, nodes: Iterable[Node]) -> None:
         store = NodeStore()
@@ -181,13 +183,3 @@ class ListedCluster(_StoredCluster):
     async def load(cls, client: KubeClient) -> ListedCluster:
         """List all nodes, once. Raises ClusterError."""
         return cls(client, (await client.list_nodes()).values())
-
-    @property
-    def synced(self) -> bool:
-        """True: there is nothing to wait for."""
-        return True
-
-    @property
-    def error(self) -> str | None:
-        """None: one pass is over before its list is old."""
-        return None

@@ -1,17 +1,12 @@
-"""Compares the known nodes with those that the API server lists. When they differ for longer than
-a delay explains, all nodes are listed again.
-
-A watch can miss changes without any error. After a restore of etcd from a backup it is resumed at
-a resourceVersion that does not exist yet, and gets no events until that version is reached. A
-connection can be dead on one side, and an API server can be cut off from etcd. So this module
-requests a list of names, uids and versions every ``every`` seconds, and each time the watch was
-restarted.
+"""Compares the known nodes with those that the API server lists, every ``every`` seconds and each
+time the watch was restarted: a watch can miss changes without any error. When they differ for
+longer than a delay explains, all nodes are listed again.
 
 Two things look like a missed change but are none. The event may still be on its way; then it
 arrives within LAG seconds. And one of several API servers behind one address may lag behind the
 others; then its lists are older than the known nodes for at most OLD seconds. If the difference
-lasts longer, a new list of all nodes does not help, and the lists are requested less and less
-often.
+lasts longer, a new list of all nodes does not help, and they are listed less and less often. See
+docs/decisions/0016-a-list-that-distrusts-the-watch.md.
 """
 
 from __future__ import annotations
@@ -77,9 +72,8 @@ _NAMED: Final = 5
 class Followed(Protocol):
     """The watch, as far as it matters here."""
 
-    @property
-    def begun(self) -> int:
-        """How often a watch was asked for so far."""
+    begun: int
+    """How often a watch was asked for so far: after each list, and when one has ended."""
 
     @property
     def is_listing(self) -> bool:
