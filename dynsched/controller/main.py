@@ -261,14 +261,14 @@ async def _prune(order: Prune) -> Written:
     async with _client(order, SoleWriter(may_write=not order.dry_run)) as client:
         if order.lease_older_than is not None:
             namespace = order.lease_namespace or client.config.namespace
-            why_not = await why_at_work(client.api, namespace, order.lease_older_than)
+            why_not = await why_at_work(client, namespace, order.lease_older_than)
             if why_not is not None:
                 logger.info("nothing is pruned: %s", why_not)
                 return Written(why_not=why_not)
         else:
             own = client.config.namespace
             anyway = order.force or order.dry_run
-            await refuse_prune(client.api, order.lease_namespace, own, anyway=anyway)
+            await refuse_prune(client, order.lease_namespace, own, anyway=anyway)
         cluster = await ListedCluster.load(client)
         patches = plan_prune(cluster.nodes().values(), mark)
         if order.dry_run:
@@ -285,7 +285,7 @@ async def _prune(order: Prune) -> Written:
 async def _leading(settings: Settings) -> AsyncIterator[Elector]:
     """An Elector that leads while one pass lasts. AtWorkError while another holds the Lease."""
     async with _elector(settings) as elector, _client(settings) as client:
-        await refuse_pass(client.api, settings.lease_namespace, client.config.namespace)
+        await refuse_pass(client, settings.lease_namespace, client.config.namespace)
         async with leading(elector):
             yield elector
 

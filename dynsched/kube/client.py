@@ -40,7 +40,7 @@ class WritePermission(Protocol):
         """Whether a write begun now is ours to make."""
 
 
-class KubeClient:
+class KubeClient(KubeApi):
     """The calls, by name. Made inside a running event loop; closed with `close`.
 
     Every method raises ClusterError (or ForbiddenError, SetupError, ...) with one line for a
@@ -58,22 +58,13 @@ class KubeClient:
         in_flight: int = IN_FLIGHT,
         permission: WritePermission | None = None,
     ) -> None:
-        self.api = KubeApi(config, in_flight=in_flight)
+        super().__init__(config, in_flight=in_flight)
         self._permission = permission
-
-    @property
-    def config(self) -> KubeConfig:
-        """The configuration in use; a newer one after tokens were read again."""
-        return self.api.config
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self.api.close()
 
     async def read(self, name: str) -> Node | None:
         """The node as it is now; None when there is none of this name."""
         call = Call("get", "nodes", "GET", _object(_NODES, name), name)
-        answer = await self.api.call(call, accept=(HTTPStatus.NOT_FOUND,), shape=msgspec.Raw)
+        answer = await self.call(call, accept=(HTTPStatus.NOT_FOUND,), shape=msgspec.Raw)
         return None if answer.status == HTTPStatus.NOT_FOUND else _node(call, answer)
 
     async def patch(self, patch: NodePatch) -> Node:
@@ -94,7 +85,7 @@ class KubeClient:
                     f"cannot {call}: not sent, because this replica is no longer the leader"
                 )
 
-        answer = await self.api.call(
+        answer = await self.call(
             call,
             query=_WRITE,
             body=dict(patch.body),
@@ -111,7 +102,7 @@ class KubeClient:
         Raises ConflictError when the list's snapshot expired between two pages (minutes).
         """
         nodes: dict[str, Node] = {}
-        async for page in pages(self.api, _LIST_NODES, msgspec.Raw):
+        async for page in pages(self, _LIST_NODES, msgspec.Raw):
             for item in page.items or ():
                 node = read_node(item)
                 if node is not None:
@@ -126,7 +117,7 @@ class KubeClient:
         Raises ConflictError as `list_nodes` does.
         """
         nodes, version = {}, ""
-        asked = pages(self.api, _LIST_NODES, Named, headers=METADATA_ONLY, timeout=TIMEOUT)
+        asked = pages(self, _LIST_NODES, Named, headers=METADATA_ONLY, timeout=TIMEOUT)
         async for page in asked:
             for item in page.items or ():
                 nodes[item.metadata.name] = Seen(item.metadata.uid, item.metadata.version)
@@ -136,7 +127,7 @@ class KubeClient:
 
     async def count(self) -> int:
         """How many nodes there are, by one small call where the server counts for us."""
-        answer = await self.api.call(
+        answer = await self.call(
             _LIST_NODES, query={"limit": "1"}, headers=METADATA_ONLY, shape=Page[Named]
         )
         page: Page[Named] = require_list(_LIST_NODES, self.config.server, answer.body)
@@ -149,12 +140,12 @@ class KubeClient:
     async def create_event(self, namespace: str, body: Mapping[str, Any]) -> None:
         """Create one Event; sent once only, so that none is doubled."""
         call = Call("create", "events", "POST", _events(namespace))
-        await self.api.call(call, query=_WRITE, body=dict(body), resend=False)
+        await self.call(call, query=_WRITE, body=dict(body), resend=False)
 
     async def patch_event(self, namespace: str, name: str, body: Mapping[str, Any]) -> bool:
         """Merge ``body`` into the Event; False when it is gone (the server keeps them an hour)."""
         call = Call("patch", "events", "PATCH", _object(_events(namespace), name), name)
-        answer = await self.api.call(
+        answer = await self.call(
             call,
             query=_WRITE,
             body=dict(body),

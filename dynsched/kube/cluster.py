@@ -89,7 +89,6 @@ class NodeStore:
             self._undated = set(self._nodes)
 
     def undated(self) -> frozenset[str]:
-        """The nodes of which no state came in since their versions were forgotten."""
         with self._lock:
             return frozenset(self._undated)
 
@@ -102,14 +101,12 @@ class _StoredCluster:
         self._store = store
 
     def nodes(self) -> Mapping[str, Node]:
-        """All nodes by name; the mapping does not change after it was handed out."""
         return self._store.nodes()
 
     def has(self, name: str) -> bool:
         return self._store.find(name) is not None
 
     async def read(self, name: str) -> Node | None:
-        """The node as the API server has it now; None when it is gone. Raises ClusterError."""
         known = self._store.find(name)
         node = await self._client.read(name)
         if node is not None:
@@ -139,10 +136,7 @@ class Watch(Protocol):
     """What keeps a store up to date: `dynsched.kube.node_watch.NodeWatch`."""
 
     store: NodeStore
-
-    @property
-    def synced(self) -> bool:
-        """Whether the first list of nodes is complete."""
+    synced: bool
 
     @property
     def error(self) -> str | None:
@@ -181,5 +175,4 @@ class ListedCluster(_StoredCluster):
 
     @classmethod
     async def load(cls, client: KubeClient) -> ListedCluster:
-        """List all nodes, once. Raises ClusterError."""
         return cls(client, (await client.list_nodes()).values())

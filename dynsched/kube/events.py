@@ -116,7 +116,6 @@ class NodeEvents:
         self._post(Subject("Node", node.name, node.uid), reason, message, warning=warning)
 
     def post_own(self, *, reason: str, message: str, warning: bool = False) -> None:
-        """As ``post``, about dynsched itself."""
         own = self._own()
         if own is not None:
             self._post(own, reason, message, warning=warning)

@@ -95,7 +95,6 @@ async def programs(api: KubeApi, images: tuple[str, ...]) -> list[Program]:
 
 
 async def config_map(api: KubeApi, namespace: str, name: str) -> dict[str, str] | None:
-    """The data of a ConfigMap; None where there is none."""
     where = f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps/{quote(name, safe='')}"
     found = await _object(api, Call("get", "configmaps", "GET", where, name, namespace))
     data: dict[str, str] | None = _at(found, "data")
@@ -129,14 +128,12 @@ async def avoid_policy(api: KubeApi) -> tuple[Any, Any]:
 
 
 async def namespaces_that_ask(api: KubeApi) -> list[str]:
-    """The namespaces whose label asks for the soft affinity, by name."""
     query = {"labelSelector": f"{keys.AVOID_LABEL}=true"}
     found = _items(api, "namespaces", "/api/v1/namespaces", query)
     return sorted([item["metadata"]["name"] async for item in found])
 
 
 async def running_pods(api: KubeApi, namespace: str) -> AsyncIterator[PodFacts]:
-    """The pods of a namespace that have a node and have not ended."""
     path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods"
     async for item in _items(api, "pods", path, RUNNING):
         yield PodFacts(

@@ -51,7 +51,6 @@ class NodesResponse(aiohttp.ClientResponse):
             self._observer = observer
 
     async def read(self) -> bytes:
-        """The whole body, which must not be larger than a list."""
         if self._body is None:
             self._body = await read_body(self, MAX_OF_A_LIST)
         return self._body

@@ -243,7 +243,6 @@ def _quiet_kopf() -> None:
 
 
 def _tls(config: KubeConfig) -> ssl.SSLContext | bool:
-    """As `kubernetes.aio` makes it for its own connections."""
     wanted = config.configuration
     if not wanted.host.startswith("https"):
         return True

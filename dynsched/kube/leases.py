@@ -142,7 +142,6 @@ async def why_at_work(api: KubeApi, namespace: str, older_than: float) -> str | 
 
 
 async def _held(api: KubeApi, namespace: str | None, own: str) -> dict[str, Mapping[str, Any]]:
-    """The Leases that have a holder, by uid."""
     found: Collection[Mapping[str, Any] | None]
     try:
         found = [await Leases(api, namespace).read()] if namespace else await _everywhere(api)

@@ -46,15 +46,11 @@ class ExpiredError(ClusterError):
 
 
 class Event(msgspec.Struct, gc=False):
-    """One event of a watch."""
-
     type: str
     object: msgspec.Raw
 
 
 class _Status(msgspec.Struct):
-    """The object of an event ERROR."""
-
     code: int = 0
 
 

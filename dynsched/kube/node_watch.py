@@ -67,16 +67,12 @@ class NodeWatch:
         self.store = NodeStore() if store is None else store
         self._client = client
         self._resync = resync
-        self._synced = False
+        self.synced = False
+        """Whether the first list is complete. Stays True: an outage makes nodes old, not gone."""
         self._troubles = Troubles()
         self._life = _Life()
         self.begun = 0
         self._listed_at = -math.inf
-
-    @property
-    def synced(self) -> bool:
-        """Whether the first list is complete. Stays True: an outage makes nodes old, not gone."""
-        return self._synced
 
     @property
     def error(self) -> str | None:
@@ -155,7 +151,6 @@ class NodeWatch:
             await pause(stop, backoff.next())
 
     async def _live(self, life: _Life) -> None:
-        """One life of kopf, until it is over or ends by an error."""
         steady = asyncio.get_running_loop().call_later(STEADY, self._troubles.end, Part.WATCH)
         try:
             observe, follow = partial(self._observe, life), partial(self._follow, life)
@@ -202,7 +197,7 @@ class NodeWatch:
             asked = time.monotonic()
             while time.monotonic() - asked < 1.0 and not stop.is_set():
                 if len(self.store) >= expected and (expected or is_empty):
-                    self._synced = True
+                    self.synced = True
                     logger.info("watching %d nodes at %s", expected, self._client.config.server)
                     return
                 await pause(stop, _POLL)

@@ -25,8 +25,6 @@ Item = TypeVar("Item")
 
 
 class ListMeta(msgspec.Struct, gc=False):
-    """The metadata of a page."""
-
     version: str = msgspec.field(name="resourceVersion", default="")
     after: str = msgspec.field(name="continue", default="")
     remaining: int | None = msgspec.field(name="remainingItemCount", default=None)

@@ -48,8 +48,6 @@ class _Spec(PodSpec, gc=False):
 
 
 class _Pod(Named, gc=False):
-    """What is looked at of a Pod."""
-
     spec: _Spec = msgspec.field(default_factory=_Spec)
     status: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b"{}"))
 
@@ -160,7 +158,6 @@ class PodWatch(ListWatch):
             self._pods.never_ran(pod.metadata.uid)
 
     def tell(self, error: ClusterError | None) -> None:
-        """Log it once."""
         if error is None:
             logger.info("just-bound pods count again")
         else:
@@ -212,7 +209,6 @@ class PendingPods(ListWatch):
 
 
 def _bound(pod: _Pod, status: PodStatus) -> BoundPod:
-    """The pod with what it requests."""
     cpu, memory = requests_of(pod.spec, status)
     return BoundPod(
         uid=pod.metadata.uid,

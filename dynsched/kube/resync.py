@@ -70,8 +70,6 @@ _NAMED: Final = 5
 
 
 class Followed(Protocol):
-    """The watch, as far as it matters here."""
-
     begun: int
     """How often a watch was asked for so far: after each list, and when one has ended."""
 

@@ -186,7 +186,6 @@ class KubeApi:
         return client
 
     async def close(self) -> None:
-        """Close the connections. Calls after this fail."""
         for client in (self._client, self._former):
             if client is not None:
                 await client.close()  # type: ignore[no-untyped-call]

@@ -61,7 +61,7 @@ async def client(server: MisbehavingServer, tmp_path: Path) -> AsyncIterator[Kub
     [
         (lambda client: client.patch(PATCH), MAX_OF_AN_OBJECT),
         (lambda client: client.read("a"), MAX_OF_AN_OBJECT),
-        (lambda client: Leases(client.api, "dynsched").read(), MAX_OF_AN_OBJECT),
+        (lambda client: Leases(client, "dynsched").read(), MAX_OF_AN_OBJECT),
         (lambda client: client.listing(), MAX_OF_A_LIST),
     ],
     ids=["patch", "read", "lease", "list"],

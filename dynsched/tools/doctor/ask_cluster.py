@@ -50,7 +50,7 @@ async def count_pods(client: KubeClient, reach: Reach) -> None:
     """Count all running pods into ``reach``. ClusterError."""
     for attempt in range(1, _TRIES + 1):
         try:
-            await fold_pods(client.api, reach.add)
+            await fold_pods(client, reach.add)
         except ConflictError:
             if attempt == _TRIES:
                 raise
@@ -68,7 +68,7 @@ async def ask_cluster(
     errors: dict[str, str] = {}
     home = namespace or client.config.namespace
     reach = reach_of(rule_set)
-    api = client.api
+    api = client
 
     async def asked(codes: str, question: Awaitable[_T]) -> _T | None:
         try:
