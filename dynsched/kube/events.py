@@ -80,7 +80,7 @@ class _EventSeries:
 
 
 class NodeEvents:
-    """Posts Events in the background. Satisfies ``loop.EventSink``.
+    """Posts Events in the background.
 
     ``own`` gives the object that stands for dynsched itself, None while there is none.
     ``clock`` gives Unix seconds. ``dropped`` counts Events that the full queue lost, ``failed``

@@ -1,13 +1,6 @@
 """What kopf sees of the API server's answers about nodes: how far the list and the watch are, and
-no node.
-
-For each object of which it hears, kopf makes a queue, a task, a memory and several views; that is
-0.7 ms of CPU at each event, and 1.5 KB for as long as the object exists. It is what handlers need
-that store their progress, are retried or run beside each other, and a function that keeps a
-projection of the node in a dictionary needs none of it. So the nodes are taken out of an answer
-before kopf decodes it. Of a page of the list kopf gets the metadata, and of an event in a watch a
-bookmark of the same resourceVersion. When to list and to watch, from which version, what is tried
-again and what ends it remains kopf's decision.
+no node. Of a page of the list it gets the metadata, of an event in a watch a bookmark of the same
+resourceVersion: see docs/decisions/0018-what-kopf-does-here.md.
 
 An answer that has not the expected form goes to kopf as it came, but not whatever its size: the
 reads of one that is too large raise TooLargeError.

@@ -1,12 +1,8 @@
-"""kopf, embedded: it lists and watches Nodes, and does nothing else to them.
+"""kopf, embedded: it lists and watches Nodes, and does nothing else to them. The nodes are taken
+out of the answers before it decodes them. See docs/decisions/0018-what-kopf-does-here.md.
 
-It decides what is asked, and when; the nodes are taken out of the answers before it decodes them:
-see `dynsched.kube.kopf_answers`.
-
-kopf runs in a thread with an event loop of its own. In ours it would take over SIGTERM, cancel
-every task that was made after it (a web server's open connections among them, after waiting five
-seconds for each), and hold up the HTTP answers while it decodes a list. In a thread it does none
-of these, and what it sees comes over one function call an event.
+It runs in a thread with an event loop of its own: in ours it would take over SIGTERM, cancel every
+task that was made after it, and hold up the HTTP answers while it decodes a list.
 
 What keeps kopf's hands off a node that reaches it after all, each necessary: `on.event` handlers
 only (all others write annotations or finalizers), returning None (a result would be written to the
@@ -22,7 +18,6 @@ import contextlib
 import logging
 import math
 import random
-import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -32,6 +27,7 @@ from typing import Any, Final, cast
 
 import aiohttp
 import kopf
+from kubernetes.aio.client.rest import RESTClientObject
 
 from dynsched.kube import failures
 from dynsched.kube.bodies import TooLargeError
@@ -199,7 +195,9 @@ class NodeOperator:
 
     def _session(self, config: KubeConfig) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ssl=_tls(config)),
+            connector=aiohttp.TCPConnector(
+                limit=0, ssl=RESTClientObject(config.configuration).ssl_context
+            ),
             # Not the token: aiohttp sends the headers of a session to its proxy too, in the clear.
             headers={"User-Agent": USER_AGENT},
             proxy=config.proxy,
@@ -211,8 +209,8 @@ class NodeOperator:
         self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
         """What kopf has no setting for: the token, for the API server alone; the TLS server
-        name of the kubeconfig; a pause between two watch requests (when the server accepts
-        and closes each, it makes none); and the nodes, taken out of the answers.
+        name of the kubeconfig; a pause between two watch requests (kopf makes none when the server
+        closes each); and the nodes, taken out of the answers.
         """
         if self._config.authorization and self._config.serves(request.url.host, request.url.port):
             request.headers["Authorization"] = self._config.authorization
@@ -240,20 +238,6 @@ def _quiet_kopf() -> None:
     verbose = logging.getLogger().isEnabledFor(logging.DEBUG)
     logging.getLogger("kopf").setLevel(logging.NOTSET if verbose else logging.CRITICAL)
     logging.getLogger("kopf.objects").setLevel(logging.WARNING if verbose else logging.CRITICAL)
-
-
-def _tls(config: KubeConfig) -> ssl.SSLContext | bool:
-    wanted = config.configuration
-    if not wanted.host.startswith("https"):
-        return True
-    context = ssl.create_default_context(cafile=wanted.ssl_ca_cert, cadata=wanted.ca_cert_data)
-    if wanted.cert_file:
-        context.load_cert_chain(wanted.cert_file, keyfile=wanted.key_file)
-    if not wanted.verify_ssl:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    return context
 
 
 def _explained(server: str, error: BaseException | None) -> ClusterError:

@@ -137,6 +137,10 @@ class Resync:
     def _is_doubtful(self) -> bool:
         return self._watch.begun != self._checked and not self._watch.is_listing
 
+    @property
+    def _server(self) -> str:
+        return f"the API server {self._client.config.server}"
+
     async def _compare(self, stop: asyncio.Event) -> None:
         begun, is_listing = self._watch.begun, self._watch.is_listing
         found = await self._look_until_recent(stop)
@@ -145,8 +149,7 @@ class Resync:
         if found is None or found.impossible:
             self._newest = ""
             self._begin_anew(
-                f"the API server {self._client.config.server} went back to an older state, as "
-                "after a restore of etcd"
+                f"{self._server} went back to an older state, as after a restore of etcd"
             )
             return
         missed = await self._missed(found.late, stop)
@@ -182,8 +185,8 @@ class Resync:
         elif self._most and now - self._last_seen > LAG:
             self._troubles.begin(
                 Part.NONE_LEFT,
-                f"the API server {self._client.config.server} has no node any more, of up to "
-                f"{self._most} before; is it still the right cluster?",
+                f"{self._server} has no node any more, of up to {self._most} before; "
+                "is it still the right cluster?",
             )
 
     async def _look_until_recent(self, stop: asyncio.Event) -> Comparison | None:
@@ -197,9 +200,9 @@ class Resync:
             if looks > 0:  # the next one may come from another API server
                 self._troubles.begin(
                     Part.NODES,
-                    f"the API server {self._client.config.server} lists the nodes as of version "
-                    f"{listing.version}, although it reported version {known} before: etcd was "
-                    "restored, or one of several API servers is behind; looking again",
+                    f"{self._server} lists the nodes as of version {listing.version}, although it "
+                    f"reported version {known} before: etcd was restored, or one of several API "
+                    "servers is behind; looking again",
                 )
             await pause(stop, LOOK_AGAIN)
             if stop.is_set():
@@ -222,16 +225,16 @@ class Resync:
         if lacks_most(known, found):
             await pause(stop, LOOK_AGAIN)
             _, listing, found = await self._compared()
-            if any(
-                name in listing.nodes and listing.nodes[name].uid == gone[name] for name in gone
-            ):
+            lacked, gone = (
+                gone,
+                {name: uid for name, uid in gone.items() if found.gone.get(name) == uid},
+            )
+            if len(gone) < len(lacked):
                 self._troubles.begin(
                     Part.NODES,
-                    f"the API server {self._client.config.server} listed the nodes without "
-                    f"{len(gone)} of {len(known)}, and a moment later with such; none of these was "
-                    "forgotten",
+                    f"{self._server} listed the nodes without {len(lacked)} of {len(known)}, and a "
+                    "moment later with such; none of these was forgotten",
                 )
-            gone = {name: uid for name, uid in gone.items() if found.gone.get(name) == uid}
         dropped = [name for name, uid in gone.items() if self._store.drop(name, uid)]
         if dropped:
             logger.info("deleted while the watch was interrupted: %s", _named(dropped))
