@@ -194,10 +194,10 @@ class NodeOperator:
         )
 
     def _session(self, config: KubeConfig) -> aiohttp.ClientSession:
+        is_tls = config.server.startswith("https")
+        tls = RESTClientObject(config.configuration).ssl_context if is_tls else True
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=0, ssl=RESTClientObject(config.configuration).ssl_context
-            ),
+            connector=aiohttp.TCPConnector(limit=0, ssl=tls),
             # Not the token: aiohttp sends the headers of a session to its proxy too, in the clear.
             headers={"User-Agent": USER_AGENT},
             proxy=config.proxy,
