@@ -14,18 +14,9 @@ from dynsched.engine.model import Node
 from dynsched.kube import kopf_answers
 from dynsched.kube.kopf_answers import _Lines, _without_nodes
 from dynsched.kube.kopf_operator import CHUNK
-from dynsched.kube.projection import read_node
 from dynsched.sim.nodes import make_node
 
 NAN = b'{"metadata":{"resourceVersion":"9"},"items":[{"metadata":{"name":"a"},"odd":NaN}]}'
-
-
-def test_nodes_of_the_same_size_share_what_is_allocatable() -> None:
-    first, second = (read_node(json.dumps(make_node(name)).encode()) for name in ("a", "b"))
-    assert first is not None
-    assert second is not None
-    assert first.allocatable is second.allocatable
-    assert first.annotations is second.annotations
 
 
 def event(kind: str, name: str, version: str) -> bytes:

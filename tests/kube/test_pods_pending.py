@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from api_support import api_of
-from cluster import Cluster, SimCluster
+from cluster import Cluster
 from pods_support import PODS, create, pod, reached
 
 from dynsched.kube import pages, pod_watch
@@ -67,14 +67,6 @@ async def test_a_watch_that_ends_is_begun_anew_with_a_list(sim, how, monkeypatch
         second = await made(sim, "second")
         await known(found, second)
         assert first not in found
-
-
-async def test_without_rights_nothing_is_known_and_nothing_ends(sim: SimCluster) -> None:
-    uid = await made(sim, "waiting")
-    sim.server.forbidden = {("list", "pods"), ("watch", "pods")}
-    async with following(sim) as found:
-        await reached(lambda: found.error is not None, True)
-        assert uid not in found
 
 
 async def test_no_more_are_kept_than_there_is_room_for(sim, monkeypatch) -> None:

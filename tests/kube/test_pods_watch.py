@@ -275,8 +275,6 @@ def container(**requests: Any) -> dict[str, Any]:
     ("spec", "cpu", "memory"),
     [
         ({"containers": [container(cpu="1500m", memory="1Gi")]}, 1.5, 1024 * MIB),
-        ({"containers": [{}, {"resources": None}]}, 2 * MIN_CPU, 2 * MIN_MEMORY),
-        ({"containers": [container(cpu=2), container(cpu="1")]}, 3.0, 2 * MIN_MEMORY),
         ({"containers": [container(cpu="x", memory="-5")]}, MIN_CPU, MIN_MEMORY),
         ({"containers": [container(cpu="1E99")]}, 1e6, MIN_MEMORY),
         ({}, 0.0, 0.0),
