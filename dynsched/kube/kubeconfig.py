@@ -266,12 +266,11 @@ def _wrong_context(paths: str, context: str | None) -> str | None:
         if not names:
             return "it has no contexts; is it a kubeconfig?"
         listed = f"its contexts ({', '.join(names)})"
-        if context is not None and context not in names:
-            return f"--context {context!r} is not among {listed}"
         if not (context or current):
             return f"it has no current-context; choose one of {listed}"
-        if context is None and current not in names:
-            return f"current-context {current!r} is not among {listed}"
+        if (context or current) not in names:
+            wrong = f"--context {context!r}" if context else f"current-context {current!r}"
+            return f"{wrong} is not among {listed}"
     return None
 
 

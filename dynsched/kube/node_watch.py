@@ -23,7 +23,7 @@ from dynsched.kube.resync import Resync
 from dynsched.kube.troubles import Part, Troubles
 from dynsched.util.backoff import Backoff
 from dynsched.util.errors import ClusterError, ForbiddenError
-from dynsched.util.stopping import pause, unless_stopped
+from dynsched.util.stopping import pause, unless_stopped, until_done
 
 logger = logging.getLogger(__name__)
 
@@ -100,16 +100,16 @@ class NodeWatch:
             return
         watching = asyncio.create_task(self._watch(stop), name="node watch")
         comparing = asyncio.create_task(self._compare(stop), name="node comparison")
-        ending = asyncio.create_task(self._end(stop), name="end of the node watch")
         try:
-            await asyncio.wait({watching, comparing}, return_when=asyncio.FIRST_COMPLETED)
+            await until_done(stop, watching, comparing)
+            self._life.over.set()
             if comparing.done():
                 comparing.result()
             await watching
         finally:
-            for task in (watching, comparing, ending):
+            for task in (watching, comparing):
                 task.cancel()
-            await asyncio.gather(watching, comparing, ending, return_exceptions=True)
+            await asyncio.gather(watching, comparing, return_exceptions=True)
 
     async def _count(self, stop: asyncio.Event) -> int | None:
         """How many nodes there are, once the API server answers; None when ``stop`` came first."""
@@ -158,10 +158,6 @@ class NodeWatch:
         finally:
             steady.cancel()
             life.over.set()
-
-    async def _end(self, stop: asyncio.Event) -> None:
-        await stop.wait()
-        self._life.over.set()
 
     def _follow(self, life: _Life) -> None:
         """A watch is asked for. Called in kopf's thread."""

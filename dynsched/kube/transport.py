@@ -222,8 +222,12 @@ class KubeApi:
             timeout=timeout,
             check=check,
         )
-        is_good = raw.status < HTTPStatus.MULTIPLE_CHOICES
-        return Answer(raw.status, self._decoded(call, raw, shape) if is_good else None)
+        if raw.status >= HTTPStatus.MULTIPLE_CHOICES:
+            return Answer(raw.status, None)
+        try:
+            return Answer(raw.status, msgspec.json.decode(raw.data, type=shape))
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise failures.not_json(call, self.config.server) from error
 
     async def exchange(
         self,
@@ -245,15 +249,14 @@ class KubeApi:
         """
         if most is None:
             most = MAX_OF_A_LIST if call.verb == "list" else MAX_OF_AN_OBJECT
+        request = {"query": query, "body": body, "headers": headers, "check": check}
         for attempt in range(1, ATTEMPTS + 1):
             began, config = time.monotonic(), self.config
             try:
                 async with self._slots:
                     # Inside the slot: a queued request must see the outcome of those before it.
                     began = await self._breaker.passed(call)
-                    raw = await self._send(
-                        call, query, body, headers, timeout, most=most, check=check
-                    )
+                    raw = await self._send(call, timeout, most, **request)
             except TooLargeError as error:
                 self._breaker.answered()  # sent again, it would be answered no shorter
                 raise failures.from_exception(call, self.config.server, error, timeout) from error
@@ -282,20 +285,14 @@ class KubeApi:
     async def _send(
         self,
         call: Call,
-        query: Mapping[str, str] | None,
-        body: Mapping[str, Any] | None,
-        headers: Mapping[str, str] | None,
         timeout: float,  # noqa: ASYNC109 - of one HTTP exchange
-        *,
         most: int,
-        check: Callable[[], None] | None,
+        **request: Any,
     ) -> RawAnswer:
         await self._login_when_due()
         limit = aiohttp.ClientTimeout(total=timeout, sock_connect=min(timeout, CONNECT_TIMEOUT))
         config = self.config
-        answered = await self._request(
-            call, limit, query=query, body=body, headers=headers, check=check
-        )
+        answered = await self._request(call, limit, **request)
         if answered.status >= HTTPStatus.MULTIPLE_CHOICES:
             data = await read_error(answered)
         else:
@@ -377,12 +374,6 @@ class KubeApi:
         if self._former is not None:
             await self._former.close()  # type: ignore[no-untyped-call]
         self._former, self._client = self._client, client
-
-    def _decoded(self, call: Call, raw: RawAnswer, shape: Any) -> Any:
-        try:
-            return msgspec.json.decode(raw.data, type=shape)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise failures.not_json(call, self.config.server) from error
 
 
 def _retry_after(headers: Mapping[str, str]) -> float:
