@@ -43,7 +43,7 @@ from soak_day import Day
 from soak_prometheus import HOUR, INTERVAL
 from soak_world import World
 
-from dynsched.kube import events, kopf_operator, kopf_settings, node_watch, resync, transport
+from dynsched.kube import events, kopf_operator, node_watch, resync, transport
 from dynsched.util import backoff
 
 GROWTH = 8.0
@@ -63,14 +63,14 @@ FASTER = 50.0
 
 def hurry() -> None:
     """Shorten what waits on the machine's clock, and make the log but throw it away."""
-    usual, kopfs = backoff.jittered, kopf_settings.settings
+    usual, kopfs = backoff.jittered, kopf_operator.settings
 
     def settings() -> kopf.OperatorSettings:
         result = kopfs()
         result.watching.reconnect_backoff /= FASTER
         return result
 
-    modules = (backoff, transport, node_watch, resync, kopf_operator, kopf_settings)
+    modules = (backoff, transport, node_watch, resync, kopf_operator)
     for module, name, value in (
         *((module, "jittered", lambda seconds: usual(seconds) / FASTER) for module in modules),
         (kopf_operator, "settings", settings),

@@ -35,9 +35,9 @@ from dynsched.kube.events import NodeEvents
 from dynsched.kube.kubeconfig import KubeConfig, load_config
 from dynsched.kube.leader import Elector, SoleWriter
 from dynsched.kube.leases import why_at_work
+from dynsched.kube.list_watch import StreamingApi
 from dynsched.kube.node_watch import NodeWatch
 from dynsched.kube.reviews import IN_FLIGHT, AccessReviews
-from dynsched.kube.stream import StreamingApi
 from dynsched.kube.transport import HOST, IDENTITY, KubeApi
 from dynsched.rules import keys
 from dynsched.rules.file import FixedRules, RulesFile, load_rules
@@ -261,14 +261,14 @@ async def _prune(order: Prune) -> Written:
     async with _client(order, SoleWriter(may_write=not order.dry_run)) as client:
         if order.lease_older_than is not None:
             namespace = order.lease_namespace or client.config.namespace
-            why_not = await why_at_work(client.api, namespace, order.lease_older_than)
+            why_not = await why_at_work(client, namespace, order.lease_older_than)
             if why_not is not None:
                 logger.info("nothing is pruned: %s", why_not)
                 return Written(why_not=why_not)
         else:
             own = client.config.namespace
             anyway = order.force or order.dry_run
-            await refuse_prune(client.api, order.lease_namespace, own, anyway=anyway)
+            await refuse_prune(client, order.lease_namespace, own, anyway=anyway)
         cluster = await ListedCluster.load(client)
         patches = plan_prune(cluster.nodes().values(), mark)
         if order.dry_run:
@@ -285,7 +285,7 @@ async def _prune(order: Prune) -> Written:
 async def _leading(settings: Settings) -> AsyncIterator[Elector]:
     """An Elector that leads while one pass lasts. AtWorkError while another holds the Lease."""
     async with _elector(settings) as elector, _client(settings) as client:
-        await refuse_pass(client.api, settings.lease_namespace, client.config.namespace)
+        await refuse_pass(client, settings.lease_namespace, client.config.namespace)
         async with leading(elector):
             yield elector
 
@@ -353,10 +353,8 @@ async def _extension(
 ) -> AsyncIterator[Extension]:
     """With connections of its own: a watch lasts for minutes, and binding must not wait."""
     async with contextlib.AsyncExitStack() as stack:
-        api = StreamingApi(await _config(settings), in_flight=2)
+        api = StreamingApi(await _config(settings), in_flight=4)
         stack.push_async_callback(api.close)
-        pending_api = StreamingApi(await _config(settings), in_flight=2)
-        stack.push_async_callback(pending_api.close)
         binder = None
         if settings.bind and not settings.dry_run:
             config = await _config(settings)
@@ -364,7 +362,7 @@ async def _extension(
             binder = Binder(config, lambda node: not cluster.synced or cluster.has(node))
             stack.push_async_callback(binder.close)
         yield Extension(
-            *(api, pending_api, lambda: rules_file.rule_set, cluster),
+            *(api, lambda: rules_file.rule_set, cluster),
             binder=binder,
             pod_use=pod_use,
         )

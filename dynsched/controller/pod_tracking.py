@@ -15,9 +15,8 @@ from dynsched.engine.pod_facts import BoundOnNode, just_bound
 from dynsched.engine.recent import WINDOW, RecentPods
 from dynsched.kube.binder import Binder
 from dynsched.kube.cluster import NodeCluster
-from dynsched.kube.pending import PendingPods
-from dynsched.kube.pod_watch import PodWatch
-from dynsched.kube.stream import StreamingApi
+from dynsched.kube.list_watch import StreamingApi
+from dynsched.kube.pod_watch import PendingPods, PodWatch
 from dynsched.rules.rule_set import RuleSet
 from dynsched.sources.bound_pods import BoundPodsSource
 from dynsched.sources.pod_use import PodUseSource
@@ -42,7 +41,6 @@ class Extension:
     def __init__(
         self,
         api: StreamingApi,
-        pending_api: StreamingApi,
         rule_set: Callable[[], RuleSet],
         cluster: NodeCluster,
         *,
@@ -59,7 +57,7 @@ class Extension:
         self._collected: dict[str, tuple[float, BoundOnNode]] = {}
         self._watch: PodWatch | None = None
         self._pod_use = pod_use
-        self._pending = PendingPods(pending_api)
+        self._pending = PendingPods(api)
         self.extender = Extender(
             nodes=cluster.nodes,
             synced=self._is_synced,

@@ -9,9 +9,8 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from dynsched.engine.lease import LeaseTimes
-from dynsched.kube.holders import find_holder
 from dynsched.kube.leader import Elector
-from dynsched.kube.leases import LEASE_NAME
+from dynsched.kube.leases import LEASE_NAME, Holder, find_holders
 from dynsched.kube.transport import KubeApi
 from dynsched.util.errors import ClusterError, ForbiddenError
 
@@ -28,12 +27,16 @@ class AtWorkError(ClusterError):
     """An instance is running and would undo what is about to be written; nothing was written."""
 
 
+async def _holder(api: KubeApi, namespace: str | None, own: str) -> Holder | None:
+    return next(iter(await find_holders(api, namespace, own)), None)
+
+
 async def refuse_prune(api: KubeApi, namespace: str | None, own: str, *, anyway: bool) -> None:
     """AtWorkError where an instance holds a Lease: it would put the marks back. ``anyway``: only a
-    line in the log. The namespaces are `find_holder`'s.
+    line in the log. The namespaces are `find_holders`'s.
     """
     try:
-        holder = await find_holder(api, namespace, own)
+        holder = await _holder(api, namespace, own)
     except ForbiddenError as error:
         if anyway:
             return
@@ -57,7 +60,7 @@ async def refuse_prune(api: KubeApi, namespace: str | None, own: str, *, anyway:
 async def refuse_pass(api: KubeApi, namespace: str | None, own: str) -> None:
     """AtWorkError where an instance holds a Lease: it writes already."""
     try:
-        holder = await find_holder(api, namespace, own)
+        holder = await _holder(api, namespace, own)
     except ForbiddenError:
         return  # the election says which right is missing
     if holder is not None:

@@ -30,7 +30,6 @@ class Binder:
         self._is_known = is_known
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._api.close()
 
     async def bind(

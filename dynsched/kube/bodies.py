@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Any, Final
+from typing import Final
 
 import aiohttp
 
@@ -53,43 +52,3 @@ async def _read(response: aiohttp.ClientResponse, most: int) -> tuple[bytes, boo
         response.close()
         raise
     return bytes(body), True
-
-
-class BoundedResponse(aiohttp.ClientResponse):
-    """An answer to kopf, which asks for lists and watches only, and reads them whatever their size.
-
-    Its reads raise TooLargeError.
-    """
-
-    async def read(self) -> bytes:
-        """The whole body, which must not be larger than a list."""
-        if self._body is None:
-            self._body = await read_body(self, MAX_OF_A_LIST)
-        return self._body
-
-    async def start(self, connection: Any) -> aiohttp.ClientResponse:
-        """Called by aiohttp when the request was sent; ``content`` is there afterwards."""
-        await super().start(connection)
-        self.content = _Lines(self.content)  # type: ignore[assignment]
-        return self
-
-
-class _Lines:
-    """A StreamReader whose `iter_chunked`, by which kopf reads the lines of a watch, ends when a
-    line is larger than an object can be.
-    """
-
-    def __init__(self, content: aiohttp.StreamReader) -> None:
-        self._content = content
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._content, name)
-
-    async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
-        begun = 0
-        async for chunk in self._content.iter_chunked(size):
-            end = chunk.rfind(b"\n")
-            begun = begun + len(chunk) if end < 0 else len(chunk) - end - 1
-            if begun > MAX_OF_AN_OBJECT:
-                raise TooLargeError(MAX_OF_AN_OBJECT)
-            yield chunk

@@ -11,16 +11,14 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final
 
-import msgspec
-
 from dynsched.engine.usage import NodeUsage
 from dynsched.kube.failures import Call
+from dynsched.kube.pages import PAGE, Named, Page
 from dynsched.kube.projection import quantity
 from dynsched.kube.transport import KubeApi
 from dynsched.util.errors import ClusterError, ConflictError
 from dynsched.util.formatting import parse_time
 
-PAGE: Final = 500
 _API: Final = "metrics.k8s.io/v1beta1"
 _LIST: Final = Call("list", "nodes.metrics.k8s.io", "GET", f"/apis/{_API}/nodes")
 _RESOURCES: Final = ("cpu", "memory")
@@ -28,23 +26,9 @@ _LOOK: Final = "look at `kubectl get apiservice v1beta1.metrics.k8s.io`"
 _AWAY: Final = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
 
 
-class _ListMeta(msgspec.Struct):
-    after: str = msgspec.field(name="continue", default="")
-
-
-class _Meta(msgspec.Struct):
-    name: str = ""
-
-
-class _NodeMetrics(msgspec.Struct):
-    metadata: _Meta = msgspec.field(default_factory=_Meta)
+class _NodeMetrics(Named, gc=False):
     timestamp: Any = None
     usage: Any = None
-
-
-class _Page(msgspec.Struct):
-    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
-    items: list[_NodeMetrics] | None = None
 
 
 async def list_node_metrics(api: KubeApi) -> list[NodeUsage]:
@@ -63,13 +47,13 @@ async def list_node_metrics(api: KubeApi) -> list[NodeUsage]:
             return found
 
 
-async def _page(api: KubeApi, after: str) -> _Page:
+async def _page(api: KubeApi, after: str) -> Page[_NodeMetrics]:
     answer = await api.call(
         _LIST,
         query={"limit": str(PAGE)} | ({"continue": after} if after else {}),
         accept=(HTTPStatus.NOT_FOUND, HTTPStatus.GONE, *_AWAY),
         resend=False,  # the next tick asks again
-        shape=_Page,
+        shape=Page[_NodeMetrics],
     )
     where = f"cannot {_LIST}: {api.config.server} answered {answer.status}"
     if answer.status == HTTPStatus.NOT_FOUND:
@@ -81,11 +65,11 @@ async def _page(api: KubeApi, after: str) -> _Page:
         raise ClusterError(f"{where}: metrics-server does not answer; is it running? {_LOOK}")
     if answer.status == HTTPStatus.GONE:
         raise ConflictError(f"{where}: the list's snapshot expired between two pages")
-    page: _Page = answer.body
+    page: Page[_NodeMetrics] = answer.body
     return page
 
 
-def _usages(page: _Page) -> list[NodeUsage]:
+def _usages(page: Page[_NodeMetrics]) -> list[NodeUsage]:
     return [_usage(item) for item in page.items or () if item.metadata.name]
 
 

@@ -6,7 +6,7 @@ in `dynsched.kube.kopf_operator`), events create, patch.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final, Protocol
 from urllib.parse import quote
@@ -17,8 +17,8 @@ from dynsched.engine.model import Node, NodePatch
 from dynsched.kube.comparison import Listing, Seen
 from dynsched.kube.failures import Call
 from dynsched.kube.kubeconfig import KubeConfig
-from dynsched.kube.pages import ListMeta, pages, require_list
-from dynsched.kube.projection import project
+from dynsched.kube.pages import METADATA_ONLY, Named, Page, pages, require_list
+from dynsched.kube.projection import read_node
 from dynsched.kube.transport import IN_FLIGHT, TIMEOUT, Answer, KubeApi
 from dynsched.rules.keys import FIELD_MANAGER
 from dynsched.util.errors import ClusterError, NotPermittedError
@@ -28,36 +28,8 @@ EVENT_NAMESPACE: Final = "default"
 
 _NODES: Final = "/api/v1/nodes"
 _MERGE_PATCH: Final = {"Content-Type": "application/merge-patch+json"}
-_NAMES_ONLY: Final = {
-    # A server that does not know this form (there is none, but for fakes) sends the nodes.
-    "Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1, application/json",
-}
 _WRITE: Final = {"fieldManager": FIELD_MANAGER}
 _LIST_NODES: Final = Call("list", "nodes", "GET", _NODES)
-
-
-class _Bodies(msgspec.Struct):
-    """A page of whole objects."""
-
-    metadata: ListMeta = msgspec.field(default_factory=ListMeta)
-    items: list[Any] | None = None
-
-
-class _Identity(msgspec.Struct):
-    name: str
-    uid: str = ""
-    version: str = msgspec.field(name="resourceVersion", default="")
-
-
-class _Name(msgspec.Struct):
-    metadata: _Identity
-
-
-class _Names(msgspec.Struct):
-    """A page of names, uids and versions; whatever else the server sends is skipped."""
-
-    metadata: ListMeta = msgspec.field(default_factory=ListMeta)
-    items: list[_Name] | None = None
 
 
 class WritePermission(Protocol):
@@ -68,7 +40,7 @@ class WritePermission(Protocol):
         """Whether a write begun now is ours to make."""
 
 
-class KubeClient:
+class KubeClient(KubeApi):
     """The calls, by name. Made inside a running event loop; closed with `close`.
 
     Every method raises ClusterError (or ForbiddenError, SetupError, ...) with one line for a
@@ -86,22 +58,13 @@ class KubeClient:
         in_flight: int = IN_FLIGHT,
         permission: WritePermission | None = None,
     ) -> None:
-        self.api = KubeApi(config, in_flight=in_flight)
+        super().__init__(config, in_flight=in_flight)
         self._permission = permission
-
-    @property
-    def config(self) -> KubeConfig:
-        """The configuration in use; a newer one after tokens were read again."""
-        return self.api.config
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self.api.close()
 
     async def read(self, name: str) -> Node | None:
         """The node as it is now; None when there is none of this name."""
         call = Call("get", "nodes", "GET", _object(_NODES, name), name)
-        answer = await self.api.call(call, accept=(HTTPStatus.NOT_FOUND,))
+        answer = await self.call(call, accept=(HTTPStatus.NOT_FOUND,), shape=msgspec.Raw)
         return None if answer.status == HTTPStatus.NOT_FOUND else _node(call, answer)
 
     async def patch(self, patch: NodePatch) -> Node:
@@ -122,12 +85,13 @@ class KubeClient:
                     f"cannot {call}: not sent, because this replica is no longer the leader"
                 )
 
-        answer = await self.api.call(
+        answer = await self.call(
             call,
             query=_WRITE,
             body=dict(patch.body),
             headers=_MERGE_PATCH,
             resend=bool(patch.version),
+            shape=msgspec.Raw,
             check=require_permission,
         )
         return _node(call, answer)
@@ -138,10 +102,12 @@ class KubeClient:
         Raises ConflictError when the list's snapshot expired between two pages (minutes).
         """
         nodes: dict[str, Node] = {}
-        async for item in self._bodies():
-            node = project(item)
-            if node is not None:
-                nodes[node.name] = node
+        async for page in pages(self, _LIST_NODES, msgspec.Raw):
+            for item in page.items or ():
+                node = read_node(item)
+                if node is not None:
+                    nodes[node.name] = node
+            del page  # or two pages would be in memory while the next one comes
         return nodes
 
     async def listing(self) -> Listing:
@@ -151,7 +117,7 @@ class KubeClient:
         Raises ConflictError as `list_nodes` does.
         """
         nodes, version = {}, ""
-        asked = pages(self.api, _LIST_NODES, _Names, headers=_NAMES_ONLY, timeout=TIMEOUT)
+        asked = pages(self, _LIST_NODES, Named, headers=METADATA_ONLY, timeout=TIMEOUT)
         async for page in asked:
             for item in page.items or ():
                 nodes[item.metadata.name] = Seen(item.metadata.uid, item.metadata.version)
@@ -161,10 +127,10 @@ class KubeClient:
 
     async def count(self) -> int:
         """How many nodes there are, by one small call where the server counts for us."""
-        answer = await self.api.call(
-            _LIST_NODES, query={"limit": "1"}, headers=_NAMES_ONLY, shape=_Names
+        answer = await self.call(
+            _LIST_NODES, query={"limit": "1"}, headers=METADATA_ONLY, shape=Page[Named]
         )
-        page: _Names = require_list(_LIST_NODES, self.config.server, answer.body)
+        page: Page[Named] = require_list(_LIST_NODES, self.config.server, answer.body)
         if not page.metadata.after:
             return len(page.items or ())
         if page.metadata.remaining is None:
@@ -174,12 +140,12 @@ class KubeClient:
     async def create_event(self, namespace: str, body: Mapping[str, Any]) -> None:
         """Create one Event; sent once only, so that none is doubled."""
         call = Call("create", "events", "POST", _events(namespace))
-        await self.api.call(call, query=_WRITE, body=dict(body), resend=False)
+        await self.call(call, query=_WRITE, body=dict(body), resend=False)
 
     async def patch_event(self, namespace: str, name: str, body: Mapping[str, Any]) -> bool:
         """Merge ``body`` into the Event; False when it is gone (the server keeps them an hour)."""
         call = Call("patch", "events", "PATCH", _object(_events(namespace), name), name)
-        answer = await self.api.call(
+        answer = await self.call(
             call,
             query=_WRITE,
             body=dict(body),
@@ -187,13 +153,6 @@ class KubeClient:
             accept=(HTTPStatus.NOT_FOUND,),
         )
         return answer.status != HTTPStatus.NOT_FOUND
-
-    async def _bodies(self) -> AsyncIterator[Any]:
-        """The items of all pages, as of the first page's moment."""
-        async for page in pages(self.api, _LIST_NODES, _Bodies):
-            for item in page.items or ():
-                yield item
-            del page  # or two pages would be in memory while the next one comes
 
 
 def _events(namespace: str) -> str:
@@ -205,7 +164,7 @@ def _object(collection: str, name: str) -> str:
 
 
 def _node(call: Call, answer: Answer) -> Node:
-    node = project(answer.body)
+    node = read_node(answer.body)
     if node is None:
         raise ClusterError(f"cannot {call}: the answer is not a Node")
     return node

@@ -1,5 +1,5 @@
-"""The nodes as they are known: kept by name, read and written through the API server; and the two
-forms of ``loop.Cluster``: watched, for a process that stays; listed once, for one pass.
+"""The nodes as they are known: kept by name, read and written through the API server; watched, for
+a process that stays, or listed once, for one pass.
 
 Three writers race here: watch events (which may be late), the answers to our own patches and reads
 (which are ahead of the watch) and the periodic comparison with the API server's list. The order
@@ -16,7 +16,7 @@ from typing import Protocol
 
 from dynsched.engine.model import Node, NodePatch
 from dynsched.kube.client import KubeClient
-from dynsched.kube.versions import is_older
+from dynsched.kube.comparison import is_older
 from dynsched.util.errors import NotFoundError
 
 
@@ -89,7 +89,6 @@ class NodeStore:
             self._undated = set(self._nodes)
 
     def undated(self) -> frozenset[str]:
-        """The nodes of which no state came in since their versions were forgotten."""
         with self._lock:
             return frozenset(self._undated)
 
@@ -102,15 +101,12 @@ class _StoredCluster:
         self._store = store
 
     def nodes(self) -> Mapping[str, Node]:
-        """All nodes by name; the mapping does not change after it was handed out."""
         return self._store.nodes()
 
     def has(self, name: str) -> bool:
-        """Whether there is a node of this name."""
         return self._store.find(name) is not None
 
     async def read(self, name: str) -> Node | None:
-        """The node as the API server has it now; None when it is gone. Raises ClusterError."""
         known = self._store.find(name)
         node = await self._client.read(name)
         if node is not None:
@@ -137,13 +133,10 @@ class _StoredCluster:
 
 
 class Watch(Protocol):
-    """What keeps a store up to date. Satisfied by `dynsched.kube.node_watch.NodeWatch`."""
+    """What keeps a store up to date: `dynsched.kube.node_watch.NodeWatch`."""
 
     store: NodeStore
-
-    @property
-    def synced(self) -> bool:
-        """Whether the first list of nodes is complete."""
+    synced: bool
 
     @property
     def error(self) -> str | None:
@@ -159,17 +152,20 @@ class NodeCluster(_StoredCluster):
 
     @property
     def synced(self) -> bool:
-        """Whether the first list of nodes is complete."""
         return self._watch.synced
 
     @property
     def error(self) -> str | None:
-        """Why what is known of the nodes may be old; None while all is well."""
         return self._watch.error
 
 
 class ListedCluster(_StoredCluster):
-    """The cluster as it was when it was listed, and as our own calls have found it since."""
+    """The cluster as it was when it was listed, and as our own calls have found it since: one pass
+    is over before its list is old.
+    """
+
+    synced = True
+    error: str | None = None
 
     def __init__(self, client: KubeClient, nodes: Iterable[Node]) -> None:
         store = NodeStore()
@@ -179,15 +175,4 @@ class ListedCluster(_StoredCluster):
 
     @classmethod
     async def load(cls, client: KubeClient) -> ListedCluster:
-        """List all nodes, once. Raises ClusterError."""
         return cls(client, (await client.list_nodes()).values())
-
-    @property
-    def synced(self) -> bool:
-        """True: there is nothing to wait for."""
-        return True
-
-    @property
-    def error(self) -> str | None:
-        """None: one pass is over before its list is old."""
-        return None

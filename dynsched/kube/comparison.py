@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from dynsched.engine.model import Node
-from dynsched.kube.versions import is_older
 
 
 class Seen(NamedTuple):
@@ -84,3 +83,17 @@ def lacks_most(known: Collection[str], found: Comparison) -> bool:
 def has_reached(node: Node | None, seen: Seen) -> bool:
     """Whether what is known of the node is what a list showed, or newer."""
     return node is not None and not is_older(node.resource_version, seen.version)
+
+
+def is_older(version: str, than: str) -> bool:
+    """Whether resourceVersion ``version`` was given before ``than``, within one history of etcd.
+
+    Resource versions compare as decimal integers (KEP-5504), also between two objects of one name,
+    and between an object and a list. Where they are something else, nothing can be said: False.
+    """
+    return version.isdecimal() and than.isdecimal() and int(version) < int(than)
+
+
+def newest(*versions: str) -> str:
+    """The newest of the versions that can be compared; empty when there is none."""
+    return max((each for each in versions if each.isdecimal()), key=int, default="")

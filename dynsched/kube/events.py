@@ -13,9 +13,9 @@ import socket
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from dynsched.engine.message_kind import LoggedKinds
 from dynsched.engine.model import Node
@@ -45,8 +45,7 @@ _MESSAGE_BYTES: Final = 1024
 _NAME_CHARACTERS: Final = 200
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
+class Subject(NamedTuple):
     """The object that an Event is about; ``namespace`` is empty for a Node."""
 
     kind: str
@@ -56,13 +55,17 @@ class Subject:
     namespace: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Key:
+class _Key(NamedTuple):
     """Two Events are equal when these are."""
 
     about: Subject
     reason: str
     kind: str
+
+    @property
+    def namespace(self) -> str:
+        """An Event must be where its object is, or, for one without a namespace, in ``default``."""
+        return self.about.namespace or EVENT_NAMESPACE
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,7 @@ class _EventSeries:
 
 
 class NodeEvents:
-    """Posts Events in the background. Satisfies ``loop.EventSink``.
+    """Posts Events in the background.
 
     ``own`` gives the object that stands for dynsched itself, None while there is none.
     ``clock`` gives Unix seconds. ``dropped`` counts Events that the full queue lost, ``failed``
@@ -113,7 +116,6 @@ class NodeEvents:
         self._post(Subject("Node", node.name, node.uid), reason, message, warning=warning)
 
     def post_own(self, *, reason: str, message: str, warning: bool = False) -> None:
-        """As ``post``, about dynsched itself."""
         own = self._own()
         if own is not None:
             self._post(own, reason, message, warning=warning)
@@ -196,51 +198,38 @@ class NodeEvents:
         if old is None or new.first - old.last > WINDOW:
             return None
         told = replace(old, message=new.message, count=old.count + new.count, last=new.last)
-        body = {
-            "count": told.count,
-            "lastTimestamp": format_time(told.last),
-            "message": _shortened(told.message),
-        }
-        namespace = _namespace(key.about)
-        return told if await self._client.patch_event(namespace, told.name, body) else None
+        is_there = await self._client.patch_event(key.namespace, told.name, _changing(told))
+        return told if is_there else None
 
     async def _begun(self, key: _Key, new: _EventSeries) -> _EventSeries:
         stem = key.about.name[:_NAME_CHARACTERS].rstrip("-.")
         told = replace(new, name=f"{stem}.{uuid.uuid4().hex}")
-        await self._client.create_event(_namespace(key.about), self._body(key, told))
-        return told
-
-    def _body(self, key: _Key, told: _EventSeries) -> Mapping[str, Any]:
-        return {
+        reference = {"apiVersion": key.about.api_version, **key.about._asdict()}
+        del reference["api_version"]
+        body = {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"name": told.name, "namespace": _namespace(key.about)},
-            "involvedObject": _reference(key.about),
+            "metadata": {"name": told.name, "namespace": key.namespace},
+            "involvedObject": {name: text for name, text in reference.items() if text},
             "type": key.kind,
             "reason": key.reason,
-            "message": _shortened(told.message),
             "source": {"component": FIELD_MANAGER},
             "reportingComponent": FIELD_MANAGER,
             "reportingInstance": self._instance,
             "firstTimestamp": format_time(told.first),
-            "lastTimestamp": format_time(told.last),
-            "count": told.count,
+            **_changing(told),
         }
+        await self._client.create_event(key.namespace, body)
+        return told
 
 
-def _namespace(about: Subject) -> str:
-    """An Event must be where its object is, or, for one without a namespace, in ``default``."""
-    return about.namespace or EVENT_NAMESPACE
-
-
-def _reference(about: Subject) -> dict[str, str]:
-    reference = {
-        "apiVersion": about.api_version,
-        "kind": about.kind,
-        "name": about.name,
-        "uid": about.uid,
+def _changing(told: _EventSeries) -> dict[str, Any]:
+    """The fields of an Event that move on when the same happens again."""
+    return {
+        "count": told.count,
+        "lastTimestamp": format_time(told.last),
+        "message": _shortened(told.message),
     }
-    return {**reference, "namespace": about.namespace} if about.namespace else reference
 
 
 def _shortened(message: str) -> str:

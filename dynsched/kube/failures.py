@@ -129,7 +129,6 @@ def from_exception(call: Call, server: str, error: BaseException, timeout: float
 
 
 def not_json(call: Call, server: str) -> ClusterError:
-    """The error for an answer that is not what an API server says."""
     return SetupError(
         f"cannot {call}: {server} answered something that is not JSON; "
         "is this a Kubernetes API server, or a proxy's login page?"

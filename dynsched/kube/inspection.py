@@ -1,22 +1,36 @@
-"""Looks at objects that others own, for the doctor: read-only, each list in pages and projected.
+"""Looks at objects that others own, for the doctor and `inject --check`: read-only, lists in pages.
 
 Every call raises ClusterError; where a server does not know a resource, there is None.
 """
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Mapping
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
-import msgspec
-
+from dynsched.engine.avoidance import PodFacts, Term
 from dynsched.kube.failures import Call
-from dynsched.kube.pages import ListMeta, ObjectName, pages
+from dynsched.kube.pages import pages
+from dynsched.kube.pod_requests import RUNNING
 from dynsched.kube.transport import KubeApi
+from dynsched.rules import keys
 
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _ADMISSION: Final = "/apis/admissionregistration.k8s.io"
+_VERSIONS: Final = ("v1", "v1beta1", "v1alpha1")
+_PREFERRED: Final = (
+    "spec",
+    "affinity",
+    "nodeAffinity",
+    "preferredDuringSchedulingIgnoredDuringExecution",
+)
+_PROGRAMS: Final = (
+    ("Deployment", "apps/v1/deployments", ("spec", "template", "spec")),
+    ("CronJob", "batch/v1/cronjobs", ("spec", "jobTemplate", "spec", "template", "spec")),
+)
+"""What runs programs: the kind, its URL, and where in it the pod's specification is."""
 
 
 class Right(NamedTuple):
@@ -27,58 +41,6 @@ class Right(NamedTuple):
     group: str = ""
     namespace: str = ""
     name: str = ""
-
-
-class _Named(msgspec.Struct, gc=False):
-    name: str = ""
-
-
-class _Variable(msgspec.Struct, gc=False):
-    name: str = ""
-    value: str = ""
-
-
-class _Container(msgspec.Struct, gc=False):
-    image: str = ""
-    command: list[str] | None = None
-    args: list[str] | None = None
-    env: list[_Variable] | None = None
-
-
-class _Volume(msgspec.Struct, gc=False):
-    config_map: _Named | None = msgspec.field(name="configMap", default=None)
-
-
-class _PodSpec(msgspec.Struct, gc=False):
-    containers: list[_Container] | None = None
-    volumes: list[_Volume] | None = None
-
-
-class _Template(msgspec.Struct, gc=False):
-    spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
-
-
-class _JobSpec(msgspec.Struct, gc=False):
-    template: _Template = msgspec.field(default_factory=_Template)
-
-
-class _JobTemplate(msgspec.Struct, gc=False):
-    spec: _JobSpec = msgspec.field(default_factory=_JobSpec)
-
-
-class _Spec(msgspec.Struct, gc=False):
-    template: _Template = msgspec.field(default_factory=_Template)
-    job: _JobTemplate | None = msgspec.field(name="jobTemplate", default=None)
-
-
-class _Item(msgspec.Struct, gc=False):
-    metadata: ObjectName = msgspec.field(default_factory=ObjectName)
-    spec: _Spec = msgspec.field(default_factory=_Spec)
-
-
-class _Page(msgspec.Struct, gc=False):
-    metadata: ListMeta = msgspec.field(default_factory=ListMeta)
-    items: list[_Item] | None = None
 
 
 class Program(NamedTuple):
@@ -98,14 +60,7 @@ class Program(NamedTuple):
 async def is_allowed(api: KubeApi, right: Right) -> bool | None:
     """Whether we have a right; None where the server makes no reviews."""
     resource, _, subresource = right.resource.partition("/")
-    asked = {
-        "verb": right.verb,
-        "group": right.group,
-        "resource": resource,
-        "subresource": subresource,
-        "namespace": right.namespace,
-        "name": right.name,
-    }
+    asked = {**right._asdict(), "resource": resource, "subresource": subresource}
     body = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",
@@ -113,36 +68,49 @@ async def is_allowed(api: KubeApi, right: Right) -> bool | None:
     }
     call = Call("create", "selfsubjectaccessreviews", "POST", _REVIEWS)
     answer = await api.call(call, body=body, accept=(HTTPStatus.NOT_FOUND,))
-    if answer.status == HTTPStatus.NOT_FOUND or not isinstance(answer.body, dict):
-        return None
-    return bool((answer.body.get("status") or {}).get("allowed"))
+    return None if answer.body is None else bool(_at(answer.body, "status", "allowed"))
 
 
 async def programs(api: KubeApi, images: tuple[str, ...]) -> list[Program]:
     """The containers of all Deployments and CronJobs whose image has one of ``images`` in it."""
-    found: list[Program] = []
-    for kind, path in (("Deployment", "apps/v1/deployments"), ("CronJob", "batch/v1/cronjobs")):
-        call = Call("list", path.rpartition("/")[2], "GET", f"/apis/{path}")
-        async for page in pages(api, call, _Page, may_be_unknown=True):
-            for item in page.items or ():
-                found += _programs(kind, item, images)
-            del page
-    return found
+    return [
+        Program(
+            kind,
+            item["metadata"]["namespace"],
+            item["metadata"]["name"],
+            each["image"],
+            (*(each.get("command") or ()), *(each.get("args") or ())),
+            tuple((entry["name"], entry.get("value", "")) for entry in each.get("env") or ()),
+            tuple(
+                volume["configMap"]["name"]
+                for volume in _at(item, *where, "volumes") or ()
+                if "configMap" in volume
+            ),
+        )
+        for kind, path, where in _PROGRAMS
+        async for item in _items(api, path.rpartition("/")[2], f"/apis/{path}")
+        for each in _at(item, *where, "containers") or ()
+        if any(name in each.get("image", "") for name in images)
+    ]
 
 
 async def config_map(api: KubeApi, namespace: str, name: str) -> dict[str, str] | None:
-    """The data of a ConfigMap; None where there is none."""
     where = f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps/{quote(name, safe='')}"
     found = await _object(api, Call("get", "configmaps", "GET", where, name, namespace))
-    data = None if found is None else found.get("data")
-    return None if not isinstance(data, dict) else {key: str(text) for key, text in data.items()}
+    data: dict[str, str] | None = _at(found, "data")
+    return data
 
 
-async def policy(api: KubeApi, resource: str, name: str) -> dict[str, Any] | None:
-    """An admission policy of the whole cluster, in the newest version that the server has; None
-    where there is none.
+async def policy(
+    api: KubeApi,
+    resource: str,
+    name: str,
+    versions: tuple[str, ...] = _VERSIONS,
+) -> Any:
+    """An admission policy of the whole cluster, in the first of the ``versions`` that the server
+    has; None where there is none.
     """
-    for version in ("v1", "v1beta1", "v1alpha1"):
+    for version in versions:
         path = f"{_ADMISSION}/{version}/{resource}/{name}"
         found = await _object(api, Call("get", resource, "GET", path, name))
         if found is not None:
@@ -150,26 +118,53 @@ async def policy(api: KubeApi, resource: str, name: str) -> dict[str, Any] | Non
     return None
 
 
-async def _object(api: KubeApi, call: Call) -> dict[str, Any] | None:
-    answer = await api.call(call, accept=(HTTPStatus.NOT_FOUND,))
-    is_found = answer.status != HTTPStatus.NOT_FOUND and isinstance(answer.body, dict)
-    return answer.body if is_found else None
+async def avoid_policy(api: KubeApi) -> tuple[Any, Any]:
+    """The policy of the soft affinity and its binding, each None where there is none: also where
+    the API server is too old to know the kind.
+    """
+    policies = ("mutatingadmissionpolicies", "mutatingadmissionpolicybindings")
+    first, second = [await policy(api, each, keys.AVOID_POLICY, ("v1",)) for each in policies]
+    return first, second
 
 
-def _programs(kind: str, item: _Item, images: tuple[str, ...]) -> list[Program]:
-    template = item.spec.job.spec.template if item.spec.job else item.spec.template
-    pod = template.spec
-    maps = tuple(each.config_map.name for each in pod.volumes or () if each.config_map)
-    return [
-        Program(
-            kind,
-            item.metadata.namespace,
-            item.metadata.name,
-            each.image,
-            (*(each.command or ()), *(each.args or ())),
-            tuple((variable.name, variable.value) for variable in each.env or ()),
-            maps,
+async def namespaces_that_ask(api: KubeApi) -> list[str]:
+    query = {"labelSelector": f"{keys.AVOID_LABEL}=true"}
+    found = _items(api, "namespaces", "/api/v1/namespaces", query)
+    return sorted([item["metadata"]["name"] async for item in found])
+
+
+async def running_pods(api: KubeApi, namespace: str) -> AsyncIterator[PodFacts]:
+    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods"
+    async for item in _items(api, "pods", path, RUNNING):
+        yield PodFacts(
+            _at(item, "metadata", "labels") or {},
+            _at(item, "metadata", "annotations") or {},
+            tuple(owner["kind"] for owner in _at(item, "metadata", "ownerReferences") or ()),
+            tuple(
+                Term(each["key"], each["operator"], tuple(each.get("values") or ()))
+                for term in _at(item, *_PREFERRED) or ()
+                for each in _at(term, "preference", "matchExpressions") or ()
+            ),
         )
-        for each in pod.containers or ()
-        if any(name in each.image for name in images)
-    ]
+
+
+async def _items(
+    api: KubeApi, resource: str, path: str, query: Mapping[str, str] | None = None
+) -> AsyncIterator[dict[str, Any]]:
+    """The items of all pages, one page in memory at a time."""
+    call = Call("list", resource, "GET", path)
+    async for page in pages(api, call, dict[str, Any], query=query, may_be_unknown=True):
+        for item in page.items or ():
+            yield item
+        del page
+
+
+async def _object(api: KubeApi, call: Call) -> Any:
+    return (await api.call(call, accept=(HTTPStatus.NOT_FOUND,))).body
+
+
+def _at(body: Any, *path: str) -> Any:
+    """What is at this place in an object; None where there is nothing."""
+    for key in path:
+        body = (body or {}).get(key)
+    return body

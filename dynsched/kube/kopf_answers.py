@@ -1,15 +1,9 @@
 """What kopf sees of the API server's answers about nodes: how far the list and the watch are, and
-no node.
+no node. Of a page of the list it gets the metadata, of an event in a watch a bookmark of the same
+resourceVersion: see docs/decisions/0018-what-kopf-does-here.md.
 
-For each object of which it hears, kopf makes a queue, a task, a memory and several views; that is
-0.7 ms of CPU at each event, and 1.5 KB for as long as the object exists. It is what handlers need
-that store their progress, are retried or run beside each other, and a function that keeps a
-projection of the node in a dictionary needs none of it. So the nodes are taken out of an answer
-before kopf decodes it. Of a page of the list kopf gets the metadata, and of an event in a watch a
-bookmark of the same resourceVersion. When to list and to watch, from which version, what is tried
-again and what ends it remains kopf's decision.
-
-An answer that has not the expected form goes to kopf as it came.
+An answer that has not the expected form goes to kopf as it came, but not whatever its size: the
+reads of one that is too large raise TooLargeError.
 """
 
 from __future__ import annotations
@@ -21,8 +15,9 @@ import aiohttp
 import msgspec
 
 from dynsched.engine.model import Node
-from dynsched.kube.bodies import BoundedResponse
-from dynsched.kube.pages import ListMeta
+from dynsched.kube.bodies import MAX_OF_A_LIST, MAX_OF_AN_OBJECT, TooLargeError, read_body
+from dynsched.kube.list_watch import Event
+from dynsched.kube.pages import Page
 from dynsched.kube.projection import read_node
 
 Observer = Callable[[str | None, Node | None], None]
@@ -32,21 +27,11 @@ a name), in kopf's thread. Must not block and must not raise."""
 _NODE_EVENTS: Final = frozenset({"ADDED", "MODIFIED", "DELETED"})
 
 
-class _Page(msgspec.Struct):
-    metadata: ListMeta
-    items: list[msgspec.Raw] | None = None
+_PAGE: Final = msgspec.json.Decoder(Page[msgspec.Raw])
+_EVENT: Final = msgspec.json.Decoder(Event)
 
 
-class _Event(msgspec.Struct, gc=False):
-    type: str
-    object: msgspec.Raw
-
-
-_PAGE: Final = msgspec.json.Decoder(_Page)
-_EVENT: Final = msgspec.json.Decoder(_Event)
-
-
-class NodesResponse(BoundedResponse):
+class NodesResponse(aiohttp.ClientResponse):
     """An answer to kopf. The nodes in it are taken out where `take_nodes` was called."""
 
     _observer: Observer | None = None
@@ -57,6 +42,11 @@ class NodesResponse(BoundedResponse):
             self.content = _Lines(self.content, observer)  # type: ignore[assignment]
         else:
             self._observer = observer
+
+    async def read(self) -> bytes:
+        if self._body is None:
+            self._body = await read_body(self, MAX_OF_A_LIST)
+        return self._body
 
     async def json(self, **options: Any) -> Any:
         """The decoded body; a page of nodes is without its items."""
@@ -83,7 +73,7 @@ def _without_nodes(body: bytes, observer: Observer) -> dict[str, Any] | None:
 
 class _Lines:
     """A StreamReader whose `iter_chunked`, by which kopf reads the lines of a watch, gives a
-    bookmark for each event about a node.
+    bookmark for each event about a node, and ends when a line is larger than an object can be.
     """
 
     def __init__(self, content: aiohttp.StreamReader, observer: Observer) -> None:
@@ -99,6 +89,8 @@ class _Lines:
             *lines, rest = (rest + chunk).split(b"\n")
             if lines:
                 yield b"\n".join([*map(self._without_node, lines), b""])
+            if len(rest) > MAX_OF_AN_OBJECT:
+                raise TooLargeError(MAX_OF_AN_OBJECT)
         if rest:
             yield self._without_node(rest)
 

@@ -1,17 +1,13 @@
-"""kopf, embedded: it lists and watches Nodes, and does nothing else to them.
+"""kopf, embedded: it lists and watches Nodes, and does nothing else to them. The nodes are taken
+out of the answers before it decodes them. See docs/decisions/0018-what-kopf-does-here.md.
 
-It decides what is asked, and when; the nodes are taken out of the answers before it decodes them:
-see `dynsched.kube.kopf_answers`.
-
-kopf runs in a thread with an event loop of its own. In ours it would take over SIGTERM, cancel
-every task that was made after it (a web server's open connections among them, after waiting five
-seconds for each), and hold up the HTTP answers while it decodes a list. In a thread it does none
-of these, and what it sees comes over one function call an event.
+It runs in a thread with an event loop of its own: in ours it would take over SIGTERM, cancel every
+task that was made after it, and hold up the HTTP answers while it decodes a list.
 
 What keeps kopf's hands off a node that reaches it after all, each necessary: `on.event` handlers
 only (all others write annotations or finalizers), returning None (a result would be written to the
-status), storages that store nothing, and a finalizer name that no other kopf operator uses: kopf
-*removes* the one it is configured with from any object that it needs no finalizer on.
+status), and a finalizer name that no other kopf operator uses: kopf *removes* the one it is
+configured with from any object that it needs no finalizer on.
 """
 
 from __future__ import annotations
@@ -21,25 +17,25 @@ import concurrent.futures
 import contextlib
 import logging
 import math
-import ssl
+import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Any, Final, cast
 
 import aiohttp
 import kopf
+from kubernetes.aio.client.rest import RESTClientObject
 
 from dynsched.kube import failures
 from dynsched.kube.bodies import TooLargeError
 from dynsched.kube.failures import Call
 from dynsched.kube.kopf_answers import NodesResponse, Observer
-from dynsched.kube.kopf_settings import quiet_kopf, settings
 from dynsched.kube.kubeconfig import TOKEN_MAX_AGE, KubeConfig
 from dynsched.kube.projection import project
-from dynsched.kube.transport import LIST_TIMEOUT, SESSION, USER_AGENT
+from dynsched.kube.transport import CONNECT_TIMEOUT, LIST_TIMEOUT, SESSION, USER_AGENT
 from dynsched.util.backoff import Backoff, jittered
 from dynsched.util.errors import ClusterError
 from dynsched.util.stopping import until_done
@@ -49,6 +45,12 @@ logger = logging.getLogger(__name__)
 STOP_TIMEOUT: Final = 2.5
 """Seconds that a clean end of kopf may take; then its thread is left behind (it is a daemon)."""
 
+CHUNK: Final = 250
+"""Nodes a page of kopf's list."""
+
+BACKOFFS: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0)
+"""Seconds between the attempts of one request; after the last kopf ends (and is begun again)."""
+
 _SERVER_ERRORS: Final = 500
 _PASSING: Final = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.GONE)
 _WATCH: Final = Call("watch", "nodes", "GET", "/api/v1/nodes")
@@ -56,6 +58,31 @@ _WATCH: Final = Call("watch", "nodes", "GET", "/api/v1/nodes")
 Follower = Callable[[], None]
 """Called before each request for a watch, in kopf's thread; the list before it is complete then.
 Must not block and must not raise."""
+
+
+def settings() -> kopf.OperatorSettings:
+    """Kopf's settings for thousands of nodes that it must not touch."""
+    result = kopf.OperatorSettings()
+    result.process.ultimate_exiting_timeout = None  # it is a SIGKILL, to the process
+    result.posting.enabled = False
+    result.scanning.disabled = True
+    result.watching.chunk_size = CHUNK
+    # As client-go: streams end now and then, so that clients spread over the API servers.
+    result.watching.server_timeout = random.randint(300, 600)  # noqa: S311 - spreads load
+    result.watching.reconnect_backoff = 1.0
+    result.queueing.exit_timeout = 1.0
+    result.networking.request_timeout = LIST_TIMEOUT
+    result.networking.connect_timeout = CONNECT_TIMEOUT
+    result.networking.error_backoffs = _Backoffs()
+    result.persistence.finalizer = "dynsched.io/never-set"
+    return result
+
+
+class _Backoffs:
+    """BACKOFFS, spread anew for each request."""
+
+    def __iter__(self) -> Iterator[float]:
+        return (jittered(seconds) for seconds in BACKOFFS)
 
 
 class WatchBrokenError(ClusterError):
@@ -71,10 +98,8 @@ class NodeOperator:
         self._config = config
         self._observer = observer
         self._follower = follower
-        self._ended: concurrent.futures.Future[None] = concurrent.futures.Future()
-        self._lock = threading.Lock()
-        self._stop: Callable[[], object] | None = None
-        self._stopped = False
+        self._ended: concurrent.futures.Future[BaseException | None] = concurrent.futures.Future()
+        self._stop: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._sessions: list[aiohttp.ClientSession] = []
         self._last_login = -math.inf
         self._hasty_logins = Backoff(2.0, 32.0)
@@ -97,30 +122,22 @@ class NodeOperator:
             if not ended.done():
                 logger.warning("the watch of nodes is still busy; its thread is abandoned")
                 ended.cancel()
-        error = None if ended.cancelled() else ended.exception()
+        error = None if ended.cancelled() else ended.result()
         if not stop.is_set():
             raise _explained(self._config.server, error) from error
 
     def _thread(self) -> None:
+        result: BaseException | None = None
         try:
             asyncio.run(self._operate())
         except BaseException as error:  # noqa: BLE001 - it is raised again, in `run`
-            self._settle(error)
-        else:
-            self._settle(None)
-
-    def _settle(self, error: BaseException | None) -> None:
+            result = error
         with contextlib.suppress(concurrent.futures.InvalidStateError):  # the future was cancelled
-            self._ended.set_exception(error) if error else self._ended.set_result(None)
+            self._ended.set_result(result)
 
     async def _operate(self) -> None:
-        stop_flag = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        with self._lock:
-            if self._stopped:
-                return
-            self._stop = lambda: loop.call_soon_threadsafe(stop_flag.set)
-        quiet_kopf()
+        stop_flag = asyncio.wrap_future(self._stop)
+        _quiet_kopf()
         try:
             await kopf.operator(
                 registry=self._registry(),
@@ -132,16 +149,13 @@ class NodeOperator:
                 identity=cast("Any", "dynsched"),
             )
         finally:
-            with self._lock:
-                self._stop = None
+            stop_flag.cancel()  # and with it `_stop`, which has nobody to tell any more
             for session in self._sessions:  # those that kopf never came to use
                 await session.close()
 
     def _request_stop(self) -> None:
-        with self._lock:
-            self._stopped = True
-            if self._stop is not None:
-                self._stop()
+        with contextlib.suppress(concurrent.futures.InvalidStateError):  # it has ended, or is told
+            self._stop.set_result(None)
 
     def _registry(self) -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()
@@ -180,8 +194,10 @@ class NodeOperator:
         )
 
     def _session(self, config: KubeConfig) -> aiohttp.ClientSession:
+        is_tls = config.server.startswith("https")
+        tls = RESTClientObject(config.configuration).ssl_context if is_tls else True
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ssl=_tls(config)),
+            connector=aiohttp.TCPConnector(limit=0, ssl=tls),
             # Not the token: aiohttp sends the headers of a session to its proxy too, in the clear.
             headers={"User-Agent": USER_AGENT},
             proxy=config.proxy,
@@ -193,8 +209,8 @@ class NodeOperator:
         self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
         """What kopf has no setting for: the token, for the API server alone; the TLS server
-        name of the kubeconfig; a pause between two watch requests (when the server accepts
-        and closes each, it makes none); and the nodes, taken out of the answers.
+        name of the kubeconfig; a pause between two watch requests (kopf makes none when the server
+        closes each); and the nodes, taken out of the answers.
         """
         if self._config.authorization and self._config.serves(request.url.host, request.url.port):
             request.headers["Authorization"] = self._config.authorization
@@ -209,26 +225,19 @@ class NodeOperator:
         if (
             isinstance(response, NodesResponse)
             and response.status == HTTPStatus.OK
-            and response.content_type == "application/json"
             and request.url.path.endswith(_WATCH.path)
         ):
             response.take_nodes(self._observer, watch=is_watch)
         return response
 
 
-def _tls(config: KubeConfig) -> ssl.SSLContext | bool:
-    """As `kubernetes.aio` makes it for its own connections."""
-    wanted = config.configuration
-    if not wanted.host.startswith("https"):
-        return True
-    context = ssl.create_default_context(cafile=wanted.ssl_ca_cert, cadata=wanted.ca_cert_data)
-    if wanted.cert_file:
-        context.load_cert_chain(wanted.cert_file, keyfile=wanted.key_file)
-    if not wanted.verify_ssl:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    return context
+def _quiet_kopf() -> None:
+    """Kopf logs each attempt and each object. What ends it is raised by us and logged once; kopf's
+    own lines are written at log level `debug`.
+    """
+    verbose = logging.getLogger().isEnabledFor(logging.DEBUG)
+    logging.getLogger("kopf").setLevel(logging.NOTSET if verbose else logging.CRITICAL)
+    logging.getLogger("kopf.objects").setLevel(logging.WARNING if verbose else logging.CRITICAL)
 
 
 def _explained(server: str, error: BaseException | None) -> ClusterError:

@@ -95,8 +95,7 @@ class KubeConfig:
     @property
     def proxy(self) -> str | None:
         """The URL of the proxy by which to ask the server; it may hold a password."""
-        value: str | None = self.configuration.proxy
-        return value
+        return self.configuration.proxy
 
     def serves(self, host: str | None, port: int | None) -> bool:
         """Whether this is where the API server listens; a redirect may lead elsewhere."""
@@ -181,9 +180,6 @@ def _from_service_account() -> KubeConfig:
 async def _from_files(paths: str, asked: str | None, context: str | None) -> KubeConfig:
     configuration = Configuration()
     try:
-        token_file = _token_file(paths, context)
-        if token_file is not None:
-            require_file(token_file)  # if it is a pipe, the package would wait for a writer
         loader = await load_kube_config(  # type: ignore[no-untyped-call]
             config_file=paths,
             context=context,
@@ -261,20 +257,6 @@ def _finished(
     return found
 
 
-def _token_file(paths: str, context: str | None) -> Path | None:
-    """The file with the token of the context's user; None where there is none, and where the
-    package will say what is wrong.
-    """
-    with contextlib.suppress(*_READ_ERRORS):
-        config = KubeConfigMerger(paths).config  # type: ignore[no-untyped-call]
-        chosen = config["contexts"].get_with_name(context or config["current-context"])["context"]
-        user = config["users"].get_with_name(chosen["user"])
-        if "token" not in user["user"]:
-            named: str = user["user"]["tokenFile"]
-            return Path(user.path).absolute().parent / named
-    return None
-
-
 def _wrong_context(paths: str, context: str | None) -> str | None:
     """What is wrong with the context; None when it is not that."""
     with contextlib.suppress(*_READ_ERRORS):
@@ -284,12 +266,11 @@ def _wrong_context(paths: str, context: str | None) -> str | None:
         if not names:
             return "it has no contexts; is it a kubeconfig?"
         listed = f"its contexts ({', '.join(names)})"
-        if context is not None and context not in names:
-            return f"--context {context!r} is not among {listed}"
         if not (context or current):
             return f"it has no current-context; choose one of {listed}"
-        if context is None and current not in names:
-            return f"current-context {current!r} is not among {listed}"
+        if (context or current) not in names:
+            wrong = f"--context {context!r}" if context else f"current-context {current!r}"
+            return f"{wrong} is not among {listed}"
     return None
 
 

@@ -25,7 +25,7 @@ from dynsched.kube.events import Subject
 from dynsched.kube.leases import API_VERSION, LEASE_NAME, Leases
 from dynsched.kube.transport import KubeApi
 from dynsched.util.backoff import jittered
-from dynsched.util.errors import ClusterError, ConflictError, NotFoundError
+from dynsched.util.errors import ClusterError, ConflictError, ForbiddenError, NotFoundError
 from dynsched.util.stopping import pause
 
 logger = logging.getLogger(__name__)
@@ -90,7 +90,8 @@ class Elector:
         self._lease: Lease | None = None
         self._renewed_at: float | None = None
         self._aside_until = -math.inf
-        self._error: str | None = None
+        self.error: str | None = None
+        """Why the last attempt failed, in one line; None when it did not."""
         self._told_to_lead = False
         self._told_of: str | None = None
         self._renewals: deque[str] = deque(maxlen=_RENEWALS)
@@ -129,11 +130,6 @@ class Elector:
         uid = str(self._lease.body["metadata"].get("uid", ""))
         return Subject("Lease", LEASE_NAME, uid, API_VERSION, self._namespace)
 
-    @property
-    def error(self) -> str | None:
-        """Why the last attempt failed, in one line; None when it did not."""
-        return self._error
-
     async def run(self, stop: asyncio.Event) -> None:
         """Take or renew the Lease periodically; release it at the end.
 
@@ -149,15 +145,17 @@ class Elector:
             self._renewed_at = None
 
     async def attempt(self) -> None:
-        """Look at the Lease, and take or renew it where that is ours to do."""
         try:
             await self._take_or_renew()
         except ClusterError as error:
-            if str(error) != self._error:
-                logger.warning("leader election: %s", error)
-            self._error = str(error)
+            why = str(error)
+            if isinstance(error, ForbiddenError):
+                why += "; a single replica may run --no-leader-elect"
+            if why != self.error:
+                logger.warning("leader election: %s", why)
+            self.error = why
         else:
-            self._error = None
+            self.error = None
         if self.may_write is not self._told_to_lead:
             self._told_to_lead = self.may_write
             logger.info(

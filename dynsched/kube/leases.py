@@ -1,10 +1,15 @@
-"""The calls on the Lease `dynsched`, and what processes outside of the election read from it."""
+"""The calls on the Lease `dynsched`, and what processes outside of the election read from it.
+
+The time in a Lease is by its holder's clock, which may be wrong. So one that looks old is read
+again LOOK_AGAIN seconds later: a running holder has renewed it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote
@@ -33,7 +38,7 @@ class Leases:
     async def read(self) -> Mapping[str, Any] | None:
         """The Lease as it is now; None when there is none. Raises ClusterError."""
         call = self._call("get", "GET")
-        answer = await self._asked(call, accept=[HTTPStatus.NOT_FOUND])
+        answer = await self._api.call(call, accept=[HTTPStatus.NOT_FOUND], timeout=CALL_TIMEOUT)
         return None if answer.status == HTTPStatus.NOT_FOUND else self._lease(call, answer)
 
     async def write(self, seen: Lease | None, spec: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -41,33 +46,25 @@ class Leases:
 
         Raises ConflictError or NotFoundError when it is not as it was seen, else ClusterError.
         """
-        body: dict[str, Any] = {"kind": "Lease", "apiVersion": API_VERSION, "spec": spec}
+        accept: Collection[int] = ()
         if seen is not None and seen.resource_version:
             call = self._call("update", "PUT")
             # With its uid and version: the API server refuses it if either is not the same.
-            body["metadata"] = seen.body["metadata"]
-            return self._lease(call, await self._asked(call, body))
-        call = self._call("create", "POST")
-        body["metadata"] = {"name": LEASE_NAME, "namespace": self._namespace}
-        answer = await self._asked(call, body, accept=[HTTPStatus.NOT_FOUND])
+            metadata = seen.body["metadata"]
+        else:
+            call, accept = self._call("create", "POST"), [HTTPStatus.NOT_FOUND]
+            metadata = {"name": LEASE_NAME, "namespace": self._namespace}
+        body = {"kind": "Lease", "apiVersion": API_VERSION, "metadata": metadata, "spec": spec}
+        # A lost write is not sent again: it may have arrived, and the next look shows it.
+        answer = await self._api.call(
+            call, body=body, accept=accept, resend=False, timeout=CALL_TIMEOUT
+        )
         if answer.status == HTTPStatus.NOT_FOUND:
             raise ClusterError(
                 f"cannot {call}: {self._api.config.server} has no namespace {self._namespace}; "
                 "name one that exists with --lease-namespace"
             )
         return self._lease(call, answer)
-
-    async def _asked(
-        self, call: Call, body: Mapping[str, Any] | None = None, accept: Collection[int] = ()
-    ) -> Answer:
-        # A lost write is not sent again: it may have arrived, and the next look shows it.
-        resend = body is None
-        try:
-            return await self._api.call(
-                call, body=body, accept=accept, resend=resend, timeout=CALL_TIMEOUT
-            )
-        except ForbiddenError as error:
-            raise ForbiddenError(f"{error}; a single replica may run --no-leader-elect") from error
 
     def _lease(self, call: Call, answer: Answer) -> Mapping[str, Any]:
         body = answer.body
@@ -85,13 +82,47 @@ class Leases:
         return Call(verb, "leases", method, f"{path}/{LEASE_NAME}", LEASE_NAME, self._namespace)
 
 
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who holds a Lease and renews it. ``age``: seconds since it was renewed, by the time in it;
+    None where that is no time of the last seconds.
+    """
+
+    identity: str
+    namespace: str
+    age: float | None
+
+    def __str__(self) -> str:
+        when = "just now" if self.age is None else f"{format_duration(round(self.age))} ago"
+        return f"{self.identity} holds the Lease {self.namespace}/{LEASE_NAME}, renewed {when}"
+
+
+async def find_holders(api: KubeApi, namespace: str | None, own: str) -> list[Holder]:
+    """Who holds a Lease `dynsched` and is running: one where all is well. Those whose Lease looks
+    old are looked for only where there is no other.
+
+    It is looked for in ``namespace``; where that is None in all of them, or, where that is
+    forbidden, in ``own``: who calls this from outside of the cluster seldom names the namespace.
+    Raises ClusterError.
+    """
+    seen = await _held(api, namespace, own)
+    found = [_holder(each) for each in seen.values()]
+    if recent := [each for each in found if each.age is not None]:
+        return recent
+    if not seen:
+        return []
+    await asyncio.sleep(LOOK_AGAIN)
+    return [
+        _holder(lease)
+        for uid, lease in (await _held(api, namespace, own)).items()
+        if uid in seen and renewed_at(lease) != renewed_at(seen[uid])
+    ]
+
+
 async def why_at_work(api: KubeApi, namespace: str, older_than: float) -> str | None:
     """What in the Lease shows that dynsched is running, in one line; None when nothing does:
     the Lease was not renewed for ``older_than`` seconds, was released that long ago, or does not
-    exist.
-
-    renewTime is by the holder's clock, which may be wrong. So a Lease that looks old but has a
-    holder is read again LOOK_AGAIN seconds later. Raises ClusterError.
+    exist. Raises ClusterError.
     """
     leases = Leases(api, namespace)
     body = await leases.read()
@@ -108,3 +139,34 @@ async def why_at_work(api: KubeApi, namespace: str, older_than: float) -> str | 
     if body is not None and renewed_at(body) != renewed:
         return "the Lease is being renewed, although its renewTime looks old; check the clocks"
     return None
+
+
+async def _held(api: KubeApi, namespace: str | None, own: str) -> dict[str, Mapping[str, Any]]:
+    found: Collection[Mapping[str, Any] | None]
+    try:
+        found = [await Leases(api, namespace).read()] if namespace else await _everywhere(api)
+    except ForbiddenError:
+        if namespace:
+            raise
+        found = [await Leases(api, own).read()]
+    return {
+        str(lease["metadata"].get("uid", "")): lease
+        for lease in found
+        if lease and not is_released(lease) and (lease.get("spec") or {}).get("holderIdentity")
+    }
+
+
+async def _everywhere(api: KubeApi) -> Collection[Mapping[str, Any]]:
+    call = Call("list", "leases", "GET", f"/apis/{API_VERSION}/leases")
+    query = {"fieldSelector": f"metadata.name={LEASE_NAME}"}
+    answer = await api.call(call, query=query, timeout=CALL_TIMEOUT)
+    return answer.body.get("items") or ()
+
+
+def _holder(lease: Mapping[str, Any]) -> Holder:
+    renewed = renewed_at(lease)
+    age = None if renewed is None else time.time() - renewed
+    is_recent = age is not None and 0 <= age < LeaseTimes().duration
+    identity = str(lease["spec"]["holderIdentity"])
+    namespace = str(lease["metadata"].get("namespace", ""))
+    return Holder(identity, namespace, age if is_recent else None)

@@ -1,11 +1,8 @@
 """The nodes of the cluster, kept up to date: kopf's watch, and a comparison that distrusts it.
 
-After a gap that the API server cannot bridge (410) kopf lists again and says what there is; it
-does not say what has gone in between, and it does not say when a list is complete. When its
-connection breaks, it takes the watch up where it was, though the API server may have gone back to
-an older state meanwhile. So this module asks the API server itself: how many nodes there are,
-until we know as many (`synced`); and then whether we know them as they are: see
-`dynsched.kube.resync`.
+After a gap (410) kopf lists again; it says neither what has gone in between nor when a list is
+complete. So this module asks the API server itself: how many nodes there are, until we know as many
+(`synced`); and then whether we know them as they are: see `dynsched.kube.resync`.
 """
 
 from __future__ import annotations
@@ -24,9 +21,9 @@ from dynsched.kube.failures import SetupError
 from dynsched.kube.kopf_operator import NodeOperator, WatchBrokenError
 from dynsched.kube.resync import Resync
 from dynsched.kube.troubles import Part, Troubles
-from dynsched.util.backoff import Backoff, jittered
+from dynsched.util.backoff import Backoff
 from dynsched.util.errors import ClusterError, ForbiddenError
-from dynsched.util.stopping import pause, unless_stopped
+from dynsched.util.stopping import pause, unless_stopped, until_done
 
 logger = logging.getLogger(__name__)
 
@@ -70,16 +67,12 @@ class NodeWatch:
         self.store = NodeStore() if store is None else store
         self._client = client
         self._resync = resync
-        self._synced = False
+        self.synced = False
+        """Whether the first list is complete. Stays True: an outage makes nodes old, not gone."""
         self._troubles = Troubles()
         self._life = _Life()
-        self._begun = 0
+        self.begun = 0
         self._listed_at = -math.inf
-
-    @property
-    def synced(self) -> bool:
-        """Whether the first list is complete. Stays True: an outage makes nodes old, not gone."""
-        return self._synced
 
     @property
     def error(self) -> str | None:
@@ -87,19 +80,12 @@ class NodeWatch:
         return self._troubles.first
 
     @property
-    def begun(self) -> int:
-        """How often a watch was asked for so far: after each list, and when one has ended."""
-        return self._begun
-
-    @property
     def is_listing(self) -> bool:
-        """Whether a list is coming in, or a watch is yet to follow it."""
         life = self._life
         is_following = life.follows and not life.over.is_set()
         return not is_following or time.monotonic() - self._listed_at <= SETTLED
 
     def begin_anew(self) -> None:
-        """List all nodes again, and take them as they come, whatever their versions."""
         self._life.over.set()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -110,27 +96,27 @@ class NodeWatch:
         help: ForbiddenError (a verb is missing), SetupError (credentials, certificates, address),
         ClusterError (the watch ends again and again for a cause that is not known).
         """
-        if not await self._reach(stop):
+        if await self._count(stop) is None:
             return
         watching = asyncio.create_task(self._watch(stop), name="node watch")
         comparing = asyncio.create_task(self._compare(stop), name="node comparison")
-        ending = asyncio.create_task(self._end(stop), name="end of the node watch")
         try:
-            await asyncio.wait({watching, comparing}, return_when=asyncio.FIRST_COMPLETED)
+            await until_done(stop, watching, comparing)
+            self._life.over.set()
             if comparing.done():
                 comparing.result()
             await watching
         finally:
-            for task in (watching, comparing, ending):
+            for task in (watching, comparing):
                 task.cancel()
-            await asyncio.gather(watching, comparing, ending, return_exceptions=True)
+            await asyncio.gather(watching, comparing, return_exceptions=True)
 
-    async def _reach(self, stop: asyncio.Event) -> bool:
-        """Wait for the API server; False when ``stop`` came first."""
+    async def _count(self, stop: asyncio.Event) -> int | None:
+        """How many nodes there are, once the API server answers; None when ``stop`` came first."""
         backoff = Backoff(1.0, _MAX_BACKOFF)
         while not stop.is_set():
             try:
-                reached = await unless_stopped(stop, self._client.count()) is not None
+                count = await unless_stopped(stop, self._client.count())
             except (ForbiddenError, SetupError):
                 raise
             except ClusterError as error:
@@ -138,8 +124,8 @@ class NodeWatch:
                 await pause(stop, backoff.next())
             else:
                 self._troubles.end(Part.SERVER)
-                return reached
-        return False
+                return count
+        return None
 
     async def _watch(self, stop: asyncio.Event) -> None:
         """One life of kopf after the other; the next waits longer, unless the last one lasted."""
@@ -165,7 +151,6 @@ class NodeWatch:
             await pause(stop, backoff.next())
 
     async def _live(self, life: _Life) -> None:
-        """One life of kopf, until it is over or ends by an error."""
         steady = asyncio.get_running_loop().call_later(STEADY, self._troubles.end, Part.WATCH)
         try:
             observe, follow = partial(self._observe, life), partial(self._follow, life)
@@ -174,14 +159,10 @@ class NodeWatch:
             steady.cancel()
             life.over.set()
 
-    async def _end(self, stop: asyncio.Event) -> None:
-        await stop.wait()
-        self._life.over.set()
-
     def _follow(self, life: _Life) -> None:
         """A watch is asked for. Called in kopf's thread."""
         life.follows = True
-        self._begun += 1
+        self.begun += 1
 
     def _observe(self, life: _Life, kind: str | None, node: Node | None) -> None:
         """One event. Called in kopf's thread, which may be left behind when its life is over."""
@@ -207,18 +188,12 @@ class NodeWatch:
         """Wait until we know as many nodes as there are; that there are none is asked twice."""
         is_empty = False
         while not stop.is_set():
-            try:
-                expected = await self._client.count()
-            except ClusterError as error:
-                self._troubles.begin(Part.SERVER, error)
-                await pause(stop, jittered(2.0))
-                continue
-            self._troubles.end(Part.SERVER)
+            expected = await self._count(stop) or 0
             # The number may change while the list comes in: after a second it is asked again.
             asked = time.monotonic()
             while time.monotonic() - asked < 1.0 and not stop.is_set():
                 if len(self.store) >= expected and (expected or is_empty):
-                    self._synced = True
+                    self.synced = True
                     logger.info("watching %d nodes at %s", expected, self._client.config.server)
                     return
                 await pause(stop, _POLL)

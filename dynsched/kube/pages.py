@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
@@ -16,46 +16,69 @@ PAGE: Final = 500
 """Objects a page: of nodes, 4 to 10 MB of JSON at a time, whatever the size of the cluster."""
 
 
-class ListMeta(msgspec.Struct, gc=False):
-    """The metadata of a page."""
+METADATA_ONLY: Final = {
+    # A server that does not know this form (there is none, but for fakes) sends the whole objects.
+    "Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1, application/json",
+}
 
+Item = TypeVar("Item")
+
+
+class ListMeta(msgspec.Struct, gc=False):
     version: str = msgspec.field(name="resourceVersion", default="")
     after: str = msgspec.field(name="continue", default="")
     remaining: int | None = msgspec.field(name="remainingItemCount", default=None)
 
 
-class ObjectName(msgspec.Struct, gc=False):
-    """The metadata of an object of which no more than its name is needed."""
+class Page(msgspec.Struct, Generic[Item], gc=False):
+    """A page of a list. What a type of its items does not name costs no memory."""
+
+    metadata: ListMeta = msgspec.field(default_factory=ListMeta)
+    items: list[Item] | None = None
+
+
+class ObjectMeta(msgspec.Struct, gc=False):
+    """What identifies an object, and a state of it."""
 
     name: str = ""
     namespace: str = ""
+    uid: str = ""
+    version: str = msgspec.field(name="resourceVersion", default="")
+
+
+class Named(msgspec.Struct, gc=False):
+    """An object, of which no more than this is read."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
 
 
 async def pages(
     api: KubeApi,
     call: Call,
-    shape: Any,
+    item: type[Item],
     *,
     query: Mapping[str, str] | None = None,
+    version: str = "",
     headers: Mapping[str, str] | None = None,
     timeout: float = LIST_TIMEOUT,  # noqa: ASYNC109 - of one HTTP exchange
     may_be_unknown: bool = False,
-) -> AsyncIterator[Any]:
-    """Each page, decoded to the msgspec type ``shape``, whose ``metadata`` is a ListMeta. The
-    caller must let go of a page (``del``) before it takes the next, or two would be in memory.
+) -> AsyncIterator[Page[Item]]:
+    """Each page, its items decoded to the type ``item``. The caller must let go of a page
+    (``del``) before it takes the next, or two would be in memory.
 
+    ``version``: the objects as they were at that resourceVersion; without it, as they are now.
     ``may_be_unknown``: a server that does not know the resource has no such objects. Raises
     ConflictError when the list's snapshot expired between two pages (minutes); ClusterError.
     """
     expected = (HTTPStatus.GONE, *([HTTPStatus.NOT_FOUND] if may_be_unknown else ()))
-    after = ""
+    where = {"resourceVersion": version, "resourceVersionMatch": "Exact"} if version else {}
     while True:
         answer = await api.call(
             call,
-            query={**(query or {}), "limit": str(PAGE)} | ({"continue": after} if after else {}),
+            query={**(query or {}), "limit": str(PAGE), **where},
             headers=headers,
             accept=expected,
-            shape=shape,
+            shape=Page[item],  # type: ignore[valid-type]
             timeout=timeout,
         )
         if answer.status == HTTPStatus.GONE:
@@ -63,11 +86,11 @@ async def pages(
         if answer.status == HTTPStatus.NOT_FOUND:
             return
         page = require_list(call, api.config.server, answer.body)
-        after = page.metadata.after
+        where = {"continue": page.metadata.after}
         del answer
         yield page
         del page
-        if not after:
+        if not where["continue"]:
             return
 
 

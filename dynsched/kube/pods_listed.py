@@ -13,7 +13,7 @@ import msgspec
 
 from dynsched.engine.avoiders import DEFAULT_SCHEDULER, Owner, PodShape
 from dynsched.kube.failures import Call
-from dynsched.kube.pages import ListMeta, pages
+from dynsched.kube.pages import ObjectMeta, Page, pages
 from dynsched.kube.pod_requests import RUNNING, PodSpec, PodStatus, requests_of
 from dynsched.kube.transport import KubeApi
 
@@ -32,9 +32,7 @@ class _Labels(msgspec.Struct, gc=False):
     template_hash: str = msgspec.field(name="pod-template-hash", default="")
 
 
-class _Metadata(msgspec.Struct, gc=False):
-    namespace: str = ""
-    name: str = ""
+class _Metadata(ObjectMeta, gc=False):
     owners: list[_Owner] | None = msgspec.field(name="ownerReferences", default=None)
     labels: _Labels | None = None
 
@@ -53,25 +51,20 @@ class _Pod(msgspec.Struct, gc=False):
     status: PodStatus = msgspec.field(default_factory=PodStatus)
 
 
-class _Page(msgspec.Struct, gc=False):
-    metadata: ListMeta = msgspec.field(default_factory=ListMeta)
-    items: list[_Pod] | None = None
-
-
 async def fold_pods(api: KubeApi, take: Callable[[Iterable[PodShape]], None]) -> int:
     """Call ``take`` with the pods of each page; how many requests that were.
 
     Raises ClusterError; ConflictError when the list's snapshot expired between two pages.
     """
     asked = 0
-    async for page in pages(api, _LIST, _Page, query=RUNNING):
+    async for page in pages(api, _LIST, _Pod, query=RUNNING):
         asked += 1
         await asyncio.to_thread(_take, take, page)
         del page  # or two pages would be in memory while the next one comes
     return asked
 
 
-def _take(take: Callable[[Iterable[PodShape]], None], page: _Page) -> None:
+def _take(take: Callable[[Iterable[PodShape]], None], page: Page[_Pod]) -> None:
     take(map(_shape, page.items or ()))
 
 

@@ -1,19 +1,15 @@
-"""From a raw Node, as the API server sent it, to the small `core.model.Node` that we keep.
+"""From a raw Node, as the API server sent it, to the small `engine.model.Node` that we keep.
 
-Pure, and never raises for an odd object: what cannot be read is left out, so that one node
-with a broken field costs that field and not the watch.
-
-There are two ways to the same result. `read_node` decodes from JSON only the fields that are kept
-and skips the rest, which is nine tenths of the bytes; an object that does not have the expected
-types goes through `project`, which takes anything.
+Only the fields that are kept are decoded from JSON; the rest, nine tenths of the bytes, is skipped.
+An object whose fields are not of the expected types is kept by its name, version and labels alone,
+so that one odd node does not end the watch.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Final
@@ -24,7 +20,6 @@ from kubernetes.utils.quantity import parse_quantity
 from dynsched.engine.model import Node
 from dynsched.rules.keys import ANNOTATION_PREFIX, FIELD_MANAGER
 from dynsched.util.formatting import parse_time
-from dynsched.util.untyped import as_mapping
 
 _NO_KEYS: Final[frozenset[str]] = frozenset()
 _NO_TEXTS: Final[Mapping[str, str]] = {}
@@ -41,11 +36,24 @@ class _Writer(msgspec.Struct, gc=False):
     fields: msgspec.Raw = msgspec.field(name="fieldsV1", default=msgspec.Raw(b"{}"))
 
 
-class _Metadata(msgspec.Struct, gc=False):
+class _OwnedMetadata(msgspec.Struct):
+    labels: dict[str, msgspec.Raw] = msgspec.field(name="f:labels", default_factory=dict)
+
+
+class _OwnedFields(msgspec.Struct):
+    """The part of an entry's fields that says which labels it wrote."""
+
+    metadata: _OwnedMetadata = msgspec.field(name="f:metadata", default_factory=_OwnedMetadata)
+
+
+class _Identity(msgspec.Struct, gc=False):
     name: str = ""
     uid: str = ""
     version: str = msgspec.field(name="resourceVersion", default="")
     labels: dict[str, str] | None = None
+
+
+class _Metadata(_Identity, gc=False):
     annotations: dict[str, str] | None = None
     created: str = msgspec.field(name="creationTimestamp", default="")
     writers: list[_Writer] | None = msgspec.field(name="managedFields", default=None)
@@ -56,7 +64,7 @@ class _Spec(msgspec.Struct, gc=False):
 
 
 class _Address(msgspec.Struct, gc=False):
-    type: str | None = None
+    type: str = ""
     address: str = ""
 
 
@@ -78,15 +86,34 @@ class _Body(msgspec.Struct, gc=False):
     status: _Status = msgspec.field(default_factory=_Status)
 
 
+class _Identified(msgspec.Struct, gc=False):
+    """What is read of a Node that is otherwise not as the API server sends it."""
+
+    metadata: _Identity = msgspec.field(default_factory=_Identity)
+
+
 _BODY: Final = msgspec.json.Decoder(_Body)
+_IDENTIFIED: Final = msgspec.json.Decoder(_Identified)
 
 
 def read_node(body: bytes | msgspec.Raw) -> Node | None:
-    """As `project`, of a Node's JSON. ValueError for what is no JSON."""
+    """What is kept of a Node's JSON; None where there is no name to know it by. ValueError for
+    what is no JSON.
+    """
     try:
-        found = _BODY.decode(body)
+        return _projected(_BODY.decode(body))
     except (msgspec.DecodeError, UnicodeError):
-        return project(json.loads(bytes(body)))
+        pass
+    try:
+        found = _IDENTIFIED.decode(body).metadata
+    except msgspec.ValidationError:
+        return None
+    labels = _interned((found.labels or {}).items())
+    node = Node(found.name, uid=found.uid, resource_version=found.version, labels=labels)
+    return node if found.name else None
+
+
+def _projected(found: _Body) -> Node | None:
     metadata, status = found.metadata, found.status
     if not metadata.name:
         return None
@@ -98,43 +125,21 @@ def read_node(body: bytes | msgspec.Raw) -> Node | None:
         labels=_interned(metadata.labels.items()) if metadata.labels else _NO_TEXTS,
         annotations=_interned(_ours(metadata.annotations)) if metadata.annotations else _NO_TEXTS,
         taints=tuple(found.spec.taints or ()),
-        addresses=_named(name, ((each.type, each.address) for each in status.addresses or ())),
+        addresses=tuple(
+            # The hostname usually is the name, and then the same object.
+            (sys.intern(each.type), name if each.address == name else each.address)
+            for each in status.addresses or ()
+            if each.address
+        ),
         allocatable=_allocatable(status.allocatable.cpu, status.allocatable.memory),
         created=parse_time(metadata.created) or 0.0,
-        owned=_key_set(
-            tuple(
-                key
-                for each in metadata.writers or ()
-                if _is_ours(each.manager, each.operation, each.subresource)
-                for key in _labels_in(json.loads(bytes(each.fields)))
-            )
-        ),
+        owned=_owned(metadata.writers or ()),
     )
 
 
 def project(raw: object) -> Node | None:
-    """The projection of one raw Node; None where there is no name to know it by."""
-    body = as_mapping(raw)
-    metadata = as_mapping(body.get("metadata"))
-    name = metadata.get("name")
-    if not isinstance(name, str) or not name:
-        return None
-    name = sys.intern(name)
-    spec, status = as_mapping(body.get("spec")), as_mapping(body.get("status"))
-    addresses = map(as_mapping, _list(status.get("addresses")))
-    amounts = as_mapping(status.get("allocatable"))
-    return Node(
-        name=name,
-        uid=_text(metadata.get("uid")),
-        resource_version=_text(metadata.get("resourceVersion")),
-        labels=_interned(_texts(metadata.get("labels"))),
-        annotations=_interned(_ours(dict(_texts(metadata.get("annotations"))))),
-        taints=tuple(taint for taint in _list(spec.get("taints")) if isinstance(taint, Mapping)),
-        addresses=_named(name, ((each.get("type"), each.get("address")) for each in addresses)),
-        allocatable=_allocatable(_amount(amounts.get("cpu")), _amount(amounts.get("memory"))),
-        created=parse_time(metadata.get("creationTimestamp")) or 0.0,
-        owned=_owned(metadata.get("managedFields")),
-    )
+    """As `read_node`, of a decoded Node."""
+    return read_node(msgspec.json.encode(raw))
 
 
 def quantity(value: object) -> float | None:
@@ -154,21 +159,6 @@ def quantity(value: object) -> float | None:
     return amount if math.isfinite(amount) else None
 
 
-def _list(value: object) -> Sequence[Any]:
-    return value if isinstance(value, list | tuple) else ()
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _texts(value: object) -> Iterable[tuple[str, str]]:
-    """The pairs of strings of a mapping."""
-    for key, text in as_mapping(value).items():
-        if isinstance(key, str) and isinstance(text, str):
-            yield key, text
-
-
 def _ours(annotations: Mapping[str, str]) -> Iterable[tuple[str, str]]:
     return (pair for pair in annotations.items() if pair[0].startswith(ANNOTATION_PREFIX))
 
@@ -178,29 +168,15 @@ def _interned(pairs: Iterable[tuple[str, str]]) -> Mapping[str, str]:
     return {sys.intern(key): sys.intern(text) for key, text in pairs} or _NO_TEXTS
 
 
-def _owned(value: object) -> frozenset[str]:
+def _owned(writers: Iterable[_Writer]) -> frozenset[str]:
     """The labels that managedFields records as written by dynsched, and by no manager since."""
-    return _key_set(
-        tuple(
-            key
-            for each in map(as_mapping, _list(value))
-            if _is_ours(each.get("manager"), each.get("operation"), each.get("subresource"))
-            for key in _labels_in(each.get("fieldsV1"))
-        )
-    )
-
-
-def _is_ours(manager: object, operation: object, subresource: object) -> bool:
-    return manager == FIELD_MANAGER and operation == "Update" and not subresource
-
-
-def _labels_in(fields: object) -> Iterable[str]:
-    """The keys of the labels in the fields of one entry of managedFields."""
-    of_metadata = as_mapping(as_mapping(fields).get("f:metadata"))
-    return (key[2:] for key in as_mapping(of_metadata.get("f:labels")) if key[:2] == "f:")
-
-
-def _key_set(keys: tuple[str, ...]) -> frozenset[str]:
+    keys = [
+        key[2:]
+        for each in writers
+        if each.manager == FIELD_MANAGER and each.operation == "Update" and not each.subresource
+        for key in msgspec.json.decode(each.fields, type=_OwnedFields).metadata.labels
+        if key[:2] == "f:"
+    ]
     return _shared_set(tuple(sorted(keys))) if keys else _NO_KEYS
 
 
@@ -208,20 +184,6 @@ def _key_set(keys: tuple[str, ...]) -> frozenset[str]:
 def _shared_set(keys: tuple[str, ...]) -> frozenset[str]:
     """One set for all nodes that carry the same mark."""
     return frozenset(map(sys.intern, keys))
-
-
-def _named(name: str, addresses: Iterable[tuple[object, object]]) -> tuple[tuple[str, str], ...]:
-    """The addresses. The hostname usually is the name, and then the same object."""
-    return tuple(
-        (sys.intern(kind), name if address == name else address)
-        for kind, address in addresses
-        if isinstance(kind, str) and isinstance(address, str) and address
-    )
-
-
-def _amount(value: object) -> str | float | None:
-    is_amount = isinstance(value, str | int | float) and not isinstance(value, bool)
-    return value if is_amount else None  # type: ignore[return-value]  # as was just looked
 
 
 @lru_cache(maxsize=1024, typed=True)

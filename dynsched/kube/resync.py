@@ -1,17 +1,12 @@
-"""Compares the known nodes with those that the API server lists. When they differ for longer than
-a delay explains, all nodes are listed again.
-
-A watch can miss changes without any error. After a restore of etcd from a backup it is resumed at
-a resourceVersion that does not exist yet, and gets no events until that version is reached. A
-connection can be dead on one side, and an API server can be cut off from etcd. So this module
-requests a list of names, uids and versions every ``every`` seconds, and each time the watch was
-restarted.
+"""Compares the known nodes with those that the API server lists, every ``every`` seconds and each
+time the watch was restarted: a watch can miss changes without any error. When they differ for
+longer than a delay explains, all nodes are listed again.
 
 Two things look like a missed change but are none. The event may still be on its way; then it
 arrives within LAG seconds. And one of several API servers behind one address may lag behind the
 others; then its lists are older than the known nodes for at most OLD seconds. If the difference
-lasts longer, a new list of all nodes does not help, and the lists are requested less and less
-often.
+lasts longer, a new list of all nodes does not help, and they are listed less and less often. See
+docs/decisions/0016-a-list-that-distrusts-the-watch.md.
 """
 
 from __future__ import annotations
@@ -27,10 +22,18 @@ from dynsched.engine.model import Node
 from dynsched.engine.wording import counted
 from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import NodeStore
-from dynsched.kube.comparison import Comparison, Listing, Seen, compare, has_reached, lacks_most
+from dynsched.kube.comparison import (
+    Comparison,
+    Listing,
+    Seen,
+    compare,
+    has_reached,
+    is_older,
+    lacks_most,
+    newest,
+)
 from dynsched.kube.failures import SetupError
 from dynsched.kube.troubles import Part, Troubles
-from dynsched.kube.versions import is_older, newest
 from dynsched.util.backoff import Backoff, jittered
 from dynsched.util.errors import ClusterError, ForbiddenError
 from dynsched.util.stopping import pause
@@ -67,11 +70,8 @@ _NAMED: Final = 5
 
 
 class Followed(Protocol):
-    """The watch, as far as it matters here."""
-
-    @property
-    def begun(self) -> int:
-        """How often a watch was asked for so far."""
+    begun: int
+    """How often a watch was asked for so far: after each list, and when one has ended."""
 
     @property
     def is_listing(self) -> bool:
@@ -137,6 +137,10 @@ class Resync:
     def _is_doubtful(self) -> bool:
         return self._watch.begun != self._checked and not self._watch.is_listing
 
+    @property
+    def _server(self) -> str:
+        return f"the API server {self._client.config.server}"
+
     async def _compare(self, stop: asyncio.Event) -> None:
         begun, is_listing = self._watch.begun, self._watch.is_listing
         found = await self._look_until_recent(stop)
@@ -145,8 +149,7 @@ class Resync:
         if found is None or found.impossible:
             self._newest = ""
             self._begin_anew(
-                f"the API server {self._client.config.server} went back to an older state, as "
-                "after a restore of etcd"
+                f"{self._server} went back to an older state, as after a restore of etcd"
             )
             return
         missed = await self._missed(found.late, stop)
@@ -182,8 +185,8 @@ class Resync:
         elif self._most and now - self._last_seen > LAG:
             self._troubles.begin(
                 Part.NONE_LEFT,
-                f"the API server {self._client.config.server} has no node any more, of up to "
-                f"{self._most} before; is it still the right cluster?",
+                f"{self._server} has no node any more, of up to {self._most} before; "
+                "is it still the right cluster?",
             )
 
     async def _look_until_recent(self, stop: asyncio.Event) -> Comparison | None:
@@ -197,9 +200,9 @@ class Resync:
             if looks > 0:  # the next one may come from another API server
                 self._troubles.begin(
                     Part.NODES,
-                    f"the API server {self._client.config.server} lists the nodes as of version "
-                    f"{listing.version}, although it reported version {known} before: etcd was "
-                    "restored, or one of several API servers is behind; looking again",
+                    f"{self._server} lists the nodes as of version {listing.version}, although it "
+                    f"reported version {known} before: etcd was restored, or one of several API "
+                    "servers is behind; looking again",
                 )
             await pause(stop, LOOK_AGAIN)
             if stop.is_set():
@@ -222,16 +225,16 @@ class Resync:
         if lacks_most(known, found):
             await pause(stop, LOOK_AGAIN)
             _, listing, found = await self._compared()
-            if any(
-                name in listing.nodes and listing.nodes[name].uid == gone[name] for name in gone
-            ):
+            lacked, gone = (
+                gone,
+                {name: uid for name, uid in gone.items() if found.gone.get(name) == uid},
+            )
+            if len(gone) < len(lacked):
                 self._troubles.begin(
                     Part.NODES,
-                    f"the API server {self._client.config.server} listed the nodes without "
-                    f"{len(gone)} of {len(known)}, and a moment later with such; none of these was "
-                    "forgotten",
+                    f"{self._server} listed the nodes without {len(lacked)} of {len(known)}, and a "
+                    "moment later with such; none of these was forgotten",
                 )
-            gone = {name: uid for name, uid in gone.items() if found.gone.get(name) == uid}
         dropped = [name for name, uid in gone.items() if self._store.drop(name, uid)]
         if dropped:
             logger.info("deleted while the watch was interrupted: %s", _named(dropped))

@@ -16,13 +16,6 @@ CALL_TIMEOUT: Final = 3.0
 IN_FLIGHT: Final = 4
 """Reviews at once: tokens that somebody makes up must not keep the API server busy."""
 
-_TOKEN_REVIEWS: Final = Call(
-    "create", "tokenreviews", "POST", "/apis/authentication.k8s.io/v1/tokenreviews"
-)
-_ACCESS_REVIEWS: Final = Call(
-    "create", "subjectaccessreviews", "POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-)
-
 
 class _User(msgspec.Struct):
     username: str = ""
@@ -31,25 +24,20 @@ class _User(msgspec.Struct):
     extra: dict[str, list[str]] | None = None
 
 
-class _TokenStatus(msgspec.Struct):
+class _Status(msgspec.Struct):
+    """Of both reviews."""
+
     authenticated: bool = False
     user: _User = msgspec.field(default_factory=_User)
     audiences: list[str] | None = None
-
-
-class _TokenReview(msgspec.Struct):
-    """The token itself, which the server sends back, is not kept."""
-
-    status: _TokenStatus = msgspec.field(default_factory=_TokenStatus)
-
-
-class _AccessStatus(msgspec.Struct):
     allowed: bool = False
     denied: bool = False
 
 
-class _AccessReview(msgspec.Struct):
-    status: _AccessStatus = msgspec.field(default_factory=_AccessStatus)
+class _Review(msgspec.Struct):
+    """The token itself, which the server sends back, is not kept."""
+
+    status: _Status = msgspec.field(default_factory=_Status)
 
 
 class AccessReviews:
@@ -66,9 +54,7 @@ class AccessReviews:
         spec: dict[str, Any] = {"token": token}
         if self._audiences:
             spec["audiences"] = list(self._audiences)
-        found: _TokenStatus = (
-            await self._asked(_TOKEN_REVIEWS, "authentication", "TokenReview", spec, _TokenReview)
-        ).status
+        found = await self._asked("authentication", "TokenReview", spec)
         if not found.authenticated or not found.user.username:
             return None
         # A server that knows nothing of audiences names none: it has not checked them.
@@ -86,17 +72,14 @@ class AccessReviews:
             "extra": {name: list(values) for name, values in user.extra.items()},
             "nonResourceAttributes": {"path": path, "verb": "get"},
         }
-        found: _AccessStatus = (
-            await self._asked(
-                _ACCESS_REVIEWS, "authorization", "SubjectAccessReview", spec, _AccessReview
-            )
-        ).status
+        found = await self._asked("authorization", "SubjectAccessReview", spec)
         return found.allowed and not found.denied
 
-    async def _asked(
-        self, call: Call, group: str, kind: str, spec: Mapping[str, Any], shape: Any
-    ) -> Any:
-        body = {"apiVersion": f"{group}.k8s.io/v1", "kind": kind, "spec": spec}
+    async def _asked(self, group: str, kind: str, spec: Mapping[str, Any]) -> _Status:
+        version, resource = f"{group}.k8s.io/v1", f"{kind.lower()}s"
+        call = Call("create", resource, "POST", f"/apis/{version}/{resource}")
+        body = {"apiVersion": version, "kind": kind, "spec": spec}
         # A review changes nothing, so it may be sent again.
-        answer = await self._api.call(call, body=body, shape=shape, timeout=CALL_TIMEOUT)
-        return answer.body
+        answer = await self._api.call(call, body=body, shape=_Review, timeout=CALL_TIMEOUT)
+        review: _Review = answer.body
+        return review.status

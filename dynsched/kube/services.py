@@ -16,7 +16,7 @@ import msgspec
 from dynsched.engine.wording import listed
 from dynsched.kube import failures
 from dynsched.kube.failures import Call
-from dynsched.kube.pages import ListMeta, ObjectName, pages
+from dynsched.kube.pages import Named, pages
 from dynsched.kube.transport import KubeApi, RawAnswer
 from dynsched.util.errors import ClusterError, ForbiddenError, NotFoundError
 
@@ -50,14 +50,8 @@ class _Spec(msgspec.Struct, gc=False):
     ports: list[_Port] | None = None
 
 
-class _Item(msgspec.Struct, gc=False):
-    metadata: ObjectName = msgspec.field(default_factory=ObjectName)
+class _Item(Named, gc=False):
     spec: _Spec = msgspec.field(default_factory=_Spec)
-
-
-class _Page(msgspec.Struct, gc=False):
-    metadata: ListMeta = msgspec.field(default_factory=ListMeta)
-    items: list[_Item] | None = None
 
 
 class _Status(msgspec.Struct):
@@ -111,7 +105,7 @@ async def find_service(api: KubeApi, namespace: str | None) -> Service:
     call = Call("list", "services", "GET", f"/api/v1{where}/services", namespace=namespace or "")
     found: list[Service] = []
     try:
-        async for page in pages(api, call, _Page, query={"labelSelector": LABEL}):
+        async for page in pages(api, call, _Item, query={"labelSelector": LABEL}):
             found += filter(None, map(_of, page.items or ()))
             del page
     except ForbiddenError:

@@ -186,7 +186,6 @@ class KubeApi:
         return client
 
     async def close(self) -> None:
-        """Close the connections. Calls after this fail."""
         for client in (self._client, self._former):
             if client is not None:
                 await client.close()  # type: ignore[no-untyped-call]
@@ -223,8 +222,12 @@ class KubeApi:
             timeout=timeout,
             check=check,
         )
-        is_good = raw.status < HTTPStatus.MULTIPLE_CHOICES
-        return Answer(raw.status, self._decoded(call, raw, shape) if is_good else None)
+        if raw.status >= HTTPStatus.MULTIPLE_CHOICES:
+            return Answer(raw.status, None)
+        try:
+            return Answer(raw.status, msgspec.json.decode(raw.data, type=shape))
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise failures.not_json(call, self.config.server) from error
 
     async def exchange(
         self,
@@ -246,15 +249,14 @@ class KubeApi:
         """
         if most is None:
             most = MAX_OF_A_LIST if call.verb == "list" else MAX_OF_AN_OBJECT
+        request = {"query": query, "body": body, "headers": headers, "check": check}
         for attempt in range(1, ATTEMPTS + 1):
             began, config = time.monotonic(), self.config
             try:
                 async with self._slots:
                     # Inside the slot: a queued request must see the outcome of those before it.
                     began = await self._breaker.passed(call)
-                    raw = await self._send(
-                        call, query, body, headers, timeout, most=most, check=check
-                    )
+                    raw = await self._send(call, timeout, most, **request)
             except TooLargeError as error:
                 self._breaker.answered()  # sent again, it would be answered no shorter
                 raise failures.from_exception(call, self.config.server, error, timeout) from error
@@ -283,16 +285,31 @@ class KubeApi:
     async def _send(
         self,
         call: Call,
-        query: Mapping[str, str] | None,
-        body: Mapping[str, Any] | None,
-        headers: Mapping[str, str] | None,
         timeout: float,  # noqa: ASYNC109 - of one HTTP exchange
-        *,
         most: int,
-        check: Callable[[], None] | None,
+        **request: Any,
     ) -> RawAnswer:
         await self._login_when_due()
+        limit = aiohttp.ClientTimeout(total=timeout, sock_connect=min(timeout, CONNECT_TIMEOUT))
         config = self.config
+        answered = await self._request(call, limit, **request)
+        if answered.status >= HTTPStatus.MULTIPLE_CHOICES:
+            data = await read_error(answered)
+        else:
+            data = await read_body(answered, most)
+        return RawAnswer(answered.status, answered.headers, data, config)
+
+    async def _request(
+        self,
+        call: Call,
+        limit: aiohttp.ClientTimeout,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        check: Callable[[], None] | None = None,
+    ) -> aiohttp.ClientResponse:
+        """The answer as soon as it has begun; its body is yet to be read."""
         method, url, sent_headers, sent_body, _ = await self._client.param_serialize(
             call.method,
             call.path,
@@ -303,21 +320,11 @@ class KubeApi:
         )
         if check is not None:
             check()
-        response = await self._client.call_api(
-            method,
-            url,
-            sent_headers,
-            body=sent_body,
-            _request_timeout=aiohttp.ClientTimeout(
-                total=timeout, sock_connect=min(timeout, CONNECT_TIMEOUT)
-            ),
+        answer = await self._client.call_api(
+            method, url, sent_headers, body=sent_body, _request_timeout=limit
         )
-        answered: aiohttp.ClientResponse = response.response
-        if answered.status >= HTTPStatus.MULTIPLE_CHOICES:
-            data = await read_error(answered)
-        else:
-            data = await read_body(answered, most)
-        return RawAnswer(answered.status, answered.headers, data, config)
+        response: aiohttp.ClientResponse = answer.response
+        return response
 
     async def _may_send_again(self, raw: RawAnswer, *, resend: bool) -> bool:
         if raw.status == HTTPStatus.UNAUTHORIZED:
@@ -367,12 +374,6 @@ class KubeApi:
         if self._former is not None:
             await self._former.close()  # type: ignore[no-untyped-call]
         self._former, self._client = self._client, client
-
-    def _decoded(self, call: Call, raw: RawAnswer, shape: Any) -> Any:
-        try:
-            return msgspec.json.decode(raw.data, type=shape)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise failures.not_json(call, self.config.server) from error
 
 
 def _retry_after(headers: Mapping[str, str]) -> float:

@@ -32,7 +32,7 @@ class Scene:
         self.stop = asyncio.Event()
         rules, api = rule_set(rule("cpu", early={})), SimpleNamespace()
         made = Extension(
-            *(api, api, lambda: rules, self.cluster),  # type: ignore[arg-type]
+            *(api, lambda: rules, self.cluster),  # type: ignore[arg-type]
             binder=None,
             pod_use=self.pod_use,  # type: ignore[arg-type]
         )

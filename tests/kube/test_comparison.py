@@ -11,8 +11,16 @@ from hypothesis import strategies as st
 from properties import steady
 
 from dynsched.engine.model import Node
-from dynsched.kube.comparison import Comparison, Listing, Seen, compare, has_reached, lacks_most
-from dynsched.kube.versions import is_older, newest
+from dynsched.kube.comparison import (
+    Comparison,
+    Listing,
+    Seen,
+    compare,
+    has_reached,
+    is_older,
+    lacks_most,
+    newest,
+)
 
 
 def node(version: str, uid: str = "u") -> Node:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import shutil
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from api_support import api_of
@@ -22,7 +21,6 @@ from dynsched.kube import events
 from dynsched.kube.client import KubeClient
 from dynsched.kube.events import NodeEvents
 from dynsched.sim.nodes import make_node
-from dynsched.util.errors import ClusterError
 
 
 @asynccontextmanager
@@ -203,27 +201,6 @@ async def test_events_that_cannot_be_continued_are_logged_once_and_not_each_by_i
         await reached(lambda: sink.failed, 4)
     [record] = [r for r in caplog.records if r.levelno >= logging.WARNING]
     assert "some Events were not posted" in record.getMessage()
-
-
-async def test_two_causes_that_take_turns_are_logged_once_each_until_events_are_taken_again(caplog):
-    failing = itertools.cycle([ClusterError("connection refused"), ClusterError("answered 500")])
-    outcomes = itertools.chain(itertools.islice(failing, 6), [None], failing)
-
-    class Refusing:
-        async def create_event(self, namespace: str, body: Mapping[str, Any]) -> None:
-            if (error := next(outcomes)) is not None:
-                raise error
-
-    sink = NodeEvents(cast("KubeClient", Refusing()))
-    for number in range(9):
-        sink.post(Node(f"worker-{number}"), reason="Pressured", message="a")
-    await sink.close()
-    assert sink.failed == 8
-    lost = [
-        "some Events were not posted: connection refused",
-        "some Events were not posted: answered 500",
-    ]
-    assert [record.getMessage() for record in caplog.records] == lost * 2
 
 
 async def test_a_server_that_is_down_or_slow_holds_nobody_up(sim, monkeypatch) -> None:

@@ -5,98 +5,18 @@ from __future__ import annotations
 import gc
 import json
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 from cluster import Cluster
-from hypothesis import example, given
-from hypothesis import strategies as st
-from properties import steady
 from watch_support import hasten, watching
 
 from dynsched.engine.model import Node
 from dynsched.kube import kopf_answers
 from dynsched.kube.kopf_answers import _Lines, _without_nodes
-from dynsched.kube.kopf_settings import CHUNK
-from dynsched.kube.projection import project, read_node
+from dynsched.kube.kopf_operator import CHUNK
 from dynsched.sim.nodes import make_node
 
-TEXTS = st.sampled_from(["", "a", "Zone", "10.0.0.1", "fe80::1%eth0", "dynsched.io/x", "8", "1Xi"])
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | TEXTS | st.text(max_size=4),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
-    max_leaves=6,
-)
-PAIRS = st.dictionaries(TEXTS, TEXTS, max_size=3)
-WRITERS = st.lists(
-    st.fixed_dictionaries(
-        {"manager": st.sampled_from(["dynsched", "kubelet"])},
-        optional={
-            "operation": st.sampled_from(["Update", "Apply"]),
-            "subresource": st.sampled_from(["", "status"]),
-            "fieldsV1": st.builds(
-                lambda keys: {"f:metadata": {"f:labels": {f"f:{key}": {} for key in keys}}},
-                st.lists(TEXTS, max_size=3),
-            )
-            | JSON,
-        },
-    ),
-    max_size=3,
-)
 NAN = b'{"metadata":{"resourceVersion":"9"},"items":[{"metadata":{"name":"a"},"odd":NaN}]}'
-NODES = st.fixed_dictionaries(
-    {},
-    optional={
-        "metadata": st.fixed_dictionaries(
-            {"name": st.sampled_from(["a", "b"]) | JSON},
-            optional={
-                "uid": TEXTS | JSON,
-                "resourceVersion": TEXTS | JSON,
-                "labels": PAIRS | JSON,
-                "annotations": PAIRS | JSON,
-                "creationTimestamp": st.sampled_from(["2026-11-20T12:00:00Z", "soon"]) | JSON,
-                "managedFields": WRITERS | JSON,
-            },
-        )
-        | JSON,
-        "spec": st.fixed_dictionaries({}, optional={"taints": st.lists(PAIRS) | JSON}) | JSON,
-        "status": st.fixed_dictionaries(
-            {},
-            optional={
-                "addresses": st.lists(
-                    st.fixed_dictionaries({}, optional={"type": TEXTS, "address": TEXTS | JSON}),
-                    max_size=3,
-                )
-                | JSON,
-                "allocatable": st.fixed_dictionaries(
-                    {}, optional={"cpu": TEXTS | JSON, "memory": TEXTS | JSON}
-                )
-                | JSON,
-            },
-        )
-        | JSON,
-    },
-)
-
-
-@steady(40)
-@given(raw=NODES)
-@example(raw=make_node("worker-1", 1, size=9000))
-@example(raw={"metadata": {"name": "a", "labels": {"x": "\ud800"}}})
-def test_what_is_read_of_a_nodes_json_is_what_is_kept_of_the_decoded_node(raw: Any) -> None:
-    read = read_node(json.dumps(raw).encode())
-    kept = project(json.loads(json.dumps(raw)))
-    assert repr(read) == repr(kept)
-    if read is not None:
-        assert repr(read.known_as) == repr(kept.known_as)
-
-
-def test_nodes_of_the_same_size_share_what_is_allocatable() -> None:
-    first, second = (read_node(json.dumps(make_node(name)).encode()) for name in ("a", "b"))
-    assert first is not None
-    assert second is not None
-    assert first.allocatable is second.allocatable
-    assert first.annotations is second.annotations
 
 
 def event(kind: str, name: str, version: str) -> bytes:
@@ -157,7 +77,7 @@ def test_of_a_page_kopf_gets_where_the_list_is() -> None:
     page = {
         "kind": "NodeList",
         "metadata": {"resourceVersion": "9", "continue": "next", "remainingItemCount": 4},
-        "items": [make_node("a"), {"metadata": {"name": "b", "labels": 3}}, None],
+        "items": [make_node("a"), {"metadata": {"name": "b", "labels": {}}, "spec": 3}, None],
     }
     position = _without_nodes(json.dumps(page).encode(), lambda *event: seen.append(event))
     assert position == {"metadata": {"resourceVersion": "9", "continue": "next"}, "items": []}

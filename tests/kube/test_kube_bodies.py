@@ -17,7 +17,7 @@ from dynsched.kube.bodies import MAX_OF_A_LIST, MAX_OF_AN_OBJECT
 from dynsched.kube.client import KubeClient
 from dynsched.kube.failures import Call
 from dynsched.kube.leases import Leases
-from dynsched.kube.stream import StreamingApi
+from dynsched.kube.list_watch import StreamingApi
 from dynsched.sim.nodes import make_node
 from dynsched.util.errors import ClusterError
 
@@ -61,7 +61,7 @@ async def client(server: MisbehavingServer, tmp_path: Path) -> AsyncIterator[Kub
     [
         (lambda client: client.patch(PATCH), MAX_OF_AN_OBJECT),
         (lambda client: client.read("a"), MAX_OF_AN_OBJECT),
-        (lambda client: Leases(client.api, "dynsched").read(), MAX_OF_AN_OBJECT),
+        (lambda client: Leases(client, "dynsched").read(), MAX_OF_AN_OBJECT),
         (lambda client: client.listing(), MAX_OF_A_LIST),
     ],
     ids=["patch", "read", "lease", "list"],

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -486,18 +485,6 @@ async def test_another_context_than_the_current_one(no_config, monkeypatch) -> N
         await load_config(path, "third")
     said = f"kubeconfig {path}: --context 'third' is not among its contexts (x, second)"
     assert said in str(broken.value)
-
-
-async def test_a_pipe_in_place_of_the_token_is_not_waited_for(no_config: Path) -> None:
-    """Opening it would hold the event loop up, and SIGTERM with it."""
-    path = str(kubeconfig(no_config / "k", "http://first", user={"tokenFile": "token"}))
-    (no_config / "token").write_text("secret")
-    found = await load_config(path)
-    assert found.authorization == "Bearer secret"
-    (no_config / "token").unlink()
-    os.mkfifo(no_config / "token")
-    with pytest.raises(KubeConfigError, match="this is a pipe, not a file"):
-        await found.reload()
 
 
 @pytest.mark.parametrize("way", ["load_kube_config", "_files"])  # the file, a folder above it

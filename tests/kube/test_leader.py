@@ -18,9 +18,8 @@ from api_support import api_of, stranger
 from cluster import LEASES, Cluster, SimCluster
 from operator_support import until
 
-from dynsched.engine.lease import MAX_DURATION, LeaseTimes, is_released
+from dynsched.engine.lease import LeaseTimes, is_released
 from dynsched.engine.model import Action, NodePatch
-from dynsched.kube import leader
 from dynsched.kube.client import KubeClient
 from dynsched.kube.leader import Elector, SoleWriter, boot_time
 from dynsched.kube.transport import USER_AGENT
@@ -29,7 +28,6 @@ from dynsched.util.errors import ClusterError
 
 LEASE = f"{LEASES}/dynsched"
 TIMES = LeaseTimes()
-LONG = {"holderIdentity": "dead", "leaseDurationSeconds": 2**31 - 1}
 GIVEN_UP = {"holderIdentity": "", "leaseDurationSeconds": 1, "leaseTransitions": 4}
 
 
@@ -298,44 +296,6 @@ async def test_what_others_add_to_the_lease_stays(cluster: Cluster, race: Race) 
     assert (first.may_write, lease["spec"]["leaseTransitions"]) == (True, 0)
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [
-        None,
-        {},
-        {"holderIdentity": "x"},
-        # Its holder's clock may be wrong by years; and ours.
-        {"holderIdentity": "x", "renewTime": "1999-01-01T00:00:00.000000Z"},
-    ],
-    ids=str,
-)
-async def test_a_lease_made_by_hand_is_taken_after_a_whole_duration(cluster, race, spec) -> None:
-    body = {"metadata": {"name": "dynsched"}, **({} if spec is None else {"spec": spec})}
-    _ = (await cluster.post(LEASES, body)).ok
-    await one_leads_after_the_duration(race, await race.start("first"))
-
-
-@pytest.mark.parametrize("is_deleted", [True, False])
-async def test_a_dead_holders_lease_for_68_years_is_taken_within_minutes_or_when_it_is_deleted(
-    cluster: Cluster, race: Race, *, is_deleted: bool
-) -> None:
-    spec = {**LONG, "leaseTransitions": 2**31 - 1}
-    _ = (await cluster.post(LEASES, {"metadata": {"name": "dynsched"}, "spec": spec})).ok
-    first = await race.start("first")
-    race.now += MAX_DURATION - 0.1
-    await first.attempt()
-    assert (first.may_write, first.leader) == (False, "dead")
-    if is_deleted:
-        _ = (await cluster.delete(LEASE)).ok
-    else:
-        race.now += 0.2
-    await first.attempt()
-    assert first.may_write
-    taken = await spec_of(cluster)
-    assert taken["leaseDurationSeconds"] == TIMES.duration
-    assert is_deleted or taken["leaseTransitions"] == 2**31 - 1
-
-
 # --- an older state of etcd is put back ---
 
 
@@ -531,12 +491,6 @@ async def test_a_machine_that_slept_wakes_up_as_no_leader(sim, sim_race, monkeyp
     assert not first.may_write  # before any task had its turn
 
 
-def test_the_clock_counts_the_time_since_boot() -> None:
-    uptime = float(Path("/proc/uptime").read_text().split()[0])
-    assert boot_time() == pytest.approx(uptime, abs=1.0)
-    assert leader._CLOCK == time.CLOCK_BOOTTIME
-
-
 async def test_wall_clocks_that_stand_still_or_are_set_change_nothing(cluster, race) -> None:
     wall = time.time()
     first = await race.leader(wall=lambda: wall)
@@ -581,17 +535,3 @@ async def test_a_patch_is_not_sent_again_when_the_lease_is_lost_meanwhile(
             await client.patch(mark(node))
     assert fault.hits == 1
     assert "status" not in (await sim.get_node("a"))["metadata"]["labels"]
-
-
-async def test_reads_need_no_lease(cluster: Cluster) -> None:
-    await cluster.create_node(make_node("a"))
-    permission = SoleWriter(may_write=False)
-    async with api_of(cluster.kubeconfig, KubeClient, permission=permission) as client:
-        assert await client.read("a") is not None
-        assert list(await client.list_nodes()) == ["a"]
-
-
-def test_a_process_without_an_election_writes_by_its_users_word() -> None:
-    assert SoleWriter().may_write
-    assert not SoleWriter(may_write=False).may_write
-    assert (SoleWriter().leader, SoleWriter().error) == (None, None)

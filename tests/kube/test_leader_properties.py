@@ -15,7 +15,6 @@ from itertools import cycle
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 from hypothesis import event, example, given
 from hypothesis import strategies as st
 from properties import steady
@@ -324,37 +323,3 @@ async def test_after_the_holder_died_the_other_leads_within_the_duration_and_a_l
     late = TIMES.renew_every + TIMES.duration / rate_b + calls + 2 * SAMPLE
     assert now() - died <= late
     assert now() - died > TIMES.duration / rate_b - TIMES.renew_every - 1.0  # not before
-
-
-@in_virtual_time
-async def test_one_that_lets_go_is_followed_at_the_next_look() -> None:
-    store, now = Store(), asyncio.get_running_loop().time
-    a = Replica("a", store, 1.0, [(0.01, 0.01)])
-    await asyncio.sleep(1)
-    b = Replica("bb", store, 1.0, [(0.01, 0.01)])
-    await asyncio.sleep(10)
-    assert a.elector.may_write
-    await a.resign()
-    assert not a.elector.may_write
-    left = now()
-    while not b.elector.may_write:
-        await asyncio.sleep(SAMPLE)
-    assert now() - left <= TIMES.renew_every + 0.2
-
-
-@pytest.mark.parametrize("look_back", [0.0, 15.0])
-@in_virtual_time
-async def test_a_new_process_waits_in_full_for_a_lease_that_it_has_not_seen_before(
-    look_back,
-) -> None:
-    # However old its renewTime is by our clock.
-    store, now = Store(), asyncio.get_running_loop().time
-    a = Replica("a", store, 1.0, [(0.01, 0.01)])
-    await asyncio.sleep(3)
-    await a.kill()
-    await asyncio.sleep(look_back)
-    b = Replica("bb", store, 1.0, [(0.01, 0.01)])
-    born = now()
-    while not b.elector.may_write:
-        await asyncio.sleep(SAMPLE)
-    assert now() - born == pytest.approx(TIMES.duration, abs=0.3)

@@ -19,7 +19,7 @@ from dynsched.engine.model import Node
 from dynsched.kube import resync
 from dynsched.kube.cluster import NodeStore
 from dynsched.kube.comparison import Listing, Seen
-from dynsched.kube.kopf_settings import CHUNK
+from dynsched.kube.kopf_operator import CHUNK
 from dynsched.kube.node_watch import NodeWatch
 from dynsched.kube.pages import PAGE
 from dynsched.kube.resync import Resync

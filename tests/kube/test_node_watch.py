@@ -166,13 +166,6 @@ async def test_a_node_that_went_in_a_gap_of_the_watch(sim, nodes, come) -> None:
         assert running.cluster.synced
 
 
-async def test_the_comparison_alone_finds_a_vanished_node(sim, nodes) -> None:
-    async with watching(sim.kubeconfig, resync=0.5) as running:
-        await running.synced()
-        running.watch.store.offer(Node("ghost", uid="u-0", resource_version="1"))
-        await running.until(lambda: running.names() == set(nodes))
-
-
 @pytest.mark.parametrize("how", ["end", "gone", "cut"])
 async def test_watches_that_end_are_begun_again(sim, nodes, how) -> None:
     async with watching(sim.kubeconfig) as running:

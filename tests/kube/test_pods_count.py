@@ -13,8 +13,8 @@ import msgspec
 
 from dynsched.engine.recent import RecentPods
 from dynsched.kube import pod_watch
+from dynsched.kube.list_watch import Event, ExpiredError
 from dynsched.kube.pod_watch import PodWatch
-from dynsched.kube.stream import ExpiredError
 from dynsched.util.errors import ClusterError
 
 
@@ -23,6 +23,7 @@ class Api:
 
     def __init__(self, *lines: Mapping[str, Any], failing: bool = False) -> None:
         self.failing = failing
+        self.config = SimpleNamespace(server="https://api")
         self.version = "7"
         self.lists: list[Mapping[str, str]] = []
         self.watched: list[str] = []
@@ -31,7 +32,9 @@ class Api:
         self.may_list = asyncio.Event()
         self.may_list.set()
 
-    async def call(self, _: Any, *, query: Any, shape: Any, headers: Any = None) -> Any:
+    async def call(
+        self, _: Any, *, query: Any, shape: Any, headers: Any = None, **_more: Any
+    ) -> Any:
         self.lists.append(query)
         if query["limit"] != "1":
             await self.may_list.wait()
@@ -42,14 +45,14 @@ class Api:
         items = [{"metadata": {"name": f"p{n}"}} for n in range(3 if more else 2)]
         metadata = {"resourceVersion": self.version, "continue": "next" if more else ""}
         body = json.dumps({"metadata": metadata, "items": items}).encode()
-        return SimpleNamespace(body=msgspec.json.decode(body, type=shape))
+        return SimpleNamespace(status=200, body=msgspec.json.decode(body, type=shape))
 
-    async def watch(self, _: Any, query: Mapping[str, str]) -> AsyncIterator[bytes]:
+    async def watch(self, _: Any, query: Mapping[str, str]) -> AsyncIterator[Event | None]:
         self.watched.append(query["resourceVersion"])
         lines, error = self.watches.pop(0)
-        yield b""
+        yield None
         for line in lines:
-            yield json.dumps(line).encode()
+            yield msgspec.json.decode(json.dumps(line), type=Event)
         if error is not None:
             self.ended()
             raise error
@@ -124,7 +127,7 @@ async def test_where_no_expected_load_is_used_nothing_is_counted() -> None:
 
 async def interrupted(error: Exception, gap: float, monkeypatch: Any) -> tuple[Watched, Api]:
     """A watch that ended by the error, and is taken up after the gap, at the version 99."""
-    monkeypatch.setattr("dynsched.kube.following._FIRST_WAIT", 0.01)
+    monkeypatch.setattr("dynsched.kube.list_watch._FIRST_WAIT", 0.01)
     api = Api()
     api.watches = [((event("ADDED", "before"),), error), ((), None)]
     watch = Watched(api)

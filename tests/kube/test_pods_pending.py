@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 from api_support import api_of
-from cluster import Cluster, SimCluster
+from cluster import Cluster
 from pods_support import PODS, create, pod, reached
 
-from dynsched.kube import pending
-from dynsched.kube.pending import PendingPods
-from dynsched.kube.stream import StreamingApi
+from dynsched.kube import pages, pod_watch
+from dynsched.kube.list_watch import StreamingApi
+from dynsched.kube.pod_watch import PendingPods
 from dynsched.sim.nodes import make_node
 
 
@@ -40,7 +40,7 @@ async def known(found: PendingPods, uid: str, *, as_waiting: bool = True) -> Non
 
 
 async def test_a_pod_waits_until_it_is_bound_or_gone(cluster, monkeypatch) -> None:
-    monkeypatch.setattr(pending, "_PAGE", 2)  # the first list comes in pages
+    monkeypatch.setattr(pages, "PAGE", 2)  # the first list comes in pages
     await cluster.create_node(make_node("a", 0))
     before = [await made(cluster, f"before-{number}") for number in range(5)]
     placed = await made(cluster, "placed", "a")
@@ -58,7 +58,7 @@ async def test_a_pod_waits_until_it_is_bound_or_gone(cluster, monkeypatch) -> No
 
 @pytest.mark.parametrize("how", ["end", "gone", "cut"])
 async def test_a_watch_that_ends_is_begun_anew_with_a_list(sim, how, monkeypatch) -> None:
-    monkeypatch.setattr("dynsched.kube.following._FIRST_WAIT", 0.05)
+    monkeypatch.setattr("dynsched.kube.list_watch._FIRST_WAIT", 0.05)
     async with following(sim) as found:
         first = await made(sim, "first")
         await known(found, first)
@@ -69,16 +69,8 @@ async def test_a_watch_that_ends_is_begun_anew_with_a_list(sim, how, monkeypatch
         assert first not in found
 
 
-async def test_without_rights_nothing_is_known_and_nothing_ends(sim: SimCluster) -> None:
-    uid = await made(sim, "waiting")
-    sim.server.forbidden = {("list", "pods"), ("watch", "pods")}
-    async with following(sim) as found:
-        await reached(lambda: found.error is not None, True)
-        assert uid not in found
-
-
 async def test_no_more_are_kept_than_there_is_room_for(sim, monkeypatch) -> None:
-    monkeypatch.setattr(pending, "MAX_PODS", 2)
+    monkeypatch.setattr(pod_watch, "MAX_PENDING", 2)
     async with following(sim) as found:
         uids = []
         for number in range(2):

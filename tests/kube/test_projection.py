@@ -67,15 +67,20 @@ def wrote(manager: str, *labels: str, operation: str = "Update", **more: str) ->
     "raw",
     [
         {"metadata": {"name": "a"}},
-        {"metadata": {"name": "a", "labels": None, "annotations": None}, "spec": None},
-        {"metadata": {"name": "a", "labels": []}, "spec": {"taints": None}, "status": {}},
-        {"metadata": {"name": "a"}, "status": {"addresses": [None, {}, {"type": "X"}, "y"]}},
+        {"metadata": {"name": "a", "labels": None, "annotations": None}, "spec": {"taints": None}},
+        {"metadata": {"name": "a"}, "status": {"addresses": [{}, {"type": "X"}]}},
         {"metadata": {"name": "a"}, "status": {"allocatable": {"cpu": "many", "memory": None}}},
-        {"metadata": {"name": "a", "labels": {"x": None, "y": 3}, "uid": 7}, "spec": {"taints": 1}},
+        {"metadata": {"name": "a"}, "status": {"addresses": [{"type": "X", "address": 1}]}},
+        {"metadata": {"name": "a", "annotations": {"x": 3}}, "spec": {"taints": 1}},
     ],
 )
 def test_a_node_of_which_little_can_be_read(raw) -> None:
     assert project(raw) == Node(name="a")
+
+
+def test_an_odd_field_costs_no_label() -> None:
+    meta = {"name": "a", "uid": "u", "resourceVersion": "7", "labels": {"x": "y"}}
+    assert project({"metadata": meta, "spec": []}) == node(version="7", x="y")
 
 
 @pytest.mark.parametrize("raw", [None, [], "a", {}, {"metadata": None}, {"metadata": {"name": ""}}])

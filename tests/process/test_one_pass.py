@@ -182,7 +182,7 @@ async def test_one_pass_waits_for_a_lease_that_nobody_renews_any_more(
     call, cluster, prometheus, monkeypatch
 ) -> None:
     times = LeaseTimes(duration=4.0, renew_every=0.1, write_for=1.6, write_timeout=1.6)
-    monkeypatch.setattr("dynsched.kube.holders.LOOK_AGAIN", 0.1)
+    monkeypatch.setattr("dynsched.kube.leases.LOOK_AGAIN", 0.1)
     monkeypatch.setattr("dynsched.kube.leader.LeaseTimes", lambda: times)
     prometheus.set(cpu={"a": 95.0}, mem={"a": 1.0})
     _ = (await cluster.post(LEASES, lease(60, leaseDurationSeconds=1))).ok
@@ -194,7 +194,7 @@ async def test_one_pass_waits_for_a_lease_that_nobody_renews_any_more(
 async def test_a_lease_that_is_not_to_be_had_is_said(
     call, cluster, prometheus, monkeypatch
 ) -> None:
-    monkeypatch.setattr("dynsched.kube.holders.LOOK_AGAIN", 0.1)
+    monkeypatch.setattr("dynsched.kube.leases.LOOK_AGAIN", 0.1)
     monkeypatch.setattr("dynsched.controller.sole_writer.TAKE_SECONDS", 0.3)
     _ = (await cluster.post(LEASES, lease(60))).ok
 

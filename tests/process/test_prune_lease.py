@@ -13,7 +13,7 @@ from cluster import LEASES, Cluster, EnvtestCluster, SimCluster
 from dynsched.controller import main
 from dynsched.controller.sole_writer import AtWorkError
 from dynsched.engine.lease import LeaseTimes, given_up, held_by, read_lease
-from dynsched.kube import holders, leases
+from dynsched.kube import leases
 from dynsched.sim.nodes import make_node
 from dynsched.util.errors import ClusterError, ForbiddenError
 
@@ -48,10 +48,9 @@ class Meanwhile:
 
 @pytest.fixture(autouse=True)
 def meanwhile(monkeypatch) -> Meanwhile:
-    assert LeaseTimes().renew_every < leases.LOOK_AGAIN == holders.LOOK_AGAIN
+    assert LeaseTimes().renew_every < leases.LOOK_AGAIN
     waiting = Meanwhile()
-    for module in (leases, holders):
-        monkeypatch.setattr(module, "asyncio", SimpleNamespace(sleep=waiting.sleep))
+    monkeypatch.setattr(leases, "asyncio", SimpleNamespace(sleep=waiting.sleep))
     return waiting
 
 

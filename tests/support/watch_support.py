@@ -12,7 +12,7 @@ import pytest
 from cluster import Cluster, SimCluster
 from kopf._cogs.aiokits import aiotasks
 
-from dynsched.kube import kopf_operator, kopf_settings, node_watch
+from dynsched.kube import kopf_operator, node_watch
 from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import NodeCluster
 from dynsched.kube.kubeconfig import load_config
@@ -27,8 +27,10 @@ STOPS_WITHIN = 30.0
 def hasten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every pause of the watch, and of kopf in it, takes a twentieth of its time."""
 
+    kopfs = kopf_operator.settings
+
     def settings() -> kopf_operator.kopf.OperatorSettings:
-        result = kopf_settings.settings()
+        result = kopfs()
         result.watching.reconnect_backoff /= HASTE
         return result
 
@@ -39,8 +41,8 @@ def hasten(monkeypatch: pytest.MonkeyPatch) -> None:
 
     # An operator that ends by an error waits 5 s for a task of its own.
     monkeypatch.setattr(aiotasks, "wait", wait)
-    backoffs = tuple(seconds / HASTE for seconds in kopf_settings.BACKOFFS)
-    monkeypatch.setattr(kopf_settings, "BACKOFFS", backoffs)
+    backoffs = tuple(seconds / HASTE for seconds in kopf_operator.BACKOFFS)
+    monkeypatch.setattr(kopf_operator, "BACKOFFS", backoffs)
     monkeypatch.setattr(kopf_operator, "settings", settings)
     monkeypatch.setattr(kopf_operator, "jittered", lambda seconds: seconds / HASTE)
     for module in (node_watch, kopf_operator):

@@ -15,10 +15,9 @@ from dynsched.engine.avoiders import Reach, reach_of
 from dynsched.engine.model import Node
 from dynsched.kube.call_metrics import list_node_metrics
 from dynsched.kube.client import EVENT_NAMESPACE, KubeClient
-from dynsched.kube.holders import find_holders
 from dynsched.kube.inspection import Program, Right, config_map, is_allowed, policy, programs
 from dynsched.kube.kubeconfig import load_config
-from dynsched.kube.leases import LEASE_NAME
+from dynsched.kube.leases import LEASE_NAME, find_holders
 from dynsched.kube.pods_listed import fold_pods
 from dynsched.kube.transport import KubeApi
 from dynsched.rules import keys
@@ -43,10 +42,10 @@ async def open_client(kubeconfig: Path | None, context: str | None) -> AsyncIter
 async def count_pods(client: KubeClient, reach: Reach) -> Reach:
     """Count all running pods into ``reach``. ClusterError."""
     try:
-        await fold_pods(client.api, reach.add)
+        await fold_pods(client, reach.add)
     except ConflictError:  # the snapshot of a long list expired before its end
         reach.clear()
-        await fold_pods(client.api, reach.add)
+        await fold_pods(client, reach.add)
     return reach
 
 
@@ -58,7 +57,7 @@ async def ask_cluster(
     """
     errors: dict[str, str] = {}
     home = namespace or client.config.namespace
-    api = client.api
+    api = client
 
     async def asked(codes: str, question: Awaitable[_T]) -> _T | None:
         try:

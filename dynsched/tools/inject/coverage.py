@@ -10,7 +10,7 @@ from rich.console import Console
 
 from dynsched.engine.avoidance import Standing, standing
 from dynsched.engine.wording import counted
-from dynsched.kube.admission import find_policy, namespaces_that_ask, running_pods
+from dynsched.kube.inspection import avoid_policy, namespaces_that_ask, running_pods
 from dynsched.kube.kubeconfig import load_config
 from dynsched.kube.transport import KubeApi
 from dynsched.rules import keys
@@ -25,7 +25,7 @@ async def check_policy(
     """Print what `inject --check` finds; ClickException where the policy is not as it should be."""
     api = KubeApi(await load_config(kubeconfig, context))
     try:
-        found = differences(label, *await find_policy(api))
+        found = differences(label, *await avoid_policy(api))
         pods = {
             name: Counter([standing(pod, label) async for pod in running_pods(api, name)])
             for name in await namespaces_that_ask(api)
