@@ -18,15 +18,11 @@ from dynsched.engine.pod_values import PodsSummary
 from dynsched.engine.snapshot import Snapshot
 from dynsched.rules.fields import Limit
 from dynsched.rules.rule_set import EarlyMark, RuleSet
-from dynsched.rules.sections import BindBurst
 from dynsched.util.durations import format_duration
 from dynsched.util.formatting import format_time
 
 MAX_LISTED: Final = 20
 """The most conflicts, unmatched samples and failures that `/status` lists; it counts all."""
-
-_LARGEST: Final = 2**63 - 1
-"""The largest integer that every reader of JSON can hold, and msgspec writes."""
 
 _NO_PODS: Final = PodsSummary(None, None, 0, {}, {})
 
@@ -91,7 +87,6 @@ def rules_answer(snapshot: Snapshot) -> dict[str, Any]:
             "pool_label": guard.pool_label,
             "max_releases": _limit(guard.max_releases),
             "max_writes_per_minute": guard.max_writes_per_minute,
-            "bind_burst": _burst(guard.bind_burst),
         },
         "extender": {
             "require_label": rule_set.extender.require_label,
@@ -181,12 +176,6 @@ def _limit(limit: Limit) -> str:
         return str(limit)
     except OverflowError:  # a number of hundreds of digits
         return "more nodes than there can be"
-
-
-def _burst(burst: BindBurst | None) -> dict[str, Any] | None:
-    if burst is None:
-        return None
-    return {"pods": min(burst.pods, _LARGEST), "window": format_duration(burst.window)}
 
 
 def _rule(health: RuleHealth, rule_set: RuleSet, blind: Mapping[str, str | None]) -> dict[str, Any]:

@@ -22,7 +22,6 @@ from dynsched.cli.early_words import (
 )
 from dynsched.engine.model import NodePatch, Quality
 from dynsched.engine.wording import UNKNOWN, changes, counted, listed
-from dynsched.rules.rule_set import BIND_BURST
 from dynsched.util.formatting import format_threshold, format_value
 from dynsched.util.tables import STYLES, ago, is_shadow, make_table, named, plain, sample_age, show
 
@@ -260,15 +259,10 @@ def _why_cool(node: Mapping[str, Any]) -> str:
 
 
 def _is_unknown(node: Mapping[str, Any]) -> bool:
-    """Whether no rule has a good sample of the node. The rule of bound pods always has
-    one, which does not measure load. `/nodes` has no sources, so the rule is known by its name. A
-    rule of early marks knows what the rule knows that it is worked out from.
+    """Whether no rule has a good sample of the node. A rule of early marks knows what the rule
+    knows that it is worked out from.
     """
-    asked = [
-        rule["quality"]
-        for rule in node["rules"]
-        if rule["rule"] != BIND_BURST and not is_early_rule(rule)
-    ]
+    asked = [rule["quality"] for rule in node["rules"] if not is_early_rule(rule)]
     return bool(asked) and Quality.OK not in asked
 
 

@@ -15,7 +15,6 @@ from dynsched.rules.fields import MAX_RULES, Expr, Name
 from dynsched.rules.rule_errors import RuleError, RulesInvalidError, explain, shown
 from dynsched.rules.rule_set import EarlyMark, FileRule, RuleSet
 from dynsched.rules.sections import (
-    BindBurst,
     ExtenderRules,
     GuardRules,
     MarkRules,
@@ -78,7 +77,6 @@ def _known_keys() -> frozenset[str]:
         MarkRules,
         NodeRules,
         GuardRules,
-        BindBurst,
         FileRule,
         EarlyMark,
         ExtenderRules,
