@@ -6,11 +6,11 @@ import math
 from typing import Any
 
 import pytest
-from builders import node, rule
+from builders import rule
 from snapshots import NOON, Answer, Scene
 
 from dynsched.engine.model import Node
-from dynsched.engine.refusals import Refusal, load_refusals, without_label
+from dynsched.engine.refusals import Refusal, load_refusals
 
 
 def refusals(*steps: tuple[float, Answer], **options: Any) -> dict[str, Refusal]:
@@ -48,8 +48,3 @@ def test_a_firing_rule_refuses_and_says_by_how_much(options, steps, says) -> Non
     assert refusals(*steps, **options) == expected
     scene = Scene({"rules": [rule("mem")]}, [Node("a")])
     assert load_refusals(scene.tick(NOON, mem=HOT)) == {}  # `reject` does not name it
-
-
-def test_labels() -> None:
-    nodes = {name: node(name, labels=labels) for name, labels in {"a": {"k": ""}, "b": {}}.items()}
-    assert without_label("k", nodes) == {"b"}

@@ -1,8 +1,4 @@
-"""The scheduler's questions, answered from memory: `/filter`, `/prioritize`, `/preempt`, `/bind`.
-
-Bytes in, bytes out; `web.extender.http` puts it on the wire. Nothing here waits for an API server
-or for Prometheus, but `/bind`, whose very purpose is a call.
-"""
+"""The scheduler's questions, bytes in and bytes out, answered from memory but for `/bind`."""
 
 from __future__ import annotations
 
@@ -14,15 +10,15 @@ import numpy as np
 from msgspec import Raw
 
 from dynsched.api.extender import wire
-from dynsched.api.extender.candidates import CandidateLists, Candidates, Filtered, Scored, of_names
+from dynsched.api.extender.candidates import CandidateLists, Candidates, of_names
 from dynsched.api.extender.numbers import NodeNumbers
-from dynsched.api.extender.scoring import ProfileLoads, ScoringSnapshot
+from dynsched.api.extender.scoring import ScoringSnapshot
 from dynsched.api.extender.victims import preempt_answer, read_preemption
 from dynsched.api.transport.quiet import quiet_logger
 from dynsched.engine.model import Node
 from dynsched.engine.pod_values import BoundPod
 from dynsched.engine.recent import RecentPods
-from dynsched.engine.refusals import Refusal, missing_label, without_label
+from dynsched.engine.refusals import Refusal, missing_label
 from dynsched.engine.score import NEUTRAL, break_ties, scores_by_load
 from dynsched.engine.snapshot import Snapshot
 from dynsched.rules.sections import ExtenderRules
@@ -92,7 +88,6 @@ class Extender:
         self._published_at = 0.0
         self._preparing: asyncio.Task[None] | None = None
         self._waiting: Snapshot | None = None
-        self._labelled: tuple[object, str | None, frozenset[str]] = (None, None, frozenset())
 
     def publish_soon(self, snapshot: Snapshot) -> asyncio.Task[None]:
         """Answer by ``snapshot`` when the task is done: it is made ready beside the event loop, for
@@ -156,13 +151,13 @@ class Extender:
         victims = read_preemption(body, self._most())
         readings = self._fresh()
         key = (readings.rules if readings else self._rules()).require_label
-        bare = self._without(key) if key is not None else frozenset()
         refused: Mapping[str, Refusal] = readings.refused if readings else {}
+        nodes = self._nodes() if key is not None else {}
         return preempt_answer(
             {
-                node: found
-                for node, found in victims.items()
-                if node not in refused and node not in bare
+                name: found
+                for name, found in victims.items()
+                if name not in refused and (name not in nodes or key in nodes[name].labels)
             }
         )
 
@@ -215,42 +210,30 @@ class Extender:
             return None
         return readings
 
-    def _without(self, key: str) -> frozenset[str]:
-        """The nodes that do not carry this label, as the nodes are now."""
-        nodes = self._nodes()
-        if self._labelled[0] is not nodes or self._labelled[1] != key:
-            self._labelled = (nodes, key, without_label(key, nodes))
-        return self._labelled[2]
-
     def _filter_names(
         self, candidates: Candidates, readings: ScoringSnapshot | None, key: str | None
     ) -> Parts:
-        version = readings.version if readings else 0
-        known = candidates.filtered
-        if known is not None and known.version == version and key is None:
-            return known.parts
         dropped = np.zeros(len(candidates), np.bool_)
-        refused: Mapping[str, Refusal] = {}
+        unresolvable: dict[str, str] = {}
         failed: dict[str, str] = {}
         if readings is not None:
-            refused, dropped = readings.refused, readings.is_refused[candidates.numbers]
-        stopped = candidates.numbers[dropped].tolist()
-        unresolvable = _reasons([candidates.nodes.names[number] for number in stopped], refused)
+            dropped = readings.is_refused[candidates.numbers]
+            stopped = candidates.numbers[dropped].tolist()
+            names = [candidates.nodes.names[number] for number in stopped]
+            unresolvable = _reasons(names, readings.refused)
         if key is not None:
-            names, nodes, bare = candidates.names(), self._nodes(), self._without(key)
-            unresolvable.update((name, missing_label(key)) for name in names if name in bare)
-            unknown = f"node is not known, nor whether it carries the label {key}"
-            failed = {name: unknown for name in names if name not in nodes}
-            dropped |= np.array(
-                [name in unresolvable or name in failed for name in names], np.bool_
-            )
+            nodes = self._nodes()
+            for index, name in enumerate(candidates.names()):
+                if name not in nodes:
+                    failed[name] = f"node is not known, nor whether it carries the label {key}"
+                elif key not in nodes[name].labels:
+                    unresolvable[name] = missing_label(key)
+                else:
+                    continue
+                dropped[index] = True
         passed = candidates.without(dropped) if dropped.any() else candidates.raw
         tail = wire.filter_tail(failed=failed, unresolvable=unresolvable)
-        answer = Filtered(version, [b'{"Nodes":null,"NodeNames":', passed, tail])
-        if key is None:  # else it also depends on the nodes, which change at any time
-            candidates.filtered = answer
-            self._lists.trim()
-        return answer.parts
+        return [b'{"Nodes":null,"NodeNames":', passed, tail]
 
     def _filter_nodes(
         self,
@@ -297,21 +280,12 @@ class Extender:
         now = self._clock()
         self._count_pods(readings)
         profile = readings.profile(asked.scheduler)
-        answer = candidates.scored
-        if answer is None or answer.version != profile.version:
-            candidates.scored = answer = _scored(candidates, profile)
-            self._lists.trim()
-        if answer.best and 0 < len(asked.uid) <= MAX_UID_LENGTH and self._waits(asked.uid):
-            self._bound.add(BoundPod(asked.uid, answer.best, assumed=True), now)
-        return answer.body
-
-
-def _scored(candidates: Candidates, profile: ProfileLoads) -> Scored:
-    loads = profile.of(candidates.numbers)
-    scores = scores_by_load(loads, profile.method)
-    best = break_ties(scores, loads)
-    body = candidates.nodes.scored(candidates.numbers, candidates.singles(), scores[loads])
-    return Scored(profile.version, body, "" if best is None else candidates.name(best))
+        loads = profile.of(candidates.numbers)
+        scores = scores_by_load(loads, profile.method)
+        best = break_ties(scores, loads)
+        if best is not None and 0 < len(asked.uid) <= MAX_UID_LENGTH and self._waits(asked.uid):
+            self._bound.add(BoundPod(asked.uid, candidates.name(best), assumed=True), now)
+        return candidates.scored(scores[loads])
 
 
 def _reasons(stopped: Sequence[str], refused: Mapping[str, Refusal]) -> dict[str, str]:
@@ -321,8 +295,7 @@ def _reasons(stopped: Sequence[str], refused: Mapping[str, Refusal]) -> dict[str
 
 
 def _same_score(candidates: Candidates) -> bytes:
-    scores = np.full(len(candidates), NEUTRAL, np.uint8)
-    return candidates.nodes.scored(candidates.numbers, candidates.singles(), scores)
+    return candidates.scored(np.full(len(candidates), NEUTRAL, np.uint8))
 
 
 def _separated(items: Iterable[Raw]) -> Iterable[bytes | Raw]:
