@@ -385,8 +385,7 @@ def parts(count: int) -> Table:
     readings = ScoringSnapshot(ticked(names, random.Random(7))[2])
     numbers, profile = readings.numbers, readings.profile("default")
     body = names_body(as_searched(names, random.Random(11)))
-    asked = wire.read_front(body)
-    assert asked is not None
+    asked = wire.read_args(body)
     assert asked.names is not None
     lists, value = CandidateLists(), asked.names
     candidates = lists.of(value, count, numbers)
@@ -395,7 +394,7 @@ def parts(count: int) -> Table:
     dropped = readings.is_refused[candidates.numbers]
     table = Table("part", "CPU", title=f"{count} names")
     for what, part in (
-        ("before the names: the Pod", lambda: wire.read_front(body)),
+        ("all but the names: the Pod", lambda: wire.read_args(body)),
         ("to recognise a list that is kept", lambda: lists.of(value, count, numbers)),
         ("the nodes of another list", lambda: CandidateLists().of(value, count, numbers)),
         (

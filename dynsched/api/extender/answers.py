@@ -186,14 +186,10 @@ class Extender:
 
     def _read(self, body: Body) -> tuple[wire.Asked, Candidates | None]:
         """The question, and its NodeNames where it has some. WireError."""
-        most, numbers = self._most(), self._numbers
-        asked = wire.read_front(body)
-        if asked is not None and asked.names is not None:
-            candidates = self._lists.of_plain(asked.names, most, numbers)
-            if candidates is not None:
-                return asked, candidates
         asked = wire.read_args(body)
-        return asked, None if asked.names is None else self._lists.of(asked.names, most, numbers)
+        if asked.names is None:
+            return asked, None
+        return asked, self._lists.of(asked.names, self._most(), self._numbers)
 
     @property
     def _numbers(self) -> NodeNumbers:

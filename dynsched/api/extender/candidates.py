@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+import msgspec
 import numpy as np
 
 from dynsched.api.extender import wire
@@ -15,8 +16,6 @@ from dynsched.api.extender.numbers import UNKNOWN, Flags, NodeNumbers, Numbers, 
 from dynsched.api.extender.wire import Buffer
 from dynsched.engine.score import Scores
 
-_FEW: Final = 1000
-"""Unknown names that are looked at one by one."""
 _QUOTE: Final = ord('"')
 _COMMA: Final = ord(",")
 
@@ -76,7 +75,7 @@ class Candidates:
         number = self.numbers[index]
         if number < len(self.nodes.names):
             return self.nodes.names[int(number)]
-        return wire.read_name(self.written(index))
+        return msgspec.json.decode(b'"%b"' % self.written(index), type=str)
 
     def without(self, dropped: Flags) -> bytes:
         """The names as a list in JSON, without those that are flagged."""
@@ -97,30 +96,19 @@ class CandidateLists:
         self._last: Candidates | None = None
 
     def of(self, value: Buffer, most: int, nodes: NodeNumbers) -> Candidates:
-        """The list of this JSON. WireError when it is not one of ``most`` names at most."""
-        found = self.of_plain(value, most, nodes)
-        if found is None:
-            raw = bytes(value)
-            found = self._last = of_names(wire.read_names(raw, most), nodes, raw)
-        return found
-
-    def of_plain(self, value: Buffer, most: int, nodes: NodeNumbers) -> Candidates | None:
-        """As `of`, without decoding the names; None where that cannot be, as where this is no JSON.
-
-        A text that begins with ``["``, ends with ``"]``, and has ``","`` from each second quote to
-        the next, is a list of what is between the other quotes, if each of that is a string in
-        JSON. A node's name is, as it is written in ``nodes``; the other ones are looked at.
+        """The list of this value, which is JSON. WireError unless it is one of ``most`` names at
+        most.
         """
         wire.names_fit(value, most)
         raw, last = memoryview(value), self._last
         if last is not None and last.nodes is nodes and last.is_list(raw):
             return last
         names = _between_quotes(raw, most, nodes.padding)
-        found = None if names is None else Candidates(names, nodes)
-        if found is None or not _are_strings(found):
-            return None
-        self._last = found
-        return found
+        if names is not None:
+            self._last = Candidates(names, nodes)
+        else:
+            self._last = of_names(wire.read_names(raw, most), nodes, bytes(raw))
+        return self._last
 
 
 def of_names(names: Iterable[str], nodes: NodeNumbers, raw: bytes | None = None) -> Candidates:
@@ -134,7 +122,9 @@ def of_names(names: Iterable[str], nodes: NodeNumbers, raw: bytes | None = None)
 
 
 def _between_quotes(raw: memoryview, most: int, padding: int) -> Names | None:
-    """None where there is something else between two names than ``","``."""
+    """Without decoding them. None where a name may be written in more than one way, or there is
+    something else between two names than ``","``.
+    """
     text = b"".join((raw, bytes(padding)))
     size = len(raw)
     characters = np.frombuffer(text, np.uint8, size)
@@ -144,7 +134,9 @@ def _between_quotes(raw: memoryview, most: int, padding: int) -> Names | None:
     quotes = np.flatnonzero(is_quote)
     opening, closing = quotes[0::2], quotes[1::2]
     if (
-        not text.startswith(b'["')
+        not text.isascii()
+        or b"\\" in text
+        or not text.startswith(b'["')
         or not text.endswith(b'"]', 0, size)
         or len(opening) != len(closing)
         or (opening[1:] - closing[:-1] != len(b'",')).any()
@@ -152,16 +144,3 @@ def _between_quotes(raw: memoryview, most: int, padding: int) -> Names | None:
     ):
         return None
     return Names(text, size, opening + 1, closing - opening - 1)
-
-
-def _are_strings(found: Candidates) -> bool:
-    """Whether the names that are not known are strings in JSON, in the form in which nodes' names
-    are looked up: an escaped one may be that of a node.
-    """
-    written = [found.written(index) for index in found.unknown[: _FEW + 1]]
-    if len(written) > _FEW or any(b"\\" in each for each in written):
-        return False
-    try:
-        return all(wire.read_name(each) is not None for each in written)
-    except wire.WireError:
-        return False
