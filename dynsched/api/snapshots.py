@@ -15,7 +15,7 @@ from dynsched.api.nodes import around_nodes, encode_each
 from dynsched.api.page.data import About
 from dynsched.api.page.facts import PageFacts
 from dynsched.api.page.feed import Feed
-from dynsched.api.totals import Totals, batches_of, count
+from dynsched.api.totals import Totals, count
 from dynsched.api.transport.answering import Pieces
 from dynsched.engine.health import is_overdue, overdue_after, why_unhealthy
 from dynsched.engine.pod_facts import BoundOnNode
@@ -179,7 +179,9 @@ async def _encode(snapshot: Snapshot, names: Sequence[str]) -> Pieces:
     # On the loop, by batches. In a thread the interpreter's lock would hold up other requests
     # for 5 ms at a time; and the threads may all be waiting for a Prometheus that hangs.
     pieces: list[bytes] = []
-    async for views in batches_of(snapshot, names, _BATCH):
+    for start in range(0, len(names), _BATCH):
+        views = snapshot.nodes.of(names[start : start + _BATCH])
         comma = b"," if pieces else b""
         pieces.append(comma + b",".join(encode_each(snapshot, views)))
+        await asyncio.sleep(0)
     return pieces

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -267,7 +267,8 @@ class Extender:
             )
         tail = wire.filter_tail(failed={}, unresolvable=unresolvable)
         head = b'{"Nodes":' + head + b"["
-        return [head, *_separated(passed), b']},"NodeNames":', names, tail]
+        separated = [part for item in passed for part in (b",", item)][1:]
+        return [head, *separated, b']},"NodeNames":', names, tail]
 
     def _scores(self, candidates: Candidates, asked: wire.Asked) -> bytes:
         readings = self._fresh()
@@ -292,15 +293,6 @@ def _reasons(stopped: Sequence[str], refused: Mapping[str, Refusal]) -> dict[str
 
 def _same_score(candidates: Candidates) -> bytes:
     return candidates.scored(np.full(len(candidates), NEUTRAL, np.uint8))
-
-
-def _separated(items: Iterable[Raw]) -> Iterable[bytes | Raw]:
-    first = True
-    for item in items:
-        if not first:
-            yield b","
-        first = False
-        yield item
 
 
 def _all_pass(asked: wire.Asked) -> Parts:

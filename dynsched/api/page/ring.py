@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,6 +81,18 @@ class History:
         marked[alerts.roster.places_of(nodes.marked)] = True
         self._points = [*self._points[1 - POINTS :], _Point(snapshot.taken_at, values, marked)]
         self._due_at = snapshot.taken_at + self.step
+
+    def past(self, nodes: Sequence[str]) -> dict[str, Any]:
+        """The points of these nodes; those that are not known are left out."""
+        return {
+            "step": self.step,
+            "times": [round(at, 1) for at in self.times],
+            "nodes": {
+                node: {"values": self.values(node), "marked": self.marked(node)}
+                for node in nodes
+                if node in self._roster.places
+            },
+        }
 
     @property
     def times(self) -> list[float]:
