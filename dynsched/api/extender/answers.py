@@ -119,8 +119,7 @@ class Extender:
     def filter(self, body: Body) -> Parts:
         """The answer to `/filter`, in parts. WireError where the body is not a question."""
         asked, candidates = self._read(body)
-        readings = self._fresh()
-        key = (readings.rules if readings else self._rules()).require_label
+        readings, key = self._fresh()
         if key is not None and asked.nodes is None and not self._synced():
             return [wire.filter_error("dynsched does not know the nodes' labels yet")]
         try:
@@ -149,8 +148,7 @@ class Extender:
     def preempt(self, body: Body) -> bytes:
         """The answer to `/preempt`. WireError where the body is not a question."""
         victims = read_preemption(body, self._most())
-        readings = self._fresh()
-        key = (readings.rules if readings else self._rules()).require_label
+        readings, key = self._fresh()
         refused: Mapping[str, Refusal] = readings.refused if readings else {}
         nodes = self._nodes() if key is not None else {}
         return preempt_answer(
@@ -199,12 +197,14 @@ class Extender:
         """Candidates that a question may name: as many as there are nodes, with room."""
         return max(ROOM_FOR_NODES, 2 * len(self._nodes()))
 
-    def _fresh(self) -> ScoringSnapshot | None:
-        """The readings, unless they are so old that they say nothing any more."""
+    def _fresh(self) -> tuple[ScoringSnapshot | None, str | None]:
+        """The readings, unless they are so old that they say nothing any more; and the label that a
+        node must carry.
+        """
         readings = self._readings
         if readings is None or self._clock() - self._published_at > readings.stale_after:
-            return None
-        return readings
+            return None, self._rules().require_label
+        return readings, readings.rules.require_label
 
     def _filter_names(
         self, candidates: Candidates, readings: ScoringSnapshot | None, key: str | None
@@ -256,22 +256,16 @@ class Extender:
                 passed.append(item)
         unresolvable = _reasons(stopped, refused)
         unresolvable.update((name, missing_label(key or "")) for name in bare)
-        names: bytes = b"null"
+        names: wire.Buffer = b"null"
         if candidates is not None:  # both forms were sent: both are answered
-            names = wire.names_answer(
-                [
-                    name
-                    for name in candidates.names()
-                    if name not in unresolvable and name not in refused
-                ]
-            )
+            _, names, _ = self._filter_names(candidates, readings, key)
         tail = wire.filter_tail(failed={}, unresolvable=unresolvable)
         head = b'{"Nodes":' + head + b"["
         separated = [part for item in passed for part in (b",", item)][1:]
         return [head, *separated, b']},"NodeNames":', names, tail]
 
     def _scores(self, candidates: Candidates, asked: wire.Asked) -> bytes:
-        readings = self._fresh()
+        readings, _ = self._fresh()
         if readings is None:
             return _same_score(candidates)
         now = self._clock()

@@ -6,7 +6,7 @@ decoder would. What is only passed on is never decoded: it goes back byte for by
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final, TypeVar
 
@@ -235,11 +235,6 @@ def filter_error(error: str) -> bytes:
     """
     tail = filter_tail(failed={}, unresolvable={}, error=error)
     return b'{"Nodes":null,"NodeNames":null' + tail
-
-
-def names_answer(names: Sequence[str]) -> bytes:
-    """A list of names as JSON."""
-    return _encode(names)
 
 
 def error_answer(error: str) -> bytes:
