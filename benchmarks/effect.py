@@ -58,7 +58,7 @@ from scheduling_support import (
 HOT = 95.0
 THRESHOLD = 80.0
 SECOND = "mem-real-usage-scheduler"
-METHODS = ("linear", "relative", "least")
+METHODS = ("linear", "relative")
 TWICE = 2.0
 
 Doc = dict[str, Any]

@@ -80,7 +80,7 @@ RULES = {
         "profiles": {
             "default": {"score": {"node-cpu": 1, "node-mem-usage": 1}},
             "relative": {"score": {"node-mem-usage": 1}, "method": "relative"},
-            "least": {"score": {"node-cpu": 1}, "method": "least"},
+            "cpu": {"score": {"node-cpu": 1}, "method": "relative"},
         },
     },
 }
@@ -304,11 +304,11 @@ def ask_names(table: Table, make: Callable[[], Client], options: argparse.Namesp
     target = TARGETS.get(options.nodes, "")
     rng = random.Random(11)
     orders = [names_body(as_searched(names, rng)) for _ in range(ORDERS)]
-    some = names_body(names[:SOME], "least")
+    some = names_body(names[:SOME], "cpu")
     with make() as one:
         for path in ("/filter", "/prioritize"):
             row(table, f"{path}", times(one, path, body, options.seconds), target)
-        for scheduler in ("relative", "least"):
+        for scheduler in ("relative", "cpu"):
             other = names_body(names, scheduler)
             found = times(one, "/prioritize", other, options.seconds)
             row(table, f"/prioritize, {scheduler}", found, target)
@@ -317,11 +317,11 @@ def ask_names(table: Table, make: Callable[[], Client], options: argparse.Namesp
         for path, found in in_turn.items():
             row(table, f"{path}, another order for each pod", found, target)
         found = times(one, "/prioritize", some, options.seconds)
-        row(table, f"/prioritize, {SOME} of them, least", found)
+        row(table, f"/prioritize, {SOME} of them", found)
     for path, asked, what in (
         ("/filter", body, ""),
         ("/prioritize", body, ""),
-        ("/prioritize", some, f" {SOME} of them, least,"),
+        ("/prioritize", some, f" {SOME} of them,"),
     ):
         per_second = rate(make, path, asked, options.seconds)
         table.add_row(f"{path},{what} eight clients", f"{per_second:.0f} a second")
@@ -385,8 +385,7 @@ def parts(count: int) -> Table:
     readings = ScoringSnapshot(ticked(names, random.Random(7))[2])
     numbers, profile = readings.numbers, readings.profile("default")
     body = names_body(as_searched(names, random.Random(11)))
-    asked = wire.read_front(body)
-    assert asked is not None
+    asked = wire.read_args(body)
     assert asked.names is not None
     lists, value = CandidateLists(), asked.names
     candidates = lists.of(value, count, numbers)
@@ -395,7 +394,7 @@ def parts(count: int) -> Table:
     dropped = readings.is_refused[candidates.numbers]
     table = Table("part", "CPU", title=f"{count} names")
     for what, part in (
-        ("before the names: the Pod", lambda: wire.read_front(body)),
+        ("all but the names: the Pod", lambda: wire.read_args(body)),
         ("to recognise a list that is kept", lambda: lists.of(value, count, numbers)),
         ("the nodes of another list", lambda: CandidateLists().of(value, count, numbers)),
         (

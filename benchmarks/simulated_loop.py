@@ -84,7 +84,6 @@ def ways() -> dict[str, Callable[[World], Player]]:
         "extender and taint": by(scoring("relative"), extender=True),
         "second scheduler": by(scoring("relative"), by_requests=False, **scored),
         "extender, linear": by(scoring("linear"), **scored),
-        "extender, least": by(scoring("least"), **scored),
     }
 
 

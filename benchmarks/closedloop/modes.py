@@ -76,7 +76,6 @@ def modes(base: Doc) -> dict[str, Mode]:
         "taint": Mode(taint),
         "extender": Mode(scored(base, "linear"), **extended),
         "extender-relative": Mode(scored(base, "relative"), **extended),
-        "extender-least": Mode(scored(base, "least"), **extended),
         "extender+taint": Mode(scored(taint, "linear"), overlay="extender"),
         "second": Mode(scored(base, "relative", SECOND), **second),
         "as-given": Mode(base, pod={"affinity": AVOID}),

@@ -16,7 +16,7 @@ from dynsched.api.extender.answers import Extender
 from dynsched.api.extender.endpoints import EXTENDER_ENDPOINTS, add_extender
 from dynsched.api.metrics import CONTENT_TYPE
 from dynsched.api.nodes import MAX_ON_A_PAGE, node_detail
-from dynsched.api.openapi import document
+from dynsched.api.openapi import openapi
 from dynsched.api.page.routes import (
     PAGE,
     Page,
@@ -59,7 +59,8 @@ def make_app(
     """
     app = _application(FairYield(), ENDPOINTS, guards)
     app[_SNAPSHOTS] = snapshots
-    app[_DOCUMENT] = document(extender=extender is not None, bearer=bearer)
+    served = {} if extender is None else EXTENDER_ENDPOINTS
+    app[_DOCUMENT] = msgspec.json.encode(openapi(ENDPOINTS, served, bearer=bearer))
     app[PAGE] = Page(snapshots.feed, snapshots.facts, snapshots.age)
     for path, (handler, _) in ENDPOINTS.items():
         app.router.add_get(path, handler)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import platform
 from collections import Counter as Counts
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, GCCollector, Histogram, ProcessCollector
@@ -40,63 +40,50 @@ class Metrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
         self._rules: frozenset[str] = frozenset()
-        self._ticks = Counter(
-            "dynsched_ticks", "Finished ticks, by result.", ["result"], registry=registry
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"dynsched_{name}", text, labels, registry=registry)
+
+        def seconds(name: str, text: str, *labels: str) -> Histogram:
+            name = f"dynsched_{name}_duration_seconds"
+            return Histogram(name, text, labels, buckets=_SECONDS, registry=registry)
+
+        self._ticks = counter("ticks", "Finished ticks, by result.", "result")
+        self._tick_duration = seconds("tick", "How long a tick took, queries and writes included.")
+        self._query_duration = seconds(
+            "rule_query", "How long a rule's query took, failed ones included.", "rule"
         )
-        self._tick_duration = Histogram(
-            "dynsched_tick_duration_seconds",
-            "How long a tick took, queries and writes included.",
-            buckets=_SECONDS,
-            registry=registry,
-        )
-        self._query_duration = Histogram(
-            "dynsched_rule_query_duration_seconds",
-            "How long a rule's query took, failed ones included.",
-            ["rule"],
-            buckets=_SECONDS,
-            registry=registry,
-        )
-        self._query_failures = Counter(
-            "dynsched_rule_query_failures",
+        self._query_failures = counter(
+            "rule_query_failures",
             "Queries that failed: no answer, or one that could not be used.",
-            ["rule"],
-            registry=registry,
+            "rule",
         )
-        self._patches = Counter(
-            "dynsched_patches",
+        self._patches = counter(
+            "patches",
             "Patches that the API server accepted, by their effect on the mark.",
-            ["action"],
-            registry=registry,
+            "action",
         )
-        self._rehearsed = Counter(
-            "dynsched_dry_run_patches",
+        self._rehearsed = counter(
+            "dry_run_patches",
             "Patches that a dry run would have sent, by their effect on the mark.",
-            ["action"],
-            registry=registry,
+            "action",
         )
-        self._patch_failures = Counter(
-            "dynsched_patch_failures",
-            "Patches that the API server refused or did not answer.",
-            registry=registry,
+        self._patch_failures = counter(
+            "patch_failures", "Patches that the API server refused or did not answer."
         )
-        self._extender = Counter(
-            "dynsched_extender_requests",
-            "Requests of schedulers to the extender, by verb.",
-            ["verb"],
-            registry=registry,
+        self._extender = counter(
+            "extender_requests", "Requests of schedulers to the extender, by verb.", "verb"
         )
-        self._reloads = Counter(
-            "dynsched_rules_reloads",
+        self._reloads = counter(
+            "rules_reloads",
             "Changes of the rules file, by whether the new content was accepted.",
-            ["result"],
-            registry=registry,
+            "result",
         )
-        self._placed = Counter(
-            "dynsched_pods_placed",
+        self._placed = counter(
+            "pods_placed",
             "Pods that were bound, by what their node was in the tick before: hot (marked or not), "
             "marked, clean. Absent where pods are not watched.",
-            ["node_state"],
-            registry=registry,
+            "node_state",
         )
         # From the start, so that rate() sees the first one.
         for result in ("ok", "failed"):
@@ -216,11 +203,7 @@ def _of_nodes(totals: Totals) -> Iterator[Metric]:
         *(({"state": state}, count) for state, count in totals.marked_by_state.items()),
     )
     for name, text, value in (
-        (
-            "pressured_nodes",
-            "Hot nodes: a rule fires on them.",
-            len(totals.hot),
-        ),
+        ("pressured_nodes", "Hot nodes: a rule fires on them.", len(totals.hot)),
         (
             "early_nodes",
             "Nodes that are not hot, and are marked early or are to be, by their expected load.",
@@ -305,35 +288,36 @@ def _of_pods(known: PodsSummary | None) -> Iterator[Metric]:
 
 def _of_rules(rules: tuple[RuleHealth, ...], asked: tuple[RuleHealth, ...]) -> Iterator[Metric]:
     """``asked``: those of ``rules`` that have a query of their own."""
-    for state in (AlertState.FIRING, AlertState.PENDING):
-        yield _gauge(
-            f"dynsched_rule_{state.value}_nodes",
-            f"Nodes on which the rule is {state.value}.",
-            *(({"rule": health.rule.name}, health.states.get(state, 0)) for health in rules),
-        )
-    yield _gauge(
-        "dynsched_rule_shadow",
-        "1 for a rule on trial, which marks no node.",
-        *(({"rule": health.rule.name}, int(health.rule.shadow)) for health in rules),
+
+    def gauge(
+        name: str,
+        text: str,
+        of: Callable[[RuleHealth], float | None],
+        among: tuple[RuleHealth, ...] = asked,
+    ) -> Metric:
+        values = ((health.rule.name, of(health)) for health in among)
+        told = (({"rule": rule}, value) for rule, value in values if value is not None)
+        return _gauge(f"dynsched_rule_{name}", text, *told)
+
+    def nodes(state: AlertState) -> Metric:
+        text = f"Nodes on which the rule is {state.value}."
+        return gauge(f"{state.value}_nodes", text, lambda it: it.states.get(state, 0), rules)
+
+    yield nodes(AlertState.FIRING)
+    yield nodes(AlertState.PENDING)
+    yield gauge(
+        "shadow", "1 for a rule on trial, which marks no node.", lambda it: it.rule.shadow, rules
     )
-    yield _gauge(
-        "dynsched_rule_threshold_load",
+    yield gauge(
+        "threshold_load",
         "The rule's threshold in points of load, as dynsched_node_measured_load has its values.",
-        *(
-            ({"rule": health.rule.name}, load)
-            for health in asked
-            if (load := rule_load(health.rule, health.rule.threshold)) is not None
-        ),
+        lambda it: rule_load(it.rule, it.rule.threshold),
     )
-    yield _gauge(
-        "dynsched_rule_samples",
-        "Samples in the rule's last answer.",
-        *(({"rule": health.rule.name}, health.samples) for health in asked),
-    )
-    yield _gauge(
-        "dynsched_rule_unmatched_samples",
+    yield gauge("samples", "Samples in the rule's last answer.", lambda it: it.samples)
+    yield gauge(
+        "unmatched_samples",
         "Samples in the rule's last answer that match no node.",
-        *(({"rule": health.rule.name}, health.unmatched) for health in asked),
+        lambda it: it.unmatched,
     )
     yield _gauge(
         "dynsched_rule_readings",
@@ -344,14 +328,10 @@ def _of_rules(rules: tuple[RuleHealth, ...], asked: tuple[RuleHealth, ...]) -> I
             for quality in Quality
         ),
     )
-    yield _gauge(
-        "dynsched_rule_last_success_timestamp_seconds",
+    yield gauge(
+        "last_success_timestamp_seconds",
         "When the rule's query last succeeded; absent until it has.",
-        *(
-            ({"rule": health.rule.name}, health.last_success)
-            for health in asked
-            if health.last_success is not None
-        ),
+        lambda it: it.last_success,
     )
 
 

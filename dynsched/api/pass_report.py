@@ -8,7 +8,7 @@ from dynsched.api.nodes import encode_each
 from dynsched.api.status import rules_answer
 from dynsched.engine.health import crowding, why_incomplete
 from dynsched.engine.snapshot import Snapshot
-from dynsched.rules.lint import doubts
+from dynsched.rules.lint import doubts, obsolete
 from dynsched.util.formatting import format_time
 
 
@@ -38,9 +38,12 @@ def pass_report(snapshot: Snapshot) -> bytes:
 
 def _warnings(snapshot: Snapshot) -> list[str]:
     """Rules that answer, and still will hardly do what was meant; one line for each cause."""
-    found = [f"rule {doubt.rule}: {doubt.message}" for doubt in doubts(snapshot.rule_set)]
-    return found + [
-        f"rule {name} has more than one series for a node: {reason}"
-        for name, reason in crowding(snapshot).items()
-        if reason is not None
+    return [
+        *map(str, obsolete(snapshot.rule_set)),
+        *(f"rule {doubt.rule}: {doubt.message}" for doubt in doubts(snapshot.rule_set)),
+        *(
+            f"rule {name} has more than one series for a node: {reason}"
+            for name, reason in crowding(snapshot).items()
+            if reason is not None
+        ),
     ]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from dynsched.api.metrics import Metrics
 from dynsched.api.node_series import NodeSeries
@@ -14,25 +15,19 @@ from dynsched.api.nodes import around_nodes, encode_each
 from dynsched.api.page.data import About
 from dynsched.api.page.facts import PageFacts
 from dynsched.api.page.feed import Feed
-from dynsched.api.totals import Totals, batches_of, count
+from dynsched.api.totals import Totals, count
 from dynsched.api.transport.answering import Pieces
 from dynsched.engine.health import is_overdue, overdue_after, why_unhealthy
 from dynsched.engine.pod_facts import BoundOnNode
 from dynsched.engine.snapshot import Snapshot
+
+_T = TypeVar("_T")
 
 _BATCH: Final = 50
 """Nodes that are encoded in one go: about a millisecond in which no other request is answered."""
 _IN_COLUMNS: Final = 150
 """The same, where they are taken from the columns. In operations on more than 500 elements (here
 of three rules) numpy lets other threads have a turn, and each turn is another millisecond."""
-
-
-def _no_leader() -> str | None:
-    return None
-
-
-def _unwatched(_node: str) -> BoundOnNode | None:
-    return None
 
 
 @dataclass(slots=True)
@@ -53,18 +48,17 @@ class SnapshotStore:
     synced: Callable[[], bool]
     metrics: Metrics
     node_series: bool = True
-    leader: Callable[[], str | None] = _no_leader
+    leader: Callable[[], str | None] = lambda: None
     graphs: str | None = None
-    bound: Callable[[str], BoundOnNode | None] = _unwatched
+    bound: Callable[[str], BoundOnNode | None] = lambda _: None
     feed: Feed = field(init=False)
     """What the page at `/` is answered from."""
     facts: PageFacts = field(init=False)
     """What it shows beside the Snapshot."""
     _snapshot: Snapshot | None = field(default=None, init=False)
     _published_at: float = field(default=0.0, init=False)
-    _counting: asyncio.Task[Totals] | None = field(default=None, init=False)
-    _encoded: dict[bool | None, asyncio.Task[Pieces]] = field(default_factory=dict, init=False)
-    _series: asyncio.Task[Pieces] | None = field(default=None, init=False)
+    _made: dict[Hashable, asyncio.Task[Any]] = field(default_factory=dict, init=False)
+    """What was made of the last Snapshot, or is being made."""
 
     def __post_init__(self) -> None:
         """The page's step in time follows the interval."""
@@ -87,23 +81,24 @@ class SnapshotStore:
             self.metrics.placed(found)
         self._snapshot = snapshot
         self._published_at = self.clock()
-        self._encoded = {}
-        self._series = None
-        self._counting = None
+        self._made = {}
         self.metrics.observe(snapshot)
         self.feed.publish(snapshot, self._about(snapshot), self.facts.requested)
 
     async def totals(self) -> Totals | None:
         """Of the last Snapshot; None before the first tick is done."""
-        # Shielded, as all that is awaited here: one caller that hangs up must not take it from the
-        # others.
-        counting = self._count()
-        return None if counting is None else await asyncio.shield(counting)
+        return None if self._snapshot is None else await self._counted(self._snapshot)
 
-    def _count(self) -> asyncio.Task[Totals] | None:
-        if self._counting is None and self._snapshot is not None:
-            self._counting = asyncio.create_task(count(self._snapshot))
-        return self._counting
+    def _counted(self, snapshot: Snapshot) -> Awaitable[Totals]:
+        return self._once("totals", partial(count, snapshot))
+
+    def _once(self, key: Hashable, make: Callable[[], Coroutine[Any, Any, _T]]) -> Awaitable[_T]:
+        """What ``make`` comes to, once a Snapshot."""
+        task = self._made.get(key)
+        if task is None:
+            task = self._made[key] = asyncio.create_task(make())
+        # Shielded: one caller that hangs up must not take it from the others.
+        return asyncio.shield(task)
 
     def why_unhealthy(self) -> str | None:
         """One line with the reason why `/status` is not ok; None when it is."""
@@ -136,14 +131,10 @@ class SnapshotStore:
 
         ``marked`` narrows the list of nodes, never the names and the number of the marked.
         """
-        counting = self._count()
-        if counting is None:
+        if self._snapshot is None:
             return None
-        task = self._encoded.get(marked)
-        if task is None:
-            task = asyncio.create_task(_encode_all(counting, marked=marked))
-            self._encoded[marked] = task
-        return await asyncio.shield(task)
+        counted = self._counted(self._snapshot)
+        return await self._once(marked, partial(_encode_all, counted, marked=marked))
 
     async def encoded_page(self, *, marked: bool | None, limit: int, after: str) -> bytes | None:
         """As `encoded_nodes`, with at most ``limit`` nodes, by name, that come after ``after``."""
@@ -165,9 +156,7 @@ class SnapshotStore:
         common = self.metrics.exposition(totals)
         if not self.node_series or totals is None or is_overdue(self.age(), self.interval):
             return [common]
-        if self._series is None:
-            self._series = asyncio.create_task(_series_of(totals))
-        return [common, *await asyncio.shield(self._series)]
+        return [common, *await self._once("series", partial(_series_of, totals))]
 
 
 async def _series_of(totals: Totals) -> Pieces:
@@ -178,8 +167,8 @@ async def _series_of(totals: Totals) -> Pieces:
     return series.pieces()
 
 
-async def _encode_all(counting: asyncio.Task[Totals], *, marked: bool | None) -> Pieces:
-    totals = await asyncio.shield(counting)
+async def _encode_all(counted: Awaitable[Totals], *, marked: bool | None) -> Pieces:
+    totals = await counted
     nodes = await _encode(totals.snapshot, totals.narrowed(marked=marked))
     before, behind = around_nodes(totals.snapshot, totals.named)
     return [before, *nodes, behind]
@@ -190,7 +179,9 @@ async def _encode(snapshot: Snapshot, names: Sequence[str]) -> Pieces:
     # On the loop, by batches. In a thread the interpreter's lock would hold up other requests
     # for 5 ms at a time; and the threads may all be waiting for a Prometheus that hangs.
     pieces: list[bytes] = []
-    async for views in batches_of(snapshot, names, _BATCH):
+    for start in range(0, len(names), _BATCH):
+        views = snapshot.nodes.of(names[start : start + _BATCH])
         comma = b"," if pieces else b""
         pieces.append(comma + b",".join(encode_each(snapshot, views)))
+        await asyncio.sleep(0)
     return pieces

@@ -16,17 +16,12 @@ from dynsched.engine.loads import full_at
 from dynsched.engine.model import AlertState, Quality, RuleHealth, SeveralSeries
 from dynsched.engine.pod_values import PodsSummary
 from dynsched.engine.snapshot import Snapshot
-from dynsched.rules.fields import Limit
-from dynsched.rules.rule_set import EarlyMark, RuleSet
-from dynsched.rules.sections import BindBurst
+from dynsched.rules.rule_set import RuleSet
 from dynsched.util.durations import format_duration
 from dynsched.util.formatting import format_time
 
 MAX_LISTED: Final = 20
 """The most conflicts, unmatched samples and failures that `/status` lists; it counts all."""
-
-_LARGEST: Final = 2**63 - 1
-"""The largest integer that every reader of JSON can hold, and msgspec writes."""
 
 _NO_PODS: Final = PodsSummary(None, None, 0, {}, {})
 
@@ -87,11 +82,10 @@ def rules_answer(snapshot: Snapshot) -> dict[str, Any]:
             "include_control_plane": rule_set.nodes.include_control_plane,
         },
         "guard": {
-            "max_marked": _limit(guard.max_marked),
+            "max_marked": str(guard.max_marked),
             "pool_label": guard.pool_label,
-            "max_releases": _limit(guard.max_releases),
+            "max_releases": str(guard.max_releases),
             "max_writes_per_minute": guard.max_writes_per_minute,
-            "bind_burst": _burst(guard.bind_burst),
         },
         "extender": {
             "require_label": rule_set.extender.require_label,
@@ -152,16 +146,12 @@ def _of_a_tick(totals: Totals) -> dict[str, Any]:
 
 
 def _listed(items: Sequence[Any], count: int | None = None) -> dict[str, Any]:
-    return {
-        "count": len(items) if count is None else count,
-        "first": list(items[:MAX_LISTED]),
-    }
+    return {"count": len(items) if count is None else count, "first": list(items[:MAX_LISTED])}
 
 
 def _pods(known: PodsSummary | None) -> dict[str, Any]:
     """How much is known of pods: what the expected load is worked out from."""
-    is_watched = known is not None
-    known = known or _NO_PODS
+    is_watched, known = known is not None, known or _NO_PODS
     return {
         "watched": is_watched,
         "error": known.error,
@@ -170,23 +160,6 @@ def _pods(known: PodsSummary | None) -> dict[str, Any]:
         "workloads_of_known_use": dict(known.workloads),
         "scrape_interval_seconds": dict(known.scrape_intervals),
     }
-
-
-def _early(early: EarlyMark | None) -> dict[str, Any] | None:
-    return None if early is None else early.model_dump()
-
-
-def _limit(limit: Limit) -> str:
-    try:
-        return str(limit)
-    except OverflowError:  # a number of hundreds of digits
-        return "more nodes than there can be"
-
-
-def _burst(burst: BindBurst | None) -> dict[str, Any] | None:
-    if burst is None:
-        return None
-    return {"pods": min(burst.pods, _LARGEST), "window": format_duration(burst.window)}
 
 
 def _rule(health: RuleHealth, rule_set: RuleSet, blind: Mapping[str, str | None]) -> dict[str, Any]:
@@ -204,7 +177,7 @@ def _rule(health: RuleHealth, rule_set: RuleSet, blind: Mapping[str, str | None]
         "node_label": rule.node_label,
         "full_at": full_at(rule) if rule.op in (">", ">=") else None,
         "lag": None if rule.lag is None else format_duration(rule.lag),
-        "early": _early(rule.early),
+        "early": None if rule.early is None else rule.early.model_dump(),
         "early_of": rule.early_of,
         "shadow": rule.shadow,
         "selector": str(rule.selector),
@@ -219,15 +192,13 @@ def _rule(health: RuleHealth, rule_set: RuleSet, blind: Mapping[str, str | None]
         "query_duration_seconds": health.duration,
         "samples": health.samples,
         "unmatched_samples": health.unmatched,
-        "several_series": _several(health.several),
+        "several_series": None if health.several is None else _several(health.several),
         "readings": {quality.value: health.quality.get(quality, 0) for quality in Quality},
         "states": {state.value: health.states.get(state, 0) for state in AlertState},
     }
 
 
-def _several(found: SeveralSeries | None) -> dict[str, Any] | None:
-    if found is None:
-        return None
+def _several(found: SeveralSeries) -> dict[str, Any]:
     return {"nodes": found.nodes, "example": found.example, "differ_in": list(found.labels)}
 
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Final
 
 from dynsched.api.nodes import main_part
-from dynsched.engine.model import NodeView
 from dynsched.engine.snapshot import Snapshot
 
 _SORTED: Final = 4_000
@@ -63,16 +62,6 @@ class Totals:
 async def count(snapshot: Snapshot) -> Totals:
     """Worked out without holding up other requests."""
     return Totals(snapshot, await in_order(snapshot.nodes))
-
-
-async def batches_of(
-    snapshot: Snapshot, names: Sequence[str], size: int
-) -> AsyncIterator[list[NodeView]]:
-    """The views of these nodes, ``size`` at a time; after each batch, others have their turn."""
-    nodes = snapshot.nodes
-    for start in range(0, len(names), size):
-        yield nodes.of(names[start : start + size])
-        await asyncio.sleep(0)
 
 
 async def in_order(names: Iterable[str]) -> list[str]:

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from dynsched.engine.model import Quality
 from dynsched.engine.wording import UNKNOWN, beside_the_line, listed
-from dynsched.rules.rule_set import BIND_BURST
 from dynsched.util.formatting import format_threshold
 from dynsched.util.tables import is_shadow
 
@@ -139,11 +138,7 @@ def is_unknown(node: Part) -> bool:
     one, which does not measure load. `/nodes` has no sources, so the rule is known by its name. A
     rule of early marks knows what the rule knows that it is worked out from.
     """
-    asked = [
-        rule["quality"]
-        for rule in node["rules"]
-        if rule["rule"] != BIND_BURST and not is_early_rule(rule)
-    ]
+    asked = [rule["quality"] for rule in node["rules"] if not is_early_rule(rule)]
     return bool(asked) and Quality.OK not in asked
 
 

@@ -152,11 +152,7 @@ async def _serve(settings: Settings) -> None:
         logger.info("serving on %s, querying %s", server.url, settings.prometheus.url)
         loop = Loop(
             rules_file,
-            sources={
-                "prometheus": source,
-                "metrics-server": metrics_server,
-                "bound-pods": extension.source,
-            },
+            sources={"prometheus": source, "metrics-server": metrics_server},
             histories={"prometheus": source},
             cluster=cluster,
             events=events,

@@ -18,7 +18,6 @@ from dynsched.kube.cluster import NodeCluster
 from dynsched.kube.list_watch import StreamingApi
 from dynsched.kube.pod_watch import PendingPods, PodWatch
 from dynsched.rules.rule_set import RuleSet
-from dynsched.sources.bound_pods import BoundPodsSource
 from dynsched.sources.pod_use import PodUseSource
 from dynsched.util.stopping import pause, until_so
 
@@ -32,8 +31,8 @@ _POLL: Final = 5.0
 
 
 class Extension:
-    """``extender`` answers; ``source`` is that of the rule ``bind-burst``; ``run`` watches pods,
-    and asks what they use; ``known`` is what is known of them. ``binder`` None: `/bind` is off.
+    """``extender`` answers; ``run`` watches pods, and asks what they use; ``known`` is what is
+    known of them. ``binder`` None: `/bind` is off.
 
     Pods are watched only when the rules ask for it: it needs rights that marking does not.
     """
@@ -68,18 +67,11 @@ class Extension:
             bind=None if binder is None else self._bind,
             served=lambda: rule_set().has_extender,
         )
-        self.source = BoundPodsSource(
-            self._pods,
-            cluster.nodes,
-            window=lambda: _burst_window(rule_set()),
-            clock=time.monotonic,
-            now=time.time,
-        )
 
     async def run(self, stop: asyncio.Event) -> None:
         """Count just-bound pods until ``stop`` is set, once the rules ask for it."""
         while not stop.is_set():
-            if _wanted(self._rule_set()):
+            if self._rule_set().uses_expected_load:
                 self._watch = PodWatch(
                     self._api, self._pods, counts=lambda: self._rule_set().uses_expected_load
                 )
@@ -131,7 +123,7 @@ class Extension:
         self._pods.follow(self._nodes())  # the load of a new machine is without the old one's pods
         scrapes = self._pod_use.scrape_intervals
         lags = [lag_of(rule, scrapes.get(rule.name)).total for rule in rule_set.file_rules]
-        self._pods.window = max(WINDOW, *lags, _burst_window(rule_set)) + _TO_SPARE
+        self._pods.window = max(WINDOW, *lags) + _TO_SPARE
         return KnownPods(
             recent=self._pods.pods(time.monotonic(), ago=ago),
             running=self._watch.running,
@@ -154,12 +146,3 @@ class Extension:
             node=binding.node,
             wanted=wanted,
         )
-
-
-def _wanted(rule_set: RuleSet) -> bool:
-    return rule_set.uses_expected_load or rule_set.guard.bind_burst is not None
-
-
-def _burst_window(rule_set: RuleSet) -> float:
-    burst = rule_set.guard.bind_burst
-    return 0.0 if burst is None else burst.window

@@ -12,7 +12,7 @@ from dynsched.engine.message_kind import LoggedKinds
 from dynsched.engine.model import Action, Node, NodePatch, WriteFailure
 from dynsched.engine.wording import by_reason, named_nodes, named_rules
 from dynsched.rules import keys
-from dynsched.rules.lint import doubts
+from dynsched.rules.lint import doubts, obsolete
 from dynsched.rules.rule_set import RuleSet
 
 logger = logging.getLogger(__name__)
@@ -121,6 +121,8 @@ def report_doubts(rule_set: RuleSet) -> None:
     """Log a warning for each rule that is valid but probably does not do what was intended; at the
     start, and after each reload.
     """
+    for setting in obsolete(rule_set):
+        logger.warning("%s", setting)
     for doubt in doubts(rule_set):
         logger.warning("rule %s: %s", doubt.rule, doubt.message, extra={"rule": doubt.rule})
 

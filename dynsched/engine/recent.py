@@ -7,7 +7,7 @@ follows for the load. Here the pods are remembered, each once by its uid.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Final, NamedTuple
@@ -150,19 +150,6 @@ class RecentPods:
         for uid in late:
             self.remove(uid)
         return Remembered(tuple(self._entries.values()), now - ago)
-
-    def counts(self, window: float, now: float) -> Counter[str]:
-        """How many pods were bound to each node within ``window`` and have not ended; assumed ones
-        do not count.
-        """
-        return Counter(
-            entry.pod.node
-            for entry in self._entries.values()
-            if entry.bound is not None
-            and now - entry.bound < window
-            and entry.ended is None
-            and not entry.pod.assumed
-        )
 
     def changes_after(self, sequence: int) -> list[PodChange]:
         """What changed after the change of this number, in its order; as far as it is kept."""

@@ -7,12 +7,11 @@ not close a node for ever). A node of which nothing is known passes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
-from dynsched.engine.model import Alert, Node, Quality
+from dynsched.engine.model import Alert, Quality
 from dynsched.engine.snapshot import Snapshot
 from dynsched.rules.rule_set import Rule
 from dynsched.util.formatting import format_threshold, format_value
@@ -50,11 +49,6 @@ def load_refusals(snapshot: Snapshot) -> dict[str, Refusal]:
 def missing_label(key: str) -> str:
     """Why a node without the required label is refused."""
     return f"node does not carry the label {key}"
-
-
-def without_label(key: str, nodes: Mapping[str, Node]) -> frozenset[str]:
-    """The nodes that do not carry the label."""
-    return frozenset(name for name, node in nodes.items() if key not in node.labels)
 
 
 def _refusal(rule: Rule, alert: Alert) -> Refusal:

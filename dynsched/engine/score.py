@@ -40,7 +40,7 @@ MIN_COOL: Final = 5
 
 SPREAD: Final = 10.0
 """Points. ``relative``: loads that differ by less count as if they were so far apart, so that one
-point does not become 10 against 0. ``least``: what is added to both sides of the proportion."""
+point does not become 10 against 0."""
 
 TENTHS: Final = 10
 """Of a point, in a point."""
@@ -249,14 +249,10 @@ def _relative(low: float, high: float) -> _ScoreOf:
     return lambda load: BEST * (low + spread - load) / spread
 
 
-def _least(low: float, _high: float) -> _ScoreOf:
-    return lambda load: BEST * (low + SPREAD) / (load + SPREAD)
-
-
 _METHODS: Final[Mapping[str, Callable[[float, float], _ScoreOf]]] = {
     "linear": _linear,
     "relative": _relative,
-    "least": _least,
+    "least": _relative,  # an older method; `lint.obsolete` says so
 }
 
 

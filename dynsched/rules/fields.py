@@ -25,8 +25,6 @@ MAX_EXPR_LENGTH: Final = 10_000
 MAX_KEY_LENGTH: Final = 317
 """Characters of a label's key: a DNS name, a slash and a name."""
 MAX_NODES: Final = 1_000_000
-MAX_PODS: Final = 10_000
-"""On one node within the window of ``bind_burst``."""
 
 _MIN_WEIGHT: Final = 0.001
 _MAX_WEIGHT: Final = 1000.0
@@ -112,10 +110,9 @@ Key = Annotated[str, Field(strict=True, pattern=r"\S", max_length=MAX_KEY_LENGTH
 Name = Annotated[str, Field(strict=True, pattern=r"^\S(.{0,98}\S)?$"), AfterValidator(_printable)]
 NodeLimit = Annotated[Limit, BeforeValidator(_limit)]
 
-SourceName = Literal["prometheus", "metrics-server", "bound-pods", "expected-load"]
+SourceName = Literal["prometheus", "metrics-server", "expected-load"]
 FileSource = Literal["prometheus", "metrics-server"]
-"""The sources that a rule in a file can name. ``bound-pods`` is that of ``guard.bind_burst``,
-``expected-load`` that of a rule's ``early``."""
+"""The sources that a rule in a file can name. ``expected-load`` is that of a rule's ``early``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +136,6 @@ class SourceTraits:
 TRAITS: Final[Mapping[SourceName, SourceTraits]] = {
     "prometheus": SourceTraits(needs="expr"),
     "metrics-server": SourceTraits(needs="resource", in_percent=True),
-    # Just-bound pods are added to every node's load: as a rule they would count twice.
-    "bound-pods": SourceTraits(needs=None, asked=False, scored=False),
     # Worked out from another rule's values (`core.early`), by which the extender scores already.
     "expected-load": SourceTraits(needs=None, asked=False, scored=False),
 }

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from dynsched.rules.document import Document, YamlError, locate, read_documents
-from dynsched.rules.lint import doubts
+from dynsched.rules.lint import doubts, obsolete
 from dynsched.rules.parse import DYNAMIC_SCHEDULER_KEY, parse_rules
 from dynsched.rules.rule_errors import MAX_ERRORS, RuleError, RulesInvalidError
 from dynsched.rules.rule_set import RuleSet
@@ -206,6 +206,7 @@ def path_of_expr(data: object, index: int) -> tuple[str | int, ...]:
 
 
 def _doubts(data: object, rule_set: RuleSet) -> Iterable[RuleError]:
+    yield from obsolete(rule_set)
     for doubt in doubts(rule_set):
         yield RuleError(path_of_expr(data, doubt.index), doubt.message)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from dynsched.rules.promql import BINDING, COMPARISONS, Expression, NotUnderstoodError, parse
+from dynsched.rules.rule_errors import RuleError
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.util.formatting import one_line
 
@@ -37,7 +39,25 @@ def doubts(rule_set: RuleSet) -> tuple[Doubt, ...]:
     return tuple(found)
 
 
+def obsolete(rule_set: RuleSet) -> Iterator[RuleError]:
+    """Settings of older versions, which are read and no longer do what they did."""
+    if rule_set.guard.bind_burst:
+        yield RuleError(
+            ("guard", "bind_burst"),
+            "has no effect any more: the expected load counts pods from their binding on. Remove "
+            "it; `early` in a rule marks nodes by that load",
+        )
+    for name, profile in rule_set.extender.profiles.items():
+        if profile.method == "least":
+            yield RuleError(
+                ("extender", "profiles", name, "method"),
+                "'least' is now the same as 'relative'. Write 'relative'",
+            )
+
+
 class _Cause(NamedTuple):
+    """What leaves series out, and what to do about it."""
+
     what: str
     remedy: str
 

@@ -15,7 +15,6 @@ from dynsched.rules.fields import MAX_RULES, Expr, Name
 from dynsched.rules.rule_errors import RuleError, RulesInvalidError, explain, shown
 from dynsched.rules.rule_set import EarlyMark, FileRule, RuleSet
 from dynsched.rules.sections import (
-    BindBurst,
     ExtenderRules,
     GuardRules,
     MarkRules,
@@ -72,7 +71,7 @@ def parse_rules(data: object) -> RuleSet:
     return rule_set
 
 
-_SECTIONS: Final = (RuleSet, MarkRules, NodeRules, GuardRules, BindBurst, FileRule, EarlyMark)
+_SECTIONS: Final = (RuleSet, MarkRules, NodeRules, GuardRules, FileRule, EarlyMark)
 _KNOWN_KEYS: Final = frozenset(
     field.alias or name
     for model in (*_SECTIONS, ExtenderRules, Profile)

@@ -29,17 +29,12 @@ from dynsched.rules.fields import (
 from dynsched.rules.labels import Mark, Selector, parse_selector
 from dynsched.rules.rule_errors import problem
 from dynsched.rules.sections import (
-    BindBurst,
     ExtenderRules,
     GuardRules,
     MarkRules,
     Model,
     NodeRules,
 )
-
-BIND_BURST: Final = "bind-burst"
-"""Name of the rule that ``guard.bind_burst`` stands for. It fires on a node to which more pods than
-``bind_burst.pods`` were bound within the window."""
 
 EARLY_SUFFIX: Final = "-early"
 """What is added to the name of a rule for that of the rule that its ``early`` stands for."""
@@ -255,22 +250,16 @@ class RuleSet(Model):
     on_stale: Literal["release", "hold"] = "release"
     """Whether a firing alert ends (release) or goes on firing (hold) once it is unknown."""
     file_rules: Annotated[tuple[FileRule, ...], Field(max_length=MAX_RULES)] = Field(alias="rules")
-    """The rules of the file, in its order; ``rules`` has the rule of ``guard.bind_burst`` too."""
+    """The rules of the file, in its order."""
     extender: ExtenderRules = Field(default_factory=ExtenderRules)
     """The ``extender`` section: the scheduler extender's filter and scores."""
 
     @field_validator("file_rules")
     @classmethod
-    def _fit_the_guard(
-        cls, rules: tuple[FileRule, ...], info: ValidationInfo
-    ) -> tuple[FileRule, ...]:
+    def _have_names_of_their_own(cls, rules: tuple[FileRule, ...]) -> tuple[FileRule, ...]:
         if not rules:
             raise problem("is empty: there must be at least one rule")
-        guard = info.data.get("guard")
-        burst = None if guard is None else guard.bind_burst
         names = {rule.name for rule in rules}
-        if burst is not None and BIND_BURST in names:
-            raise problem(f"{BIND_BURST!r} is the name of the rule that guard.bind_burst makes")
         for rule in rules:
             early = rule.early_rule
             if early is not None and early.name in names:
@@ -279,12 +268,9 @@ class RuleSet(Model):
 
     @cached_property
     def rules(self) -> tuple[Rule, ...]:
-        """All rules: those of the file, in its order, those that their ``early`` stand for, and
-        that of ``guard.bind_burst``.
-        """
+        """All rules: those of the file, in its order, and those that their ``early`` stand for."""
         early = tuple(made for rule in self.file_rules if (made := rule.early_rule) is not None)
-        burst = self.guard.bind_burst
-        return (*self.file_rules, *early, *(() if burst is None else (_of_burst(burst),)))
+        return (*self.file_rules, *early)
 
     @cached_property
     def by_name(self) -> Mapping[str, Rule]:
@@ -326,8 +312,3 @@ class RuleSet(Model):
     def holds_stale(self, rule: Rule) -> bool:
         """Whether a firing alert of this rule goes on firing once it is unknown."""
         return (rule.on_stale or self.on_stale) == "hold"
-
-
-def _of_burst(burst: BindBurst) -> Rule:
-    """The rule that ``guard.bind_burst`` stands for."""
-    return Rule(name=BIND_BURST, source="bound-pods", threshold=float(burst.pods))

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 
 from dynsched.rules import keys
 from dynsched.rules.fields import (
     MAX_NODES,
-    MAX_PODS,
     MAX_PROFILES,
     MAX_RULES,
     Key,
     Limit,
     NodeLimit,
-    PositiveDuration,
     Weight,
     read_by,
 )
@@ -64,16 +62,6 @@ class NodeRules(Model):
     """Whether control-plane nodes may be marked too."""
 
 
-class BindBurst(Model):
-    """``guard.bind_burst``: a node to which many pods were just bound counts as under pressure."""
-
-    pods: Annotated[int, Field(strict=True, gt=0, le=MAX_PODS)]
-    """The threshold: a node to which more pods than this were bound within ``window`` is under
-    pressure."""
-    window: PositiveDuration = 60.0
-    """The period in which bindings are counted, in seconds."""
-
-
 class GuardRules(Model):
     max_marked: NodeLimit = Limit(0.5, is_share=True)
     """How many nodes of a pool may be marked at the same time: a number, or a share of the eligible
@@ -86,8 +74,8 @@ class GuardRules(Model):
     max_writes_per_minute: Annotated[int, Field(strict=True, gt=0, le=MAX_NODES)] = 240
     """How many writes to nodes there may be in a minute, over all nodes. Marks of hot nodes count,
     and are never delayed."""
-    bind_burst: BindBurst | None = None
-    """Marks nodes early to which many pods are bound within a short time; None turns it off."""
+    bind_burst: Annotated[bool, BeforeValidator(lambda given: given is not None)] = False
+    """Whether the file names this key, which has no effect any more (`lint.obsolete`)."""
 
 
 class Profile(Model):
@@ -96,7 +84,7 @@ class Profile(Model):
     score: Mapping[str, Weight]
     """Rule name -> weight of the rule's value in the score."""
     method: Literal["linear", "relative", "least"] = "linear"
-    """How a value becomes a score (docs/extender.md)."""
+    """How a value becomes a score (docs/extender.md); ``least`` is now the same as ``relative``."""
 
 
 class ExtenderRules(Model):

@@ -57,8 +57,7 @@ def url() -> Iterator[str]:
     loop.close()
 
 
-def test_every_endpoint_is_in_it() -> None:
-    assert set(openapi()["paths"]) == {*ENDPOINTS, *EXTENDER_ENDPOINTS}
+DOCUMENT = openapi(ENDPOINTS, EXTENDER_ENDPOINTS)
 
 
 def test_its_schemas_are_schemas() -> None:
@@ -69,13 +68,13 @@ def test_its_schemas_are_schemas() -> None:
             for inner in value.values():
                 yield from schemas(inner)
 
-    found = list(schemas(openapi()["paths"]))
+    found = list(schemas(DOCUMENT))
     assert len(found) > 20
     for schema in found:
         Draft202012Validator.check_schema(schema)
 
 
-SCHEMA = schemathesis.openapi.from_dict(openapi())
+SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
 
 
 @SCHEMA.parametrize()

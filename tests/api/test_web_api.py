@@ -17,7 +17,6 @@ from dynsched.api.app import ENDPOINTS
 from dynsched.api.transport import quiet
 from dynsched.engine.model import Node, Quality, Unmatched, WriteFailure
 from dynsched.rules.fields import Limit
-from dynsched.rules.sections import BindBurst
 
 
 async def nodes_of(client) -> dict:
@@ -292,23 +291,20 @@ async def test_rules_of_no_node_and_of_several_series_are_told(client, snapshots
     assert found == [{"nodes": 1, "example": "a", "differ_in": ["instance"]}, None]
 
 
-async def test_rules_tells_what_the_extender_and_bind_burst_go_by(client, snapshots) -> None:
+async def test_rules_tells_what_the_extender_goes_by(client, snapshots) -> None:
     profile = {"score": {"node-cpu": 2, "node-mem-usage": 1}, "method": "relative"}
     extender = {"require_label": "a/b", "reject": ["node-cpu"], "profiles": {"mine": profile}}
-    guard = {"bind_burst": {"pods": 20, "window": "90s"}}
-    scene = Scene({**EXAMPLE_RULES, "guard": guard, "extender": extender}, [Node("a")])
-    snapshots.publish(scene.tick(NOON, node_cpu={}, node_mem_usage={}, bind_burst={}))
+    scene = Scene({**EXAMPLE_RULES, "extender": extender}, [Node("a")])
+    snapshots.publish(scene.tick(NOON, node_cpu={}, node_mem_usage={}))
     answer = await get(client, "/rules")
-    assert answer["guard"]["bind_burst"] == {"pods": 20, "window": "1m30s"}
     assert answer["extender"] == extender
 
 
-@pytest.mark.parametrize("odd", [10**400, 2**70, 0])
+@pytest.mark.parametrize("odd", [2**70, 0])
 async def test_no_number_is_too_odd_to_be_told(client, snapshots, odd) -> None:
     snapshot = example()
     rule_set = snapshot.rule_set
-    burst = BindBurst.model_construct(pods=odd, window=1e300)
-    limits = {"max_marked": Limit(odd), "max_releases": Limit(odd), "bind_burst": burst}
+    limits = {"max_marked": Limit(odd), "max_releases": Limit(odd)}
     extremes = {"threshold": 1e308, "clear_threshold": -5e-324, "full_at": math.inf}
     rules = [
         replace(

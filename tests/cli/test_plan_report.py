@@ -137,15 +137,6 @@ def test_a_rule_that_could_not_be_queried_makes_a_pass_incomplete() -> None:
         assert json.loads(pass_report(snapshot))["errors"] == expected
 
 
-def test_bound_pods_are_not_expected_of_one_pass() -> None:
-    rules = {"guard": {"bind_burst": {"pods": 9}}, "rules": [{"name": "a", "expr": "a"}]}
-    rules["rules"][0]["threshold"] = 80
-    scene = Scene(rules, [Node("n")])
-    snapshot = scene.tick(NOON, a={"n": 1.0}, bind_burst="source bound-pods is not set up")
-    assert why_incomplete(snapshot) == ()
-    assert "bind-burst" not in "\n".join(shown(snapshot))
-
-
 def test_what_is_due_and_was_not_written_makes_a_pass_incomplete() -> None:
     snapshot = example(dry_run=True)
     assert why_incomplete(snapshot) == ()

@@ -174,12 +174,6 @@ def test_why_of_a_node_that_was_never_sampled() -> None:
         "node-cpu        unknown  ?      > 80       <= 70      -      missing; no sample so far",
         "node-mem-usage  unknown  ?      > 85       <= 85      -      failed; no sample so far",
     ]
-    # Bound pods that are counted are not taken for knowledge of a node.
-    scene = Scene(EXAMPLE_RULES | {"guard": {"bind_burst": {"pods": 9}}}, [Node("a")])
-    snapshot = scene.tick(NOON, node_cpu={}, node_mem_usage={}, bind_burst={"a": 0.0})
-    told = shown(render_why, node_payload(snapshot, "a"))
-    nothing = "is not marked: nothing is known of it: node-cpu and node-mem-usage have no value for"
-    assert nothing in told[0]
 
 
 def relabelled(**after):

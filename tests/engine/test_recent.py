@@ -45,18 +45,6 @@ def test_a_pod_that_never_ran_is_forgotten_and_takes_nothing_off() -> None:
     assert recent.changes_after(before) == []
 
 
-def test_bindings_are_counted_by_a_window_of_their_own() -> None:
-    recent = RecentPods(300)
-    recent.add(pod("1"), 0)
-    recent.add(pod("2"), 30)
-    recent.add(BoundPod("3", "a", assumed=True), 30)
-    recent.end(pod("of before"), 30)
-    assert recent.counts(60, 40) == {"a": 2}
-    assert recent.counts(60, 60) == {"a": 1}
-    recent.end(pod("2"), 60)
-    assert recent.counts(60, 60) == {}
-
-
 def test_changes_are_told_in_their_order_from_any_place() -> None:
     recent = RecentPods(60)
     recent.add(pod("1"), 0)

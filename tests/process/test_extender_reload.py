@@ -31,8 +31,8 @@ STATES: dict[str, Any] = {
     "requires a label": rules(extender={"require_label": "kubernetes.io/hostname"}),
     "deleted": None,
     "counts pods": rules(
-        guard={"bind_burst": {"pods": 3}},
-        extender={"profiles": {"default": {"score": {"load": 1}, "method": "least"}}},
+        rules=[{**RULE, "early": {}}],
+        extender={"profiles": {"default": {"score": {"load": 1}, "method": "relative"}}},
     ),
     "another rule": rules(
         rules=[{**RULE, "name": "other", "threshold": 90, "for": "5m"}],

@@ -15,7 +15,6 @@ from dynsched.sim.nodes import make_node
 pytestmark = pytest.mark.slow
 
 RULES = {
-    "guard": {"bind_burst": {"pods": 2}},
     "rules": [{"name": "cpu", "expr": "cpu", "threshold": 80, "resource": "cpu"}],
     "extender": {"reject": ["cpu"], "profiles": {"default": {"score": {"cpu": 1}}}},
 }
@@ -65,13 +64,6 @@ async def test_it_answers_by_what_it_reads_and_by_what_was_bound(
 
         await until(counted, "the bound pods count")
 
-        async def marked() -> bool:
-            node = (await operator.nodes())["nodes"][0]
-            burst = node["rules"][-1]
-            firing = (burst["rule"], burst["state"]) == ("bind-burst", "firing")
-            return node["marked"] and firing
-
-        await until(marked, "the early mark")
         await create(cluster, pod("on-hot", "c"))
 
         async def placed_pods() -> dict[str, float]:

@@ -19,8 +19,8 @@ pytestmark = pytest.mark.slow
 CORES = 7.91
 """What each node of the simulator has."""
 RULES = {
-    "guard": {"bind_burst": {"pods": 50}},
     "rules": [{"name": "cpu", "expr": "cpu", "threshold": 80, "resource": "cpu"}],
+    "extender": {},
 }
 
 

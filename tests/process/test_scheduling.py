@@ -89,7 +89,7 @@ async def _tainted(cluster: EnvtestCluster) -> bool:
     return [len(node["spec"].get("taints", ())) for node in nodes] == [1] * len(HOT)
 
 
-@pytest.mark.parametrize("method", ["linear", "relative", "least"])
+@pytest.mark.parametrize("method", ["linear", "relative"])
 async def test_the_extender_keeps_pods_off_without_a_herd(beside, cluster, method) -> None:
     profiles = {"default": {"score": {"load": 1}, "method": method}}
     async with beside(rules(extender={"profiles": profiles})):

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import steady
 
-from dynsched.rules.file import load_rules
+from dynsched.rules.file import load_rules, read_rules
 from dynsched.rules.lint import doubts
 from dynsched.rules.promql import NotUnderstoodError, parse
 
@@ -175,6 +175,20 @@ FILES = [
 )
 def test_nothing_that_is_shipped_is_doubtful(path: Path) -> None:
     assert doubts(load_rules(path)) == ()
+
+
+def test_what_older_versions_had_is_read_with_a_warning_at_its_place() -> None:
+    found = read_rules(
+        b"rules: [{name: cpu, expr: load, threshold: 80}]\n"
+        b"guard: {bind_burst: {pods: 20, window: 1m}}\n"
+        b"extender:\n  profiles:\n    mine: {score: {cpu: 1}, method: least}\n"
+    )
+    assert found.rule_set is not None
+    assert [rule.name for rule in found.rule_set.rules] == ["cpu"]
+    assert [(doubt.line, doubt.message.split(":")[0]) for doubt in found.doubts] == [
+        (2, "guard.bind_burst"),
+        (5, "extender.profiles.mine.method"),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -207,7 +207,7 @@ ODD = [
     b"&a {rules: [*a]}", b"&a [*a]", b"rules: &a [*a]", b'"\\ud800": 1', b"=: 1",
     b"mark: 0x" + b"f" * 4000, b"rules: " + b"9" * 5000,
     b"guard: {max_marked: 0b" + b"1" * 5000 + b"}", b"stale_after: 1:" + b"00:" * 3000 + b"00.0",
-    b"guard: {bind_burst: {pods: " + b"9" * 400 + b"}}\nrules: []", b"? *a\n: &a {<<: *a}",
+    b"guard: {max_writes_per_minute: " + b"9" * 400 + b"}\nrules: []", b"? *a\n: &a {<<: *a}",
     b"&a {<<: [*a, *a]}", b"? [&a [1], *a]\n: 1", b"rules: !!binary 4Q==",
     b"%YAML 9.9\n---\nrules: 1", b"%TAG ! tag:\xff\n", b"~: 1\n1: 2\n2026-01-01: 3\n.nan: 4",
 ]  # fmt: skip

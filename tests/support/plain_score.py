@@ -76,5 +76,4 @@ _METHODS: Mapping[Method, Callable[[float, float], Callable[[float], float]]] = 
     "relative": lambda low, high: (
         lambda load: BEST * (low + max(high - low, SPREAD) - load) / max(high - low, SPREAD)
     ),
-    "least": lambda low, _high: lambda load: BEST * (low + SPREAD) / (load + SPREAD),
 }

@@ -1,28 +1,24 @@
-"""The scheduler's questions, answered from memory: `/filter`, `/prioritize`, `/preempt`, `/bind`.
-
-Bytes in, bytes out; `web.extender.http` puts it on the wire. Nothing here waits for an API server
-or for Prometheus, but `/bind`, whose very purpose is a call.
-"""
+"""The scheduler's questions, bytes in and bytes out, answered from memory but for `/bind`."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
 from msgspec import Raw
 
 from dynsched.api.extender import wire
-from dynsched.api.extender.candidates import CandidateLists, Candidates, Filtered, Scored, of_names
+from dynsched.api.extender.candidates import CandidateLists, Candidates, of_names
 from dynsched.api.extender.numbers import NodeNumbers
-from dynsched.api.extender.scoring import ProfileLoads, ScoringSnapshot
+from dynsched.api.extender.scoring import ScoringSnapshot
 from dynsched.api.extender.victims import preempt_answer, read_preemption
 from dynsched.api.transport.quiet import quiet_logger
 from dynsched.engine.model import Node
 from dynsched.engine.pod_values import BoundPod
 from dynsched.engine.recent import RecentPods
-from dynsched.engine.refusals import Refusal, missing_label, without_label
+from dynsched.engine.refusals import Refusal, missing_label
 from dynsched.engine.score import NEUTRAL, break_ties, scores_by_load
 from dynsched.engine.snapshot import Snapshot
 from dynsched.rules.sections import ExtenderRules
@@ -92,7 +88,6 @@ class Extender:
         self._published_at = 0.0
         self._preparing: asyncio.Task[None] | None = None
         self._waiting: Snapshot | None = None
-        self._labelled: tuple[object, str | None, frozenset[str]] = (None, None, frozenset())
 
     def publish_soon(self, snapshot: Snapshot) -> asyncio.Task[None]:
         """Answer by ``snapshot`` when the task is done: it is made ready beside the event loop, for
@@ -124,8 +119,7 @@ class Extender:
     def filter(self, body: Body) -> Parts:
         """The answer to `/filter`, in parts. WireError where the body is not a question."""
         asked, candidates = self._read(body)
-        readings = self._fresh()
-        key = (readings.rules if readings else self._rules()).require_label
+        readings, key = self._fresh()
         if key is not None and asked.nodes is None and not self._synced():
             return [wire.filter_error("dynsched does not know the nodes' labels yet")]
         try:
@@ -154,15 +148,14 @@ class Extender:
     def preempt(self, body: Body) -> bytes:
         """The answer to `/preempt`. WireError where the body is not a question."""
         victims = read_preemption(body, self._most())
-        readings = self._fresh()
-        key = (readings.rules if readings else self._rules()).require_label
-        bare = self._without(key) if key is not None else frozenset()
+        readings, key = self._fresh()
         refused: Mapping[str, Refusal] = readings.refused if readings else {}
+        nodes = self._nodes() if key is not None else {}
         return preempt_answer(
             {
-                node: found
-                for node, found in victims.items()
-                if node not in refused and node not in bare
+                name: found
+                for name, found in victims.items()
+                if name not in refused and (name not in nodes or key in nodes[name].labels)
             }
         )
 
@@ -191,14 +184,10 @@ class Extender:
 
     def _read(self, body: Body) -> tuple[wire.Asked, Candidates | None]:
         """The question, and its NodeNames where it has some. WireError."""
-        most, numbers = self._most(), self._numbers
-        asked = wire.read_front(body)
-        if asked is not None and asked.names is not None:
-            candidates = self._lists.of_plain(asked.names, most, numbers)
-            if candidates is not None:
-                return asked, candidates
         asked = wire.read_args(body)
-        return asked, None if asked.names is None else self._lists.of(asked.names, most, numbers)
+        if asked.names is None:
+            return asked, None
+        return asked, self._lists.of(asked.names, self._most(), self._numbers)
 
     @property
     def _numbers(self) -> NodeNumbers:
@@ -208,49 +197,39 @@ class Extender:
         """Candidates that a question may name: as many as there are nodes, with room."""
         return max(ROOM_FOR_NODES, 2 * len(self._nodes()))
 
-    def _fresh(self) -> ScoringSnapshot | None:
-        """The readings, unless they are so old that they say nothing any more."""
+    def _fresh(self) -> tuple[ScoringSnapshot | None, str | None]:
+        """The readings, unless they are so old that they say nothing any more; and the label that a
+        node must carry.
+        """
         readings = self._readings
         if readings is None or self._clock() - self._published_at > readings.stale_after:
-            return None
-        return readings
-
-    def _without(self, key: str) -> frozenset[str]:
-        """The nodes that do not carry this label, as the nodes are now."""
-        nodes = self._nodes()
-        if self._labelled[0] is not nodes or self._labelled[1] != key:
-            self._labelled = (nodes, key, without_label(key, nodes))
-        return self._labelled[2]
+            return None, self._rules().require_label
+        return readings, readings.rules.require_label
 
     def _filter_names(
         self, candidates: Candidates, readings: ScoringSnapshot | None, key: str | None
     ) -> Parts:
-        version = readings.version if readings else 0
-        known = candidates.filtered
-        if known is not None and known.version == version and key is None:
-            return known.parts
         dropped = np.zeros(len(candidates), np.bool_)
-        refused: Mapping[str, Refusal] = {}
+        unresolvable: dict[str, str] = {}
         failed: dict[str, str] = {}
         if readings is not None:
-            refused, dropped = readings.refused, readings.is_refused[candidates.numbers]
-        stopped = candidates.numbers[dropped].tolist()
-        unresolvable = _reasons([candidates.nodes.names[number] for number in stopped], refused)
+            dropped = readings.is_refused[candidates.numbers]
+            stopped = candidates.numbers[dropped].tolist()
+            names = [candidates.nodes.names[number] for number in stopped]
+            unresolvable = _reasons(names, readings.refused)
         if key is not None:
-            names, nodes, bare = candidates.names(), self._nodes(), self._without(key)
-            unresolvable.update((name, missing_label(key)) for name in names if name in bare)
-            unknown = f"node is not known, nor whether it carries the label {key}"
-            failed = {name: unknown for name in names if name not in nodes}
-            dropped |= np.array(
-                [name in unresolvable or name in failed for name in names], np.bool_
-            )
+            nodes = self._nodes()
+            for index, name in enumerate(candidates.names()):
+                if name not in nodes:
+                    failed[name] = f"node is not known, nor whether it carries the label {key}"
+                elif key not in nodes[name].labels:
+                    unresolvable[name] = missing_label(key)
+                else:
+                    continue
+                dropped[index] = True
         passed = candidates.without(dropped) if dropped.any() else candidates.raw
         tail = wire.filter_tail(failed=failed, unresolvable=unresolvable)
-        answer = Filtered(version, [b'{"Nodes":null,"NodeNames":', passed, tail])
-        if key is None:  # else it also depends on the nodes, which change at any time
-            candidates.filtered = answer
-            self._lists.trim()
-        return answer.parts
+        return [b'{"Nodes":null,"NodeNames":', passed, tail]
 
     def _filter_nodes(
         self,
@@ -277,41 +256,27 @@ class Extender:
                 passed.append(item)
         unresolvable = _reasons(stopped, refused)
         unresolvable.update((name, missing_label(key or "")) for name in bare)
-        names: bytes = b"null"
+        names: wire.Buffer = b"null"
         if candidates is not None:  # both forms were sent: both are answered
-            names = wire.names_answer(
-                [
-                    name
-                    for name in candidates.names()
-                    if name not in unresolvable and name not in refused
-                ]
-            )
+            _, names, _ = self._filter_names(candidates, readings, key)
         tail = wire.filter_tail(failed={}, unresolvable=unresolvable)
         head = b'{"Nodes":' + head + b"["
-        return [head, *_separated(passed), b']},"NodeNames":', names, tail]
+        separated = [part for item in passed for part in (b",", item)][1:]
+        return [head, *separated, b']},"NodeNames":', names, tail]
 
     def _scores(self, candidates: Candidates, asked: wire.Asked) -> bytes:
-        readings = self._fresh()
+        readings, _ = self._fresh()
         if readings is None:
             return _same_score(candidates)
         now = self._clock()
         self._count_pods(readings)
         profile = readings.profile(asked.scheduler)
-        answer = candidates.scored
-        if answer is None or answer.version != profile.version:
-            candidates.scored = answer = _scored(candidates, profile)
-            self._lists.trim()
-        if answer.best and 0 < len(asked.uid) <= MAX_UID_LENGTH and self._waits(asked.uid):
-            self._bound.add(BoundPod(asked.uid, answer.best, assumed=True), now)
-        return answer.body
-
-
-def _scored(candidates: Candidates, profile: ProfileLoads) -> Scored:
-    loads = profile.of(candidates.numbers)
-    scores = scores_by_load(loads, profile.method)
-    best = break_ties(scores, loads)
-    body = candidates.nodes.scored(candidates.numbers, candidates.singles(), scores[loads])
-    return Scored(profile.version, body, "" if best is None else candidates.name(best))
+        loads = profile.of(candidates.numbers)
+        scores = scores_by_load(loads, profile.method)
+        best = break_ties(scores, loads)
+        if best is not None and 0 < len(asked.uid) <= MAX_UID_LENGTH and self._waits(asked.uid):
+            self._bound.add(BoundPod(asked.uid, candidates.name(best), assumed=True), now)
+        return candidates.scored(scores[loads])
 
 
 def _reasons(stopped: Sequence[str], refused: Mapping[str, Refusal]) -> dict[str, str]:
@@ -321,17 +286,7 @@ def _reasons(stopped: Sequence[str], refused: Mapping[str, Refusal]) -> dict[str
 
 
 def _same_score(candidates: Candidates) -> bytes:
-    scores = np.full(len(candidates), NEUTRAL, np.uint8)
-    return candidates.nodes.scored(candidates.numbers, candidates.singles(), scores)
-
-
-def _separated(items: Iterable[Raw]) -> Iterable[bytes | Raw]:
-    first = True
-    for item in items:
-        if not first:
-            yield b","
-        first = False
-        yield item
+    return candidates.scored(np.full(len(candidates), NEUTRAL, np.uint8))
 
 
 def _all_pass(asked: wire.Asked) -> Parts:

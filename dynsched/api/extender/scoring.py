@@ -6,7 +6,6 @@ Prepared once per tick, outside of the event loop: 65,000 nodes take some tenths
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import count
 from typing import Final
 
 import numpy as np
@@ -30,15 +29,12 @@ from dynsched.engine.score import (
 from dynsched.engine.snapshot import Snapshot
 
 _NOTHING: Final[Mapping[str, float]] = {}
-_versions: Final = count(1)
 
 
 class ProfileLoads:
     """Every node's expected load for one profile; pods that are bound or end since are counted as
     they come. Those that end take none far below the mean of all: how much of it is a guess
     is worked out with the next Snapshot.
-
-    ``version`` is another one, of all that ever were, whenever a load changed.
     """
 
     def __init__(self, snapshot: Snapshot, weighed: WeightedProfile, nodes: NodeNumbers) -> None:
@@ -53,7 +49,6 @@ class ProfileLoads:
         self._known = np.array([*values, UNKNOWN], np.int16)
         self._fresh: dict[str, FreshPods] = {}
         self._loads = self._known.copy()
-        self.version = next(_versions)
 
     def of(self, numbers: Numbers) -> Loads:
         """The loads of the nodes of these numbers; of a number beyond all nodes it is UNKNOWN."""
@@ -61,7 +56,6 @@ class ProfileLoads:
 
     def add(self, changes: Iterable[PodChange], nodes: Mapping[str, Node]) -> None:
         """Count these pods. A node of unknown load stays unknown."""
-        self.version = next(_versions)
         for change in changes:
             name = change.pod.node
             number = self._nodes.number.get(name)
@@ -77,12 +71,11 @@ class ProfileLoads:
 
 
 class ScoringSnapshot:
-    """What one Snapshot says. ``refused`` is by load alone; ``version`` as of ProfileLoads.
-    ``before``: the one before it, whose ``numbers`` serve again where the nodes are the same.
+    """What one Snapshot says. ``refused`` is by load alone. ``before``: the one before it, whose
+    ``numbers`` serve again where the nodes are the same.
     """
 
     def __init__(self, snapshot: Snapshot, before: ScoringSnapshot | None = None) -> None:
-        self.version = next(_versions)
         self.rules = snapshot.rule_set.extender
         self.stale_after = snapshot.rule_set.stale_after
         self.pod_changes = snapshot.pod_changes

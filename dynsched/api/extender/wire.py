@@ -6,7 +6,7 @@ decoder would. What is only passed on is never decoded: it goes back byte for by
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final, TypeVar
 
@@ -16,9 +16,6 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 T = TypeVar("T")
 Buffer = bytes | bytearray | memoryview | Raw
 
-_NAMES: Final = b',"Nodes":null,"NodeNames":'
-"""What kube-scheduler writes between the Pod and the names, with which the body then ends."""
-_CLOSING: Final = ord("}")
 _BETWEEN: Final = 16
 """Bytes around a name: quotes, comma, and the blanks of an indented document."""
 _FURTHER_METADATA: Final = 1000
@@ -85,7 +82,7 @@ class Asked(Struct, gc=False):
 
     scheduler: str
     uid: str
-    names: Raw | memoryview | None
+    names: Raw | None
     nodes: Raw | None
 
 
@@ -110,7 +107,6 @@ class Binding(Struct, frozen=True, gc=False):
 
 
 _args = msgspec.json.Decoder(_Args)
-_string = msgspec.json.Decoder(str)
 _strings = msgspec.json.Decoder(list[str])
 _node_list = msgspec.json.Decoder(_NodeList)
 _pod = msgspec.json.Decoder(_Pod | None)
@@ -127,30 +123,6 @@ def read_args(body: Buffer) -> Asked:
         raise WireError(
             "neither Nodes nor NodeNames is there: one of them must name the candidates"
         )
-    return _asked(args, names, nodes)
-
-
-def read_front(body: bytes | bytearray) -> Asked | None:
-    """A body in kube-scheduler's own form: what stands before the names is decoded, and the names
-    are not looked at. None for any other body.
-
-    If the front is an object once it is closed, and the names are a list, this is what `read_args`
-    finds: then what follows the front are the last two keys of the object.
-    """
-    at = body.find(_NAMES, 0, MAX_POD_BYTES)
-    if at < 1 or body[at - 1] != _CLOSING or body[-1] != _CLOSING:
-        return None
-    try:
-        args = _args.decode(body[:at] + b"}")
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-    before = (args.names, args.names_camel, args.names_lower, args.nodes, args.nodes_lower)
-    if given(*before) is not None:
-        return None
-    return _asked(args, memoryview(body)[at + len(_NAMES) : -1], None)
-
-
-def _asked(args: _Args, names: Raw | memoryview | None, nodes: Raw | None) -> Asked:
     raw = given(args.pod, args.pod_lower)
     if raw is not None and len(memoryview(raw)) > MAX_POD_BYTES:
         raise WireError(f"Pod: longer than {MAX_POD_BYTES >> 20} MiB, which no Pod is")
@@ -177,11 +149,6 @@ def read_names(value: Buffer, most: int) -> list[str]:
     if raw.count(b'"') > 2 * most:
         raise too_many("NodeNames", most)
     return decode(_strings, raw, "NodeNames")
-
-
-def read_name(written: bytes) -> str:
-    """One name, of what stands between its quotes. WireError when that is no string."""
-    return decode(_string, b'"%b"' % written, "NodeNames")
 
 
 def read_nodes(raw: Buffer) -> tuple[bytes, list[Raw]]:
@@ -268,11 +235,6 @@ def filter_error(error: str) -> bytes:
     """
     tail = filter_tail(failed={}, unresolvable={}, error=error)
     return b'{"Nodes":null,"NodeNames":null' + tail
-
-
-def names_answer(names: Sequence[str]) -> bytes:
-    """A list of names as JSON."""
-    return _encode(names)
 
 
 def error_answer(error: str) -> bytes:

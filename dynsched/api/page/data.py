@@ -99,14 +99,9 @@ class _Column:
         self._full = full_at(rule)
         self._digits = _digits(rule.threshold)
         self._added = views.expected[rule.name].added if rule.name in views.expected else {}
-        self._requests = None
+        self._requests = requests if rule.rises and views else None
         if not rule.rises:
             self._added = {}
-        elif requests is not None and views:
-            # Drawn on the same bar, in the unit of the rule.
-            unit = self._full / 100
-            shown = {each: round(each * unit, self._digits) for each in set(requests.values())}
-            self._requests = requests, shown
         self._value, self._requested = _Array(), _Array()
         self._state, self._quality = bytearray(), bytearray()
         self._since: tuple[list[int], list[int]] = ([], [])
@@ -131,8 +126,8 @@ class _Column:
         self._value.add(list(map(round, values, repeat(self._digits))))
         _put(self._since, first, active, alerts.since[cells])
         if self._requests is not None:
-            requests, shown = self._requests
-            self._requested.add(list(map(shown.get, map(requests.get, names))))  # type: ignore[arg-type]
+            shown = (self._requests.get(name, math.nan) * self._full / 100 for name in names)
+            self._requested.add([round(each, self._digits) for each in shown])
         for index, (name, value) in enumerate(zip(names, values, strict=True), first):
             if name in self._added:
                 self._expect(index, value, self._added[name])

@@ -18,10 +18,6 @@ LOOKED_AT: Final = 600.0
 """Seconds after a request of a page for which it counts as open: as long is asked what it shows."""
 
 
-def _unwatched(_node: str) -> BoundOnNode | None:
-    return None
-
-
 @dataclass(slots=True)
 class PageFacts:
     """``clock`` gives seconds and is never set.
@@ -33,7 +29,7 @@ class PageFacts:
     """
 
     clock: Callable[[], float]
-    bound: Callable[[str], BoundOnNode | None] = _unwatched
+    bound: Callable[[str], BoundOnNode | None] = lambda _: None
     requested: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     above: Mapping[str, Sequence[AboveRequest]] | None = None
     overload: Overload = field(default_factory=Overload)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import zlib
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from dynsched.api.page.changes import Change, Changes
+from dynsched.api.page.changes import Changes
 from dynsched.api.page.data import About, Columns, Requested
 from dynsched.api.page.ring import History
 from dynsched.api.totals import in_order
@@ -77,23 +76,6 @@ class Feed:
     def etag(self) -> str:
         """The ETag of everything that is answered from the last Snapshot alone, with quotes."""
         return f'"{self._process}-{self._snapshots}"'
-
-    def past(self, nodes: Sequence[str]) -> Mapping[str, Any]:
-        """The points of these nodes; those that are not known are left out."""
-        found = {node: self.history.values(node) for node in nodes}
-        return {
-            "step": self.history.step,
-            "times": [round(at, 1) for at in self.history.times],
-            "nodes": {
-                node: {"values": values, "marked": self.history.marked(node)}
-                for node, values in found.items()
-                if values is not None
-            },
-        }
-
-    def latest(self, most: int, node: str | None) -> list[Change]:
-        """As of `Changes`."""
-        return self.changes.latest(most, node)
 
 
 async def _encode(snapshot: Snapshot, about: About, requested: Requested, etag: str) -> Encoded:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dynsched.engine.columns import Ints, Roster
+from dynsched.engine.columns import Roster
 from dynsched.engine.snapshot import Snapshot
 from dynsched.rules.rule_set import Rule
 
@@ -20,15 +20,23 @@ STEP: Final = 60.0
 
 _LARGEST: Final = float(np.finfo(np.float16).max)
 _FINEST: Final = STEP / 2**5
-_SPARE: Final = 8
-"""One row in so many is kept free: each time that there is none, all points are copied."""
+
+
+class _Point(NamedTuple):
+    """``values``: by rule, what 1 stands for, and the value of each node. After the nodes of the
+    arrays is one for all that are not known: NaN, and not marked.
+    """
+
+    at: float
+    values: Mapping[str, tuple[float, NDArray[np.float16]]]
+    marked: NDArray[np.bool_]
 
 
 class History:
     """At most ``POINTS`` values of each rule on each node, in parts of the rule's threshold, as
     16-bit floats: three digits, which is more than a curve on a screen shows. That is 2 bytes a
     point, 1.8 MB for three rules on 5,000 nodes, and one byte a point for whether the node was
-    marked. A point is one block of memory, which is not in use before the point is taken.
+    marked.
 
     A process that has just been started takes points more often than once a minute, so that there
     is something to see; whenever the memory is full, every other point is dropped and the step
@@ -40,17 +48,10 @@ class History:
         self.step = _FINEST
         while self.step < min(interval, STEP):
             self.step *= 2
-        self._times = np.full(POINTS, math.nan)
-        self._taken = 0
-        self._next = 0
+        self._points: list[_Point] = []
         self._due_at = -math.inf
-        self._units: dict[str, float] = {}
-        """By rule: what 1 stands for in its values."""
         self._roster = Roster(())
-        self._rows: Ints = np.zeros(0, np.int64)
-        """Of each node of the roster."""
-        self._values: NDArray[np.float16] = np.zeros((POINTS, 0, 0), np.float16)
-        self._marked = np.zeros((POINTS, 0), np.bool_)
+        self._rules: list[str] = []
 
     def is_due(self, at: float) -> bool:
         """Whether a point is to be taken at ``at`` (Unix seconds, as of all times here)."""
@@ -61,114 +62,86 @@ class History:
         """Take a point. Rules and nodes that are not in it are forgotten; an early rule has the
         values of another one.
         """
-        if self._taken == POINTS and self.step < STEP:
-            self._drop_every_other()
-        nodes, rules = snapshot.nodes, snapshot.rule_set.rules
-        shown = [row for row, rule in enumerate(rules) if rule.early_of is None]
-        self._follow([rules[row] for row in shown])
-        alerts = nodes.evaluation.alerts
-        if alerts.roster is not self._roster:
-            self._make_room(alerts.roster)
-        slot, units = self._next, np.array(list(self._units.values()))
+        if len(self._points) == POINTS and self.step < STEP:
+            self._points = self._points[1::2]
+            self.step *= 2
+        nodes, alerts = snapshot.nodes, snapshot.nodes.evaluation.alerts
+        rules = {
+            rule.name: (row, _unit(rule))
+            for row, rule in enumerate(snapshot.rule_set.rules)
+            if rule.early_of is None
+        }
+        self._follow(alerts.roster, list(rules))
         with np.errstate(over="ignore"):  # it is kept as the largest
-            values = alerts.good_values(shown) / units[:, None]
-        # What was there before, an hour ago, is overwritten.
-        self._values[slot][:, self._rows] = values.clip(-_LARGEST, _LARGEST)
-        self._marked[slot] = False
-        self._marked[slot, self._rows[self._roster.places_of(nodes.marked)]] = True
-        self._times[slot] = snapshot.taken_at
+            values = {
+                name: (unit, _kept(alerts.good_values(row) / unit))
+                for name, (row, unit) in rules.items()
+            }
+        marked = np.zeros(len(alerts.roster) + 1, np.bool_)
+        marked[alerts.roster.places_of(nodes.marked)] = True
+        self._points = [*self._points[1 - POINTS :], _Point(snapshot.taken_at, values, marked)]
         self._due_at = snapshot.taken_at + self.step
-        self._next = (slot + 1) % POINTS
-        self._taken = min(self._taken + 1, POINTS)
+
+    def past(self, nodes: Sequence[str]) -> dict[str, Any]:
+        """The points of these nodes; those that are not known are left out."""
+        return {
+            "step": self.step,
+            "times": [round(at, 1) for at in self.times],
+            "nodes": {
+                node: {"values": self.values(node), "marked": self.marked(node)}
+                for node in nodes
+                if node in self._roster.places
+            },
+        }
 
     @property
     def times(self) -> list[float]:
         """Of the points, the oldest first; in Unix seconds."""
-        return [float(at) for at in self._times[self._slots()]]
-
-    @property
-    def size(self) -> int:
-        """Bytes of all points."""
-        return self._values.nbytes + self._marked.nbytes + self._times.nbytes
+        return [point.at for point in self._points]
 
     def values(self, node: str) -> Mapping[str, list[float | None]] | None:
         """By rule, a value for each of ``times``; None where none was known. None for no node."""
         place = self._roster.places.get(node)
         if place is None:
             return None
-        found = self._values[self._slots(), :, self._rows[place]].T.astype(np.float64)
         return {
-            rule: [_known(value * unit) for value in values]
-            for (rule, unit), values in zip(self._units.items(), found.tolist(), strict=True)
+            rule: [_known(point, rule, place) for point in self._points] for rule in self._rules
         }
 
     def marked(self, node: str) -> list[bool]:
         """For each of ``times``: whether the node carried the mark."""
         place = self._roster.places.get(node)
-        if place is None:
-            return []
-        return [bool(each) for each in self._marked[self._slots(), self._rows[place]]]
+        return [] if place is None else [bool(point.marked[place]) for point in self._points]
 
-    def _slots(self) -> list[int]:
-        first = self._next - self._taken
-        return [(first + number) % POINTS for number in range(self._taken)]
-
-    def _drop_every_other(self) -> None:
-        """Double the step. Until it is ``STEP`` no slot was written twice: they are in order."""
-        kept = POINTS // 2
-        for slot in range(kept):
-            for points in (self._times, self._values, self._marked):
-                points[slot] = points[2 * slot + 1]
-        self._taken = self._next = kept
-        self.step *= 2
-
-    def _follow(self, rules: Sequence[Rule]) -> None:
-        """Where other rules are in force, those that stay keep their values."""
-        before, self._units = self._units, {rule.name: _unit(rule) for rule in rules}
-        if list(before.items()) == list(self._units.items()):
-            return
-        had, places = self._values, list(before)
-        self._values = np.zeros((POINTS, len(rules), had.shape[2]), np.float16)
-        for slot in range(self._taken):
-            for index, (name, unit) in enumerate(self._units.items()):
-                point = self._values[slot, index]
-                point[:] = math.nan
-                if name in before:
-                    ours = had[slot, places.index(name)] * np.float64(before[name] / unit)
-                    point[:] = ours.clip(-_LARGEST, _LARGEST)
-
-    def _make_room(self, roster: Roster) -> None:
-        """Rows for these nodes: those that stay keep theirs, those that are gone give theirs up."""
-        found = roster.places_in(self._roster)
-        is_new, size = found < 0, self._marked.shape[1]
-        is_free = np.ones(size, np.bool_)
-        rows = np.full(len(roster), -1, np.int64)
-        rows[~is_new] = self._rows[found[~is_new]]
-        is_free[rows[~is_new]] = False
-        missing = int(np.count_nonzero(is_new) - np.count_nonzero(is_free))
-        if missing > 0:
-            # The first nodes are all that there are: most clusters stay as they are.
-            self._grow(missing + (len(roster) // _SPARE if size else 0))
-            is_free = np.concatenate((is_free, np.ones(self._marked.shape[1] - size, np.bool_)))
-        fresh = np.flatnonzero(is_free)[: np.count_nonzero(is_new)]
-        rows[is_new] = fresh
-        for slot in range(self._taken):
-            self._values[slot][:, fresh], self._marked[slot, fresh] = math.nan, False
-        self._roster, self._rows = roster, rows
-
-    def _grow(self, more: int) -> None:
-        _, rules, size = self._values.shape
-        values = np.zeros((POINTS, rules, size + more), np.float16)
-        marked = np.zeros((POINTS, size + more), np.bool_)
-        for slot in range(self._taken):
-            values[slot, :, :size], marked[slot, :size] = self._values[slot], self._marked[slot]
-        self._values, self._marked = values, marked
+    def _follow(self, roster: Roster, rules: list[str]) -> None:
+        """Those nodes and rules that stay keep their values."""
+        if roster is not self._roster or rules != self._rules:
+            places = np.append(roster.places_in(self._roster), -1)
+            self._points = [
+                _Point(
+                    point.at,
+                    {
+                        rule: (unit, values.take(places))
+                        for rule, (unit, values) in point.values.items()
+                        if rule in rules
+                    },
+                    point.marked.take(places),
+                )
+                for point in self._points
+            ]
+            self._roster, self._rules = roster, rules
 
 
 def _unit(rule: Rule) -> float:
     return abs(rule.threshold) or 1.0
 
 
-def _known(value: float) -> float | None:
+def _kept(values: NDArray[np.float64]) -> NDArray[np.float16]:
+    return np.append(values.clip(-_LARGEST, _LARGEST), math.nan).astype(np.float16)
+
+
+def _known(point: _Point, rule: str, place: int) -> float | None:
+    unit, values = point.values.get(rule, (1.0, None))
+    value = math.nan if values is None else float(values[place]) * unit
     # Back from 16 bits: 31.5 and not 31.508.
     return None if math.isnan(value) else float(f"{value:.3g}")

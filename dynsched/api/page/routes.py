@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from importlib import resources
@@ -25,9 +24,6 @@ _POLICY: Final = (
     "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 """Of the page and its files."""
-
-_TAKES_GZIP: Final = re.compile(r"\bgzip\b(?!\s*;\s*q=0(?:\.0*)?\s*(?:,|$))", re.IGNORECASE)
-"""In Accept-Encoding; ``q=0`` refuses it."""
 
 _TYPES: Final[Mapping[str, str]] = {
     "html": "text/html",
@@ -88,7 +84,7 @@ async def page_data(request: web.Request) -> web.Response:
     if is_known(request, encoded.etag):
         return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=headers)
     body = encoded.plain
-    if _TAKES_GZIP.search(request.headers.get(hdrs.ACCEPT_ENCODING, "")):
+    if "gzip" in request.headers.get(hdrs.ACCEPT_ENCODING, "").lower():
         body = encoded.gzipped
         headers[hdrs.CONTENT_ENCODING] = "gzip"
     return web.Response(body=body, headers=headers, content_type="application/json")
@@ -99,14 +95,13 @@ async def page_history(request: web.Request) -> web.Response:
     nodes = request.query.getall("node", [])
     if not 0 < len(nodes) <= MAX_NODES:
         raise web.HTTPBadRequest(reason=f"name 1 to {MAX_NODES} nodes, as ?node=a&node=b")
-    feed = request.app[PAGE].feed
-    return _json(feed.past(nodes))
+    return _json(request.app[PAGE].feed.history.past(nodes))
 
 
 async def page_changes(request: web.Request) -> web.Response:
     """The last changes, of one node or of all."""
-    feed = request.app[PAGE].feed
-    return _json(feed.latest(MAX_CHANGES, request.query.get("node")))
+    changes = request.app[PAGE].feed.changes
+    return _json(changes.latest(MAX_CHANGES, request.query.get("node")))
 
 
 async def page_pods(request: web.Request) -> web.Response:

@@ -95,7 +95,7 @@ def needed_rights(rule_set: RuleSet, home: str) -> list[Right]:
         Right("create", "leases", leases, home),
         *(Right(verb, "leases", leases, home, LEASE_NAME) for verb in ("get", "update")),
     ]
-    if rule_set.uses_expected_load or rule_set.guard.bind_burst is not None:
+    if rule_set.uses_expected_load:
         found += [Right(verb, "pods") for verb in ("list", "watch")]
     if _asks_metrics_server(rule_set):
         found.append(Right("list", "nodes", "metrics.k8s.io"))

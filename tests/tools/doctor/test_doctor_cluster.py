@@ -214,8 +214,7 @@ async def test_each_right_that_is_lacking_is_told_with_the_line_of_its_role(tmp_
     of_nodes = '{apiGroups: [""], resources: [nodes], verbs: [watch, patch]}'
     assert nodes == f"{add}ClusterRole dynsched: {of_nodes}"
     assert lease == f"{add}Role dynsched: {{apiGroups: {of_lease}[dynsched], verbs: [update]}}"
-    burst = rules(guard={"bind_burst": {"pods": 3}})
-    assert len(await found_in(tmp_path, {}, burst, *refused)) == 3
+    assert len(await found_in(tmp_path, {}, rules(extender={}), *refused)) == 3
 
 
 async def test_rights_are_reviewed_on_each_form_of_cluster(cluster) -> None:
