@@ -6,10 +6,10 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from dynsched.engine.decision import Decision
 from dynsched.engine.mark_state import fired_rules
 from dynsched.engine.message_kind import LoggedKinds
 from dynsched.engine.model import Action, Node, NodePatch, WriteFailure
+from dynsched.engine.snapshot import Decision
 from dynsched.engine.wording import by_reason, named_nodes, named_rules
 from dynsched.rules import keys
 from dynsched.rules.lint import doubts
@@ -181,7 +181,7 @@ class Reporter:
     ) -> None:
         """Nodes on which somebody else set the mark's label or taint to another value."""
         begun, to_post, _ = self._conflicts.update(
-            decision.survey.conflicts, post_events=post_events
+            decision.inventory.conflicts, post_events=post_events
         )
         for name, conflict in begun.items():
             logger.warning("node %s is not changed: %s", name, conflict, extra={"node": name})

@@ -8,7 +8,7 @@ the memory of objects. Objects are made of those that somebody asks for.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
 from operator import eq
@@ -17,8 +17,8 @@ from typing import Final, TypeVar, cast, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from dynsched.engine.loads import MAX_LOAD, falling_unit, full_at
-from dynsched.engine.model import Node, Quality, Reading, Sample, Series
+from dynsched.engine.loads import rule_loads
+from dynsched.engine.model import Node, Quality, Sample, Series
 from dynsched.rules.rule_set import Rule
 
 _T = TypeVar("_T")
@@ -50,18 +50,13 @@ class Roster:
     def __len__(self) -> int:
         return len(self.names)
 
-    def find(self, name: str, uid: str) -> int | None:
-        """The place of a node; None where it is not known, or was another one of its name."""
-        place = self.places.get(name)
-        return None if place is None or self.uids[place] != uid else place
-
     def places_of(self, names: Iterable[str]) -> list[int]:
         """The places of nodes that it has."""
         return list(map(self.places.__getitem__, names))
 
     def places_in(self, other: Roster) -> Ints:
         """For each of our nodes its place in ``other``; -1 for those that it does not have."""
-        # By operations on whole sequences: two thirds of the time of a loop over `find`.
+        # By operations on whole sequences: two thirds of the time of a loop.
         count = len(self)
         places = list(map(other.places.get, self.names, repeat(-1)))
         uids = map((*other.uids, None).__getitem__, places)
@@ -216,8 +211,8 @@ INVALID: Final = CODES[Quality.INVALID]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class NodeReadings(Mapping[str, Reading]):
-    """Readings by the names of the nodes; those that are MISSING are not in it."""
+class NodeReadings:
+    """What one rule's query says of each node."""
 
     roster: Roster
     value: Floats
@@ -239,39 +234,18 @@ class NodeReadings(Mapping[str, Reading]):
             return self
         return replace(self, quality=np.where(which, self.quality, MISSING).astype(np.int8))
 
-    def good(self, fresh_since: float) -> Bools:
-        """Which are finite numbers, and not older than that (Unix seconds)."""
-        found: Bools = (self.quality == OK) & (self.taken >= fresh_since)
-        return found
+    def good(self, fresh_since: float) -> NodeReadings:
+        """Those that are finite numbers, and not older than that (Unix seconds)."""
+        return self.only((self.quality == OK) & (self.taken >= fresh_since))
+
+    def has(self, node: str) -> bool:
+        return self.quality.item(self.roster.places[node]) != MISSING
+
+    @property
+    def count(self) -> int:
+        """How many nodes have one."""
+        return int(np.count_nonzero(self.quality != MISSING))
 
     def loads(self, rule: Rule) -> Floats:
         """In points, NaN where a reading is not OK; in an array of its own."""
         return rule_loads(rule, np.where(self.quality == OK, self.value, np.nan))
-
-    def __getitem__(self, node: str) -> Reading:
-        """The reading of a node."""
-        place = self.roster.places[node]
-        quality = self.quality.item(place)
-        if quality == MISSING:
-            raise KeyError(node)
-        return Reading(node, self.value.item(place), self.taken.item(place), QUALITIES[quality])
-
-    def __iter__(self) -> Iterator[str]:
-        """The names of the nodes that have one."""
-        names = self.roster.names
-        return (names[place] for place in np.flatnonzero(self.quality != MISSING))
-
-    def __len__(self) -> int:
-        """How many nodes have one."""
-        return int(np.count_nonzero(self.quality != MISSING))
-
-
-def rule_loads(rule: Rule, values: Floats) -> Floats:
-    """`rule_load` of many values, all finite or NaN; NaN for the latter."""
-    with np.errstate(over="ignore"):
-        if rule.rises:
-            return np.clip(100 * values / full_at(rule), 0.0, MAX_LOAD) + 0.0  # never -0.0
-        zero = min(0.0, rule.threshold)
-        return np.asarray(
-            100 / (1 + np.maximum(0.0, values - zero) / falling_unit(rule)), np.float64
-        )

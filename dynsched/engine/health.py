@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from dynsched.engine.decision import Decision
 from dynsched.engine.model import (
     Quality,
     QueryResult,
@@ -14,7 +13,7 @@ from dynsched.engine.model import (
     Unmatched,
     WriteFailure,
 )
-from dynsched.engine.snapshot import Snapshot
+from dynsched.engine.snapshot import Decision, Snapshot
 from dynsched.engine.wording import by_reason, named_rules, some
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.util.durations import format_duration

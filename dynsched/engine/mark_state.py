@@ -10,7 +10,7 @@ configuration, or by ``prune``, exactly that is taken back.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -142,6 +142,11 @@ class MarkState(Struct, frozen=True, gc=False):
         older = self.older
         return self.has_label or self.has_taint or bool(older.label or older.taint)
 
+    @property
+    def is_early(self) -> bool:
+        """Whether the evidence says that the node was not hot."""
+        return self.evidence is not None and self.evidence.early
+
 
 def carried(state: MarkState, mark: Mark) -> tuple[str, ...]:
     """What of ours is on the node, each as ``label status=presure``; of ``mark`` first."""
@@ -194,8 +199,3 @@ def _older(node: Node, evidence: Evidence | None, mark: Mark) -> tuple[Mark, Lab
     if taint and (taint == mark.taint or not any(map(taint.is_same, node.taints))):
         taint = None
     return Mark(label, taint), unproven
-
-
-def mark_states(nodes: Iterable[Node], mark: Mark) -> dict[str, MarkState]:
-    """`mark_state` of each node, by name."""
-    return {node.name: mark_state(node, mark) for node in nodes}

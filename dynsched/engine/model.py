@@ -98,19 +98,6 @@ class Quality(StrEnum):
     FAILED = "failed"  # the query itself failed
 
 
-class Reading(Struct, frozen=True, gc=False):
-    """A sample that was matched to a node."""
-
-    node: str
-    """The node's name."""
-    value: float
-    """To be used only when ``quality`` is OK."""
-    timestamp: float
-    """When the sample was taken, in Unix seconds."""
-    quality: Quality = Quality.OK
-    """Whether the value can be used, and if not, why."""
-
-
 class AlertState(StrEnum):
     """The states of Prometheus. An alert that fires only because of ``keep_firing_for`` is FIRING,
     with ``keep_firing_since`` set.

@@ -22,10 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynsched.engine.alerts import AlertTable
-from dynsched.engine.columns import Floats, filled, rule_loads
-from dynsched.engine.decision import NodeViews
+from dynsched.engine.columns import Floats, filled
 from dynsched.engine.expected import ExpectedLoad, Unseen
+from dynsched.engine.loads import rule_loads
 from dynsched.engine.pod_values import PodChange, PodUse
+from dynsched.engine.snapshot import NodeViews
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.rules.sections import ExtenderRules, Profile
 
@@ -165,10 +166,9 @@ def node_loads(views: NodeViews, weighed: WeightedProfile) -> dict[str, int]:
     with np.errstate(invalid="ignore", divide="ignore"):
         tenths = np.rint(np.where(is_known, TENTHS * total / weights, _FULL))
     tenths += np.where(firing, FIRING, 0)
-    places = views.places
-    names = compress(views, (is_known | firing)[places].tolist())
-    found = tenths[places][(is_known | firing)[places]].astype(np.int64).tolist()
-    return dict(zip(names, found, strict=True))
+    counts = is_known | firing
+    found = tenths[counts].astype(np.int64).tolist()
+    return dict(zip(compress(views, counts.tolist()), found, strict=True))
 
 
 def _loads(rule: Rule, alerts: AlertTable, row: int, expected: ExpectedLoad | None) -> Floats:

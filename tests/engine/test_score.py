@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from plain_score import PlainScorer, plain_ties
 from properties import steady
 
-from dynsched.engine.columns import rule_loads
+from dynsched.engine.alerts import no_alerts
 from dynsched.engine.decide import decide
 from dynsched.engine.expected import KnownPods
-from dynsched.engine.loads import rule_load
+from dynsched.engine.loads import rule_load, rule_loads
 from dynsched.engine.model import Node, QueryResult
 from dynsched.engine.pod_values import BoundPod, PodChange, PodUse, RecentPod
 from dynsched.engine.score import (
@@ -47,7 +47,7 @@ def loads_of(rules: RuleSet, scheduler: str = "", **answers: QueryResult) -> dic
     """After one tick; the nodes are those of the answers and `other`."""
     samples = [sample for found in answers.values() for sample in found.samples]
     nodes = {name: node(name) for name in ("other", *(one.labels["node"] for one in samples))}
-    views = decide(rules, answers, nodes, {}, NOON).views(nodes)
+    views = decide(rules, answers, nodes, no_alerts(), NOON).views(nodes)
     return node_loads(views, weighted_profile(rules, scheduler))
 
 
@@ -267,7 +267,7 @@ def test_no_load_is_taken_for_that_of_a_node_on_which_a_rule_fires(
     many = BoundPod("u", "a", 1e9 * pods, 1e18 * pods)
     nodes = {"a": Node("a", allocatable=room)}
     known = KnownPods(recent=(RecentPod(many, 0.0, None),))
-    decision = decide(rules, {"cpu": answer({"a": value})}, nodes, {}, NOON, pods=known)
+    decision = decide(rules, {"cpu": answer({"a": value})}, nodes, no_alerts(), NOON, pods=known)
     views = decision.views(nodes)
     sign = FIRING * views["a"].pressured
     loads = node_loads(views, weighted_profile(rules, ""))
@@ -279,7 +279,7 @@ def test_s0_a_95_percent_node_that_fell_silent_stays_behind() -> None:
     """An unknown node outranked it: an alert that is held still counts."""
     rules = rule_set(rule())
     nodes = {name: node(name) for name in ("hot", "cool")}
-    first = decide(rules, {"cpu": answer({"hot": 95, "cool": 20})}, nodes, {}, NOON)
+    first = decide(rules, {"cpu": answer({"hot": 95, "cool": 20})}, nodes, no_alerts(), NOON)
     gone = answer({"cool": 20}, at=NOON + 10)
     second = decide(rules, {"cpu": gone}, nodes, first.evaluation.alerts, NOON + 10)
     loads = node_loads(second.views(nodes), weighted_profile(rules, ""))

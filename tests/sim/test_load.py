@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 from builders import named
-from evaluating import RuleReadings, evaluate
+from evaluating import Reading, RuleReadings, evaluate, verdicts_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 import dynsched.sim
-from dynsched.engine.alerts import Alerts
-from dynsched.engine.model import Reading
+from dynsched.engine.alerts import no_alerts
 from dynsched.rules.file import load_rules
 from dynsched.rules.rule_set import RuleSet
 from dynsched.sim.load import Kind, NodeLoad, node_load
@@ -76,13 +75,15 @@ def changes(rules: RuleSet, loads: list[NodeLoad]) -> tuple[list[int], list[int]
     The first 7 seconds are without data, as with a real Prometheus.
     """
     names = [f"worker-{index}" for index in range(len(loads))]
-    alerts: Alerts = {}
+    alerts = no_alerts()
     before: set[str] = set()
     pressed, relieved = [], []
     for second in range(7, 60):
         evaluation = evaluate(rules, observe(names, loads, second), named(*names), alerts, second)
         alerts = evaluation.alerts
-        now = {name for name, verdict in evaluation.verdicts.items() if verdict.pressured}
+        now = {
+            name for name, verdict in verdicts_of(evaluation.verdicts).items() if verdict.pressured
+        }
         pressed += [second] * len(now - before)
         relieved += [second] * len(before - now)
         before = now

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from evaluating import RuleReadings
+from evaluating import Reading, RuleReadings
 from msgspec.structs import replace
 
-from dynsched.engine.model import Alert, AlertState, Node, Quality, Reading, Verdict
+from dynsched.engine.model import Alert, AlertState, Node, Quality, Verdict
 from dynsched.rules.rule_set import Rule, RuleSet
 
 GRAIN = 0.001

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dynsched.engine.alerts import worst
 from dynsched.engine.columns import Bools, Floats, filled
-from dynsched.engine.evaluate import worst
 from dynsched.engine.transitions import Limits, Readings, Setting, States, advance
 
 

@@ -36,6 +36,7 @@ class Marks:
             [max(1, count_of(guard.max_releases, number)) for number in range(nodes + 1)], np.int64
         )
         self.marked: Bools = np.zeros(nodes * groups, np.bool_)
+        self._early = self.marked
         self.caps: Ints = np.zeros(groups * pools, np.int64)
         self._may: Bools = self._eligible
         self._caps_changed = True
@@ -62,10 +63,13 @@ class Marks:
         early; ``severity``: asked for where nodes are ranked, as in `core.model.Verdict`.
         """
         wanted = wants & self._may
-        changed = wanted ^ self.marked
-        if not self._caps_changed and not changed.any():
+        changed, early = wanted ^ self.marked, wanted & ~hot
+        # A mark that stays may have to go: its node is no longer hot, and its kind has no room.
+        is_same = not self._caps_changed and not changed.any() and not (early & ~self._early).any()
+        self._early = early
+        if is_same:
             return self.marked, None
-        bound = self._bound(wanted, wanted & ~hot, changed)
+        bound = self._bound(wanted, early, changed)
         new, short = wanted, None
         if bound.any():
             excess = severity()

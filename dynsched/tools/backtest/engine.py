@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dynsched.engine.columns import Bools, Floats, Ints, rule_loads
-from dynsched.engine.early import above_line
+from dynsched.engine.columns import Bools, Floats, Ints
+from dynsched.engine.expected import above_line
+from dynsched.engine.loads import rule_loads
 from dynsched.engine.transitions import Setting
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.tools.backtest.alert_spans import Alerts

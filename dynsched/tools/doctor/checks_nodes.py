@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import Final
 
 from dynsched.engine.guard import count_of, is_eligible, pool_of
-from dynsched.engine.mark_state import mark_states
+from dynsched.engine.mark_state import mark_state
 from dynsched.engine.match import NodeIndex, match_samples
 from dynsched.engine.model import Node
 from dynsched.engine.wording import by_reason, counted, listed, some
@@ -72,7 +72,7 @@ def check_clocks(facts: PrometheusFacts, rule_set: RuleSet) -> Iterator[Finding]
 
 def check_marks(facts: ClusterFacts, rule_set: RuleSet) -> Iterator[Finding | NotChecked]:
     """N2: what stands on nodes, and a limit that allows no mark."""
-    states = mark_states(facts.nodes.values(), rule_set.mark)
+    states = {node.name: mark_state(node, rule_set.mark) for node in facts.nodes.values()}
     conflicts = {name: state.conflict for name, state in states.items() if state.conflict}
     for why, names in by_reason({n: c for n, c in conflicts.items() if c}).items():
         yield Finding(
@@ -98,7 +98,7 @@ def _uncovered(
     rule: RuleFacts, eligible: list[Node], rule_set: RuleSet, index: NodeIndex
 ) -> Iterator[Finding]:
     found = match_samples(rule.rule, rule.answer.samples, index)
-    missing = [node for node in eligible if node.name not in found.readings]
+    missing = [node for node in eligible if not found.readings.has(node.name)]
     if missing:
         pools = Counter(pool_of(node, rule_set.guard) for node in eligible)
         without = Counter(pool_of(node, rule_set.guard) for node in missing)
