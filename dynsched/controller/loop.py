@@ -44,15 +44,11 @@ CLOCK_STEP: Final = 5.0
 
 
 class Source(Protocol):
-    """Where a rule's samples come from."""
-
     async def query(self, rule: Rule) -> QueryResult:
         """One aggregate query. A bad answer is a QueryResult with an error, never an exception."""
 
 
 class Cluster(NodeStorage, Protocol):
-    """The nodes as last observed, and the one way to change one."""
-
     @property
     def synced(self) -> bool:
         """Whether the first list of nodes is complete."""
@@ -66,8 +62,6 @@ class Cluster(NodeStorage, Protocol):
 
 
 class Leadership(Protocol):
-    """Who of several replicas writes."""
-
     @property
     def may_write(self) -> bool:
         """Whether a write begun now is ours to make."""
@@ -96,8 +90,6 @@ class PodsSource(Protocol):
 
 
 class RulesFile(Protocol):
-    """Rules that may change while we run."""
-
     rule_set: RuleSet
     error: str | None
 

@@ -61,7 +61,6 @@ class _Troubles(_States):
     def update(
         self, states: Mapping[str, str], *, post_events: bool
     ) -> tuple[Mapping[str, str], Mapping[str, str], Sequence[str]]:
-        """(what to log, what to post, the names of what has ended)."""
         new = {name: text for name, text in states.items() if self._told.is_new(name, text)}
         _, to_post, ended = super().update(states, post_events=post_events)
         for name in ended:

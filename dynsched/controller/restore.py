@@ -25,8 +25,6 @@ of two ticks at 5,000 nodes, so that a start needs no more memory than what foll
 
 
 class HistorySource(Protocol):
-    """Where a rule's past comes from."""
-
     async def history(self, rule: Rule, start: float, end: float, step: float) -> Sequence[Series]:
         """The rule's expression from ``start`` to ``end``, every ``step``. PastUnknownError when
         it cannot be had.

@@ -33,13 +33,6 @@ _FAILED: Final = CODES[Quality.FAILED]
 _STALE: Final = CODES[Quality.STALE]
 
 
-class Counts(NamedTuple):
-    """Of the alerts of a rule; without kinds of which there is none."""
-
-    quality: Mapping[Quality, int]
-    states: Mapping[AlertState, int]
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class AlertTable:
     """All arrays have the shape (rules, nodes), and are never changed. They are the fields of
@@ -118,8 +111,8 @@ class AlertTable:
         is_good = self.exists[cells] & (self.quality[cells] == OK)
         return np.where(is_good, self.value[cells], np.nan)
 
-    def counts(self, rule: str) -> Counts:
-        """How many nodes there are of each kind, by a rule."""
+    def counts(self, rule: str) -> tuple[Mapping[Quality, int], Mapping[AlertState, int]]:
+        """How many nodes there are of each kind, by a rule; without kinds of which is none."""
         row = self.rules.index(rule)
         exists = self.exists[row]
         numbers = np.bincount(self.quality[row, exists], minlength=len(QUALITIES)).tolist()
@@ -127,7 +120,7 @@ class AlertTable:
         pending = int(np.count_nonzero(self.states.pending[row] & exists))
         inactive = int(np.count_nonzero(exists)) - firing - pending
         states = zip(AlertState, (inactive, pending, firing), strict=True)
-        return Counts(
+        return (
             {quality: n for quality, n in zip(QUALITIES, numbers, strict=True) if n},
             {state: n for state, n in states if n},
         )
@@ -193,7 +186,6 @@ class AlertTable:
         return replace(self, states=states, since=since)
 
     def without(self, which: Bools) -> AlertTable:
-        """Without those where ``which`` is True."""
         return replace(self, exists=self.exists & ~which)
 
     def shifted(self, seconds: float) -> AlertTable:
@@ -301,7 +293,6 @@ class Verdicts:
         return [names[place] for place in np.flatnonzero(self.hot | self.early)]
 
     def of_nodes(self, places: Sequence[int]) -> list[Verdict]:
-        """The verdicts on the nodes of these places."""
         names = [self.alerts.roster.names[place] for place in places]
         columns = (self.hot, self.since, self.severity)
         hot, since, severity = (column[places].tolist() for column in columns)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import repeat
 from operator import eq
-from typing import Final, TypeVar, cast, overload
+from typing import Any, Final, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,6 @@ Codes = NDArray[np.int8]
 
 
 def filled(shape: tuple[int, ...], value: float) -> Floats:
-    """An array of one value."""
     return np.full(shape, value, np.float64)
 
 
@@ -51,7 +50,6 @@ class Roster:
         return len(self.names)
 
     def places_of(self, names: Iterable[str]) -> list[int]:
-        """The places of nodes that it has."""
         return list(map(self.places.__getitem__, names))
 
     def places_in(self, other: Roster) -> Ints:
@@ -76,21 +74,17 @@ class _OnDemand(Sequence[_T]):
     def _made(self, place: int) -> _T:
         """The one at this place, which is not negative."""
 
-    @overload
-    def __getitem__(self, index: int) -> _T: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[_T]: ...
-    def __getitem__(self, index: int | slice) -> _T | Sequence[_T]:
+    def __getitem__(self, index: Any) -> Any:
         places = range(len(self))[index]
         return self._made(places) if isinstance(places, int) else list(map(self._made, places))
 
     def __eq__(self, other: object) -> bool:
-        """Whether all are equal."""
         return isinstance(other, Sequence) and list(self) == list(other)
 
     __hash__ = None  # type: ignore[assignment]  # as a list
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Vector(_OnDemand[Sample]):
     """The samples of an instant vector; each is made when somebody asks for it. Immutable.
 
@@ -99,23 +93,13 @@ class Vector(_OnDemand[Sample]):
     Unix seconds.
     """
 
-    __slots__ = ("labels_of", "series", "taken", "values")
-
-    def __init__(
-        self,
-        series: Sequence[Hashable],
-        labels_of: Callable[[Hashable], Labels],
-        values: Floats,
-        taken: Floats,
-    ) -> None:
-        self.series = series
-        self.labels_of = labels_of
-        self.values = values
-        self.taken = taken
+    series: Sequence[Hashable]
+    labels_of: Callable[[Hashable], Labels]
+    values: Floats
+    taken: Floats
 
     @classmethod
     def of(cls, samples: Iterable[Sample]) -> Vector:
-        """Samples in columns; a Vector as it is."""
         if isinstance(samples, Vector):
             return samples
         samples = tuple(samples)
@@ -135,6 +119,7 @@ class Vector(_OnDemand[Sample]):
         )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Spans(_OnDemand[Series]):
     """The series of a range vector; each is made when somebody asks for it. Immutable.
 
@@ -142,26 +127,18 @@ class Spans(_OnDemand[Series]):
     and ``values`` are those of all series, one after the other; ``counts``: how many each has.
     """
 
-    __slots__ = ("_ends", "_owner", "labels_of", "series", "times", "values")
+    series: Sequence[Hashable]
+    labels_of: Callable[[Hashable], Labels]
+    times: Floats
+    values: Floats
+    counts: Ints
+    _ends: Ints = field(init=False)
 
-    def __init__(
-        self,
-        series: Sequence[Hashable],
-        labels_of: Callable[[Hashable], Labels],
-        times: Floats,
-        values: Floats,
-        counts: Ints,
-    ) -> None:
-        self.series = series
-        self.labels_of = labels_of
-        self.times = times
-        self.values = values
-        self._ends = np.cumsum(counts)
-        self._owner = np.repeat(np.arange(len(series)), counts)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_ends", np.cumsum(self.counts))
 
     @classmethod
     def of(cls, series: Iterable[Series]) -> Spans:
-        """Series in columns; Spans as they are."""
         if isinstance(series, Spans):
             return series
         series = tuple(series)
@@ -178,7 +155,8 @@ class Spans(_OnDemand[Series]):
         """The last point of each series in ``(since, until]``; without series that have none."""
         within = np.flatnonzero((self.times > since) & (self.times <= until))
         last = np.full(len(self.series), -1, np.int64)
-        np.maximum.at(last, self._owner[within], within)
+        owners = np.searchsorted(self._ends, within, side="right")
+        np.maximum.at(last, owners, within)
         which = np.flatnonzero(last >= 0)
         at = last[which]
         series = [self.series[number] for number in which.tolist()]
@@ -186,8 +164,7 @@ class Spans(_OnDemand[Series]):
 
     def moved(self, seconds: float) -> Spans:
         """The same, that many seconds later."""
-        counts = np.diff(self._ends, prepend=0)
-        return Spans(self.series, self.labels_of, self.times + seconds, self.values, counts)
+        return replace(self, times=self.times + seconds)
 
     def __len__(self) -> int:
         return len(self.series)
@@ -243,7 +220,6 @@ class NodeReadings:
 
     @property
     def count(self) -> int:
-        """How many nodes have one."""
         return int(np.count_nonzero(self.quality != MISSING))
 
     def loads(self, rule: Rule) -> Floats:

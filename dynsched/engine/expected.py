@@ -23,10 +23,10 @@ to the others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -106,8 +106,6 @@ METRICS_SERVER: Final = Lag(7.5, 15.0)
 
 
 class _Requests(NamedTuple):
-    """The pods of unknown use on one node, each by its unseen share."""
-
     pods: float
     cpu: float
     memory: float
@@ -168,10 +166,7 @@ def _requested(requests: _Requests, allocatable: Allocatable, resource: str | No
 
 @dataclass(frozen=True, slots=True)
 class ExpectedLoad:
-    """One rule's expected load."""
-
     use: PodUse
-    """What a pod is expected to use."""
     added: Mapping[str, Added]
     """By node; without those on which nothing happened."""
 
@@ -183,19 +178,9 @@ class ExpectedLoad:
                 loads[place] = more.to(loads.item(place))
 
 
-class RecentOnes(Protocol):
-    """Pods, as many as ``len`` says, that can be iterated over more than once."""
-
-    def __len__(self) -> int: ...
-
-    def __iter__(self) -> Iterator[RecentPod]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class KnownPods:
-    """What is known of pods at one moment."""
-
-    recent: RecentOnes = ()
+    recent: Collection[RecentPod] = ()
     """Those that were bound or ended a moment ago."""
     running: int | None = None
     """How many run in the cluster; None when that is not known."""
@@ -210,7 +195,6 @@ class KnownPods:
 
     @property
     def summary(self) -> PodsSummary:
-        """How much is known."""
         return PodsSummary(
             error=self.error,
             running=self.running,
@@ -296,7 +280,7 @@ def _rooms(loads: Floats, columns: NodeColumns) -> Floats:
 
 
 def _unseen(
-    recent: RecentOnes, lag: Lag, readings: NodeReadings, now: float
+    recent: Collection[RecentPod], lag: Lag, readings: NodeReadings, now: float
 ) -> Iterator[tuple[BoundPod, float, float]]:
     """Of each pod on a node with a reading: the share that is to come, and of one that ended the
     share that the reading still shows.

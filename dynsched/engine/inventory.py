@@ -36,7 +36,6 @@ class NodeColumns:
     eligible: Bools
     """Which nodes may be marked, and have nothing that stands in the mark's place."""
     kind: Ints
-    """Index into ``kinds``."""
     kinds: tuple[Kind, ...]
     """The pools, and what keeps pods off the nodes."""
     capacity: Mapping[str, Floats]
@@ -91,7 +90,6 @@ class Inventory:
     """Of all nodes at one moment. All mappings are by node name."""
 
     rule_set: RuleSet
-    """The rules that say what the mark is, and which nodes may carry it."""
     nodes: Mapping[str, Node]
     states: Mapping[str, MarkState]
     """How the mark stands on each."""
@@ -111,7 +109,6 @@ class Inventory:
 
     @property
     def marked_states(self) -> list[MarkState]:
-        """The states of the nodes that carry our mark."""
         return [self.states[name] for name in self.marked]
 
 

@@ -102,17 +102,13 @@ class Lease:
     """A Lease as the API server returned it, and when this state was first observed."""
 
     holder: str
-    """``holderIdentity``; empty when there is none."""
     released: bool
-    """Whether the holder itself released it."""
     duration: float
     """``leaseDurationSeconds``, limited to a plausible range."""
     transitions: int
-    """``leaseTransitions``."""
     resource_version: str
     """Empty while it is unknown whether the Lease exists, or after it was deleted while held."""
     body: Mapping[str, Any]
-    """The JSON of the whole object."""
     seen_at: float
     """When this state was first observed, by the own monotonic clock."""
 
@@ -121,7 +117,6 @@ class Lease:
         return -math.inf if self.released else self.seen_at + self.duration - now
 
     def is_free(self, now: float) -> bool:
-        """Whether any candidate may take it."""
         return self.free_in(now) < 0
 
 

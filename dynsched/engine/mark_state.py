@@ -10,10 +10,10 @@ configuration, or by ``prune``, exactly that is taken back.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 
@@ -22,6 +22,8 @@ from dynsched.rules import keys
 from dynsched.rules.labels import LabelMark, Mark, TaintMark, parse_label, parse_taint
 from dynsched.rules.rule_set import RuleSet
 from dynsched.util.formatting import format_time
+
+_T = TypeVar("_T")
 
 _KEPT: Final = 16_384
 """Texts that are remembered with what they say: each marked node's is read at every tick."""
@@ -39,7 +41,6 @@ class Evidence:
 
 
 def write_evidence(mark: Mark, verdict: Verdict, rule_set: RuleSet) -> str:
-    """The annotation's text for a node that is being marked."""
     fired = [
         {
             "rule": alert.rule,
@@ -72,12 +73,15 @@ def read_evidence(node: Node) -> Evidence | None:
 @lru_cache(maxsize=_KEPT)
 def _evidence(text: str) -> Evidence:
     record = _record(text)
-    early = record.get("early") is True
-    return Evidence(_label(record), _taint(record), _rules(record), early)
+    return Evidence(
+        _parsed(parse_label, record.get("label")),
+        _parsed(parse_taint, record.get("taint")),
+        _rules(record),
+        record.get("early") is True,
+    )
 
 
 def fired_rules(text: str) -> tuple[str, ...]:
-    """The rules that the annotation's text names."""
     return _rules(_record(text))
 
 
@@ -89,19 +93,12 @@ def _record(text: str) -> Mapping[str, Any]:
     return record if isinstance(record, Mapping) else {}
 
 
-def _label(record: Mapping[str, Any]) -> LabelMark | None:
+def _parsed(parse: Callable[[str], _T], text: Any) -> _T | None:
     # Parsed by the same rules as a configured mark: a forged annotation cannot make us
     # remove a label or a taint that we would never have written.
     try:
-        return parse_label(record["label"])
-    except (KeyError, TypeError, AttributeError, ValueError):
-        return None
-
-
-def _taint(record: Mapping[str, Any]) -> TaintMark | None:
-    try:
-        return parse_taint(record["taint"])
-    except (KeyError, TypeError, AttributeError, ValueError):
+        return parse(text)
+    except (TypeError, AttributeError, ValueError):
         return None
 
 
@@ -117,11 +114,8 @@ class MarkState(Struct, frozen=True, gc=False):
     """Which parts of the mark are on a node, and whose they are."""
 
     node: Node
-    """The node as it was looked at."""
     has_label: bool
-    """The configured label is there, with our value."""
     has_taint: bool
-    """The configured taint is there."""
     evidence: Evidence | None
     """What our annotation says; None where the node has none."""
     conflict: str | None
@@ -144,7 +138,6 @@ class MarkState(Struct, frozen=True, gc=False):
 
     @property
     def is_early(self) -> bool:
-        """Whether the evidence says that the node was not hot."""
         return self.evidence is not None and self.evidence.early
 
 

@@ -100,7 +100,6 @@ def _with_rest(reason: str, state: MarkState) -> str:
 
 
 def is_done(patch: NodePatch, node: Node) -> bool:
-    """Whether the node is as the patch would make it."""
     metadata = patch.body["metadata"]
     taints = patch.body["spec"]["taints"] if "spec" in patch.body else node.taints
     return (

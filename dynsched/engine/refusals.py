@@ -28,7 +28,6 @@ class Refusal(NamedTuple):
 
 
 def load_refusals(snapshot: Snapshot) -> dict[str, Refusal]:
-    """The nodes that load refuses."""
     names = set(snapshot.rule_set.extender.reject)
     rules = [rule for rule in snapshot.rule_set.rules if rule.name in names]
     if not rules:
@@ -53,7 +52,6 @@ def missing_label(key: str) -> str:
 
 
 def without_label(key: str, nodes: Mapping[str, Node]) -> frozenset[str]:
-    """The nodes that do not carry the label."""
     return frozenset(name for name, node in nodes.items() if key not in node.labels)
 
 

@@ -238,13 +238,10 @@ class Snapshot:
     duration: float
     """How long the tick took, in seconds, queries and writes included."""
     rule_set: RuleSet
-    """The rules that are in force."""
     nodes: NodeViews
-    """All nodes of the cluster, by name."""
     rules: tuple[RuleHealth, ...]
     """One per rule, in the order of the rules."""
     unmatched: tuple[Unmatched, ...] = ()
-    """Samples that match no node."""
     capped: frozenset[str] = frozenset()
     """The pools in which ``guard.max_marked`` is reached and hot nodes stay unmarked; the empty
     string stands for all nodes, when no pools are configured."""
@@ -254,9 +251,7 @@ class Snapshot:
     """The patches that were due. In a dry run: only those that it would not have sent in an
     earlier tick."""
     applied: tuple[NodePatch, ...] = ()
-    """The patches that the API server accepted."""
     failures: tuple[WriteFailure, ...] = ()
-    """The patches that the API server did not accept, and why."""
     delayed: int = 0
     """How many of the planned patches wait for ``guard.max_writes_per_minute``."""
     error: str | None = None
@@ -277,9 +272,7 @@ class Snapshot:
     uses: Mapping[str, PodUse] = field(default_factory=dict)
     """By rule: what a pod is expected to use; empty when nothing is known of pods."""
     pod_changes: int = 0
-    """The number of the last change of pods that the loads contain (`RecentPods.sequence`)."""
     queried: bool = True
     """Whether the rules were queried for it; False where it was decided again on the last answers,
     because pods were bound or ended."""
     pods: PodsSummary | None = None
-    """How much is known of pods; None where they are not watched."""

@@ -150,7 +150,6 @@ class Readings:
     """What one evaluation knows of the values, as the states need it."""
 
     ok: Bools
-    """Where there is a good reading."""
     breached: Bools
     """Where the value is beyond ``threshold``."""
     holds: Bools
@@ -188,7 +187,6 @@ def advance(
 
 
 def of_each(shape: tuple[int, int], values: Sequence[float | Floats]) -> Floats:
-    """One row for each rule."""
     found = np.empty(shape)
     for row, value in enumerate(values):
         found[row] = value

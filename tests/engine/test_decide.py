@@ -26,7 +26,7 @@ from evaluating import verdicts_of
 from dynsched.engine.alerts import no_alerts
 from dynsched.engine.columns import QUALITIES
 from dynsched.engine.decide import decide
-from dynsched.engine.health import rule_health
+from dynsched.engine.health import rules_health
 from dynsched.engine.model import (
     Action,
     AlertState,
@@ -342,13 +342,12 @@ def test_the_health_of_a_rule() -> None:
         "memory": QueryResult(error="timed out", duration=10.0),
     }
     decision = cluster.tick(rules, results)
-    cpu = rule_health(rules.rules[0], results["cpu"], decision, NOON)
+    cpu, memory = rules_health(rules, results, decision, {"cpu": NOON})
     assert cpu.ok
     assert (cpu.error, cpu.warnings, cpu.duration) == (None, ("partial",), 0.25)
     assert (cpu.last_success, cpu.samples, cpu.unmatched) == (NOON, 4, 1)
     assert cpu.quality == {Quality.OK: 2, Quality.MISSING: 1, Quality.INVALID: 1}
     assert cpu.states == {AlertState.FIRING: 1, AlertState.INACTIVE: 3}
-    memory = rule_health(rules.rules[1], results["memory"], decision, None)
     assert not memory.ok
     assert (memory.error, memory.last_success, memory.samples) == ("timed out", None, 0)
     assert memory.quality == {Quality.FAILED: 4}
