@@ -1,24 +1,10 @@
 """What a node's metric will show once it has caught up: the expected load.
 
-A value is an average over the range of its expression, of samples that are a scrape old. Of a pod
-that was bound within that time it shows a part at most, and of one that ended it still shows a
-part. So what these pods use is added and subtracted, as far as the value does not show it yet:
-
     expected = measured + sum of use x unseen(bound) - sum of use x unseen(ended)
 
-What pods take off when they end is bounded by the mean of what is measured: thirty of them that ran
-idle, although their workload's pods or all pods use much, would make a busy node the coolest of
-all.
-
-What a pod uses is not measured for each pod; the best that is known counts: what the pods of its
-workload use on average; else the mean of all running pods (the measured load of all nodes by the
-number of pods that run on them); else what it requests, and a few points at least.
-
-All loads are in points: 0 is idle, 100 is full (`engine.loads`).
-
-An early mark goes by it. Where the scheduler is to prefer a node is decided between nodes: one that
-has more load than the mean gets enough pods already. So it is marked before it is hot, and pods go
-to the others.
+docs/expected-load.md says why, and what a pod is expected to use. All loads are in points: 0 is
+idle, 100 is full (`engine.loads`). Early marks go by it: a node that has more load than the mean is
+marked before it is hot, and pods go to the others.
 """
 
 from __future__ import annotations
@@ -45,9 +31,7 @@ POINTS_FURTHER: Final = 2.0
 FIRST: Final = 10
 """What a pod of unknown use counts, however little it requests: 4 points each of the first ten, 2
 each further. Without this a hundred pods of a large node's 0.1 % would all go to the one coolest
-node. It has no limit: with one, all pods after it would. It flattens: small pods by the dozen
-should not make a node at 20 % look like one that is nearly hot.
-"""
+node. It flattens: small pods by the dozen should not make a node at 20 % look nearly hot."""
 
 BELOW_MEAN: Final = 10.0
 """Points. So far below the mean measured load of its kind a node may come by pods that ended:

@@ -3,8 +3,7 @@ the evidence beside it. Computed once for each node and tick; `plan`, `decide` a
 it.
 
 The evidence is the annotation ``dynsched.io/pressure``: compact JSON, written with the mark. It
-says to a person why the node is marked, and to us what was put on it: after a change of the
-configuration, or by ``prune``, exactly that is taken back.
+says to a person why the node is marked, and to us what was put on it and is to be taken back.
 """
 
 from __future__ import annotations

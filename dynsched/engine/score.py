@@ -1,9 +1,8 @@
 """Readings -> the extender's scores: whole numbers 0..10, higher is better.
 
-Everything is first brought to *points* of load: 0 is idle, 100 is full. A profile's rules make one
-load a node, and a method makes scores of the loads of the candidates. docs/extender.md has the
-formulas. A node's load is a whole number of *tenths of a point*: 5,000 whole numbers are compared
-and looked up several times as fast as 5,000 floats.
+A profile's rules make one load a node, and a method makes scores of the loads of the candidates.
+docs/extender.md has the formulas. A node's load is a whole number of *tenths of a point*: 5,000
+whole numbers are compared and looked up several times as fast as 5,000 floats.
 
 A node on which one of the profile's rules fires scores 0 while there is a candidate on which none
 does. Of those the best then scores 10, whatever its load, and none less than 5: an alert is held

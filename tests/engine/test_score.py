@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,7 +18,7 @@ from properties import steady
 from dynsched.engine.alerts import no_alerts
 from dynsched.engine.decide import decide
 from dynsched.engine.expected import KnownPods
-from dynsched.engine.loads import rule_load, rule_loads
+from dynsched.engine.loads import rule_load
 from dynsched.engine.model import Node, QueryResult
 from dynsched.engine.pod_values import BoundPod, PodChange, PodUse, RecentPod
 from dynsched.engine.score import (
@@ -182,22 +181,6 @@ def test_what_other_schedulers_got_wrong(method: Method) -> None:
 def test_a_value_in_points(options: dict[str, Any], value: float, expected: float) -> None:
     (found,) = rule_set(rule(**options)).rules
     assert rule_load(found, value) == pytest.approx(expected)
-
-
-@pytest.mark.filterwarnings("error")
-@steady(200)
-@given(
-    st.lists(st.floats(allow_nan=False, allow_infinity=False)),
-    st.sampled_from([">", "<"]),
-    st.floats(allow_nan=False, allow_infinity=False) | st.just(sys.float_info.max),
-    st.none() | st.floats(0, exclude_min=True, allow_infinity=False),
-)
-def test_many_values_in_points_are_those_of_one_after_the_other(
-    values: list[float], op: str, threshold: float, full: float | None
-) -> None:
-    options = {} if full is None else {"full_at": full}
-    found = rule_set(rule(op=op, threshold=threshold, **options)).rules[0]
-    assert rule_loads(found, np.array(values)).tolist() == [rule_load(found, v) for v in values]
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
