@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from dynsched.api.reasons import Reason, Reasons
-from dynsched.engine.columns import rule_loads
+from dynsched.engine.loads import rule_loads
 from dynsched.engine.pod_values import Added
 from dynsched.engine.snapshot import Snapshot
 from dynsched.engine.verdict_value import verdict_values

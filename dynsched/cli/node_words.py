@@ -134,9 +134,8 @@ def _why_cool(node: Part) -> str:
 
 
 def is_unknown(node: Part) -> bool:
-    """Whether no rule has a good sample of the node. The rule of bound pods always has
-    one, which does not measure load. `/nodes` has no sources, so the rule is known by its name. A
-    rule of early marks knows what the rule knows that it is worked out from.
+    """Whether no rule has a good sample of the node. A rule of early marks knows what the rule
+    knows that it is worked out from.
     """
     asked = [rule["quality"] for rule in node["rules"] if not is_early_rule(rule)]
     return bool(asked) and Quality.OK not in asked

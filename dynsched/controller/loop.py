@@ -23,7 +23,7 @@ from dynsched.engine.disputes import Disputes
 from dynsched.engine.dry_run import Rehearsal
 from dynsched.engine.expected import NO_PODS, KnownPods
 from dynsched.engine.health import blindness, crowding, rules_health, why_unsuccessful
-from dynsched.engine.inventory import Survey
+from dynsched.engine.inventory import Inventory
 from dynsched.engine.lease import Patience
 from dynsched.engine.model import Action, Node, QueryResult
 from dynsched.engine.pacing import Chosen, Pace
@@ -44,15 +44,11 @@ CLOCK_STEP: Final = 5.0
 
 
 class Source(Protocol):
-    """Where a rule's samples come from."""
-
     async def query(self, rule: Rule) -> QueryResult:
         """One aggregate query. A bad answer is a QueryResult with an error, never an exception."""
 
 
 class Cluster(NodeStorage, Protocol):
-    """The nodes as last observed, and the one way to change one."""
-
     @property
     def synced(self) -> bool:
         """Whether the first list of nodes is complete."""
@@ -66,8 +62,6 @@ class Cluster(NodeStorage, Protocol):
 
 
 class Leadership(Protocol):
-    """Who of several replicas writes."""
-
     @property
     def may_write(self) -> bool:
         """Whether a write begun now is ours to make."""
@@ -96,8 +90,6 @@ class PodsSource(Protocol):
 
 
 class RulesFile(Protocol):
-    """Rules that may change while we run."""
-
     rule_set: RuleSet
     error: str | None
 
@@ -165,7 +157,7 @@ class Loop:
         self._ticks = self._released = self._pod_changes = 0
         self._answers: _Answers | None = None
         self._decided_in = 0.0
-        self._survey: Survey | None = None
+        self._inventory: Inventory | None = None
 
     async def run(self, stop: asyncio.Event, interval: float) -> None:
         """Tick every ``interval`` seconds, from start to start, until ``stop`` is set.
@@ -253,12 +245,12 @@ class Loop:
         # In a thread: at 5,000 nodes this is some 100 ms, for which HTTP should not wait.
         pods = NO_PODS if self._pods is None else self._pods.known(self._clock() - answers.at)
         decision = await asyncio.to_thread(
-            partial(decide, pods=pods, released=self._released, before=self._survey),
+            partial(decide, pods=pods, released=self._released, before=self._inventory),
             *(rule_set, results, nodes, self._alerts, answers.at),
         )
         # Without the time that the queries took: a slow Prometheus is no load on this machine.
         self._decided_in, self._pod_changes = self._monotonic() - asked, pods.sequence
-        self._survey, self._alerts = decision.survey, decision.evaluation.alerts
+        self._alerts = decision.evaluation.alerts
         leading = self._leadership.may_write
         writes = leading and not self._dry_run
         chosen = Chosen(decision.patches)
@@ -268,7 +260,7 @@ class Loop:
         self._released += sum(patch.action is Action.RELEASE for patch in chosen.patches)
         if not leading:
             self._alerts = with_early_as_marked(
-                rule_set, decision.evaluation.alerts, decision.survey.marked
+                rule_set, decision.evaluation.alerts, decision.inventory.marked
             )
         written = await write_all(
             self._cluster,
@@ -328,6 +320,7 @@ class Loop:
             queried=not answers.known,
             pods=None if pods is NO_PODS else pods.summary,
         )
+        self._inventory = snapshot.nodes.inventory
         self._reporter.blind(blindness(snapshot))
         self._reporter.crowded(crowding(snapshot))
         self._publish(snapshot)

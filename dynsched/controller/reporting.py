@@ -6,10 +6,10 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from dynsched.engine.decision import Decision
 from dynsched.engine.mark_state import fired_rules
 from dynsched.engine.message_kind import LoggedKinds
 from dynsched.engine.model import Action, Node, NodePatch, WriteFailure
+from dynsched.engine.snapshot import Decision
 from dynsched.engine.wording import by_reason, named_nodes, named_rules
 from dynsched.rules import keys
 from dynsched.rules.lint import doubts, obsolete
@@ -30,43 +30,30 @@ class EventSink(Protocol):
 
 class _States:
     """What is so now, in words by name. Each is logged once, and once posted: by the process that
-    may, also when it was so before.
+    may, also when it was so before. ``by_kind``: each kind of text is logged once until all is well
+    again: the numbers in it may change with every tick, or two kinds take turns.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, by_kind: bool = False) -> None:
         self._logged: Mapping[str, str] = {}
         self._posted: Mapping[str, str] = {}
+        self._kinds = LoggedKinds() if by_kind else None
 
     def update(
-        self, states: Mapping[str, str], *, post_events: bool
+        self, states: Mapping[str, str], *, post_events: bool = False
     ) -> tuple[Mapping[str, str], Mapping[str, str], Sequence[str]]:
         """(what to log, what to post, the names of what has ended)."""
         to_log = _unlike(states, self._logged)
         ended = [name for name in self._logged if name not in states]
+        if self._kinds is not None:
+            is_new = self._kinds.is_new
+            to_log = {name: text for name, text in states.items() if is_new(name, text)}
+            for name in ended:
+                self._kinds.forget(name)
         new = _unlike(states, self._posted)
         self._logged = states
         self._posted = states if post_events else _unlike(states, new)
         return to_log, new if post_events else {}, ended
-
-
-class _Troubles(_States):
-    """The same of what is wrong. Each kind of trouble is logged once until all is well again: the
-    numbers in it may change with every tick, or two kinds take turns.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._told = LoggedKinds()
-
-    def update(
-        self, states: Mapping[str, str], *, post_events: bool
-    ) -> tuple[Mapping[str, str], Mapping[str, str], Sequence[str]]:
-        """(what to log, what to post, the names of what has ended)."""
-        new = {name: text for name, text in states.items() if self._told.is_new(name, text)}
-        _, to_post, ended = super().update(states, post_events=post_events)
-        for name in ended:
-            self._told.forget(name)
-        return new, to_post, ended
 
 
 def _unlike(states: Mapping[str, str], others: Mapping[str, str]) -> dict[str, str]:
@@ -80,7 +67,7 @@ def _rules_update(
     where there is none; of a rule that is not in it (any more) nothing can be said.
     """
     present = {name: text for name, text in troubles.items() if text is not None}
-    begun, _, ended = states.update(present, post_events=False)
+    begun, _, ended = states.update(present)
     return begun, [name for name in ended if name in troubles]
 
 
@@ -144,9 +131,9 @@ class Reporter:
         self._disputes = _States()
         self._disputed: Mapping[str, str] = {}
         self._capped = _States()
-        self._failing = _Troubles()
-        self._blind = _Troubles()
-        self._crowded = _Troubles()
+        self._failing = _States(by_kind=True)
+        self._blind = _States(by_kind=True)
+        self._crowded = _States(by_kind=True)
         self._unwritten = LoggedKinds()
 
     def change(self, node: Node, patch: NodePatch) -> None:
@@ -183,7 +170,7 @@ class Reporter:
     ) -> None:
         """Nodes on which somebody else set the mark's label or taint to another value."""
         begun, to_post, _ = self._conflicts.update(
-            decision.survey.conflicts, post_events=post_events
+            decision.inventory.conflicts, post_events=post_events
         )
         for name, conflict in begun.items():
             logger.warning("node %s is not changed: %s", name, conflict, extra={"node": name})

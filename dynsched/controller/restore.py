@@ -9,8 +9,9 @@ from functools import partial
 from typing import Final, Protocol
 
 from dynsched.engine.alerts import AlertTable
+from dynsched.engine.inventory import take_inventory
 from dynsched.engine.model import Node, Series
-from dynsched.engine.replay import Present, adopted_alerts, finish_replay, replay, replay_times
+from dynsched.engine.replay import adopted_alerts, finish_replay, replay, replay_times
 from dynsched.rules.fields import SourceName
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.util.durations import format_duration
@@ -24,8 +25,6 @@ of two ticks at 5,000 nodes, so that a start needs no more memory than what foll
 
 
 class HistorySource(Protocol):
-    """Where a rule's past comes from."""
-
     async def history(self, rule: Rule, start: float, end: float, step: float) -> Sequence[Series]:
         """The rule's expression from ``start`` to ``end``, every ``step``. PastUnknownError when
         it cannot be had.
@@ -54,8 +53,8 @@ class Past:
         if not times or not nodes:
             return None
         step = now - times[-1]
-        present = await asyncio.to_thread(Present.of, rule_set, nodes)
-        alerts = await asyncio.to_thread(adopted_alerts, present, times[0])
+        seen = await asyncio.to_thread(take_inventory, nodes, rule_set)
+        alerts = await asyncio.to_thread(adopted_alerts, seen, times[0])
         self._unknown = {
             rule.name: f"source {rule.source} keeps none"
             for rule in rule_set.rules
@@ -67,14 +66,14 @@ class Past:
             moments = times[first : first + part]
             past = await self._of_rules(rule_set, moments, step)
             alerts = await asyncio.to_thread(
-                partial(replay, present, past, alerts, times=moments, step=step, until=now)
+                partial(replay, seen, past, alerts, times=moments, step=step, until=now)
             )
         if self._known(rule_set):
             logger.info(
                 "replayed the last %s from Prometheus's history",
                 format_duration(round(now - times[0])),
             )
-        return await asyncio.to_thread(finish_replay, present, alerts, now)
+        return await asyncio.to_thread(finish_replay, seen, alerts, now)
 
     def _known(self, rule_set: RuleSet) -> list[Rule]:
         """The rules whose past can be had, as far as is known."""

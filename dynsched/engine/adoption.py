@@ -12,61 +12,46 @@ from collections.abc import Collection, Iterable
 
 import numpy as np
 
-from dynsched.engine.alerts import Alerts, AlertTable, table_of
-from dynsched.engine.columns import Bools
+from dynsched.engine.alerts import AlertTable
 from dynsched.engine.mark_state import MarkState
 from dynsched.engine.model import Alert, AlertState, Node, Quality
 from dynsched.rules.rule_set import RuleSet
 
 
 def with_adopted(
-    rule_set: RuleSet,
-    marked: Iterable[MarkState],
-    alerts: AlertTable,
-    remembered: Bools,
-    now: float,
+    rule_set: RuleSet, marked: Iterable[MarkState], alerts: AlertTable, now: float
 ) -> AlertTable:
     """``alerts``, and a firing alert for each node that carries our mark (its state is in
-    ``marked``) and of which nothing is ``remembered``: an element for each node.
+    ``marked``) and of which nothing is remembered.
     """
-    places = alerts.roster.places
-    unknown = [state for state in marked if not remembered[places[state.node.name]]]
+    places, is_remembered = alerts.roster.places, np.logical_or.reduce(alerts.exists, axis=0)
+    unknown = [state for state in marked if not is_remembered[places[state.node.name]]]
     return alerts.having(adopted(rule_set, unknown, now)) if unknown else alerts
 
 
 def adopted(rule_set: RuleSet, marked: Iterable[MarkState], now: float) -> list[Alert]:
-    """The alerts of a process that remembers nothing: firing for each node with our mark."""
-    return [
-        alert
-        for state in marked
-        for alert in adopt(
-            *(rule_set, state.node, state.evidence.rules if state.evidence else (), now),
-            early=_is_early(state),
-        ).values()
-    ]
+    """The alerts of a process that remembers nothing: firing for each node with our mark.
 
-
-def adopt(
-    rule_set: RuleSet, node: Node, fired: Iterable[str], now: float, *, early: bool = False
-) -> dict[str, Alert]:
-    """Firing alerts by rule name for a node that carries our mark but is not remembered.
-
-    ``fired`` are the rules that the mark's evidence names. Where none of them exists any more (or
-    there is no evidence: dynamicScheduler left none), every rule is taken to have fired, of an
-    ``early`` mark every one that marks early: the mark then stays until each rule has a good
-    reading that clears it, or is stale. Shadow rules mark no node, and a rule that does not apply
-    to the node did not mark it.
+    Where none of the rules that the evidence names exists any more (or there is no evidence:
+    dynamicScheduler left none), every rule is taken to have fired, of an early mark every one that
+    marks early: the mark then stays until each rule has a good reading that clears it, or is stale.
+    Shadow rules mark no node, and a rule that does not apply to the node did not mark it.
     """
-    known = [rule for rule in rule_set.rules if not rule.shadow and rule.applies_to(node.labels)]
-    names = {rule.name for rule in known}.intersection(fired)
-    names = names or {rule.name for rule in known if (rule.early_of is not None) is early}
-    return {name: _firing(name, node, now) for name in names}
+    found = []
+    for state in marked:
+        node, fired = state.node, state.evidence.rules if state.evidence else ()
+        known = [r for r in rule_set.rules if not r.shadow and r.applies_to(node.labels)]
+        names = {rule.name for rule in known}.intersection(fired) or {
+            rule.name for rule in known if (rule.early_of is not None) is state.is_early
+        }
+        found += [_firing(name, node, now) for name in names]
+    return found
 
 
 def with_renamed(
     rule_set: RuleSet,
     marked: Iterable[MarkState],
-    previous: Alerts,
+    previous: AlertTable,
     alerts: AlertTable,
     now: float,
 ) -> AlertTable:
@@ -74,23 +59,19 @@ def with_renamed(
     our mark) on which a rule fired in ``previous`` that is gone. An early mark goes to the rules
     that mark early, a hot one to the others.
     """
-    gone = [name for name in previous if name not in rule_set.by_name]
-    new = [rule for rule in rule_set.rules if rule.name not in previous and not rule.shadow]
+    gone = [name for name in previous.rules if name not in rule_set.by_name]
+    new = [rule for rule in rule_set.rules if rule.name not in previous.rules and not rule.shadow]
     if not (gone and new):
         return alerts
-    before = table_of(previous, gone, alerts.roster)
-    fired = np.asarray((before.states.firing & before.exists).any(axis=0), np.bool_)
+    before = previous.on(gone, alerts.roster)
+    fired = np.logical_or.reduce(before.states.firing & before.exists, axis=0)
     return alerts.having(
         _firing(rule.name, state.node, now)
         for state in marked
         if fired[alerts.roster.places[state.node.name]]
         for rule in new
-        if rule.applies_to(state.node.labels) and (rule.early_of is not None) is _is_early(state)
+        if rule.applies_to(state.node.labels) and (rule.early_of is not None) is state.is_early
     )
-
-
-def _is_early(state: MarkState) -> bool:
-    return state.evidence is not None and state.evidence.early
 
 
 def _firing(rule: str, node: Node, now: float) -> Alert:

@@ -1,11 +1,11 @@
-"""The alerts of all rules on all nodes after one evaluation, in columns; each is to be had as an
-`Alert`, and all alerts of a node as its `Verdict`.
+"""The alerts of all rules on all nodes in columns, one evaluation of them, and the verdict on each
+node. An `Alert` or a `Verdict` is made of those that somebody asks for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import compress, repeat
 from math import isnan
@@ -13,25 +13,30 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from dynsched.engine.columns import CODES, OK, QUALITIES, Bools, Codes, Floats, Ints, Roster, filled
-from dynsched.engine.model import Alert, AlertState, Quality
-from dynsched.engine.transitions import States
+from dynsched.engine.columns import (
+    CODES,
+    MISSING,
+    OK,
+    QUALITIES,
+    Bools,
+    Codes,
+    Floats,
+    NodeReadings,
+    Roster,
+    filled,
+)
+from dynsched.engine.model import Alert, AlertState, Quality, Verdict
+from dynsched.engine.transitions import Limits, Readings, Setting, States, advance
+from dynsched.rules.rule_set import RuleSet
 
-Alerts = Mapping[str, Mapping[str, Alert]]
-"""Rule name -> node name -> alert."""
-
-
-class Counts(NamedTuple):
-    """Of the alerts of a rule; without kinds of which there is none."""
-
-    quality: Mapping[Quality, int]
-    states: Mapping[AlertState, int]
+_FAILED: Final = CODES[Quality.FAILED]
+_STALE: Final = CODES[Quality.STALE]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AlertTable(Mapping[str, Mapping[str, Alert]]):
-    """`Alerts` in columns: all arrays have the shape (rules, nodes), and are never changed. The
-    fields are those of `Alert`; NaN stands for None.
+class AlertTable:
+    """All arrays have the shape (rules, nodes), and are never changed. They are the fields of
+    `Alert`; NaN stands for None.
     """
 
     rules: tuple[str, ...]
@@ -49,38 +54,25 @@ class AlertTable(Mapping[str, Mapping[str, Alert]]):
     adopted: Bools
 
     @classmethod
-    def new(cls, rules: Sequence[str], roster: Roster, exists: Bools, now: float) -> AlertTable:
-        """Alerts of which nothing is known yet."""
-        shape = exists.shape
-        began, nothing = filled(shape, now), filled(shape, np.nan)
+    def new(
+        cls, rules: Sequence[str], roster: Roster, exists: Bools | None = None, now: float = 0.0
+    ) -> AlertTable:
+        """Alerts of which nothing is known yet; none at all without ``exists``."""
+        shape = len(rules), len(roster)
+        began, nothing, none = filled(shape, now), filled(shape, np.nan), np.zeros(shape, np.bool_)
         return cls(
             rules=tuple(rules),
             roster=roster,
-            exists=exists,
-            states=States.inactive((len(rules), len(roster))),
+            exists=none if exists is None else exists,
+            states=States.inactive(shape),
             since=began,
             updated_at=began,
             known_at=began,
             quality=np.zeros(shape, np.int8),
             value=nothing,
             sampled_at=nothing,
-            adopted=np.zeros(shape, np.bool_),
+            adopted=none,
         )
-
-    def __getitem__(self, rule: str) -> Mapping[str, Alert]:
-        """The alerts of a rule, by the names of the nodes."""
-        try:
-            return _OfRule(self, self.rules.index(rule))
-        except ValueError:
-            raise KeyError(rule) from None
-
-    def __iter__(self) -> Iterator[str]:
-        """The names of the rules."""
-        return iter(self.rules)
-
-    def __len__(self) -> int:
-        """The number of rules."""
-        return len(self.rules)
 
     @property
     def _columns(self) -> tuple[Floats | Bools | Codes, ...]:
@@ -93,17 +85,11 @@ class AlertTable(Mapping[str, Mapping[str, Alert]]):
         )
 
     def alert(self, row: int, place: int) -> Alert:
-        """One of them."""
         values: list[Any] = [column.item(row, place) for column in self._columns]
         return _alert(self.rules[row], self.roster.names[place], self.roster.uids[place], *values)
 
-    def of_node(self, place: int) -> tuple[Alert, ...]:
-        """The alerts of a node, in the order of the rules."""
-        rows = range(len(self.rules))
-        return tuple([self.alert(row, place) for row in rows if self.exists.item(row, place)])
-
     def of_nodes(self, places: Sequence[int]) -> list[tuple[Alert, ...]]:
-        """`of_node` of many, in less time."""
+        """The alerts of each of these nodes, in the order of the rules."""
         names = [self.roster.names[place] for place in places]
         uids = [self.roster.uids[place] for place in places]
         taken = [column[:, places].tolist() for column in self._columns]
@@ -117,11 +103,6 @@ class AlertTable(Mapping[str, Mapping[str, Alert]]):
             return list(found)
         return [tuple(compress(*both)) for both in zip(found, exists.T.tolist(), strict=True)]
 
-    @property
-    def remembered(self) -> Bools:
-        """An element for each node: whether it has an alert."""
-        return np.asarray(self.exists.any(axis=0), np.bool_)
-
     def good_values(self, rows: Any = slice(None), places: Any = slice(None)) -> Floats:
         """The values that are good now, NaN for all others: of some ``rows`` and ``places``, as
         numpy's indices.
@@ -130,8 +111,8 @@ class AlertTable(Mapping[str, Mapping[str, Alert]]):
         is_good = self.exists[cells] & (self.quality[cells] == OK)
         return np.where(is_good, self.value[cells], np.nan)
 
-    def counts(self, rule: str) -> Counts:
-        """How many nodes there are of each kind, by a rule."""
+    def counts(self, rule: str) -> tuple[Mapping[Quality, int], Mapping[AlertState, int]]:
+        """How many nodes there are of each kind, by a rule; without kinds of which is none."""
         row = self.rules.index(rule)
         exists = self.exists[row]
         numbers = np.bincount(self.quality[row, exists], minlength=len(QUALITIES)).tolist()
@@ -139,7 +120,7 @@ class AlertTable(Mapping[str, Mapping[str, Alert]]):
         pending = int(np.count_nonzero(self.states.pending[row] & exists))
         inactive = int(np.count_nonzero(exists)) - firing - pending
         states = zip(AlertState, (inactive, pending, firing), strict=True)
-        return Counts(
+        return (
             {quality: n for quality, n in zip(QUALITIES, numbers, strict=True) if n},
             {state: n for state, n in states if n},
         )
@@ -149,16 +130,11 @@ class AlertTable(Mapping[str, Mapping[str, Alert]]):
         if self.roster is roster and self.rules == tuple(rules):
             return self
         if not self.exists.size:
-            return AlertTable.new(rules, roster, _nowhere(rules, roster), 0.0)
+            return AlertTable.new(rules, roster)
         rows = np.array([self.rules.index(r) if r in self.rules else -1 for r in rules], np.int64)
-        return self._taken(tuple(rules), rows, roster, roster.places_in(self.roster))
-
-    def _taken(
-        self, rules: tuple[str, ...], rows: Ints, roster: Roster, places: Ints
-    ) -> AlertTable:
-        """Rows and columns in another order; -1: one that we do not have."""
+        places = roster.places_in(self.roster)
         cells = np.ix_(rows, places)
-        taken = replace(self._each(lambda column: column[cells]), rules=rules, roster=roster)
+        taken = replace(self._each(lambda column: column[cells]), rules=tuple(rules), roster=roster)
         return taken.without(~((rows >= 0)[:, None] & (places >= 0)))
 
     def with_new(self, exists: Bools, now: float) -> AlertTable:
@@ -173,114 +149,174 @@ class AlertTable(Mapping[str, Mapping[str, Alert]]):
     def having(self, alerts: Iterable[Alert]) -> AlertTable:
         """With these in the place of ours."""
         found = self._each(np.copy)
+        states = found.states
         for alert in alerts:
-            found._put(alert)  # noqa: SLF001 - of the same class
+            cell = self.rules.index(alert.rule), self.roster.places[alert.node]
+            found.exists[cell] = True
+            states.firing[cell] = alert.state is AlertState.FIRING
+            states.pending[cell] = alert.state is AlertState.PENDING
+            states.active_since[cell] = _or_nan(alert.active_since)
+            states.keep_firing_since[cell] = _or_nan(alert.keep_firing_since)
+            found.since[cell], found.updated_at[cell] = alert.since, alert.updated_at
+            found.known_at[cell], found.quality[cell] = alert.known_at, CODES[alert.quality]
+            found.value[cell] = _or_nan(alert.value)
+            found.sampled_at[cell] = _or_nan(alert.sampled_at)
+            found.adopted[cell] = alert.adopted
         return found
 
     def _each(self, change: Callable[..., Any], *others: AlertTable) -> AlertTable:
         """``change`` of each of our arrays, with those of ``others`` beside it."""
+        both = (self, *others)
+        arrays = [each.name for each in fields(self) if each.name not in _NO_ARRAYS]
         return replace(
             self,
             states=self.states.each(change, *(other.states for other in others)),
-            **{name: change(*(getattr(one, name) for one in (self, *others))) for name in _ARRAYS},
+            **{name: change(*(getattr(one, name) for one in both)) for name in arrays},
         )
-
-    def _put(self, alert: Alert) -> None:
-        cell = self.rules.index(alert.rule), self.roster.places[alert.node]
-        self.exists[cell] = True
-        self.states.firing[cell] = alert.state is AlertState.FIRING
-        self.states.pending[cell] = alert.state is AlertState.PENDING
-        self.states.active_since[cell] = _or_nan(alert.active_since)
-        self.states.keep_firing_since[cell] = _or_nan(alert.keep_firing_since)
-        self.since[cell], self.updated_at[cell] = alert.since, alert.updated_at
-        self.known_at[cell], self.quality[cell] = alert.known_at, CODES[alert.quality]
-        self.value[cell], self.sampled_at[cell] = _or_nan(alert.value), _or_nan(alert.sampled_at)
-        self.adopted[cell] = alert.adopted
 
     def fired_as(self, firing: Bools, which: Bools) -> AlertTable:
         """Where ``which`` is True, an alert fires or is inactive as ``firing`` says of its node."""
         changed = which & (self.states.firing != firing)
-        return replace(
-            self,
-            states=replace(
-                self.states,
-                firing=np.where(changed, firing, self.states.firing),
-                pending=self.states.pending & ~changed,
-            ),
-            since=np.where(changed, self.updated_at, self.since),
+        states = replace(
+            self.states,
+            firing=np.where(changed, firing, self.states.firing),
+            pending=self.states.pending & ~changed,
         )
+        since = np.where(changed, self.updated_at, self.since)
+        return replace(self, states=states, since=since)
 
     def without(self, which: Bools) -> AlertTable:
-        """Without those where ``which`` is True."""
         return replace(self, exists=self.exists & ~which)
 
     def shifted(self, seconds: float) -> AlertTable:
         """The same with all times changed by ``seconds``, after the clock was set by as much."""
-        states = self.states
-        return replace(
-            self,
-            states=replace(
-                states,
-                active_since=states.active_since + seconds,
-                keep_firing_since=states.keep_firing_since + seconds,
-            ),
-            since=self.since + seconds,
-            updated_at=self.updated_at + seconds,
-            known_at=self.known_at + seconds,
-            sampled_at=self.sampled_at + seconds,
-        )
+
+        def moved(of: Any, *times: str) -> Any:
+            return replace(of, **{time: getattr(of, time) + seconds for time in times})
+
+        states = moved(self.states, "active_since", "keep_firing_since")
+        times = "since", "updated_at", "known_at", "sampled_at"
+        return moved(replace(self, states=states), *times)  # type: ignore[no-any-return]
 
 
-_ARRAYS: Final = (
-    *("exists", "since", "updated_at", "known_at", "quality", "value", "sampled_at", "adopted"),
-)
-"""The fields of `AlertTable` that are arrays."""
-
-
-class _OfRule(Mapping[str, Alert]):
-    """One row of a table, by the names of the nodes."""
-
-    __slots__ = ("_row", "_table")
-
-    def __init__(self, table: AlertTable, row: int) -> None:
-        self._table, self._row = table, row
-
-    def __getitem__(self, node: str) -> Alert:
-        place = self._table.roster.places[node]
-        if not self._table.exists.item(self._row, place):
-            raise KeyError(node)
-        return self._table.alert(self._row, place)
-
-    def __iter__(self) -> Iterator[str]:
-        names = self._table.roster.names
-        return (names[place] for place in np.flatnonzero(self._table.exists[self._row]))
-
-    def __len__(self) -> int:
-        return int(np.count_nonzero(self._table.exists[self._row]))
+_NO_ARRAYS: Final = ("rules", "roster", "states")
 
 
 def no_alerts() -> AlertTable:
     """Of no rule and no node."""
-    roster = Roster(())
-    return AlertTable.new((), roster, _nowhere((), roster), 0.0)
+    return AlertTable.new((), Roster(()))
 
 
-def table_of(alerts: Alerts, rules: Sequence[str], roster: Roster) -> AlertTable:
-    """Alerts as a table of these rules and nodes."""
-    if isinstance(alerts, AlertTable):
-        return alerts.on(rules, roster)
-    known = [
-        alert
-        for rule in rules
-        for alert in alerts.get(rule, {}).values()
-        if roster.find(alert.node, alert.uid) is not None
-    ]
-    none = AlertTable.new(rules, roster, _nowhere(rules, roster), 0.0)
-    return none.having(known) if known else none
+def evaluated(
+    rule_set: RuleSet, readings: Mapping[str, NodeReadings], before: AlertTable, now: float
+) -> AlertTable:
+    """The alerts ``before`` after one evaluation of every rule on the same nodes.
+
+    A rule without an entry in ``readings`` counts as failed. ``now`` may be earlier than in the
+    evaluation before; the times of an alert never go back.
+    """
+    settings = [Setting.of(rule, rule_set) for rule in rule_set.rules]
+    limits = Limits(settings)
+    shape = before.exists.shape
+    values, taken = filled(shape, np.nan), filled(shape, np.nan)
+    quality: Codes = np.full(shape, MISSING, np.int8)
+    for row, rule in enumerate(rule_set.rules):
+        found = readings.get(rule.name)
+        if found is None:
+            quality[row] = _FAILED
+        else:
+            values[row], taken[row], quality[row] = found.value, found.taken, found.quality
+    # The age of a sample is measured by ``now`` itself: after the clock was set back, new samples
+    # have timestamps of the new time. The times of an alert must not go back.
+    then = np.maximum(before.updated_at, now)
+    quality[(quality == OK) & ~(now - taken <= limits.stale_after)] = _STALE
+    ok = quality == OK
+    seen = Readings(
+        ok,
+        np.stack([one.breached(row) for one, row in zip(settings, values, strict=True)]),
+        np.stack([one.holds(row) for one, row in zip(settings, values, strict=True)]),
+    )
+    states = advance(before.states, seen, before.known_at, then, limits)
+    changed = states.firing != before.states.firing
+    changed |= states.pending != before.states.pending
+    known = np.maximum(before.known_at, np.minimum(then, taken))
+    return replace(
+        before,
+        states=states,
+        since=np.where(changed, then, before.since),
+        updated_at=then,
+        known_at=np.where(ok, known, before.known_at),
+        quality=quality,
+        value=np.where(ok, values, before.value),
+        sampled_at=np.where(ok, taken, before.sampled_at),
+        adopted=before.adopted & ~ok & ~changed,
+    )
 
 
-def _nowhere(rules: Sequence[str], roster: Roster) -> Bools:
-    return np.zeros((len(rules), len(roster)), np.bool_)
+@dataclass(frozen=True, slots=True, eq=False)
+class Verdicts:
+    """The alerts of each node, combined: arrays with one element for each. Alerts of shadow rules
+    count for nothing.
+    """
+
+    alerts: AlertTable
+    hot: Bools
+    early: Bools
+    """Not hot, and the alert of an early mark fires."""
+    since: Floats
+    """When the first of the firing alerts began to fire; NaN where none does."""
+    severity: Floats
+
+    @classmethod
+    def of(cls, alerts: AlertTable, rule_set: RuleSet) -> Verdicts:
+        rules = [rule_set.by_name[name] for name in alerts.rules]
+        is_hot = np.array([not r.shadow and r.early_of is None for r in rules], np.bool_)
+        is_early = np.array([not r.shadow and r.early_of is not None for r in rules], np.bool_)
+        firing = alerts.states.firing & alerts.exists
+        hot = np.logical_or.reduce(firing[is_hot], axis=0)
+        early: Bools = np.logical_or.reduce(firing[is_early], axis=0) & ~hot
+        since, severity = filled(hot.shape, np.nan), filled(hot.shape, 0.0)
+        places = np.flatnonzero(hot | early)
+        if places.size:
+            counts = np.where(hot[places], is_hot[:, None], is_early[:, None])
+            counting: Bools = np.logical_and(counts, firing[:, places])
+            began = np.where(counting, alerts.since[:, places], np.inf)
+            since[places] = began.min(axis=0)
+            limits = Limits([Setting.of(rule, rule_set) for rule in rules])
+            severity[places] = worst(limits.excess(alerts.value[:, places]), counting)
+        return cls(alerts, hot, early, since, severity)
+
+    @property
+    def wanting(self) -> list[str]:
+        """The names of the nodes that are to carry the mark, as far as ``guard`` allows."""
+        names = self.alerts.roster.names
+        return [names[place] for place in np.flatnonzero(self.hot | self.early)]
+
+    def of_nodes(self, places: Sequence[int]) -> list[Verdict]:
+        names = [self.alerts.roster.names[place] for place in places]
+        columns = (self.hot, self.since, self.severity)
+        hot, since, severity = (column[places].tolist() for column in columns)
+        return list(
+            map(
+                Verdict,
+                *(names, hot, [None if isnan(each) else each for each in since], severity),
+                *(self.alerts.of_nodes(places), self.early[places].tolist()),
+            )
+        )
+
+
+class Evaluation(NamedTuple):
+    alerts: AlertTable
+    verdicts: Verdicts
+
+
+def worst(excess: Floats, counting: Bools) -> Floats:
+    """The largest excess of the ``counting`` alerts of each node; 0 where none is beyond its
+    threshold, or no value is known. Shapes: (rules, nodes).
+    """
+    # NaN, of a rule whose value is not known, is not greater.
+    found = np.where(counting & (excess > 0), excess, 0.0).max(axis=0, initial=0.0)
+    return np.asarray(found, np.float64)
 
 
 def _alert(  # noqa: PLR0917 - the columns
@@ -301,19 +337,12 @@ def _alert(  # noqa: PLR0917 - the columns
 ) -> Alert:
     state = AlertState.FIRING if firing else AlertState.PENDING if pending else AlertState.INACTIVE
     return Alert(
-        rule,
-        node,
-        state,
-        since,
-        updated_at,
-        known_at,
-        QUALITIES[quality],
+        *(rule, node, state, since, updated_at, known_at, QUALITIES[quality]),
         None if isnan(value) else value,
         None if isnan(sampled_at) else sampled_at,
         None if isnan(active_since) else active_since,
         None if isnan(keep_firing_since) else keep_firing_since,
-        adopted,
-        uid,
+        *(adopted, uid),
     )
 
 

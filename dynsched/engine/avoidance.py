@@ -26,8 +26,6 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class PodFacts:
-    """What is looked at of a pod."""
-
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     owners: tuple[str, ...] = ()
@@ -37,8 +35,6 @@ class PodFacts:
 
 
 class Standing(StrEnum):
-    """How a pod stands towards marked nodes."""
-
     AVOIDS = "avoids"
     """It prefers other nodes."""
     EXEMPT = "exempt"
@@ -49,7 +45,6 @@ class Standing(StrEnum):
 
 
 def standing(pod: PodFacts, mark: LabelMark) -> Standing:
-    """How the pod stands towards nodes that carry ``mark``."""
     own = [term for term in pod.preferred if term.key == mark.key]
     if any(term.operator == "NotIn" and mark.value in term.values for term in own):
         return Standing.AVOIDS

@@ -31,8 +31,6 @@ _KEPT: Final = 8192
 
 
 class Way(StrEnum):
-    """How a pod reacts."""
-
     PREFERENCE = "soft affinity"
     REQUIREMENT = "required affinity"
     TAINT = "taint"
@@ -48,8 +46,6 @@ class Cause(StrEnum):
 
 
 class Owner(NamedTuple):
-    """The controller of a pod."""
-
     kind: str
     name: str
 
@@ -81,22 +77,34 @@ class Requests:
     memory: float = 0.0
 
     def add(self, pod: PodShape) -> None:
-        """And those of one more."""
         self.cpu += pod.cpu
         self.memory += pod.memory
 
 
+@dataclass(slots=True, kw_only=True)
+class Tally:
+    """Pods, and how many of them react."""
+
+    pods: int = 0
+    reacting: int = 0
+    requests: Requests = field(default_factory=Requests)
+    requests_reacting: Requests = field(default_factory=Requests)
+
+    def count(self, pod: PodShape, *, reacts: bool) -> None:
+        self.pods += 1
+        self.requests.add(pod)
+        if reacts:
+            self.reacting += 1
+            self.requests_reacting.add(pod)
+
+
 @dataclass(slots=True)
-class Workload:
+class Workload(Tally):
     """The pods of one controller. ``affinity``: that of a pod that does not react."""
 
     namespace: str
     kind: str
     name: str
-    pods: int = 0
-    reacting: int = 0
-    requests: Requests = field(default_factory=Requests)
-    requests_reacting: Requests = field(default_factory=Requests)
     ways: Counter[Way] = field(default_factory=Counter)
     causes: Counter[Cause] = field(default_factory=Counter)
     schedulers: set[str] = field(default_factory=set)
@@ -106,21 +114,16 @@ class Workload:
 
 
 @dataclass(slots=True)
-class Reach:
+class Reach(Tally):
     """All pods that could react. ``left_out``: how many, by why they are not counted."""
 
     mark: Mark
     schedulers: frozenset[str] | None
     """Whose pods the extender scores; None: it scores all."""
-    pods: int = 0
-    reacting: int = 0
-    requests: Requests = field(default_factory=Requests)
-    requests_reacting: Requests = field(default_factory=Requests)
     left_out: Counter[str] = field(default_factory=Counter)
     workloads: dict[tuple[str, str, str], Workload] = field(default_factory=dict)
 
     def add(self, pods: Iterable[PodShape]) -> None:
-        """Count some more pods."""
         for pod in pods:
             why = _why_left_out(pod)
             if why is not None:
@@ -136,7 +139,6 @@ class Reach:
         self.workloads.clear()
 
     def worst_first(self) -> list[Workload]:
-        """The workloads, by how many of their pods do not react."""
         return sorted(
             self.workloads.values(),
             key=lambda each: (
@@ -154,20 +156,15 @@ class Reach:
         if workload is None:
             workload = self.workloads[key] = Workload(pod.namespace, kind, name)
         ways, causes = self._reaction(pod)
-        workload.pods += 1
-        self.pods += 1
-        workload.requests.add(pod)
-        self.requests.add(pod)
+        reacts = bool(ways) and Cause.PINNED not in causes
+        workload.count(pod, reacts=reacts)
+        self.count(pod, reacts=reacts)
         workload.causes.update(causes)
         if pod.scheduler != DEFAULT_SCHEDULER:
             workload.schedulers.add(pod.scheduler)
-        if not ways or Cause.PINNED in causes:
+        if not reacts:
             workload.affinity = pod.affinity
             return
-        workload.reacting += 1
-        self.reacting += 1
-        workload.requests_reacting.add(pod)
-        self.requests_reacting.add(pod)
         workload.ways.update(ways)
         is_spread = not pod.spreading and kind in ("Deployment", "ReplicaSet", "StatefulSet")
         if is_spread and ways == (Way.PREFERENCE,):

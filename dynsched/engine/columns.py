@@ -8,17 +8,17 @@ the memory of objects. Objects are made of those that somebody asks for.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import repeat
 from operator import eq
-from typing import Final, TypeVar, cast, overload
+from typing import Any, Final, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dynsched.engine.loads import MAX_LOAD, falling_unit, full_at
-from dynsched.engine.model import Node, Quality, Reading, Sample, Series
+from dynsched.engine.loads import rule_loads
+from dynsched.engine.model import Node, Quality, Sample, Series
 from dynsched.rules.rule_set import Rule
 
 _T = TypeVar("_T")
@@ -31,7 +31,6 @@ Codes = NDArray[np.int8]
 
 
 def filled(shape: tuple[int, ...], value: float) -> Floats:
-    """An array of one value."""
     return np.full(shape, value, np.float64)
 
 
@@ -50,18 +49,12 @@ class Roster:
     def __len__(self) -> int:
         return len(self.names)
 
-    def find(self, name: str, uid: str) -> int | None:
-        """The place of a node; None where it is not known, or was another one of its name."""
-        place = self.places.get(name)
-        return None if place is None or self.uids[place] != uid else place
-
     def places_of(self, names: Iterable[str]) -> list[int]:
-        """The places of nodes that it has."""
         return list(map(self.places.__getitem__, names))
 
     def places_in(self, other: Roster) -> Ints:
         """For each of our nodes its place in ``other``; -1 for those that it does not have."""
-        # By operations on whole sequences: two thirds of the time of a loop over `find`.
+        # By operations on whole sequences: two thirds of the time of a loop.
         count = len(self)
         places = list(map(other.places.get, self.names, repeat(-1)))
         uids = map((*other.uids, None).__getitem__, places)
@@ -81,21 +74,17 @@ class _OnDemand(Sequence[_T]):
     def _made(self, place: int) -> _T:
         """The one at this place, which is not negative."""
 
-    @overload
-    def __getitem__(self, index: int) -> _T: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[_T]: ...
-    def __getitem__(self, index: int | slice) -> _T | Sequence[_T]:
+    def __getitem__(self, index: Any) -> Any:
         places = range(len(self))[index]
         return self._made(places) if isinstance(places, int) else list(map(self._made, places))
 
     def __eq__(self, other: object) -> bool:
-        """Whether all are equal."""
         return isinstance(other, Sequence) and list(self) == list(other)
 
     __hash__ = None  # type: ignore[assignment]  # as a list
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Vector(_OnDemand[Sample]):
     """The samples of an instant vector; each is made when somebody asks for it. Immutable.
 
@@ -104,23 +93,13 @@ class Vector(_OnDemand[Sample]):
     Unix seconds.
     """
 
-    __slots__ = ("labels_of", "series", "taken", "values")
-
-    def __init__(
-        self,
-        series: Sequence[Hashable],
-        labels_of: Callable[[Hashable], Labels],
-        values: Floats,
-        taken: Floats,
-    ) -> None:
-        self.series = series
-        self.labels_of = labels_of
-        self.values = values
-        self.taken = taken
+    series: Sequence[Hashable]
+    labels_of: Callable[[Hashable], Labels]
+    values: Floats
+    taken: Floats
 
     @classmethod
     def of(cls, samples: Iterable[Sample]) -> Vector:
-        """Samples in columns; a Vector as it is."""
         if isinstance(samples, Vector):
             return samples
         samples = tuple(samples)
@@ -140,6 +119,7 @@ class Vector(_OnDemand[Sample]):
         )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Spans(_OnDemand[Series]):
     """The series of a range vector; each is made when somebody asks for it. Immutable.
 
@@ -147,26 +127,18 @@ class Spans(_OnDemand[Series]):
     and ``values`` are those of all series, one after the other; ``counts``: how many each has.
     """
 
-    __slots__ = ("_ends", "_owner", "labels_of", "series", "times", "values")
+    series: Sequence[Hashable]
+    labels_of: Callable[[Hashable], Labels]
+    times: Floats
+    values: Floats
+    counts: Ints
+    _ends: Ints = field(init=False)
 
-    def __init__(
-        self,
-        series: Sequence[Hashable],
-        labels_of: Callable[[Hashable], Labels],
-        times: Floats,
-        values: Floats,
-        counts: Ints,
-    ) -> None:
-        self.series = series
-        self.labels_of = labels_of
-        self.times = times
-        self.values = values
-        self._ends = np.cumsum(counts)
-        self._owner = np.repeat(np.arange(len(series)), counts)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_ends", np.cumsum(self.counts))
 
     @classmethod
     def of(cls, series: Iterable[Series]) -> Spans:
-        """Series in columns; Spans as they are."""
         if isinstance(series, Spans):
             return series
         series = tuple(series)
@@ -183,7 +155,8 @@ class Spans(_OnDemand[Series]):
         """The last point of each series in ``(since, until]``; without series that have none."""
         within = np.flatnonzero((self.times > since) & (self.times <= until))
         last = np.full(len(self.series), -1, np.int64)
-        np.maximum.at(last, self._owner[within], within)
+        owners = np.searchsorted(self._ends, within, side="right")
+        np.maximum.at(last, owners, within)
         which = np.flatnonzero(last >= 0)
         at = last[which]
         series = [self.series[number] for number in which.tolist()]
@@ -191,8 +164,7 @@ class Spans(_OnDemand[Series]):
 
     def moved(self, seconds: float) -> Spans:
         """The same, that many seconds later."""
-        counts = np.diff(self._ends, prepend=0)
-        return Spans(self.series, self.labels_of, self.times + seconds, self.values, counts)
+        return replace(self, times=self.times + seconds)
 
     def __len__(self) -> int:
         return len(self.series)
@@ -216,8 +188,8 @@ INVALID: Final = CODES[Quality.INVALID]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class NodeReadings(Mapping[str, Reading]):
-    """Readings by the names of the nodes; those that are MISSING are not in it."""
+class NodeReadings:
+    """What one rule's query says of each node."""
 
     roster: Roster
     value: Floats
@@ -239,39 +211,17 @@ class NodeReadings(Mapping[str, Reading]):
             return self
         return replace(self, quality=np.where(which, self.quality, MISSING).astype(np.int8))
 
-    def good(self, fresh_since: float) -> Bools:
-        """Which are finite numbers, and not older than that (Unix seconds)."""
-        found: Bools = (self.quality == OK) & (self.taken >= fresh_since)
-        return found
+    def good(self, fresh_since: float) -> NodeReadings:
+        """Those that are finite numbers, and not older than that (Unix seconds)."""
+        return self.only((self.quality == OK) & (self.taken >= fresh_since))
+
+    def has(self, node: str) -> bool:
+        return self.quality.item(self.roster.places[node]) != MISSING
+
+    @property
+    def count(self) -> int:
+        return int(np.count_nonzero(self.quality != MISSING))
 
     def loads(self, rule: Rule) -> Floats:
         """In points, NaN where a reading is not OK; in an array of its own."""
         return rule_loads(rule, np.where(self.quality == OK, self.value, np.nan))
-
-    def __getitem__(self, node: str) -> Reading:
-        """The reading of a node."""
-        place = self.roster.places[node]
-        quality = self.quality.item(place)
-        if quality == MISSING:
-            raise KeyError(node)
-        return Reading(node, self.value.item(place), self.taken.item(place), QUALITIES[quality])
-
-    def __iter__(self) -> Iterator[str]:
-        """The names of the nodes that have one."""
-        names = self.roster.names
-        return (names[place] for place in np.flatnonzero(self.quality != MISSING))
-
-    def __len__(self) -> int:
-        """How many nodes have one."""
-        return int(np.count_nonzero(self.quality != MISSING))
-
-
-def rule_loads(rule: Rule, values: Floats) -> Floats:
-    """`rule_load` of many values, all finite or NaN; NaN for the latter."""
-    with np.errstate(over="ignore"):
-        if rule.rises:
-            return np.clip(100 * values / full_at(rule), 0.0, MAX_LOAD) + 0.0  # never -0.0
-        zero = min(0.0, rule.threshold)
-        return np.asarray(
-            100 / (1 + np.maximum(0.0, values - zero) / falling_unit(rule)), np.float64
-        )

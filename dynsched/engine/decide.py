@@ -6,48 +6,46 @@ the tests all decide by it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from dynsched.engine.adoption import with_adopted, with_renamed
-from dynsched.engine.alerts import Alerts, table_of
+from dynsched.engine.alerts import AlertTable, Evaluation, Verdicts, evaluated
 from dynsched.engine.columns import NodeReadings
-from dynsched.engine.decision import Decision
-from dynsched.engine.early import above_line
-from dynsched.engine.evaluate import Evaluation, Verdicts, evaluated
-from dynsched.engine.expected import NO_PODS, ExpectedLoad, KnownPods, expected_load
+from dynsched.engine.expected import NO_PODS, ExpectedLoad, KnownPods, above_line, expected_load
 from dynsched.engine.guard import select
-from dynsched.engine.inventory import NodeColumns, Survey, survey
+from dynsched.engine.inventory import Inventory, take_inventory
 from dynsched.engine.match import Matched, match_samples
 from dynsched.engine.model import Node, QueryResult
 from dynsched.engine.plan import plan
-from dynsched.rules.rule_set import Rule, RuleSet
+from dynsched.engine.snapshot import Decision
+from dynsched.rules.rule_set import RuleSet
 
 
 def decide(
     rule_set: RuleSet,
     results: Mapping[str, QueryResult],
     nodes: Mapping[str, Node],
-    previous: Alerts,
+    previous: AlertTable,
     now: float,
     *,
     pods: KnownPods = NO_PODS,
     released: int = 0,
-    before: Survey | None = None,
+    before: Inventory | None = None,
 ) -> Decision:
     """Decide over all nodes. ``results`` by rule name; ``previous`` the last evaluation's alerts;
     ``pods``: what is known of them, for the expected load. ``released``: how many marks went in
     this tick before, of those that ``guard.max_releases`` allows in one. ``before``: the last
-    decision's survey of the nodes, so that only those that changed are looked at again.
+    inventory of the nodes, so that only those that changed are looked at again.
 
     A node that carries our mark and has no alert in ``previous`` is adopted as firing; so is one
     that has replaced another of its name.
     """
-    seen = survey(nodes, rule_set, before)
+    seen = take_inventory(nodes, rule_set, before)
     matched = _match_rules(rule_set, results, seen, now)
     readings = {name: found.readings for name, found in matched.items()}
     good = {
-        rule.name: _good(rule_set, rule, readings[rule.name], now)
+        rule.name: readings[rule.name].good(now - rule_set.stale_after_of(rule))
         for rule in rule_set.file_rules
         if rule.name in readings and (rule.early is not None or rule_set.has_extender)
     }
@@ -56,33 +54,33 @@ def decide(
         for rule in rule_set.file_rules
         if rule.name in good and pods is not NO_PODS
     }
-    readings |= _early_readings(rule_set, good, expected, seen.columns)
-    table = table_of(previous, [rule.name for rule in rule_set.rules], seen.index.roster)
+    readings |= _early_readings(rule_set, good, expected, seen)
+    table = previous.on([rule.name for rule in rule_set.rules], seen.index.roster)
     if seen.marked:  # only a node that carries the mark can be adopted
-        marked = [seen.states[name] for name in seen.marked]
-        table = with_adopted(rule_set, marked, table, table.remembered, now)
-        table = with_renamed(rule_set, marked, previous, table, now)
+        table = with_adopted(rule_set, seen.marked_states, table, now)
+        table = with_renamed(rule_set, seen.marked_states, previous, table, now)
     alerts = evaluated(rule_set, readings, table.with_new(seen.columns.applies, now), now)
     verdicts = Verdicts.of(alerts, rule_set)
-    wanting = set(verdicts.wanting)
-    concerned = _in_order(wanting | seen.touched, seen)
-    places = seen.index.roster.places_of(concerned)
+    # On all other nodes nothing can be due. In the order of the nodes, so that the order of patches
+    # does not depend on a hash.
+    roster = seen.index.roster
+    places = sorted(map(roster.places.__getitem__, seen.touched.union(verdicts.wanting)))
+    concerned = [roster.names[place] for place in places]
     verdict_of = dict(zip(concerned, verdicts.of_nodes(places), strict=True))
     selection = select(
-        [seen.eligible[name] for name in concerned if name in seen.eligible],
+        [nodes[name] for name in concerned if seen.may_mark(name)],
         verdict_of,
         seen.marked,
         rule_set.guard,
-        outgoing=[nodes[name] for name in seen.marked - seen.eligible.keys()],
+        outgoing=[nodes[name] for name in seen.marked if not seen.may_mark(name)],
         released=released,
         sizes=seen.columns.sizes,
     )
-    # On all other nodes nothing can be due.
     patches = plan(
         [seen.states[name] for name in concerned], selection.marked, verdict_of, rule_set
     )
     return Decision(
-        survey=seen,
+        inventory=seen,
         evaluation=Evaluation(alerts, verdicts),
         selection=selection,
         patches=tuple(patches),
@@ -94,19 +92,14 @@ def decide(
     )
 
 
-def _in_order(names: Collection[str], seen: Survey) -> list[str]:
-    """In the order of the nodes, so that the order of patches does not depend on a hash."""
-    return sorted(names, key=seen.index.roster.places.__getitem__)
-
-
 def _early_readings(
     rule_set: RuleSet,
     good: Mapping[str, NodeReadings],
     expected: Mapping[str, ExpectedLoad],
-    columns: NodeColumns,
+    seen: Inventory,
 ) -> dict[str, NodeReadings]:
     """Of the rules that ``early`` of others stand for, by their names."""
-    found = {}
+    found, columns = {}, seen.columns
     for rule in rule_set.file_rules:
         made = rule.early_rule
         if made is None or rule.name not in good:
@@ -123,13 +116,8 @@ def _early_readings(
     return found
 
 
-def _good(rule_set: RuleSet, rule: Rule, readings: NodeReadings, now: float) -> NodeReadings:
-    """The readings that are finite numbers and not too old."""
-    return readings.only(readings.good(now - rule_set.stale_after_of(rule)))
-
-
 def _match_rules(
-    rule_set: RuleSet, results: Mapping[str, QueryResult], seen: Survey, now: float
+    rule_set: RuleSet, results: Mapping[str, QueryResult], seen: Inventory, now: float
 ) -> dict[str, Matched]:
     """By rule; those whose query failed are not in it. Readings of nodes that the rule does not
     apply to are left out.

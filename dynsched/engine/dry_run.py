@@ -24,8 +24,6 @@ class _Imagined:
 
 
 class Rehearsal:
-    """Remembers the patches that were not sent."""
-
     def __init__(self) -> None:
         self._imagined: dict[str, _Imagined] = {}
         self._real: Mapping[str, Node] = {}
@@ -75,7 +73,6 @@ def _carried_over(imagined: _Imagined, now: Node | None) -> Node | None:
 
 
 def _patched(node: Node, body: Mapping[str, Any]) -> Node:
-    """The node after a merge patch of ours."""
     metadata = body["metadata"]
     taints = body["spec"]["taints"] if "spec" in body else node.taints
     return replace(

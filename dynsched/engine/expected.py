@@ -1,37 +1,29 @@
 """What a node's metric will show once it has caught up: the expected load.
 
-A value is an average over the range of its expression, of samples that are a scrape old. Of a pod
-that was bound within that time it shows a part at most, and of one that ended it still shows a
-part. So what these pods use is added and subtracted, as far as the value does not show it yet:
-
     expected = measured + sum of use x unseen(bound) - sum of use x unseen(ended)
 
-What pods take off when they end is bounded by the mean of what is measured: thirty of them that ran
-idle, although their workload's pods or all pods use much, would make a busy node the coolest of
-all.
-
-What a pod uses is not measured for each pod; the best that is known counts: what the pods of its
-workload use on average; else the mean of all running pods (the measured load of all nodes by the
-number of pods that run on them); else what it requests, and a few points at least.
-
-All loads are in points: 0 is idle, 100 is full (`core.loads`).
+docs/expected-load.md says why, and what a pod is expected to use. All loads are in points: 0 is
+idle, 100 is full (`engine.loads`). Early marks go by it: a node that has more load than the mean is
+marked before it is hot, and pods go to the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from dynsched.engine.columns import Floats, NodeReadings, Roster
+from dynsched.engine.columns import MISSING, Bools, Floats, Ints, NodeReadings, Roster
+from dynsched.engine.guard import early_limit
 from dynsched.engine.inventory import NodeColumns
 from dynsched.engine.model import Node
 from dynsched.engine.pod_values import Added, Allocatable, BoundPod, PodsSummary, PodUse, RecentPod
+from dynsched.rules.fields import Limit
 from dynsched.rules.promql import ranges
-from dynsched.rules.rule_set import Rule
+from dynsched.rules.rule_set import FileRule, Rule
 from dynsched.util.durations import parse_duration
 
 POINTS_EACH: Final = 4.0
@@ -39,9 +31,7 @@ POINTS_FURTHER: Final = 2.0
 FIRST: Final = 10
 """What a pod of unknown use counts, however little it requests: 4 points each of the first ten, 2
 each further. Without this a hundred pods of a large node's 0.1 % would all go to the one coolest
-node. It has no limit: with one, all pods after it would. It flattens: small pods by the dozen
-should not make a node at 20 % look like one that is nearly hot.
-"""
+node. It flattens: small pods by the dozen should not make a node at 20 % look nearly hot."""
 
 BELOW_MEAN: Final = 10.0
 """Points. So far below the mean measured load of its kind a node may come by pods that ended:
@@ -50,6 +40,13 @@ early marks are released 8 points below it.
 
 _NOTHING_LEFT: Final = 1e-9
 """Of pods: but for what the floats have gathered."""
+
+GAP: Final = 6.0
+"""Points by which a node must be hotter than those that get the pods in its place: what is
+measured on equal nodes differs by 3 points either way."""
+_HEAVIEST: Final = 4.0
+"""A node weighs this many times what the median of its kind does, at most."""
+_FULL: Final = 100.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +90,6 @@ METRICS_SERVER: Final = Lag(7.5, 15.0)
 
 
 class _Requests(NamedTuple):
-    """The pods of unknown use on one node, each by its unseen share."""
-
     pods: float
     cpu: float
     memory: float
@@ -155,33 +150,21 @@ def _requested(requests: _Requests, allocatable: Allocatable, resource: str | No
 
 @dataclass(frozen=True, slots=True)
 class ExpectedLoad:
-    """One rule's expected load."""
-
     use: PodUse
-    """What a pod is expected to use."""
     added: Mapping[str, Added]
     """By node; without those on which nothing happened."""
 
     def add_to(self, loads: Floats, roster: Roster) -> None:
         """Make the measured ``loads`` of these nodes the expected ones, in place."""
         for name, more in self.added.items():
-            place = roster.places[name]
-            loads[place] = more.to(loads.item(place))
-
-
-class RecentOnes(Protocol):
-    """Pods, as many as ``len`` says, that can be iterated over more than once."""
-
-    def __len__(self) -> int: ...
-
-    def __iter__(self) -> Iterator[RecentPod]: ...
+            place = roster.places.get(name)
+            if place is not None:
+                loads[place] = more.to(loads.item(place))
 
 
 @dataclass(frozen=True, slots=True)
 class KnownPods:
-    """What is known of pods at one moment."""
-
-    recent: RecentOnes = ()
+    recent: Collection[RecentPod] = ()
     """Those that were bound or ended a moment ago."""
     running: int | None = None
     """How many run in the cluster; None when that is not known."""
@@ -196,7 +179,6 @@ class KnownPods:
 
     @property
     def summary(self) -> PodsSummary:
-        """How much is known."""
         return PodsSummary(
             error=self.error,
             running=self.running,
@@ -244,7 +226,7 @@ def expected_load(
     """
     lag = lag_of(rule, pods.scrape_intervals.get(rule.name))
     unseen = list(_unseen(pods.recent, lag, readings, now))
-    with_value = len(readings)
+    with_value = readings.count
     shown = _shown(pods.running, unseen, with_value, len(nodes))
     use = PodUse(
         rule.resource,
@@ -282,16 +264,16 @@ def _rooms(loads: Floats, columns: NodeColumns) -> Floats:
 
 
 def _unseen(
-    recent: RecentOnes, lag: Lag, readings: NodeReadings, now: float
+    recent: Collection[RecentPod], lag: Lag, readings: NodeReadings, now: float
 ) -> Iterator[tuple[BoundPod, float, float]]:
     """Of each pod on a node with a reading: the share that is to come, and of one that ended the
     share that the reading still shows.
     """
-    unseen = lag.unseen
+    unseen, places, is_known = lag.unseen, readings.roster.places, readings.quality != MISSING
     for pod, bound, ended in recent:
-        reading = readings.get(pod.node)
-        if reading is not None:
-            ago = max(0.0, now - reading.timestamp)
+        place = places.get(pod.node)
+        if place is not None and is_known.item(place):
+            ago = max(0.0, now - readings.taken.item(place))
             begun = 0.0 if bound is None else unseen(bound - ago)
             if ended is None:
                 yield pod, begun, 0.0
@@ -334,3 +316,57 @@ def _mean_use(
     with np.errstate(over="ignore", invalid="ignore"):  # a kubelet may claim any capacity
         used = loads * columns.capacity[rule.resource]
         return float(np.nansum(used)) / 100 / shown
+
+
+def above_line(  # noqa: PLR0917 - the columns
+    rule: FileRule,
+    loads: Floats,
+    weights: Floats,
+    kind: Ints,
+    counts: Bools,
+    max_marked: Limit,
+) -> Floats:
+    """How far each load is above the early line, in points, for a ``rule`` that has ``early``.
+    ``loads``: NaN where nothing is known; the last axis has one element for each node, as the other
+    arrays have. ``kind``: a number for each; each kind has a line of its own.
+
+    The line is the mean of the nodes that ``counts`` names (those that may be marked), weighted by
+    what they have of the rule's resource; or ``mean_at_least`` where that is higher. A node's
+    weight and load are limited here: one node does not decide about all others.
+
+    So many nodes stay unmarked as ``max_marked`` leaves out, the coolest. One that is not GAP
+    hotter than each of these is told as no further above the line than ``above_mean``: it gets no
+    mark, and one that it has is held.
+    """
+    if rule.early is None or not kind.size:
+        return loads
+    found = np.array(loads, np.float64)
+    order = np.argsort(kind, kind="stable")
+    for places in np.split(order, np.flatnonzero(np.diff(kind[order])) + 1):
+        here = loads[..., places]
+        known = np.where(counts[places], here, np.nan)
+        number = np.count_nonzero(~np.isnan(known), axis=-1, keepdims=True)
+        weight = np.where(np.isnan(known), np.nan, weights[places])
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+            weight = np.minimum(weight, _HEAVIEST * _lowest(weight, number // 2))
+            total = np.nansum(np.minimum(known, _FULL) * weight, axis=-1, keepdims=True)
+            mean = total / np.nansum(weight, axis=-1, keepdims=True)
+        # There is none of nodes without known loads, or with weights beyond what can be counted.
+        line = np.fmax(np.where(np.isfinite(mean), mean, np.nan), rule.early.mean_at_least)
+        others = _lowest(known, _unmarked(max_marked, number) - 1)
+        stands_out = here > others + GAP
+        found[..., places] = np.where(
+            stands_out, here - line, np.minimum(here - line, rule.early.above_mean)
+        )
+    return found
+
+
+def _lowest(values: Floats, place: Ints) -> Floats:
+    """The value at this place from the lowest, of those that are not NaN."""
+    return np.take_along_axis(np.sort(values, axis=-1), place, axis=-1)
+
+
+def _unmarked(max_marked: Limit, numbers: Ints) -> Ints:
+    """Of so many nodes, how many stay without an early mark at least."""
+    counts = [each - early_limit(max_marked, each) for each in numbers.ravel().tolist()]
+    return np.array(counts, np.int64).reshape(numbers.shape)

@@ -50,7 +50,6 @@ def count_of(limit: Limit, total: int) -> int:
 
 
 def is_eligible(node: Node, rules: NodeRules) -> bool:
-    """Whether a node may be marked at all."""
     return why_ineligible(node, rules) is None
 
 
@@ -155,7 +154,6 @@ def pool_of(node: Node, guard: GuardRules) -> str:
 
 
 def kind_of(node: Node, guard: GuardRules) -> Kind:
-    """The kind of a node."""
     taints = [taint for taint in node.taints if taint.get("effect") in _HARD_EFFECTS]
     return Kind(
         pool_of(node, guard),

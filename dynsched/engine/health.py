@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
-from dynsched.engine.decision import Decision
 from dynsched.engine.model import (
     Quality,
     QueryResult,
@@ -14,9 +14,9 @@ from dynsched.engine.model import (
     Unmatched,
     WriteFailure,
 )
-from dynsched.engine.snapshot import Snapshot
+from dynsched.engine.snapshot import Decision, Snapshot
 from dynsched.engine.wording import by_reason, named_rules, some
-from dynsched.rules.rule_set import Rule, RuleSet
+from dynsched.rules.rule_set import RuleSet
 from dynsched.util.durations import format_duration
 
 OVERDUE_INTERVALS: Final = 3
@@ -160,38 +160,24 @@ def rules_health(
     results: Mapping[str, QueryResult],
     decision: Decision,
     last_success: Mapping[str, float],
-    past_errors: Mapping[str, str],
+    past_errors: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[RuleHealth, ...]:
-    """`rule_health` of all rules, in their order."""
+    """The health of each rule after a tick; ``last_success`` is when its query last answered."""
     return tuple(
-        rule_health(
-            *(rule, results[rule.answered_by], decision),
-            last_success.get(rule.answered_by),
-            past_errors.get(rule.name),
+        RuleHealth(
+            rule=rule,
+            error=result.error,
+            warnings=result.warnings,
+            duration=result.duration,
+            last_success=last_success.get(rule.answered_by),
+            samples=len(result.samples),
+            unmatched=sum(entry.rule == rule.name for entry in decision.unmatched),
+            quality=quality,
+            states=states,
+            past_error=past_errors.get(rule.name),
+            several=decision.several.get(rule.name),
         )
         for rule in rule_set.rules
-    )
-
-
-def rule_health(
-    rule: Rule,
-    result: QueryResult,
-    decision: Decision,
-    last_success: float | None,
-    past_error: str | None = None,
-) -> RuleHealth:
-    """One rule's health after a tick; ``last_success`` is when its query last answered."""
-    counts = decision.evaluation.alerts.counts(rule.name)
-    return RuleHealth(
-        rule=rule,
-        error=result.error,
-        warnings=result.warnings,
-        duration=result.duration,
-        last_success=last_success,
-        samples=len(result.samples),
-        unmatched=sum(entry.rule == rule.name for entry in decision.unmatched),
-        quality=counts.quality,
-        states=counts.states,
-        past_error=past_error,
-        several=decision.several.get(rule.name),
+        for result in [results[rule.answered_by]]
+        for quality, states in [decision.evaluation.alerts.counts(rule.name)]
     )

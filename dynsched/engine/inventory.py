@@ -7,7 +7,7 @@ node is replaced and never changed, so that it is enough to compare objects.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -18,7 +18,6 @@ from dynsched.engine.guard import Kind, kind_of, why_ineligible
 from dynsched.engine.mark_state import MarkState, mark_state
 from dynsched.engine.match import NodeIndex, index_nodes
 from dynsched.engine.model import Node
-from dynsched.rules.labels import Mark
 from dynsched.rules.rule_set import RuleSet
 
 _T = TypeVar("_T")
@@ -37,7 +36,6 @@ class NodeColumns:
     eligible: Bools
     """Which nodes may be marked, and have nothing that stands in the mark's place."""
     kind: Ints
-    """Index into ``kinds``."""
     kinds: tuple[Kind, ...]
     """The pools, and what keeps pods off the nodes."""
     capacity: Mapping[str, Floats]
@@ -57,139 +55,106 @@ class NodeColumns:
         return np.where(np.isnan(capacity), 1.0, capacity)
 
     def updated(
-        self, roster: Roster, changed: Iterable[Node], eligible: Mapping[str, Node], rules: RuleSet
+        self,
+        roster: Roster,
+        changed: Iterable[Node],
+        barred: tuple[Collection[str], ...],
+        rule_set: RuleSet,
     ) -> NodeColumns:
         """The columns of ``roster``, of whose nodes those that are new are among ``changed``.
-        ``eligible``: by name, those that are.
+        ``barred``: the names of those that must not be marked.
         """
-        places = slice(None) if roster is self.roster else roster.places_in(self.roster)
-        found = self._taken(roster, places)
-        kinds = {each: number for number, each in enumerate(found.kinds)}
+        if len(self.roster):
+            places = slice(None) if roster is self.roster else roster.places_in(self.roster)
+            applies, eligible = self.applies[:, places].copy(), self.eligible[places].copy()
+            kind = self.kind[places].copy()
+            capacity = {name: column[places].copy() for name, column in self.capacity.items()}
+        else:
+            size = len(roster)
+            applies = np.zeros((len(self.applies), size), np.bool_)
+            eligible, kind = np.zeros(size, np.bool_), np.zeros(size, np.int64)
+            capacity = {name: filled((size,), np.nan) for name in self.capacity}
+        kinds = {each: number for number, each in enumerate(self.kinds)}
         for node in changed:
             at = roster.places[node.name]
-            found.applies[:, at] = [rule.applies_to(node.labels) for rule in rules.rules]
-            found.eligible[at] = node.name in eligible
-            found.kind[at] = kinds.setdefault(kind_of(node, rules.guard), len(kinds))
-            for resource, column in found.capacity.items():
+            applies[:, at] = [rule.applies_to(node.labels) for rule in rule_set.rules]
+            eligible[at] = not any(node.name in names for names in barred)
+            kind[at] = kinds.setdefault(kind_of(node, rule_set.guard), len(kinds))
+            for resource, column in capacity.items():
                 column[at] = node.allocatable.get(resource, np.nan)
-        return NodeColumns(
-            roster,
-            found.applies,
-            found.eligible,
-            found.kind,
-            tuple(kinds),
-            found.capacity,
-        )
-
-    def _taken(self, roster: Roster, places: Ints | slice) -> NodeColumns:
-        """Copies, in the order of ``places``."""
-        if not len(self.roster):
-            return no_columns(roster, len(self.applies))
-        kind, kinds = self.kind[places].copy(), self.kinds
-        if len(kinds) > _SPARE_KINDS * (len(roster) + 1):  # kinds come and go, as nodes do
-            numbers, kind = np.unique(kind, return_inverse=True)
-            kinds = tuple([kinds[number] for number in numbers.tolist()])
-        return NodeColumns(
-            roster,
-            self.applies[:, places].copy(),
-            self.eligible[places].copy(),
-            kind,
-            kinds,
-            {name: column[places].copy() for name, column in self.capacity.items()},
-        )
-
-
-def no_columns(roster: Roster, rules: int) -> NodeColumns:
-    """Of nodes of which nothing is known yet."""
-    size = len(roster)
-    return NodeColumns(
-        roster,
-        np.zeros((rules, size), np.bool_),
-        np.zeros(size, np.bool_),
-        np.zeros(size, np.int64),
-        (),
-        {name: filled((size,), np.nan) for name in ("cpu", "memory")},
-    )
+        return NodeColumns(roster, applies, eligible, kind, tuple(kinds), capacity)
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class Inventory:
     """Of all nodes at one moment. All mappings are by node name."""
 
     rule_set: RuleSet
-    """The rules that say what the mark is, and which nodes may carry it."""
-    mark: Mark
-    """The mark of these rules."""
     nodes: Mapping[str, Node]
-    """All nodes."""
     states: Mapping[str, MarkState]
     """How the mark stands on each."""
     ineligible: Mapping[str, str]
     """Why a node must not be marked at all; without those that may be."""
-    index: NodeIndex
-    """By name and address."""
-    columns: NodeColumns
-    """What the evaluation needs of them."""
     conflicts: Mapping[str, str]
     """Which label or taint of somebody else stands in the mark's place; without other nodes."""
-    eligible: Mapping[str, Node]
-    """The nodes that may be marked, and on which nothing stands in the mark's place."""
+    index: NodeIndex
+    columns: NodeColumns
     marked: frozenset[str]
-    """The nodes that carry our mark, or a part of it."""
+    """The nodes that carry our mark, or a part of it, or the mark of an older configuration."""
     touched: frozenset[str]
     """The nodes that carry anything of ours."""
 
+    def may_mark(self, name: str) -> bool:
+        return name not in self.ineligible and name not in self.conflicts
 
-def survey(nodes: Mapping[str, Node], rule_set: RuleSet, before: Survey | None = None) -> Survey:
+    @property
+    def marked_states(self) -> list[MarkState]:
+        return [self.states[name] for name in self.marked]
+
+
+def take_inventory(
+    nodes: Mapping[str, Node], rule_set: RuleSet, before: Inventory | None = None
+) -> Inventory:
     """Look at all nodes; from ``before``, the last one by the same rules, what still holds is
     taken over.
     """
-    if before is None or before.rule_set is not rule_set:
+    if (
+        before is None
+        or before.rule_set is not rule_set
+        # Kinds come and go, as nodes do.
+        or len(before.columns.kinds) > _SPARE_KINDS * (len(nodes) + 1)
+    ):
         before = _nothing(rule_set)
     if before.nodes is nodes:
         return before
-    known = before.nodes
+    known, mark = before.nodes, rule_set.mark
     changed = [node for name, node in nodes.items() if known.get(name) is not node]
     olds = [known.get(node.name) for node in changed]
     has_gone = len(nodes) < len(known) + olds.count(None)
     gone = [name for name in known if name not in nodes] if has_gone else []
-    states = {node.name: mark_state(node, before.mark) for node in changed}
+    states = {node.name: mark_state(node, mark) for node in changed}
     reasons = {node.name: why_ineligible(node, rule_set.nodes) for node in changed}
     ineligible = {name: why for name, why in reasons.items() if why is not None}
     conflicts = {name: state.conflict for name, state in states.items() if state.conflict}
-    clear = {
-        node.name: node
-        for node in changed
-        if node.name not in conflicts and node.name not in ineligible
-    }
     past = frozenset(gone).union(states)  # of which nothing is taken over
-    eligible = _merged(before.eligible, past, clear)
-    is_placed_otherwise = bool(gone) or any(
-        old is None or old.uid != node.uid for old, node in zip(olds, changed, strict=True)
-    )
-    is_known_otherwise = is_placed_otherwise or any(
-        old is None or old.known_as != node.known_as
-        for old, node in zip(olds, changed, strict=True)
-    )
+    both = list(zip(olds, changed, strict=True))
+    is_placed_otherwise = bool(gone) or any(old is None or old.uid != new.uid for old, new in both)
     index = before.index
-    if is_known_otherwise:
+    if is_placed_otherwise or any(old and old.known_as != new.known_as for old, new in both):
         index = index_nodes(nodes.values(), None if is_placed_otherwise else index.roster)
-    return Survey(
+    marked = [name for name, state in states.items() if state.marked]
+    touched = [name for name, state in states.items() if state.touched]
+    barred = (ineligible, conflicts)
+    return Inventory(
         rule_set=rule_set,
-        mark=before.mark,
         nodes=nodes,
         states=_merged(before.states, frozenset(gone), states),
         ineligible=_merged(before.ineligible, past, ineligible),
-        index=index,
-        columns=before.columns.updated(index.roster, changed, eligible, rule_set),
         conflicts=_merged(before.conflicts, past, conflicts),
-        eligible=eligible,
-        marked=(before.marked - past).union(
-            [name for name, state in states.items() if state.marked]
-        ),
-        touched=(before.touched - past).union(
-            [name for name, state in states.items() if state.touched]
-        ),
+        index=index,
+        columns=before.columns.updated(index.roster, changed, barred, rule_set),
+        marked=(before.marked - past).union(marked),
+        touched=(before.touched - past).union(touched),
     )
 
 
@@ -206,8 +171,15 @@ def _merged(
     return kept
 
 
-def _nothing(rule_set: RuleSet) -> Survey:
+def _nothing(rule_set: RuleSet) -> Inventory:
     none: frozenset[str] = frozenset()
     index = index_nodes(())
-    columns = no_columns(index.roster, len(rule_set.rules))
-    return Survey(rule_set, rule_set.mark, {}, {}, {}, index, columns, {}, {}, none, none)
+    columns = NodeColumns(
+        index.roster,
+        applies=np.zeros((len(rule_set.rules), 0), np.bool_),
+        eligible=np.zeros(0, np.bool_),
+        kind=np.zeros(0, np.int64),
+        kinds=(),
+        capacity={name: filled((0,), np.nan) for name in ("cpu", "memory")},
+    )
+    return Inventory(rule_set, {}, {}, {}, {}, index, columns, none, none)

@@ -1,8 +1,7 @@
 """Leader election by a Lease, decided on values: who may take it, and for how long it holds.
 
-The rules are those of client-go's ``leaderelection``: the holder renews the Lease. A candidate may
-take the Lease when it has observed no renewal for the lease's duration, measured *by its own clock
-since it observed the last renewal*. Clocks of two machines are never compared.
+The rules are those of client-go's ``leaderelection``: a candidate may take the Lease when it has
+observed no renewal for its duration, measured *by its own clock since it observed the last one*.
 
 One rule is stricter than in client-go: only a Lease that its holder itself released is free at
 once. When a person clears, shortens or deletes the Lease of a holder, candidates wait for the full
@@ -23,9 +22,8 @@ CLOCK_ERROR: Final = 0.1
 time."""
 
 MAX_DURATION: Final = 300.0
-"""Upper bound, in seconds, for the duration that a Lease of another holder states. Usual durations
-are shorter (15 to 137 s); one of years, for example a typing error, must not stop all replicas
-from writing."""
+"""Upper bound, in seconds, for the duration that a Lease of another holder states: one of years,
+for example a typing error, must not stop all replicas from writing."""
 
 _GIVEN_UP: Final = 1
 """``leaseDurationSeconds`` of a Lease that its holder released, as in client-go; the API server
@@ -102,17 +100,13 @@ class Lease:
     """A Lease as the API server returned it, and when this state was first observed."""
 
     holder: str
-    """``holderIdentity``; empty when there is none."""
     released: bool
-    """Whether the holder itself released it."""
     duration: float
     """``leaseDurationSeconds``, limited to a plausible range."""
     transitions: int
-    """``leaseTransitions``."""
     resource_version: str
     """Empty while it is unknown whether the Lease exists, or after it was deleted while held."""
     body: Mapping[str, Any]
-    """The JSON of the whole object."""
     seen_at: float
     """When this state was first observed, by the own monotonic clock."""
 
@@ -121,7 +115,6 @@ class Lease:
         return -math.inf if self.released else self.seen_at + self.duration - now
 
     def is_free(self, now: float) -> bool:
-        """Whether any candidate may take it."""
         return self.free_in(now) < 0
 
 

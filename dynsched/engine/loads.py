@@ -6,6 +6,9 @@ import math
 import sys
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dynsched.rules.rule_set import Rule
 
 _FULL_PERCENT: Final = 100.0
@@ -17,24 +20,24 @@ MAX_LOAD: Final = 500.0
 """Points: the upper limit of a load, five times full. Higher loads count as equal."""
 
 
-def rule_load(rule: Rule, value: float) -> float | None:
-    """A value in points; None for a value that is not a finite number.
+def rule_loads(rule: Rule, values: NDArray[np.float64] | float) -> NDArray[np.float64]:
+    """Values in points, all finite or NaN; NaN for the latter.
 
     A value that rises with load counts as a share of ``full_at``. One that falls (``op`` ``<``:
     memory.available) is 80 at its threshold, 100 at 0, and 50 at four times the threshold.
     """
-    if not math.isfinite(value):
-        return None
-    if rule.rises:
-        return min(max(0.0, 100 * value / full_at(rule)), MAX_LOAD)
-    zero = min(0.0, rule.threshold)
-    return 100 / (1 + max(0.0, value - zero) / falling_unit(rule))
+    with np.errstate(over="ignore"):
+        if rule.rises:
+            points = np.minimum(np.maximum(100 * values / full_at(rule), 0.0), MAX_LOAD)
+            return np.asarray(points + 0.0, np.float64)  # never -0.0
+        zero = min(0.0, rule.threshold)
+        unit = min((rule.threshold - zero) * FALLING_SCALE, _MOST) or 1.0
+        return np.asarray(100 / (1 + np.maximum(0.0, values - zero) / unit), np.float64)
 
 
-def falling_unit(rule: Rule) -> float:
-    """Of a value that falls with load: how far above 0, or its threshold, it is 50."""
-    unit = (rule.threshold - min(0.0, rule.threshold)) * FALLING_SCALE
-    return min(unit, _MOST) or 1.0
+def rule_load(rule: Rule, value: float) -> float | None:
+    """One value in points; None for a value that is not a finite number."""
+    return rule_loads(rule, value).item() if math.isfinite(value) else None
 
 
 def full_at(rule: Rule) -> float:

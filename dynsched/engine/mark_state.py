@@ -3,17 +3,16 @@ the evidence beside it. Computed once for each node and tick; `plan`, `decide` a
 it.
 
 The evidence is the annotation ``dynsched.io/pressure``: compact JSON, written with the mark. It
-says to a person why the node is marked, and to us what was put on it: after a change of the
-configuration, or by ``prune``, exactly that is taken back.
+says to a person why the node is marked, and to us what was put on it and is to be taken back.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 
@@ -22,6 +21,8 @@ from dynsched.rules import keys
 from dynsched.rules.labels import LabelMark, Mark, TaintMark, parse_label, parse_taint
 from dynsched.rules.rule_set import RuleSet
 from dynsched.util.formatting import format_time
+
+_T = TypeVar("_T")
 
 _KEPT: Final = 16_384
 """Texts that are remembered with what they say: each marked node's is read at every tick."""
@@ -39,7 +40,6 @@ class Evidence:
 
 
 def write_evidence(mark: Mark, verdict: Verdict, rule_set: RuleSet) -> str:
-    """The annotation's text for a node that is being marked."""
     fired = [
         {
             "rule": alert.rule,
@@ -72,12 +72,15 @@ def read_evidence(node: Node) -> Evidence | None:
 @lru_cache(maxsize=_KEPT)
 def _evidence(text: str) -> Evidence:
     record = _record(text)
-    early = record.get("early") is True
-    return Evidence(_label(record), _taint(record), _rules(record), early)
+    return Evidence(
+        _parsed(parse_label, record.get("label")),
+        _parsed(parse_taint, record.get("taint")),
+        _rules(record),
+        record.get("early") is True,
+    )
 
 
 def fired_rules(text: str) -> tuple[str, ...]:
-    """The rules that the annotation's text names."""
     return _rules(_record(text))
 
 
@@ -89,19 +92,12 @@ def _record(text: str) -> Mapping[str, Any]:
     return record if isinstance(record, Mapping) else {}
 
 
-def _label(record: Mapping[str, Any]) -> LabelMark | None:
+def _parsed(parse: Callable[[str], _T], text: Any) -> _T | None:
     # Parsed by the same rules as a configured mark: a forged annotation cannot make us
     # remove a label or a taint that we would never have written.
     try:
-        return parse_label(record["label"])
-    except (KeyError, TypeError, AttributeError, ValueError):
-        return None
-
-
-def _taint(record: Mapping[str, Any]) -> TaintMark | None:
-    try:
-        return parse_taint(record["taint"])
-    except (KeyError, TypeError, AttributeError, ValueError):
+        return parse(text)
+    except (TypeError, AttributeError, ValueError):
         return None
 
 
@@ -117,11 +113,8 @@ class MarkState(Struct, frozen=True, gc=False):
     """Which parts of the mark are on a node, and whose they are."""
 
     node: Node
-    """The node as it was looked at."""
     has_label: bool
-    """The configured label is there, with our value."""
     has_taint: bool
-    """The configured taint is there."""
     evidence: Evidence | None
     """What our annotation says; None where the node has none."""
     conflict: str | None
@@ -141,6 +134,10 @@ class MarkState(Struct, frozen=True, gc=False):
         """Whether the node carries our mark, a part of it, or one of an older configuration."""
         older = self.older
         return self.has_label or self.has_taint or bool(older.label or older.taint)
+
+    @property
+    def is_early(self) -> bool:
+        return self.evidence is not None and self.evidence.early
 
 
 def carried(state: MarkState, mark: Mark) -> tuple[str, ...]:
@@ -194,8 +191,3 @@ def _older(node: Node, evidence: Evidence | None, mark: Mark) -> tuple[Mark, Lab
     if taint and (taint == mark.taint or not any(map(taint.is_same, node.taints))):
         taint = None
     return Mark(label, taint), unproven
-
-
-def mark_states(nodes: Iterable[Node], mark: Mark) -> dict[str, MarkState]:
-    """`mark_state` of each node, by name."""
-    return {node.name: mark_state(node, mark) for node in nodes}

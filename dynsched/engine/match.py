@@ -7,7 +7,7 @@ port or without; in the label ``node`` here and in ``instance`` there.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import attrgetter
@@ -54,18 +54,14 @@ def spellings(text: str) -> Iterable[str]:
 
 
 class KnownSeries:
-    """What was found for series, which are the same at every tick. Mutable, for one thread at a
-    time.
+    """The places of the nodes of series, which are the same at every tick. Mutable, for one thread
+    at a time.
     """
 
-    __slots__ = ("_largest", "crowds", "places")
+    __slots__ = ("_largest", "places")
 
     def __init__(self) -> None:
         self.places: dict[Hashable, int] = {}
-        """Those of their nodes."""
-        self.crowds: dict[tuple[str, int], tuple[frozenset[Hashable], Collection[str]]] = {}
-        """By rule and place of a node: the series that it had, and the labels in which these
-        differ."""
         self._largest = 0
 
     def make_room(self, series: int) -> None:
@@ -236,25 +232,15 @@ def _best(
 def _several(
     rule: Rule, vector: Vector, crowded: Ints, places: Ints, index: NodeIndex
 ) -> SeveralSeries:
-    """Of the nodes that have more than one series: how many, and in which labels these differ."""
-    of_nodes: dict[int, list[Hashable]] = {}
-    for number, place in zip(crowded.tolist(), places.tolist(), strict=True):
-        of_nodes.setdefault(place, []).append(vector.series[number])
-    crowds = index.known(rule.node_labels).crowds
-    differing: set[str] = set()
-    for place, series in of_nodes.items():
-        kept, labels = crowds.get((rule.name, place), (None, ()))
-        these = frozenset(series)
-        if kept != these:
-            labels = _differing(map(vector.labels_of, series))
-            crowds[rule.name, place] = these, labels
-        differing.update(labels)
-    example = min(index.roster.names[place] for place in of_nodes)
-    return SeveralSeries(rule.name, len(of_nodes), example, tuple(sorted(differing)))
-
-
-def _differing(labels: Iterable[Mapping[str, str]]) -> Collection[str]:
-    """The labels in which some of these differ."""
-    first, *others = labels
+    """How many nodes have more than one series; and of one of them, in which labels these differ:
+    to read the labels of all series of a node for each core would take longer than all else.
+    """
+    names = index.roster.names
+    nodes = np.unique(places).tolist()
+    example = min(nodes, key=names.__getitem__)
+    first, *others = (
+        vector.labels_of(vector.series[number]) for number in crowded[places == example].tolist()
+    )
     # A label that differs in two of them differs from the first in one of these.
-    return {name for other in others for name, _ in first.items() ^ other.items()}
+    differing = {name for other in others for name, _ in first.items() ^ other.items()}
+    return SeveralSeries(rule.name, len(nodes), names[example], tuple(sorted(differing)))

@@ -19,14 +19,10 @@ from dynsched.util.formatting import canonical
 
 
 class Sample(Struct, frozen=True, gc=False):
-    """One element of an instant vector."""
-
     labels: Mapping[str, str]
-    """The labels of the series."""
     value: float
     """May be NaN or infinite: ``core.match`` makes such a sample INVALID, never 0."""
     timestamp: float
-    """When the sample was taken, in Unix seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +36,11 @@ class QueryResult:
     warnings: tuple[str, ...] = ()
     """Not empty for a partial answer: a node without a sample in it is MISSING, not cool."""
     duration: float = 0.0
-    """How long the query took, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One series over time."""
-
     labels: Mapping[str, str]
-    """The labels of the series."""
     points: tuple[tuple[float, float], ...]
     """Pairs ``(timestamp, value)``, in the order of their timestamps."""
 
@@ -58,13 +50,11 @@ class Node:
     """The fields of a Kubernetes Node that dynsched keeps (the whole object is 9 KB and more)."""
 
     name: str
-    """``metadata.name``."""
     uid: str = ""
     """``metadata.uid``: differs for a node that was deleted and created again under its name."""
     resource_version: str = ""
     """``metadata.resourceVersion`` of the object that this was read from."""
     labels: Mapping[str, str] = field(default_factory=dict)
-    """All labels."""
     annotations: Mapping[str, str] = field(default_factory=dict)
     """Only the annotations under ``dynsched.io/``."""
     taints: tuple[Mapping[str, Any], ...] = ()
@@ -98,19 +88,6 @@ class Quality(StrEnum):
     FAILED = "failed"  # the query itself failed
 
 
-class Reading(Struct, frozen=True, gc=False):
-    """A sample that was matched to a node."""
-
-    node: str
-    """The node's name."""
-    value: float
-    """To be used only when ``quality`` is OK."""
-    timestamp: float
-    """When the sample was taken, in Unix seconds."""
-    quality: Quality = Quality.OK
-    """Whether the value can be used, and if not, why."""
-
-
 class AlertState(StrEnum):
     """The states of Prometheus. An alert that fires only because of ``keep_firing_for`` is FIRING,
     with ``keep_firing_since`` set.
@@ -125,11 +102,8 @@ class Alert(Struct, frozen=True, gc=False):
     """The state of one rule on one node after one evaluation. All times are Unix seconds."""
 
     rule: str
-    """The rule's name."""
     node: str
-    """The node's name."""
     state: AlertState
-    """Inactive, pending or firing."""
     since: float
     """When the alert entered ``state``."""
     updated_at: float
@@ -142,7 +116,6 @@ class Alert(Struct, frozen=True, gc=False):
     value: float | None = None
     """The value of the last OK reading; None before the first."""
     sampled_at: float | None = None
-    """The timestamp of the last OK reading; None before the first."""
     active_since: float | None = None
     """When the threshold was first breached, while PENDING or FIRING (Prometheus's ActiveAt)."""
     keep_firing_since: float | None = None
@@ -161,14 +134,10 @@ class Alert(Struct, frozen=True, gc=False):
 
 
 class Verdict(Struct, frozen=True, gc=False):
-    """The alerts of one node, combined."""
-
     node: str
-    """The node's name."""
     pressured: bool
     """Whether the node is hot: at least one alert fires that is not of an early mark."""
     since: float | None
-    """When the first of the firing alerts began to fire; None when none fires."""
     severity: float
     """How far the worst firing alert is beyond its threshold, as a share of the threshold (of a
     node that is not hot: of full); 0 when none fires or no value is known."""
@@ -184,8 +153,6 @@ class Verdict(Struct, frozen=True, gc=False):
 
 
 class Action(StrEnum):
-    """The effect of a patch on the mark."""
-
     MARK = "mark"
     RELEASE = "release"
     REPAIR = (
@@ -195,12 +162,8 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NodePatch:
-    """One JSON merge patch for one Node."""
-
     node: str
-    """The node's name."""
     action: Action
-    """The effect on the mark."""
     body: Mapping[str, Any]
     """The patch. It contains the observed resourceVersion, so that the API server refuses it when
     the Node has changed since."""
@@ -222,7 +185,6 @@ class NodeView(Struct, frozen=True, gc=False):
     """The state of one node in the last tick, as `/nodes` shows it."""
 
     name: str
-    """The node's name."""
     ineligible: str | None
     """Why the node must not be marked at all; None when it may be."""
     carries: tuple[str, ...]
@@ -231,9 +193,7 @@ class NodeView(Struct, frozen=True, gc=False):
     pressured: bool
     """Whether the node is hot: a rule fires on it."""
     since: float | None
-    """When the first of the firing alerts began to fire; None when none fires."""
     alerts: tuple[Alert, ...]
-    """One per rule that applies to the node, in the order of the rules."""
     due: NodePatch | None = None
     """The patch that the node needs and that has not been written; None when it needs none."""
     conflict: str | None = None
@@ -253,7 +213,6 @@ class NodeView(Struct, frozen=True, gc=False):
 
     @property
     def eligible(self) -> bool:
-        """Whether it may be marked."""
         return self.ineligible is None
 
     @property
@@ -264,14 +223,10 @@ class NodeView(Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Unmatched:
-    """A sample that matches no node."""
-
     rule: str
-    """The rule's name."""
     value: str
     """The value of the label that should name the node."""
     reason: str
-    """Why it matches no node, for a person."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,13 +234,12 @@ class SeveralSeries:
     """A rule that has more than one series for a node. The worst value is used."""
 
     rule: str
-    """The rule's name."""
     nodes: int
     """The number of nodes with more than one series."""
     example: str
     """The name of one of these nodes."""
     labels: tuple[str, ...]
-    """The labels in which such series differ."""
+    """The labels in which its series differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,17 +247,14 @@ class RuleHealth:
     """The outcome of one rule's last query, and counts of its readings and alerts."""
 
     rule: Rule
-    """The rule."""
     error: str | None
     """Why the last query failed; None when it succeeded."""
     warnings: tuple[str, ...]
     """The warnings of the last query; not empty for a partial answer."""
     duration: float
-    """How long the last query took, in seconds."""
     last_success: float | None
     """When the query last succeeded, in Unix seconds; None if it never has."""
     samples: int
-    """The number of samples in the last answer."""
     unmatched: int
     """The number of these samples that match no node."""
     quality: Mapping[Quality, int]
@@ -318,7 +269,6 @@ class RuleHealth:
 
     @property
     def ok(self) -> bool:
-        """Whether the last query succeeded."""
         return self.error is None
 
 

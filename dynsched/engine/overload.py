@@ -66,7 +66,6 @@ class Overload:
                 del kept[old]
 
     def skip(self, at: float) -> None:
-        """Nothing is known of the time since the last call."""
         self._at = at
 
     def set_known_shares(self, shares: Mapping[int, float], at: float) -> None:

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from dynsched.engine.decision import Decision
-from dynsched.engine.model import Action, NodePatch, Verdict, WriteFailure
+from dynsched.engine.model import Action, NodePatch, WriteFailure
+from dynsched.engine.snapshot import Decision
 
 BURST: Final = 10.0
 """Seconds: so much of the bound may be used at once, in the first pass all of it."""
@@ -53,7 +53,7 @@ class Pace:
         others make up for. They come in this order: what else concerns hot marks, releases of early
         marks, early marks, the hottest first.
         """
-        per_minute = decision.survey.rule_set.guard.max_writes_per_minute
+        per_minute = decision.rule_set.guard.max_writes_per_minute
         due = {patch.node for patch in decision.patches}
         self._pauses = {name: pause for name, pause in self._pauses.items() if name in due}
         pausing = {name: pause for name, pause in self._pauses.items() if now < pause.end}
@@ -67,7 +67,14 @@ class Pace:
         left -= len(urgent)
         room = max(0, int(left))
         if len(others) > room:
-            others.sort(key=lambda patch: _rank(patch, decision.evaluation.verdicts))
+            severity = decision.evaluation.verdicts.severity
+            places = decision.inventory.index.roster.places
+            others.sort(
+                key=lambda patch: (
+                    *(patch.early, patch.action is not Action.RELEASE),
+                    -severity.item(places[patch.node]),
+                )
+            )
         self._left, self._at = left - len(others[:room]), now
         why = f"not written yet: guard.max_writes_per_minute is {per_minute}"
         return Chosen(
@@ -95,9 +102,3 @@ class Pace:
 def _is_urgent(patch: NodePatch) -> bool:
     """Whether it puts the mark on a node that is hot and does not carry it."""
     return not (patch.early or patch.restates or patch.action is Action.RELEASE)
-
-
-def _rank(patch: NodePatch, verdicts: Mapping[str, Verdict]) -> tuple[bool, bool, float]:
-    verdict = verdicts.get(patch.node)
-    severity = 0.0 if verdict is None else verdict.severity
-    return patch.early, patch.action is not Action.RELEASE, -severity

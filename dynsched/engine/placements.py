@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from dynsched.engine.model import NodeView
 from dynsched.engine.pod_values import PodChange
 
 STEP: Final = 300.0
@@ -42,13 +41,16 @@ class Placements:
         self._kept: deque[Placed] = deque(maxlen=STEPS)
 
     def count(
-        self, nodes: Iterable[str], views: Mapping[str, NodeView], at: float
+        self, nodes: Iterable[str], hot: Collection[str], marked: Collection[str], at: float
     ) -> Counter[Kind]:
         """Take in pods that were bound to ``nodes`` (a name for each pod) by ``at``, and tell how
         many of each kind these are. A node counts as hot or marked as the scheduler could know it:
-        by ``views`` of the tick before.
+        by what was ``hot`` and ``marked`` in the tick before.
         """
-        found = Counter(_kind(views.get(name)) for name in nodes)
+        found = Counter(
+            Kind.HOT if name in hot else Kind.MARKED if name in marked else Kind.CLEAN
+            for name in nodes
+        )
         step = self._step(at)
         step.hot += found[Kind.HOT]
         step.marked += found[Kind.MARKED]
@@ -79,12 +81,6 @@ class Placements:
             last = self._kept[-1].at if self._kept else begins - STEP
             self._kept.append(Placed(max(last + STEP, begins - (STEPS - 1) * STEP)))
         return self._kept[-1]
-
-
-def _kind(view: NodeView | None) -> Kind:
-    if view is not None and view.pressured:
-        return Kind.HOT
-    return Kind.MARKED if view is not None and view.marked else Kind.CLEAN
 
 
 @dataclass(frozen=True, slots=True)

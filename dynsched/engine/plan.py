@@ -90,8 +90,7 @@ def _take_back(state: MarkState, mark: Mark, reason: str) -> NodePatch | None:
     edit.take_back(mark)
     if state.evidence is not None:
         edit.annotations[keys.EVIDENCE_ANNOTATION] = None
-    early = state.evidence is not None and state.evidence.early
-    return edit.patch(Action.RELEASE, _with_rest(reason, state), early=early)
+    return edit.patch(Action.RELEASE, _with_rest(reason, state), early=state.is_early)
 
 
 def _with_rest(reason: str, state: MarkState) -> str:
@@ -101,7 +100,6 @@ def _with_rest(reason: str, state: MarkState) -> str:
 
 
 def is_done(patch: NodePatch, node: Node) -> bool:
-    """Whether the node is as the patch would make it."""
     metadata = patch.body["metadata"]
     taints = patch.body["spec"]["taints"] if "spec" in patch.body else node.taints
     return (

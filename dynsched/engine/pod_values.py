@@ -23,16 +23,11 @@ MIN_MEMORY: Final = 200 * 2.0**20
 
 @dataclass(frozen=True, slots=True)
 class BoundPod:
-    """One pod on its node."""
-
     uid: str
     """``metadata.uid``."""
     node: str
-    """The node's name."""
     cpu: float = MIN_CPU
-    """What it requests, in cores."""
     memory: float = MIN_MEMORY
-    """What it requests, in bytes."""
     workload: str = ""
     """``namespace/name`` of what made it (`core.workloads`); empty when that is not known."""
     name: str = ""

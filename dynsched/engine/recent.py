@@ -8,7 +8,7 @@ follows for the load. Here the pods are remembered, each once by its uid.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -31,7 +31,7 @@ class _Entry(NamedTuple):
     ended: float | None = None
 
 
-class Remembered:
+class Remembered(Collection[RecentPod]):
     """The pods that are remembered at one moment. Their ages are worked out when this is iterated
     over, in the thread that does so: of 15,000 pods that takes longer than an answer of the
     extender may.
@@ -43,6 +43,9 @@ class Remembered:
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    def __contains__(self, pod: object) -> bool:
+        return pod in list(self)
 
     def __iter__(self) -> Iterator[RecentPod]:
         now = self._now

@@ -27,7 +27,6 @@ class Refusal(NamedTuple):
 
 
 def load_refusals(snapshot: Snapshot) -> dict[str, Refusal]:
-    """The nodes that load refuses."""
     names = set(snapshot.rule_set.extender.reject)
     rules = [rule for rule in snapshot.rule_set.rules if rule.name in names]
     if not rules:

@@ -9,18 +9,16 @@ are evaluated again.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from dynsched.engine.adoption import adopted, with_adopted
-from dynsched.engine.alerts import Alerts, AlertTable, table_of
-from dynsched.engine.columns import Bools, Floats, Spans
-from dynsched.engine.evaluate import evaluated, selected
-from dynsched.engine.mark_state import MarkState, mark_states
-from dynsched.engine.match import NodeIndex, index_nodes, match_samples
-from dynsched.engine.model import Alert, Node, Series
+from dynsched.engine.alerts import AlertTable, evaluated
+from dynsched.engine.columns import Spans
+from dynsched.engine.inventory import Inventory
+from dynsched.engine.match import match_samples
+from dynsched.engine.model import Alert, Series
 from dynsched.engine.transitions import GRAIN, Setting
 from dynsched.rules.rule_set import RuleSet
 
@@ -47,66 +45,37 @@ def replay_times(rule_set: RuleSet, now: float, interval: float) -> tuple[float,
     return tuple(now - number * step for number in range(count, 0, -1))
 
 
-@dataclass(frozen=True, slots=True)
-class Present:
-    """The nodes as they are now, whose past is replayed; worked out once for all its parts."""
-
-    rule_set: RuleSet
-    index: NodeIndex
-    marked: Sequence[MarkState]
-    """The states of the nodes that carry our mark."""
-    applies: Bools
-    """Which rule applies to which node: shape (rules, nodes)."""
-    created: Floats
-    """When each node was made, in Unix seconds."""
-
-    @classmethod
-    def of(cls, rule_set: RuleSet, nodes: Mapping[str, Node]) -> Present:
-        """``nodes`` by name."""
-        states = mark_states(nodes.values(), rule_set.mark).values()
-        return cls(
-            rule_set=rule_set,
-            index=index_nodes(nodes.values()),
-            marked=[state for state in states if state.marked],
-            applies=selected(rule_set, nodes),
-            created=np.array([node.created for node in nodes.values()], np.float64),
-        )
-
-    def table(self, alerts: Alerts) -> AlertTable:
-        """Alerts as a table of these rules and nodes."""
-        return table_of(alerts, [rule.name for rule in self.rule_set.rules], self.index.roster)
-
-
 def replay(
-    present: Present,
+    seen: Inventory,
     histories: Histories,
-    previous: Alerts,
+    alerts: AlertTable,
     *,
     times: Sequence[float],
     step: float,
     until: float,
 ) -> AlertTable:
-    """``previous`` after evaluating at each of ``times`` (Unix seconds, rising, ``step`` apart).
+    """``alerts`` (of the nodes as they are now) after evaluating at each of ``times`` (Unix
+    seconds, rising, ``step`` apart).
 
     The past of a node begins when it was made: what came before is another node's of its name.
     ``until`` is when the whole replay ends, of which ``times`` may be a part.
     """
-    rule_set, index = present.rule_set, present.index
-    alerts = present.table(previous)
+    rule_set, places = seen.rule_set, alerts.roster.places
+    created = np.array([node.created for node in seen.nodes.values()], np.float64)
     spans = {name: Spans.of(found) for name, found in histories.items() if found is not None}
     for now in times:
-        is_later = (now < present.created) & (present.created <= until + _SKEW)
+        is_later = (now < created) & (created <= until + _SKEW)
         readings = {}
         for rule in rule_set.rules:
             if rule.name in spans:
                 # To the millisecond.
                 samples = spans[rule.name].last(now - step + GRAIN, now + GRAIN)
                 fresh_since = now - rule_set.stale_after_of(rule)
-                matched = match_samples(rule, samples, index, fresh_since=fresh_since)
+                matched = match_samples(rule, samples, seen.index, fresh_since=fresh_since)
                 readings[rule.name] = matched.readings
-        there = [s for s in present.marked if not is_later[index.roster.places[s.node.name]]]
+        there = [state for state in seen.marked_states if not is_later[places[state.node.name]]]
         found = adopted(rule_set, there, now)
-        before = _without_aging(alerts, found).with_new(present.applies & ~is_later, now)
+        before = _without_aging(alerts, found).with_new(seen.columns.applies & ~is_later, now)
         alerts = evaluated(rule_set, readings, before, now)
         # For a rule without history, the marks on the nodes are adopted as of now.
         is_unknown = np.array([rule.name not in readings for rule in rule_set.rules], np.bool_)
@@ -128,17 +97,16 @@ def _without_aging(alerts: AlertTable, found: Sequence[Alert]) -> AlertTable:
     return alerts.having(renewed) if renewed else alerts
 
 
-def finish_replay(present: Present, alerts: Alerts, now: float) -> AlertTable:
+def finish_replay(seen: Inventory, table: AlertTable, now: float) -> AlertTable:
     """What a whole replay came to, for the first tick to go on from.
 
     Marks on nodes that are younger than the last moment are adopted now. Alerts are dropped that
     fire on an unmarked node whose value is not over the threshold any more: ``keep_firing_for``
     and a dead band keep a mark, and there is none to keep. Those of shadow rules never have one.
     """
-    rule_set, table = present.rule_set, present.table(alerts)
-    table = with_adopted(rule_set, present.marked, table, table.remembered, now)
-    names = {state.node.name for state in present.marked}
-    unmarked = np.array([name not in names for name in table.roster.names], np.bool_)
+    rule_set = seen.rule_set
+    table = with_adopted(rule_set, seen.marked_states, table, now)
+    unmarked = np.array([name not in seen.marked for name in table.roster.names], np.bool_)
     settled = [
         table.states.firing[row]
         & unmarked
@@ -149,6 +117,7 @@ def finish_replay(present: Present, alerts: Alerts, now: float) -> AlertTable:
     return table.without(np.array(settled, np.bool_).reshape(table.exists.shape))
 
 
-def adopted_alerts(present: Present, now: float) -> AlertTable:
+def adopted_alerts(seen: Inventory, now: float) -> AlertTable:
     """The alerts of a process that remembers nothing: firing for each node with our mark."""
-    return present.table({}).having(adopted(present.rule_set, present.marked, now))
+    table = AlertTable.new([rule.name for rule in seen.rule_set.rules], seen.index.roster)
+    return table.having(adopted(seen.rule_set, seen.marked_states, now))

@@ -1,9 +1,8 @@
 """Readings -> the extender's scores: whole numbers 0..10, higher is better.
 
-Everything is first brought to *points* of load: 0 is idle, 100 is full. A profile's rules make one
-load a node, and a method makes scores of the loads of the candidates. docs/extender.md has the
-formulas. A node's load is a whole number of *tenths of a point*: 5,000 whole numbers are compared
-and looked up several times as fast as 5,000 floats.
+A profile's rules make one load a node, and a method makes scores of the loads of the candidates.
+docs/extender.md has the formulas. A node's load is a whole number of *tenths of a point*: 5,000
+whole numbers are compared and looked up several times as fast as 5,000 floats.
 
 A node on which one of the profile's rules fires scores 0 while there is a candidate on which none
 does. Of those the best then scores 10, whatever its load, and none less than 5: an alert is held
@@ -22,10 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynsched.engine.alerts import AlertTable
-from dynsched.engine.columns import Floats, filled, rule_loads
-from dynsched.engine.decision import NodeViews
+from dynsched.engine.columns import Floats, filled
 from dynsched.engine.expected import ExpectedLoad, Unseen
+from dynsched.engine.loads import rule_loads
 from dynsched.engine.pod_values import PodChange, PodUse
+from dynsched.engine.snapshot import NodeViews
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.rules.sections import ExtenderRules, Profile
 
@@ -165,10 +165,9 @@ def node_loads(views: NodeViews, weighed: WeightedProfile) -> dict[str, int]:
     with np.errstate(invalid="ignore", divide="ignore"):
         tenths = np.rint(np.where(is_known, TENTHS * total / weights, _FULL))
     tenths += np.where(firing, FIRING, 0)
-    places = views.places
-    names = compress(views, (is_known | firing)[places].tolist())
-    found = tenths[places][(is_known | firing)[places]].astype(np.int64).tolist()
-    return dict(zip(names, found, strict=True))
+    counts = is_known | firing
+    found = tenths[counts].astype(np.int64).tolist()
+    return dict(zip(compress(views, counts.tolist()), found, strict=True))
 
 
 def _loads(rule: Rule, alerts: AlertTable, row: int, expected: ExpectedLoad | None) -> Floats:

@@ -1,14 +1,230 @@
-"""What one tick came to, whole: every answer, page and log line is made from it."""
+"""What one tick came to: the decision, the state of each node after the writes, and the Snapshot
+from which every answer, page and log line is made.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
-from dynsched.engine.decision import NodeViews
-from dynsched.engine.model import NodePatch, RuleHealth, Unmatched, WriteFailure
+import numpy as np
+
+from dynsched.engine.alerts import Evaluation, Verdicts
+from dynsched.engine.columns import Bools
+from dynsched.engine.expected import ExpectedLoad
+from dynsched.engine.guard import Selection, pool_of, why_ineligible
+from dynsched.engine.inventory import Inventory, take_inventory
+from dynsched.engine.mark_state import MarkState, carried, mark_state
+from dynsched.engine.model import (
+    Node,
+    NodePatch,
+    NodeView,
+    RuleHealth,
+    SeveralSeries,
+    Unmatched,
+    Verdict,
+    WriteFailure,
+)
+from dynsched.engine.plan import plan_node
 from dynsched.engine.pod_values import PodsSummary, PodUse
 from dynsched.rules.rule_set import RuleSet
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What one tick came to, on the nodes as they were. ``patches`` are due; nothing has been
+    written yet.
+    """
+
+    inventory: Inventory
+    evaluation: Evaluation
+    selection: Selection
+    patches: tuple[NodePatch, ...]
+    unmatched: tuple[Unmatched, ...]
+    several: Mapping[str, SeveralSeries]
+    expected: Mapping[str, ExpectedLoad]
+
+    @property
+    def rule_set(self) -> RuleSet:
+        return self.inventory.rule_set
+
+    def without(self, delayed: Mapping[str, str]) -> Decision:
+        """The same, where the patches of some nodes are ``delayed``; by node: why."""
+        withheld = {**self.selection.withheld, **delayed}
+        return replace(self, selection=replace(self.selection, withheld=withheld))
+
+    def replan(self, node: Node) -> NodePatch | None:
+        """The patch for one node that changed since; None when nothing is due any more.
+
+        One that has replaced the node of its name is decided on in the next tick.
+        """
+        if not self.is_of(node):
+            return None
+        place = self.inventory.index.roster.places[node.name]
+        (verdict,) = self.evaluation.verdicts.of_nodes([place])
+        ineligible = why_ineligible(node, self.rule_set.nodes)
+        return self.due(mark_state(node, self.rule_set.mark), ineligible, verdict)
+
+    def due(self, state: MarkState, ineligible: str | None, verdict: Verdict) -> NodePatch | None:
+        """The patch for a node as it is now."""
+        wanted = self.selection.marked if ineligible is None else frozenset()
+        return plan_node(state, wanted, {verdict.node: verdict}, self.rule_set)
+
+    def is_of(self, node: Node) -> bool:
+        """Whether this node, and not a former one of its name, was decided on."""
+        decided = self.inventory.nodes.get(node.name)
+        return decided is not None and decided.uid == node.uid
+
+    def views(self, nodes: Mapping[str, Node]) -> NodeViews:
+        """What `/nodes` tells, of nodes as they are now (after the writes)."""
+        return NodeViews(self, nodes)
+
+
+class NodeViews(Mapping[str, NodeView]):
+    """The state of each node in the last tick, by name; a view is made when somebody asks for it.
+
+    What many ask of all nodes is answered from the columns. Immutable: ``nodes`` must not change.
+    """
+
+    def __init__(self, decision: Decision, nodes: Mapping[str, Node]) -> None:
+        rule_set, decided = decision.rule_set, decision.inventory
+        if any(decided.nodes.get(name) is not node for name, node in nodes.items()):
+            new = [name for name, node in nodes.items() if not decision.is_of(node)]
+            if new:  # they are decided on in the next tick
+                nodes = {name: node for name, node in nodes.items() if name not in set(new)}
+        self._decision = decision
+        self.inventory = take_inventory(nodes, rule_set, decided)
+        """As of the nodes after the writes."""
+        self.evaluation = decision.evaluation
+        """The alerts and verdicts in columns, with one element for each node, in our order."""
+        roster = self.inventory.index.roster
+        if roster is not decided.index.roster:
+            alerts = self.evaluation.alerts.on(self.evaluation.alerts.rules, roster)
+            self.evaluation = Evaluation(alerts, Verdicts.of(alerts, rule_set))
+        self._names = roster.names
+        self.expected = decision.expected
+        """By rule: what is added to the nodes' measured loads."""
+
+    def __getitem__(self, name: str) -> NodeView:
+        if name not in self.inventory.nodes:
+            raise KeyError(name)
+        return self.of([name])[0]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.inventory.nodes
+
+    def of(self, names: Sequence[str]) -> list[NodeView]:
+        """Those of some nodes, in less time than one by one."""
+        return list(map(self._view, self.evaluation.verdicts.of_nodes(self.places_of(names))))
+
+    def _view(self, verdict: Verdict) -> NodeView:
+        decision, seen, name = self._decision, self.inventory, verdict.node
+        state, ineligible = seen.states[name], seen.ineligible.get(name)
+        return NodeView(
+            name=name,
+            ineligible=ineligible,
+            carries=carried(state, seen.rule_set.mark),
+            pressured=verdict.pressured,
+            since=verdict.since,
+            alerts=verdict.alerts,
+            due=decision.due(state, ineligible, verdict),
+            conflict=state.conflict,
+            withheld=decision.selection.withheld.get(name),
+            early=verdict.early,
+            pool=pool_of(state.node, seen.rule_set.guard),
+            added={
+                rule: load.added[name]
+                for rule, load in decision.expected.items()
+                if name in load.added
+            },
+        )
+
+    def places_of(self, names: Sequence[str]) -> list[int]:
+        """The places of some nodes in the columns."""
+        return self.inventory.index.roster.places_of(names)
+
+    def pools_of(self, names: Sequence[str]) -> list[str]:
+        """``NodeView.pool`` of some nodes."""
+        nodes, guard = self.inventory.nodes, self.inventory.rule_set.guard
+        return [pool_of(nodes[name], guard) for name in names]
+
+    @cached_property
+    def hot(self) -> frozenset[str]:
+        """The nodes on which a rule fires."""
+        return self._named(self.evaluation.verdicts.hot)
+
+    @cached_property
+    def early(self) -> frozenset[str]:
+        """Those that are not hot, and are to be avoided by their expected load."""
+        return self._named(self.evaluation.verdicts.early)
+
+    def _named(self, which: Bools) -> frozenset[str]:
+        return frozenset([self._names[place] for place in np.flatnonzero(which)])
+
+    @property
+    def marked(self) -> frozenset[str]:
+        """Those that carry the mark, a part of it, or the mark of an older configuration."""
+        return self.inventory.marked
+
+    def carrying(self, part: str) -> frozenset[str]:
+        """Those that carry a part of the mark, as it stands in ``NodeView.carries``."""
+        mark = self.inventory.rule_set.mark
+        states = self.inventory.marked_states
+        return frozenset([state.node.name for state in states if part in carried(state, mark)])
+
+    @property
+    def ineligible(self) -> Mapping[str, str]:
+        """Of those that must not be marked at all: why."""
+        return self.inventory.ineligible
+
+    @property
+    def conflicts(self) -> Mapping[str, str]:
+        """Of those on which something of somebody else stands in the mark's place: what."""
+        return self.inventory.conflicts
+
+    @cached_property
+    def withheld(self) -> Mapping[str, str]:
+        """Of those that the guard leaves unmarked, or whose release it delays: why."""
+        withheld = self._decision.selection.withheld
+        return {name: why for name, why in withheld.items() if name in self}
+
+    @cached_property
+    def pools(self) -> Counter[tuple[str, bool]]:
+        """How many that may be marked there are, by their pool and whether they are hot."""
+        columns = self.inventory.columns
+        numbers = 2 * columns.kind + self.evaluation.verdicts.hot
+        counted = np.delete(numbers, self.places_of(list(self.ineligible)))
+        found: Counter[tuple[str, bool]] = Counter()
+        for number, count in zip(*np.unique(counted, return_counts=True), strict=True):
+            found[columns.kinds[number // 2].pool, bool(number % 2)] += int(count)
+        return found
+
+    @cached_property
+    def due(self) -> list[str]:
+        """Those that need a patch that has not been written."""
+        return self.due_of(self._names)
+
+    def due_of(self, names: Iterable[str]) -> list[str]:
+        """`due`, of some nodes."""
+        # On all other nodes nothing can be due.
+        touched, wanted = self.inventory.touched, self._decision.selection.marked
+        concerned = [n for n in names if n in self and (n in touched or n in wanted)]
+        seen = self.inventory
+        return [
+            verdict.node
+            for verdict in self.evaluation.verdicts.of_nodes(self.places_of(concerned))
+            if self._decision.due(
+                seen.states[verdict.node], seen.ineligible.get(verdict.node), verdict
+            )
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +238,10 @@ class Snapshot:
     duration: float
     """How long the tick took, in seconds, queries and writes included."""
     rule_set: RuleSet
-    """The rules that are in force."""
     nodes: NodeViews
-    """All nodes of the cluster, by name."""
     rules: tuple[RuleHealth, ...]
     """One per rule, in the order of the rules."""
     unmatched: tuple[Unmatched, ...] = ()
-    """Samples that match no node."""
     capped: frozenset[str] = frozenset()
     """The pools in which ``guard.max_marked`` is reached and hot nodes stay unmarked; the empty
     string stands for all nodes, when no pools are configured."""
@@ -38,9 +251,7 @@ class Snapshot:
     """The patches that were due. In a dry run: only those that it would not have sent in an
     earlier tick."""
     applied: tuple[NodePatch, ...] = ()
-    """The patches that the API server accepted."""
     failures: tuple[WriteFailure, ...] = ()
-    """The patches that the API server did not accept, and why."""
     delayed: int = 0
     """How many of the planned patches wait for ``guard.max_writes_per_minute``."""
     error: str | None = None
@@ -61,9 +272,7 @@ class Snapshot:
     uses: Mapping[str, PodUse] = field(default_factory=dict)
     """By rule: what a pod is expected to use; empty when nothing is known of pods."""
     pod_changes: int = 0
-    """The number of the last change of pods that the loads contain (`RecentPods.sequence`)."""
     queried: bool = True
     """Whether the rules were queried for it; False where it was decided again on the last answers,
     because pods were bound or ended."""
     pods: PodsSummary | None = None
-    """How much is known of pods; None where they are not watched."""

@@ -1,18 +1,8 @@
 """The states of alerts, and how they change: of many rules on many nodes at once.
 
 An alert is one rule on one node. Its transitions are those of Prometheus (``rules/alerting.go``):
-
-- inactive -> pending, when the threshold is breached. ``active_since`` is set to the time of this
-  evaluation (Prometheus: ActiveAt). With ``for: 0s`` the alert fires in the same evaluation.
-- pending -> firing, when it has been breached for ``for`` since ``active_since``.
-- pending -> inactive, as soon as the threshold is not breached; ``active_since`` is cleared.
-- firing -> firing, while the condition is false but ``keep_firing_for`` has not passed since it
-  became false. That time is ``keep_firing_since`` (Prometheus: KeepFiringSince); it is cleared when
-  the condition is true again.
-- firing -> inactive (Prometheus: resolved), when the condition is false and ``keep_firing_for`` has
-  passed.
-
-Two things differ from Prometheus:
+a firing alert goes on firing until the condition was false for ``keep_firing_for``
+(``keep_firing_since``, Prometheus's KeepFiringSince). Two things differ:
 
 - Hysteresis: the condition of a firing alert is ``value op clear_threshold``, that of any other
   alert is ``value op threshold``.
@@ -20,9 +10,9 @@ Two things differ from Prometheus:
   unknown reading changes no state until there has been no good reading for ``stale_after``. A
   pending alert then becomes inactive, and a firing one too unless ``on_stale`` is ``hold``.
 
-The loop (`evaluate`) and the replay of a history (`dynsched.tools.backtest`) both go by `advance`.
-Its arrays have one row for each rule and one column for each node; in a replay, for each node under
-each of several settings of the rules.
+The tick (`alerts.evaluated`) and the replay of a history (`dynsched.tools.backtest`) both go by
+`advance`. Its arrays have one row for each rule and one column for each node; in a replay, for each
+node under each of several settings of the rules.
 """
 
 from __future__ import annotations
@@ -34,18 +24,11 @@ from typing import Any, Final
 import numpy as np
 
 from dynsched.engine.columns import Bools, Floats, filled
-from dynsched.rules.rule_set import Rule, RuleSet
+from dynsched.rules.rule_set import COMPARE, Rule, RuleSet
 
 GRAIN: Final = 0.001
 """Tolerance in seconds when durations are compared. ``for: 4s`` must have passed after two
 intervals of 2 s, even if the difference of the floats is slightly less than 4."""
-
-_COMPARE: Final = {
-    ">": np.greater,
-    ">=": np.greater_equal,
-    "<": np.less,
-    "<=": np.less_equal,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +61,17 @@ class Setting:
         )
 
     def breached(self, values: Floats) -> Bools:
-        """`Rule.breached` of many values; False where a value is NaN."""
-        return np.asarray(_COMPARE[self.op](values, self.threshold), np.bool_)
+        """Where the values are beyond ``threshold``; False where one is NaN."""
+        return np.asarray(COMPARE[self.op](values, self.threshold), np.bool_)
 
     def holds(self, values: Floats) -> Bools:
-        """`Rule.holds` of many values; False where a value is NaN."""
-        return np.asarray(_COMPARE[self.op](values, self.clear_threshold), np.bool_)
+        """Where they keep a firing alert firing: beyond ``clear_threshold``."""
+        return np.asarray(COMPARE[self.op](values, self.clear_threshold), np.bool_)
 
     @property
     def unit(self) -> float | Floats:
-        """What `Rule.excess` divides the distance from the threshold by; below 0 where the values
-        fall with load.
+        """What the distance from the threshold is divided by; below 0 where the values fall with
+        load.
         """
         if self.is_early:
             return 100.0
@@ -112,7 +95,9 @@ class Limits:
         self.unit = of_each(shape, [one.unit for one in settings])
 
     def excess(self, values: Floats, rows: Sequence[int] | slice = slice(None)) -> Floats:
-        """`Rule.excess` of the values of these rules; NaN where a value is."""
+        """How far the values of these rules are beyond the threshold, as a share of it (of an early
+        mark's: of full); NaN where a value is.
+        """
         with np.errstate(over="ignore", invalid="ignore"):  # a distance may exceed a double
             return np.asarray((values - self.threshold[rows]) / self.unit[rows], np.float64)
 
@@ -150,7 +135,6 @@ class Readings:
     """What one evaluation knows of the values, as the states need it."""
 
     ok: Bools
-    """Where there is a good reading."""
     breached: Bools
     """Where the value is beyond ``threshold``."""
     holds: Bools
@@ -188,7 +172,6 @@ def advance(
 
 
 def of_each(shape: tuple[int, int], values: Sequence[float | Floats]) -> Floats:
-    """One row for each rule."""
     found = np.empty(shape)
     for row, value in enumerate(values):
         found[row] = value

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from dynsched.engine.columns import OK
-from dynsched.engine.decision import NodeViews
+from dynsched.engine.snapshot import NodeViews
 from dynsched.rules.rule_set import Rule, RuleSet
 
 HOT: Final = 1.0

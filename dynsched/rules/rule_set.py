@@ -8,7 +8,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
@@ -39,7 +39,7 @@ from dynsched.rules.sections import (
 EARLY_SUFFIX: Final = "-early"
 """What is added to the name of a rule for that of the rule that its ``early`` stands for."""
 
-_COMPARE: Final[Mapping[str, Callable[[float, float], bool]]] = {
+COMPARE: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     ">": operator.gt,
     ">=": operator.ge,
     "<": operator.lt,
@@ -160,13 +160,7 @@ class Rule(Model):
 
     def breached(self, value: float | None) -> bool:
         """Whether ``value op threshold`` is true; False when the value is None (unknown)."""
-        return value is not None and _COMPARE[self.op](value, self.threshold)
-
-    def holds(self, value: float) -> bool:
-        """Whether a value keeps a firing alert firing: it breaches the threshold, or it is
-        between ``threshold`` and ``clear_threshold`` (hysteresis).
-        """
-        return _COMPARE[self.op](value, self.clear_threshold)
+        return value is not None and bool(COMPARE[self.op](value, self.threshold))
 
     @property
     def rises(self) -> bool:
@@ -187,13 +181,6 @@ class Rule(Model):
         """The name of the rule whose query has the values for this one: most often its own."""
         return self.early_of or self.name
 
-    def excess(self, value: float) -> float:
-        """How far a value is beyond the threshold, as a share of the threshold; below 0 when it
-        does not breach the threshold.
-        """
-        distance = value - self.threshold
-        return (distance if self.op in (">", ">=") else -distance) / (abs(self.threshold) or 1.0)
-
 
 class EarlyRule(Rule):
     """The rule that ``early`` of another one stands for. Its value is how far a node's expected
@@ -207,10 +194,6 @@ class EarlyRule(Rule):
     def early_of(self) -> str | None:
         """As of `Rule`."""
         return self.measures
-
-    def excess(self, value: float) -> float:
-        """As of `Rule`; as a share of full, for the threshold is no measure of load."""
-        return (value - self.threshold) / 100
 
 
 class FileRule(Rule):

@@ -114,7 +114,7 @@ def snapshots(draw: Any) -> Snapshot:
             scene.nodes[name] = replace(scene.nodes[name], labels=draw(LABELS))
         answers = {rule["name"].replace("-", "_"): draw(ANSWERS) for rule in rules}
         found = scene.tick(NOON + seconds, pods=draw(KNOWN), dry_run=draw(st.booleans()), **answers)
-    now = dict(found.nodes._nodes)
+    now = dict(found.nodes.inventory.nodes)
     for name in draw(st.sets(st.sampled_from(NAMES), max_size=2)):
         now[name] = replace(draw(NODES), name=name)  # changed, or another one of its name
     for name in draw(st.sets(st.sampled_from(NAMES), max_size=1)):

@@ -15,9 +15,8 @@ from snapshots import NOON, OtherViews, Scene, example
 
 from dynsched.api.app import make_app
 from dynsched.api.totals import Totals, count
-from dynsched.engine.decision import NodeViews
 from dynsched.engine.model import Node, NodeView
-from dynsched.engine.snapshot import Snapshot
+from dynsched.engine.snapshot import NodeViews, Snapshot
 
 MANY = 5000
 AT_ONCE = 600

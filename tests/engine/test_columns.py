@@ -6,16 +6,17 @@ import math
 
 import pytest
 from builders import NOON, rule, rule_set
-from evaluating import RuleReadings, evaluate
+from evaluating import Reading, RuleReadings, alerts_of, evaluate, table_of, verdicts_of
 from hypothesis import given
 from hypothesis import strategies as st
 from plain_alerts import Plain, plainly
 from properties import steady
 
-from dynsched.engine.adoption import adopt
-from dynsched.engine.alerts import Alerts, table_of
+from dynsched.engine.adoption import adopted
+from dynsched.engine.alerts import no_alerts
 from dynsched.engine.columns import Roster, Spans
-from dynsched.engine.model import Node, Quality, Reading, Series
+from dynsched.engine.mark_state import mark_state
+from dynsched.engine.model import Node, Quality, Series
 
 RULES = [
     rule("cpu", clear_threshold=75, for_="20s", keep_firing_for="20s"),
@@ -79,11 +80,14 @@ def test_columns_say_what_the_plain_form_says(ticks, same_rules, is_marked) -> N
     """
     marked = {"a": Node("a", uid="1")} if is_marked else {}
     plain: Plain = {
-        name: {node: adopt(rule_set(rule(name)), each, [], NOON)[name]}
-        for node, each in marked.items()
+        name: {
+            node: adopted(made, [mark_state(each, made.mark)], NOON)[0]
+            for node, each in marked.items()
+        }
         for name in ("cpu", "free")
+        for made in [rule_set(rule(name))]
     }
-    alerts: Alerts = plain
+    alerts = table_of(plain, ["cpu", "free"], Roster(marked.values()))
     now = NOON
     for seconds, found, answers, chosen in ticks:
         now += seconds
@@ -98,39 +102,35 @@ def test_columns_say_what_the_plain_form_says(ticks, same_rules, is_marked) -> N
         evaluation = evaluate(rules, readings, nodes, alerts, now)
         plain, verdicts = plainly(rules, readings, nodes, plain, now)
         alerts = evaluation.alerts
-        assert alerts == plain
-        assert evaluation.verdicts == verdicts
-        assert (len(evaluation.alerts), len(evaluation.verdicts)) == (len(plain), len(verdicts))
-        for name, of_rule in plain.items():
-            assert all(alerts[name].get(node) == of_rule.get(node) for node in nodes)
+        assert alerts_of(alerts) == plain
+        assert verdicts_of(evaluation.verdicts) == verdicts
         wanting = [name for name, verdict in verdicts.items() if verdict.wants_mark]
         assert evaluation.verdicts.wanting == wanting
         # The same in objects, and back: nothing is lost between the two forms.
         again = table_of(plain, list(rules.by_name), Roster(nodes.values()))
-        assert again == plain
+        assert alerts_of(again) == plain
 
 
 @pytest.mark.parametrize("seconds", [3600.0, -3600.0])
 def test_a_clock_that_was_set_moves_all_times_of_an_alert(seconds: float) -> None:
     rules = rule_set(rule("cpu", for_="1m"), rule("mem", keep_firing_for="1m"))
     nodes = {"a": Node("a")}
-    alerts: Alerts = {}
+    table = no_alerts()
     for at, value in ((0.0, 90.0), (10.0, 95.0), (20.0, 20.0)):
         answers = {
             "cpu": RuleReadings({"a": Reading("a", 90.0, NOON + at)}),
             "mem": RuleReadings({"a": Reading("a", value, NOON + at)}),
         }
-        table = evaluate(rules, answers, nodes, alerts, NOON + at).alerts
-        alerts = table
+        table = evaluate(rules, answers, nodes, table, NOON + at).alerts
     times = ("since", "updated_at", "known_at", "sampled_at", "active_since", "keep_firing_since")
     for name in ("cpu", "mem"):
-        before, after = table[name]["a"], table.shifted(seconds)[name]["a"]
+        before, after = (alerts_of(each)[name]["a"] for each in (table, table.shifted(seconds)))
         for time in times:
             old = getattr(before, time)
             assert getattr(after, time) == (None if old is None else old + seconds), time
         assert (after.state, after.value, after.uid) == (before.state, before.value, before.uid)
-    assert table["mem"]["a"].keep_firing_since is not None
-    assert table["cpu"]["a"].active_since is not None
+    assert alerts_of(table)["mem"]["a"].keep_firing_since is not None
+    assert alerts_of(table)["cpu"]["a"].active_since is not None
 
 
 @given(

@@ -21,12 +21,23 @@ from builders import (
     soft,
     unlimited,
 )
+from evaluating import verdicts_of
 
-from dynsched.engine.alerts import Alerts
+from dynsched.engine.alerts import no_alerts
+from dynsched.engine.columns import QUALITIES
 from dynsched.engine.decide import decide
-from dynsched.engine.decision import Decision
-from dynsched.engine.health import rule_health
-from dynsched.engine.model import Action, AlertState, Node, Quality, QueryResult, Sample, Unmatched
+from dynsched.engine.health import rules_health
+from dynsched.engine.model import (
+    Action,
+    AlertState,
+    Node,
+    Quality,
+    QueryResult,
+    Sample,
+    Unmatched,
+    Verdict,
+)
+from dynsched.engine.snapshot import Decision
 from dynsched.rules.keys import IGNORE_LABEL
 from dynsched.rules.rule_set import RuleSet
 
@@ -38,7 +49,7 @@ class Cluster:
 
     def __init__(self, *raws: Body) -> None:
         self.raws = {raw["metadata"]["name"]: raw for raw in raws}
-        self.alerts: Alerts = {}
+        self.alerts = no_alerts()
 
     def tick(self, rules: RuleSet, results: Mapping[str, QueryResult], at: float = 0.0) -> Decision:
         """One tick ``at`` seconds after noon, written at once."""
@@ -60,6 +71,10 @@ class Cluster:
         return " ".join(name for name, found in labels if found.get("status") == "presure")
 
 
+def verdict_on(name: str, decision: Decision) -> Verdict:
+    return verdicts_of(decision.evaluation.verdicts)[name]
+
+
 def fleet(size: int) -> Cluster:
     return Cluster(*(body(f"n{number}") for number in range(size)))
 
@@ -67,9 +82,9 @@ def fleet(size: int) -> Cluster:
 def test_a_replaced_node_that_carries_a_mark_is_adopted() -> None:
     rules = unlimited(rule("cpu"), rule("memory"))
     values = {name: answer({"n1": 50}) for name in ("cpu", "memory")}
-    before = decide(rules, values, named("n1", uid="1"), {}, NOON).evaluation.alerts
+    before = decide(rules, values, named("n1", uid="1"), no_alerts(), NOON).evaluation.alerts
     marked = replace(named("n1", uid="2")["n1"], labels=STATUS)
-    verdict = decide(rules, {}, {"n1": marked}, before, NOON + 5).evaluation.verdicts["n1"]
+    verdict = verdict_on("n1", decide(rules, {}, {"n1": marked}, before, NOON + 5))
     assert [(alert.adopted, alert.uid) for alert in verdict.alerts] == [(True, "2-n1")] * 2
 
 
@@ -93,8 +108,7 @@ def test_a_cycle_does_not_patch_every_node() -> None:
         assert cluster.marked == "n1 n2 n3"
     del cluster.raws["n1"]
     decision = cluster.hot(unlimited(rule("cpu"), rule("memory")), "n2", at=1000)
-    assert "n1" not in decision.evaluation.verdicts
-    assert "n1" not in decision.evaluation.alerts["cpu"]
+    assert "n1" not in decision.evaluation.alerts.roster.names
     assert cluster.marked == "n2"  # the mark of the rule that was removed is released
 
 
@@ -127,7 +141,7 @@ def test_of_a_partial_answer_each_part_counts(others: dict[str, QueryResult]) ->
     )
     decision = cluster.tick(rules, {"cpu": QueryResult(samples, warnings=("none",)), **others}, 10)
     assert cluster.marked == "n0 n1 n2"  # n0: the other rule is not heard of
-    qualities = [alert.quality for alert in decision.evaluation.alerts["cpu"].values()]
+    qualities = [QUALITIES[code] for code in decision.evaluation.alerts.quality[0]]
     missing = Quality.MISSING
     assert qualities == [Quality.OK, missing, Quality.OK, missing, Quality.INVALID]
     assert decision.unmatched == (
@@ -150,10 +164,10 @@ def test_a_restart_adopts_the_marks_that_are_there() -> None:
     ).patches
     assert (patch.node, patch.action) == ("n1", Action.REPAIR)
     assert cluster.marked == "n1"
-    cluster.alerts = {}
+    cluster.alerts = no_alerts()
     decision = cluster.tick(rules, {"cpu": FAILED, "memory": FAILED}, 10)
     assert decision.patches == ()
-    alerts = decision.evaluation.verdicts["n1"].alerts
+    alerts = verdict_on("n1", decision).alerts
     assert [(one.rule, one.firing, one.adopted) for one in alerts] == [
         ("cpu", True, True),
         ("memory", False, False),
@@ -173,7 +187,7 @@ def test_what_is_adopted_and_never_heard_of_is_released_after_stale_after() -> N
 def test_a_restart_with_another_mark_adopts_and_moves_it() -> None:
     cluster = fleet(2)
     cluster.hot(unlimited(), "n0")
-    cluster.alerts = {}
+    cluster.alerts = no_alerts()
     rules = unlimited(mark={"label": None, "taint": "dynsched.io/pressure=true:PreferNoSchedule"})
     (patch,) = cluster.tick(rules, {"cpu": FAILED}, 10).patches
     assert (patch.node, patch.action) == ("n0", Action.REPAIR)
@@ -190,8 +204,8 @@ def test_only_what_is_not_remembered_is_adopted() -> None:
     cluster.raws["n1"]["metadata"]["labels"] = dict(STATUS)
     cluster.raws["n9"] = body("n9", labels=STATUS)
     decision = cluster.tick(unlimited(), {"cpu": answer({"n0": 50, "n1": 50}, NOON + 10)}, 10)
-    assert not decision.evaluation.verdicts["n1"].pressured
-    assert decision.evaluation.verdicts["n9"].pressured
+    assert not verdict_on("n1", decision).pressured
+    assert verdict_on("n9", decision).pressured
     assert cluster.marked == "n9"
 
 
@@ -222,8 +236,8 @@ def test_the_early_mark_of_a_renamed_rule_stays_an_early_one() -> None:
     renamed = unlimited(rule("node-cpu", **early))
     decision = cluster.tick(renamed, {"node-cpu": answer(load, NOON + 10)}, 10)
     assert (decision.patches, cluster.marked) == ((), "n0")
-    assert decision.evaluation.verdicts["n0"].early
-    assert not decision.evaluation.verdicts["n0"].pressured
+    assert verdict_on("n0", decision).early
+    assert not verdict_on("n0", decision).pressured
 
 
 @pytest.mark.parametrize(
@@ -242,7 +256,7 @@ def test_a_node_that_is_not_eligible_is_not_marked_and_loses_its_mark(labels, se
     rules = unlimited(nodes=section)
     cluster = Cluster(body("n0", labels=labels))
     decision = cluster.hot(rules, "n0")
-    assert decision.evaluation.verdicts["n0"].pressured
+    assert verdict_on("n0", decision).pressured
     assert decision.patches == ()
     cluster.raws["n0"]["metadata"]["labels"] |= STATUS
     (patch,) = cluster.hot(rules, "n0", at=10).patches
@@ -328,13 +342,12 @@ def test_the_health_of_a_rule() -> None:
         "memory": QueryResult(error="timed out", duration=10.0),
     }
     decision = cluster.tick(rules, results)
-    cpu = rule_health(rules.rules[0], results["cpu"], decision, NOON)
+    cpu, memory = rules_health(rules, results, decision, {"cpu": NOON})
     assert cpu.ok
     assert (cpu.error, cpu.warnings, cpu.duration) == (None, ("partial",), 0.25)
     assert (cpu.last_success, cpu.samples, cpu.unmatched) == (NOON, 4, 1)
     assert cpu.quality == {Quality.OK: 2, Quality.MISSING: 1, Quality.INVALID: 1}
     assert cpu.states == {AlertState.FIRING: 1, AlertState.INACTIVE: 3}
-    memory = rule_health(rules.rules[1], results["memory"], decision, None)
     assert not memory.ok
     assert (memory.error, memory.last_success, memory.samples) == ("timed out", None, 0)
     assert memory.quality == {Quality.FAILED: 4}
@@ -358,7 +371,7 @@ def test_views_tell_what_is_withheld_and_what_stands_in_the_way() -> None:
 def test_a_node_that_moved_to_another_pool_since_is_counted_there() -> None:
     rules = unlimited(guard={"pool_label": "pool"})
     nodes = {name: node(name, labels={"pool": "old"}) for name in ("a", "b", "c")}
-    decision = decide(rules, {"cpu": answer({"a": 90, "b": 50, "c": 50})}, nodes, {}, NOON)
+    decision = decide(rules, {"cpu": answer({"a": 90, "b": 50, "c": 50})}, nodes, no_alerts(), NOON)
     since = {name: replace(each, labels={"pool": "new"}) for name, each in nodes.items()}
     since["b"] = nodes["b"]
     since["c"] = replace(since["c"], labels={"pool": "new", IGNORE_LABEL: "true"})

@@ -8,8 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from builders import FAILED, NOON, answer, rule, rule_set, unlimited
+from evaluating import alerts_of
 from fake_loop import Bench
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,14 +19,14 @@ from properties import steady
 from snapshots import patched
 
 from dynsched.engine.adoption import with_early_as_marked
-from dynsched.engine.alerts import Alerts
+from dynsched.engine.alerts import no_alerts
 from dynsched.engine.decide import decide
-from dynsched.engine.decision import Decision
 from dynsched.engine.disputes import TIMES, Disputes
 from dynsched.engine.expected import KnownPods
 from dynsched.engine.mark_state import read_evidence
 from dynsched.engine.model import Action, Node, QueryResult
 from dynsched.engine.pod_values import BoundPod, RecentPod
+from dynsched.engine.snapshot import Decision
 from dynsched.rules.keys import CONTROL_PLANE_LABELS
 from dynsched.rules.rule_errors import RulesInvalidError
 from dynsched.rules.rule_set import RuleSet
@@ -38,7 +40,7 @@ class Cluster:
     def __init__(self, rules: RuleSet, nodes: Iterable[Node]) -> None:
         self.rules = rules
         self.nodes = {node.name: node for node in nodes}
-        self.alerts: Alerts = {}
+        self.alerts = no_alerts()
         self.now = NOON
         self.writes: list[tuple[str, Action, bool]] = []
 
@@ -69,7 +71,7 @@ def loads(**values: float) -> Mapping[str, float]:
 
 def excess(decision: Decision) -> dict[str, float]:
     """How far each node is above the mean, as the rule `cpu-early` has it."""
-    found = decision.evaluation.alerts["cpu-early"]
+    found = alerts_of(decision.evaluation.alerts)["cpu-early"]
     return {name: alert.value for name, alert in found.items() if alert.value is not None}
 
 
@@ -161,16 +163,16 @@ def test_a_replica_that_does_not_write_takes_early_alerts_from_the_marks() -> No
     some = cluster()
     decision = some.tick(loads(a=60, b=50, c=40, d=30))
     assert some.marked() == "ab"
-    marked = decide(some.rules, {}, some.nodes, {}, NOON).survey.marked
+    marked = decide(some.rules, {}, some.nodes, no_alerts(), NOON).inventory.marked
     never_saw = decide(
         some.rules,
         {"cpu": answer(loads(a=48, b=48, c=50, d=52))},
         some.nodes,
-        {"cpu": decision.evaluation.alerts["cpu"], "cpu-early": {}},
+        decision.evaluation.alerts.without(np.array([[False], [True]])),
         NOON,
     )
     taken_over = with_early_as_marked(some.rules, never_saw.evaluation.alerts, marked)
-    firing = [name for name, alert in taken_over["cpu-early"].items() if alert.firing]
+    firing = [name for name, alert in alerts_of(taken_over)["cpu-early"].items() if alert.firing]
     assert firing == ["a", "b"]
 
 
@@ -318,7 +320,7 @@ def test_from_early_to_hot_and_back_the_mark_stays_and_the_evidence_is_written_a
 def test_after_a_restart_the_mark_is_adopted_by_its_evidence() -> None:
     some = cluster(above_mean=-4, mean_at_least=50)
     some.tick(loads(a=47, b=0, c=0, d=0))
-    some.alerts = {}
+    some.alerts = no_alerts()
     some.tick(loads(a=40, b=0, c=0, d=0))  # between the two lines: it stays
     assert some.marked() == "a"
     assert some.writes == [("a", Action.MARK, True)]

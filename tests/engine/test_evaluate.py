@@ -8,18 +8,21 @@ inactive, ``P`` pending, ``F`` firing, ``K`` firing, held by ``keep_firing_for``
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable
 from typing import Any
 
 import pytest
 from builders import NOON, named, rule, rule_set
-from evaluating import RuleReadings, evaluate
+from evaluating import Reading, RuleReadings, alerts_of, evaluate
 from msgspec.structs import replace
 
-from dynsched.engine.adoption import adopt
-from dynsched.engine.alerts import Alerts
-from dynsched.engine.model import Alert, AlertState, Node, Quality, Reading
+from dynsched.engine.adoption import adopted
+from dynsched.engine.alerts import no_alerts
+from dynsched.engine.mark_state import mark_state
+from dynsched.engine.model import Alert, AlertState, Node, Quality
+from dynsched.rules.keys import EVIDENCE_ANNOTATION
 from dynsched.rules.rule_set import RuleSet
 
 STEP = 30.0
@@ -45,12 +48,12 @@ def letter(alert: Alert) -> str:
 
 def history(rules: RuleSet, entries: Iterable[tuple[float, str]]) -> str:
     """One node through ``(seconds after noon, entry)``: its state after each."""
-    alerts: Alerts = {}
+    alerts = no_alerts()
     found = []
     for seconds, entry in entries:
         now = NOON + seconds
         alerts = evaluate(rules, {"cpu": observation(entry, now)}, named("n1"), alerts, now).alerts
-        found.append(letter(alerts["cpu"]["n1"]))
+        found.append(letter(alerts_of(alerts)["cpu"]["n1"]))
     return " ".join(found)
 
 
@@ -121,7 +124,10 @@ def test_the_example_of_the_documentation() -> None:
     ],
 )
 def test_which_rules_are_adopted(fired: list[str], names: set[str]) -> None:
-    adopted = adopt(rule_set(rule("cpu"), rule("memory")), Node("n1"), fired, NOON)
+    rules = rule_set(rule("cpu"), rule("memory"))
+    evidence = json.dumps({"rules": [{"rule": name} for name in fired]})
+    state = mark_state(Node("n1", annotations={EVIDENCE_ANNOTATION: evidence}), rules.mark)
+    found = {alert.rule: alert for alert in adopted(rules, [state], NOON)}
     fires = Alert("cpu", "n1", AlertState.FIRING, NOON, NOON, NOON, quality=Quality.MISSING)
     fires = replace(fires, active_since=NOON, adopted=True)
-    assert adopted == {name: replace(fires, rule=name) for name in names}
+    assert found == {name: replace(fires, rule=name) for name in names}

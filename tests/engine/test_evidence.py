@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 from builders import NOON, answer, node, rule, unlimited
+from evaluating import verdicts_of
 from hypothesis import example, given
 from hypothesis import strategies as st
 from properties import steady
 
+from dynsched.engine.alerts import no_alerts
 from dynsched.engine.decide import decide
 from dynsched.engine.mark_state import Evidence, mark_state, read_evidence, write_evidence
 from dynsched.engine.model import Verdict
@@ -26,7 +28,8 @@ NOTHING = Evidence(None, None, ())
 def hot(rules: RuleSet, **values: float) -> Verdict:
     """The verdict on one node, by the value of each rule."""
     results = {name: answer({"n1": value}) for name, value in values.items()}
-    return decide(rules, results, {"n1": node()}, {}, NOON).evaluation.verdicts["n1"]
+    decision = decide(rules, results, {"n1": node()}, no_alerts(), NOON)
+    return verdicts_of(decision.evaluation.verdicts)["n1"]
 
 
 def test_what_is_written() -> None:
@@ -56,13 +59,14 @@ def test_what_is_written_reads_back(mark: Mark) -> None:
 def test_any_value_gives_plain_json(value: float | None) -> None:
     """An adopted alert has none to tell."""
     rules = unlimited(rule("cpu", op=">=", threshold=value or 0))
-    verdict = decide(
+    decision = decide(
         rules,
         {} if value is None else {"cpu": answer({"n1": value})},
         {"n1": node(labels={"status": "presure"})},
-        {},
+        no_alerts(),
         NOON,
-    ).evaluation.verdicts["n1"]
+    )
+    verdict = verdicts_of(decision.evaluation.verdicts)["n1"]
 
     def no_constant(name: str) -> Any:
         raise AssertionError(name)

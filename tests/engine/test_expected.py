@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from builders import NOON, rule, rule_set
-from evaluating import columns_of, node_columns
+from evaluating import Reading, columns_of, node_columns
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,7 +22,7 @@ from dynsched.engine.expected import (
     lag_of,
     lag_of_range,
 )
-from dynsched.engine.model import Node, Reading
+from dynsched.engine.model import Node
 from dynsched.engine.pod_values import Added, BoundPod, RecentPod
 from dynsched.rules.rule_set import Rule
 

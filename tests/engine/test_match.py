@@ -11,13 +11,14 @@ from typing import cast
 import numpy as np
 import pytest
 from builders import NOON, node, rule, rule_set
+from evaluating import Reading, readings_of
 from hypothesis import given
 from hypothesis import strategies as st
 from properties import steady
 
 from dynsched.engine.columns import Vector
-from dynsched.engine.match import Matched, index_nodes, match_samples
-from dynsched.engine.model import Quality, Reading, Sample, SeveralSeries, Unmatched
+from dynsched.engine.match import index_nodes, match_samples
+from dynsched.engine.model import Quality, Sample, SeveralSeries, Unmatched
 from dynsched.rules.rule_set import Rule
 from dynsched.util.formatting import canonical
 
@@ -126,7 +127,8 @@ def test_an_address_of_several_nodes_names_none(addresses: list[str], text: str,
 )
 def test_which_label_names_the_node(option: str | None, labels: dict[str, str], name: str) -> None:
     matched = match_samples(one_rule(node_label=option), samples((labels, 91.0)), INDEX)
-    assert matched == Matched({name: Reading(name, 91.0, NOON)}, [])
+    assert readings_of(matched.readings) == {name: Reading(name, 91.0, NOON)}
+    assert (matched.unmatched, matched.several) == ([], None)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +158,7 @@ def test_what_matches_nothing_is_told(option, labels, value, reason) -> None:
     for order in permutations(found):
         matched = match_samples(one_rule(node_label=option), samples(*order), INDEX)
         assert matched.unmatched == [Unmatched("cpu", value, reason), *gone]
-        assert matched.readings == {"worker-4": Reading("worker-4", 50.0, NOON)}
+        assert readings_of(matched.readings) == {"worker-4": Reading("worker-4", 50.0, NOON)}
 
 
 NAN, INF = math.nan, math.inf
@@ -209,14 +211,14 @@ def test_series_of_each_core_are_read_once() -> None:
         values = np.array([float(number % 64) for number in order])
         vector = Vector(order, labels_of, values, np.full(len(order), NOON))
         matched = match_samples(one_rule(), vector, index)
-        assert {name: each.value for name, each in matched.readings.items()} == dict.fromkeys(
-            (each.name for each in nodes), 63.0
-        )
+        assert {
+            name: each.value for name, each in readings_of(matched.readings).items()
+        } == dict.fromkeys((each.name for each in nodes), 63.0)
         assert matched.several == SeveralSeries("cpu", 20, "n0", ("cpu",))
         assert len(matched.unmatched) == 20
         if turn == 0:
             read.clear()
-    assert set(read) <= set(range(20 * 64, 20 * 64 + 20))
+    assert set(read) <= {*range(64), *range(20 * 64, 20 * 64 + 20)}  # of the example, and of none
 
 
 SERIES = st.builds(
@@ -248,10 +250,11 @@ def test_the_worst_fresh_sample_of_a_node_counts_in_whatever_order(found, op, or
     of_nodes: dict[str | None, list[Sample]] = {}
     for each in found:
         of_nodes.setdefault(INDEX.find(each.labels["node"]), []).append(each)
-    assert one.readings.keys() == of_nodes.keys()
+    readings = readings_of(one.readings)
+    assert readings.keys() == of_nodes.keys()
     sign = 1 if op[0] == ">" else -1
     for name, of_node in of_nodes.items():
-        reading = one.readings[str(name)]
+        reading = readings[str(name)]
         valid = [e for e in of_node if math.isfinite(e.value)]
         fresh = [e for e in valid if e.timestamp >= since]
         assert (reading.quality is Quality.OK) == bool(valid)

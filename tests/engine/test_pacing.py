@@ -6,8 +6,10 @@ from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 from builders import NOON, answer, named, rule, rule_set
 
+from dynsched.engine.alerts import no_alerts
 from dynsched.engine.decide import decide
 from dynsched.engine.model import Action, NodePatch, WriteFailure
 from dynsched.engine.pacing import Chosen, Pace
@@ -27,11 +29,15 @@ def choose(
     pace: Pace, patches: Iterable[NodePatch], now: float, per_minute: int = 240, **severity: float
 ) -> Chosen:
     due = tuple(patches)
-    verdicts = {one.node: SimpleNamespace(severity=severity.get(one.node, 0.0)) for one in due}
+    names = [one.node for one in due]
+    roster = SimpleNamespace(places={name: place for place, name in enumerate(names)})
     decision: Any = SimpleNamespace(
         patches=due,
-        survey=SimpleNamespace(rule_set=rule_set(guard={"max_writes_per_minute": per_minute})),
-        evaluation=SimpleNamespace(verdicts=verdicts),
+        rule_set=rule_set(guard={"max_writes_per_minute": per_minute}),
+        inventory=SimpleNamespace(index=SimpleNamespace(roster=roster)),
+        evaluation=SimpleNamespace(
+            verdicts=SimpleNamespace(severity=np.array([severity.get(name, 0.0) for name in names]))
+        ),
     )
     return pace.choose(decision, now)
 
@@ -112,7 +118,7 @@ def test_a_node_says_that_its_patch_waits() -> None:
     )
     nodes = named("a", "b", "c", "d")
     load = {"a": 75, "b": 70, "c": 5, "d": 5}
-    decision = decide(rules, {"cpu": answer(load)}, nodes, {}, NOON)
+    decision = decide(rules, {"cpu": answer(load)}, nodes, no_alerts(), NOON)
     chosen = Pace().choose(decision, 0.0)
     assert sent(chosen) == "a"
     views = decision.without(chosen.delayed).views(nodes)

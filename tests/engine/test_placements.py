@@ -22,7 +22,9 @@ VIEWS = example().nodes
 def test_a_pod_counts_by_what_its_node_was_in_the_tick_before() -> None:
     placements = Placements()
     # worker-2 and worker-4 are hot (worker-4 without a mark), worker-1 is cool.
-    told = placements.count(["worker-2", "worker-4", "worker-1", "nobody"], VIEWS, NOON)
+    told = placements.count(
+        ["worker-2", "worker-4", "worker-1", "nobody"], VIEWS.hot, VIEWS.marked, NOON
+    )
     assert told == {Kind.HOT: 2, Kind.CLEAN: 2}
     found = placements.columns()
     assert (found["hot"], found["marked"], found["clean"]) == ([2], [0], [2])
@@ -31,7 +33,9 @@ def test_a_pod_counts_by_what_its_node_was_in_the_tick_before() -> None:
 def test_counts_are_of_five_minutes_each_and_of_an_hour() -> None:
     placements = Placements()
     for minute in range(0, 180, 5):
-        placements.count(["worker-1"] * (minute // 5 % 3), VIEWS, NOON + 60 * minute + 7)
+        placements.count(
+            ["worker-1"] * (minute // 5 % 3), VIEWS.hot, VIEWS.marked, NOON + 60 * minute + 7
+        )
     found = placements.columns()
     assert len(found["times"]) == STEPS
     assert found["times"] == [NOON + STEP * number for number in range(24, 36)]
@@ -43,8 +47,8 @@ def test_counts_are_of_five_minutes_each_and_of_an_hour() -> None:
 )
 def test_steps_without_a_pod_are_zero_and_older_ones_go(pause: int, clean: list[int]) -> None:
     placements = Placements()
-    placements.count(["worker-1"], VIEWS, NOON)
-    placements.count(["worker-1"], VIEWS, NOON + pause * STEP)
+    placements.count(["worker-1"], VIEWS.hot, VIEWS.marked, NOON)
+    placements.count(["worker-1"], VIEWS.hot, VIEWS.marked, NOON + pause * STEP)
     found = placements.columns()
     assert (found["clean"], found["times"][-1]) == (clean, NOON + pause * STEP)
 

@@ -7,12 +7,14 @@ from collections.abc import Collection, Iterable, Mapping
 
 import pytest
 from builders import NOON, Body, answer, apply, body, node, project, rule, soft, unlimited
+from evaluating import verdicts_of
 from hypothesis import given
 from hypothesis import strategies as st
 from properties import steady
 
+from dynsched.engine.alerts import no_alerts
 from dynsched.engine.decide import decide
-from dynsched.engine.mark_state import mark_state, mark_states
+from dynsched.engine.mark_state import mark_state
 from dynsched.engine.model import Action, Node, NodePatch, Verdict
 from dynsched.engine.plan import describe, plan, plan_prune
 from dynsched.rules.rule_set import RuleSet
@@ -38,13 +40,15 @@ OTHER_TAINTS = (
 
 def hot(rules: RuleSet, name: str = "n1", value: float = 91) -> Mapping[str, Verdict]:
     results = {each.name: answer({name: value}) for each in rules.rules}
-    return decide(rules, results, {name: node(name)}, {}, NOON).evaluation.verdicts
+    return verdicts_of(
+        decide(rules, results, {name: node(name)}, no_alerts(), NOON).evaluation.verdicts
+    )
 
 
 def planned_all(
     nodes: Iterable[Node], wanted: Collection[str], verdicts: Mapping[str, Verdict], rules: RuleSet
 ) -> list[NodePatch]:
-    return plan(mark_states(nodes, rules.mark).values(), wanted, verdicts, rules)
+    return plan([mark_state(each, rules.mark) for each in nodes], wanted, verdicts, rules)
 
 
 def planned(rules: RuleSet, observed: Node, *, wanted: bool) -> NodePatch | None:
@@ -347,17 +351,17 @@ def test_the_reasons_of_a_mark(values: list[float], reason: str) -> None:
         rule("free", op="<", threshold=1500, for_="1h"),
         rule("disk", op=">=", threshold=0.25),
     )
-    nodes, alerts, verdicts = {"n1": node()}, {}, {}
+    nodes, alerts, verdicts = {"n1": node()}, no_alerts(), {}
     for number, value in enumerate(values):
         results = {each.name: answer({"n1": value}, NOON + number) for each in rules.rules}
         evaluation = decide(rules, results, nodes, alerts, NOON + number).evaluation
-        alerts, verdicts = evaluation.alerts, evaluation.verdicts
+        alerts, verdicts = evaluation.alerts, verdicts_of(evaluation.verdicts)
     assert describe(verdicts["n1"], rules) == reason
 
 
 def test_the_reasons_where_nothing_is_known() -> None:
     marked = node(labels=STATUS)
-    (patch,) = decide(LABEL_ONLY, {}, {"n1": marked}, {}, NOON).patches
+    (patch,) = decide(LABEL_ONLY, {}, {"n1": marked}, no_alerts(), NOON).patches
     assert (patch.action, patch.reason) == (Action.REPAIR, "cpu ? > 80")
     (patch,) = planned_all([marked], (), {}, LABEL_ONLY)
     assert patch.reason == "nothing is known of the node"

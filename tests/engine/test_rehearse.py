@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import steady
 
-from dynsched.engine.alerts import Alerts
+from dynsched.engine.alerts import no_alerts
 from dynsched.engine.decide import decide
-from dynsched.engine.decision import Decision
 from dynsched.engine.dry_run import Rehearsal
 from dynsched.engine.model import Action, Node, NodePatch
+from dynsched.engine.snapshot import Decision
 from dynsched.rules.rule_set import RuleSet
 
 BOTH = {"label": "status=presure", "taint": "dynsched.io/pressure=true:PreferNoSchedule"}
@@ -34,7 +34,7 @@ class DryRun:
         self.rules = rules
         self.nodes = {each.name: each for each in nodes}
         self.rehearsal = Rehearsal()
-        self.alerts: Alerts = {}
+        self.alerts = no_alerts()
         self.now = NOON
 
     def tick(self, **values: float) -> Decision:
@@ -61,7 +61,7 @@ def test_a_dry_run_tells_what_a_real_run_writes(heats: list[list[float]]) -> Non
     raws = {name: body(name, taints=[soft("theirs")]) for name in NAMES}
     raws["d"] = body("d", labels={"status": "presure"})  # marked before
     dry = DryRun(GUARDED, *map(project, raws.values()))
-    alerts: Alerts = {}
+    alerts = no_alerts()
     for number, heat in enumerate(heats):
         values: Mapping[str, float] = dict(zip(NAMES, heat, strict=True))
         at = NOON + 10 * (number + 1)
@@ -102,7 +102,7 @@ def test_changes_that_are_none_of_ours_are_seen_and_change_nothing(dry: DryRun) 
 
 def test_a_conflict_that_somebody_makes_meanwhile_is_seen(dry: DryRun) -> None:
     dry.nodes["a"] = node("a", labels={"status": "maintenance"})
-    assert dry.tick(a=91, b=1).survey.conflicts == {
+    assert dry.tick(a=91, b=1).inventory.conflicts == {
         "a": "label status=maintenance was set by somebody else"
     }
 

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import pytest
 from builders import NOON, named, rule, rule_set
+from evaluating import Alerts, alerts_of
 
-from dynsched.engine.alerts import Alerts
+from dynsched.engine.inventory import take_inventory
 from dynsched.engine.model import AlertState, Node, Series
-from dynsched.engine.replay import Present, adopted_alerts, finish_replay, replay, replay_times
+from dynsched.engine.replay import adopted_alerts, finish_replay, replay, replay_times
 from dynsched.rules.rule_set import RuleSet
 
 STEP = 10.0
@@ -33,12 +34,12 @@ def replayed(
 ) -> Alerts:
     """The whole window, ``part`` moments at a time."""
     times = replay_times(rules, NOON, STEP)
-    present = Present.of(rules, nodes)
-    alerts = adopted_alerts(present, times[0])
+    seen = take_inventory(nodes, rules)
+    alerts = adopted_alerts(seen, times[0])
     for first in range(0, len(times), part):
         moments = times[first : first + part]
-        alerts = replay(present, history, alerts, times=moments, step=STEP, until=NOON)
-    return finish_replay(present, alerts, NOON)
+        alerts = replay(seen, history, alerts, times=moments, step=STEP, until=NOON)
+    return alerts_of(finish_replay(seen, alerts, NOON))
 
 
 @pytest.mark.parametrize("part", [1, 3, 1000])

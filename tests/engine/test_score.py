@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,7 +15,7 @@ from hypothesis import strategies as st
 from plain_score import PlainScorer, plain_ties
 from properties import steady
 
-from dynsched.engine.columns import rule_loads
+from dynsched.engine.alerts import no_alerts
 from dynsched.engine.decide import decide
 from dynsched.engine.expected import KnownPods
 from dynsched.engine.loads import rule_load
@@ -47,7 +46,7 @@ def loads_of(rules: RuleSet, scheduler: str = "", **answers: QueryResult) -> dic
     """After one tick; the nodes are those of the answers and `other`."""
     samples = [sample for found in answers.values() for sample in found.samples]
     nodes = {name: node(name) for name in ("other", *(one.labels["node"] for one in samples))}
-    views = decide(rules, answers, nodes, {}, NOON).views(nodes)
+    views = decide(rules, answers, nodes, no_alerts(), NOON).views(nodes)
     return node_loads(views, weighted_profile(rules, scheduler))
 
 
@@ -184,22 +183,6 @@ def test_a_value_in_points(options: dict[str, Any], value: float, expected: floa
     assert rule_load(found, value) == pytest.approx(expected)
 
 
-@pytest.mark.filterwarnings("error")
-@steady(200)
-@given(
-    st.lists(st.floats(allow_nan=False, allow_infinity=False)),
-    st.sampled_from([">", "<"]),
-    st.floats(allow_nan=False, allow_infinity=False) | st.just(sys.float_info.max),
-    st.none() | st.floats(0, exclude_min=True, allow_infinity=False),
-)
-def test_many_values_in_points_are_those_of_one_after_the_other(
-    values: list[float], op: str, threshold: float, full: float | None
-) -> None:
-    options = {} if full is None else {"full_at": full}
-    found = rule_set(rule(op=op, threshold=threshold, **options)).rules[0]
-    assert rule_loads(found, np.array(values)).tolist() == [rule_load(found, v) for v in values]
-
-
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_cr_and_s0_nan_is_not_zero(value: float) -> None:
     """S0 stored NaN as 0 %, the best score; CR still does."""
@@ -267,7 +250,7 @@ def test_no_load_is_taken_for_that_of_a_node_on_which_a_rule_fires(
     many = BoundPod("u", "a", 1e9 * pods, 1e18 * pods)
     nodes = {"a": Node("a", allocatable=room)}
     known = KnownPods(recent=(RecentPod(many, 0.0, None),))
-    decision = decide(rules, {"cpu": answer({"a": value})}, nodes, {}, NOON, pods=known)
+    decision = decide(rules, {"cpu": answer({"a": value})}, nodes, no_alerts(), NOON, pods=known)
     views = decision.views(nodes)
     sign = FIRING * views["a"].pressured
     loads = node_loads(views, weighted_profile(rules, ""))
@@ -279,7 +262,7 @@ def test_s0_a_95_percent_node_that_fell_silent_stays_behind() -> None:
     """An unknown node outranked it: an alert that is held still counts."""
     rules = rule_set(rule())
     nodes = {name: node(name) for name in ("hot", "cool")}
-    first = decide(rules, {"cpu": answer({"hot": 95, "cool": 20})}, nodes, {}, NOON)
+    first = decide(rules, {"cpu": answer({"hot": 95, "cool": 20})}, nodes, no_alerts(), NOON)
     gone = answer({"cool": 20}, at=NOON + 10)
     second = decide(rules, {"cpu": gone}, nodes, first.evaluation.alerts, NOON + 10)
     loads = node_loads(second.views(nodes), weighted_profile(rules, ""))

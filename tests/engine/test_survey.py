@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import steady
 
-from dynsched.engine.inventory import Survey, survey
+from dynsched.engine.inventory import Inventory, take_inventory
 from dynsched.engine.model import Node
 
 RULES = rule_set(
@@ -43,7 +43,7 @@ def nodes(draw: st.DrawFn) -> Node:
     )
 
 
-def found(seen: Survey) -> object:
+def found(seen: Inventory) -> object:
     places: dict[str, str | None] = {}
     for text in (*"abcde", *ADDRESSES):
         try:
@@ -83,10 +83,10 @@ def test_what_is_taken_over_is_what_a_new_look_finds(turns) -> None:
     for changed, gone in turns:
         known = {name: node for name, node in known.items() if name not in gone}
         known |= {node.name: node for node in changed}
-        before = survey(known, RULES, before)
-        assert found(before) == found(survey(known, RULES))
+        before = take_inventory(known, RULES, before)
+        assert found(before) == found(take_inventory(known, RULES))
     other = rule_set(nodes={"selector": "x=other"})
-    assert found(survey(known, other, before)) == found(survey(known, other))
+    assert found(take_inventory(known, other, before)) == found(take_inventory(known, other))
 
 
 def test_kinds_that_no_node_is_of_any_more_are_forgotten() -> None:
@@ -96,6 +96,6 @@ def test_kinds_that_no_node_is_of_any_more_are_forgotten() -> None:
             name: Node(name, uid=str(turn), labels={"x": f"{name}{turn}"})
             for name in ("a", "b", f"c{turn}")
         }
-        before = survey(known, RULES, before)
-        assert found(before) == found(survey(known, RULES))
+        before = take_inventory(known, RULES, before)
+        assert found(before) == found(take_inventory(known, RULES))
         assert len(before.columns.kinds) < 20

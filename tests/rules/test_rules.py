@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from builders import rule, rule_set
@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import steady
 
+from dynsched.engine.transitions import Limits, Setting
 from dynsched.rules.fields import Limit
 from dynsched.rules.labels import LabelMark, Mark, Selector, TaintMark, parse_selector
 from dynsched.rules.parse import parse_rules
@@ -184,10 +185,12 @@ def test_a_rules_own_value_counts(key: str, own: str | None, files: str, counts:
     ],
 )
 def test_what_breaches_a_threshold_and_what_holds_an_alert(op, clear, breached, holds) -> None:
-    (found,) = rule_set(rule(op=op, clear_threshold=clear)).rules
-    values = {69, 70, 79, 80, 81, 90, 91}
-    assert {value for value in values if found.breached(value)} == breached
-    assert {value for value in values if found.holds(value)} == holds
+    rules = rule_set(rule(op=op, clear_threshold=clear))
+    values = np.array([69, 70, 79, 80, 81, 90, 91])
+    found = Setting.of(rules.rules[0], rules)
+    assert set(values[found.breached(values)]) == breached
+    assert set(values[found.holds(values)]) == holds
+    assert {value for value in values if rules.rules[0].breached(value)} == breached
 
 
 @pytest.mark.parametrize(
@@ -205,8 +208,9 @@ def test_what_breaches_a_threshold_and_what_holds_an_alert(op, clear, breached, 
     ],
 )
 def test_how_far_over_as_a_share_of_the_threshold(op, threshold, value, excess) -> None:
-    (found,) = rule_set(rule(op=op, threshold=threshold)).rules
-    assert found.excess(value) == pytest.approx(excess)
+    rules = rule_set(rule(op=op, threshold=threshold))
+    limits = Limits([Setting.of(rules.rules[0], rules)])
+    assert limits.excess(np.array([[value]])).item() == pytest.approx(excess)
 
 
 @pytest.mark.parametrize(
@@ -254,11 +258,10 @@ def test_a_clear_threshold_is_refused_or_makes_a_dead_band(op, threshold, clear,
         (text,) = errors_of({"rules": [raw]})
         assert text.startswith("rules[0].clear_threshold: ")
         return
-    (found,) = rule_set(raw).rules
-    if found.breached(value):
-        assert found.holds(value)
-    assert not math.isnan(found.excess(value))
-    assert found.breached(value) <= (found.excess(value) >= 0)
+    rules = rule_set(raw)
+    found, values = Setting.of(rules.rules[0], rules), np.array([value])
+    assert found.breached(values) <= found.holds(values)
+    assert found.breached(values) <= (Limits([found]).excess(values) >= 0)
 
 
 def test_a_rule_is_made_from_the_file_only() -> None:

@@ -7,29 +7,37 @@ from typing import Any
 
 import pytest
 from builders import NOON, Body, answer, apply, body, project, rule, rule_set, unlimited
+from evaluating import alerts_of, table_of, verdicts_of
 from snapshots import Scene
 
-from dynsched.engine.adoption import adopt
+from dynsched.engine.adoption import adopted
+from dynsched.engine.alerts import no_alerts
 from dynsched.engine.decide import decide
-from dynsched.engine.decision import Decision
 from dynsched.engine.health import blindness, why_unhealthy
+from dynsched.engine.inventory import take_inventory
+from dynsched.engine.mark_state import mark_state
 from dynsched.engine.model import Action, Alert, AlertState, Node, Quality
-from dynsched.engine.replay import Present, finish_replay
+from dynsched.engine.replay import finish_replay
 from dynsched.engine.score import node_loads, weighted_profile
+from dynsched.engine.snapshot import Decision
 from dynsched.rules.keys import EVIDENCE_ANNOTATION
 from dynsched.rules.rule_errors import RulesInvalidError
 from dynsched.rules.rule_set import RuleSet
+
+STATUS = {"status": "presure"}
 
 
 def decided(rules: RuleSet, raws: list[Body], **values: dict[str, float]) -> Decision:
     """One tick. ``values``: rule -> node -> value."""
     nodes = {raw["metadata"]["name"]: project(raw) for raw in raws}
-    return decide(rules, {name: answer(found) for name, found in values.items()}, nodes, {}, NOON)
+    return decide(
+        rules, {name: answer(found) for name, found in values.items()}, nodes, no_alerts(), NOON
+    )
 
 
 def firing(decision: Decision, rule_name: str) -> list[str]:
     """Of the nodes that the rule is evaluated on, those on which it fires, in capitals."""
-    alerts = decision.evaluation.alerts[rule_name]
+    alerts = alerts_of(decision.evaluation.alerts)[rule_name]
     return [name.upper() if alert.firing else name for name, alert in alerts.items()]
 
 
@@ -37,7 +45,7 @@ def test_a_shadow_rule_fires_and_neither_marks_nor_keeps_a_mark() -> None:
     """Neither one that was found on the node, nor one whose other rule has cleared."""
     rules = unlimited(rule("cpu"), rule("trial", shadow=True, threshold=50))
     values = {"a": 60.0, "b": 90.0, "c": 60.0}
-    marked = body("c", labels={"status": "presure"})
+    marked = body("c", labels=STATUS)
     decision = decided(rules, [body("a"), body("b"), marked], cpu=values, trial=values)
 
     assert firing(decision, "trial") == ["A", "B", "C"]
@@ -46,8 +54,11 @@ def test_a_shadow_rule_fires_and_neither_marks_nor_keeps_a_mark() -> None:
     evidence = json.loads(mark.body["metadata"]["annotations"][EVIDENCE_ANNOTATION])
     assert [fired["rule"] for fired in evidence["rules"]] == ["cpu"]
     assert (release.node, release.action) == ("c", Action.RELEASE)
-    for fired in ((), ("trial",)):
-        assert adopt(rules, project(marked), fired, NOON).keys() == {"cpu"}
+    for fired in ("", "trial"):
+        evidence = f'{{"rules":[{{"rule":"{fired}"}}]}}'
+        node = project(body("c", labels=STATUS, annotations={EVIDENCE_ANNOTATION: evidence}))
+        found = adopted(rules, [mark_state(node, rules.mark)], NOON)
+        assert [alert.rule for alert in found] == ["cpu"]
 
 
 def test_the_early_mark_of_a_shadow_rule_is_on_trial_too() -> None:
@@ -74,8 +85,9 @@ def test_a_shadow_rule_goes_on_firing_after_a_restart_though_no_node_is_marked()
         }
         for name in ("trial", "cpu")
     }
-    kept = finish_replay(Present.of(rules, {"a": node}), firing, NOON)
-    assert {name: list(by_node) for name, by_node in kept.items()} == {"trial": ["a"], "cpu": []}
+    seen = take_inventory({"a": node}, rules)
+    kept = finish_replay(seen, table_of(firing, ["trial", "cpu"], seen.index.roster), NOON)
+    assert kept.exists.tolist() == [[True], [False]]
 
 
 @pytest.mark.parametrize(
@@ -109,7 +121,9 @@ def test_a_rule_is_evaluated_on_the_nodes_that_its_selector_selects() -> None:
     assert (firing(decision, "batch"), firing(decision, "web")) == (["a"], ["B"])
     assert [patch.node for patch in decision.patches] == ["b"]
     assert decision.unmatched == ()
-    assert [alert.rule for alert in decision.evaluation.verdicts["a"].alerts] == ["batch"]
+    assert [alert.rule for alert in verdicts_of(decision.evaluation.verdicts)["a"].alerts] == [
+        "batch"
+    ]
 
 
 def test_a_node_that_a_rule_selects_no_more_is_released() -> None:
@@ -127,7 +141,7 @@ def test_the_mean_of_early_marks_is_that_of_the_selected_nodes() -> None:
     rules = unlimited(rule("batch", selector="pool=batch", early=early))
     raws = [body("a", labels=BATCH), body("b", labels=BATCH), body("c", labels=WEB)]
     decision = decided(rules, raws, batch={"a": 60, "b": 62, "c": 0})
-    assert decision.evaluation.alerts["batch-early"]["a"].value == -1
+    assert alerts_of(decision.evaluation.alerts)["batch-early"]["a"].value == -1
     assert decision.patches == ()
 
 
@@ -147,5 +161,5 @@ def test_the_extender_scores_by_the_rules_that_apply() -> None:
         name: Node(name, labels={"pool": pool}) for name, pool in (("a", "batch"), ("b", "web"))
     }
     answers = {"batch": answer({"a": 10, "b": 90}), "web": answer({"a": 90, "b": 70})}
-    views = decide(rules, answers, nodes, {}, NOON).views(nodes)
+    views = decide(rules, answers, nodes, no_alerts(), NOON).views(nodes)
     assert node_loads(views, weighted_profile(rules, "x")) == {"a": 100, "b": 700}

@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 from api_support import api_of, stranger
 from cluster import Cluster, SimCluster
+from evaluating import alerts_of
 from kubectl_support import kubectl_command
 from metrics_support import metrics_api, set_usage
 from operator_support import Operator, dynsched, until, write_rules
 from prometheus_support import free_port
 
+from dynsched.engine.alerts import no_alerts
 from dynsched.engine.decide import decide
 from dynsched.engine.model import Node, Quality
 from dynsched.engine.usage import NodeUsage
@@ -155,8 +157,8 @@ async def test_what_is_not_known_of_a_node_is_unknown_and_neither_marks_nor_clea
 
     result = await source(*usages, nodes=nodes).query(rule)
 
-    decision = decide(rule_set, {"mem": result}, nodes, {}, 1000.0)
-    alert = decision.evaluation.alerts["mem"]["a"]
+    decision = decide(rule_set, {"mem": result}, nodes, no_alerts(), 1000.0)
+    alert = alerts_of(decision.evaluation.alerts)["mem"]["a"]
     assert (alert.quality, alert.value, alert.firing) == (quality, None, False)
     assert result.warnings == ((warning,) if warning else ())
 
@@ -166,7 +168,7 @@ async def test_metrics_of_a_node_that_is_not_there_match_nothing() -> None:
     result = await source(usage("gone")).query(MEMORY)
 
     assert math.isnan(result.samples[0].value)
-    decision = decide(rule_set, {"mem": result}, NODES, {}, 1000.0)
+    decision = decide(rule_set, {"mem": result}, NODES, no_alerts(), 1000.0)
     assert [entry.value for entry in decision.unmatched] == ["gone"]
 
 

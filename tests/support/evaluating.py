@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dynsched.engine.alerts import Alerts, table_of
-from dynsched.engine.columns import CODES, NodeReadings, Roster
-from dynsched.engine.evaluate import Evaluation, Verdicts, evaluated, selected
-from dynsched.engine.inventory import NodeColumns, survey
-from dynsched.engine.model import Node, Reading
+from msgspec import Struct
+
+from dynsched.engine.alerts import AlertTable, Evaluation, Verdicts, evaluated
+from dynsched.engine.columns import CODES, MISSING, QUALITIES, NodeReadings, Roster
+from dynsched.engine.inventory import NodeColumns, take_inventory
+from dynsched.engine.model import Alert, Node, Quality, Verdict
 from dynsched.rules.rule_set import RuleSet
+
+Alerts = Mapping[str, Mapping[str, Alert]]
+"""Rule name -> node name -> alert."""
+
+
+class Reading(Struct, frozen=True):
+    """A sample that was matched to a node."""
+
+    node: str
+    value: float
+    timestamp: float
+    quality: Quality = Quality.OK
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,20 +40,21 @@ def evaluate(
     rule_set: RuleSet,
     readings: Mapping[str, RuleReadings],
     nodes: Mapping[str, Node],
-    previous: Alerts,
+    previous: AlertTable,
     now: float,
 ) -> Evaluation:
     """One evaluation of every rule on every node that its ``selector`` selects, as a tick does it;
     ``nodes`` by name. A rule without an entry in ``readings`` counts as failed.
     """
-    roster = Roster(nodes.values())
-    before = table_of(previous, [rule.name for rule in rule_set.rules], roster)
+    seen = take_inventory(nodes, rule_set)
+    roster = seen.index.roster
+    before = previous.on([rule.name for rule in rule_set.rules], roster)
     columns = {
         name: columns_of(answer.readings, roster)
         for name, answer in readings.items()
         if not answer.failed
     }
-    table = evaluated(rule_set, columns, before.with_new(selected(rule_set, nodes), now), now)
+    table = evaluated(rule_set, columns, before.with_new(seen.columns.applies, now), now)
     return Evaluation(table, Verdicts.of(table, rule_set))
 
 
@@ -57,4 +71,43 @@ def columns_of(readings: Mapping[str, Reading], roster: Roster) -> NodeReadings:
 
 def node_columns(nodes: Mapping[str, Node], rule_set: RuleSet) -> NodeColumns:
     """What a tick finds of these nodes."""
-    return survey(nodes, rule_set).columns
+    return take_inventory(nodes, rule_set).columns
+
+
+def table_of(alerts: Alerts, rules: Sequence[str], roster: Roster) -> AlertTable:
+    """Alerts as a table of these rules and nodes."""
+    known = [
+        alert
+        for rule in rules
+        for alert in alerts.get(rule, {}).values()
+        if (alert.node, alert.uid) in zip(roster.names, roster.uids, strict=True)
+    ]
+    return AlertTable.new(rules, roster).having(known)
+
+
+def alerts_of(table: AlertTable) -> dict[str, dict[str, Alert]]:
+    """All alerts of a table, as objects."""
+    return {
+        rule: {
+            name: table.alert(row, place)
+            for place, name in enumerate(table.roster.names)
+            if table.exists[row, place]
+        }
+        for row, rule in enumerate(table.rules)
+    }
+
+
+def verdicts_of(verdicts: Verdicts) -> dict[str, Verdict]:
+    """All verdicts, as objects."""
+    names = verdicts.alerts.roster.names
+    return dict(zip(names, verdicts.of_nodes(range(len(names))), strict=True))
+
+
+def readings_of(found: NodeReadings) -> dict[str, Reading]:
+    """All readings, as objects; without those that are MISSING."""
+    columns = (found.value.tolist(), found.taken.tolist(), found.quality.tolist())
+    return {
+        name: Reading(name, value, taken, QUALITIES[quality])
+        for name, value, taken, quality in zip(found.roster.names, *columns, strict=True)
+        if quality != MISSING
+    }

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from evaluating import RuleReadings
+from evaluating import Reading, RuleReadings
 from msgspec.structs import replace
 
-from dynsched.engine.model import Alert, AlertState, Node, Quality, Reading, Verdict
+from dynsched.engine.model import Alert, AlertState, Node, Quality, Verdict
 from dynsched.rules.rule_set import Rule, RuleSet
 
 GRAIN = 0.001
@@ -60,11 +60,22 @@ def fold(node: str, alerts: tuple[Alert, ...], rule_set: RuleSet) -> Verdict:
         since=min(alert.since for _, alert in firing),
         severity=max(
             0.0,
-            *(rule.excess(alert.value) for rule, alert in firing if alert.value is not None),
+            *(_excess(rule, alert.value) for rule, alert in firing if alert.value is not None),
             0.0,
         ),
         alerts=alerts,
     )
+
+
+def _excess(rule: Rule, value: float) -> float:
+    """How far a value is beyond the threshold, as a share of the threshold, or of full."""
+    distance = value - rule.threshold if rule.rises else rule.threshold - value
+    return distance / (100 if rule.early_of else abs(rule.threshold) or 1.0)
+
+
+def _holds(rule: Rule, value: float) -> bool:
+    equal = rule.op in (">=", "<=") and value == rule.clear_threshold
+    return equal or (value > rule.clear_threshold if rule.rises else value < rule.clear_threshold)
 
 
 def _new(rule: Rule, node: str, uid: str, now: float) -> Alert:
@@ -130,7 +141,7 @@ def _known(rule: Rule, alert: Alert, reading: Reading, now: float) -> Alert:
     """The transition on a good reading, as described at the top of this module."""
     state, active_since, keep_since = AlertState.INACTIVE, None, None
     if alert.state is AlertState.FIRING:
-        if not rule.holds(reading.value):
+        if not _holds(rule, reading.value):
             keep_since = now if alert.keep_firing_since is None else alert.keep_firing_since
         if keep_since is None or now - keep_since < rule.keep_firing_for - GRAIN:
             state, active_since = AlertState.FIRING, alert.active_since

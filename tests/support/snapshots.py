@@ -10,13 +10,12 @@ from typing import Any
 
 from dynsched.api.nodes import around_nodes, encode_each
 from dynsched.api.totals import Totals
-from dynsched.engine.alerts import Alerts
+from dynsched.engine.alerts import no_alerts
 from dynsched.engine.decide import decide
-from dynsched.engine.decision import NodeViews
 from dynsched.engine.expected import NO_PODS, KnownPods
-from dynsched.engine.health import rule_health
+from dynsched.engine.health import rules_health
 from dynsched.engine.model import Node, NodePatch, NodeView, QueryResult, Sample
-from dynsched.engine.snapshot import Snapshot
+from dynsched.engine.snapshot import NodeViews, Snapshot
 from dynsched.rules.keys import CONTROL_PLANE_LABELS
 from dynsched.rules.parse import parse_rules
 
@@ -48,7 +47,7 @@ class Scene:
         self.rule_set = parse_rules(rules)
         self.nodes = {node.name: node for node in nodes}
         self.ticks = 0
-        self._alerts: Alerts = {}
+        self._alerts = no_alerts()
         self._last_success: dict[str, float] = {}
 
     def tick(
@@ -76,13 +75,7 @@ class Scene:
             duration=0.25,
             rule_set=self.rule_set,
             nodes=decision.views(dict(self.nodes)),
-            rules=tuple(
-                rule_health(
-                    *(rule, results[rule.answered_by], decision),
-                    self._last_success.get(rule.answered_by),
-                )
-                for rule in self.rule_set.rules
-            ),
+            rules=rules_health(self.rule_set, results, decision, self._last_success),
             unmatched=decision.unmatched,
             capped=decision.selection.capped,
             planned=decision.patches,

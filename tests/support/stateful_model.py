@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
 
-from evaluating import RuleReadings
+from evaluating import Alerts, Reading, RuleReadings
 from msgspec.structs import replace
 from plain_alerts import Plain, plainly
 
-from dynsched.engine.alerts import Alerts
-from dynsched.engine.model import Alert, AlertState, Node, NodeView, Quality, Reading
+from dynsched.engine.model import Alert, AlertState, Node, NodeView, Quality
 from dynsched.rules.labels import Mark
 from dynsched.rules.rule_set import RuleSet
 from dynsched.rules.sections import GuardRules

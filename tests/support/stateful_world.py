@@ -476,7 +476,7 @@ class Replica:
         seen, mark = self.cluster.seen, snapshot.rule_set.mark
         marked = {name for name, node in seen.items() if marks_on(node, mark)}
         if self.dry_run:  # goes on as if its marks had been written
-            marked = set(self.loop._survey.marked)
+            marked = set(snapshot.nodes._decision.inventory.marked)
         told = [(node, reason) for node, reason, *_ in self.events.posted]
         self.events.posted.clear()
         self.beliefs.tick(snapshot.rule_set, self.source.served, seen, marked, lived)

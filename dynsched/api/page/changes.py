@@ -11,9 +11,8 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from dynsched.engine.decision import NodeViews
 from dynsched.engine.model import AlertState
-from dynsched.engine.snapshot import Snapshot
+from dynsched.engine.snapshot import NodeViews, Snapshot
 
 MAX_CHANGES: Final = 10_000
 """Changes that are kept, of all nodes: about 2 MB."""

@@ -18,12 +18,11 @@ from dynsched import __version__
 from dynsched.api.reasons import Reasons
 from dynsched.api.status import rules_answer
 from dynsched.engine.columns import OK, QUALITIES, Bools, Floats, Ints
-from dynsched.engine.decision import NodeViews
 from dynsched.engine.health import blindness
 from dynsched.engine.loads import full_at
 from dynsched.engine.model import Quality
 from dynsched.engine.pod_values import Added
-from dynsched.engine.snapshot import Snapshot
+from dynsched.engine.snapshot import NodeViews, Snapshot
 from dynsched.rules.rule_set import Rule
 
 MARKED: Final = 1

@@ -62,8 +62,8 @@ class PageFacts:
         self._placements = self._placements or Placements()
         if before is None:
             placed = ()  # what their nodes were is not known: that is not clean
-        views = {} if before is None else before.nodes
-        return self._placements.count(placed, views, snapshot.taken_at)
+        seen = (before or snapshot).nodes
+        return self._placements.count(placed, seen.hot, seen.marked, snapshot.taken_at)
 
     def hottest(self, most: int) -> list[str]:
         """The names of the hottest nodes, the worst first."""

@@ -32,6 +32,7 @@ class Marks:
         self.pool: Ints = np.tile(world.pool, groups) + group * len(world.pools)
         self._kind: Ints = np.tile(world.kind, groups) + group * len(set(self._kinds))
         self.marked: Bools = np.zeros(len(group), np.bool_)
+        self._early = self.marked
         self.caps: Ints = np.zeros(groups * len(world.pools), np.int64)
         self._early_limits: Ints = np.zeros(groups * len(set(self._kinds)), np.int64)
         self._may: Bools = self._eligible
@@ -59,7 +60,11 @@ class Marks:
         early; ``severity``: asked for where nodes are ranked, as in `core.model.Verdict`.
         """
         wanted = wants & self._may
-        if not self._may_bind and np.array_equal(wanted, self.marked):
+        early = wanted & ~hot
+        # A mark that stays may have to go: its node is no longer hot, and its kind has no room.
+        no_more_early = not (early & ~self._early).any()
+        self._early = early
+        if not self._may_bind and no_more_early and np.array_equal(wanted, self.marked):
             return self.marked, None
         new, short = wanted, None
         bound = self._bound(wanted, hot)

@@ -12,9 +12,10 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from dynsched.engine.columns import Bools, Floats, Ints, filled, rule_loads
-from dynsched.engine.early import above_line
-from dynsched.engine.evaluate import worst
+from dynsched.engine.alerts import worst
+from dynsched.engine.columns import Bools, Floats, Ints, filled
+from dynsched.engine.expected import above_line
+from dynsched.engine.loads import rule_loads
 from dynsched.engine.transitions import Limits, Readings, Setting, States, advance
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.tools.backtest.choice import Marks

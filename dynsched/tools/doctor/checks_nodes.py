@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from dynsched.engine.guard import count_of, is_eligible, pool_of
-from dynsched.engine.mark_state import mark_states
+from dynsched.engine.mark_state import mark_state
 from dynsched.engine.match import match_samples
 from dynsched.engine.wording import by_reason, counted, listed, some
 from dynsched.rules.rule_set import RuleSet
@@ -62,7 +62,7 @@ def uncovered(rule: RuleFacts, world: World) -> Iterator[Told]:
         if is_eligible(node, nodes) and rule.rule.applies_to(node.labels)
     ]
     found = match_samples(rule.rule, rule.answer.samples, world.index)
-    missing = [node for node in asked if node.name not in found.readings]
+    missing = [node for node in asked if not found.readings.has(node.name)]
     if missing:
         pools = Counter(pool_of(node, guard) for node in asked)
         without = Counter(pool_of(node, guard) for node in missing)
@@ -87,7 +87,7 @@ def uncovered(rule: RuleFacts, world: World) -> Iterator[Told]:
 
 def marks(facts: ClusterFacts, rule_set: RuleSet) -> Iterator[Told]:
     """N2: what stands on nodes."""
-    states = mark_states(facts.nodes.values(), rule_set.mark)
+    states = {node.name: mark_state(node, rule_set.mark) for node in facts.nodes.values()}
     conflicts = {name: state.conflict for name, state in states.items() if state.conflict}
     for why, names in by_reason(conflicts).items():
         yield warning(

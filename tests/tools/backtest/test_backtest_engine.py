@@ -11,16 +11,17 @@ from typing import Any
 
 import numpy as np
 from builders import NOON, named, rule, rule_set
+from evaluating import alerts_of
 from hypothesis import given
 from hypothesis import strategies as st
 from properties import steady
 
-from dynsched.engine.alerts import Alerts
+from dynsched.engine.alerts import no_alerts
 from dynsched.engine.decide import decide
-from dynsched.engine.decision import Decision
 from dynsched.engine.dry_run import Rehearsal
 from dynsched.engine.guard import count_of
 from dynsched.engine.model import Node, QueryResult, Sample
+from dynsched.engine.snapshot import Decision
 from dynsched.engine.transitions import Setting
 from dynsched.rules import keys
 from dynsched.rules.rule_set import RuleSet
@@ -107,7 +108,7 @@ def by_the_core(drawn: Drawn) -> Iterator[tuple[Decision, dict[str, Node]]]:
     """
     made, world, lasts, values = drawn
     rehearsal = Rehearsal()
-    alerts: Alerts = {}
+    alerts = no_alerts()
     for number in range(values.shape[1]):
         now = NOON + number * STEP
         there = {node.name: node for node in world.nodes if node.created <= now <= lasts[node.name]}
@@ -155,7 +156,7 @@ def test_the_engine_decides_as_the_core_does_at_every_step(drawn: Drawn, cut: in
 
     for number, (decision, after) in enumerate(by_the_core(drawn)):
         for place, one in enumerate(made.rules):
-            alerts = decision.evaluation.alerts[one.name]
+            alerts = alerts_of(decision.evaluation.alerts)[one.name]
             fires = {name for name, alert in alerts.items() if alert.firing}
             assert lanes("firing", place) == fires, (number, one.name)
         assert lanes("marked") == decision.selection.marked, number
