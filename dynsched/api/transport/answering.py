@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from aiohttp import hdrs, web
@@ -55,12 +56,13 @@ async def one_at_a_time(request: web.Request, handler: Handler) -> web.StreamRes
     is closed.
     """
     try:
-        if request.path not in PROBES and request.method in (hdrs.METH_GET, hdrs.METH_HEAD):
-            await request.app[FAIR_YIELD].turn()
-        response = await handler(request)
-        if not response.prepared:
-            async with asyncio.timeout(WRITE_SECONDS):
-                await send(request, response)
+        if request.method in (hdrs.METH_GET, hdrs.METH_HEAD):
+            with _nothing_read(request):
+                if request.path not in PROBES:
+                    await request.app[FAIR_YIELD].turn()
+                response = await _answer(request, handler)
+        else:  # not for a binding: what is not read from is not seen to hang up
+            response = await _answer(request, handler)
     except (ConnectionError, TimeoutError) as error:
         # The caller went away, or does not fetch the answer. The server would log the error.
         let_go(error)
@@ -69,6 +71,30 @@ async def one_at_a_time(request: web.Request, handler: Handler) -> web.StreamRes
         return web.Response()
     answered(request)
     return response
+
+
+async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
+    response = await handler(request)
+    if not response.prepared:
+        async with asyncio.timeout(WRITE_SECONDS):
+            await send(request, response)
+    return response
+
+
+@contextlib.contextmanager
+def _nothing_read(request: web.Request) -> Iterator[None]:
+    """While inside, nothing is read from a caller whose request is here. aiohttp would parse what
+    is sent ahead of the answer: 32 requests, with half a megabyte of header fields each.
+    """
+    transport = request.transport
+    if transport is None or not transport.is_reading() or not request.content.is_eof():
+        yield
+        return
+    transport.pause_reading()
+    try:
+        yield
+    finally:
+        transport.resume_reading()
 
 
 async def send(request: web.Request, response: web.StreamResponse, at_once: int = SLICE) -> None:
@@ -80,8 +106,9 @@ async def send(request: web.Request, response: web.StreamResponse, at_once: int 
         if isinstance(body, bytes) and len(body) > at_once:
             response.headers[hdrs.CONTENT_LENGTH] = str(len(body))
             response.body = _slices([body])
-    await response.prepare(request)
-    await response.write_eof()
+    with _nothing_read(request):
+        await response.prepare(request)
+        await response.write_eof()
 
 
 async def _slices(pieces: Pieces) -> AsyncIterator[memoryview]:
