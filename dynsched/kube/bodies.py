@@ -29,26 +29,27 @@ class TooLargeError(aiohttp.ClientError):
 
 async def read_body(response: aiohttp.ClientResponse, most: int) -> bytes:
     """The whole body. Raises TooLargeError, and what aiohttp raises when a connection breaks."""
-    body, is_whole = await _read(response, most)
-    if not is_whole:
+    body = await _read(response, most)
+    if len(body) > most:
         raise TooLargeError(most)
     return body
 
 
 async def read_error(response: aiohttp.ClientResponse) -> bytes:
     """The body of an answer with an error status, cut at 1 MiB."""
-    return (await _read(response, _MAX_OF_AN_ERROR))[0]
+    return (await _read(response, _MAX_OF_AN_ERROR))[:_MAX_OF_AN_ERROR]
 
 
-async def _read(response: aiohttp.ClientResponse, most: int) -> tuple[bytes, bool]:
+async def _read(response: aiohttp.ClientResponse, most: int) -> bytes:
+    """The body, or where it is longer, a little more than ``most`` of it."""
     body = bytearray()
     try:
         async for chunk in response.content.iter_any():
             body += chunk
             if len(body) > most:
                 response.close()  # or the rest would be read before the connection is used again
-                return bytes(body[:most]), False
+                break
     except BaseException:
         response.close()
         raise
-    return bytes(body), True
+    return bytes(body)

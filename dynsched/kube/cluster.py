@@ -93,12 +93,34 @@ class NodeStore:
             return frozenset(self._undated)
 
 
-class _StoredCluster:
-    """Reads and writes that go to the API server and into a store."""
+class Watch(Protocol):
+    """What keeps a store up to date: `dynsched.kube.node_watch.NodeWatch`."""
 
-    def __init__(self, client: KubeClient, store: NodeStore) -> None:
+    store: NodeStore
+    synced: bool
+
+    @property
+    def error(self) -> str | None:
+        """Why what is known of the nodes may be old; None while all is well."""
+
+
+class NodeCluster:
+    """The cluster as ``watch`` sees it, which runs beside it. Reads and writes go to the API server
+    and into the watch's store.
+    """
+
+    def __init__(self, client: KubeClient, watch: Watch) -> None:
         self._client = client
-        self._store = store
+        self._watch = watch
+        self._store = watch.store
+
+    @property
+    def synced(self) -> bool:
+        return self._watch.synced
+
+    @property
+    def error(self) -> str | None:
+        return self._watch.error
 
     def nodes(self) -> Mapping[str, Node]:
         return self._store.nodes()
@@ -132,46 +154,23 @@ class _StoredCluster:
         return node
 
 
-class Watch(Protocol):
-    """What keeps a store up to date: `dynsched.kube.node_watch.NodeWatch`."""
-
-    store: NodeStore
-    synced: bool
-
-    @property
-    def error(self) -> str | None:
-        """Why what is known of the nodes may be old; None while all is well."""
-
-
-class NodeCluster(_StoredCluster):
-    """The cluster as ``watch`` sees it, which runs beside it."""
-
-    def __init__(self, client: KubeClient, watch: Watch) -> None:
-        super().__init__(client, watch.store)
-        self._watch = watch
-
-    @property
-    def synced(self) -> bool:
-        return self._watch.synced
-
-    @property
-    def error(self) -> str | None:
-        return self._watch.error
-
-
-class ListedCluster(_StoredCluster):
-    """The cluster as it was when it was listed, and as our own calls have found it since: one pass
-    is over before its list is old.
-    """
+class _Listed:
+    """In place of a watch: one pass is over before its list is old."""
 
     synced = True
-    error: str | None = None
+    error = None
+
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        self.store = NodeStore()
+        for node in nodes:
+            self.store.offer(node)
+
+
+class ListedCluster(NodeCluster):
+    """The cluster as it was when it was listed, and as our own calls have found it since."""
 
     def __init__(self, client: KubeClient, nodes: Iterable[Node]) -> None:
-        store = NodeStore()
-        for node in nodes:
-            store.offer(node)
-        super().__init__(client, store)
+        super().__init__(client, _Listed(nodes))
 
     @classmethod
     async def load(cls, client: KubeClient) -> ListedCluster:

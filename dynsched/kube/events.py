@@ -83,8 +83,7 @@ class NodeEvents:
     """Posts Events in the background.
 
     ``own`` gives the object that stands for dynsched itself, None while there is none.
-    ``clock`` gives Unix seconds. ``dropped`` counts Events that the full queue lost, ``failed``
-    those that the API server did not take.
+    ``clock`` gives Unix seconds.
     """
 
     def __init__(
@@ -95,8 +94,6 @@ class NodeEvents:
         instance: str = "",
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.dropped = 0
-        self.failed = 0
         self._client = client
         self._own = own
         self._instance = instance or socket.gethostname()
@@ -122,7 +119,6 @@ class NodeEvents:
 
     def _post(self, about: Subject, reason: str, message: str, *, warning: bool) -> None:
         if self._closed:
-            self.dropped += 1
             return
         now = self._clock()
         key = _Key(about, reason, "Warning" if warning else "Normal")
@@ -133,7 +129,7 @@ class NodeEvents:
             )
             return
         if len(self._queue) >= QUEUE:
-            self.dropped += self._queue.popitem(last=False)[1].count
+            self._queue.popitem(last=False)
         self._queue[key] = _EventSeries(message, 1, now, now)
         self._awake.set()
         if self._worker is None:
@@ -147,7 +143,6 @@ class NodeEvents:
             await asyncio.wait({self._worker}, timeout=FLUSH)
             self._worker.cancel()
             await asyncio.gather(self._worker, return_exceptions=True)
-        self.dropped += sum(happening.count for happening in self._queue.values())
         self._queue.clear()
 
     async def _work(self) -> None:
@@ -168,15 +163,10 @@ class NodeEvents:
     async def _tell(self, key: _Key, new: _EventSeries) -> None:
         try:
             told = await self._continued(key, new) or await self._begun(key, new)
-        except asyncio.CancelledError:
-            self.dropped += new.count
-            raise
         except ClusterError as error:
-            self.failed += new.count
             if self._lost.is_new("events", str(error)):  # it names the Event, or the node
                 logger.warning("some Events were not posted: %s", error)
         except Exception:
-            self.failed += new.count
             logger.exception("an Event on %s could not be posted", key.about.name)
         else:
             self._lost.forget("events")

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Final
 
 import aiohttp
 import msgspec
@@ -71,6 +71,23 @@ class Call:
 
     def __str__(self) -> str:
         return f"{self.verb} {self.resource}" + (f" {self.name}" if self.name else "")
+
+
+class Status(msgspec.Struct):
+    """The object that an API server answers in place of another one, where something failed."""
+
+    kind: str = ""
+    api_version: str = msgspec.field(name="apiVersion", default="")
+    message: str = ""
+    code: int = 0
+
+
+def status_in(body: bytes | msgspec.Raw) -> Status | None:
+    """The Status in a body; None for anything else, as what a proxy says."""
+    try:
+        return msgspec.json.decode(body, type=Status)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
 
 
 def from_status(call: Call, server: str, status: int, body: bytes) -> ClusterError:
@@ -163,11 +180,8 @@ def forbidden(call: Call, server: str, said: str) -> ForbiddenError:
 
 def _said(body: bytes) -> str:
     """`: message` of a Status object; empty for anything else, which could hold a secret."""
-    try:
-        status: Any = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    status = status_in(body)
+    if status is None or not status.message:
         return ""
-    if not isinstance(status, Mapping) or not isinstance(status.get("message"), str):
-        return ""
-    text = " ".join(status["message"].split())
+    text = " ".join(status.message.split())
     return ": " + (text if len(text) <= _MAX_CHARACTERS else text[: _MAX_CHARACTERS - 1] + "…")

@@ -50,10 +50,6 @@ class Event(msgspec.Struct, gc=False):
     object: msgspec.Raw
 
 
-class _Status(msgspec.Struct):
-    code: int = 0
-
-
 _event = msgspec.json.Decoder(Event)
 
 
@@ -102,11 +98,12 @@ def _read(call: Call, line: bytes) -> Event | None:
     """The event in a line; None for an odd one, which must not end the watch."""
     try:
         event = _event.decode(line)
-        if event.type != "ERROR":
-            return event
-        code = msgspec.json.decode(event.object, type=_Status).code
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
+    if event.type != "ERROR":
+        return event
+    status = failures.status_in(event.object)
+    code = status.code if status else 0
     if code == HTTPStatus.GONE:
         raise ExpiredError(call)
     raise ClusterError(f"cannot {call}: the API server ended it with code {code}")

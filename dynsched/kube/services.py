@@ -54,12 +54,6 @@ class _Item(Named, gc=False):
     spec: _Spec = msgspec.field(default_factory=_Spec)
 
 
-class _Status(msgspec.Struct):
-    kind: str = ""
-    api_version: str = msgspec.field(name="apiVersion", default="")
-    message: str = ""
-
-
 @dataclass(frozen=True, slots=True)
 class Service:
     """A Service, and the port of it that answers HTTP. ``is_guessed``: it was not looked up,
@@ -173,15 +167,12 @@ async def ask_service(
     return Proxied(raw.status, raw.data, raw.headers.get("ETag"))
 
 
-def _status(body: bytes) -> _Status | None:
+def _status(body: bytes) -> failures.Status | None:
     """The Status object that an error of the API server itself has as its body. None for any other
     body: then the program behind the Service answered.
     """
-    try:
-        found = msgspec.json.decode(body, type=_Status)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
-    return found if (found.kind, found.api_version) == ("Status", "v1") else None
+    found = failures.status_in(body)
+    return found if found and (found.kind, found.api_version) == ("Status", "v1") else None
 
 
 def _refusal(call: Call, server: str, service: Service, raw: RawAnswer, said: str) -> ClusterError:

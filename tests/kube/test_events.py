@@ -148,10 +148,8 @@ async def test_closing_sends_what_waits(cluster: Cluster, monkeypatch) -> None:
     async with posting(cluster) as (sink, _):
         for worker in workers:
             sink.post(worker, reason="Pressured", message="a")
-    assert (sink.dropped, sink.failed) == (0, 0)
-    assert len(await cluster.list_events()) == 20
     sink.post(workers[0], reason="Pressured", message="late")
-    assert sink.dropped == 1
+    assert len(await cluster.list_events()) == 20
 
 
 # --- faults, on the simulated cluster ---
@@ -166,22 +164,19 @@ async def test_a_thousand_at_once_do_not_flood_the_server(sim, monkeypatch) -> N
         began = time.monotonic()
         for n in range(1000):
             sink.post(Node(f"worker-{n}", uid=f"u{n}"), reason="Pressured", message="a")
-        assert sink.dropped == 500
+        assert len(sink._queue) == 500
         asked = sim.server.requests
         await reached(lambda: len(asked.writes("events")) > events.BURST, True)
         sent = len(asked.writes("events"))
         assert sent <= events.BURST + events.RATE * (time.monotonic() - began) + 1
-    told = sink.dropped + len(await sim.writes("events"))
-    assert abs(told - 1000) <= 1  # the last one may have been cut off on its way
     assert len(await sim.writes("nodes")) == 0
 
 
-async def test_a_refusal_is_logged_once_and_counted(sim, caplog) -> None:
+async def test_a_refusal_is_logged_once(sim, caplog) -> None:
     sim.server.forbidden = {("create", "events")}
     async with posting(sim) as (sink, _):
         for n in range(5):
             sink.post(Node(f"worker-{n}"), reason="Pressured", message="a")
-    assert sink.failed == 5
     [record] = [r for r in caplog.records if r.levelno >= logging.WARNING]
     assert "may not create events" in record.message
     assert "kubectl auth can-i create events" in record.message
@@ -195,10 +190,10 @@ async def test_events_that_cannot_be_continued_are_logged_once_and_not_each_by_i
         for worker in workers:
             sink.post(worker, reason="Pressured", message="first")
         await listed(sim, count=4)
-        sim.server.faults.answer(422, resource="events", verb="patch")
+        refused = sim.server.faults.answer(422, resource="events", verb="patch")
         for worker in workers:
             sink.post(worker, reason="Pressured", message="again")
-        await reached(lambda: sink.failed, 4)
+        await reached(lambda: refused.hits, 4)
     [record] = [r for r in caplog.records if r.levelno >= logging.WARNING]
     assert "some Events were not posted" in record.getMessage()
 
@@ -218,10 +213,9 @@ async def test_a_server_that_is_down_or_slow_holds_nobody_up(sim, monkeypatch) -
 async def test_posting_goes_on_after_an_outage(sim: SimCluster) -> None:
     worker = await node(sim)
     async with posting(sim) as (sink, _):
-        sim.server.faults.answer(500, resource="events", times=1)
+        lost = sim.server.faults.answer(500, resource="events", times=1)
         sink.post(worker, reason="Pressured", message="lost")
-        await reached(lambda: sink.failed, 1)
+        await reached(lambda: lost.hits, 1)
         sink.post(worker, reason="Relieved", message="kept")
         [event] = await listed(sim)
     assert event["reason"] == "Relieved"
-    assert sink.failed == 1
