@@ -17,7 +17,7 @@ def pass_report(snapshot: Snapshot) -> bytes:
     `/rules`, every node as in `/nodes`, and every sample that found no node.
     """
     errors = why_incomplete(snapshot)
-    views = sorted(snapshot.nodes.values(), key=lambda view: view.name)
+    views = snapshot.nodes.of(sorted(snapshot.nodes))
     return msgspec.json.encode(
         {
             "ok": not errors,

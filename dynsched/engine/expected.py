@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -89,36 +89,27 @@ METRICS_SERVER: Final = Lag(7.5, 15.0)
 """metrics-server scrapes every 15 s by default, and gives the rate between the last two scrapes."""
 
 
-class _Requests(NamedTuple):
-    pods: float
-    cpu: float
-    memory: float
-
-
 class Unseen:
     """What the pods on one node add to what one rule measures there. Mutable: pods are counted one
     after the other.
     """
 
-    __slots__ = ("_bound", "_ended", "_requests")
+    __slots__ = ("_bound", "_cpu", "_ended", "_memory", "_pods")
 
     def __init__(self) -> None:
-        self._bound = 0.0
-        self._ended = 0.0
-        self._requests = _Requests(0.0, 0.0, 0.0)
+        self._bound = self._ended = 0.0
+        self._pods = self._cpu = self._memory = 0.0  # of unknown use, each by its unseen share
 
     def bound(self, pod: BoundPod, points: float | None, share: float) -> None:
         """Count a bound pod; ``share`` (negative: count it no longer) of it is unseen."""
         if points is not None:
             self._bound += share * points
             return
-        pods, cpu, memory = self._requests
-        if pods + share <= _NOTHING_LEFT:
-            self._requests = _Requests(0.0, 0.0, 0.0)
-        else:
-            self._requests = _Requests(
-                pods + share, cpu + share * pod.cpu, memory + share * pod.memory
-            )
+        self._pods += share
+        self._cpu += share * pod.cpu
+        self._memory += share * pod.memory
+        if self._pods <= _NOTHING_LEFT:
+            self._pods = self._cpu = self._memory = 0.0
 
     def ended(self, points: float | None, share: float) -> None:
         """Count an ended pod. One of unknown use counts nothing: what it requested is a guess that
@@ -129,23 +120,22 @@ class Unseen:
 
     def parts(self, allocatable: Allocatable, resource: str | None) -> tuple[float, float]:
         """The points to add for bound pods, and those to subtract for ended ones."""
-        return self._bound + _requested(self._requests, allocatable, resource), self._ended
+        return self._bound + self._requested(allocatable, resource), self._ended
 
-
-def _requested(requests: _Requests, allocatable: Allocatable, resource: str | None) -> float:
-    """By the resource that the rule measures; where that is not known, by the one of which more is
-    requested.
-    """
-    if not requests.pods:
-        return 0.0
-    shares = [
-        100 * requested / allocatable[name]
-        for name, requested in (("cpu", requests.cpu), ("memory", requests.memory))
-        if resource in (None, name) and allocatable.get(name, 0) > 0
-    ]
-    first = min(requests.pods, FIRST)
-    by_number = POINTS_EACH * first + POINTS_FURTHER * (requests.pods - first)
-    return max([by_number, *shares])
+    def _requested(self, allocatable: Allocatable, resource: str | None) -> float:
+        """By the resource that the rule measures; where that is not known, by the one of which more
+        is requested.
+        """
+        if not self._pods:
+            return 0.0
+        shares = [
+            100 * requested / allocatable[name]
+            for name, requested in (("cpu", self._cpu), ("memory", self._memory))
+            if resource in (None, name) and allocatable.get(name, 0) > 0
+        ]
+        first = min(self._pods, FIRST)
+        by_number = POINTS_EACH * first + POINTS_FURTHER * (self._pods - first)
+        return max([by_number, *shares])
 
 
 @dataclass(frozen=True, slots=True)

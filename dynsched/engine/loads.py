@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from dynsched.engine.pod_values import MAX_LOAD
 from dynsched.rules.rule_set import Rule
 
 _FULL_PERCENT: Final = 100.0
@@ -16,8 +17,6 @@ _MOST: Final = sys.float_info.max
 """A value that cannot be counted must not be divided by infinity, which is no number."""
 FALLING_SCALE: Final = 4.0
 """Of a value that falls with load: at this many times the threshold it is 50."""
-MAX_LOAD: Final = 500.0
-"""Points: the upper limit of a load, five times full. Higher loads count as equal."""
 
 
 def rule_loads(rule: Rule, values: NDArray[np.float64] | float) -> NDArray[np.float64]:

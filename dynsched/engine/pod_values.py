@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from dynsched.engine.loads import MAX_LOAD
-
 Allocatable = Mapping[str, float]
 """By resource: what a node can give to pods."""
 
+MAX_LOAD: Final = 500.0
+"""Points: the upper limit of a load, five times full. Higher loads count as equal."""
 MAX_POINTS: Final = 100.0
 """What one pod may count: it cannot use more than its node has."""
 MIN_CPU: Final = 0.1

@@ -59,7 +59,7 @@ set.
 
 FIRING: Final = 10_000
 """Tenths. Added to the load of a node on which a rule fires, to tell the two kinds apart. A load is
-below it: what a rule measures is at most ``loads.MAX_LOAD``, and pods add at most ``_MAX_ADDED``.
+below it: what a rule measures is at most ``MAX_LOAD``, and pods add at most ``_MAX_ADDED``.
 """
 
 UNKNOWN: Final = 2 * FIRING + 1

@@ -91,9 +91,9 @@ class NodeViews(Mapping[str, NodeView]):
     def __init__(self, decision: Decision, nodes: Mapping[str, Node]) -> None:
         rule_set, decided = decision.rule_set, decision.inventory
         if any(decided.nodes.get(name) is not node for name, node in nodes.items()):
-            new = [name for name, node in nodes.items() if not decision.is_of(node)]
+            new = {name for name, node in nodes.items() if not decision.is_of(node)}
             if new:  # they are decided on in the next tick
-                nodes = {name: node for name, node in nodes.items() if name not in set(new)}
+                nodes = {name: node for name, node in nodes.items() if name not in new}
         self._decision = decision
         self.inventory = take_inventory(nodes, rule_set, decided)
         """As of the nodes after the writes."""
@@ -104,6 +104,7 @@ class NodeViews(Mapping[str, NodeView]):
             alerts = self.evaluation.alerts.on(self.evaluation.alerts.rules, roster)
             self.evaluation = Evaluation(alerts, Verdicts.of(alerts, rule_set))
         self._names = roster.names
+        self._mark = rule_set.mark
         self.expected = decision.expected
         """By rule: what is added to the nodes' measured loads."""
 
@@ -131,7 +132,7 @@ class NodeViews(Mapping[str, NodeView]):
         return NodeView(
             name=name,
             ineligible=ineligible,
-            carries=carried(state, seen.rule_set.mark),
+            carries=carried(state, self._mark),
             pressured=verdict.pressured,
             since=verdict.since,
             alerts=verdict.alerts,
@@ -176,9 +177,8 @@ class NodeViews(Mapping[str, NodeView]):
 
     def carrying(self, part: str) -> frozenset[str]:
         """Those that carry a part of the mark, as it stands in ``NodeView.carries``."""
-        mark = self.inventory.rule_set.mark
         states = self.inventory.marked_states
-        return frozenset([state.node.name for state in states if part in carried(state, mark)])
+        return frozenset([s.node.name for s in states if part in carried(s, self._mark)])
 
     @property
     def ineligible(self) -> Mapping[str, str]:

@@ -8,13 +8,10 @@ from typing import Any
 import pytest
 from builders import NOON, answer, node, rule, unlimited
 from evaluating import verdicts_of
-from hypothesis import example, given
-from hypothesis import strategies as st
-from properties import steady
 
 from dynsched.engine.alerts import no_alerts
 from dynsched.engine.decide import decide
-from dynsched.engine.mark_state import Evidence, mark_state, read_evidence, write_evidence
+from dynsched.engine.mark_state import Evidence, read_evidence, write_evidence
 from dynsched.engine.model import Verdict
 from dynsched.engine.plan import plan_prune
 from dynsched.rules.labels import LabelMark, Mark, TaintMark
@@ -124,26 +121,3 @@ def test_what_an_older_configuration_put_goes_where_the_api_server_has_recorded_
     assert "labels" not in patch.body["metadata"]
     (patch,) = plan_prune([replace(theirs, owned=frozenset({"team"}))], Mark(LABEL, TAINT))
     assert patch.body["metadata"]["labels"] == {"team": None}
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
-    | st.sampled_from(["status=presure", "dynsched.io/a=b:PreferNoSchedule", "cpu"]),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(st.sampled_from(["label", "taint", "rules", "rule", "x"]), inner),
-    max_leaves=8,
-)  # fmt: skip
-
-
-@steady(150)
-@given(JSON.map(json.dumps) | st.text(max_size=20))
-@example("[" * 50_000)
-def test_any_text_at_all(text: str) -> None:
-    marked = node(labels={"status": "presure"}, evidence=text)
-    found = read_evidence(marked)
-    assert found is not None
-    assert found.label is None or "=" in str(found.label)
-    assert all(isinstance(name, str) for name in found.rules)
-    observed = mark_state(marked, Mark(LABEL, TAINT))
-    assert observed.marked
-    assert observed.conflict is None

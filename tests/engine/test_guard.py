@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable, Mapping
 from itertools import product
 from typing import Any
@@ -256,18 +255,6 @@ def test_what_always_holds(cluster: Cluster) -> None:
         # no free place stays empty while a hot node wants it
         if (hot - result.marked - before) & names_in_it:
             assert len(now | then) >= cap
-
-
-@steady(100)
-@given(clusters(), st.randoms(use_true_random=False))
-def test_the_order_of_the_input_does_not_matter(cluster: Cluster, chance: random.Random) -> None:
-    nodes, verdicts, before, guard = cluster
-    shuffled = list(nodes)
-    chance.shuffle(shuffled)
-    reordered = {each.name: verdicts[each.name] for each in shuffled}
-    assert select(shuffled, reordered, sorted(before), guard) == select(
-        nodes, verdicts, before, guard
-    )
 
 
 @steady(100)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
@@ -205,31 +204,6 @@ def test_a_take_over_counts_a_transition_as_far_as_the_api_server_takes_it(befor
 def test_others_are_never_told_a_shorter_duration_than_is_meant(duration, written) -> None:
     times = LeaseTimes(duration=duration, write_for=5.0)
     assert held_by("me", None, times, WALL)["leaseDurationSeconds"] == written
-
-
-MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
-
-
-@steady(100)
-@given(st.floats(0, 4_000_000_000))
-def test_a_micro_time_is_read_as_it_was_written(wall) -> None:
-    spec = held_by("me", None, TIMES, wall)
-    assert MICRO_TIME.fullmatch(spec["renewTime"])
-    assert renewed_at({"spec": spec}) == pytest.approx(wall, abs=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("2023-11-14T22:13:20Z", WALL),
-        ("2023-11-14T22:13:20.123456Z", WALL + 0.123456),
-        ("2023-11-14", None),
-        ({}, None),
-    ],
-)
-def test_when_it_was_renewed(text, expected) -> None:
-    found = renewed_at({"spec": {"renewTime": text}})
-    assert found == (expected if expected is None else pytest.approx(expected))
 
 
 # --- the times ---

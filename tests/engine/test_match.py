@@ -20,7 +20,6 @@ from dynsched.engine.columns import Vector
 from dynsched.engine.match import index_nodes, match_samples
 from dynsched.engine.model import Quality, Sample, SeveralSeries, Unmatched
 from dynsched.rules.rule_set import Rule
-from dynsched.util.formatting import canonical
 
 NODES = [
     node(
@@ -295,11 +294,3 @@ def test_an_address_finds_its_node_however_it_is_spelled_and_no_other(data, addr
     assert index.find(data.draw(spelled(address))) == "n1"
     if len({getattr(each, "ipv4_mapped", None) or each for each in (address, other)}) == 2:
         assert index.find(data.draw(spelled(other))) is None
-
-
-@steady(300)
-@given(st.text(max_size=30) | st.from_regex(r"[\[\]:.%0-9a-fA-F]{0,40}", fullmatch=True))
-def test_any_text_is_looked_up_without_an_error(text: str) -> None:
-    assert index_nodes([node("n1", addresses={"Hostname": text})]).find(text) in ("n1", None)
-    if not text.endswith(".."):
-        assert canonical(canonical(text)) == canonical(text)
