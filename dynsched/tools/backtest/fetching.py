@@ -76,6 +76,12 @@ class Missing:
     error: str
 
 
+def widen(seen: dict[str, tuple[int, int]], name: str, first: int, last: int) -> None:
+    """Let the steps of a name reach from ``first`` to ``last`` at least."""
+    before = seen.get(name, (first, last))
+    seen[name] = min(before[0], first), max(before[1], last)
+
+
 @dataclass(slots=True)
 class Past:
     """What came of one query."""
@@ -102,10 +108,8 @@ class Past:
         known = ~np.isnan(block.values)
         first, last = known.argmax(axis=0), part.count - 1 - known[::-1].argmax(axis=0)
         for column in np.flatnonzero(known.any(axis=0)).tolist():
-            name = block.names[column]
-            begun, ended = int(first[column]) + part.first, int(last[column]) + part.first
-            before = self.seen.get(name, (begun, ended))
-            self.seen[name] = (min(before[0], begun), max(before[1], ended))
+            begun, ended = part.first + int(first[column]), part.first + int(last[column])
+            widen(self.seen, block.names[column], begun, ended)
 
     def values(
         self, first: int, last: int, place_of: Callable[[str], int], places: int, *, rises: bool
@@ -115,7 +119,7 @@ class Past:
         """
         found = np.full((last - first, places), np.nan)
         for part, path in self.files:
-            begun, ended = max(first, part.first), min(last, part.first + part.count)
+            begun, ended = max(first, part.first), min(last, part.end)
             if begun >= ended:
                 continue
             block = load(path)
@@ -181,14 +185,7 @@ class Fetcher:
             return []
         answer = await self._ask(query, past, part, series)
         if answer.error is None:
-            block = to_block(
-                answer.series,
-                query.labels,
-                self.window,
-                part,
-                rises=query.rises,
-                warnings=answer.warnings,
-            )
+            block = to_block(answer, query.labels, self.window, part, rises=query.rises)
             save(path, block)
             past.take(part, path, block)
             return []
@@ -203,7 +200,7 @@ class Fetcher:
         return [answer.error]
 
     async def _ask(self, query: Query, past: Past, part: Part, series: int) -> LongResult:
-        start, end = self.window.at(part.first), self.window.at(part.first + part.count - 1)
+        start, end = self.window.at(part.first), self.window.at(part.end - 1)
         most = max(2 * series, 2000)
         limit = AnswerLimit(series, most, most * (_SERIES_BYTES + part.count * _POINT_BYTES))
         for pause in (0.0, *PAUSES):

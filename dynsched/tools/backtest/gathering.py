@@ -18,8 +18,8 @@ from dynsched.kube.kubeconfig import load_config
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.sources.pod_use import scrape_interval
 from dynsched.sources.prometheus import PrometheusSource
-from dynsched.tools.backtest.fetching import Fetcher, Past, Query
-from dynsched.tools.backtest.replaying import Pasts, Scene, spans_of
+from dynsched.tools.backtest.fetching import Fetcher, Past, Query, widen
+from dynsched.tools.backtest.replaying import Pasts, Scene
 from dynsched.tools.backtest.steps import Window, step_within, window_of
 from dynsched.tools.backtest.world import Span
 from dynsched.util.durations import format_duration
@@ -40,12 +40,12 @@ _NOT_UNDERSTOOD: Final = re.compile(r"HTTP (400|422)")
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The options of `dynsched backtest` that say what is replayed. Durations are seconds."""
+    """The options of `dynsched backtest` that say what is replayed. ``address``: of Prometheus, a
+    part of the names of kept files; ``folder``: where these are. Durations are seconds.
+    """
 
     address: str
-    """Of Prometheus: a part of the names of kept files."""
     rule_sets: Sequence[RuleSet]
-    """Those that are replayed, one or two."""
     since: float
     """How far back from ``until``."""
     until: float | None
@@ -53,15 +53,11 @@ class Order:
     step: float | None
     """None: the scrape interval."""
     budget: int
-    """The most samples."""
     from_series: bool
-    """Whether the nodes are the values of the node's label, and no cluster is asked."""
     kubeconfig: str | None
     context: str | None
     folder: Path
-    """Where what comes is kept."""
     suggest: bool = False
-    """Whether other settings are tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,16 +113,14 @@ async def gather(
         f"{format_duration(max(1, round(samples * _SECONDS_EACH)))} beside Prometheus's own time"
     )
     pasts = await Fetcher(source, window, order.folder, order.address, told=told).fetch(series)
-    _require_something(pasts)
-    spans: dict[str, Span] = {}
-    if order.from_series:
-        stale_after = max(
-            rule_set.stale_after_of(rule)
-            for rule_set in order.rule_sets
-            for rule in rule_set.file_rules
+    if not any(past.files for past in pasts.values()):
+        errors = {missing.error for past in pasts.values() for missing in past.missing}
+        raise ExpectedError(
+            "; ".join(sorted(errors)[:_MAX_NAMED])
+            + "; no part of the history could be had, so there is nothing to replay"
         )
-        spans = spans_of(pasts, window, stale_after)
-        nodes = {name: Node(name) for name in spans}
+    spans = _spans(order.rule_sets, pasts, window) if order.from_series else {}
+    nodes = nodes or {name: Node(name) for name in spans}
     nodes = dict(sorted(nodes.items()))
     index = index_nodes(nodes.values())
     if little := _little_history(pasts, window, nodes.values()):
@@ -214,14 +208,17 @@ def _step(given: float | None, scrape: float | None, notes: list[str]) -> float:
     return given
 
 
-def _require_something(pasts: Pasts) -> None:
-    if any(past.files for past in pasts.values()):
-        return
-    errors = {missing.error for past in pasts.values() for missing in past.missing}
-    raise ExpectedError(
-        "; ".join(sorted(errors)[:_MAX_NAMED])
-        + "; no part of the history could be had, so there is nothing to replay"
-    )
+def _spans(rule_sets: Iterable[RuleSet], pasts: Pasts, window: Window) -> dict[str, Span]:
+    """By name: from its first value to its last, and until it is stale."""
+    stale_after = max(each.stale_after_of(rule) for each in rule_sets for rule in each.file_rules)
+    seen: dict[str, tuple[int, int]] = {}
+    for past in pasts.values():
+        for name, steps in past.seen.items():
+            widen(seen, name, *steps)
+    return {
+        name: (window.at(first), window.at(last) + stale_after)
+        for name, (first, last) in seen.items()
+    }
 
 
 def _little_history(pasts: Pasts, window: Window, nodes: Iterable[Node]) -> str | None:
@@ -266,7 +263,7 @@ def _about_rules(
 def _about(past: Past, window: Window, index: NodeIndex) -> Iterable[str]:
     stretches: list[tuple[str, int, int]] = []
     for missing in past.missing:
-        first, last = missing.part.first, missing.part.first + missing.part.count
+        first, last = missing.part.first, missing.part.end
         # Parts that follow one another for the same reason are one.
         if stretches and stretches[-1][0] == missing.error and stretches[-1][2] == first:
             first = stretches.pop()[1]
@@ -276,7 +273,7 @@ def _about(past: Past, window: Window, index: NodeIndex) -> Iterable[str]:
         yield f"no data from {begun} to {ended}: {error}."
     for warning, parts in past.warnings.items():
         begun = format_time(window.at(parts[0].first))
-        ended = format_time(window.at(parts[-1].first + parts[-1].count - 1))
+        ended = format_time(window.at(parts[-1].end - 1))
         yield (
             f"partial answers from {begun} to {ended}: {warning}. Nodes that are missing in them "
             "count as unknown."

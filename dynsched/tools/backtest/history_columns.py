@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from dynsched.engine.columns import Floats
-from dynsched.sources.prometheus import LongSeries
+from dynsched.sources.prometheus import LongResult, LongSeries
 from dynsched.tools.backtest.steps import Part, Window
 from dynsched.util.errors import ExpectedError
 
@@ -41,25 +41,18 @@ class Block:
 
 def worst(one: Floats, other: Floats, *, rises: bool) -> Floats:
     """The worse of two values each; the only one where the other is NaN."""
-    found: Floats = np.fmax(one, other) if rises else np.fmin(one, other)
-    return found
+    return np.fmax(one, other) if rises else np.fmin(one, other)
 
 
 def to_block(
-    series: Iterable[LongSeries],
-    labels: Sequence[str],
-    window: Window,
-    part: Part,
-    *,
-    rises: bool,
-    warnings: Sequence[str] = (),
+    answer: LongResult, labels: Sequence[str], window: Window, part: Part, *, rises: bool
 ) -> Block:
     """The columns of an answer. ``labels``: the first that a series has names its node."""
     columns: dict[str, Floats] = {}
     unnamed = 0
     several = set()
     start = window.at(part.first)
-    for one in series:
+    for one in answer.series:
         name = next((one.labels[label] for label in labels if label in one.labels), None)
         if name is None:
             unnamed += 1
@@ -73,7 +66,7 @@ def to_block(
             column = worst(other, column, rises=rises)
         columns[name] = column
     values = np.column_stack(list(columns.values())) if columns else np.empty((part.count, 0))
-    return Block(tuple(columns), values, unnamed, tuple(warnings), frozenset(several))
+    return Block(tuple(columns), values, unnamed, answer.warnings, frozenset(several))
 
 
 def _column(one: LongSeries, start: float, step: float, count: int) -> Floats:

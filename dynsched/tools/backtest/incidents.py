@@ -38,10 +38,9 @@ _STALLS: Final = f"rate(node_pressure_cpu_waiting_seconds_total[5m]) > {STALL}"
 
 
 class Incident(NamedTuple):
-    """``place``: of its node."""
-
     kind: str
     place: int
+    """Of its node."""
     at: float
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from dynsched.engine.wording import counted, listed
@@ -37,12 +38,10 @@ class Section:
 
     @property
     def titles(self) -> list[str]:
-        """The titles of the columns."""
         return [title for title, _ in self.columns]
 
     @property
     def rows(self) -> list[list[str]]:
-        """The cells of the table."""
         return [[text(entry) for _, text in self.columns] for entry in self.entries]
 
 
@@ -64,10 +63,6 @@ def _percent(part: float | None, digits: int = 1) -> str:
         return "-"
     text = f"{100 * part:.{digits}f} %"
     return f"<{10**-digits:g} %" if part and not float(text[:-2]) else text
-
-
-def _whole_percent(part: float | None) -> str:
-    return _percent(part, 0)
 
 
 def _duration(seconds: float | None) -> str:
@@ -169,7 +164,7 @@ _TRIED: Final[Sequence[Column]] = [
     _of("TIME MARKED", "node_time_marked", _percent),
     _of("WRITES/DAY", "writes_per_day"),
     _of("AT CAP", "time_at_cap", _percent),
-    _of("WARNED", "warned", _whole_percent),
+    _of("WARNED", "warned", partial(_percent, digits=0)),
     _of("EARLY BY", "early_warning_seconds", _duration),
     _of("", "recommended", lambda is_best: "recommended" if is_best else ""),
 ]

@@ -14,7 +14,7 @@ from dynsched.rules.rule_set import RuleSet
 from dynsched.tools.backtest.engine import Engine, Played
 from dynsched.tools.backtest.fetching import Past, Query, chunks
 from dynsched.tools.backtest.steps import Window
-from dynsched.tools.backtest.world import Span, World
+from dynsched.tools.backtest.world import World
 
 Pasts = Mapping[Query, Past]
 
@@ -32,21 +32,6 @@ class Scene:
     def place_of(self, name: str) -> int:
         """Of the node that a value of the node's label stands for; -1: of none."""
         return self.index.place_of(name)[0]
-
-
-def spans_of(pasts: Pasts, window: Window, stale_after: float) -> dict[str, Span]:
-    """By name: from its first value to its last, and until it is stale. Nodes without an end in
-    the window have none: the series may go on.
-    """
-    found: dict[str, tuple[int, int]] = {}
-    for past in pasts.values():
-        for name, (first, last) in past.seen.items():
-            known = found.get(name, (first, last))
-            found[name] = (min(first, known[0]), max(last, known[1]))
-    return {
-        name: (window.at(first), window.at(last) + stale_after)
-        for name, (first, last) in found.items()
-    }
 
 
 def columns_of(
@@ -87,7 +72,6 @@ class Record:
 
     @property
     def any_known(self) -> Bools:
-        """Where there is a good value of any rule."""
         return np.asarray(np.logical_or.reduce([*self.known.values()]), np.bool_)
 
     @property

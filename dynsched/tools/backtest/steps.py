@@ -56,6 +56,10 @@ class Part:
     first: int
     count: int
 
+    @property
+    def end(self) -> int:
+        return self.first + self.count
+
 
 def window_of(since: float, until: float, step: float) -> Window:
     """All multiples of ``step`` within; ExpectedError where there is none."""

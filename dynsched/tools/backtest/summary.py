@@ -18,7 +18,7 @@ Json = dict[str, Any]
 ENOUGH: Final = 0.5
 """The share of the window in which there must be nodes, and of their time that must be known: with
 less, a rule's numbers say little."""
-CELLS: Final = 56
+_CELLS: Final = 56
 """Of a node's strip: three hours each for a week."""
 
 
@@ -126,8 +126,8 @@ def _pool(rule_set: RuleSet, number: int, record: Record, counted: Bools, known:
 def _nodes(record: Record, counted: Bools, known: Bools) -> list[Json]:
     world, played = record.world, record.played
     times, marks = _by_node(record)
-    known_cells = cells(known & record.present, CELLS)
-    strips = [cells(active, CELLS) for active in (played.marked, played.early)]
+    known_cells = cells(known & record.present, _CELLS)
+    strips = [cells(active, _CELLS) for active in (played.marked, played.early)]
     there = counted.sum(axis=0)
     covered = (known & counted).sum(axis=0)
     found = []

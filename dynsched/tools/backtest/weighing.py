@@ -23,8 +23,6 @@ FEWEST: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One setting."""
-
     threshold: float
     clear_threshold: float
     hold_duration: float
@@ -56,7 +54,6 @@ class Outcome:
         return float(np.minimum(self.leads, _LEAD_COUNTED).mean()) if len(self.leads) else 0.0
 
     def as_json(self) -> dict[str, Any]:
-        """As a point of the report."""
         return {
             "threshold": self.setting.threshold,
             "clear_threshold": self.setting.clear_threshold,

@@ -38,7 +38,6 @@ class World:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the nodes."""
         return tuple(node.name for node in self.nodes)
 
     def selected(self, rule: Rule) -> Bools:

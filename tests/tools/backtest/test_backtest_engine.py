@@ -194,3 +194,16 @@ def test_several_settings_side_by_side_decide_as_each_alone() -> None:
         alone = play(threshold, 1)
         assert (together.marked[:, number * 5 : number * 5 + 5] == alone.marked).all()
         assert (together.withheld[:, number] == alone.withheld[:, 0]).all()
+
+
+def test_a_release_that_waited_comes_in_the_next_step() -> None:
+    early = {"above_mean": 0, "clear_above_mean": -8, "mean_at_least": 16}
+    made = rule_set({**rule("cpu", threshold=80), "early": early}, guard={"max_releases": "25%"})
+    taints = {"n1": (CORDON,), "n2": (CORDON,)}
+    nodes = {name: Node(name, taints=taints.get(name, ())) for name in (f"n{n}" for n in range(6))}
+    # Without n2, n1 is alone of its kind and may have no early mark; but n5's goes first.
+    world = make_world(nodes, made, {"n2": (NOON, NOON + STEP)})
+    values = np.array([[0, 40, 0, 0, 0, 40.0], *[[0, 40, 0, 0, 0, 0]] * 3])
+    played = Engine(made, world).play(NOON + STEP * np.arange(1, 5), {"cpu": values})
+    marked = [list(compress(world.names, row)) for row in played.marked]
+    assert marked == [["n1", "n5"], ["n1"], [], []]

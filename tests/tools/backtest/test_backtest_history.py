@@ -120,7 +120,8 @@ def test_series_become_a_column_for_each_node(
     found: list[LongSeries], rises: bool, wanted: list[float], several: bool
 ) -> None:
     count = len(wanted)
-    block = to_block(found, ("node", "instance"), window(count), Part(0, count), rises=rises)
+    answer, labels = LongResult(tuple(found)), ("node", "instance")
+    block = to_block(answer, labels, window(count), Part(0, count), rises=rises)
     np.testing.assert_array_equal(block.values[:, 0], wanted)
     assert (block.names, set(block.several)) == (("a",), {"a"} if several else set())
     assert block.unnamed == sum("node" not in each.labels for each in found)
