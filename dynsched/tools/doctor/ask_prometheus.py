@@ -170,7 +170,8 @@ class _Asked:
         missing = [
             Missing(matcher, await self._values(metric, matcher))
             for matcher in (matchers if present else ())
-            if matcher.wants_something
+            if matcher.op in ("=", "=~")
+            and matcher.value not in ("", ".*", ".+")  # which select what has no label, or any
             and not await self.count(selector_text(metric, (matcher,)), "P1")
         ]
         return replace(
