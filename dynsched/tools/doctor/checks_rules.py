@@ -44,10 +44,10 @@ _SHOWN: Final = 100
 
 def check_rules(world: World) -> Iterator[Finding | NotChecked]:
     """All findings about rules."""
-    for code, reason in world.prometheus.errors.items():
+    for code, reason in world.errors.items():
         yield NotChecked(code, None, reason)
-    yield from findings("N1", clocks(world.prometheus))
-    for rule in world.prometheus.rules:
+    yield from findings("N1", clocks(world))
+    for rule in world.rules:
         name = rule.rule.name
         if rule.expression.unread:
             yield from (NotChecked(code, name, rule.expression.unread) for code in _BY_FORM)
