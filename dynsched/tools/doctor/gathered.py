@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dynsched.engine.avoiders import Reach
-from dynsched.engine.match import NodeIndex
 from dynsched.engine.model import Node, QueryResult
 from dynsched.kube.inspection import Program, Right
 from dynsched.rules.rule_set import FileRule, RuleSet
 from dynsched.tools.doctor.expressions import Expression, Matcher, Selector
+
+if TYPE_CHECKING:  # it brings numpy, 13 MB that `dynsched reach` has no use for
+    from dynsched.engine.match import NodeIndex
 
 AUTOSCALER: Final = "cluster-autoscaler"
 KARPENTER: Final = "karpenter"
