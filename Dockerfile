@@ -6,6 +6,7 @@ FROM python:3.12-slim-bookworm AS build
 WORKDIR /src
 RUN python -m venv /opt/dynsched
 COPY constraints.txt pyproject.toml README.md LICENSE ./
+# Without dynsched/sim: see .dockerignore.
 COPY dynsched ./dynsched
 # pip's own bytecode would be checked against the sources' dates, so compileall does it instead
 # (unchecked: the root is read-only in the cluster, nothing there changes). Without bytecode the

@@ -17,17 +17,10 @@ from itertools import pairwise
 from typing import Any, Final
 
 from dynsched.engine.model import QueryResult, Sample
-from dynsched.rules.rule_set import FileRule, RuleSet
+from dynsched.rules.rule_set import FileRule
 from dynsched.sources.prometheus import PrometheusSource
 from dynsched.tools.doctor.expressions import Matcher, Selector, quoted, read, selector_text
-from dynsched.tools.doctor.gathered import (
-    Copies,
-    Missing,
-    PrometheusFacts,
-    RuleFacts,
-    Seen,
-    SelectorFacts,
-)
+from dynsched.tools.doctor.gathered import Copies, Missing, RuleFacts, Seen, SelectorFacts, World
 from dynsched.util.durations import parse_duration
 from dynsched.util.untyped import as_mapping, as_mappings
 
@@ -54,11 +47,11 @@ class NotReachedError(Exception):
     """Nothing of what was asked was answered; the message is the first error."""
 
 
-async def ask_prometheus(prometheus: PrometheusSource, rule_set: RuleSet) -> PrometheusFacts:
-    """All facts about the rules that Prometheus answers. NotReachedError when it answers none."""
-    rules = [rule for rule in rule_set.file_rules if rule.source == "prometheus"]
+async def ask_prometheus(prometheus: PrometheusSource, world: World) -> World:
+    """The world with all that Prometheus tells of its rules; NotReachedError when it tells none."""
+    rules = [rule for rule in world.rule_set.file_rules if rule.source == "prometheus"]
     if not rules:
-        return PrometheusFacts()
+        return world
     began = time.time()
     clock = await prometheus.query_expr("vector(time())")
     now = clock.samples[0].value if clock.samples else began
@@ -71,8 +64,9 @@ async def ask_prometheus(prometheus: PrometheusSource, rule_set: RuleSet) -> Pro
         await _rule_facts(asked, rule, answer, recorded)
         for rule, answer in zip(rules, answers, strict=True)
     ]
-    return PrometheusFacts(
-        tuple(found),
+    return replace(
+        world,
+        rules=tuple(found),
         retention=await asked.retention(),
         skew=None if clock.error else now - began - clock.duration / 2,
         node_skew=await asked.number("max(abs(node_time_seconds - timestamp(node_time_seconds)))"),
@@ -170,7 +164,8 @@ class _Asked:
         missing = [
             Missing(matcher, await self._values(metric, matcher))
             for matcher in (matchers if present else ())
-            if matcher.wants_something
+            if matcher.op in ("=", "=~")
+            and matcher.value not in ("", ".*", ".+")  # which select what has no label, or any
             and not await self.count(selector_text(metric, (matcher,)), "P1")
         ]
         return replace(

@@ -12,7 +12,7 @@ from dynsched.engine.match import match_samples
 from dynsched.engine.wording import by_reason, counted, listed, some
 from dynsched.rules.rule_set import RuleSet
 from dynsched.tools.doctor.finding import Told, error, hint, warning
-from dynsched.tools.doctor.gathered import ClusterFacts, PrometheusFacts, RuleFacts, World
+from dynsched.tools.doctor.gathered import ClusterFacts, RuleFacts, World
 from dynsched.util.durations import format_duration
 
 SKEW: Final = 30.0
@@ -22,7 +22,7 @@ LAG: Final = 60.0
 _SHOWN: Final = 3
 
 
-def clocks(facts: PrometheusFacts) -> Iterator[Told]:
+def clocks(facts: World) -> Iterator[Told]:
     """N1: clocks that differ."""
     if facts.skew is not None and abs(facts.skew) > SKEW:
         ahead = "ahead of" if facts.skew > 0 else "behind"

@@ -20,6 +20,7 @@ from dynsched.tools.doctor.checks_server import (
     throttling,
     values_against_thresholds,
 )
+from dynsched.tools.doctor.expressions import RATES
 from dynsched.tools.doctor.finding import Finding, NotChecked, Told, error, findings, warning
 from dynsched.tools.doctor.gathered import RuleFacts, SelectorFacts, World
 from dynsched.util.durations import format_duration
@@ -43,10 +44,10 @@ _SHOWN: Final = 100
 
 def check_rules(world: World) -> Iterator[Finding | NotChecked]:
     """All findings about rules."""
-    for code, reason in world.prometheus.errors.items():
+    for code, reason in world.errors.items():
         yield NotChecked(code, None, reason)
-    yield from findings("N1", clocks(world.prometheus))
-    for rule in world.prometheus.rules:
+    yield from findings("N1", clocks(world))
+    for rule in world.rules:
         name = rule.rule.name
         if rule.expression.unread:
             yield from (NotChecked(code, name, rule.expression.unread) for code in _BY_FORM)
@@ -123,13 +124,14 @@ def _why_absent(facts: SelectorFacts) -> tuple[str, str, str]:
 def _short_range(rule: RuleFacts, _: World) -> Iterator[Told]:
     for facts in rule.selectors:
         selector, interval = facts.selector, facts.interval
-        if selector.rate is None or selector.range is None or not interval:
+        within = "".join(selector.functions[:1])
+        if within not in RATES or selector.range is None or not interval:
             continue
         scrapes = selector.range / interval
         if scrapes >= ENOUGH_SCRAPES - _JITTER:
             continue
         is_defect = scrapes < NEEDED_SCRAPES - _JITTER
-        shown = f"{selector.rate}({selector.text}[{format_duration(selector.range)}])"
+        shown = f"{within}({selector.text}[{format_duration(selector.range)}])"
         often = format_duration(round(interval, 1))
         yield (error if is_defect else warning)(
             f"the range of {one_line(shown, _SHOWN)} is too short for its scrape interval: "
@@ -146,8 +148,8 @@ def _bare_counter(rule: RuleFacts, _: World) -> Iterator[Told]:
         is_counter = facts.kind == "counter" or (
             facts.kind in (None, "unknown") and selector.metric.endswith("_total")
         )
-        is_meant = not _COUNTED.isdisjoint(selector.functions) or selector.is_condition
-        if not is_counter or is_meant or selector.is_rated:
+        is_meant = not (_COUNTED | RATES).isdisjoint(selector.functions)
+        if not is_counter or is_meant or selector.is_condition:
             continue
         why = "its type is counter" if facts.kind == "counter" else "its name ends in _total"
         yield error(

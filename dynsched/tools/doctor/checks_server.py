@@ -53,7 +53,7 @@ def costs(rule: RuleFacts, world: World) -> Iterator[Told]:
 
 def looks_back_too_far(rule: RuleFacts, world: World) -> Iterator[Told]:
     """P8."""
-    retention = world.prometheus.retention
+    retention = world.retention
     if retention is None:
         return
     kept = f"Prometheus keeps {format_duration(retention)}"
@@ -168,7 +168,7 @@ def throttling(rule: RuleFacts, world: World) -> Iterator[Told]:
         for each in rule.selectors
         if each.selector.metric.startswith("node_pressure_cpu_") and not each.selector.is_combined
     ]
-    throttled = world.prometheus.throttled
+    throttled = world.throttled
     if throttled and pressure:
         yield warning(
             "the CPU pressure of a node counts containers that are throttled by their own limit, "

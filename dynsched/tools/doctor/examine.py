@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Final
 
 from dynsched.engine.match import index_nodes
@@ -86,7 +85,7 @@ async def _ask_prometheus(config: PrometheusConfig, report: Report, world: World
     limit = answer_limit(len(world.nodes), len(world.rule_set.rules))
     source = PrometheusSource(config, limit=lambda: limit, max_concurrency=_AT_ONCE)
     try:
-        return replace(world, prometheus=await ask_prometheus(source, world.rule_set))
+        return await ask_prometheus(source, world)
     except NotReachedError as error:
         report.unreachable.append(str(error))
         return None

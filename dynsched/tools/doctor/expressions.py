@@ -20,7 +20,7 @@ _MAX_OPERATORS: Final = 300
 # Brackets are counted too, so that this also bounds how deep an expression is nested.
 _OPERATOR: Final = re.compile(r"[-+*/%^(]|\b(?:and|or|unless)\b", re.IGNORECASE)
 _LEGACY: Final = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
-_RATES: Final = frozenset(
+RATES: Final = frozenset(
     {"rate", "irate", "increase", "xrate", "xincrease", "rate_prometheus", "increase_prometheus"}
 )
 _RANKS: Final = frozenset({"topk", "bottomk", "limitk", "limit_ratio"})
@@ -37,11 +37,6 @@ class Matcher(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.name}{self.op}{quoted(self.value)}"
-
-    @property
-    def wants_something(self) -> bool:
-        """Whether a series must have this label, or this value, to be selected."""
-        return self.op in ("=", "=~") and self.value not in ("", ".*", ".+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +61,6 @@ class Selector:
     def text(self) -> str:
         """As PromQL, without range and offset."""
         return selector_text(self.metric, self.matchers)
-
-    @property
-    def rate(self) -> str | None:
-        """The function that makes a rate of its range; None where none does."""
-        found = self.functions[:1]
-        return found[0] if self.range is not None and found and found[0] in _RATES else None
-
-    @property
-    def is_rated(self) -> bool:
-        """Whether a rate is made of it somewhere."""
-        return not _RATES.isdisjoint(self.functions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +115,7 @@ def read(text: str) -> Expression:
         rates_of_sums=tuple(
             _spelled(each)
             for each in found
-            if _name(each) in _RATES
+            if _name(each) in RATES
             for argument in each.args
             if isinstance(argument, promql.SubqueryExpr) and _aggregates(argument.expr)
         ),

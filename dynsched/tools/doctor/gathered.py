@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dynsched.engine.avoiders import Reach
-from dynsched.engine.match import NodeIndex
 from dynsched.engine.model import Node, QueryResult
 from dynsched.kube.inspection import Program, Right
 from dynsched.rules.rule_set import FileRule, RuleSet
 from dynsched.tools.doctor.expressions import Expression, Matcher, Selector
+
+if TYPE_CHECKING:  # it brings numpy, 13 MB that `dynsched reach` has no use for
+    from dynsched.engine.match import NodeIndex
 
 AUTOSCALER: Final = "cluster-autoscaler"
 KARPENTER: Final = "karpenter"
@@ -89,33 +91,26 @@ class RuleFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class PrometheusFacts:
-    """One Prometheus, and the rules that it answers."""
+class World:
+    """The rules that Prometheus answers, and what their checks know besides."""
 
+    rule_set: RuleSet
+    interval: float = 10.0
+    """Seconds between ticks."""
+    nodes: Mapping[str, Node] = field(default_factory=dict)
+    index: NodeIndex | None = None
+    """Of the nodes; None where the API server did not tell."""
     rules: tuple[RuleFacts, ...] = ()
     retention: float | None = None
     """Seconds."""
     skew: float | None = None
-    """By how many seconds its clock is ahead of ours."""
+    """By how many seconds Prometheus's clock is ahead of ours."""
     node_skew: float | None = None
     """By how many seconds the worst node's clock differs from Prometheus's."""
     throttled: int | None = None
     """How many series of containers were throttled within the last minutes."""
     errors: Mapping[str, str] = field(default_factory=dict)
     """By code: why what its check needs could not be asked."""
-
-
-@dataclass(frozen=True, slots=True)
-class World:
-    """What the checks of a rule know besides it. ``interval``: seconds between ticks; ``index``:
-    the nodes, None where the API server did not tell.
-    """
-
-    rule_set: RuleSet
-    interval: float = 10.0
-    nodes: Mapping[str, Node] = field(default_factory=dict)
-    index: NodeIndex | None = None
-    prometheus: PrometheusFacts = field(default_factory=PrometheusFacts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,13 +39,7 @@ from dynsched.tools.doctor.checks_rules import check_rules
 from dynsched.tools.doctor.examine import check_cluster
 from dynsched.tools.doctor.expressions import Selector
 from dynsched.tools.doctor.finding import Finding, NotChecked, Report, Severity
-from dynsched.tools.doctor.gathered import (
-    ClusterFacts,
-    PrometheusFacts,
-    RuleFacts,
-    SelectorFacts,
-    World,
-)
+from dynsched.tools.doctor.gathered import ClusterFacts, RuleFacts, SelectorFacts, World
 from dynsched.tools.running import Where
 from dynsched.util.formatting import format_time
 
@@ -234,11 +228,11 @@ async def test_what_a_server_does_not_know_is_not_checked_and_the_rest_goes_on(s
 # --- N1: what Prometheus says of these nodes ---
 
 
-def asked(names: str, *selectors: SelectorFacts, **more: Any) -> PrometheusFacts:
+def asked(names: str, *selectors: SelectorFacts, **more: Any) -> tuple[RuleFacts, ...]:
     """A rule with a sample of each of these nodes."""
     rule = FileRule.model_validate(RULE | more)
     answer = QueryResult(tuple(Sample({"node": name}, 1.0, 0.0) for name in names))
-    return PrometheusFacts((RuleFacts(rule, answer, selectors=selectors),))
+    return (RuleFacts(rule, answer, selectors=selectors),)
 
 
 E1, W1, I1 = (("N1", severity) for severity in (E, W, Severity.INFO))
@@ -260,7 +254,7 @@ def test_nodes_without_samples_and_samples_without_nodes_are_told(facts, found, 
     pools = zip("abc", "xxy", strict=True)
     there = {name: make_node(name, labels={"pool": pool}) for name, pool in pools}
     by_pool = rules(guard={"pool_label": "pool"})
-    world = World(by_pool, nodes=there, index=index_nodes(there.values()), prometheus=facts)
+    world = World(by_pool, nodes=there, index=index_nodes(there.values()), rules=facts)
     told = list(check_rules(world))
     assert [(each.code, each.severity) for each in told] == found
     assert evidence in (told[0].evidence if told else "")
@@ -272,14 +266,14 @@ def test_nodes_without_samples_and_samples_without_nodes_are_told(facts, found, 
 )
 def test_samples_that_come_late_are_told(lag, interval, severities) -> None:
     selector = SelectorFacts(Selector("load", ()), 3, interval=interval, lag=lag)
-    found = check_rules(World(rules(), prometheus=asked("", selector)))
+    found = check_rules(World(rules(), rules=asked("", selector)))
     assert [each.severity for each in found] == severities
 
 
 def test_clocks_that_differ_are_told() -> None:
-    of_five = World(rules(), prometheus=PrometheusFacts(skew=5.0, node_skew=5.0))
+    of_five = World(rules(), skew=5.0, node_skew=5.0)
     assert list(check_rules(of_five)) == []
-    found = check_rules(World(rules(), prometheus=PrometheusFacts(skew=-90.0, node_skew=45.0)))
+    found = check_rules(World(rules(), skew=-90.0, node_skew=45.0))
     assert [each.evidence for each in found] == [
         "Prometheus's is 1m30s behind ours",
         "node_time_seconds: by up to 45s",

@@ -81,10 +81,10 @@ def rule_set(rules: Mapping[str, Mapping[str, object]]) -> RuleSet:
 async def found_by(url: str, rules: RuleSet, interval: float = 10.0) -> list[Finding | NotChecked]:
     source = PrometheusSource(PrometheusConfig(url))
     try:
-        facts = await ask_prometheus(source, rules)
+        world = await ask_prometheus(source, World(rules, interval))
     finally:
         await source.close()
-    return list(check_rules(World(rules, interval, prometheus=facts)))
+    return list(check_rules(world))
 
 
 @pytest.fixture(scope="module")
