@@ -79,9 +79,6 @@ class KeptAnswers(Generic[V]):
         self._refused: dict[Hashable, _Answer[V]] = {}
         self._asked: dict[Hashable, asyncio.Task[V]] = {}
 
-    def __len__(self) -> int:
-        return len(self._granted) + len(self._refused)
-
     def kept(self, key: Hashable) -> _Answer[V] | None:
         """What is kept and still counts."""
         found = self._granted.get(key) or self._refused.get(key)

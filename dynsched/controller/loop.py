@@ -272,7 +272,7 @@ class Loop:
         self._pace.refused(written.failures, written.untried, began)
         # After the writes: no patch waits for log lines and Events.
         no_past = self._past.take_unknown()
-        self._report_rules(rule_set, results, no_past)
+        self._report_rules(results, no_past)
         self._reporter.conflicts(decision, nodes, post_events=writes)
         self._reporter.cap(decision, post_events=writes)
         if writes:  # otherwise nothing was sent, so that nothing is known about writes
@@ -360,17 +360,8 @@ class Loop:
         self._last_success = {name: at for name, at in before if name in results} | succeeded
         return results
 
-    def _report_rules(
-        self, rule_set: RuleSet, results: Mapping[str, QueryResult], no_past: Mapping[str, str]
-    ) -> None:
-        # A single pass has no source that counts bound pods: that is not reported as a failure.
-        self._reporter.failing(
-            {
-                rule.name: results[rule.name].error
-                for rule in rule_set.rules
-                if rule.source in self._sources
-            }
-        )
+    def _report_rules(self, results: Mapping[str, QueryResult], no_past: Mapping[str, str]) -> None:
+        self._reporter.failing({name: found.error for name, found in results.items()})
         # Where a rule's query fails now, its failure is reported, and not its past beside it.
         self._reporter.past_unknown(
             {

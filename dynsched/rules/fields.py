@@ -121,15 +121,12 @@ class SourceTraits:
 
     ``needs``: the field of a rule that says what is asked; None where there is nothing to say.
     ``asked``: a service is asked over the network, so that an answer may fail to come, and one that
-    comes is knowledge of a node. Else the process counts by itself: it always has a value, and a
-    process of a single pass has counted nothing and is not expected to know any.
-    ``scored``: without profiles, the extender scores by it.
+    comes is knowledge of a node. Else the value is worked out from that of another rule.
     ``in_percent``: its values are percentages of what a node has, whatever the threshold.
     """
 
     needs: Literal["expr", "resource"] | None
     asked: bool = True
-    scored: bool = True
     in_percent: bool = False
 
 
@@ -137,5 +134,5 @@ TRAITS: Final[Mapping[SourceName, SourceTraits]] = {
     "prometheus": SourceTraits(needs="expr"),
     "metrics-server": SourceTraits(needs="resource", in_percent=True),
     # Worked out from another rule's values (`core.early`), by which the extender scores already.
-    "expected-load": SourceTraits(needs=None, asked=False, scored=False),
+    "expected-load": SourceTraits(needs=None, asked=False),
 }
