@@ -84,7 +84,7 @@ async def page_data(request: web.Request) -> web.Response:
     if is_known(request, encoded.etag):
         return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=headers)
     body = encoded.plain
-    if "gzip" in request.headers.get(hdrs.ACCEPT_ENCODING, "").lower():
+    if _TAKES_GZIP.search(request.headers.get(hdrs.ACCEPT_ENCODING, "")):
         body = encoded.gzipped
         headers[hdrs.CONTENT_ENCODING] = "gzip"
     return web.Response(body=body, headers=headers, content_type="application/json")
