@@ -19,6 +19,7 @@ from enum import StrEnum
 from typing import Any, TypeVar, cast
 
 from builders import merge
+from evaluating import alerts_of
 from fake_loop import FakeEvents, FakeRulesFile
 from stateful_model import (
     EVIDENCE,
@@ -462,7 +463,7 @@ class Replica:
 
     async def remember(self, interval: float) -> None:
         await self.loop.remember(interval)
-        self.beliefs.learn(self.loop._alerts, self.loop._offset)
+        self.beliefs.learn(alerts_of(self.loop._alerts), self.loop._offset)
 
     async def tick(self) -> Tick:
         self.api.forget()
