@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from importlib import resources
@@ -32,6 +33,8 @@ _TYPES: Final[Mapping[str, str]] = {
     "svg": "image/svg+xml",
 }
 _INDEX: Final = "index.html"
+_TAKES_GZIP: Final = re.compile(r"\bgzip\b(?!\s*;\s*q=0(?:\.0*)?\s*(?:,|$))", re.IGNORECASE)
+"""In Accept-Encoding; ``q=0`` refuses it."""
 
 
 class _File(NamedTuple):
