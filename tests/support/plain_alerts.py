@@ -73,7 +73,7 @@ def _excess(rule: Rule, value: float) -> float:
     return distance / (100 if rule.early_of else abs(rule.threshold) or 1.0)
 
 
-def _holds(rule: Rule, value: float) -> bool:
+def holds(rule: Rule, value: float) -> bool:
     equal = rule.op in (">=", "<=") and value == rule.clear_threshold
     return equal or (value > rule.clear_threshold if rule.rises else value < rule.clear_threshold)
 
@@ -141,7 +141,7 @@ def _known(rule: Rule, alert: Alert, reading: Reading, now: float) -> Alert:
     """The transition on a good reading, as described at the top of this module."""
     state, active_since, keep_since = AlertState.INACTIVE, None, None
     if alert.state is AlertState.FIRING:
-        if not _holds(rule, reading.value):
+        if not holds(rule, reading.value):
             keep_since = now if alert.keep_firing_since is None else alert.keep_firing_since
         if keep_since is None or now - keep_since < rule.keep_firing_for - GRAIN:
             state, active_since = AlertState.FIRING, alert.active_since

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from plain_alerts import holds
 from stateful_model import (
     EVIDENCE,
     conflict_on,
@@ -211,7 +212,8 @@ def check_remembered(world: World, replica: Replica, interval: float) -> None:
             complete = len(known) == len(values) > 0
             found = replica.beliefs.of.get(rule.name, {}).get(name)
             fires = found is not None and found.firing
-            if is_marked and (complete or not known) and all(map(rule.holds, known)):
+            is_held = all(holds(rule, value) for value in known)
+            if is_marked and (complete or not known) and is_held:
                 assert fires, f"{rule.name} on {name}"
                 world.tally["marks remembered"] += 1
             elif complete and all(map(rule.breached, known)):
