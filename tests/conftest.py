@@ -1,7 +1,5 @@
 """Fixtures that more than one test module uses."""
 
-from __future__ import annotations
-
 import logging
 import os
 import re

@@ -1,7 +1,5 @@
 """The page's data and the series of nodes: from the columns the same bytes as from the views."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """/openapi.json names every endpoint, and every endpoint does as it says."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """What all nodes come to, and that no answer looks at all of them in one piece."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence

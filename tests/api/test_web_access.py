@@ -1,7 +1,5 @@
 """--web-auth: who may look, asked over a real socket; the API server is a double."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import json

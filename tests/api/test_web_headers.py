@@ -1,7 +1,5 @@
 """What every answer tells a browser that it must not do, whoever answers."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

@@ -2,8 +2,6 @@
 measured by them is worth what these tests show.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -24,7 +22,6 @@ from closedloop.scheduler import Ledger, Scheduler
 from closedloop.servers import servers
 from closedloop.workload import MIB, Kind, Pod, Scenario, draw, node_cores
 from closedloop.world import Outcome, Player, World, make_world, simulate
-from envtest import Envtest
 from scheduling_support import clear
 
 from dynsched.engine.verdict_value import COOL, HOT, UNDECIDED
@@ -46,9 +43,6 @@ def pod(name: str = "p", uses: float = 0.5, *, cpu: float = 0.2) -> Pod:
     return Pod(name, "o", arrives=0.0, lives=900.0, cpu=cpu, memory=256 * MIB, uses=uses)
 
 
-# --- the workload, and what Prometheus answers ---
-
-
 @pytest.mark.parametrize("scenario", ALL.values(), ids=ALL)
 def test_pods_use_the_share_that_the_scenario_names(scenario: Scenario) -> None:
     scenario = replace(scenario, nodes=min(scenario.nodes, 100))
@@ -63,9 +57,6 @@ def test_pods_use_the_share_that_the_scenario_names(scenario: Scenario) -> None:
             used.append(sum(present) / capacity)
     # Uses are cut at nine tenths of a node, so that a heavy tail comes to a little less.
     assert sum(used) / len(used) == pytest.approx(scenario.used, rel=0.25)
-
-
-# --- the model of kube-scheduler ---
 
 
 def test_the_least_requested_node_is_best_and_a_full_one_no_candidate() -> None:
@@ -98,9 +89,6 @@ def test_what_a_soft_taint_a_missed_preference_and_a_pod_of_the_same_owner_cost(
         assert chosen is not None
         nodes.count(pod(str(number)), chosen, 1)
     assert nodes.pods.tolist() == [2] * 3
-
-
-# --- the loop ---
 
 
 def test_the_same_seed_is_the_same_run_and_another_chance_places_the_same_pods_otherwise() -> None:
@@ -136,9 +124,6 @@ def test_a_mark_is_in_force_for_the_scheduler_and_counted() -> None:
     # All nodes are over 5 %; guard.max_marked lets half of them be marked.
     assert (taints.sum(), taints.max()) == (6, 1)
     assert 6 <= seen[0].writes > outcome.writes  # those of the first minutes are not counted
-
-
-# --- the descheduler ---
 
 
 def running(*placed: tuple[str, int]) -> dict[str, Running]:
@@ -187,9 +172,6 @@ def test_an_evicted_pod_goes_on_elsewhere_and_ends_when_it_would_have() -> None:
     assert ended == pytest.approx(lived.arrives + lived.lives, abs=2)
 
 
-# --- on real servers: the account ---
-
-
 def counters(account: Account, now: float, metric: str, **labels: str) -> list[float]:
     """The values of a metric's series that carry these labels."""
     lines = (line for line in account.page(now).splitlines() if line.startswith(metric + "{"))
@@ -227,9 +209,6 @@ def test_demand_beyond_capacity_is_overload_and_is_not_used() -> None:
     assert counters(account, 130.0, cpu, pod="app-small") == []
     account.ended(large, 130.0)
     assert (account.world.demand.tolist(), account.world.ledger.pods.tolist()) == ([0, 0], [0, 0])
-
-
-# --- rules, modes and figures ---
 
 
 def test_rules_are_shortened_by_ten_and_ranges_replaced() -> None:
@@ -302,9 +281,7 @@ def test_the_same_figures_make_the_same_pictures(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_pods_come_are_bound_use_cpu_and_go_on_real_servers(
-    envtest: Envtest, tmp_path: Path
-) -> None:
+async def test_pods_come_are_bound_use_cpu_and_go_on_real_servers(envtest, tmp_path) -> None:
     short = scenario(nodes=3, used=0.5, seconds=2, warm=1, window=5)
     short = replace(short, kinds=(Kind(lives=2.0, owners=2),))
     mode = MODES["extender+taint"]

@@ -1,7 +1,5 @@
 """charts/dynsched: the same objects as the kustomize tree, and what each value changes."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """charts/dynsched on a real API server: installed, upgraded and uninstalled by Helm's library."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -76,9 +74,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def cluster(
-    envtest: Envtest, kubectl: Kubectl, tree: Path, tmp_path: Path
-) -> AsyncIterator[EnvtestCluster]:
+async def cluster(envtest, kubectl, tree, tmp_path) -> AsyncIterator[EnvtestCluster]:
     async with EnvtestCluster(envtest, tmp_path) as form:
         await remove(kubectl, tree, form)  # what tests of other modules have left
         yield form

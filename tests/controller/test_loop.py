@@ -730,9 +730,6 @@ async def test_a_clock_that_is_set_neither_fires_nor_clears_nor_ages(step) -> No
     assert bench.label("a") == "presure"  # after 30 s, whatever the clock was set to
 
 
-# --- between two ticks ---
-
-
 EARLY = {
     "guard": {"max_marked": "100%", "max_releases": "100%"},
     "rules": [{"name": "cpu", "expr": "cpu", "threshold": 80, "resource": "cpu", "early": {}}],

@@ -1,7 +1,5 @@
 """Every rules file that we show to people loads, and its expressions are PromQL."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

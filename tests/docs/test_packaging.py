@@ -1,7 +1,5 @@
 """The lock, the version and the scripts around the package agree with it."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from importlib import metadata

@@ -2,8 +2,6 @@
 links, images and names. Who changes one of them without the other is told what differs, and where.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from difflib import unified_diff

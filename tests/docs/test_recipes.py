@@ -1,7 +1,5 @@
 """The example rules measure what they say, on series that Prometheus itself evaluates."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """No page, manifest or script points at something that is not there, or leaves out what is."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Alerts in columns are the alerts that come out one by one, whatever comes."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

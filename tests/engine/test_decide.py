@@ -1,7 +1,5 @@
 """Whole ticks: answers and nodes in, patches out."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

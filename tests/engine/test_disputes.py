@@ -1,7 +1,5 @@
 """When somebody else decides on the same marks, and when it only looks like it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Final
 

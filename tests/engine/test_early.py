@@ -1,7 +1,5 @@
 """Early marks: nodes are avoided before they are hot, by their expected load against the mean."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Iterable, Mapping
@@ -73,9 +71,6 @@ def excess(decision: Decision) -> dict[str, float]:
     """How far each node is above the mean, as the rule `cpu-early` has it."""
     found = alerts_of(decision.evaluation.alerts)["cpu-early"]
     return {name: alert.value for name, alert in found.items() if alert.value is not None}
-
-
-# --- the mean ---
 
 
 DRAIN = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
@@ -176,8 +171,6 @@ def test_a_replica_that_does_not_write_takes_early_alerts_from_the_marks() -> No
     assert firing == ["a", "b"]
 
 
-# --- equal nodes, and nodes that pods cannot use ---
-
 SHIPPED = {"mean_at_least": 60}
 GUARD = {"max_marked": "80%", "max_releases": "25%"}
 
@@ -261,9 +254,6 @@ def test_more_load_than_a_node_can_have_does_not_lift_the_mean() -> None:
     )
     some.tick(loads(a=78, b=72, c=30, d=30), pods=pods)
     assert some.marked() == "abc"
-
-
-# --- marks ---
 
 
 def test_it_is_marked_above_its_line_and_released_below_the_other() -> None:

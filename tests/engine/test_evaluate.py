@@ -6,8 +6,6 @@ query failed); ``nan``, ``inf``; ``90@400`` (the sample is 400 s old). The state
 inactive, ``P`` pending, ``F`` firing, ``K`` firing, held by ``keep_firing_for``.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable

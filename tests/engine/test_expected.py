@@ -1,7 +1,5 @@
 """The expected load: what is measured, and what pods add and take off that it does not show yet."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -73,9 +71,6 @@ def ended(node: str = "a", ago: float = 0.0, uid: str = "u", **options: Any) -> 
     return RecentPod(BoundPod(uid, node, **options), None, ago)
 
 
-# --- the lag ---
-
-
 def test_nothing_is_seen_for_the_delay_then_more_and_more_and_at_the_end_all() -> None:
     lag = Lag(15, 90)
     assert lag.total == 105
@@ -107,9 +102,6 @@ def test_less_and_less_is_unseen(delay: float, span: float, age: float, more: fl
 )
 def test_the_lag_of_a_rule(options: dict[str, Any], scrape: float | None, expected: Lag) -> None:
     assert lag_of(made(**options), scrape) == expected
-
-
-# --- what a pod uses ---
 
 
 def on_a(bound: float, ended: float = 0.0) -> Mapping[str, Added]:

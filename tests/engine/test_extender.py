@@ -1,7 +1,5 @@
 """Which nodes the filter refuses, and in which words."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

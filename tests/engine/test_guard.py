@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from itertools import product
 from typing import Any
@@ -232,6 +230,9 @@ def by_pool(nodes: Iterable[Node], guard: GuardRules) -> dict[str, set[str]]:
 def test_what_always_holds(cluster: Cluster) -> None:
     nodes, verdicts, before, guard = cluster
     result = select(nodes, verdicts, before, guard)
+    # the order of the input does not matter
+    backwards = dict(reversed(verdicts.items()))
+    assert select(nodes[::-1], backwards, before, guard) == result
     hot = {name for name, found in verdicts.items() if found.pressured}
     # only known nodes; only hot ones are added; only cool ones wait; only hot ones are refused
     assert result.marked <= verdicts.keys()

@@ -1,7 +1,5 @@
 """Who may take a Lease, and until when it holds: tables, and the arithmetic of two wrong clocks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -38,9 +36,6 @@ def body(version: str = "7", spec: Any = None, **of_spec: Any) -> dict[str, Any]
 
 def seen(found: dict[str, Any], at: float = 100.0, previous=None, least: float = TIMES.duration):
     return read_lease(found, previous, at, least=least)
-
-
-# --- who may take it ---
 
 
 @pytest.mark.parametrize(
@@ -159,9 +154,6 @@ def test_one_deleted_under_its_holder_holds_until_it_would_have_run_out(seconds)
     assert seen(body("9"), 111.0, lease).seen_at == 111.0  # its holder has created it again
 
 
-# --- what is written ---
-
-
 @pytest.mark.parametrize(
     ("fraction", "digits"),
     [
@@ -204,9 +196,6 @@ def test_a_take_over_counts_a_transition_as_far_as_the_api_server_takes_it(befor
 def test_others_are_never_told_a_shorter_duration_than_is_meant(duration, written) -> None:
     times = LeaseTimes(duration=duration, write_for=5.0)
     assert held_by("me", None, times, WALL)["leaseDurationSeconds"] == written
-
-
-# --- the times ---
 
 
 def test_the_default_times_are_safe_and_know_how_long_a_write_takes() -> None:

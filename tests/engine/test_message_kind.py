@@ -1,7 +1,5 @@
 """What was told of a trouble is not told again until all is well."""
 
-from __future__ import annotations
-
 from dynsched.engine.message_kind import MAX_KINDS, LoggedKinds
 
 

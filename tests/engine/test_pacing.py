@@ -1,7 +1,5 @@
 """How many writes there are in a minute, which come first, and what is tried again when."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any

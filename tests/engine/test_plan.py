@@ -1,7 +1,5 @@
 """Patches: what they hold, and what they never touch."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Iterable, Mapping
 

@@ -1,7 +1,5 @@
 """Which pods react to the mark, and by what they are mended."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Pods that were bound or ended a moment ago: each once, for one window, in bounded memory."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, replace
 

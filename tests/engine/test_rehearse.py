@@ -1,7 +1,5 @@
 """A dry run decides as if it had written: as a real run on the same readings does."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The past, replayed: of the nodes that were there, and of no other."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 

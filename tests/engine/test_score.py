@@ -1,7 +1,5 @@
 """Scores: whole numbers 0..10, unknown in the middle, hot last, and no herd."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Mapping, Sequence
@@ -157,9 +155,6 @@ def test_what_other_schedulers_got_wrong(method: Method) -> None:
     assert cool > unknown == middle > hot
 
 
-# --- from values to loads ---
-
-
 @pytest.mark.parametrize(
     ("options", "value", "expected"),
     [
@@ -267,9 +262,6 @@ def test_s0_a_95_percent_node_that_fell_silent_stays_behind() -> None:
     second = decide(rules, {"cpu": gone}, nodes, first.evaluation.alerts, NOON + 10)
     loads = node_loads(second.views(nodes), weighted_profile(rules, ""))
     assert scores([loads.get("hot"), loads.get("cool")], "linear") == [0, 10]
-
-
-# --- just-bound pods ---
 
 
 def with_fresh(

@@ -1,7 +1,5 @@
 """From one look at the nodes to the next, only what changed is looked at again: the same result."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from builders import rule, rule_set

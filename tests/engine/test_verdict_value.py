@@ -1,7 +1,5 @@
 """The number of a node's verdict, by which other programs act."""
 
-from __future__ import annotations
-
 from builders import rule
 from snapshots import NOON, Scene, example
 

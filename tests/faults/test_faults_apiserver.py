@@ -3,8 +3,6 @@
 See docs/reliability.md; what befalls the watch alone is in test_node_watch.py.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from pathlib import Path
@@ -23,9 +21,6 @@ async def patches(cluster: Cluster) -> list[tuple[str, int]]:
     """The patches of nodes so far, with what was answered."""
     found = [write for write in await cluster.writes() if write.manager == "dynsched"]
     return [(write.name, write.status) for write in found if write.verb == "patch"]
-
-
-# --- somebody is faster, on both forms of cluster ---
 
 
 async def test_a_taint_that_comes_between_plan_and_write_is_kept(
@@ -72,9 +67,6 @@ async def test_a_node_that_is_deleted_between_plan_and_write(cluster, prometheus
         assert await it.marked() == "b"
         await it.tick()
         assert await it.marked() == "b c"
-
-
-# --- what the API server answers ---
 
 
 @pytest.mark.parametrize(
@@ -162,9 +154,6 @@ async def test_a_mark_whose_change_is_refused_is_told_as_it_is_on_the_node(
         assert (node.carries, node.due) == (("label example.com/load=high",), None)
 
 
-# --- it goes back to an older state, on both forms of cluster ---
-
-
 async def test_an_older_state_of_etcd_is_put_back(
     cluster, prometheus, tmp_path, monkeypatch
 ) -> None:
@@ -203,9 +192,6 @@ async def test_an_older_state_of_etcd_is_put_back(
             return it.status()["error"] is None
 
         await until(is_well, "/status is ok again")
-
-
-# --- many at once ---
 
 
 async def test_2000_nodes_join_at_once(sim, prometheus, tmp_path: Path, monkeypatch) -> None:

@@ -2,8 +2,6 @@
 `/nodes` shows and which an Event tells once. See docs/reliability.md.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 
@@ -70,9 +68,6 @@ async def by_hand(cluster, *, name="a", label="-", annotation="-", taints=None, 
     await cluster.patch_node(name, patch, field_manager=manager)
 
 
-# --- marks that are there at the start ---
-
-
 async def test_a_restart_takes_its_marks_over(cluster, prometheus, before, tmp_path) -> None:
     prometheus.set(load={"a": HOT})
     async with bench(cluster, prometheus, tmp_path, rules(mark=BOTH)) as it:
@@ -127,9 +122,6 @@ async def test_half_a_mark_is_completed_on_a_hot_node_and_removed_from_a_cool_on
         assert described(await cluster.get_node("a")) == before
 
 
-# --- marks that are changed while we own them ---
-
-
 async def test_a_label_changed_by_hand_is_theirs_from_then_on(
     cluster, prometheus, before, tmp_path
 ) -> None:
@@ -168,9 +160,6 @@ async def test_what_is_removed_by_hand_from_a_hot_node_is_put_back(
         assert await it.told("a") == {"Pressured": 1, "MarkRepaired": 1}
 
 
-# --- what belongs to others ---
-
-
 @pytest.mark.parametrize(
     ("load", "theirs", "conflict"),
     [
@@ -196,8 +185,6 @@ async def test_somebody_elses_value_is_never_touched(  # noqa: PLR0917 - fixture
         assert it.status()["conflicts"]["first"] == [{"node": "a", "conflict": said}]
         assert await it.told("a") == {"MarkConflict": 1}
 
-
-# --- the mark's configuration changes ---
 
 MARKS = {
     "label": {},

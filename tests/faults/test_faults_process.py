@@ -1,7 +1,5 @@
 """The real process through starts, stops, reloads and outages. See docs/reliability.md."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import contextlib
@@ -70,9 +68,6 @@ async def until_metric(operator: Operator, name: str, value: float) -> None:
     await until(reached, f"{name} is {value:g}")
 
 
-# --- the API server is away ---
-
-
 async def test_the_api_server_is_down_at_the_start_and_later(sim, prometheus, run) -> None:
     names = [f"n{index:02}" for index in range(60)]
     await sim.create_nodes(*names)
@@ -104,9 +99,6 @@ async def test_the_api_server_is_down_at_the_start_and_later(sim, prometheus, ru
         assert len(refused) < 8  # not for each node, and not for each tick
 
 
-# --- killed and started again ---
-
-
 async def test_after_a_crash_the_same_pod_goes_on_at_once(sim, prometheus, run) -> None:
     await sim.create_nodes("a", "b")
     prometheus.set(load={"a": HOT, "b": COOL})
@@ -122,9 +114,6 @@ async def test_after_a_crash_the_same_pod_goes_on_at_once(sim, prometheus, run) 
         assert leader.endswith("_0e5f")
     lease = await sim.get_lease("dynsched")
     assert lease["spec"]["leaseTransitions"] == 0  # it went on by its own name
-
-
-# --- the rules file changes ---
 
 
 MERGED = "".join(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]}}\n" for n in range(1, 26))
@@ -188,9 +177,6 @@ async def test_whatever_becomes_of_the_rules_file(sim, prometheus, run) -> None:
         await until(told, "the Events on the Lease")
         assert await operator.stop() == 0
     assert "Traceback" not in operator.log
-
-
-# --- it ends ---
 
 
 async def test_sigterm_while_nothing_answers(sim, prometheus, run) -> None:
@@ -298,8 +284,6 @@ async def test_a_part_that_ends_by_itself_ends_the_process() -> None:
         await main._until_stopped(stop, parts, None, meanwhile=over)
     assert other.done()
 
-
-# --- what it says ---
 
 SECRETS = {
     "kubernetes": "kube-token-hush",

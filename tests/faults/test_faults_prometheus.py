@@ -1,7 +1,5 @@
 """Prometheus fails, lies or forgets: nothing is lost, nothing flaps. See docs/reliability.md."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -107,9 +105,6 @@ async def test_each_rule_has_its_own_patience(sim, prometheus, tmp_path) -> None
         prometheus.failing = {}
         await it.tick()
         assert await it.marked() == "default short"
-
-
-# --- a restart, and what Prometheus remembers ---
 
 
 async def test_a_restart_in_the_middle_of_for_goes_on_with_it(sim, prometheus, tmp_path) -> None:

@@ -1,7 +1,5 @@
 """Whatever callers send, memory stays within the base manifest's limit and probes are answered."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import resource

@@ -1,7 +1,5 @@
 """Two replicas, as processes of their own: one writes at a time, whatever becomes of the other."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -52,9 +50,7 @@ async def reigns(cluster: Cluster) -> list[str]:
     return [name for name, _ in groupby(map(writer, await writes(cluster)))]
 
 
-async def test_one_writes_both_serve_and_a_stop_hands_over(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+async def test_one_writes_both_serve_and_a_stop_hands_over(cluster, tmp_path) -> None:
     """They are of two clusters, one of them with the wrong kubeconfig: names and addresses are the
     same there."""
     await cluster.create_nodes("a", "b")

@@ -1,8 +1,6 @@
 """A cluster of several API servers: some are behind, or cut off from etcd. Nothing is written on an
 old view, no mark flaps, and of two replicas one writes."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections import Counter

@@ -98,8 +98,6 @@ def parsed(text: str) -> RuleSet:
     return parse_rules(json.loads(text))
 
 
-# --- what others may do to a node ---
-
 LABELS = st.sampled_from(
     [
         *(("team", value) for value in ("blue", "red", None)),

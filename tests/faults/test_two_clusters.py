@@ -1,10 +1,7 @@
 """Replicas of two clusters that write to one API server: one of them has the wrong kubeconfig."""
 
-from __future__ import annotations
-
 import itertools
 
-import pytest
 from fake_loop import Bench
 
 from dynsched.engine.disputes import DIFFERS, PUT_ON, TAKEN_OFF
@@ -22,9 +19,7 @@ async def test_two_leaders_that_saw_other_moments_say_so_between_the_two_lines()
     assert [each.disputes for each in told] == [{"a": TAKEN_OFF}, {"a": PUT_ON}]
 
 
-async def test_a_follower_that_would_decide_otherwise_says_so(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_follower_that_would_decide_otherwise_says_so(caplog) -> None:
     clock = itertools.count(step=DIFFERS / 8)
     bench = Bench("a", "b", monotonic=lambda: next(clock))
     bench.leadership.may_write = False
@@ -39,9 +34,7 @@ async def test_a_follower_that_would_decide_otherwise_says_so(
     assert (await bench.tick(cpu={"a": 5.0, "b": 5.0})).disputes == {}
 
 
-async def test_what_somebody_takes_off_each_time_is_told_once(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_what_somebody_takes_off_each_time_is_told_once(caplog) -> None:
     bench = Bench("a")
     caplog.set_level("INFO")
     for _ in range(20):

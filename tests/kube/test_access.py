@@ -1,7 +1,5 @@
 """TokenReview and SubjectAccessReview: whose a token is, and what that user may read."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, nullcontext

@@ -1,8 +1,6 @@
 """`/bind` under conflict: a pod is bound once, where it was last asked for, or the scheduler hears
 why not. On the simulator and on a real API server; with a scheduler: `test_extender_bind.py`."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable

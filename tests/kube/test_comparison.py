@@ -98,9 +98,6 @@ def test_the_order_of_versions() -> None:
     assert newest("x", "") == ""
 
 
-# --- any history ---
-
-
 @dataclass(frozen=True)
 class History:
     """What etcd went through: after each write, all nodes as they were. The n-th is version n."""

@@ -1,7 +1,5 @@
 """Events on nodes: seen by kubectl, aggregated, bounded, and never in the way."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import shutil
@@ -150,9 +148,6 @@ async def test_closing_sends_what_waits(cluster: Cluster, monkeypatch) -> None:
             sink.post(worker, reason="Pressured", message="a")
     sink.post(workers[0], reason="Pressured", message="late")
     assert len(await cluster.list_events()) == 20
-
-
-# --- faults, on the simulated cluster ---
 
 
 async def test_a_thousand_at_once_do_not_flood_the_server(sim, monkeypatch) -> None:

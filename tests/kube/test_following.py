@@ -1,7 +1,5 @@
 """A watch is begun again whenever it ends, as often as the API server can bear it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 

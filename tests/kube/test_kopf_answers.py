@@ -1,7 +1,5 @@
 """Nodes are taken out of the API server's answers before kopf decodes them."""
 
-from __future__ import annotations
-
 import gc
 import json
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """Answers of the API server without an end are not read to their end."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Client certificates and CAs that are replaced while the process runs."""
 
-from __future__ import annotations
-
 import base64
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Configuration and calls: what is sent, what comes back, and what a person is told."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json
@@ -70,9 +68,6 @@ def mark(node: Node, **labels: str | None) -> NodePatch:
         "spec": {"taints": taints},
     }
     return NodePatch(node.name, Action.MARK, body, "because")
-
-
-# --- reads and writes, on both forms of cluster ---
 
 
 async def test_a_node_is_read_and_a_patch_changes_label_evidence_and_taint(cluster, client) -> None:
@@ -164,9 +159,6 @@ async def test_what_is_forbidden_is_told_with_verb_resource_and_remedy(cluster, 
     is_account = cluster.form == "sim"  # of dynsched; else a person
     assert ("kubectl apply -k" if is_account else "ask an administrator to bind a") in told
     assert "\n" not in told
-
-
-# --- faults, on the simulated cluster ---
 
 
 @pytest.fixture
@@ -322,9 +314,6 @@ async def test_something_that_is_no_api_server(tmp_path: Path) -> None:
                 await client.count()
 
 
-# --- credentials ---
-
-
 async def test_a_token_file_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kube_config, "TOKEN_MAX_AGE", 0.0)
     token = tmp_path / "token"
@@ -396,9 +385,6 @@ async def test_an_exec_plugin_gives_the_token(tmp_path: Path) -> None:
     plugin.write_text("#!/bin/sh\nexit 3\n")
     with pytest.raises(KubeConfigError, match=r"exec plugin .*plugin gave no credentials"):
         await load_config(str(tmp_path / "k"))
-
-
-# --- which configuration ---
 
 
 async def test_the_usual_files_are_found(no_config: Path, monkeypatch: pytest.MonkeyPatch) -> None:

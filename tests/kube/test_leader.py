@@ -3,8 +3,6 @@
 Each looks at the Lease when the test says so, by a clock that the test moves.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time
@@ -108,9 +106,6 @@ async def one_leads_after_the_duration(race: Race, *electors: Elector) -> None:
     assert writers(*electors).count(True) == 1
     await race.pass_by(TIMES.renew_every, *electors)
     assert [elector.error for elector in electors] == [None] * len(electors)
-
-
-# --- taking, renewing, waiting ---
 
 
 async def test_the_first_one_creates_the_lease_and_renews_it_while_the_second_waits(
@@ -259,9 +254,6 @@ async def test_of_two_that_saw_it_free_one_gets_it(cluster, race, expired) -> No
     assert statuses == ([200, 409] if expired else [201, 409])
 
 
-# --- other hands on the Lease ---
-
-
 @pytest.mark.parametrize(
     ("spec", "leader"),
     [(None, None), ({"holderIdentity": ""}, None), ({"holderIdentity": "a-person"}, "a-person")],
@@ -294,9 +286,6 @@ async def test_what_others_add_to_the_lease_stays(cluster: Cluster, race: Race) 
     assert lease["metadata"]["labels"] == {"team": "blue"}
     assert lease["metadata"]["annotations"] == {"why": "because"}
     assert (first.may_write, lease["spec"]["leaseTransitions"]) == (True, 0)
-
-
-# --- an older state of etcd is put back ---
 
 
 async def looks_well(elector: Elector) -> None:
@@ -335,9 +324,6 @@ async def test_one_that_leads_before_and_after_leads_again(cluster: Cluster, rac
     assert not first.may_write
     await one_leads_after_the_duration(race, first)
     assert (await spec_of(cluster))["holderIdentity"] == "first"
-
-
-# --- what is refused ---
 
 
 async def test_403_names_the_verb_and_the_role(cluster, tmp_path, caplog) -> None:
@@ -392,9 +378,6 @@ async def test_an_answer_that_is_no_lease_is_an_error_and_ends_nothing(
     assert "answered" in str(first.error)
     await first.attempt()
     assert first.may_write
-
-
-# --- what is lost, or away ---
 
 
 async def test_an_api_server_that_is_away(sim, sim_race, caplog) -> None:
@@ -473,9 +456,6 @@ async def test_one_that_stops_while_the_api_server_is_away_leaves_the_lease_to_e
     assert "the Lease is left to expire: " in caplog.text
 
 
-# --- clocks ---
-
-
 async def test_a_machine_that_slept_wakes_up_as_no_leader(sim, sim_race, monkeypatch) -> None:
     first = await sim_race.leader(clock=boot_time)
     slept = 0.0
@@ -498,9 +478,6 @@ async def test_wall_clocks_that_stand_still_or_are_set_change_nothing(cluster, r
     wall -= 7200.0
     await race.pass_by(3 * TIMES.duration, first, second)
     assert writers(first, second) == [True, False]
-
-
-# --- writes ---
 
 
 def mark(node: dict[str, Any]) -> NodePatch:

@@ -4,8 +4,6 @@ The Elector is the real one; the API server is a Lease with optimistic concurren
 arrive late, are answered late, or both.
 """
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import functools

@@ -1,7 +1,5 @@
 """What a watch misses without an error is found, told and mended."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading
@@ -67,9 +65,6 @@ async def running(sim: SimCluster) -> AsyncIterator[Watching]:
     async with watching(sim.kubeconfig, resync=OFTEN) as found:
         await found.follows(sim)
         yield found
-
-
-# --- an older state is put back ---
 
 
 @pytest.mark.parametrize("writes", [0, 60], ids=["behind", "overtaken"])
@@ -138,9 +133,6 @@ async def test_a_namesake_gives_way_to_the_older_node_and_a_second_restore_is_fo
             assert running.uid("a") == before
 
 
-# --- a watch that is told nothing, without an error ---
-
-
 async def test_a_watch_that_falls_silent_is_begun_anew(sim, caplog, running) -> None:
     assert sim.server.mute_watches() == 1
     await make_nodes(sim, "d")
@@ -196,9 +188,6 @@ async def test_what_a_watch_of_before_still_says_does_not_count(sim: SimCluster)
         assert running.names() == {"a"}
         await running.until(lambda: running.watch._life is not life)
         await running.knows(sim)
-
-
-# --- one of several API servers is behind ---
 
 
 async def listed(sim: SimCluster) -> Any:
@@ -327,9 +316,6 @@ async def test_lists_that_stay_older_for_good_are_told_once_and_cured_less_and_l
     await running
 
 
-# --- lists that are wrong for once ---
-
-
 @pytest.mark.parametrize("left", [0, 1], ids=["empty", "most-missing"])
 async def test_one_list_that_lacks_most_nodes_drops_none(sim, left, caplog, running) -> None:
     await running.knows(sim)
@@ -363,9 +349,6 @@ async def test_nodes_that_two_lists_lack_are_gone_and_a_cluster_without_any_is_t
     await running.until(lambda: "has no node any more, of up to 3" in str(running.watch.error))
     await make_nodes(sim, "d")
     await running.knows(sim)
-
-
-# --- what it costs ---
 
 
 async def test_a_quiet_cluster_is_compared_without_its_nodes_bodies(sim, running) -> None:

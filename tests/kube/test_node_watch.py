@@ -1,7 +1,5 @@
 """The watch: complete, in order, without a trace on the nodes, through whatever befalls it."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import signal
@@ -38,9 +36,6 @@ def described(raw: dict[str, Any]) -> dict[str, Any]:
     volatile = ("resourceVersion", "managedFields", "generation")
     meta = {key: value for key, value in raw["metadata"].items() if key not in volatile}
     return raw | {"metadata": meta}
-
-
-# --- on both forms of cluster ---
 
 
 async def test_nodes_come_change_and_go(cluster: Cluster) -> None:
@@ -139,9 +134,6 @@ async def test_it_stops_and_leaves_signals_and_tasks_alone(cluster: Cluster) -> 
             await waiting
     finally:
         loop.remove_signal_handler(signal.SIGTERM)
-
-
-# --- faults, on the simulated cluster ---
 
 
 @pytest.fixture

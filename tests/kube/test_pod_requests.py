@@ -1,7 +1,5 @@
 """What pods request, compared with what the scheduler's own code says of the same pods."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Final

@@ -1,7 +1,5 @@
 """How many pods run: counted by a list of metadata, and kept up by a watch from its version on."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

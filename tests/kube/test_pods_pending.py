@@ -1,7 +1,5 @@
 """Which pods wait for a node, on the simulator and on a real API server."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """Just-bound pods are seen as they are bound, on the simulator and on a real API server."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time
@@ -244,9 +242,6 @@ async def test_an_answer_that_is_no_list_makes_no_pod_of_before_count(sim, caplo
         assert fault.hits == 1
         await started(sim, bound)
         assert "a" not in sums(bound, time.monotonic())
-
-
-# --- what is looked at of a pod, without a server ---
 
 
 def observed(*events: Any) -> tuple[RecentPods, PodWatch]:

@@ -1,7 +1,5 @@
 """From raw Nodes, odd ones too, to what is kept of them; and the store that keeps it."""
 
-from __future__ import annotations
-
 import tracemalloc
 from datetime import UTC, datetime
 from typing import Any
@@ -38,6 +36,7 @@ def test_what_is_kept_of_a_node() -> None:
     found = project(raw)
 
     assert found is not None
+    assert found.allocatable is project(raw).allocatable  # one mapping for all nodes of a size
     assert (found.name, found.uid, found.resource_version) == ("worker-3", "u-3", "42")
     assert found.labels == raw["metadata"]["labels"]
     assert found.annotations == {"dynsched.io/pressure": "{}"}

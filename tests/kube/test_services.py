@@ -1,7 +1,5 @@
 """The Service of dynsched: found in the cluster, and asked through the API server."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator
 

@@ -1,7 +1,5 @@
 """manifests/ on a real API server: they are taken as they are, and their rights suffice."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import json
@@ -69,9 +67,7 @@ async def pruned(*arguments: str | Path) -> list[str]:
     return sorted(patch["node"] for patch in json.loads(done.stdout))
 
 
-async def test_with_its_rights_alone_it_marks_tells_and_prunes(
-    cluster: EnvtestCluster, kubectl: Kubectl, tmp_path: Path
-) -> None:
+async def test_with_its_rights_alone_it_marks_tells_and_prunes(cluster, kubectl, tmp_path) -> None:
     token = await applied(kubectl, BASE, "dynsched")
     kubeconfig = cluster.servers.kubeconfig(tmp_path / "kubeconfig-account", token)
     for number, name in enumerate(("hot", "cool")):
@@ -199,9 +195,7 @@ async def test_with_its_account_alone_the_second_scheduler_is_elected_and_schedu
 
 
 @pytest.mark.thorough
-async def test_with_the_rights_of_web_auth_it_lets_readers_in(
-    cluster: EnvtestCluster, kubectl: Kubectl, tmp_path: Path
-) -> None:
+async def test_with_the_rights_of_web_auth_it_lets_readers_in(cluster, kubectl, tmp_path) -> None:
     own = await applied(kubectl, shipped("web-auth"), "dynsched")
     (container,) = the(kustomize(shipped("web-auth")), "Deployment")["spec"]["template"]["spec"][
         "containers"

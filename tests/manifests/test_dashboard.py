@@ -1,7 +1,5 @@
 """The Grafana dashboard: Grafana understands all of it, and every query finds data."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 Beside a real API server, with the rights of its own service account. Nobody makes pods anew here.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -110,9 +108,7 @@ async def scene(token: str, envtest: Envtest, tmp_path: Path) -> AsyncIterator[S
         ([HOT] * 5 + [COOL], {}),
     ],
 )
-async def test_what_one_cycle_moves(
-    scene: Scene, verdicts: list[float], moved: dict[str, int]
-) -> None:
+async def test_what_one_cycle_moves(scene, verdicts, moved) -> None:
     await scene.set(*verdicts)
     assert await scene.cycle() == moved
 

@@ -3,8 +3,6 @@
 RBAC is opened wide here, so that what is refused is refused by the policy.
 """
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import sys
@@ -182,9 +180,7 @@ def policy(envtest: Envtest, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 @pytest.fixture
-async def cluster(
-    policy: Kubectl, envtest: Envtest, tmp_path: Path
-) -> AsyncIterator[EnvtestCluster]:
+async def cluster(policy, envtest, tmp_path) -> AsyncIterator[EnvtestCluster]:
     async with EnvtestCluster(envtest, tmp_path) as form:
         await until(lambda: _refuses(form), "the policy is in force")
         yield form
@@ -347,9 +343,7 @@ async def account(cluster: EnvtestCluster, policy: Kubectl, tmp_path: Path) -> P
     return cluster.servers.kubeconfig(tmp_path / "kubeconfig-account", token)
 
 
-async def test_the_whole_loop_passes_under_it(
-    cluster: EnvtestCluster, account: Path, tmp_path: Path
-) -> None:
+async def test_the_whole_loop_passes_under_it(cluster, account, tmp_path) -> None:
     before = {name: await cluster.get_node(name) for name in ("hot", "cool")}
     async with FakePrometheus() as prometheus:
         prometheus.set(load={"hot": 95})

@@ -1,7 +1,5 @@
 """manifests/components/inject on a real API server: what a pod gets, and what stays as it was."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import json
@@ -150,9 +148,7 @@ def policy(envtest: Envtest, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 @pytest.fixture
-async def cluster(
-    policy: Kubectl, envtest: Envtest, tmp_path: Path
-) -> AsyncIterator[EnvtestCluster]:
+async def cluster(policy, envtest, tmp_path) -> AsyncIterator[EnvtestCluster]:
     async with EnvtestCluster(envtest, tmp_path) as form:
         await until(lambda: _applies(form), "the policy is in force")
         yield form

@@ -1,7 +1,5 @@
 """manifests/: what they render to, how little it may, and that its parts fit together."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys
@@ -337,9 +335,7 @@ def test_the_service_leads_to_dynsched_alone() -> None:
 
 
 @pytest.mark.parametrize("more", [[], ["extender"]], ids=["alone", "with extender"])
-def test_the_extender_gets_a_port_that_the_control_plane_alone_reaches(
-    more: list[str], tmp_path: Path
-) -> None:
+def test_the_extender_gets_a_port_that_the_control_plane_alone_reaches(more, tmp_path) -> None:
     docs = composed(tmp_path / "k", *more, "extender-port")
     assert {"name": "DYNSCHED_EXTENDER_ADDR", "value": ":9001"} in container(docs)["env"]
     ports = {each["name"]: each["containerPort"] for each in container(docs)["ports"]}
@@ -528,9 +524,7 @@ def test_the_scrape_example_names_the_node(job: str, node: str | None, tmp_path:
 @pytest.mark.parametrize(
     ("name", "port"), [("amazon", ":8005"), ("google", ":9091"), ("azure", "8081")]
 )
-def test_a_sidecar_that_signs_goes_into_the_deployment(
-    name: str, port: str, tmp_path: Path
-) -> None:
+def test_a_sidecar_that_signs_goes_into_the_deployment(name, port, tmp_path) -> None:
     path = EXAMPLES / f"managed-prometheus/{name}.yaml"
     folder = tmp_path / "overlay"
     made = overlay(folder, resources=beside(folder, BASE), patches=[{"path": path.name}])

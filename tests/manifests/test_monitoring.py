@@ -2,8 +2,6 @@
 what the descheduler's query is answered, by Prometheus's own promtool.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

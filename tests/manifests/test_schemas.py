@@ -1,7 +1,5 @@
 """Every manifest against the schemas of the oldest and the newest Kubernetes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

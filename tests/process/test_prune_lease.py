@@ -82,8 +82,6 @@ def renewing(cluster: Cluster, age: float) -> Callable[[], Awaitable[Any]]:
     return lambda: cluster.patch(f"{LEASES}/dynsched", {"spec": lease(age)["spec"]})
 
 
-# --- --if-lease-older-than ---
-
 BY_HAND = {"metadata": {"name": "dynsched"}, "spec": {"holderIdentity": "by-hand"}}
 
 
@@ -145,9 +143,6 @@ async def test_who_cannot_read_the_lease_prunes_nothing(cluster, tmp_path) -> No
         with pytest.raises(ClusterError, match="cannot get leases dynsched: "):
             await prune(cluster, lease_older_than=OLD_AFTER)
     assert await marked(cluster)
-
-
-# --- beside an instance that is running ---
 
 
 async def test_beside_an_instance_that_is_at_work_nothing_is_pruned_but_by_force(

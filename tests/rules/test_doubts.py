@@ -1,7 +1,5 @@
 """Expressions that leave nodes out of their answer, by their load."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

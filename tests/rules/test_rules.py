@@ -1,7 +1,5 @@
 """The schema of rules.yaml. What is refused, with its words, is in test_rules_files."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

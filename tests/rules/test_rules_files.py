@@ -2,8 +2,6 @@
 wrong with them, as `# error: LINE:COLUMN: ...`.
 """
 
-from __future__ import annotations
-
 import re
 import tracemalloc
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Selectors mean what they mean to ``kubectl get -l``."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st

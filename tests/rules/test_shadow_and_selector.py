@@ -1,7 +1,5 @@
 """Rules on trial (``shadow``), and rules for some nodes only (``selector``)."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

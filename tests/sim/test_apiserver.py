@@ -1,7 +1,5 @@
 """What an API server does, for what dynsched uses: the same on the real and the simulated one."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """The load as metrics, and as answers: what a real Prometheus makes of it, and the simulator."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """A stock kubectl against the simulated API server: what a person does after ``dynsched demo``."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from asyncio.subprocess import PIPE
@@ -62,9 +60,7 @@ async def test_get_nodes_with_a_label_column(sim, kubectl: Kubectl, nodes: list[
     assert sim.server.requests.writes("nodes")[-1].manager == "kubectl-label"
 
 
-async def test_get_nodes_watching_shows_changes_as_they_come(
-    sim: SimCluster, tmp_path: Path, nodes: list[str]
-) -> None:
+async def test_get_nodes_watching_shows_changes_as_they_come(sim, tmp_path, nodes) -> None:
     start, environment = kubectl_command(sim, tmp_path)
     words = ("get", "nodes", "-L", "status", "-w")  # it does not end by itself
     process = await asyncio.create_subprocess_exec(start[0], *words, env=environment, stdout=PIPE)
@@ -88,9 +84,7 @@ async def test_get_nodes_watching_shows_changes_as_they_come(
         await process.communicate()
 
 
-async def test_describe_node_shows_labels_taints_conditions_and_events(
-    sim: SimCluster, kubectl: Kubectl, nodes: list[str]
-) -> None:
+async def test_describe_node_shows_labels_taints_conditions_and_events(sim, kubectl, nodes) -> None:
     await kubectl("taint", "node", "worker-1", SOFT)
     await kubectl("cordon", "worker-1")
     # Every kubectl finds the events that have the node's name in the place of its uid, as

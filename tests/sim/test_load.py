@@ -1,7 +1,5 @@
 """The synthetic load: pure, inside its limits, and hot on some nodes."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -3,8 +3,6 @@
 Examples are made from fixed seeds, so that a difference, once found, is found again.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from pathlib import Path

@@ -2,8 +2,6 @@
 delays as ordered is what the tests of the faults' victims begin with.
 """
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 
@@ -55,9 +53,7 @@ async def test_a_token_can_be_required(tmp_path: Path) -> None:
         assert '"token": "secret"' in sim.kubeconfig.read_text()
 
 
-async def test_a_watch_that_is_cut_while_it_has_something_to_tell_is_no_error(
-    sim: SimCluster, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_watch_that_is_cut_while_it_has_something_to_tell_is_no_error(sim, caplog) -> None:
     url = f"{sim.server.url}{NODES}"
     async with aiohttp.ClientSession() as session, session.get(url, params={"watch": "1"}):
         sim.server.objects.create("nodes", make_node("a"))

@@ -1,7 +1,5 @@
 """The simulated API server's store: versions, history, and the past that it can still tell."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

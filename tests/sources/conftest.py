@@ -1,7 +1,5 @@
 """What the tests of sources share: a server that misbehaves, and a real Prometheus with a past."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 

@@ -1,7 +1,5 @@
 """How large an answer may be."""
 
-from __future__ import annotations
-
 import pytest
 
 from dynsched.sources.prometheus.answer_limit import answer_limit

@@ -1,7 +1,5 @@
 """`source: metrics-server`: from NodeMetrics to marks; what is not known is never zero."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import math
@@ -53,9 +51,6 @@ def source(*usages: NodeUsage, nodes=NODES) -> MetricsServerSource:
         return usages
 
     return MetricsServerSource(fetch, lambda: nodes)
-
-
-# --- the source ---
 
 
 async def test_a_sample_is_the_usage_in_percent_of_the_nodes_allocatable() -> None:
@@ -179,9 +174,6 @@ async def test_a_warning_names_a_few_nodes_and_counts_the_rest() -> None:
     assert result.warnings == ("n0, n1, n2 and 2 more: no allocatable cpu in the Node's status",)
 
 
-# --- the API ---
-
-
 async def test_the_list_as_an_api_server_gives_it(cluster: Cluster) -> None:
     at = datetime(2026, 1, 1, 12, 0, 7, tzinfo=UTC)
     async with metrics_api(cluster), api_of(cluster.kubeconfig) as api:
@@ -268,9 +260,6 @@ async def test_kubectl_top_reads_the_simulated_metrics(sim: SimCluster, tmp_path
     out, _ = await process.communicate()
     rows = [line.split() for line in out.decode().splitlines()]
     assert rows[1:] == [["worker-1", "791m", "10%", "3174Mi", "9%"]]  # of 7910m and 31Gi
-
-
-# --- the real process ---
 
 
 def run_on(cluster: Cluster, folder: Path, rules=RULES) -> Operator:

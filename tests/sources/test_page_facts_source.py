@@ -1,8 +1,6 @@
 """What is asked of Prometheus for the page, and when: of a fake one, and of the real program with
 the series of kube-state-metrics and the kubelets."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """What pods use and how often nodes are scraped, as a fake and the real Prometheus know it."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Mapping

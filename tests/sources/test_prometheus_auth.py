@@ -1,7 +1,5 @@
 """How the Prometheus source is let in: credentials, TLS, and that none of it is ever shown."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import os

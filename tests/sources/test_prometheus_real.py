@@ -1,7 +1,5 @@
 """The Prometheus source against the real program: what the other tests take for granted of it."""
 
-from __future__ import annotations
-
 import re
 import ssl
 import time

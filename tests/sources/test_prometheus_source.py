@@ -1,7 +1,5 @@
 """The Prometheus source against a server that misbehaves in every way that was thought of."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import itertools

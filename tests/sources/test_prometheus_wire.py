@@ -1,7 +1,5 @@
 """The parser of Prometheus's answers, which remembers series, against whatever bytes there are."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator

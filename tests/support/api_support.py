@@ -1,7 +1,5 @@
 """What of dynsched talks to an API server: of a kubeconfig, for as long as a test needs it."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Asking a running dynsched by its URL, as the commands do."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote

@@ -1,7 +1,5 @@
 """How the tests of the backtest call it, and which rules they give it."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The whole loop, ticked by hand: its source, watch, writer and Events are the real ones."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import uuid

@@ -1,7 +1,5 @@
 """A real Prometheus with a past: blocks that promtool made of OpenMetrics text."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

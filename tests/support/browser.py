@@ -1,7 +1,5 @@
 """A real Chromium, and a page in it that must not complain."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import AsyncIterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Short ways to the core's values. A rule set is always parsed, as a user's file is."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

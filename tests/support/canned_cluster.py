@@ -2,8 +2,6 @@
 simulator does not serve. Read-only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self

@@ -1,7 +1,5 @@
 """Throw-away certificates, made by the openssl command."""
 
-from __future__ import annotations
-
 import ssl
 import subprocess
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ The program is named by DESCHEDULER, or is in the folder of KUBEBUILDER_ASSETS. 
 service account's files from a fixed place, so it runs in a mount namespace in which they are there.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import os

@@ -1,7 +1,5 @@
 """A small cluster with an early mark, for the tests of what people are told of it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final
 

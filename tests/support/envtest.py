@@ -4,8 +4,6 @@ The programs come from the folder that ``KUBEBUILDER_ASSETS`` names, the convent
 Everything is on loopback, on free ports, and below one folder; nothing outlives the test run.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

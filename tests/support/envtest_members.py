@@ -1,8 +1,6 @@
 """More API servers of the one cluster of `envtest.py`: each on the same etcd, over a way of its own
 that can be late or cut."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

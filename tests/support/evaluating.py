@@ -1,7 +1,5 @@
 """Evaluations, and what they take, from objects instead of columns."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 

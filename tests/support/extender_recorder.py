@@ -1,7 +1,5 @@
 """Between a scheduler and dynsched: passes each question on, and keeps what was asked and said."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A Prometheus on loopback that measures what a test sets, remembers it, and fails on order."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterator, Mapping

@@ -3,8 +3,6 @@
 Everything goes over loopback, and each flood is bounded in connections, bytes and time.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 import resource
@@ -90,9 +88,6 @@ async def many(port: Port, count: int, *parts: bytes, hold: bool = False) -> Non
     await asyncio.gather(*(port.send(*parts, hold=hold) for _ in range(count)))
 
 
-# --- bodies ---
-
-
 async def a_million_empty_names(port: Port) -> None:
     for path in ("/prioritize", "/scheduler/filter"):
         await many(port, 3, post(path, names(b'""', 10**6)))
@@ -132,9 +127,6 @@ async def many_victims(port: Port) -> None:
         await many(port, 2, post("/preempt", body))
 
 
-# --- questions that are well formed ---
-
-
 async def as_many_names_as_there_may_be(port: Port) -> None:
     most = max(10_000, 2 * len(port.nodes))
     for start in range(0, 40, 20):
@@ -142,9 +134,6 @@ async def as_many_names_as_there_may_be(port: Port) -> None:
         await asyncio.gather(
             *(port.send(post(("/filter", "/prioritize")[n % 2], b)) for n, b in enumerate(bodies))
         )
-
-
-# --- connections ---
 
 
 async def idle_or_half_sent(port: Port) -> None:
@@ -198,9 +187,6 @@ async def half_a_handshake(port: Port) -> None:
 
 
 Flood = Callable[[Port], Awaitable[None]]
-
-
-# --- what it costs ---
 
 
 class Probe:

@@ -1,7 +1,5 @@
 """charts/dynsched as Helm's own library renders it, beside what kustomize renders."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """kubectl on the simulated cluster."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

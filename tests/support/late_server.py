@@ -2,8 +2,6 @@
 writes go through. Real ones do not list like this (a read without a resourceVersion is of the
 present); caches in front of them, and an etcd that was restored under one of several, do."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 import time

@@ -1,7 +1,5 @@
 """manifests/ as kustomize renders them, and kubectl on a real API server."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

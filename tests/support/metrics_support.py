@@ -2,8 +2,6 @@
 resource on the real API server, which then serves them under the very paths of metrics.k8s.io.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

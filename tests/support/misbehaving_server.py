@@ -1,7 +1,5 @@
 """A loopback HTTP server that does to its clients whatever a test wants, byte by byte."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket

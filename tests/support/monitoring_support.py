@@ -1,7 +1,5 @@
 """manifests/components/monitoring, read for the tests; and what dynsched gives to Prometheus."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping

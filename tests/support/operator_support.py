@@ -1,7 +1,5 @@
 """The real `dynsched run`, as a process of its own."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

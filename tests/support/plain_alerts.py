@@ -2,8 +2,6 @@
 which the columns are compared. Written after the same rules, and by nothing of theirs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from evaluating import Reading, RuleReadings

@@ -2,8 +2,6 @@
 `web.page.columns` and `web.node_series`, with which what is taken from the columns is compared.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Final

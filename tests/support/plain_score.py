@@ -2,8 +2,6 @@
 arrays of `dynsched.engine.score` must agree with.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 

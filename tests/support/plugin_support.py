@@ -1,7 +1,5 @@
 """kubectl with the project's scripts on PATH, as after an installation."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """Names of pods as Kubernetes gives them, with the workloads that they belong to."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Pods as tests make them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Programs that a test cannot do without, and what happens where they are not."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

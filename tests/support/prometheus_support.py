@@ -1,7 +1,5 @@
 """A real Prometheus, and exporters for it to scrape, each on a free loopback port."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket

@@ -1,7 +1,5 @@
 """What Prometheus itself makes of expressions, by its `promtool test rules`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

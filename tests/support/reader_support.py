@@ -1,7 +1,5 @@
 """Users with bearer tokens and rights to paths, in both forms of the cluster."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from uuid import uuid4
 

@@ -1,7 +1,5 @@
 """Replicas of dynsched, as processes: how to start one, and what each says of itself."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Nodes, pods and a real kube-scheduler: where pods go. For tests and `benchmarks/effect.py`."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import uuid

@@ -1,7 +1,5 @@
 """A dynsched that answers over HTTP, and a Service of a cluster that leads to it."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket

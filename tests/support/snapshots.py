@@ -1,7 +1,5 @@
 """Snapshots for the tests of what is told to others, made by the same core as in `run`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace

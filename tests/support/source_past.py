@@ -1,7 +1,5 @@
 """What the real Prometheus of the sources' tests knows: of nodes, of pods and of kubelets."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable
 

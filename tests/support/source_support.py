@@ -1,7 +1,5 @@
 """How the tests ask a Prometheus source, and how they let its deadline pass."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import threading

@@ -1,7 +1,5 @@
 """What must hold after every tick, and at the end, whatever the world did meanwhile."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

@@ -4,8 +4,6 @@
 Time is ``lived``: seconds that really passed, whatever the wall clock was set to meanwhile.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Collection, Iterable, Mapping
@@ -42,9 +40,6 @@ class Thing(Protocol):
     def owned(self) -> frozenset[str]: ...
     @property
     def taints(self) -> Iterable[Mapping[str, Any]]: ...
-
-
-# --- marks ---
 
 
 def label_text(key: str, value: str) -> str:
@@ -137,9 +132,6 @@ def pools_of(things: Iterable[Thing], rule_set: RuleSet) -> dict[str, set[str]]:
 
 def pool_of(thing: Thing, guard: GuardRules) -> str:
     return thing.labels.get(guard.pool_label, "") if guard.pool_label else ""
-
-
-# --- alerts ---
 
 
 @dataclass(frozen=True)

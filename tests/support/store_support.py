@@ -1,7 +1,5 @@
 """A SnapshotStore on a clock that the test moves."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from prometheus_client import CollectorRegistry

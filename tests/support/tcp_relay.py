@@ -1,7 +1,5 @@
 """A TCP proxy on loopback that is late, silent or gone, as networks and load balancers are."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from typing import Self

@@ -4,8 +4,6 @@ What takes hours takes no time, and takes the same hours on a busy machine. What
 thread runs at once instead, so that the same history always takes the same course.
 """
 
-from __future__ import annotations
-
 import asyncio
 import selectors
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A running watch of nodes, and what the tests ask of it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """Questions to an application of dynsched, over a real socket."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Numbers and moments as people and Kubernetes read them."""
 
-from __future__ import annotations
-
 import pytest
 
 from dynsched.util.formatting import (

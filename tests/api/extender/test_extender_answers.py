@@ -1,7 +1,5 @@
 """The extender's answers, without HTTP. What each forerunner did wrong is a test of its own."""
 
-from __future__ import annotations
-
 import json
 import logging
 import random

@@ -1,7 +1,5 @@
 """The extender on HTTP: every path, bodies that hurt, callers that dawdle."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import resource

@@ -3,8 +3,6 @@ after the other. Whatever the order, with names that are there twice or that nob
 pods that are bound between two questions.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Sequence

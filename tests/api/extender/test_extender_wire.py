@@ -2,8 +2,6 @@
 WireError. The forms are written down here once more, in the plainest way.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """What the page shows beside the Snapshot: placements, overload by day, requests, and pods."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The bytes that all questions share."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 

@@ -1,7 +1,5 @@
 """What callers may do with their connections, and what not."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import gzip

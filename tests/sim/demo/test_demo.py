@@ -1,7 +1,5 @@
 """`dynsched demo` as a person runs it: marks come and go, and nothing of it stays behind."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """What the tests of the backtest share."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Mapping

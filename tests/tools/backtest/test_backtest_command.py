@@ -1,7 +1,5 @@
 """`dynsched backtest` as a person calls it."""
 
-from __future__ import annotations
-
 import json
 import re
 import time
@@ -68,9 +66,7 @@ async def test_early_marks_are_told_apart(reported: Reported, prometheus: FakePr
     assert (report["total"]["hot"]["marks"], report["total"]["early"]["marks"]) == (0, 1)
 
 
-async def test_a_shadow_rule_marks_nothing_and_is_told_apart(
-    call: Call, reported: Reported, one_hot_node: str
-) -> None:
+async def test_a_shadow_rule_marks_nothing_and_is_told_apart(call, reported, one_hot_node) -> None:
     both = rules(CPU, rule("trial", expr="cpu", threshold=15, shadow=True))
     report = await reported(one_hot_node, both, *SERIES)
     found = {one["rule"]: one for one in report["rules"]}
@@ -126,9 +122,7 @@ async def test_without_a_cluster_the_error_names_the_way_that_needs_none(
     assert "Traceback" not in err
 
 
-async def test_two_rules_files_side_by_side(
-    call: Call, reported: Reported, one_hot_node: str, tmp_path: Path
-) -> None:
+async def test_two_rules_files_side_by_side(call, reported, one_hot_node, tmp_path) -> None:
     other = tmp_path / "other.yaml"
     other.write_text(json.dumps(rules({**CPU, "keep_firing_for": "10m"})))
     compared = (one_hot_node, rules(CPU), *SERIES, "--compare", str(other))
@@ -176,9 +170,7 @@ async def test_a_history_that_is_shorter_than_the_window_is_told_first_and_divid
     assert "Rule cpu: not enough data: there are nodes in less than half of the time." in table
 
 
-async def test_the_end_is_by_the_clock_of_prometheus(
-    reported: Reported, prometheus: FakePrometheus
-) -> None:
+async def test_the_end_is_by_the_clock_of_prometheus(reported, prometheus) -> None:
     behind = (time.time() - 86_400) // 10_000 * 10_000  # the fake writes six digits
     prometheus.set(110_000, cpu={"a": 90}, **{"vector(time())": {"x": behind}})
     report = await reported(prometheus.url, rules(CPU), *SERIES)
@@ -186,9 +178,7 @@ async def test_the_end_is_by_the_clock_of_prometheus(
     assert report["rules"][0]["coverage"] == 1.0
 
 
-async def test_a_rule_of_metrics_server_is_said_to_have_no_past(
-    call: Call, reported: Reported, prometheus: FakePrometheus
-) -> None:
+async def test_a_rule_of_metrics_server_is_said_to_have_no_past(call, reported, prometheus) -> None:
     prometheus.set(7200, cpu={"a": 90})
     other = {"name": "m", "source": "metrics-server", "resource": "cpu", "threshold": 80}
     notes = (await reported(prometheus.url, rules(CPU, other), *SERIES))["notes"]
@@ -221,9 +211,7 @@ async def test_what_is_refused_or_partial_is_told_and_leaves_the_other_rules(
     assert "store 3 unavailable" in note
 
 
-async def test_the_step_grows_before_the_budget_is_spent(
-    reported: Reported, prometheus: FakePrometheus
-) -> None:
+async def test_the_step_grows_before_the_budget_is_spent(reported, prometheus) -> None:
     loads = {f"n{number}": 50 for number in range(20)}
     prometheus.set(7200, cpu=loads, **{"count(cpu)": {"x": 20}})
     report = await reported(prometheus.url, rules(CPU), *SERIES, "--budget", "1000")
@@ -232,9 +220,7 @@ async def test_the_step_grows_before_the_budget_is_spent(
     assert any("--budget" in note for note in report["notes"])
 
 
-async def test_a_kept_history_is_not_asked_for_again(
-    reported: Reported, prometheus: FakePrometheus, tmp_path: Path
-) -> None:
+async def test_a_kept_history_is_not_asked_for_again(reported, prometheus, tmp_path) -> None:
     prometheus.set(7200, cpu={"a": 90})
     more = (*SERIES, "--until", f"{time.time() - 60:.0f}", "--cache", str(tmp_path / "kept"))
     first = await reported(prometheus.url, rules(CPU), *more)

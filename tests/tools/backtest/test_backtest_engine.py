@@ -1,7 +1,5 @@
 """The vectorised replay against the core itself, tick by tick, on random histories."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The history in parts: what is asked for, what fails, what is kept."""
 
-from __future__ import annotations
-
 import errno
 import math
 import os
@@ -116,9 +114,7 @@ TWO = [series([1, 9] * 20, node="a", d="x"), series([5, 3] * 20, node="a")]
         ([series([1, 2, 3], START - STEP, node="a")], True, [2, 3], False),
     ],
 )
-def test_series_become_a_column_for_each_node(
-    found: list[LongSeries], rises: bool, wanted: list[float], several: bool
-) -> None:
+def test_series_become_a_column_for_each_node(found, rises, wanted, several) -> None:
     count = len(wanted)
     answer, labels = LongResult(tuple(found)), ("node", "instance")
     block = to_block(answer, labels, window(count), Part(0, count), rises=rises)
@@ -157,9 +153,7 @@ async def test_a_part_that_is_too_large_is_halved_until_it_is_answered(
         ([SLOW] * 99, 5000, 2000, 1 + 2 + 4),
     ],
 )
-async def test_how_often_what_failed_is_asked_for(
-    tmp_path: Path, errors: list[str | None], count: int, expected: int, asked: int
-) -> None:
+async def test_how_often_what_failed_is_asked_for(tmp_path, errors, count, expected, asked) -> None:
     answers = iter(errors)
     past = await fetch(Server(lambda *_: next(answers)), tmp_path, count, expected)
     assert past.asked == asked
@@ -168,9 +162,7 @@ async def test_how_often_what_failed_is_asked_for(
     assert {missing.error for missing in past.missing} == ({errors[0]} if lost else set())
 
 
-async def test_a_part_that_fails_leaves_a_hole_and_the_next_run_asks_only_for_it(
-    tmp_path: Path,
-) -> None:
+async def test_a_part_that_fails_leaves_a_hole_and_the_next_run_asks_only_for_it(tmp_path) -> None:
     count, expected = 1000, 2000  # parts of 64 steps
     bad = START + 300 * STEP
     broken = Server(lambda start, end: "HTTP 500: block is broken" if start <= bad <= end else None)

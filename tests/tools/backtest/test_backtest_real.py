@@ -2,14 +2,12 @@
 onto hot nodes, and incidents.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from backtest_support import Call, Reported, rules
+from backtest_support import Reported, rules
 from blocks_support import Past, Points, prometheus_of
 from builders import rule
 from prometheus_support import Process
@@ -173,9 +171,7 @@ async def test_gaps_new_labels_and_a_limit_of_samples(reported: Reported, older:
     assert (report["queries"] > 1, report["notes"]) == (True, [])
 
 
-async def test_pods_on_hot_nodes_and_those_for_which_there_was_room(
-    call: Call, reported: Reported, newer: Process
-) -> None:
+async def test_pods_on_hot_nodes_and_those_for_which_there_was_room(call, reported, newer) -> None:
     found = (await reported(newer.url, LOAD, *MORE))["regret"]
     assert (found["pods_placed"], found["pods_on_hot"], found["pods_with_room"]) == (4, 2, 1)
     assert (found["share_on_hot"], found["room_by"]) == (0.5, "requests")

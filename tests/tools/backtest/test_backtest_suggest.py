@@ -1,15 +1,12 @@
 """Settings that are compared by what they do."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 import pytest
 import yaml
-from backtest_support import CPU, MEM, SERIES, Call, Reported, rules
+from backtest_support import CPU, MEM, SERIES, rules
 from builders import rule, rule_set
-from fake_prometheus import FakePrometheus
 
 from dynsched.engine.loads import rule_load
 from dynsched.rules.parse import parse_rules
@@ -101,9 +98,7 @@ def test_what_is_recommended(best: Outcome, others: list[Outcome], reason: str) 
     assert reason in told
 
 
-async def test_the_command_prints_what_to_paste(
-    call: Call, reported: Reported, prometheus: FakePrometheus
-) -> None:
+async def test_the_command_prints_what_to_paste(call, reported, prometheus) -> None:
     for number in range(3):
         begun = 3500 - 1150 * number
         for since, load in ((begun, 70), (begun - 240, 99), (begun - 300, 20)):

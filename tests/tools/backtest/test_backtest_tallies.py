@@ -1,7 +1,5 @@
 """A replay in numbers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """`dynsched collect`: memory.available as the kubelet computes it, pushed, read back, acted on."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
@@ -14,7 +12,6 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from cluster import SimCluster
 from operator_support import Operator, until, write_rules
 from programs import ROOT
 from prometheus_client.parser import text_string_to_metric_families
@@ -151,9 +148,7 @@ def pushed(pushgateway: Pushgateway) -> dict[str, tuple[dict[str, str], float]]:
     return {s.labels["ip"]: (s.labels, s.value) for s in samples if s.name == METRIC}
 
 
-def test_the_series_is_in_the_first_projects_form_and_one_node_leaves_anothers(
-    pushgateway: Pushgateway,
-) -> None:
+def test_the_series_is_in_the_first_projects_form_and_one_node_leaves_anothers(pushgateway) -> None:
     push(Collect(pushgateway.url, ip="10.0.0.7", node="worker-7"), Memory(16 * GIB, 15 * GIB))
     push(Collect(pushgateway.url, ip="10.0.0.8"), Memory(16 * GIB, 10 * GIB))
     push(Collect(pushgateway.url, ip="10.0.0.8"), Memory(16 * GIB, 10 * GIB + MIB // 2))
@@ -189,9 +184,7 @@ def call(*arguments: str) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-def test_once_pushes_and_says_what_or_fails_with_one_line(
-    pushgateway: Pushgateway, tmp_path: Path
-) -> None:
+def test_once_pushes_and_says_what_or_fails_with_one_line(pushgateway, tmp_path) -> None:
     address = pushgateway.url.removeprefix("http://")
     flags = ("--once", "--pushgateway", address, "--cgroup-root", str(v1(tmp_path)))
     own = ("--node-name", "worker-7", "--ip", "10.0.0.7")
@@ -269,9 +262,7 @@ EXAMPLE = ROOT / "docs/examples/memory-available.yaml"
 
 
 @pytest.mark.thorough
-async def test_push_mark_and_age_out(
-    sim: SimCluster, pushgateway: Pushgateway, tmp_path: Path
-) -> None:
+async def test_push_mark_and_age_out(sim, pushgateway, tmp_path) -> None:
     """The example's rule, with seconds for minutes: a dead node's last push does not stay."""
     (rule,) = (rule for rule in load_rules(EXAMPLE).rules if rule.name == "pushed-mem-available-mb")
     assert rule.expr is not None

@@ -1,7 +1,5 @@
 """A real Prometheus with two days of history, in which every defect of a rule has its metrics."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 

@@ -1,7 +1,5 @@
 """`dynsched check --prom`: a real Prometheus parses expressions, and errors have their place."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Each check of nodes, pods and rights, on a cluster with the defect and on one without."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import time
@@ -225,9 +223,6 @@ async def test_what_a_server_does_not_know_is_not_checked_and_the_rest_goes_on(s
     assert "may not list pods" in facts.errors["W1"]
 
 
-# --- N1: what Prometheus says of these nodes ---
-
-
 def asked(names: str, *selectors: SelectorFacts, **more: Any) -> tuple[RuleFacts, ...]:
     """A rule with a sample of each of these nodes."""
     rule = FileRule.model_validate(RULE | more)
@@ -279,8 +274,6 @@ def test_clocks_that_differ_are_told() -> None:
         "node_time_seconds: by up to 45s",
     ]
 
-
-# --- K3: what a running dynsched says ---
 
 EXTENDER = {"extender": {"profiles": {"default": {"score": {"cpu": 1}}}}}
 

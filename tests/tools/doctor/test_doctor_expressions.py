@@ -1,7 +1,5 @@
 """What is read of an expression: selectors, ranges, labels that are dropped; and within bounds."""
 
-from __future__ import annotations
-
 import pytest
 
 from dynsched.tools.doctor.expressions import read

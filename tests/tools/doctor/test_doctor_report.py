@@ -1,7 +1,5 @@
 """The report's forms, its order, what is left out of it, and the exit code."""
 
-from __future__ import annotations
-
 import json
 from xml.etree import ElementTree as ET
 

@@ -1,7 +1,5 @@
 """Each check of a rule, in a real Prometheus that has the defect, beside rules that have none."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """`dynsched reach` on a cluster: pods in pages, and what is printed."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """`dynsched inject` without a cluster, and the files that are made with it."""
 
-from __future__ import annotations
-
 import json
 
 import yaml
