@@ -1,4 +1,4 @@
-"""The process under test, put together as `app` does it."""
+"""The process under test, put together as `controller.main` does it."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ class Source:
         self._gate.release()
 
     async def query(self, rule: Rule) -> QueryResult:
-        """As `loop.Source` has it."""
+        """As `controller.loop.Source` has it."""
         if rule.name == FIRST_RULE:
             await self._gate.acquire()
             self._ticks += 1

@@ -52,7 +52,7 @@ def make_app(
     guards: Sequence[Middleware] = (),
     bearer: bool = False,
 ) -> web.Application:
-    """The application with all endpoints; the caller serves it (``web.server``). ``memory``: bytes
+    """The application with all endpoints; the caller serves it (``api.server``). ``memory``: bytes
     for the extender's questions that are under way; without ``extender`` they are not served here.
     ``guards`` look at each request before it is answered, and may refuse it; ``bearer``: whether
     one of them wants a bearer token, for `/openapi.json`.

@@ -36,7 +36,7 @@ _NO_NODES: Final = b'"nodes":[]'
 
 class Expected(msgspec.Struct, frozen=True, gc=False):
     """A node's expected load by one rule, in points: ``load`` is ``measured`` and ``bound``, less
-    ``ended``, and at least 0 (`core.expected`).
+    ``ended``, and at least 0 (`engine.expected`).
     """
 
     load: float

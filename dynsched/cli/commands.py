@@ -1,4 +1,5 @@
-"""The command line: reads flags and environment, calls `app`, prints. No logic of its own.
+"""The command line: reads flags and environment, calls `controller.main`, prints. No logic of its
+own.
 
 Each command imports its modules when it runs. To import all of them takes most of a second, and
 `--help` and `check` need few of them.

@@ -1,6 +1,7 @@
 """What one pass found, as a table and sentences for people: `dynsched plan`.
 
-Made from its JSON (``web.report``). Nothing is left out in silence: what is not shown is counted.
+Made from its JSON (``api.pass_report``). Nothing is left out in silence: what is not shown is
+counted.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""One tick: fetch -> match -> evaluate -> plan -> apply -> publish.
+"""One tick: fetch -> match -> alerts -> guard -> plan -> apply -> publish.
 
-The loop knows no shell: it declares here the Protocols that it consumes, and `app` hands them in.
+The loop imports neither `api` nor `kube` nor `sources`: the Protocols of what it uses are here, in
+`reporting`, `restore` and `apply`, and `main` hands the parts in.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The composition root: the one module that knows every shell, and starts and stops them."""
+"""The composition root: the one module that knows all parts, and starts and stops them."""
 
 from __future__ import annotations
 

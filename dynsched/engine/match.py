@@ -1,6 +1,6 @@
 """From a sample's labels to the node that it was measured on.
 
-Exporters name a node in many ways (FIELD, wish 4): by node name or by one of its addresses, with a
+Exporters name a node in many ways: by node name or by one of its addresses, with a
 port or without; in the label ``node`` here and in ``instance`` there.
 """
 

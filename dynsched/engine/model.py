@@ -21,7 +21,7 @@ from dynsched.util.formatting import canonical
 class Sample(Struct, frozen=True, gc=False):
     labels: Mapping[str, str]
     value: float
-    """May be NaN or infinite: ``core.match`` makes such a sample INVALID, never 0."""
+    """May be NaN or infinite: ``engine.match`` makes such a sample INVALID, never 0."""
     timestamp: float
 
 
@@ -129,7 +129,7 @@ class Alert(Struct, frozen=True, gc=False):
 
     @property
     def firing(self) -> bool:
-        """Whether this alert puts its node under pressure."""
+        """Whether its state is firing."""
         return self.state is AlertState.FIRING
 
 

@@ -29,7 +29,7 @@ class BoundPod:
     cpu: float = MIN_CPU
     memory: float = MIN_MEMORY
     workload: str = ""
-    """``namespace/name`` of what made it (`core.workloads`); empty when that is not known."""
+    """``namespace/name`` of what made it (`engine.workloads`); empty when that is not known."""
     name: str = ""
     """``namespace/name`` of the pod itself; empty when that is not known."""
     assumed: bool = False

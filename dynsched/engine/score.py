@@ -142,7 +142,7 @@ class FreshPods:
 
 
 def node_loads(views: NodeViews, weighed: WeightedProfile) -> dict[str, int]:
-    """Every node's expected load in tenths (`core.expected`); a node for which no rule has a
+    """Every node's expected load in tenths (`engine.expected`); a node for which no rule has a
     value is omitted. When one rule of several has no value for a node, the median of that rule's
     values is used; a rule that does not apply to the node does not count. FIRING is added for a
     node on which one of the rules fires, even if it has no value.

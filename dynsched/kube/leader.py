@@ -46,7 +46,7 @@ def boot_time() -> float:
 
 class SoleWriter:
     """For a process that takes part in no election: it is the only one by the user's word, or it
-    writes nothing. Satisfies ``loop.Leadership``.
+    writes nothing. Satisfies ``controller.loop.Leadership``.
     """
 
     leader: str | None = None
@@ -60,7 +60,7 @@ class SoleWriter:
 
 
 class Elector:
-    """Takes part in the election while `run` runs. Satisfies ``loop.Leadership``.
+    """Takes part in the election while `run` runs. Satisfies ``controller.loop.Leadership``.
 
     ``api`` is an instance of its own, so that a renewal never waits behind patches. ``identity``
     is unique to this process; or, with ``of_pod``, to its pod, in which one process runs at a time.

@@ -133,6 +133,7 @@ class SourceTraits:
 TRAITS: Final[Mapping[SourceName, SourceTraits]] = {
     "prometheus": SourceTraits(needs="expr"),
     "metrics-server": SourceTraits(needs="resource", in_percent=True),
-    # Worked out from another rule's values (`core.early`), by which the extender scores already.
+    # Worked out from another rule's values (`engine.expected.above_line`), by which the extender
+    # scores already.
     "expected-load": SourceTraits(needs=None, asked=False),
 }

@@ -56,14 +56,14 @@ class Reading:
     doubts: tuple[Remark, ...] = ()
 
 
-def load_rules(path: Path, *, remedy: str = "name the file with --rules") -> RuleSet:
+def load_rules(path: Path) -> RuleSet:
     """Read a rules file (either format), or a pipe with one. RulesFileError with all that is wrong
-    in it; ``remedy`` is what to do where there is no such file.
+    in it.
     """
     try:
         return _used(path, read_rules(read_stream(path, MAX_BYTES)))
     except OSError as error:
-        raise unreadable(path, error, remedy) from None
+        raise unreadable(path, error, "name the file with --rules") from None
 
 
 def read_rules(raw: bytes) -> Reading:
@@ -96,7 +96,7 @@ def unreadable(name: str | Path, error: OSError, remedy: str) -> RulesFileError:
 
 
 class FixedRules:
-    """Rules that do not change, for one pass. Satisfies ``loop.RulesFile``."""
+    """Rules that do not change, for one pass. Satisfies ``controller.loop.RulesFile``."""
 
     error: str | None = None
 

@@ -1,6 +1,6 @@
 """What rules.yaml holds: the rules, and what follows from them and the other sections together.
 
-``core.parsing`` makes it of a parsed mapping, or says all that is wrong.
+``rules.parse`` makes it of a parsed mapping, or says all that is wrong.
 """
 
 from __future__ import annotations
@@ -48,8 +48,9 @@ COMPARE: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
 
 
 class EarlyMark(Model):
-    """``early`` of a rule: marks a node before it is hot, by its expected load (`core.expected`)
-    compared with the early line of its kind (`core.early`): the mean, or ``mean_at_least``. All are
+    """``early`` of a rule: marks a node before it is hot, by its expected load (`engine.expected`)
+    compared with the early line of its kind (`engine.expected.above_line`): the mean, or
+    ``mean_at_least``. All are
     points: 0 is idle, 100 is full.
     """
 

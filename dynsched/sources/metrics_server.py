@@ -27,7 +27,7 @@ tells whose fault it is."""
 
 
 class MetricsServerSource:
-    """Satisfies ``loop.Source``. ``nodes`` gives the nodes as they are known now, by name."""
+    """Satisfies ``controller.loop.Source``. ``nodes`` gives the nodes as they are now, by name."""
 
     def __init__(
         self, fetch: Fetch, nodes: Callable[[], Mapping[str, Node]], *, timeout: float = TIMEOUT

@@ -1,1 +1,1 @@
-"""What all shells need of the machine that they run on."""
+"""What several packages need of the machine that they run on."""

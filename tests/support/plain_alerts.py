@@ -1,5 +1,5 @@
-"""The alerts one by one, as objects: the plain form of `core.transitions` and `core.alerts`, with
-which the columns are compared. Written after the same rules, and by nothing of theirs.
+"""The alerts one by one, as objects: the plain form of `engine.transitions` and `engine.alerts`,
+with which the columns are compared. Written after the same rules, and by nothing of theirs.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ def plainly(
     previous: Plain,
     now: float,
 ) -> tuple[Plain, dict[str, Verdict]]:
-    """As `core.evaluate.evaluate`."""
+    """As `engine.alerts.evaluated`."""
     alerts: Plain = {}
     for rule in rule_set.rules:
         answer = readings.get(rule.name, RuleReadings(failed=True))

@@ -1,5 +1,5 @@
 """What the page and `/metrics` tell of nodes, from one view after the other: the plain form of
-`web.page.columns` and `web.node_series`, with which what is taken from the columns is compared.
+`api.page.data` and `api.node_series`, with which what is taken from the columns is compared.
 """
 
 import math

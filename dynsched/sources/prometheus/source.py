@@ -61,7 +61,7 @@ class PageResult:
 
 
 class PrometheusSource:
-    """Instant and range queries against one Prometheus; satisfies ``loop.Source``.
+    """Instant and range queries against one Prometheus; satisfies ``controller.loop.Source``.
 
     Used from one event loop. ``clock`` gives Unix seconds. ``limit`` is asked at each query how
     large its answer may be. At most ``max_concurrency`` queries are under way at a time; a further

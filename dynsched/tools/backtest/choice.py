@@ -1,4 +1,4 @@
-"""Which nodes are marked under the guard: `core.guard.select` on arrays.
+"""Which nodes are marked under the guard: `engine.guard.select` on arrays.
 
 The lanes of one *group* are the nodes of one cluster; ``suggest`` replays several settings, each in
 a group of its own. Where no limit binds, the marks are the wanted ones, for all groups at once.
@@ -60,7 +60,7 @@ class Marks:
     ) -> tuple[Bools, Bools | None]:
         """Decide which lanes carry the mark from now on. Returns those, and the lanes that should
         carry it and do not, None where there are none. ``hot``: the wanted ones that are not
-        early; ``severity``: asked for where nodes are ranked, as in `core.model.Verdict`.
+        early; ``severity``: asked for where nodes are ranked, as in `engine.model.Verdict`.
         """
         wanted = wants & self._may
         changed, early = wanted ^ self.marked, wanted & ~hot
@@ -128,7 +128,7 @@ class Marks:
         return found
 
     def _ranked(self, part: slice, wanted: Bools, hot: Bools, severity: Floats) -> Bools:
-        """The marks of one group, as `core.guard.select` chooses them."""
+        """The marks of one group, as `engine.guard.select` chooses them."""
         wants, is_hot, excess = wanted[part], hot[part], severity[part]
         marked, pool = self.marked[part], self.pool[part]
         granted = np.zeros(len(wants), np.bool_)

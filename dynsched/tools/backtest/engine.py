@@ -1,8 +1,8 @@
 """A whole replay: columns of values in, alerts and marks at every step out.
 
-It does for arrays what `core.decide` does for objects: readings, early readings, alerts, verdicts,
-guard. Of a write it is taken that it succeeds, as in a dry run (`core.rehearse`). A *lane* is a
-node, or a node under one of several settings of the rules (`suggest`).
+It does for all moments what `engine.decide` does in a tick: readings, early readings, alerts,
+verdicts, guard. Of a write it is taken that it succeeds, as in a dry run (`engine.dry_run`). A
+*lane* is a node, or a node under one of several settings of the rules (`suggest`).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Played:
 
 
 class Alerts:
-    """The alerts of all rules: many steps of `core.transitions.advance`. Mutable: `begin` takes a
+    """The alerts of all rules: many steps of `engine.transitions.advance`. Mutable: `begin` takes a
     chunk of values, `step` one row of it. Arrays have one row for each rule.
     """
 
@@ -218,7 +218,7 @@ class Engine:
         return short, writes
 
     def _severity(self, hot: Bools) -> Floats:
-        """As `core.evaluate.fold`: of the worst firing rule; of the early ones where none is."""
+        """As `engine.alerts.Verdicts.of`: of the worst firing rule, or of the worst early one."""
         worst = self._alerts.severity(self._hot)
         if not self._early:
             return worst

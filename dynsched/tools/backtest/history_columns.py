@@ -1,7 +1,7 @@
 """From the series of one answer to columns of values, and to and from a file.
 
 A column is what one value of the node's label had at each step. Several series of one node become
-one column of the worst values, as `core.match` takes the worst sample.
+one column of the worst values, as `engine.match` takes the worst sample.
 """
 
 from __future__ import annotations

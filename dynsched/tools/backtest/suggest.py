@@ -242,7 +242,7 @@ def candidates(rule: FileRule, median: float) -> list[Candidate]:
 
 
 def value_at(rule: FileRule, load: float) -> float:
-    """The value that is so many points of load: the inverse of `core.loads.rule_load`."""
+    """The value that is so many points of load: the inverse of `engine.loads.rule_load`."""
     if rule.rises:
         return load * full_at(rule) / 100
     zero = min(0.0, rule.threshold)

@@ -32,7 +32,7 @@ class World:
     """Index into ``pools``."""
     pools: tuple[str, ...]
     kind: Ints
-    """A number for each kind (`core.guard.Kind`), from 0."""
+    """A number for each kind (`engine.guard.Kind`), from 0."""
     first: Floats
     last: Floats
 
