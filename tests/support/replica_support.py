@@ -46,11 +46,11 @@ async def status(operator: Operator) -> dict[str, Any]:
 
 
 async def until_status(operator: Operator, fits: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
-    """Wait for a /status that fits; that."""
+    """Wait for a /status of a tick that fits; that."""
 
     async def found() -> dict[str, Any] | None:
         answer = await status(operator)
-        return answer if answer and fits(answer) else None
+        return answer if answer.get("tick") and fits(answer) else None
 
     answer: dict[str, Any] = await until(found, "/status")
     return answer
@@ -68,7 +68,7 @@ async def leads(operator: Operator) -> bool:
 
 async def some_ticks(operator: Operator, number: int = 4) -> None:
     """Until it has evaluated so many times more."""
-    last = (await status(operator))["tick"]["number"] + number
+    last = (await until_status(operator, bool))["tick"]["number"] + number
     await until_status(operator, lambda found: found["tick"]["number"] >= last)
 
 
