@@ -19,7 +19,7 @@ from dynsched.kube.failures import Call
 from dynsched.kube.kubeconfig import KubeConfig
 from dynsched.kube.pages import METADATA_ONLY, Named, Page, pages, require_list
 from dynsched.kube.projection import read_node
-from dynsched.kube.transport import TIMEOUT, Answer, KubeApi
+from dynsched.kube.transport import IN_FLIGHT, TIMEOUT, Answer, KubeApi
 from dynsched.rules.keys import FIELD_MANAGER
 from dynsched.util.errors import ClusterError, NotPermittedError
 
@@ -55,9 +55,10 @@ class KubeClient(KubeApi):
         self,
         config: KubeConfig,
         *,
+        in_flight: int = IN_FLIGHT,
         permission: WritePermission | None = None,
     ) -> None:
-        super().__init__(config)
+        super().__init__(config, in_flight=in_flight)
         self._permission = permission
 
     async def read(self, name: str) -> Node | None:
