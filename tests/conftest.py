@@ -33,9 +33,12 @@ settings.register_profile("thorough", settings.get_profile("quick"), max_example
 settings.register_profile("random", settings.get_profile("thorough"), derandomize=False)
 settings.load_profile("thorough" if os.environ.get("DYNSCHED_THOROUGH") == "1" else "quick")
 
-# A shell's background job ignores Ctrl-C, and so would all processes that the tests start and stop.
+# A shell's background job ignores Ctrl-C, and one under nohup ignores SIGHUP; so would all
+# processes that the tests start and stop.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 _SECOND_TIER = re.compile(r"^pytestmark = .*\bthorough\b", re.MULTILINE)
 

@@ -133,10 +133,9 @@ async def test_every_question_is_answered_whatever_becomes_of_the_rules_file(
                 await until(taken_up, f"the file is taken up: {state}")
                 callers.phase = state
 
-                async def asked(count: int = callers.scored + EACH) -> bool:
-                    return callers.scored >= count
+                async def asked(state: str = state, count: int = callers.scored + EACH) -> bool:
+                    return callers.scored >= count and (state != "rejects" or callers.kept_off > 0)
 
                 await until(asked, f"pods are asked about: {state}")
             callers.enough = True
-    assert callers.kept_off
     assert "Traceback" not in operator.log

@@ -30,6 +30,6 @@ def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
         check=False,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,  # pytest ends a test after 300 s
         stdin=subprocess.DEVNULL,
     )
