@@ -15,7 +15,7 @@ from dynsched.engine.model import Action, Node, NodePatch
 from dynsched.kube import kopf_operator, node_watch
 from dynsched.kube.client import KubeClient
 from dynsched.kube.failures import SetupError
-from dynsched.sim.nodes import make_node
+from dynsched.sim.examples import make_node
 from dynsched.util.errors import ClusterError, ConflictError, ForbiddenError, NotFoundError
 
 FOREIGN_FINALIZER = "kopf.zalando.org/KopfFinalizerMarker"

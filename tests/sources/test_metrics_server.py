@@ -24,7 +24,7 @@ from dynsched.engine.usage import NodeUsage
 from dynsched.kube.call_metrics import PAGE, list_node_metrics
 from dynsched.rules.parse import parse_rules
 from dynsched.rules.rule_set import Rule
-from dynsched.sim.nodes import make_node
+from dynsched.sim.examples import make_node
 from dynsched.sources.metrics_server import MetricsServerSource
 from dynsched.util.errors import ClusterError, ForbiddenError
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dynsched.sim.apiserver.record import RequestRecord
-from dynsched.sim.apiserver.status import ApiError
+from dynsched.sim.apiserver.refusals import ApiError
 
 _REASONS: Final = {
     401: "Unauthorized",

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from dynsched.sim.apiserver import status
+from dynsched.sim.apiserver import refusals
 from dynsched.sim.apiserver.resources import NODE_METRICS
 
 ROOT: Final = f"{NODE_METRICS.root}/{NODE_METRICS.plural}"
@@ -49,7 +49,7 @@ class NodeMetrics:
             return {**head, "kind": f"{head['kind']}List", "metadata": metadata, "items": items}
         name = path.removeprefix(f"{ROOT}/")
         if name not in self._items:
-            raise status.not_found(NODE_METRICS, name)
+            raise refusals.not_found(NODE_METRICS, name)
         return {**head, **self._items[name]}
 
     def _page(self, query: Mapping[str, str]) -> tuple[list[dict[str, Any]], dict[str, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dynsched.sim.apiserver.status import bad_request
+from dynsched.sim.apiserver.refusals import bad_request
 
 
 def merge_patch(document: Any, patch: Any) -> Any:

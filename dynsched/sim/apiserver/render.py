@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from dynsched.sim.apiserver import status, tables
+from dynsched.sim.apiserver import refusals, tables
 from dynsched.sim.apiserver.resources import Resource
 from dynsched.sim.apiserver.store import ChangeType, Entry
 
@@ -39,7 +39,7 @@ def negotiate(accept: str) -> Form:
             return Form.TABLE
         if version == "v1" and wanted in {"PartialObjectMetadata", "PartialObjectMetadataList"}:
             return Form.PARTIAL
-    raise status.not_acceptable()
+    raise refusals.not_acceptable()
 
 
 class Renderer(NamedTuple):

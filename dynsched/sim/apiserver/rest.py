@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from aiohttp import web
 
-from dynsched.sim.apiserver import render, status, watch
+from dynsched.sim.apiserver import refusals, render, watch
 from dynsched.sim.apiserver.objects import Objects, Write
 from dynsched.sim.apiserver.render import Renderer
 from dynsched.sim.apiserver.routes import Target, number, version_asked
@@ -45,7 +45,7 @@ class _Token(msgspec.Struct):
             return msgspec.json.decode(raw, type=cls)
         except (binascii.Error, ValueError, msgspec.DecodeError) as error:
             told = f"invalid continue token: continue key is not valid: {error}"
-            raise status.bad_request(told) from None
+            raise refusals.bad_request(told) from None
 
     def __str__(self) -> str:
         return urlsafe_b64encode(msgspec.json.encode(self)).decode().rstrip("=")
@@ -115,7 +115,7 @@ class Rest:
 
     def _patch(self, call: Call, renderer: Renderer) -> web.Response:
         if call.media_type not in {_MERGE, _STRATEGIC}:
-            raise status.unsupported_media_type()
+            raise refusals.unsupported_media_type()
         patch = _decode(call.body)
         where = call.target.resource, call.target.name
         written = self._objects.patch(
@@ -162,7 +162,7 @@ class Rest:
             return token.rv, store.entries(resource, token.rv)
         except GoneError:
             onward = _Token(-1, token.start)
-            raise status.expired(_TOO_OLD, continuation=str(onward)) from None
+            raise refusals.expired(_TOO_OLD, continuation=str(onward)) from None
 
     def _at_version(self, call: Call, limit: int) -> tuple[int, Sequence[Entry], int]:
         """The version to list at, what was there, and how much of it to give."""
@@ -173,14 +173,14 @@ class Rest:
                 limit = 0  # from its cache the real server gives everything, whatever the limit
             return store.version, store.entries(resource), limit
         if version > store.version:
-            raise status.version_too_large(version, store.version)
+            raise refusals.version_too_large(version, store.version)
         if match != "Exact" and not (limit and not match):
             return store.version, store.entries(resource), limit
         try:
             return version, store.entries(resource, version), limit
         except GoneError:
             message = "The resourceVersion for the provided list is too old."
-            raise status.expired(message) from None
+            raise refusals.expired(message) from None
 
 
 def _page(
@@ -200,10 +200,10 @@ def _page(
 
 def _object(call: Call) -> dict[str, Any]:
     if call.media_type not in {"", _JSON}:
-        raise status.unsupported_media_type()
+        raise refusals.unsupported_media_type()
     body = _decode(call.body)
     if not isinstance(body, dict):
-        raise status.bad_request("the object provided is not a JSON object")
+        raise refusals.bad_request("the object provided is not a JSON object")
     return body
 
 
@@ -211,7 +211,7 @@ def _decode(body: bytes) -> Any:
     try:
         return msgspec.json.decode(body)
     except msgspec.DecodeError as error:
-        raise status.bad_request(f"json parse error: {error}") from None
+        raise refusals.bad_request(f"json parse error: {error}") from None
 
 
 def respond(body: bytes, code: int = 200) -> web.Response:

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from dynsched.sim.apiserver import status
+from dynsched.sim.apiserver import refusals
 from dynsched.sim.apiserver.resources import Resource
 
 API_AUDIENCE: Final = "https://kubernetes.default.svc"
@@ -80,7 +80,7 @@ def answer(kind: Resource, body: bytes, known: Known) -> dict[str, Any]:
     try:
         spec = msgspec.json.decode(body, type=_Review).spec
     except msgspec.DecodeError as error:
-        raise status.bad_request(str(error)) from None
+        raise refusals.bad_request(str(error)) from None
     if kind is _TOKEN_REVIEWS:
         found = _whose(spec, known)
     elif kind is _ACCESS_REVIEWS:

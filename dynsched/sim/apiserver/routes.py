@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from dynsched.sim.apiserver import resources, status
+from dynsched.sim.apiserver import refusals, resources
 from dynsched.sim.apiserver.resources import Resource
 
 _TRUE: Final = frozenset({"1", "true", "True", "t", "T", "TRUE"})
@@ -57,7 +57,7 @@ def _target(group: str, version: str, rest: list[str]) -> Target:
     in_place = resource is not None and (not namespace or resource.namespaced)
     # An object of a namespaced resource is only to be had inside of its namespace.
     if resource is None or not in_place or (more and resource.namespaced and not namespace):
-        raise status.no_such_resource()
+        raise refusals.no_such_resource()
     match more:
         case []:
             return Target(resource, namespace)
@@ -67,7 +67,7 @@ def _target(group: str, version: str, rest: list[str]) -> Target:
             return Target(resource, namespace, name, "status")
         case [name, "binding"] if resource is resources.PODS:
             return Target(resource, namespace, name, "binding")
-    raise status.no_such_resource()
+    raise refusals.no_such_resource()
 
 
 def verb_of(method: str, target: Target, query: Mapping[str, str]) -> str:
@@ -79,7 +79,7 @@ def verb_of(method: str, target: Target, query: Mapping[str, str]) -> str:
     if verb == "list" and flag(query, "watch"):
         return "watch"
     if verb is None or (target.resource.namespaced and not target.namespace and verb != "list"):
-        raise status.method_not_allowed()
+        raise refusals.method_not_allowed()
     return verb
 
 
@@ -94,14 +94,14 @@ def number(query: Mapping[str, str], name: str) -> int:
     try:
         return int(text or 0)
     except ValueError:
-        raise status.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
+        raise refusals.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
 
 
 def version_asked(query: Mapping[str, str]) -> int | None:
     """The resourceVersion of the query string, None where none or any will do; ApiError."""
     text = query.get("resourceVersion", "")
     if text and not text.isdecimal():
-        raise status.internal(
+        raise refusals.internal(
             f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}":'
             " invalid syntax"
         )

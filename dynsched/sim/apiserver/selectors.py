@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dynsched.rules.labels import Selector as LabelSelector
 from dynsched.rules.labels import parse_selector
-from dynsched.sim.apiserver.status import bad_request
+from dynsched.sim.apiserver.refusals import bad_request
 
 if TYPE_CHECKING:
     from dynsched.sim.apiserver.resources import Resource

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import aiohttp
 from aiohttp import hdrs, web
 
-from dynsched.sim.apiserver import status
+from dynsched.sim.apiserver import refusals
 from dynsched.sim.apiserver.objects import Objects
 from dynsched.sim.apiserver.resources import SERVICES
 
@@ -56,7 +56,7 @@ class ServiceProxy:
             return web.Response(status=301, headers={hdrs.LOCATION: f"{request.path}/"})
         url = self.backends.get((asked.namespace, asked.name))
         if url is None:
-            raise status.unavailable(f'no endpoints available for service "{asked.name}"')
+            raise refusals.unavailable(f'no endpoints available for service "{asked.name}"')
         url = f"{asked.scheme}://{url.partition('://')[2]}"
         query = f"?{request.query_string}" if request.query_string else ""
         headers = {name: request.headers[name] for name in _PASSED if name in request.headers}
@@ -77,9 +77,9 @@ class ServiceProxy:
                 body = await answered.read()
                 return web.Response(status=answered.status, headers=found, body=body)
         except aiohttp.ServerDisconnectedError:
-            raise status.unavailable("error trying to reach service: EOF") from None
+            raise refusals.unavailable("error trying to reach service: EOF") from None
         except aiohttp.ClientError as error:
-            raise status.unavailable(f"error trying to reach service: {error}") from None
+            raise refusals.unavailable(f"error trying to reach service: {error}") from None
 
 
 def parse(path: str) -> Asked | None:

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from dynsched.rules.labels import is_label_key, is_label_value
 from dynsched.sim.apiserver import resources
+from dynsched.sim.apiserver.refusals import Cause
 from dynsched.sim.apiserver.resources import Resource
-from dynsched.sim.apiserver.status import Cause
 
 _DNS_LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN: Final = re.compile(rf"{_DNS_LABEL}(\.{_DNS_LABEL})*", re.ASCII)

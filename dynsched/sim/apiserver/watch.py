@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from aiohttp import web
 
-from dynsched.sim.apiserver import render, status
+from dynsched.sim.apiserver import refusals, render
 from dynsched.sim.apiserver.render import Renderer
 from dynsched.sim.apiserver.routes import flag, number, version_asked
 from dynsched.sim.apiserver.selectors import Selector
@@ -40,8 +40,8 @@ def options(query: Mapping[str, str]) -> Options:
     """The options of a watch; ApiError. Lists are not streamed: clients then list before."""
     if "sendInitialEvents" in query:
         message = "Forbidden: sendInitialEvents is forbidden for watch by this server"
-        cause = status.Cause("FieldValueForbidden", message, "sendInitialEvents")
-        raise status.invalid(None, "", [cause])
+        cause = refusals.Cause("FieldValueForbidden", message, "sendInitialEvents")
+        raise refusals.invalid(None, "", [cause])
     return Options(
         version=version_asked(query),
         bookmarks=flag(query, "allowWatchBookmarks"),
@@ -112,7 +112,7 @@ class Watches:
 
     def end(self, *, gone: bool = False) -> int:
         """End all in good order, or with a 410 as their last event; how many there were."""
-        error = status.expired("The resourceVersion for the provided watch is too old.")
+        error = refusals.expired("The resourceVersion for the provided watch is too old.")
         last_words = render.event("ERROR", render.encode(error.body)) if gone else b""
         for watch in self._open:
             watch.end(last_words)
@@ -166,7 +166,7 @@ class Watches:
             watch.pending.extend(self._store.changes(resource, asked.version))
         except GoneError:
             oldest = self._store.oldest(resource)
-            error = status.expired(f"too old resource version: {asked.version} ({oldest})")
+            error = refusals.expired(f"too old resource version: {asked.version} ({oldest})")
             watch.end(render.event("ERROR", render.encode(error.body)))
         return ()
 

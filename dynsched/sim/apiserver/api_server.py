@@ -31,7 +31,7 @@ from typing import Final, Self
 import msgspec
 from aiohttp import web
 
-from dynsched.sim.apiserver import discovery, rest, reviews, routes, service_proxy, status
+from dynsched.sim.apiserver import discovery, refusals, rest, reviews, routes, service_proxy
 from dynsched.sim.apiserver.faults import Fault, Faults
 from dynsched.sim.apiserver.metrics import ROOT, NodeMetrics
 from dynsched.sim.apiserver.objects import Objects
@@ -229,7 +229,7 @@ class ApiServer:
             elif request.path.rstrip("/") == ROOT:
                 record.resource, record.verb = NODE_METRICS.qualified_plural, "list"
             response = await self._answer(request, record, target, body)
-        except status.ApiError as error:
+        except refusals.ApiError as error:
             response = rest.respond(encode(error.body), error.code)
         if request.transport is not None and not request.transport.is_closing():
             record.status = response.status
@@ -253,7 +253,7 @@ class ApiServer:
                 return _fail(request, fault)
         if afterwards is None:
             return await self._serve(request, record, target, body)
-        with suppress(status.ApiError):  # a refusal is an answer too, and is not given either
+        with suppress(refusals.ApiError):  # a refusal is an answer too, and is not given either
             await self._serve(request, record, target, body)
         return _fail(request, afterwards)
 
@@ -268,12 +268,12 @@ class ApiServer:
         if (proxied := service_proxy.parse(request.rel_url.raw_path)) is not None:
             if (record.verb, "services/proxy") in self.forbidden:
                 named = proxied.name, proxied.namespace, record.verb
-                raise status.forbidden(SERVICES, *named, "proxy")
+                raise refusals.forbidden(SERVICES, *named, "proxy")
             return await self.proxy.answer(proxied, request)
         review = reviews.kind_at(request.path)
         if review is not None and request.method == "POST":
             if ("create", review.plural) in self.forbidden:
-                raise status.forbidden(review, "", "", "create")
+                raise refusals.forbidden(review, "", "", "create")
             known = reviews.Known(self.people, self.readable, self.forbidden)
             return rest.respond(encode(reviews.answer(review, body, known)), 201)
         if target is None:
@@ -281,7 +281,7 @@ class ApiServer:
         resource = target.resource
         subject = f"{resource.plural}/{target.subresource}".rstrip("/")
         if (record.verb, subject) in self.forbidden:
-            raise status.forbidden(resource, target.name, target.namespace, record.verb)
+            raise refusals.forbidden(resource, target.name, target.namespace, record.verb)
         if record.verb == "watch":
             record.status = 200  # it has answered, for as long as it streams
         call = rest.Call(request, target, record.verb, request.query, body)
@@ -292,7 +292,7 @@ class ApiServer:
         if request.path.rstrip("/") in _HEALTH:
             return web.Response(text="ok")
         if (record.verb, record.resource) in self.forbidden:
-            raise status.forbidden(NODE_METRICS, "", "", record.verb)
+            raise refusals.forbidden(NODE_METRICS, "", "", record.verb)
         measured = self.metrics.answer(request.path, request.query)
         if measured is not None:
             return rest.respond(encode(measured))
@@ -306,7 +306,7 @@ class ApiServer:
             return
         given = request.headers.get("Authorization", "")
         if not hmac.compare_digest(given.encode(), f"Bearer {self.token}".encode()):
-            raise status.unauthorized()
+            raise refusals.unauthorized()
 
 
 def _named_in(body: bytes) -> str:
