@@ -31,7 +31,7 @@ from typing import Final, Self
 import msgspec
 from aiohttp import web
 
-from dynsched.sim.apiserver import discovery, refusals, rest, reviews, routes, service_proxy
+from dynsched.sim.apiserver import discovery, refusals, requested, rest, reviews, service_proxy
 from dynsched.sim.apiserver.faults import Fault, Faults
 from dynsched.sim.apiserver.metrics import ROOT, NodeMetrics
 from dynsched.sim.apiserver.objects import Objects
@@ -216,7 +216,7 @@ class ApiServer:
         record.body = body[:_BODY_KEPT]
         proxied = service_proxy.parse(request.rel_url.raw_path)
         try:
-            target = None if proxied else routes.parse(request.path)
+            target = None if proxied else requested.parse(request.path)
             if proxied is not None:
                 record.resource, record.subresource = SERVICES.plural, "proxy"
                 record.namespace, record.name = proxied.namespace, proxied.name
@@ -224,7 +224,7 @@ class ApiServer:
             elif target is not None:
                 record.resource, record.namespace = target.resource.plural, target.namespace
                 record.name, record.subresource = target.name, target.subresource
-                record.verb = routes.verb_of(request.method, target, request.query)
+                record.verb = requested.verb_of(request.method, target, request.query)
                 record.name = record.name or _named_in(body)
             elif request.path.rstrip("/") == ROOT:
                 record.resource, record.verb = NODE_METRICS.qualified_plural, "list"
@@ -239,7 +239,7 @@ class ApiServer:
         self,
         request: web.BaseRequest,
         record: RequestRecord,
-        target: routes.Target | None,
+        target: requested.Target | None,
         body: bytes,
     ) -> web.StreamResponse:
         """Answer with the armed faults around what the server would answer."""
@@ -261,7 +261,7 @@ class ApiServer:
         self,
         request: web.BaseRequest,
         record: RequestRecord,
-        target: routes.Target | None,
+        target: requested.Target | None,
         body: bytes,
     ) -> web.StreamResponse:
         self._authenticate(request)

@@ -48,24 +48,6 @@ def _resource_list(api_version: str, found: list[Resource]) -> dict[str, Any]:
     return {**head, "resources": listed}
 
 
-def _openapi(found: list[Resource]) -> dict[str, Any]:
-    """OpenAPI v3 with nothing but what kubectl asks it: does a PATCH take ``fieldValidation``?"""
-    parameter = {"name": "fieldValidation", "in": "query", "schema": {"type": "string"}}
-    paths = {}
-    for resource in found:
-        scope = "/namespaces/{namespace}" if resource.namespaced else ""
-        kind = {"group": resource.group, "version": resource.version, "kind": resource.kind}
-        operation = {
-            "parameters": [parameter],
-            "x-kubernetes-action": "patch",
-            "x-kubernetes-group-version-kind": kind,
-            "responses": {"200": {"description": "OK"}},
-        }
-        paths[f"{resource.root}{scope}/{resource.plural}/{{name}}"] = {"patch": operation}
-    info = {"title": "dynsched sim", "version": VERSION["gitVersion"]}
-    return {"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": {}}}
-
-
 def _documents(*, metrics: bool) -> dict[str, dict[str, Any]]:
     by_version: dict[str, list[Resource]] = {}
     for resource in (*resources.ALL, resources.NODE_METRICS) if metrics else resources.ALL:
@@ -74,19 +56,16 @@ def _documents(*, metrics: bool) -> dict[str, dict[str, Any]]:
         "/version": dict(VERSION),
         "/api": {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []},
     }
-    groups, schemas = [], {}
+    groups = []
     for api_version, found in by_version.items():
         group, root = found[0].group, found[0].root
-        schemas[root.removeprefix("/")] = {"serverRelativeURL": f"/openapi/v3{root}?hash=0"}
         documents[root] = _resource_list(api_version, found)
-        documents[f"/openapi/v3{root}"] = _openapi(found)
         if group:
             named = {"groupVersion": api_version, "version": found[0].version}
             about = {"name": group, "versions": [named], "preferredVersion": named}
             groups.append(about)
             documents[f"/apis/{group}"] = {"kind": "APIGroup", "apiVersion": "v1", **about}
     documents["/apis"] = {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
-    documents["/openapi/v3"] = {"paths": schemas}
     return documents
 
 

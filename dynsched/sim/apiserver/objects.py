@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from dynsched.sim.apiserver import managed, refusals, resources
-from dynsched.sim.apiserver.patches import merge_patch, strategic_patch
 from dynsched.sim.apiserver.resources import Resource, named
 from dynsched.sim.apiserver.schema import DecodeError, normalise
 from dynsched.sim.apiserver.store import Entry, Store
@@ -109,8 +108,6 @@ class Objects:
         patch: Any,
         namespace: str = "",
         how: Write = _DEFAULT,
-        *,
-        strategic: bool = False,
     ) -> Entry:
         """PATCH; conditional when it sets a resourceVersion."""
         resource = named(resource)
@@ -119,8 +116,7 @@ class Objects:
             raise refusals.bad_request("error decoding patch: not a JSON object")
         document = {"kind": resource.kind, "apiVersion": resource.api_version, **entry.decode()}
         try:
-            patched = (strategic_patch if strategic else merge_patch)(document, patch)
-            new = _decode(resource, patched)
+            new = _decode(resource, merge_patch(document, patch))
         except refusals.ApiError as error:  # the real server blames the patch, with 422
             cause = refusals.Cause("FieldValueInvalid", f"Invalid value: {error.message}", "patch")
             raise refusals.invalid(None, "", [cause]) from None
@@ -184,6 +180,19 @@ class Objects:
         if "deletionTimestamp" in new["metadata"] and not new["metadata"].get("finalizers"):
             self.store.delete(resource, saved)
         return saved
+
+
+def merge_patch(document: Any, patch: Any) -> Any:
+    """RFC 7386: null removes, mappings merge, everything else replaces (lists too)."""
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(document) if isinstance(document, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = merge_patch(merged.get(key), value)
+    return merged
 
 
 def _now() -> str:

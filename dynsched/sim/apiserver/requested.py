@@ -1,20 +1,24 @@
-"""From a request's method and path to what it asks for."""
+"""From a request's method, path and query to what it asks for: target, verb and selector."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from dynsched.rules.labels import Selector as LabelSelector
+from dynsched.rules.labels import parse_selector
 from dynsched.sim.apiserver import refusals, resources
 from dynsched.sim.apiserver.resources import Resource
+from dynsched.sim.apiserver.store import Entry
 
-_TRUE: Final = frozenset({"1", "true", "True", "t", "T", "TRUE"})
 _ON_COLLECTION: Final = {"GET": "list", "POST": "create"}
 _ON_OBJECT: Final = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _ON_SUBRESOURCE: Final = {
     "status": {"GET": "get", "PUT": "update", "PATCH": "patch"},
     "binding": {"POST": "create"},
 }
+_FIELD_TERM: Final = re.compile(r"\s*([^=!]+?)\s*(!=|==?)\s*(.*?)\s*")
 
 
 class Target(NamedTuple):
@@ -59,14 +63,12 @@ def _target(group: str, version: str, rest: list[str]) -> Target:
     if resource is None or not in_place or (more and resource.namespaced and not namespace):
         raise refusals.no_such_resource()
     match more:
-        case []:
-            return Target(resource, namespace)
-        case [name]:
-            return Target(resource, namespace, name)
-        case [name, "status"] if resource.has_status:
-            return Target(resource, namespace, name, "status")
-        case [name, "binding"] if resource is resources.PODS:
-            return Target(resource, namespace, name, "binding")
+        case [] | [_]:
+            return Target(resource, namespace, *more)
+        case [_, "status"] if resource.has_status:
+            return Target(resource, namespace, *more)
+        case [_, "binding"] if resource is resources.PODS:
+            return Target(resource, namespace, *more)
     raise refusals.no_such_resource()
 
 
@@ -85,7 +87,7 @@ def verb_of(method: str, target: Target, query: Mapping[str, str]) -> str:
 
 def flag(query: Mapping[str, str], name: str) -> bool:
     """A boolean of the query string."""
-    return query.get(name, "") in _TRUE
+    return query.get(name, "").lower() in {"1", "true"}
 
 
 def number(query: Mapping[str, str], name: str) -> int:
@@ -106,3 +108,55 @@ def version_asked(query: Mapping[str, str]) -> int | None:
             " invalid syntax"
         )
     return int(text or 0) or None
+
+
+class _Field(NamedTuple):
+    name: str
+    value: str
+    negated: bool
+
+
+class Selector(NamedTuple):
+    """What a list or a watch is narrowed to. An empty one lets everything through."""
+
+    labels: LabelSelector
+    fields: tuple[_Field, ...]
+    namespace: str
+
+    @property
+    def selective(self) -> bool:
+        """Whether a label or field selector was given (a namespace alone is none)."""
+        return bool(self.labels.requirements or self.fields)
+
+    @property
+    def everything(self) -> bool:
+        """Whether nothing can be left out."""
+        return not (self.selective or self.namespace)
+
+    def __call__(self, entry: Entry) -> bool:
+        """Whether the stored object is selected."""
+        return (
+            self.namespace in {"", entry.namespace}
+            and self.labels.matches(entry.labels)
+            and all((entry.fields.get(f.name, "") == f.value) != f.negated for f in self.fields)
+        )
+
+
+def selector_of(target: Target, query: Mapping[str, str]) -> Selector:
+    """The selector of a list or a watch; ApiError 400 when it is none."""
+    try:
+        labels = parse_selector(query.get("labelSelector", ""))
+    except ValueError as error:
+        raise refusals.bad_request(f"unable to parse requirement: {error}") from None
+    terms = filter(None, query.get("fieldSelector", "").split(","))
+    fields = tuple(_field(target.resource, term) for term in terms)
+    return Selector(labels, fields, target.namespace)
+
+
+def _field(resource: Resource, term: str) -> _Field:
+    """``name=value`` or ``name!=value`` on a field that the resource offers."""
+    found = _FIELD_TERM.fullmatch(term)
+    name, operator, value = found.groups() if found else (term, "", "")
+    if name not in resource.fields and name not in {"metadata.name", "metadata.namespace"}:
+        raise refusals.bad_request(f"field label not supported: {name}")
+    return _Field(name, value, negated=operator == "!=")
