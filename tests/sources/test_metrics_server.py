@@ -217,6 +217,7 @@ async def test_without_the_right_the_error_names_it(cluster: Cluster, tmp_path: 
     ],
 )
 async def test_a_list_that_fails_is_left_to_the_next_tick(sim: SimCluster, status, told) -> None:
+    sim.server.metrics.served = True
     sim.server.faults.answer(status, resource="nodes.metrics.k8s.io", message="odd")
     async with api_of(sim.kubeconfig) as api:
         with pytest.raises(ClusterError, match=told):

@@ -273,7 +273,7 @@ class SimCluster(Cluster):
         ]
 
     async def compact(self) -> None:
-        self.server.compact()
+        self.server.store.compact()
 
     async def back_up(self) -> Any:
         return self.server.store.back_up()

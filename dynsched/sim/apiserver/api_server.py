@@ -8,8 +8,8 @@ It speaks plain HTTP, keeps everything in memory, records what was asked (``serv
 fails on order (``server.faults``, ``down()`` and ``up()``, ``drop_watches()``,
 ``mute_watches()``, ``compact()``, ``restore()``).
 What metrics-server would measure is set in ``server.metrics``; whose tokens are, and who may get
-which non-resource URL, in ``server.people`` and ``server.readable`` (see `reviews`); where the
-service proxy leads, in ``server.proxy.backends``.
+which non-resource URL, in ``server.people`` and ``server.readable`` (see `access_reviews`); where
+the service proxy leads, in ``server.proxy.backends``.
 Start it and touch its objects in one and the same event loop's thread.
 
 What the real server does otherwise is a bug here: the tests run against both.
@@ -31,13 +31,19 @@ from typing import Final, Self
 import msgspec
 from aiohttp import web
 
-from dynsched.sim.apiserver import discovery, refusals, requested, rest, reviews, service_proxy
+from dynsched.sim.apiserver import (
+    access_reviews,
+    refusals,
+    requested,
+    resources,
+    rest,
+    service_proxy,
+)
 from dynsched.sim.apiserver.faults import Fault, Faults
-from dynsched.sim.apiserver.metrics import ROOT, NodeMetrics
+from dynsched.sim.apiserver.node_metrics import NodeMetrics
 from dynsched.sim.apiserver.objects import Objects
 from dynsched.sim.apiserver.record import RequestLog, RequestRecord
 from dynsched.sim.apiserver.render import encode
-from dynsched.sim.apiserver.resources import NODE_METRICS, SERVICES
 from dynsched.sim.apiserver.service_proxy import ServiceProxy
 from dynsched.sim.apiserver.store import HISTORY, Backup, Store
 from dynsched.sim.apiserver.watch import Watches
@@ -78,13 +84,13 @@ class ApiServer:
         self.port = 0
         self.token = token
         self.forbidden: set[tuple[str, str]] = set()
-        self.people: dict[str, reviews.Person] = {}
+        self.people: dict[str, access_reviews.Person] = {}
         self.readable: set[tuple[str, str]] = set()
         self.store = Store(history=history)
         self.objects = Objects(self.store)
         self.requests = RequestLog()
         self.faults = Faults()
-        self.metrics = NodeMetrics()
+        self.metrics = NodeMetrics(self.objects)
         self.proxy = ServiceProxy(self.objects)
         self._idle_timeout = idle_timeout
         self._watches = Watches(self.store)
@@ -189,10 +195,6 @@ class ApiServer:
         """
         return self._watches.mute()
 
-    def compact(self) -> None:
-        """Forget the history: older resourceVersions and continue tokens are answered by 410."""
-        self.store.compact()
-
     async def restore(self, backup: Backup) -> None:
         """Stop, put back what ``store.back_up`` gave earlier, and start again. Versions count on
         from the older one: the same versions are given a second time, to other states.
@@ -214,20 +216,15 @@ class ApiServer:
         self.requests.append(record)
         body = await request.read()
         record.body = body[:_BODY_KEPT]
-        proxied = service_proxy.parse(request.rel_url.raw_path)
         try:
-            target = None if proxied else requested.parse(request.path)
-            if proxied is not None:
-                record.resource, record.subresource = SERVICES.plural, "proxy"
-                record.namespace, record.name = proxied.namespace, proxied.name
-                record.verb = "get"
-            elif target is not None:
-                record.resource, record.namespace = target.resource.plural, target.namespace
+            target = service_proxy.target_of(request.rel_url.raw_path)
+            served = resources.served(metrics=self.metrics.served)
+            target = target or requested.parse(request.path, served)
+            if target is not None:
+                record.resource, record.namespace = target.resource.name, target.namespace
                 record.name, record.subresource = target.name, target.subresource
                 record.verb = requested.verb_of(request.method, target, request.query)
-                record.name = record.name or _named_in(body)
-            elif request.path.rstrip("/") == ROOT:
-                record.resource, record.verb = NODE_METRICS.qualified_plural, "list"
+                record.name = target.name or _named_in(body)
             response = await self._answer(request, record, target, body)
         except refusals.ApiError as error:
             response = rest.respond(encode(error.body), error.code)
@@ -265,38 +262,29 @@ class ApiServer:
         body: bytes,
     ) -> web.StreamResponse:
         self._authenticate(request)
-        if (proxied := service_proxy.parse(request.rel_url.raw_path)) is not None:
-            if (record.verb, "services/proxy") in self.forbidden:
-                named = proxied.name, proxied.namespace, record.verb
-                raise refusals.forbidden(SERVICES, *named, "proxy")
-            return await self.proxy.answer(proxied, request)
-        review = reviews.kind_at(request.path)
-        if review is not None and request.method == "POST":
-            if ("create", review.plural) in self.forbidden:
-                raise refusals.forbidden(review, "", "", "create")
-            known = reviews.Known(self.people, self.readable, self.forbidden)
-            return rest.respond(encode(reviews.answer(review, body, known)), 201)
         if target is None:
-            return self._about(request, record)
-        resource = target.resource
-        subject = f"{resource.plural}/{target.subresource}".rstrip("/")
-        if (record.verb, subject) in self.forbidden:
-            raise refusals.forbidden(resource, target.name, target.namespace, record.verb)
-        if record.verb == "watch":
+            return self._about(request, body)
+        resource, verb = target.resource, record.verb
+        if (verb, f"{resource.name}/{target.subresource}".rstrip("/")) in self.forbidden:
+            where = target.name, target.namespace
+            raise refusals.forbidden(resource, *where, verb, target.subresource)
+        if target.subresource == "proxy":
+            return await self.proxy.answer(target, request)
+        if verb == "watch":
             record.status = 200  # it has answered, for as long as it streams
-        call = rest.Call(request, target, record.verb, request.query, body)
-        return await self._rest.answer(call)
+        return await self._rest.answer(rest.Call(request, target, verb, request.query, body))
 
-    def _about(self, request: web.BaseRequest, record: RequestRecord) -> web.Response:
-        """Health, discovery and metrics; everything else is no path of this server."""
+    def _about(self, request: web.BaseRequest, body: bytes) -> web.Response:
+        """Health, discovery and reviews; everything else is no path of this server."""
         if request.path.rstrip("/") in _HEALTH:
             return web.Response(text="ok")
-        if (record.verb, record.resource) in self.forbidden:
-            raise refusals.forbidden(NODE_METRICS, "", "", record.verb)
-        measured = self.metrics.answer(request.path, request.query)
-        if measured is not None:
-            return rest.respond(encode(measured))
-        found = discovery.document(request.path, metrics=self.metrics.served)
+        review = access_reviews.kind_at(request.path)
+        if review is not None:
+            if ("create", review.plural) in self.forbidden:
+                raise refusals.forbidden(review, "", "", "create")
+            known = access_reviews.Known(self.people, self.readable, self.forbidden)
+            return rest.respond(encode(access_reviews.answer(review, body, known)), 201)
+        found = resources.document(request.path, metrics=self.metrics.served)
         if found is None:
             return web.Response(text="404 page not found\n", status=404)
         return rest.respond(encode(found))

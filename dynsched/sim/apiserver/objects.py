@@ -14,9 +14,8 @@ from typing import Any, Final, NamedTuple
 
 from dynsched.sim.apiserver import managed, refusals, resources
 from dynsched.sim.apiserver.resources import Resource, named
-from dynsched.sim.apiserver.schema import DecodeError, normalise
+from dynsched.sim.apiserver.schema import DecodeError, normalise, validate
 from dynsched.sim.apiserver.store import Entry, Store
-from dynsched.sim.apiserver.validation import validate
 
 _DEFAULT_NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
 _OURS_ON_CREATE: Final = ("deletionTimestamp", "deletionGracePeriodSeconds", "managedFields")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
 from dynsched.rules.labels import Selector as LabelSelector
@@ -17,6 +17,7 @@ _ON_OBJECT: Final = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": 
 _ON_SUBRESOURCE: Final = {
     "status": {"GET": "get", "PUT": "update", "PATCH": "patch"},
     "binding": {"POST": "create"},
+    "proxy": {"GET": "get"},
 }
 _FIELD_TERM: Final = re.compile(r"\s*([^=!]+?)\s*(!=|==?)\s*(.*?)\s*")
 
@@ -30,7 +31,7 @@ class Target(NamedTuple):
     subresource: str = ""
 
 
-def parse(path: str) -> Target | None:
+def parse(path: str, served: Collection[Resource]) -> Target | None:
     """What a path names; None when it names no resource, or is outside of the served groups.
 
     ApiError 404 when the group is served, and the rest is not.
@@ -42,13 +43,13 @@ def parse(path: str) -> Target | None:
             pass
         case _:
             return None
-    served = {r.version for r in resources.ALL if r.group == group}
-    if not served or (version in served and not rest):
+    found = {r.plural: r for r in served if (r.group, r.version) == (group, version)}
+    if group not in {r.group for r in served} or (found and not rest):
         return None
-    return _target(group, version, rest)
+    return _target(found, rest)
 
 
-def _target(group: str, version: str, rest: list[str]) -> Target:
+def _target(found: Mapping[str, Resource], rest: list[str]) -> Target:
     namespace = plural = ""
     match rest:
         case ["namespaces", namespace, plural, *more] if plural != "status":
@@ -57,7 +58,7 @@ def _target(group: str, version: str, rest: list[str]) -> Target:
             pass
         case _:
             more = []
-    resource = resources.find(group, version, plural)
+    resource = found.get(plural)
     in_place = resource is not None and (not namespace or resource.namespaced)
     # An object of a namespaced resource is only to be had inside of its namespace.
     if resource is None or not in_place or (more and resource.namespaced and not namespace):
