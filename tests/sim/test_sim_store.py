@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dynsched.sim.apiserver.api_errors import ApiError
 from dynsched.sim.apiserver.objects import Objects
-from dynsched.sim.apiserver.refusals import ApiError
 from dynsched.sim.apiserver.resources import LEASES, NODES
 from dynsched.sim.apiserver.schema import normalise
 from dynsched.sim.apiserver.store import GoneError, Store

@@ -33,7 +33,7 @@ from aiohttp import web
 
 from dynsched.sim.apiserver import (
     access_reviews,
-    refusals,
+    api_errors,
     requested,
     resources,
     rest,
@@ -226,7 +226,7 @@ class ApiServer:
                 record.verb = requested.verb_of(request.method, target, request.query)
                 record.name = target.name or _named_in(body)
             response = await self._answer(request, record, target, body)
-        except refusals.ApiError as error:
+        except api_errors.ApiError as error:
             response = rest.respond(encode(error.body), error.code)
         if request.transport is not None and not request.transport.is_closing():
             record.status = response.status
@@ -250,7 +250,7 @@ class ApiServer:
                 return _fail(request, fault)
         if afterwards is None:
             return await self._serve(request, record, target, body)
-        with suppress(refusals.ApiError):  # a refusal is an answer too, and is not given either
+        with suppress(api_errors.ApiError):  # a refusal is an answer too, and is not given either
             await self._serve(request, record, target, body)
         return _fail(request, afterwards)
 
@@ -267,7 +267,7 @@ class ApiServer:
         resource, verb = target.resource, record.verb
         if (verb, f"{resource.name}/{target.subresource}".rstrip("/")) in self.forbidden:
             where = target.name, target.namespace
-            raise refusals.forbidden(resource, *where, verb, target.subresource)
+            raise api_errors.forbidden(resource, *where, verb, target.subresource)
         if target.subresource == "proxy":
             return await self.proxy.answer(target, request)
         if verb == "watch":
@@ -281,7 +281,7 @@ class ApiServer:
         review = access_reviews.kind_at(request.path)
         if review is not None:
             if ("create", review.plural) in self.forbidden:
-                raise refusals.forbidden(review, "", "", "create")
+                raise api_errors.forbidden(review, "", "", "create")
             known = access_reviews.Known(self.people, self.readable, self.forbidden)
             return rest.respond(encode(access_reviews.answer(review, body, known)), 201)
         found = resources.document(request.path, metrics=self.metrics.served)
@@ -294,7 +294,7 @@ class ApiServer:
             return
         given = request.headers.get("Authorization", "")
         if not hmac.compare_digest(given.encode(), f"Bearer {self.token}".encode()):
-            raise refusals.unauthorized()
+            raise api_errors.unauthorized()
 
 
 def _named_in(body: bytes) -> str:

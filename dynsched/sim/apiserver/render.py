@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from dynsched.sim.apiserver import refusals
+from dynsched.sim.apiserver import api_errors
 from dynsched.sim.apiserver.resources import NODES, Resource
 from dynsched.sim.apiserver.store import Entry
 
@@ -42,7 +42,7 @@ def negotiate(accept: str) -> Form:
             return Form.TABLE
         if wanted in {"PartialObjectMetadata", "PartialObjectMetadataList"}:
             return Form.PARTIAL
-    raise refusals.not_acceptable()
+    raise api_errors.not_acceptable()
 
 
 class Renderer(NamedTuple):

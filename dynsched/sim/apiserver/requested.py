@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from dynsched.rules.labels import Selector as LabelSelector
 from dynsched.rules.labels import parse_selector
-from dynsched.sim.apiserver import refusals, resources
+from dynsched.sim.apiserver import api_errors, resources
 from dynsched.sim.apiserver.resources import Resource
 from dynsched.sim.apiserver.store import Entry
 
@@ -62,7 +62,7 @@ def _target(found: Mapping[str, Resource], rest: list[str]) -> Target:
     in_place = resource is not None and (not namespace or resource.namespaced)
     # An object of a namespaced resource is only to be had inside of its namespace.
     if resource is None or not in_place or (more and resource.namespaced and not namespace):
-        raise refusals.no_such_resource()
+        raise api_errors.no_such_resource()
     match more:
         case [] | [_]:
             return Target(resource, namespace, *more)
@@ -70,7 +70,7 @@ def _target(found: Mapping[str, Resource], rest: list[str]) -> Target:
             return Target(resource, namespace, *more)
         case [_, "binding"] if resource is resources.PODS:
             return Target(resource, namespace, *more)
-    raise refusals.no_such_resource()
+    raise api_errors.no_such_resource()
 
 
 def verb_of(method: str, target: Target, query: Mapping[str, str]) -> str:
@@ -82,7 +82,7 @@ def verb_of(method: str, target: Target, query: Mapping[str, str]) -> str:
     if verb == "list" and flag(query, "watch"):
         return "watch"
     if verb is None or (target.resource.namespaced and not target.namespace and verb != "list"):
-        raise refusals.method_not_allowed()
+        raise api_errors.method_not_allowed()
     return verb
 
 
@@ -97,14 +97,16 @@ def number(query: Mapping[str, str], name: str) -> int:
     try:
         return int(text or 0)
     except ValueError:
-        raise refusals.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
+        raise api_errors.bad_request(
+            f'strconv.ParseInt: parsing "{text}": invalid syntax'
+        ) from None
 
 
 def version_asked(query: Mapping[str, str]) -> int | None:
     """The resourceVersion of the query string, None where none or any will do; ApiError."""
     text = query.get("resourceVersion", "")
     if text and not text.isdecimal():
-        raise refusals.internal(
+        raise api_errors.internal(
             f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}":'
             " invalid syntax"
         )
@@ -148,7 +150,7 @@ def selector_of(target: Target, query: Mapping[str, str]) -> Selector:
     try:
         labels = parse_selector(query.get("labelSelector", ""))
     except ValueError as error:
-        raise refusals.bad_request(f"unable to parse requirement: {error}") from None
+        raise api_errors.bad_request(f"unable to parse requirement: {error}") from None
     terms = filter(None, query.get("fieldSelector", "").split(","))
     fields = tuple(_field(target.resource, term) for term in terms)
     return Selector(labels, fields, target.namespace)
@@ -159,5 +161,5 @@ def _field(resource: Resource, term: str) -> _Field:
     found = _FIELD_TERM.fullmatch(term)
     name, operator, value = found.groups() if found else (term, "", "")
     if name not in resource.fields and name not in {"metadata.name", "metadata.namespace"}:
-        raise refusals.bad_request(f"field label not supported: {name}")
+        raise api_errors.bad_request(f"field label not supported: {name}")
     return _Field(name, value, negated=operator == "!=")

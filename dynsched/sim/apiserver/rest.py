@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from aiohttp import web
 
-from dynsched.sim.apiserver import refusals, render
+from dynsched.sim.apiserver import api_errors, render
 from dynsched.sim.apiserver.objects import Objects, Write
 from dynsched.sim.apiserver.render import Renderer
 from dynsched.sim.apiserver.requested import Selector, Target, number, selector_of, version_asked
@@ -43,7 +43,7 @@ class _Token(NamedTuple):
     def parse(cls, text: str) -> _Token:
         version, _, last = text.partition(":")
         if not version.removeprefix("-").isdecimal():
-            raise refusals.bad_request("invalid continue token: continue key is not valid")
+            raise api_errors.bad_request("invalid continue token: continue key is not valid")
         return cls(int(version), last)
 
     def __str__(self) -> str:
@@ -112,7 +112,7 @@ class Rest:
 
     def _patch(self, call: Call, renderer: Renderer) -> web.Response:
         if call.media_type not in _PATCHES:
-            raise refusals.unsupported_media_type()
+            raise api_errors.unsupported_media_type()
         where = call.target.resource, call.target.name
         patch = _decode(call.body)
         written = self._objects.patch(*where, patch, call.target.namespace, call.how())
@@ -153,7 +153,7 @@ class Rest:
             return token.version, store.entries(resource, token.version)
         except GoneError:
             onward = _Token(-1, token.last)
-            raise refusals.expired(_TOO_OLD, continuation=str(onward)) from None
+            raise api_errors.expired(_TOO_OLD, continuation=str(onward)) from None
 
     def _at_version(self, call: Call, limit: int) -> tuple[int, Sequence[Entry], int]:
         """The version to list at, what was there, and how much of it to give."""
@@ -164,14 +164,14 @@ class Rest:
                 limit = 0  # from its cache the real server gives everything, whatever the limit
             return store.version, store.entries(resource), limit
         if version > store.version:
-            raise refusals.version_too_large(version, store.version)
+            raise api_errors.version_too_large(version, store.version)
         if match != "Exact" and not (limit and not match):
             return store.version, store.entries(resource), limit
         try:
             return version, store.entries(resource, version), limit
         except GoneError:
             message = "The resourceVersion for the provided list is too old."
-            raise refusals.expired(message) from None
+            raise api_errors.expired(message) from None
 
 
 def _page(
@@ -191,10 +191,10 @@ def _page(
 
 def _object(call: Call) -> dict[str, Any]:
     if call.media_type not in {"", _JSON}:
-        raise refusals.unsupported_media_type()
+        raise api_errors.unsupported_media_type()
     body = _decode(call.body)
     if not isinstance(body, dict):
-        raise refusals.bad_request("the object provided is not a JSON object")
+        raise api_errors.bad_request("the object provided is not a JSON object")
     return body
 
 
@@ -202,7 +202,7 @@ def _decode(body: bytes) -> Any:
     try:
         return msgspec.json.decode(body)
     except msgspec.DecodeError as error:
-        raise refusals.bad_request(f"json parse error: {error}") from None
+        raise api_errors.bad_request(f"json parse error: {error}") from None
 
 
 def respond(body: bytes, code: int = 200) -> web.Response:

@@ -16,7 +16,7 @@ import msgspec
 
 from dynsched.rules.labels import is_label_key, is_label_value
 from dynsched.sim.apiserver import resources
-from dynsched.sim.apiserver.refusals import Cause
+from dynsched.sim.apiserver.api_errors import Cause
 from dynsched.sim.apiserver.resources import Resource
 
 _DNS_LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -30,10 +30,6 @@ _Time = Annotated[str, msgspec.Meta(pattern=rf"{_SECONDS}(\.\d+)?{_ZONE}")]
 # Exactly six digits of a second; the real server refuses anything else.
 _MicroTime = Annotated[str, msgspec.Meta(pattern=rf"{_SECONDS}\.\d{{6}}{_ZONE}")]
 _Map = dict[str, Any]
-
-
-class DecodeError(ValueError):
-    """An object that is not of its kind."""
 
 
 class _Part(msgspec.Struct, omit_defaults=True, rename="camel"):
@@ -130,11 +126,8 @@ _SHAPES: Final[dict[Resource, type[msgspec.Struct]]] = {
 
 
 def normalise(resource: Resource, body: dict[str, Any]) -> dict[str, Any]:
-    """The object as the server keeps it, without kind and apiVersion; DecodeError."""
-    try:
-        shaped = msgspec.convert(_without_nulls(body), _SHAPES.get(resource, _Object))
-    except msgspec.ValidationError as error:
-        raise DecodeError(str(error)) from None
+    """The object as the server keeps it, without kind and apiVersion; ValidationError."""
+    shaped = msgspec.convert(_without_nulls(body), _SHAPES.get(resource, _Object))
     kept: dict[str, Any] = msgspec.to_builtins(shaped)
     if resource is resources.NODES and "capacity" in kept["status"]:
         kept["status"].setdefault("allocatable", kept["status"]["capacity"])

@@ -12,7 +12,7 @@ from typing import Final
 import aiohttp
 from aiohttp import hdrs, web
 
-from dynsched.sim.apiserver import refusals
+from dynsched.sim.apiserver import api_errors
 from dynsched.sim.apiserver.objects import Objects
 from dynsched.sim.apiserver.requested import Target
 from dynsched.sim.apiserver.resources import SERVICES
@@ -44,7 +44,7 @@ class ServiceProxy:
         backend = self.backends.get((namespace, name))
         asked = _PATH.fullmatch(request.rel_url.raw_path)
         if backend is None or asked is None:
-            raise refusals.unavailable(f'no endpoints available for service "{name}"')
+            raise api_errors.unavailable(f'no endpoints available for service "{name}"')
         query = f"?{request.query_string}" if request.query_string else ""
         scheme = asked["scheme"] or "http"
         url = f"{scheme}://{backend.partition('://')[2]}{asked['rest']}{query}"
@@ -59,9 +59,9 @@ class ServiceProxy:
                 body = await answered.read()
                 return web.Response(status=answered.status, headers=found, body=body)
         except aiohttp.ServerDisconnectedError:
-            raise refusals.unavailable("error trying to reach service: EOF") from None
+            raise api_errors.unavailable("error trying to reach service: EOF") from None
         except aiohttp.ClientError as error:
-            raise refusals.unavailable(f"error trying to reach service: {error}") from None
+            raise api_errors.unavailable(f"error trying to reach service: {error}") from None
 
 
 def target_of(path: str) -> Target | None:

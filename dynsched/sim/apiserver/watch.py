@@ -12,7 +12,7 @@ from typing import Final
 
 from aiohttp import web
 
-from dynsched.sim.apiserver import refusals, render
+from dynsched.sim.apiserver import api_errors, render
 from dynsched.sim.apiserver.render import Renderer
 from dynsched.sim.apiserver.requested import Selector, flag, number, version_asked
 from dynsched.sim.apiserver.store import Change, ChangeType, Entry, GoneError, Store, at_version
@@ -83,7 +83,7 @@ class Watches:
 
     def end(self, *, gone: bool = False) -> int:
         """End all in good order, or with a 410 as their last event; how many there were."""
-        error = refusals.expired("The resourceVersion for the provided watch is too old.")
+        error = api_errors.expired("The resourceVersion for the provided watch is too old.")
         last_words = render.event("ERROR", render.encode(error.body)) if gone else b""
         for watch in self._open:
             watch.end(last_words)
@@ -108,8 +108,8 @@ class Watches:
         """Answer a watch until it ends. ApiError. Lists are not streamed: clients list before."""
         if "sendInitialEvents" in request.query:
             message = "Forbidden: sendInitialEvents is forbidden for watch by this server"
-            cause = refusals.Cause("FieldValueForbidden", message, "sendInitialEvents")
-            raise refusals.invalid(None, "", [cause])
+            cause = api_errors.Cause("FieldValueForbidden", message, "sendInitialEvents")
+            raise api_errors.invalid(None, "", [cause])
         version = version_asked(request.query)
         lasts = number(request.query, "timeoutSeconds")
         deadline = _now() + (lasts or random.uniform(_MIN_SECONDS, _MAX_SECONDS))  # noqa: S311
@@ -141,7 +141,7 @@ class Watches:
         try:
             watch.pending.extend(self._store.changes(resource, version))
         except GoneError as error:
-            told = refusals.expired(f"too old resource version: {version} ({error})")
+            told = api_errors.expired(f"too old resource version: {version} ({error})")
             watch.end(render.event("ERROR", render.encode(told.body)))
 
     async def _stream(

@@ -21,7 +21,6 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 from rich.console import Console
-from rich.live import Live
 
 from dynsched.rules.file import load_rules
 from dynsched.rules.keys import DEFAULT_LABEL
@@ -30,7 +29,7 @@ from dynsched.sim.apiserver.api_server import ApiServer
 from dynsched.sim.apiserver.resources import NODES
 from dynsched.sim.apiserver.store import Change, ChangeType
 from dynsched.sim.demo.operator import Operator, running
-from dynsched.sim.demo.show import Lines, Picture, Show, Tally, tell
+from dynsched.sim.demo.show import Tally, screen, tell
 from dynsched.sim.examples import make_node, make_pods
 from dynsched.sim.prometheus_api import Machine, SimulatedPrometheus, serve
 
@@ -142,11 +141,11 @@ async def _show(
         await _first_answer(session, operator)
         _introduce(console, stage)
         began = time.monotonic()
-        with _screen(console, outcome) as show:
+        with screen(console, outcome.tally, lambda: outcome.writes) as show:
             try:
                 while seconds is None or time.monotonic() - began < seconds:
                     if (payload := await _nodes(session)) is not None:
-                        show.update(payload, time.monotonic() - began)
+                        show(payload, time.monotonic() - began)
                     await _pause(operator)
             finally:
                 outcome.elapsed = time.monotonic() - began
@@ -217,16 +216,6 @@ def program() -> str:
         return f"{shlex.quote(sys.executable)} -m dynsched"
     found = shutil.which("dynsched")
     return "dynsched" if found and called.samefile(found) else shlex.quote(str(called))
-
-
-@contextmanager
-def _screen(console: Console, outcome: _Outcome) -> Iterator[Show]:
-    """What fits the console: a live table on a terminal, else lines."""
-    if not console.is_terminal:
-        yield Lines(console, outcome.tally)
-        return
-    with Live(console=console, auto_refresh=False) as live:
-        yield Picture(live, outcome.tally, lambda: outcome.writes)
 
 
 @contextmanager
