@@ -36,8 +36,8 @@ import dynsched.controller.main  # noqa: F401 - for the memory that it takes
 from dynsched.kube.client import KubeClient
 from dynsched.kube.kubeconfig import load_config
 from dynsched.kube.node_watch import NodeWatch
-from dynsched.sim.apiserver.server import ApiServer
-from dynsched.sim.nodes import make_node
+from dynsched.sim.apiserver.api_server import ApiServer
+from dynsched.sim.examples import make_node
 from dynsched.util.long_running import collect_less, give_back_free_memory, share_heap
 
 NODE_BYTES = 9_000

@@ -215,7 +215,7 @@ class Day:
 
     async def _watch_is_cut(self) -> None:
         if self._draw("compaction", [True] + 9 * [False]):
-            self.world.server.compact()
+            self.world.server.store.compact()
         how = self._draw("watch", ["end", "cut", "gone", "end", "cut"])
         self.world.server.drop_watches(how)
 
@@ -279,7 +279,7 @@ class Day:
         if self._outage is not None:
             await self._outage
         self.world.server.faults.clear()
-        self.world.server.compact()  # the simulator's memory, or it would be measured too
+        self.world.server.store.compact()  # the simulator's memory, or it would be measured too
         undo, self._undo = self._undo, []
         for _, each in undo:
             await each()

@@ -22,12 +22,12 @@ from dynsched.engine.model import Node
 from dynsched.kube.projection import project
 from dynsched.rules import keys
 from dynsched.rules.rule_set import RuleSet
+from dynsched.sim.apiserver.api_server import ApiServer
 from dynsched.sim.apiserver.objects import Write
 from dynsched.sim.apiserver.record import RequestLog
 from dynsched.sim.apiserver.resources import EVENTS, LEASES, NODES
-from dynsched.sim.apiserver.server import ApiServer
 from dynsched.sim.apiserver.store import Backup, Change, ChangeType, Entry
-from dynsched.sim.nodes import make_node
+from dynsched.sim.examples import make_node
 
 IDENTITY = "dynsched"
 """The one who may write."""

@@ -25,8 +25,8 @@ from scheduling_support import PODS, clear, extended
 from closedloop.faster import SCRAPE, TICK
 from closedloop.modes import Doc, Mode
 from closedloop.workload import MIB, Pod, Scenario
-from dynsched.sim.exporter import serve
-from dynsched.sim.nodes import make_node
+from dynsched.sim.examples import make_node
+from dynsched.sim.prometheus_api import serve
 from dynsched.util.durations import format_duration
 
 _REPLICA_SETS = "/apis/apps/v1/namespaces/default/replicasets"

@@ -32,8 +32,7 @@ import click
 def demo(*, nodes: int, seconds: float | None, seed: int) -> None:
     """Run dynsched on this machine against a simulated cluster whose load rises and falls.
 
-    If there is a `prometheus` binary on PATH, it measures the load; otherwise Prometheus is
-    simulated too.
+    Prometheus is simulated too.
 
     \b
     Example:

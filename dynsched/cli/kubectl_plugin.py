@@ -71,12 +71,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     plugin(args=words, prog_name=NAME, obj=KUBECTL)
 
 
-def complete(arguments: Sequence[str] | None = None) -> None:
+def complete() -> None:
     """The console script `kubectl_complete-dynsched`. Its arguments are the words after
     `kubectl dynsched`; the last one is the one to complete, and may be empty.
     """
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` ends it without a traceback
-    for line in completions(list(sys.argv[1:] if arguments is None else arguments) or [""]):
+    for line in completions(sys.argv[1:] or [""]):
         click.echo(line)
 
 

@@ -61,7 +61,7 @@ async def test_kubectl_completes_commands_flags_and_nodes(kubectl, pages) -> Non
 def test_a_reader_that_has_closed_the_pipe_ends_the_completion_without_a_traceback() -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    code = "from dynsched.cli.kubectl_plugin import complete; complete([''])"
+    code = "from dynsched.cli.kubectl_plugin import complete; complete()"
     done = subprocess.run(
         [sys.executable, "-c", code], stdout=writing, stderr=subprocess.PIPE, check=False
     )

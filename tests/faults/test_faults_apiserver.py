@@ -14,7 +14,7 @@ from operator_support import until
 
 from dynsched.controller.apply import AT_ONCE
 from dynsched.kube import node_watch, resync
-from dynsched.sim.nodes import make_node
+from dynsched.sim.examples import make_node
 
 
 async def patches(cluster: Cluster) -> list[tuple[str, int]]:

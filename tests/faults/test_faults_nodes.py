@@ -11,7 +11,7 @@ from cluster import Cluster
 
 from dynsched.engine.model import Quality
 from dynsched.engine.plan import plan_prune
-from dynsched.sim.nodes import make_node
+from dynsched.sim.examples import make_node
 
 KEY = "dynsched.io/pressure"
 OURS = {"key": KEY, "value": "true", "effect": "PreferNoSchedule"}

@@ -18,7 +18,7 @@ from dynsched.api.app import make_app
 from dynsched.api.extender.wire import Binding
 from dynsched.api.server import Address, WebServer
 from dynsched.kube.binder import Binder
-from dynsched.sim.nodes import make_node
+from dynsched.sim.examples import make_node
 from dynsched.util.errors import ClusterError, ConflictError, NotFoundError
 
 OTHER = "11111111-2222-3333-4444-555555555555"

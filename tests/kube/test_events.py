@@ -18,7 +18,7 @@ from dynsched.engine.model import Node
 from dynsched.kube import events
 from dynsched.kube.client import KubeClient
 from dynsched.kube.events import NodeEvents
-from dynsched.sim.nodes import make_node
+from dynsched.sim.examples import make_node
 
 
 @asynccontextmanager

@@ -16,7 +16,7 @@ from dynsched.kube.client import KubeClient
 from dynsched.kube.failures import Call
 from dynsched.kube.leases import Leases
 from dynsched.kube.list_watch import StreamingApi
-from dynsched.sim.nodes import make_node
+from dynsched.sim.examples import make_node
 from dynsched.util.errors import ClusterError
 
 CHUNK = b"10000\r\n" + b" " * 2**16 + b"\r\n"

@@ -23,7 +23,7 @@ from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import ListedCluster
 from dynsched.kube.failures import Call, SetupError, forbidden
 from dynsched.kube.kubeconfig import KubeConfigError, load_config
-from dynsched.sim.nodes import make_node
+from dynsched.sim.examples import make_node
 from dynsched.util.errors import ClusterError, ConflictError, ForbiddenError, NotFoundError
 
 TAINT = {"key": "dynsched.io/pressure", "value": "true", "effect": "PreferNoSchedule"}

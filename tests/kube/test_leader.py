@@ -21,7 +21,7 @@ from dynsched.engine.model import Action, NodePatch
 from dynsched.kube.client import KubeClient
 from dynsched.kube.leader import Elector, SoleWriter, boot_time
 from dynsched.kube.transport import USER_AGENT
-from dynsched.sim.nodes import make_node
+from dynsched.sim.examples import make_node
 from dynsched.util.errors import ClusterError
 
 LEASE = f"{LEASES}/dynsched"

@@ -23,7 +23,7 @@ from dynsched.kube.pages import PAGE
 from dynsched.kube.resync import Resync
 from dynsched.kube.troubles import Troubles
 from dynsched.sim.apiserver.faults import Fault
-from dynsched.sim.nodes import make_node
+from dynsched.sim.examples import make_node
 
 NAMES_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 OFTEN = 0.15

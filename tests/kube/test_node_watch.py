@@ -15,7 +15,7 @@ from dynsched.engine.model import Action, Node, NodePatch
 from dynsched.kube import kopf_operator, node_watch
 from dynsched.kube.client import KubeClient
 from dynsched.kube.failures import SetupError
-from dynsched.sim.nodes import make_node
+from dynsched.sim.examples import make_node
 from dynsched.util.errors import ClusterError, ConflictError, ForbiddenError, NotFoundError
 
 FOREIGN_FINALIZER = "kopf.zalando.org/KopfFinalizerMarker"
@@ -152,7 +152,7 @@ async def test_a_node_that_went_in_a_gap_of_the_watch(sim, nodes, come) -> None:
         assert sim.server.drop_watches("cut") == 1
         sim.server.objects.delete("nodes", "worker-1")
         sim.server.objects.create("nodes", make_node(come, 9))
-        sim.server.compact()
+        sim.server.store.compact()
         await running.knows(sim)
         assert running.names() == {*nodes, come} - {"worker-1"} | {come}
         assert running.cluster.synced
@@ -233,7 +233,7 @@ async def test_the_server_is_down_for_a_while(sim, nodes, caplog) -> None:
         assert running.cluster.synced
         assert running.names() == set(nodes)
         sim.server.objects.delete("nodes", "worker-2")
-        sim.server.compact()
+        sim.server.store.compact()
         await sim.server.up()
         await running.knows(sim)
         assert running.names() == {"worker-0", "worker-1", "worker-3"}

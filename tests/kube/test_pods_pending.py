@@ -12,7 +12,7 @@ from pods_support import PODS, create, pod, reached
 from dynsched.kube import pages, pod_watch
 from dynsched.kube.list_watch import StreamingApi
 from dynsched.kube.pod_watch import PendingPods
-from dynsched.sim.nodes import make_node
+from dynsched.sim.examples import make_node
 
 
 @asynccontextmanager

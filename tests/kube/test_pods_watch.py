@@ -17,7 +17,7 @@ from dynsched.engine.pod_values import MIN_CPU, MIN_MEMORY
 from dynsched.engine.recent import RecentPods
 from dynsched.kube.list_watch import ExpiredError, StreamingApi, _read
 from dynsched.kube.pod_watch import _WATCH, PodWatch
-from dynsched.sim.nodes import make_node
+from dynsched.sim.examples import make_node
 from dynsched.util.errors import ClusterError
 
 MIB = 2.0**20

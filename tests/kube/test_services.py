@@ -9,11 +9,11 @@ from api_support import api_of
 from certificates import Authority
 from cluster import Cluster, EnvtestCluster
 from manifest_support import COMPONENTS
+from prometheus_support import free_port
 from service_support import OURS, Pages, in_namespace, own_address, served, service, stranger
 
 from dynsched.kube.services import Service, ask_service, find_service
 from dynsched.kube.transport import KubeApi
-from dynsched.sim.processes import free_port
 from dynsched.util.errors import ClusterError, ForbiddenError, NotFoundError
 
 ROLES = "/apis/rbac.authorization.k8s.io/v1/namespaces/dynsched"

@@ -30,7 +30,7 @@ from scheduling_support import (
     set_loads,
 )
 
-from dynsched.sim.nodes import make_node
+from dynsched.sim.examples import make_node
 
 pytestmark = pytest.mark.slow
 

@@ -26,7 +26,7 @@ from manifest_support import Doc, Kubectl
 from prometheus_support import Exporter, RealPrometheus
 from scheduling_support import PODS, clear, make_pod, replicas
 
-from dynsched.sim.nodes import make_node
+from dynsched.sim.examples import make_node
 
 pytestmark = pytest.mark.thorough
 

@@ -22,7 +22,7 @@ from programs import run
 
 from dynsched.rules import keys
 from dynsched.rules.labels import SOFT_EFFECT
-from dynsched.sim.nodes import make_node
+from dynsched.sim.examples import make_node
 
 pytestmark = pytest.mark.slow
 

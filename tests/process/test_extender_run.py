@@ -10,7 +10,7 @@ from operator_support import Operator, until
 from pods_support import PODS, create, pod
 from scheduling_support import dynsched
 
-from dynsched.sim.nodes import make_node
+from dynsched.sim.examples import make_node
 
 pytestmark = pytest.mark.slow
 

@@ -15,7 +15,7 @@ from cluster import Cluster, Write
 from operator_support import Operator, until, write_rules
 from prometheus_support import Exporter, Process, RealPrometheus
 
-from dynsched.sim.nodes import make_node
+from dynsched.sim.examples import make_node
 
 pytestmark = pytest.mark.slow
 

@@ -16,7 +16,7 @@ from dynsched.controller import main
 from dynsched.engine.lease import LeaseTimes, held_by, is_released
 from dynsched.kube.client import KubeClient, WritePermission
 from dynsched.kube.kubeconfig import KubeConfig
-from dynsched.sim.nodes import make_node
+from dynsched.sim.examples import make_node
 
 Ended = tuple[int, str, str]
 Call = Callable[..., Awaitable[Ended]]

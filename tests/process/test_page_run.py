@@ -11,7 +11,7 @@ from operator_support import until
 from pods_support import create, pod
 from scheduling_support import dynsched
 
-from dynsched.sim.nodes import make_node
+from dynsched.sim.examples import make_node
 from dynsched.sources import page_queries
 
 pytestmark = pytest.mark.slow

@@ -9,7 +9,7 @@ from fake_prometheus import FakePrometheus
 from operator_support import Operator, until, write_rules
 from pods_support import PODS, create, pod, start
 
-from dynsched.sim.nodes import make_node
+from dynsched.sim.examples import make_node
 
 pytestmark = pytest.mark.slow
 

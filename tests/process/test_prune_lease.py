@@ -14,7 +14,7 @@ from dynsched.controller import main
 from dynsched.controller.sole_writer import AtWorkError
 from dynsched.engine.lease import LeaseTimes, given_up, held_by, read_lease
 from dynsched.kube import leases
-from dynsched.sim.nodes import make_node
+from dynsched.sim.examples import make_node
 from dynsched.util.errors import ClusterError, ForbiddenError
 
 OLD_AFTER = 600.0

@@ -15,7 +15,7 @@ from operator_support import Operator, dynsched
 from prometheus_support import free_port
 from reader_support import bearer, reader
 
-from dynsched.sim.nodes import make_node
+from dynsched.sim.examples import make_node
 
 pytestmark = pytest.mark.slow
 

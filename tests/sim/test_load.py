@@ -2,7 +2,6 @@
 
 from collections import Counter
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,15 +22,6 @@ def test_it_stays_between_0_and_100_percent(index, seed, time) -> None:
     load = node_load(index, seed)
     assert 5 < load.cpu(time) < 100
     assert 5 < load.memory(time) < 100
-
-
-@given(indexes, seeds, times)
-def test_busy_seconds_are_the_integral_of_the_load(index, seed, begin) -> None:
-    load, steps, width = node_load(index, seed), 2_000, 40.0
-    middles = (begin + width * (step + 0.5) / steps for step in range(steps))
-    by_hand = sum(load.cpu(time) for time in middles) / steps
-    assert load.mean_cpu(begin, begin + width) == pytest.approx(by_hand, abs=0.05)
-    assert load.busy_seconds(0) == pytest.approx(0, abs=1e-9)
 
 
 def test_of_twelve_nodes_about_half_heat_and_of_very_many_few() -> None:

@@ -24,7 +24,7 @@ from dynsched.engine.usage import NodeUsage
 from dynsched.kube.call_metrics import PAGE, list_node_metrics
 from dynsched.rules.parse import parse_rules
 from dynsched.rules.rule_set import Rule
-from dynsched.sim.nodes import make_node
+from dynsched.sim.examples import make_node
 from dynsched.sources.metrics_server import MetricsServerSource
 from dynsched.util.errors import ClusterError, ForbiddenError
 
@@ -217,6 +217,7 @@ async def test_without_the_right_the_error_names_it(cluster: Cluster, tmp_path: 
     ],
 )
 async def test_a_list_that_fails_is_left_to_the_next_tick(sim: SimCluster, status, told) -> None:
+    sim.server.metrics.served = True
     sim.server.faults.answer(status, resource="nodes.metrics.k8s.io", message="odd")
     async with api_of(sim.kubeconfig) as api:
         with pytest.raises(ClusterError, match=told):

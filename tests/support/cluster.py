@@ -21,8 +21,8 @@ from urllib.parse import parse_qs, urlsplit
 import aiohttp
 from envtest import Envtest
 
-from dynsched.sim.apiserver.server import ApiServer
-from dynsched.sim.nodes import make_node
+from dynsched.sim.apiserver.api_server import ApiServer
+from dynsched.sim.examples import make_node
 
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
@@ -273,7 +273,7 @@ class SimCluster(Cluster):
         ]
 
     async def compact(self) -> None:
-        self.server.compact()
+        self.server.store.compact()
 
     async def back_up(self) -> Any:
         return self.server.store.back_up()

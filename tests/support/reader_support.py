@@ -5,7 +5,7 @@ from uuid import uuid4
 
 from cluster import Cluster, SimCluster
 
-from dynsched.sim.apiserver.reviews import API_AUDIENCE, Person
+from dynsched.sim.apiserver.access_reviews import API_AUDIENCE, Person
 
 _ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"

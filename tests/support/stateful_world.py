@@ -40,9 +40,9 @@ from dynsched.kube.cluster import NodeCluster, NodeStore
 from dynsched.kube.node_watch import NodeWatch
 from dynsched.kube.projection import project
 from dynsched.rules.rule_set import Rule, RuleSet
+from dynsched.sim.apiserver.api_errors import ApiError
 from dynsched.sim.apiserver.objects import Objects, Write
 from dynsched.sim.apiserver.resources import NODES
-from dynsched.sim.apiserver.status import ApiError
 from dynsched.sim.apiserver.store import Change, ChangeType, Entry, Store
 from dynsched.util.errors import (
     ClusterError,

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
-from dynsched.sim.apiserver import managed, resources, status
-from dynsched.sim.apiserver.patches import merge_patch, strategic_patch
+import msgspec
+
+from dynsched.sim.apiserver import api_errors, managed, resources
 from dynsched.sim.apiserver.resources import Resource, named
-from dynsched.sim.apiserver.schema import DecodeError, normalise
+from dynsched.sim.apiserver.schema import normalise, validate
 from dynsched.sim.apiserver.store import Entry, Store
-from dynsched.sim.apiserver.validation import validate
 
 _DEFAULT_NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
 _OURS_ON_CREATE: Final = ("deletionTimestamp", "deletionGracePeriodSeconds", "managedFields")
@@ -51,7 +51,7 @@ class Objects:
         resource = named(resource)
         entry = self.store.get(resource, namespace, name)
         if entry is None:
-            raise status.not_found(resource, name)
+            raise api_errors.not_found(resource, name)
         return entry
 
     def get(self, resource: Resource | str, name: str, namespace: str = "") -> dict[str, Any]:
@@ -77,11 +77,11 @@ class Objects:
         _complete_new(resource, new, namespace)
         namespace = new["metadata"].get("namespace", "")
         if namespace and not self.store.get(resources.NAMESPACES, "", namespace):
-            raise status.not_found(resources.NAMESPACES, namespace)
+            raise api_errors.not_found(resources.NAMESPACES, namespace)
         _check(resource, new, None)
         name = new["metadata"]["name"]
         if self.store.get(resource, namespace, name):
-            raise status.already_exists(resource, name)
+            raise api_errors.already_exists(resource, name)
         return self._save(resource, {}, new, how)
 
     def replace(
@@ -97,7 +97,7 @@ class Objects:
         new = _decode(resource, body)
         if not new["metadata"].get("name"):
             told = f"the name of the object ({name} based on URL) was undeterminable"
-            raise status.bad_request(f"{told}: name must be provided")
+            raise api_errors.bad_request(f"{told}: name must be provided")
         entry = self.find(resource, name, namespace)
         _require_uid(resource, entry, new["metadata"].setdefault("uid", entry.uid))
         return self._update(resource, entry, new, how)
@@ -109,21 +109,20 @@ class Objects:
         patch: Any,
         namespace: str = "",
         how: Write = _DEFAULT,
-        *,
-        strategic: bool = False,
     ) -> Entry:
         """PATCH; conditional when it sets a resourceVersion."""
         resource = named(resource)
         entry = self.find(resource, name, namespace)
         if not isinstance(patch, dict):
-            raise status.bad_request("error decoding patch: not a JSON object")
+            raise api_errors.bad_request("error decoding patch: not a JSON object")
         document = {"kind": resource.kind, "apiVersion": resource.api_version, **entry.decode()}
         try:
-            patched = (strategic_patch if strategic else merge_patch)(document, patch)
-            new = _decode(resource, patched)
-        except status.ApiError as error:  # the real server blames the patch, with 422
-            cause = status.Cause("FieldValueInvalid", f"Invalid value: {error.message}", "patch")
-            raise status.invalid(None, "", [cause]) from None
+            new = _decode(resource, merge_patch(document, patch))
+        except api_errors.ApiError as error:  # the real server blames the patch, with 422
+            cause = api_errors.Cause(
+                "FieldValueInvalid", f"Invalid value: {error.message}", "patch"
+            )
+            raise api_errors.invalid(None, "", [cause]) from None
         return self._update(resource, entry, new, how)
 
     def delete(self, resource: Resource | str, name: str, namespace: str = "") -> Entry | None:
@@ -146,9 +145,9 @@ class Objects:
         """
         metadata, target = binding.get("metadata") or {}, binding.get("target") or {}
         if metadata.get("name") != name:
-            raise status.bad_request("name in URL does not match name in Binding object")
+            raise api_errors.bad_request("name in URL does not match name in Binding object")
         if not target.get("name"):
-            raise status.internal("target.name: Required value")
+            raise api_errors.internal("target.name: Required value")
         entry = self.find(resources.PODS, name, namespace)
         _require_uid(resources.PODS, entry, metadata.get("uid", ""))
         pod = entry.decode()
@@ -159,7 +158,7 @@ class Objects:
         elif spec.get("nodeName"):
             why = f'pod {name} is already assigned to node "{spec["nodeName"]}"'
         if why:
-            raise status.conflict(resources.PODS, name, why, "binding")
+            raise api_errors.conflict(resources.PODS, name, why, "binding")
         spec["nodeName"] = target["name"]
         return self._update(resources.PODS, entry, pod, how)
 
@@ -186,6 +185,19 @@ class Objects:
         return saved
 
 
+def merge_patch(document: Any, patch: Any) -> Any:
+    """RFC 7386: null removes, mappings merge, everything else replaces (lists too)."""
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(document) if isinstance(document, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = merge_patch(merged.get(key), value)
+    return merged
+
+
 def _now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
@@ -195,23 +207,23 @@ def _decode(resource: Resource, body: Mapping[str, Any]) -> dict[str, Any]:
     what = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}'
     for key, ours in (("kind", resource.kind), ("apiVersion", resource.api_version)):
         if body.get(key, ours) != ours:
-            raise status.bad_request(f"{what}: its {key} is {body[key]!r}")
+            raise api_errors.bad_request(f"{what}: its {key} is {body[key]!r}")
     try:
         return normalise(resource, dict(body))
-    except DecodeError as error:
-        raise status.bad_request(f"{what}: {error}") from None
+    except msgspec.ValidationError as error:
+        raise api_errors.bad_request(f"{what}: {error}") from None
 
 
 def _check(resource: Resource, new: dict[str, Any], old: dict[str, Any] | None) -> None:
     if causes := list(validate(resource, new, old)):
-        raise status.invalid(resource, new["metadata"].get("name", ""), causes)
+        raise api_errors.invalid(resource, new["metadata"].get("name", ""), causes)
 
 
 def _complete_new(resource: Resource, body: dict[str, Any], namespace: str) -> None:
     """Fill in what the server gives every new object; refuse what a client must not give."""
     meta = body["metadata"]
     if meta.pop("resourceVersion", None):
-        raise status.internal("resourceVersion should not be set on objects to be created")
+        raise api_errors.internal("resourceVersion should not be set on objects to be created")
     if not resource.namespaced:
         meta.pop("namespace", None)
     elif meta.setdefault("namespace", namespace or "default") != (namespace or "default"):
@@ -235,7 +247,7 @@ def _complete_update(
     meta = new["metadata"]
     name = meta.get("name") or entry.name
     if name != entry.name:
-        raise status.bad_request(
+        raise api_errors.bad_request(
             f"the name of the object ({name}) does not match the name on the URL ({entry.name})"
         )
     if meta.setdefault("namespace", entry.namespace) != entry.namespace:
@@ -258,12 +270,12 @@ def _require_version(resource: Resource, entry: Entry, asked: str) -> None:
     if asked in {"", "0"}:
         if not resource.unconditional_update:
             message = "Invalid value: 0: must be specified for an update"
-            cause = status.Cause("FieldValueInvalid", message, "metadata.resourceVersion")
-            raise status.invalid(resource, entry.name, [cause])
+            cause = api_errors.Cause("FieldValueInvalid", message, "metadata.resourceVersion")
+            raise api_errors.invalid(resource, entry.name, [cause])
     elif not asked.isdecimal():
-        raise status.internal(f'strconv.ParseUint: parsing "{asked}": invalid syntax')
+        raise api_errors.internal(f'strconv.ParseUint: parsing "{asked}": invalid syntax')
     elif int(asked) != entry.version:
-        raise status.conflict(resource, entry.name)
+        raise api_errors.conflict(resource, entry.name)
 
 
 def _require_uid(resource: Resource, entry: Entry, asked: str) -> None:
@@ -273,10 +285,10 @@ def _require_uid(resource: Resource, entry: Entry, asked: str) -> None:
             "StorageError: invalid object, Code: 4, AdditionalErrorMsg: Precondition failed:"
             f" UID in precondition: {asked}, UID in object meta: {entry.uid}"
         )
-        raise status.conflict(resource, entry.name, why)
+        raise api_errors.conflict(resource, entry.name, why)
 
 
-def _wrong_namespace() -> status.ApiError:
-    return status.bad_request(
+def _wrong_namespace() -> api_errors.ApiError:
+    return api_errors.bad_request(
         "the namespace of the provided object does not match the namespace sent on the request"
     )

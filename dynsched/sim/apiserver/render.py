@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from dynsched.sim.apiserver import status, tables
-from dynsched.sim.apiserver.resources import Resource
-from dynsched.sim.apiserver.store import ChangeType, Entry
+from dynsched.sim.apiserver import api_errors
+from dynsched.sim.apiserver.resources import NODES, Resource
+from dynsched.sim.apiserver.store import Entry
 
 encode: Final = msgspec.json.Encoder().encode
 
 _JSON_TYPES: Final = frozenset({"application/json", "application/*", "*/*", ""})
+_META_API: Final = "meta.k8s.io/v1"
+_ROLE_PREFIX: Final = "node-role.kubernetes.io/"
+_UNITS: Final = (("d", 86400), ("h", 3600), ("m", 60))
 
 
 class Form(Enum):
@@ -31,68 +35,97 @@ def negotiate(accept: str) -> Form:
         media, *parameters = (part.strip() for part in option.split(";"))
         if media not in _JSON_TYPES:
             continue
-        given = dict(p.partition("=")[::2] for p in parameters)
-        wanted, version = given.get("as", ""), given.get("v", "v1")
+        wanted = dict(p.partition("=")[::2] for p in parameters).get("as", "")
         if not wanted:
             return Form.OBJECT
-        if version == "v1" and wanted == "Table":
+        if wanted == "Table":
             return Form.TABLE
-        if version == "v1" and wanted in {"PartialObjectMetadata", "PartialObjectMetadataList"}:
+        if wanted in {"PartialObjectMetadata", "PartialObjectMetadataList"}:
             return Form.PARTIAL
-    raise status.not_acceptable()
+    raise api_errors.not_acceptable()
 
 
 class Renderer(NamedTuple):
-    """How one request is answered. ``whole``: a Table's rows carry whole objects."""
+    """How one request is answered."""
 
     resource: Resource
     form: Form
-    whole: bool = False
 
     def one(self, entry: Entry) -> bytes:
         if self.form is Form.TABLE:
-            return encode(self._table(entry))
+            return encode(self._table([entry], {"resourceVersion": str(entry.version)}))
         if self.form is Form.PARTIAL:
-            return encode(tables.partial(entry.decode()))
+            return encode(_partial(entry.decode()))
         head = f'{{"kind":"{self.resource.kind}","apiVersion":"{self.resource.api_version}",'
         return head.encode() + entry.raw[1:]
 
     def many(self, entries: Sequence[Entry], metadata: Mapping[str, Any]) -> bytes:
-        if self.form is Form.OBJECT:
-            head = (
-                f'{{"kind":"{self.resource.kind}List","apiVersion":"{self.resource.api_version}",'
-                f'"metadata":{encode(metadata).decode()},"items":['
-            )
-            return b"".join([head.encode(), b",".join(entry.raw for entry in entries), b"]}"])
-        bodies = (entry.decode() for entry in entries)
+        if self.form is Form.TABLE:
+            return encode(self._table(entries, metadata))
         if self.form is Form.PARTIAL:
-            return encode(tables.partial_list(bodies, metadata))
-        return encode(tables.table(self.resource, bodies, metadata, whole=self.whole))
-
-    def change(self, kind: ChangeType, entry: Entry, *, first: bool) -> bytes:
-        """One line of a watch. Only the ``first`` Table of a watch defines its columns."""
-        if self.form is Form.TABLE and not first:
-            return event(kind, encode(self._table(entry) | {"columnDefinitions": None}))
-        return event(kind, self.one(entry))
+            kind = {"kind": "PartialObjectMetadataList", "apiVersion": _META_API}
+            items = [_partial(entry.decode()) for entry in entries]
+            return encode({**kind, "metadata": metadata, "items": items})
+        head = (
+            f'{{"kind":"{self.resource.kind}List","apiVersion":"{self.resource.api_version}",'
+            f'"metadata":{encode(metadata).decode()},"items":['
+        )
+        return b"".join([head.encode(), b",".join(entry.raw for entry in entries), b"]}"])
 
     def bookmark(self, version: int) -> bytes:
         """A BOOKMARK: nothing but a version up to which the watch has told all."""
-        meta = {"resourceVersion": str(version)}
         kind = {"kind": self.resource.kind, "apiVersion": self.resource.api_version}
-        body: dict[str, Any] = kind | {"metadata": meta}
-        if self.form is Form.PARTIAL:
-            body = tables.partial(body)
-        if self.form is Form.TABLE:
-            row = {"cells": [], "object": tables.partial(body)}
-            body = tables.table(self.resource, [], meta)
-            body |= {"columnDefinitions": None, "rows": [row]}
-        return event("BOOKMARK", encode(body))
+        return event("BOOKMARK", encode({**kind, "metadata": {"resourceVersion": str(version)}}))
 
-    def _table(self, entry: Entry) -> dict[str, Any]:
-        meta = {"resourceVersion": str(entry.version)}
-        return tables.table(self.resource, [entry.decode()], meta, whole=self.whole)
+    def _table(self, entries: Sequence[Entry], metadata: Mapping[str, Any]) -> dict[str, Any]:
+        """How kubectl gets its columns; each row carries its object's metadata."""
+        names, cells = _OF_NODES if self.resource is NODES else _OF_OTHERS
+        about = {"type": "string", "description": "", "priority": 0}
+        bodies = [entry.decode() for entry in entries]
+        return {
+            "kind": "Table",
+            "apiVersion": _META_API,
+            "metadata": metadata,
+            "columnDefinitions": [
+                {"name": name, "format": "name" if name == "Name" else "", **about}
+                for name in names
+            ],
+            "rows": [{"cells": cells(body), "object": _partial(body)} for body in bodies],
+        }
 
 
 def event(kind: str, body: bytes) -> bytes:
     """A line of a watch's stream."""
     return b'{"type":"%s","object":%s}\n' % (kind.encode(), body)
+
+
+def _partial(body: Mapping[str, Any]) -> dict[str, Any]:
+    kind = {"kind": "PartialObjectMetadata", "apiVersion": _META_API}
+    return {**kind, "metadata": body["metadata"]}
+
+
+def _age(body: Mapping[str, Any]) -> str:
+    """How old an object is, nearly as kubectl writes it: 90s, 5m, 3h, 2d."""
+    created = datetime.fromisoformat(body["metadata"]["creationTimestamp"])
+    seconds = max(0, int((datetime.now(UTC) - created).total_seconds()))
+    fitting = (f"{seconds // size}{unit}" for unit, size in _UNITS if seconds >= 2 * size)
+    return next(fitting, f"{seconds}s")
+
+
+def _node_cells(body: Mapping[str, Any]) -> list[Any]:
+    meta, state = body["metadata"], body["status"]
+    ready = {each["type"]: each["status"] for each in state.get("conditions", [])}.get("Ready")
+    shown = "Ready" if ready == "True" else "NotReady"
+    shown += ",SchedulingDisabled" if body["spec"].get("unschedulable") else ""
+    labels = meta.get("labels", {})
+    roles = [key.removeprefix(_ROLE_PREFIX) for key in labels if key.startswith(_ROLE_PREFIX)]
+    version = state.get("nodeInfo", {}).get("kubeletVersion", "")
+    return [meta["name"], shown, ",".join(sorted(roles)) or "<none>", _age(body), version]
+
+
+def _other_cells(body: Mapping[str, Any]) -> list[Any]:
+    return [body["metadata"]["name"], _age(body)]
+
+
+_OF_NODES: Final = (("Name", "Status", "Roles", "Age", "Version"), _node_cells)
+_OF_OTHERS: Final = (("Name", "Age"), _other_cells)

@@ -1,10 +1,10 @@
-"""What the server serves: the kinds, their names, scopes and selectable fields."""
+"""What the server serves, and what it says of that: kinds, discovery documents, version."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,7 +24,6 @@ class Resource:
     short_name: str = ""
     has_status: bool = False
     unconditional_update: bool = True
-    verbs: tuple[str, ...] = ("create", "delete", "get", "list", "patch", "update", "watch")
     fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
@@ -36,6 +35,11 @@ class Resource:
     def root(self) -> str:
         """Where the resources of this group and version are served."""
         return f"/apis/{self.api_version}" if self.group else f"/api/{self.version}"
+
+    @property
+    def name(self) -> str:
+        """As records, faults and rights name it: the plural. There are two of ``nodes``."""
+        return self.qualified_plural if self is NODE_METRICS else self.plural
 
     @property
     def qualified_kind(self) -> str:
@@ -82,25 +86,77 @@ EVENTS: Final = Resource(
 )
 LEASES: Final = Resource("coordination.k8s.io", "leases", "Lease", unconditional_update=False)
 
-# Served by metrics-server where there is one: see `dynsched.sim.apiserver.metrics`. Nothing of it
-# is stored.
+# Served by metrics-server where there is one: see `dynsched.sim.apiserver.node_metrics`.
 NODE_METRICS: Final = Resource(
-    *("metrics.k8s.io", "nodes", "NodeMetrics", "v1beta1"),
-    namespaced=False,
-    verbs=("get", "list"),
+    "metrics.k8s.io", "nodes", "NodeMetrics", "v1beta1", namespaced=False
 )
 
-ALL: Final = (NODES, NAMESPACES, PODS, SERVICES, EVENTS, LEASES)
+_ALWAYS: Final = (NODES, NAMESPACES, PODS, SERVICES, EVENTS, LEASES)
+ALL: Final = (*_ALWAYS, NODE_METRICS)
 
-_BY_PATH: Final = {(r.group, r.version, r.plural): r for r in ALL}
-_BY_PLURAL: Final = {r.plural: r for r in ALL}
+_BY_NAME: Final = {resource.name: resource for resource in ALL}
 
 
-def find(group: str, version: str, plural: str) -> Resource | None:
-    """The resource behind a URL's parts; None when it is not served."""
-    return _BY_PATH.get((group, version, plural))
+def served(*, metrics: bool) -> tuple[Resource, ...]:
+    """The resources that are there; ``metrics``: whether metrics.k8s.io is."""
+    return ALL if metrics else _ALWAYS
 
 
 def named(resource: Resource | str) -> Resource:
     """A resource by its plural (``"nodes"``), for callers in the same process."""
-    return _BY_PLURAL[resource] if isinstance(resource, str) else resource
+    return _BY_NAME[resource] if isinstance(resource, str) else resource
+
+
+# --- discovery ---
+
+_VERBS: Final = ("create", "delete", "get", "list", "patch", "update", "watch")
+_STATUS_VERBS: Final = ("get", "patch", "update")
+_VERSION: Final = {"major": "1", "minor": "36", "gitVersion": "v1.36.0+dynsched-sim"}
+
+
+def document(path: str, *, metrics: bool) -> dict[str, Any] | None:
+    """The discovery document at ``path``; None when there is none."""
+    return _DOCUMENTS[metrics].get(path.rstrip("/"))
+
+
+def _resource_list(api_version: str, found: list[Resource]) -> dict[str, Any]:
+    listed = []
+    for resource in found:
+        shown: dict[str, Any] = {
+            "name": resource.plural,
+            "singularName": resource.kind.lower(),
+            "namespaced": resource.namespaced,
+            "kind": resource.kind,
+            "verbs": _VERBS,
+            "shortNames": [resource.short_name] if resource.short_name else [],
+        }
+        listed.append(shown)
+        if resource.has_status:
+            sub = {"name": f"{resource.plural}/status", "singularName": "", "shortNames": []}
+            listed.append(shown | sub | {"verbs": _STATUS_VERBS})
+    head = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": api_version}
+    return {**head, "resources": listed}
+
+
+def _documents(*, metrics: bool) -> dict[str, dict[str, Any]]:
+    by_version: dict[str, list[Resource]] = {}
+    for resource in served(metrics=metrics):
+        by_version.setdefault(resource.api_version, []).append(resource)
+    groups: list[dict[str, Any]] = []
+    documents: dict[str, dict[str, Any]] = {
+        "/version": dict(_VERSION),
+        "/api": {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []},
+        "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups},
+    }
+    for api_version, found in by_version.items():
+        group = found[0].group
+        documents[found[0].root] = _resource_list(api_version, found)
+        if group:
+            version = {"groupVersion": api_version, "version": found[0].version}
+            about = {"name": group, "versions": [version], "preferredVersion": version}
+            groups.append(about)
+            documents[f"/apis/{group}"] = {"kind": "APIGroup", "apiVersion": "v1", **about}
+    return documents
+
+
+_DOCUMENTS: Final = {there: _documents(metrics=there) for there in (False, True)}

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import binascii
-from base64 import urlsafe_b64decode, urlsafe_b64encode
-from bisect import bisect_left
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
 from aiohttp import web
 
-from dynsched.sim.apiserver import render, status, watch
+from dynsched.sim.apiserver import api_errors, render
 from dynsched.sim.apiserver.objects import Objects, Write
 from dynsched.sim.apiserver.render import Renderer
-from dynsched.sim.apiserver.routes import Target, number, version_asked
-from dynsched.sim.apiserver.selectors import Selector, parse
+from dynsched.sim.apiserver.requested import Selector, Target, number, selector_of, version_asked
 from dynsched.sim.apiserver.store import Entry, GoneError
 from dynsched.sim.apiserver.watch import Watches
 
 _JSON: Final = "application/json"
-_MERGE: Final = "application/merge-patch+json"
-_STRATEGIC: Final = "application/strategic-merge-patch+json"
+_PATCHES: Final = frozenset(
+    {"application/merge-patch+json", "application/strategic-merge-patch+json"}
+)
+"""Of strategic merge patches, what `kubectl cordon` and `kubectl taint` send means the same."""
 _SUCCESS: Final = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
 _TOO_OLD: Final = (
     "The provided continue parameter is too old to display a consistent list result. You can"
@@ -32,23 +31,23 @@ _TOO_OLD: Final = (
 )
 
 
-class _Token(msgspec.Struct):
-    """What a continue token holds; ``rv`` -1 goes on at whatever version is the present one."""
+class _Token(NamedTuple):
+    """What a continue token holds: the version of the list (-1 goes on at whatever is the present
+    one), and the last key that was given.
+    """
 
-    rv: int
-    start: str
+    version: int
+    last: str
 
     @classmethod
     def parse(cls, text: str) -> _Token:
-        try:
-            raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
-            return msgspec.json.decode(raw, type=cls)
-        except (binascii.Error, ValueError, msgspec.DecodeError) as error:
-            told = f"invalid continue token: continue key is not valid: {error}"
-            raise status.bad_request(told) from None
+        version, _, last = text.partition(":")
+        if not version.removeprefix("-").isdecimal():
+            raise api_errors.bad_request("invalid continue token: continue key is not valid")
+        return cls(int(version), last)
 
     def __str__(self) -> str:
-        return urlsafe_b64encode(msgspec.json.encode(self)).decode().rstrip("=")
+        return f"{self.version}:{self.last}"
 
 
 class Call(NamedTuple):
@@ -64,8 +63,7 @@ class Call(NamedTuple):
 
     def renderer(self) -> Renderer:
         form = render.negotiate(self.request.headers.get("Accept", ""))
-        whole = self.query.get("includeObject") == "Object"
-        return Renderer(self.target.resource, form, whole)
+        return Renderer(self.target.resource, form)
 
     def how(self) -> Write:
         """Who writes, and through which subresource."""
@@ -93,9 +91,8 @@ class Rest:
         """Do what was asked; ApiError says why not."""
         renderer = call.renderer()
         if call.verb == "watch":
-            selector = parse(call.target.resource, call.query, call.target.namespace)
-            asked = watch.options(call.query)
-            return await self._watches.serve(call.request, renderer, selector, asked)
+            selector = selector_of(call.target, call.query)
+            return await self._watches.serve(call.request, renderer, selector)
         return self._do[call.verb](call, renderer)
 
     # --- writing ---
@@ -114,17 +111,11 @@ class Rest:
         return respond(renderer.one(written))
 
     def _patch(self, call: Call, renderer: Renderer) -> web.Response:
-        if call.media_type not in {_MERGE, _STRATEGIC}:
-            raise status.unsupported_media_type()
-        patch = _decode(call.body)
+        if call.media_type not in _PATCHES:
+            raise api_errors.unsupported_media_type()
         where = call.target.resource, call.target.name
-        written = self._objects.patch(
-            *where,
-            patch,
-            call.target.namespace,
-            call.how(),
-            strategic=call.media_type == _STRATEGIC,
-        )
+        patch = _decode(call.body)
+        written = self._objects.patch(*where, patch, call.target.namespace, call.how())
         return respond(renderer.one(written))
 
     def _delete(self, call: Call, renderer: Renderer) -> web.Response:
@@ -143,12 +134,12 @@ class Rest:
         return respond(renderer.one(self._objects.find(*where)))
 
     def _list(self, call: Call, renderer: Renderer) -> web.Response:
-        selector = parse(call.target.resource, call.query, call.target.namespace)
+        selector = selector_of(call.target, call.query)
         limit = max(number(call.query, "limit"), 0)
         if token := call.query.get("continue", ""):
             start = _Token.parse(token)
             version, entries = self._from_token(call, start)
-            entries = entries[bisect_left(entries, start.start, key=lambda e: e.key) :]
+            entries = entries[bisect_right(entries, start.last, key=lambda e: e.key) :]
         else:
             version, entries, limit = self._at_version(call, limit)
         page, metadata = _page(entries, selector, limit, version)
@@ -156,13 +147,13 @@ class Rest:
 
     def _from_token(self, call: Call, token: _Token) -> tuple[int, Sequence[Entry]]:
         store, resource = self._objects.store, call.target.resource
-        if token.rv < 0:
+        if token.version < 0:
             return store.version, store.entries(resource)
         try:
-            return token.rv, store.entries(resource, token.rv)
+            return token.version, store.entries(resource, token.version)
         except GoneError:
-            onward = _Token(-1, token.start)
-            raise status.expired(_TOO_OLD, continuation=str(onward)) from None
+            onward = _Token(-1, token.last)
+            raise api_errors.expired(_TOO_OLD, continuation=str(onward)) from None
 
     def _at_version(self, call: Call, limit: int) -> tuple[int, Sequence[Entry], int]:
         """The version to list at, what was there, and how much of it to give."""
@@ -173,14 +164,14 @@ class Rest:
                 limit = 0  # from its cache the real server gives everything, whatever the limit
             return store.version, store.entries(resource), limit
         if version > store.version:
-            raise status.version_too_large(version, store.version)
+            raise api_errors.version_too_large(version, store.version)
         if match != "Exact" and not (limit and not match):
             return store.version, store.entries(resource), limit
         try:
             return version, store.entries(resource, version), limit
         except GoneError:
             message = "The resourceVersion for the provided list is too old."
-            raise status.expired(message) from None
+            raise api_errors.expired(message) from None
 
 
 def _page(
@@ -191,7 +182,7 @@ def _page(
     selected = entries if selector.everything else [e for e in entries if selector(e)]
     if limit and len(selected) > limit:
         page = selected[:limit]
-        metadata["continue"] = str(_Token(version, f"{page[-1].key}\0"))
+        metadata["continue"] = str(_Token(version, page[-1].key))
         if not selector.selective:  # the real server does not count through a selector
             metadata["remainingItemCount"] = len(selected) - limit
         return page, metadata
@@ -200,10 +191,10 @@ def _page(
 
 def _object(call: Call) -> dict[str, Any]:
     if call.media_type not in {"", _JSON}:
-        raise status.unsupported_media_type()
+        raise api_errors.unsupported_media_type()
     body = _decode(call.body)
     if not isinstance(body, dict):
-        raise status.bad_request("the object provided is not a JSON object")
+        raise api_errors.bad_request("the object provided is not a JSON object")
     return body
 
 
@@ -211,7 +202,7 @@ def _decode(body: bytes) -> Any:
     try:
         return msgspec.json.decode(body)
     except msgspec.DecodeError as error:
-        raise status.bad_request(f"json parse error: {error}") from None
+        raise api_errors.bad_request(f"json parse error: {error}") from None
 
 
 def respond(body: bytes, code: int = 200) -> web.Response:

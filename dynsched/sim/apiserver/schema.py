@@ -1,4 +1,4 @@
-"""The shapes of the served kinds: what is kept, in which order, and of which type.
+"""What an object of each kind must be: its shape, and what the server refuses with 422.
 
 The real server decodes into Go structs: unknown fields fall away, a wrong type is refused. So it
 is here for what dynsched writes (metadata, a node's spec, leases and events), with msgspec's
@@ -7,13 +7,21 @@ structs in the place of Go's; all else is kept as it is sent.
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final
 
 import msgspec
 
+from dynsched.rules.labels import is_label_key, is_label_value
 from dynsched.sim.apiserver import resources
+from dynsched.sim.apiserver.api_errors import Cause
 from dynsched.sim.apiserver.resources import Resource
 
+_DNS_LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN: Final = re.compile(rf"{_DNS_LABEL}(\.{_DNS_LABEL})*", re.ASCII)
+_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _STRING_MAPS: Final = frozenset({"labels", "annotations"})
 _SECONDS: Final = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d"
 _ZONE: Final = r"(Z|[+-]\d\d:\d\d)$"
@@ -22,10 +30,6 @@ _Time = Annotated[str, msgspec.Meta(pattern=rf"{_SECONDS}(\.\d+)?{_ZONE}")]
 # Exactly six digits of a second; the real server refuses anything else.
 _MicroTime = Annotated[str, msgspec.Meta(pattern=rf"{_SECONDS}\.\d{{6}}{_ZONE}")]
 _Map = dict[str, Any]
-
-
-class DecodeError(ValueError):
-    """An object that is not of its kind."""
 
 
 class _Part(msgspec.Struct, omit_defaults=True, rename="camel"):
@@ -89,6 +93,13 @@ class _Lease(_Part):
     spec: _LeaseSpec | None = None
 
 
+class _NodeMetrics(_Part):
+    metadata: _ObjectMeta = msgspec.field(default_factory=_ObjectMeta)
+    timestamp: Any = None
+    window: str = ""
+    usage: Any = None
+
+
 class _Event(msgspec.Struct, rename="camel"):
     metadata: _ObjectMeta = msgspec.field(default_factory=_ObjectMeta)
     involved_object: dict[str, str] = {}
@@ -110,15 +121,13 @@ _SHAPES: Final[dict[Resource, type[msgspec.Struct]]] = {
     resources.NODES: _Node,
     resources.LEASES: _Lease,
     resources.EVENTS: _Event,
+    resources.NODE_METRICS: _NodeMetrics,
 }
 
 
 def normalise(resource: Resource, body: dict[str, Any]) -> dict[str, Any]:
-    """The object as the server keeps it, without kind and apiVersion; DecodeError."""
-    try:
-        shaped = msgspec.convert(_without_nulls(body), _SHAPES.get(resource, _Object))
-    except msgspec.ValidationError as error:
-        raise DecodeError(str(error)) from None
+    """The object as the server keeps it, without kind and apiVersion; ValidationError."""
+    shaped = msgspec.convert(_without_nulls(body), _SHAPES.get(resource, _Object))
     kept: dict[str, Any] = msgspec.to_builtins(shaped)
     if resource is resources.NODES and "capacity" in kept["status"]:
         kept["status"].setdefault("allocatable", kept["status"]["capacity"])
@@ -138,3 +147,70 @@ def _without_nulls(value: Any) -> Any:
     if isinstance(value, list):
         return [_without_nulls(v) for v in value]
     return value
+
+
+# --- what is refused with 422 ---
+
+
+def validate(
+    resource: Resource, new: Mapping[str, Any], old: Mapping[str, Any] | None
+) -> Iterator[Cause]:
+    """Everything that is wrong with ``new``; ``old`` is what it replaces, if anything."""
+    meta = new["metadata"]
+    name, uid = meta.get("name", ""), meta.get("uid", "")
+    if not name:
+        yield _required("metadata.name")
+    elif not _SUBDOMAIN.fullmatch(name):
+        yield _invalid("metadata.name", name, "not a lowercase RFC 1123 subdomain")
+    if old and uid != old["metadata"]["uid"]:
+        yield _invalid("metadata.uid", uid, "field is immutable")
+    for key, value in meta.get("labels", {}).items():
+        yield from _key_and_value("metadata.labels", "metadata.labels", key, value)
+    for key in meta.get("annotations", {}):
+        # Upper case is let through in annotations' prefixes, and only there.
+        yield from _key_and_value("metadata.annotations", "", key.lower(), "")
+    if resource is resources.NODES:
+        yield from _taints(new["spec"].get("taints", []))
+    if resource is resources.EVENTS:
+        yield from _event(new)
+
+
+def _invalid(field: str, value: str, message: str) -> Cause:
+    return Cause("FieldValueInvalid", f"Invalid value: {json.dumps(value)}: {message}", field)
+
+
+def _required(field: str) -> Cause:
+    return Cause("FieldValueRequired", "Required value", field)
+
+
+def _key_and_value(key_field: str, value_field: str, key: str, value: str) -> Iterator[Cause]:
+    if not is_label_key(key):
+        yield _invalid(key_field, key, "not a qualified name, as example.com/MyName")
+    if not is_label_value(value):
+        yield _invalid(value_field, value, "a valid label must have at most 63 characters")
+
+
+def _taints(taints: list[Mapping[str, str]]) -> Iterator[Cause]:
+    seen: set[tuple[str, str]] = set()
+    for index, taint in enumerate(taints):
+        # "metadata.taints" is what the real server says, though they are in spec.
+        field = f"metadata.taints[{index}]"
+        key, value, effect = (taint.get(k, "") for k in ("key", "value", "effect"))
+        yield from _key_and_value(f"{field}.key", f"{field}.value", key, value)
+        if not effect:
+            yield _required(f"{field}.effect")
+        elif effect not in _EFFECTS:
+            supported = ", ".join(json.dumps(e) for e in _EFFECTS)
+            message = f'Unsupported value: "{effect}": supported values: {supported}'
+            yield Cause("FieldValueNotSupported", message, f"{field}.effect")
+        if (key, effect) in seen:
+            message = "Duplicate value: taints must be unique by key and effect pair"
+            yield Cause("FieldValueDuplicate", message, field)
+        seen.add((key, effect))
+
+
+def _event(new: Mapping[str, Any]) -> Iterator[Cause]:
+    involved = new["involvedObject"].get("namespace", "")
+    # An event on a cluster-scoped object lives in ``default``.
+    if new["metadata"].get("namespace", "") != (involved or "default"):
+        yield _invalid("involvedObject.namespace", involved, "does not match event.namespace")

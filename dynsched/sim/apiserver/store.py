@@ -29,7 +29,7 @@ _decode: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class GoneError(LookupError):
-    """What was asked for is older than the history."""
+    """What was asked for is older than the history, which begins after the version it names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,12 +163,8 @@ class Store:
     @staticmethod
     def _changes_back_to(collection: _Collection, version: int) -> Iterator[Change]:
         if version < collection.compacted:
-            raise GoneError(version)
+            raise GoneError(collection.compacted)
         return takewhile(lambda c: c.version > version, reversed(collection.history))
-
-    def oldest(self, resource: Resource) -> int:
-        """The oldest version that a watch can start from."""
-        return self._collections[resource].compacted
 
     # --- writing ---
 

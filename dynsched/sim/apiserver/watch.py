@@ -5,48 +5,22 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 from aiohttp import web
 
-from dynsched.sim.apiserver import render, status
+from dynsched.sim.apiserver import api_errors, render
 from dynsched.sim.apiserver.render import Renderer
-from dynsched.sim.apiserver.routes import flag, number, version_asked
-from dynsched.sim.apiserver.selectors import Selector
+from dynsched.sim.apiserver.requested import Selector, flag, number, version_asked
 from dynsched.sim.apiserver.store import Change, ChangeType, Entry, GoneError, Store, at_version
 
-BOOKMARK_INTERVAL: Final = 60.0
-"""Seconds between bookmarks, as in the real server."""
-
+_BOOKMARK_INTERVAL: Final = 60.0  # seconds between bookmarks, as in the real server
 _BEFORE_TIMEOUT: Final = 2.0  # and one more bookmark, so long before the watch times out
 _MIN_SECONDS, _MAX_SECONDS = 1800.0, 3600.0  # how long a watch lasts that names no timeout
 _BATCH: Final = 100  # lines to a write: bounds memory when 5,000 nodes are told at once
-
-
-class Options(NamedTuple):
-    """What the query asks of a watch: from which version (None: what is there, then all), and how
-    long.
-    """
-
-    version: int | None
-    bookmarks: bool
-    timeout: float
-
-
-def options(query: Mapping[str, str]) -> Options:
-    """The options of a watch; ApiError. Lists are not streamed: clients then list before."""
-    if "sendInitialEvents" in query:
-        message = "Forbidden: sendInitialEvents is forbidden for watch by this server"
-        cause = status.Cause("FieldValueForbidden", message, "sendInitialEvents")
-        raise status.invalid(None, "", [cause])
-    return Options(
-        version=version_asked(query),
-        bookmarks=flag(query, "allowWatchBookmarks"),
-        timeout=number(query, "timeoutSeconds") or random.uniform(_MIN_SECONDS, _MAX_SECONDS),  # noqa: S311
-    )
 
 
 @dataclass(slots=True, eq=False)
@@ -60,7 +34,6 @@ class Watch:
     pending: deque[Change] = field(default_factory=deque)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     last_words: bytes | None = None
-    told: int = 0
     is_mute: bool = False
 
     def notice(self, change: Change) -> None:
@@ -74,14 +47,13 @@ class Watch:
         self.last_words = last_words
         self.wake.set()
 
-    def lines(self) -> Iterator[bytes]:
-        """What is pending and selected, as lines."""
+    def batches(self) -> Iterator[bytes]:
+        """What is pending and selected, as lines, some at a time."""
         while self.pending:
-            change = self.pending.popleft()
-            seen = _as_seen(change, self.selector)
-            if seen is not None:
-                yield self.renderer.change(*seen, first=not self.told)
-                self.told += 1
+            taken = [self.pending.popleft() for _ in range(min(_BATCH, len(self.pending)))]
+            seen = filter(None, (_as_seen(change, self.selector) for change in taken))
+            if lines := b"".join(render.event(kind, self.renderer.one(e)) for kind, e in seen):
+                yield lines
 
 
 def _as_seen(change: Change, selector: Selector) -> tuple[ChangeType, Entry] | None:
@@ -102,9 +74,8 @@ def _as_seen(change: Change, selector: Selector) -> tuple[ChangeType, Entry] | N
 class Watches:
     """All open watches of a server."""
 
-    def __init__(self, store: Store, *, bookmark_interval: float = BOOKMARK_INTERVAL) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._interval = bookmark_interval
         self._open: set[Watch] = set()
 
     def __len__(self) -> int:
@@ -112,7 +83,7 @@ class Watches:
 
     def end(self, *, gone: bool = False) -> int:
         """End all in good order, or with a 410 as their last event; how many there were."""
-        error = status.expired("The resourceVersion for the provided watch is too old.")
+        error = api_errors.expired("The resourceVersion for the provided watch is too old.")
         last_words = render.event("ERROR", render.encode(error.body)) if gone else b""
         for watch in self._open:
             watch.end(last_words)
@@ -132,15 +103,18 @@ class Watches:
         return len(self._open)
 
     async def serve(
-        self,
-        request: web.BaseRequest,
-        renderer: Renderer,
-        selector: Selector,
-        asked: Options,
+        self, request: web.BaseRequest, renderer: Renderer, selector: Selector
     ) -> web.StreamResponse:
-        """Answer a watch until it ends."""
-        watch = Watch(renderer, selector, request.transport, since=asked.version or 0)
-        initial = self._start(watch, asked)
+        """Answer a watch until it ends. ApiError. Lists are not streamed: clients list before."""
+        if "sendInitialEvents" in request.query:
+            message = "Forbidden: sendInitialEvents is forbidden for watch by this server"
+            cause = api_errors.Cause("FieldValueForbidden", message, "sendInitialEvents")
+            raise api_errors.invalid(None, "", [cause])
+        version = version_asked(request.query)
+        lasts = number(request.query, "timeoutSeconds")
+        deadline = _now() + (lasts or random.uniform(_MIN_SECONDS, _MAX_SECONDS))  # noqa: S311
+        watch = Watch(renderer, selector, request.transport, since=version or 0)
+        self._begin(watch, version)
         # Up to ``subscribe`` nothing is awaited: no change is missed, and none is told twice.
         unsubscribe = self._store.subscribe(renderer.resource, watch.notice)
         self._open.add(watch)
@@ -149,68 +123,56 @@ class Watches:
         try:
             with suppress(ConnectionResetError):  # its client went, maybe while we were writing
                 await response.prepare(request)
-                await self._tell_initial(response, watch, initial)
-                await self._stream(response, watch, asked)
+                bookmarks = flag(request.query, "allowWatchBookmarks")
+                await self._stream(response, watch, deadline, bookmarks=bookmarks)
                 await response.write_eof()
         finally:
             unsubscribe()
             self._open.discard(watch)
         return response
 
-    def _start(self, watch: Watch, asked: Options) -> tuple[Entry, ...]:
-        """What the watch begins with: objects, or else the changes since the asked version."""
+    def _begin(self, watch: Watch, version: int | None) -> None:
+        """What is told first: the changes since ``version``, or, without one, all objects."""
         resource = watch.renderer.resource
-        if asked.version is None:
-            return self._store.entries(resource)
+        if version is None:
+            found = self._store.entries(resource)
+            watch.pending.extend(Change(ChangeType.ADDED, entry, None) for entry in found)
+            return
         try:
-            watch.pending.extend(self._store.changes(resource, asked.version))
-        except GoneError:
-            oldest = self._store.oldest(resource)
-            error = status.expired(f"too old resource version: {asked.version} ({oldest})")
-            watch.end(render.event("ERROR", render.encode(error.body)))
-        return ()
+            watch.pending.extend(self._store.changes(resource, version))
+        except GoneError as error:
+            told = api_errors.expired(f"too old resource version: {version} ({error})")
+            watch.end(render.event("ERROR", render.encode(told.body)))
 
-    @staticmethod
-    async def _tell_initial(
-        response: web.StreamResponse, watch: Watch, entries: tuple[Entry, ...]
+    async def _stream(
+        self, response: web.StreamResponse, watch: Watch, deadline: float, *, bookmarks: bool
     ) -> None:
-        selected = [entry for entry in entries if watch.selector(entry)]
-        for at in range(0, len(selected), _BATCH):
-            lines = []
-            for entry in selected[at : at + _BATCH]:
-                first = not watch.told
-                lines.append(watch.renderer.change(ChangeType.ADDED, entry, first=first))
-                watch.told += 1
-            await response.write(b"".join(lines))
-
-    async def _stream(self, response: web.StreamResponse, watch: Watch, asked: Options) -> None:
-        clock = asyncio.get_running_loop().time
-        deadline = clock() + asked.timeout
-        bookmark = self._next_bookmark(clock(), deadline)
+        bookmark = _next_bookmark(deadline)
         while True:
             watch.wake.clear()
-            lines = list(watch.lines())
-            for at in range(0, len(lines), _BATCH):
-                await response.write(b"".join(lines[at : at + _BATCH]))
+            for lines in watch.batches():
+                await response.write(lines)
             if watch.last_words is not None:
-                if watch.last_words:
-                    await response.write(watch.last_words)
+                await response.write(watch.last_words)
                 return
-            now = clock()
+            now = _now()
             if now >= deadline:
                 return
             if now >= bookmark:
                 # A watch from a version that is yet to come gets no event until then.
                 is_reached = self._store.version >= watch.since and not watch.is_mute
-                if asked.bookmarks and is_reached and not watch.pending:
+                if bookmarks and is_reached and not watch.pending:
                     await response.write(watch.renderer.bookmark(self._store.version))
-                bookmark = self._next_bookmark(now, deadline)
-            try:
+                bookmark = _next_bookmark(deadline)
+            with suppress(TimeoutError):
                 async with asyncio.timeout(min(deadline, bookmark) - now):
                     await watch.wake.wait()
-            except TimeoutError:
-                pass
 
-    def _next_bookmark(self, now: float, deadline: float) -> float:
-        regular, last = now + self._interval, deadline - _BEFORE_TIMEOUT
-        return last if now < last < regular else regular
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _next_bookmark(deadline: float) -> float:
+    now, last = _now(), deadline - _BEFORE_TIMEOUT
+    return last if now < last < now + _BOOKMARK_INTERVAL else now + _BOOKMARK_INTERVAL

@@ -1,4 +1,4 @@
-"""Sets the stage: API server, load, Prometheus and the operator, and clears all of it away."""
+"""Sets the stage: API server, load and the operator, and clears all of it away."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import os
 import shlex
 import shutil
 import signal
+import socket
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import resources
@@ -19,30 +21,22 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 from rich.console import Console
-from rich.live import Live
 
 from dynsched.rules.file import load_rules
 from dynsched.rules.keys import DEFAULT_LABEL
 from dynsched.rules.labels import parse_label
+from dynsched.sim.apiserver.api_server import ApiServer
 from dynsched.sim.apiserver.resources import NODES
-from dynsched.sim.apiserver.server import ApiServer
 from dynsched.sim.apiserver.store import Change, ChangeType
-from dynsched.sim.demo.show import Lines, Picture, Show, Tally, tell
-from dynsched.sim.exporter import Exporter, Machine, serve
-from dynsched.sim.nodes import make_node
-from dynsched.sim.pods import WORKLOADS, make_pods
-from dynsched.sim.processes import Child, Workspace, free_port
-from dynsched.sim.prometheus import (
-    PrometheusFailedError,
-    find_prometheus,
-    scrape_dynsched,
-    start_prometheus,
-)
+from dynsched.sim.demo.operator import Operator, running
+from dynsched.sim.demo.show import Tally, screen, tell
+from dynsched.sim.examples import make_node, make_pods
+from dynsched.sim.prometheus_api import Machine, SimulatedPrometheus, serve
 
-START_SECONDS: Final = 60.0
+_START_SECONDS: Final = 60.0
 """Seconds after which an operator that has not finished a tick counts as broken."""
-LARGE_CLUSTER: Final = 500
-"""Number of nodes from which on scrapes and ticks are every two seconds instead of every second."""
+_LARGE_CLUSTER: Final = 500
+"""Number of nodes from which on ticks are every two seconds instead of every second."""
 _POLL: Final = 0.5
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -53,42 +47,28 @@ class BrokenError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """All that runs, once it does."""
+    """Where everything is, once it runs. ``hot``: the node to watch."""
 
-    operator: Child
     url: str
     kubeconfig: Path
     rules: Path
     prometheus: str
-    is_simulated: bool
+    hot: str
 
 
 @dataclass(slots=True)
 class _Outcome:
-    """What is left to tell when everything is over."""
+    """What is left to tell when everything is over. ``elapsed``: seconds that the show takes; None
+    when it did not begin.
+    """
 
     tally: Tally = field(default_factory=Tally)
     writes: int = 0
-    began: float | None = None
-    ended: float | None = None
+    elapsed: float | None = None
 
     def count(self, change: Change) -> None:
         """Called by the API server's store on each change of a node."""
         self.writes += change.type is ChangeType.MODIFIED
-
-    @contextmanager
-    def timed(self) -> Iterator[None]:
-        """The show is on as long as this is."""
-        self.began = time.monotonic()
-        try:
-            yield
-        finally:
-            self.ended = time.monotonic()
-
-    def elapsed(self) -> float:
-        """Seconds that the show has taken, or took; 0 when it did not begin."""
-        now = time.monotonic() if self.ended is None else self.ended
-        return 0.0 if self.began is None else now - self.began
 
 
 async def run_demo(*, nodes: int, seconds: float | None, seed: int, console: Console) -> int:
@@ -112,11 +92,11 @@ async def run_demo(*, nodes: int, seconds: float | None, seed: int, console: Con
         except asyncio.CancelledError:
             if not stopped.is_set():
                 raise
-        except (BrokenError, PrometheusFailedError) as error:
+        except BrokenError as error:
             tell(Console(stderr=True), f"Error: {error}")
             return 1
-    if outcome.began is not None and not console.is_terminal:  # there it stands already
-        tell(console, outcome.tally.summary(outcome.elapsed(), outcome.writes))
+    if outcome.elapsed is not None and not console.is_terminal:  # there it stands already
+        tell(console, outcome.tally.summary(outcome.elapsed, outcome.writes))
     tell(console, "Everything was stopped and removed.")
     return 0
 
@@ -124,77 +104,61 @@ async def run_demo(*, nodes: int, seconds: float | None, seed: int, console: Con
 async def _perform(
     nodes: int, seconds: float | None, seed: int, console: Console, outcome: _Outcome
 ) -> None:
-    """Set up, show, and clear away."""
-    async with ApiServer() as api:
-        names = list(_names(nodes))
-        machines = [_create_node(api, name, index) for index, name in enumerate(names)]
-        pods = _create_pods(api, names)
-        api.store.subscribe(NODES, outcome.count)
-        binary = find_prometheus()
-        with _rules_file() as packaged:
-            rule_set = None if binary else load_rules(packaged)
-            exporter = Exporter(machines, seed=seed, rule_set=rule_set, pods=pods)
-            # The workspace comes last, and so goes first: the operator ends before its cluster.
-            async with (
-                serve(exporter.application()) as load,
-                Workspace("dynsched-demo-") as workspace,
-            ):
-                rules = Path(shutil.copy(packaged, workspace.folder / "rules.yaml"))
-                tell(console, f"Starting a cluster of {nodes} nodes, {_measured_by(binary)} ...")
-                stage = await _set_up(
-                    workspace, api, load, rules, binary, many=nodes >= LARGE_CLUSTER
+    """Set up, show, and clear away: the operator ends before its cluster."""
+    tell(console, f"Starting a cluster of {nodes} nodes, a simulated Prometheus, and dynsched ...")
+    packaged = resources.files("dynsched.sim") / "demo-rules.yaml"
+    with tempfile.TemporaryDirectory(prefix="dynsched-demo-", ignore_cleanup_errors=True) as name:
+        rules = Path(name) / "rules.yaml"
+        rules.write_text(packaged.read_text(encoding="utf-8"), encoding="utf-8")
+        async with ApiServer() as api:
+            prometheus = SimulatedPrometheus(_fill(api, nodes), load_rules(rules), seed=seed)
+            api.store.subscribe(NODES, outcome.count)
+            async with serve(prometheus.application()) as load:
+                stage = _Stage(
+                    url=f"http://127.0.0.1:{_free_port()}",
+                    kubeconfig=api.kubeconfig(Path(name) / "kubeconfig"),
+                    rules=rules,
+                    prometheus=load,
+                    hot=prometheus.first_to_heat().name,
                 )
-                await _show(stage, seconds, console, outcome, exporter.first_to_heat().name)
-
-
-async def _set_up(
-    workspace: Workspace, api: ApiServer, load: str, rules: Path, binary: str | None, *, many: bool
-) -> _Stage:
-    """Start Prometheus, where there is one, and the operator."""
-    interval = 2 if many else 1
-    prometheus = load
-    if binary:
-        target = load.removeprefix("http://")
-        prometheus = await start_prometheus(workspace, binary, target, interval=f"{interval}s")
-    kubeconfig = api.kubeconfig(workspace.folder / "kubeconfig")
-    address = f"127.0.0.1:{free_port()}"
-    if binary:
-        scrape_dynsched(workspace, address)
-    operator = await workspace.start(
-        "operator",
-        *(sys.executable, "-m", "dynsched", "run"),
-        *("--kubeconfig", kubeconfig, "--prom", prometheus, "--rules", rules),
-        *("--interval", str(interval), "--webaddr", address),
-        environment=_environment(),
-    )
-    url = f"http://{address}"
-    _create_service(api, url)
-    return _Stage(operator, url, kubeconfig, rules, prometheus, is_simulated=binary is None)
+                _create_service(api, stage.url)
+                command = (
+                    *(sys.executable, "-m", "dynsched", "run"),
+                    *("--kubeconfig", stage.kubeconfig, "--prom", load, "--rules", rules),
+                    *("--interval", "2" if nodes >= _LARGE_CLUSTER else "1"),
+                    *("--webaddr", stage.url.removeprefix("http://")),
+                )
+                async with running(Path(name), *command) as operator:
+                    await _show(stage, operator, seconds, console, outcome)
 
 
 async def _show(
-    stage: _Stage, seconds: float | None, console: Console, outcome: _Outcome, hot: str
+    stage: _Stage, operator: Operator, seconds: float | None, console: Console, outcome: _Outcome
 ) -> None:
     """Show `/nodes` until the time is over. BrokenError when the operator ends before that."""
     timeout = aiohttp.ClientTimeout(total=10)
     async with aiohttp.ClientSession(stage.url, timeout=timeout) as session:
-        await _first_answer(session, stage.operator)
-        _introduce(console, stage, hot)
-        with outcome.timed(), _screen(console, outcome) as show:
-            while seconds is None or outcome.elapsed() < seconds:
-                if (payload := await _nodes(session)) is not None:
-                    show.update(payload, outcome.elapsed())
-                await _pause(stage.operator)
+        await _first_answer(session, operator)
+        _introduce(console, stage)
+        began = time.monotonic()
+        with screen(console, outcome.tally, lambda: outcome.writes) as show:
+            try:
+                while seconds is None or time.monotonic() - began < seconds:
+                    if (payload := await _nodes(session)) is not None:
+                        show(payload, time.monotonic() - began)
+                    await _pause(operator)
+            finally:
+                outcome.elapsed = time.monotonic() - began
 
 
-async def _first_answer(session: aiohttp.ClientSession, operator: Child) -> None:
+async def _first_answer(session: aiohttp.ClientSession, operator: Operator) -> None:
     try:
-        async with asyncio.timeout(START_SECONDS):
+        async with asyncio.timeout(_START_SECONDS):
             while await _nodes(session) is None:
                 await _pause(operator)
     except TimeoutError:
         raise BrokenError(
-            f"dynsched has not finished a tick in {START_SECONDS:.0f}s. Its log ends with:\n"
+            f"dynsched has not finished a tick in {_START_SECONDS:.0f}s. Its log ends with:\n"
             f"{operator.tail()}"
         ) from None
 
@@ -209,20 +173,19 @@ async def _nodes(session: aiohttp.ClientSession) -> dict[str, Any] | None:
         return None
 
 
-async def _pause(operator: Child) -> None:
-    """Wait for the next look. BrokenError when the operator ends before it."""
+async def _pause(operator: Operator) -> None:
+    """Wait until it is to be asked again. BrokenError when the operator ends before that."""
     try:
         async with asyncio.timeout(_POLL):
-            code = await operator.ended()
+            code = await operator.process.wait()
     except TimeoutError:
         return
     raise BrokenError(f"dynsched ended with code {code}. Its log ends with:\n{operator.tail()}")
 
 
-def _introduce(console: Console, stage: _Stage, hot: str) -> None:
+def _introduce(console: Console, stage: _Stage) -> None:
     kubeconfig, rules = (shlex.quote(str(path)) for path in (stage.kubeconfig, stage.rules))
     asked = f"--prom {stage.prometheus} --rules {rules}"
-    simulated = " (simulated: it answers the demo's rules only)" if stage.is_simulated else ""
     tell(
         console,
         f"""
@@ -231,12 +194,12 @@ def _introduce(console: Console, stage: _Stage, hot: str) -> None:
   kubeconfig  {stage.kubeconfig}
   rules       {stage.rules}
   dynsched    {stage.url}  {stage.url}/nodes
-  Prometheus  {stage.prometheus}{simulated}
+  Prometheus  {stage.prometheus} (simulated: it answers the demo's rules only)
 
 Try in another terminal:
   kubectl --kubeconfig {kubeconfig} get nodes -L status -w
-  kubectl --kubeconfig {kubeconfig} describe node {hot}
-  {program()} why {hot} --server {stage.url}
+  kubectl --kubeconfig {kubeconfig} describe node {stage.hot}
+  {program()} why {stage.hot} --server {stage.url}
   {program()} doctor --kubeconfig {kubeconfig} {asked} --server {stage.url}
   {program()} reach --kubeconfig {kubeconfig} --rules {rules}
   {program()} backtest --kubeconfig {kubeconfig} {asked} --since 10m --step 5s
@@ -248,21 +211,11 @@ Ctrl-C stops the demo and removes everything.
 
 def program() -> str:
     """How a person calls this program: by its name only where PATH leads to this one."""
-    running = Path(sys.argv[0]).absolute()
-    if running.name != "dynsched" or not running.is_file():
+    called = Path(sys.argv[0]).absolute()
+    if called.name != "dynsched" or not called.is_file():
         return f"{shlex.quote(sys.executable)} -m dynsched"
     found = shutil.which("dynsched")
-    return "dynsched" if found and running.samefile(found) else shlex.quote(str(running))
-
-
-@contextmanager
-def _screen(console: Console, outcome: _Outcome) -> Iterator[Show]:
-    """What fits the console: a live table on a terminal, else lines."""
-    if not console.is_terminal:
-        yield Lines(console, outcome.tally)
-        return
-    with Live(console=console, auto_refresh=False) as live:
-        yield Picture(live, outcome.tally, lambda: outcome.writes)
+    return "dynsched" if found and called.samefile(found) else shlex.quote(str(called))
 
 
 @contextmanager
@@ -288,33 +241,29 @@ def _on_signals(stop: Callable[[], None]) -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
-@contextmanager
-def _rules_file() -> Iterator[Path]:
-    with resources.as_file(resources.files("dynsched.sim") / "demo-rules.yaml") as path:
-        yield path
+def _free_port() -> int:
+    """A TCP port of the loopback interface that nothing listens on just now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
-def _names(count: int) -> Iterator[str]:
-    """``worker-01`` and so on: in the order of their names also by kubectl."""
+def _fill(api: ApiServer, count: int) -> list[Machine]:
+    """Nodes `worker-01` and so on (in the order of their names also by kubectl), with the pods that
+    `dynsched reach` and the page tell of.
+    """
     width = max(2, len(str(count)))
-    return (f"worker-{number:0{width}}" for number in range(1, count + 1))
-
-
-def _create_node(api: ApiServer, name: str, index: int) -> Machine:
-    body = make_node(name, index)
-    api.objects.create("nodes", body)
-    addresses = {entry["type"]: entry["address"] for entry in body["status"]["addresses"]}
-    return Machine(name, addresses["InternalIP"])
-
-
-def _create_pods(api: ApiServer, nodes: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
-    """The pods that `dynsched reach` and the page tell of: namespaces and bodies."""
-    pods = list(make_pods(nodes, parse_label(DEFAULT_LABEL)))
-    for namespace in dict.fromkeys(workload.namespace for workload in WORKLOADS):
+    machines = []
+    for index in range(count):
+        body = make_node(f"worker-{index + 1:0{width}}", index)
+        api.objects.create("nodes", body)
+        addresses = {entry["type"]: entry["address"] for entry in body["status"]["addresses"]}
+        machines.append(Machine(body["metadata"]["name"], addresses["InternalIP"]))
+    for namespace in ("batch", "shop"):
         api.objects.create("namespaces", {"metadata": {"name": namespace}})
-    for namespace, body in pods:
-        api.objects.create("pods", body, namespace)
-    return pods
+    for namespace, pod in make_pods([each.name for each in machines], parse_label(DEFAULT_LABEL)):
+        api.objects.create("pods", pod, namespace)
+    return machines
 
 
 def _create_service(api: ApiServer, url: str) -> None:
@@ -327,14 +276,3 @@ def _create_service(api: ApiServer, url: str) -> None:
     api.objects.create("namespaces", {"metadata": {"name": name}})
     api.objects.create("services", body, name)
     api.proxy.backends[name, name] = url
-
-
-def _measured_by(binary: str | None) -> str:
-    if binary:
-        return f"measured by a real Prometheus ({binary}), and dynsched"
-    return "measured by a simulator (no prometheus on PATH), and dynsched"
-
-
-def _environment() -> dict[str, str]:
-    """Ours without what would change how the operator runs. No proxy is asked for loopback."""
-    return {name: text for name, text in os.environ.items() if not name.startswith("DYNSCHED_")}

@@ -4,9 +4,10 @@ terminal, and elsewhere one line for each mark that comes or goes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -57,42 +58,34 @@ class Tally:
         )
 
 
-class Show(Protocol):
-    """One way to show `/nodes` again and again."""
-
-    def update(self, payload: Mapping[str, Any], elapsed: float) -> None:
-        """Show what the operator says now."""
+Show = Callable[[Mapping[str, Any], float], None]
+"""Shows what the operator's `/nodes` says now, so many seconds after the beginning."""
 
 
-@dataclass(slots=True)
-class Lines:
-    """For a file or a pipe: what changed, a line each."""
+@contextmanager
+def screen(console: Console, tally: Tally, writes: Callable[[], int]) -> Iterator[Show]:
+    """What fits the console. On a terminal: a table that is drawn anew each time, and the tally
+    below it. For a file or a pipe: what changed, a line each.
+    """
 
-    console: Console
-    tally: Tally
+    def lines(payload: Mapping[str, Any], elapsed: float) -> None:
+        for line in tally.take(payload, elapsed):
+            tell(console, line)
 
-    def update(self, payload: Mapping[str, Any], elapsed: float) -> None:
-        for line in self.tally.take(payload, elapsed):
-            tell(self.console, line)
-
-
-@dataclass(slots=True)
-class Picture:
-    """For a terminal: a table that is drawn anew each time, and the tally below it."""
-
-    live: Live
-    tally: Tally
-    writes: Callable[[], int]
-
-    def update(self, payload: Mapping[str, Any], elapsed: float) -> None:
-        self.tally.take(payload, elapsed)
-        console = self.live.console
+    def picture(payload: Mapping[str, Any], elapsed: float) -> None:
+        tally.take(payload, elapsed)
         bars = console.width >= _WIDE and not console.options.ascii_only
         table = nodes_table(payload, max(1, console.height - _AROUND), bars=bars)
         left_out = len(payload["nodes"]) - table.row_count
         notes = [f"... and {left_out} more: /nodes has them all"] if left_out else []
-        notes.append(self.tally.summary(elapsed, self.writes()))
-        self.live.update(Group(table, *(Text(note, "dim") for note in notes)), refresh=True)
+        notes.append(tally.summary(elapsed, writes()))
+        live.update(Group(table, *(Text(note, "dim") for note in notes)), refresh=True)
+
+    if not console.is_terminal:
+        yield lines
+        return
+    with Live(console=console, auto_refresh=False) as live:
+        yield picture
 
 
 def tell(console: Console, text: str = "") -> None:

@@ -17,9 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from monitoring_support import CHOSEN, queries
-from programs import ROOT, need
-from prometheus_support import result_of
+from programs import need
 from rich.console import Console
 
 from dynsched.sim.demo.run import program
@@ -34,15 +32,15 @@ pytestmark = pytest.mark.slow
 
 
 class Demo:
-    """A running demo whose files are all under ``folder``; ``path`` empty: no programs on PATH."""
+    """A running demo whose files are all under ``folder``."""
 
-    def __init__(self, folder: Path, *arguments: str, path: str | None = None) -> None:
+    def __init__(self, folder: Path, *arguments: str) -> None:
         self._log = folder.with_name("log")
         self._read = 0
         with self._log.open("w") as log:
             self.process = subprocess.Popen(
                 [*DEMO, *arguments],
-                env=environment(folder, path),
+                env=environment(folder),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -69,10 +67,9 @@ class Demo:
         return self.log
 
 
-def environment(folder: Path, path: str | None = "") -> dict[str, str]:
+def environment(folder: Path) -> dict[str, str]:
     # DYNSCHED_DRY_RUN: what the user has set for their own dynsched is not for the demo's.
-    own = {**os.environ, "TMPDIR": str(folder), "DYNSCHED_DRY_RUN": "true", "COLUMNS": "110"}
-    return own if path is None else {**own, "PATH": path}
+    return {**os.environ, "TMPDIR": str(folder), "DYNSCHED_DRY_RUN": "true", "COLUMNS": "110"}
 
 
 def processes(folder: Path) -> list[str]:
@@ -101,8 +98,8 @@ def start(folder: Path) -> Iterator[Callable[..., Demo]]:
     """Starts a demo, which is ended whatever happens."""
     running: list[Demo] = []
 
-    def begin(*arguments: str, path: str | None = None) -> Demo:
-        running.append(Demo(folder, *arguments, path=path))
+    def begin(*arguments: str) -> Demo:
+        running.append(Demo(folder, *arguments))
         return running[-1]
 
     yield begin
@@ -111,21 +108,13 @@ def start(folder: Path) -> Iterator[Callable[..., Demo]]:
         each.process.wait()
 
 
-@pytest.mark.parametrize(
-    "path", [pytest.param("", id="simulated"), pytest.param(None, marks=pytest.mark.thorough)]
-)
-def test_nodes_are_marked_and_released_and_the_commands_that_are_shown_work(start, path) -> None:
-    simulated = path == ""
-    if not simulated:
-        need("prometheus", "Debian's prometheus")
-    show = start(path=path)
-    show.until(f"measured by {'a simulator' if simulated else 'a real Prometheus'}")
+def test_nodes_are_marked_and_released_and_the_commands_that_are_shown_work(start) -> None:
+    show = start()
     page = show.until(r"Open this +(http://127\.0\.0\.1:\d+)/$")[1]
     kubeconfig = Path(show.until(r"kubeconfig +(\S+)")[1])
     assert json.loads(kubeconfig.read_text())["kind"] == "Config"
     assert show.until(r"dynsched +(http://127\.0\.0\.1:\d+)")[1] == page
-    prometheus = show.until(r"Prometheus +(http://127\.0\.0\.1:\d+)")
-    assert ("(simulated: it answers the demo's rules only)" in prometheus[0]) is simulated
+    show.until(r"Prometheus +http://127\.0\.0\.1:\d+ \(simulated: it answers the demo's rules")
     first = show.until(r"s  (worker-\d+) marked: node-\S+ [89]\d(\.\d+)? > 8\d")[1]
     with urllib.request.urlopen(f"{page}/nodes", timeout=5) as answer:
         payload = json.load(answer)
@@ -139,20 +128,16 @@ def test_nodes_are_marked_and_released_and_the_commands_that_are_shown_work(star
     )
     assert subprocess.run(shlex.split(why), capture_output=True, check=False).returncode == 0
     nodes = f"{sys.executable} -m dynsched nodes --kubeconfig {kubeconfig}"
-    shipped = re.sub(r"--rules \S+", f"--rules {ROOT / 'rules.yaml'}", doctor)
-    asked = [nodes, backtest, reach, doctor, *([] if simulated else [shipped])]
+    asked = [nodes, backtest, reach, doctor]
     with ThreadPoolExecutor() as pool:  # most of each is its start
-        found, replayed, reached, *examined = pool.map(printed_by, [f"{c} -o json" for c in asked])
+        found, replayed, reached, examined = pool.map(printed_by, [f"{c} -o json" for c in asked])
     assert len(found["nodes"]) == 12  # through the cluster, as `kubectl dynsched` asks
     assert sum(node["marks"] for node in replayed["nodes"]) >= 1
     assert (reached["pods"], reached["reacting"]) == (36, 28)
     assert reached["workloads"][0]["workload"] == "report"
-    for report in examined:  # a hot node is nothing that is wrong
-        assert (report["findings"], report["unreachable"]) == ([], [])
-    checked = {each["code"] for each in examined[0]["not_checked"]}
-    assert "P1" in checked if simulated else checked == set()
-    if not simulated:
-        dashboard_has_data(prometheus[1])
+    # A hot node is nothing that is wrong.
+    assert (examined["findings"], examined["unreachable"]) == ([], [])
+    assert "P1" in {each["code"] for each in examined["not_checked"]}
 
     show.process.send_signal(signal.SIGINT)
     printed = show.end()
@@ -169,27 +154,6 @@ def printed_by(command: str) -> Any:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout)
-
-
-NOT_IN_THE_DEMO = re.compile(
-    "dynsched_pods_placed|dynsched_node_expected_load"  # its rules watch no pods
-    "|dynsched_node_hot_unmarked"  # only while a hot node has no mark
-    "|:dynsched_"  # its Prometheus records nothing
-)
-
-
-def dashboard_has_data(prometheus: str) -> None:
-    """The demo's Prometheus scrapes dynsched, so that the Grafana dashboard can be tried on it."""
-    exprs = queries({**CHOSEN, "$__rate_interval": "1m"})
-    missing = {expr for expr in exprs if not NOT_IN_THE_DEMO.search(expr)}
-    assert len(missing) > len(exprs) / 2
-    deadline = time.monotonic() + LIMIT
-    while missing and time.monotonic() < deadline:
-        missing = {expr for expr in missing if not result_of(prometheus, expr)}
-        time.sleep(0.2)
-    assert missing == set()
-    for expr in exprs:
-        result_of(prometheus, expr)  # one that is wrong is refused
 
 
 def test_the_command_to_try_is_a_name_only_where_path_leads_to_this_program(
@@ -209,7 +173,7 @@ def test_the_command_to_try_is_a_name_only_where_path_leads_to_this_program(
 
 
 def test_seconds_end_it_and_nodes_size_it(start) -> None:
-    printed = start("--seconds", "1", "--nodes", "3", "--seed", "7", path="").end()
+    printed = start("--seconds", "1", "--nodes", "3", "--seed", "7").end()
     assert re.search(r"Starting a cluster of 3 nodes.*After [12]s: ", printed, re.DOTALL)
 
 
@@ -266,21 +230,13 @@ def test_a_reader_that_goes_away_ends_it(folder) -> None:
 
 
 def test_when_the_operator_dies_its_last_words_are_shown(start, folder) -> None:
-    show = start(path="")
+    show = start()
     show.until("Ctrl-C stops the demo")
     (operator,) = [line for line in processes(folder) if " -m dynsched run " in line]
     os.kill(int(operator.split()[0]), signal.SIGTERM)
     printed = show.end(1)
     assert "Error: dynsched ended with code 0. Its log ends with:" in printed
     assert printed.rstrip().endswith("stopped")
-
-
-def test_a_prometheus_that_does_not_work_is_an_error(start, tmp_path) -> None:
-    broken = tmp_path / "prometheus"
-    broken.write_text("#!/bin/sh\necho no disk left\nexit 3\n")
-    broken.chmod(0o755)
-    printed = start(path=str(tmp_path)).end(1)
-    assert f"Error: {broken} did not come up:\nno disk left" in printed
 
 
 def reading(value: float | None, state: str = "inactive", *, held: bool = False) -> dict:

@@ -19,7 +19,7 @@ from prometheus_support import Process, RealPrometheus, free_port
 
 from dynsched.cli.collect import collect
 from dynsched.rules.file import load_rules
-from dynsched.sim.nodes import make_node
+from dynsched.sim.examples import make_node
 from dynsched.tools.collect.memory import MIB, CollectError, Memory, read_memory
 from dynsched.tools.collect.push import Collect, push
 

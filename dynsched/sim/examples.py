@@ -1,13 +1,18 @@
-"""Node bodies as real clusters have them, for demos, tests and benchmarks."""
+"""Nodes and pods as real clusters have them, for demos, tests and benchmarks."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
+
+from dynsched.rules.labels import LabelMark
 
 _KUBELET: Final = "v1.36.2"
 _ZONES: Final = ("a", "b", "c")
+_DEPLOYMENTS: Final = (("shop", "web", 16), ("shop", "api", 12), ("batch", "report", 8))
+_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 _CONDITIONS: Final = (
     ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory"),
     ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
@@ -118,3 +123,37 @@ def _pad(node: dict[str, Any], size: int) -> None:
     while missing > 0:
         images.append(_image(len(images)))
         missing -= len(json.dumps(images[-1], separators=(",", ":"))) + 1
+
+
+def make_pods(nodes: Sequence[str], label: LabelMark) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Namespaces, each with the body of a pod on one of the nodes: of three Deployments. Those in
+    ``shop`` have a soft affinity that avoids the mark.
+    """
+    every = [(*each, number) for each in _DEPLOYMENTS for number in range(each[2])]
+    for index, (namespace, name, _, number) in enumerate(every):
+        spec: dict[str, Any] = {
+            "nodeName": nodes[index % len(nodes)],
+            "containers": [{"name": "main", "image": name}],
+        }
+        if namespace == "shop":
+            avoid = {"key": label.key, "operator": "NotIn", "values": [label.value]}
+            term = {"weight": 100, "preference": {"matchExpressions": [avoid]}}
+            spec["affinity"] = {"nodeAffinity": {_PREFERRED: [term]}}
+        yield namespace, {"metadata": _pod_metadata(name, number), "spec": spec}
+
+
+def _pod_metadata(deployment: str, number: int) -> dict[str, Any]:
+    template = "7c9d5f"
+    replica_set = f"{deployment}-{template}"
+    owner = {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "name": replica_set,
+        "uid": f"uid-of-{replica_set}",
+        "controller": True,
+    }
+    return {
+        "name": f"{replica_set}-{number:05}",
+        "labels": {"app": deployment, "pod-template-hash": template},
+        "ownerReferences": [owner],
+    }

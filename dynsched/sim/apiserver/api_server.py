@@ -8,8 +8,8 @@ It speaks plain HTTP, keeps everything in memory, records what was asked (``serv
 fails on order (``server.faults``, ``down()`` and ``up()``, ``drop_watches()``,
 ``mute_watches()``, ``compact()``, ``restore()``).
 What metrics-server would measure is set in ``server.metrics``; whose tokens are, and who may get
-which non-resource URL, in ``server.people`` and ``server.readable`` (see `reviews`); where the
-service proxy leads, in ``server.proxy.backends``.
+which non-resource URL, in ``server.people`` and ``server.readable`` (see `access_reviews`); where
+the service proxy leads, in ``server.proxy.backends``.
 Start it and touch its objects in one and the same event loop's thread.
 
 What the real server does otherwise is a bug here: the tests run against both.
@@ -25,19 +25,24 @@ import struct
 import time
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 import msgspec
 from aiohttp import web
 
-from dynsched.sim.apiserver import discovery, rest, reviews, routes, service_proxy, status
+from dynsched.sim.apiserver import (
+    access_reviews,
+    api_errors,
+    requested,
+    resources,
+    rest,
+    service_proxy,
+)
 from dynsched.sim.apiserver.faults import Fault, Faults
-from dynsched.sim.apiserver.metrics import ROOT, NodeMetrics
+from dynsched.sim.apiserver.node_metrics import NodeMetrics
 from dynsched.sim.apiserver.objects import Objects
 from dynsched.sim.apiserver.record import RequestLog, RequestRecord
 from dynsched.sim.apiserver.render import encode
-from dynsched.sim.apiserver.resources import NODE_METRICS, SERVICES
 from dynsched.sim.apiserver.service_proxy import ServiceProxy
 from dynsched.sim.apiserver.store import HISTORY, Backup, Store
 from dynsched.sim.apiserver.watch import Watches
@@ -46,17 +51,6 @@ _HOST: Final = "127.0.0.1"
 _HEALTH: Final = frozenset({"/healthz", "/readyz", "/livez"})
 _BODY_KEPT: Final = 64 * 1024  # of a request's body, in the record
 _STOP_GRACE: Final = 1.0
-
-IDLE_TIMEOUT: Final = 3630.0
-"""Seconds; clients usually give an idle connection up before."""
-
-
-class _Named(msgspec.Struct):
-    name: str = ""
-
-
-class _Posted(msgspec.Struct):
-    metadata: _Named
 
 
 class ApiServer:
@@ -73,18 +67,18 @@ class ApiServer:
         *,
         token: str | None = None,
         history: int = HISTORY,
-        idle_timeout: float = IDLE_TIMEOUT,
+        idle_timeout: float = 3630.0,  # clients usually give an idle connection up before
     ) -> None:
         self.port = 0
         self.token = token
         self.forbidden: set[tuple[str, str]] = set()
-        self.people: dict[str, reviews.Person] = {}
+        self.people: dict[str, access_reviews.Person] = {}
         self.readable: set[tuple[str, str]] = set()
         self.store = Store(history=history)
         self.objects = Objects(self.store)
         self.requests = RequestLog()
         self.faults = Faults()
-        self.metrics = NodeMetrics()
+        self.metrics = NodeMetrics(self.objects)
         self.proxy = ServiceProxy(self.objects)
         self._idle_timeout = idle_timeout
         self._watches = Watches(self.store)
@@ -98,12 +92,7 @@ class ApiServer:
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     async def start(self) -> None:
@@ -189,10 +178,6 @@ class ApiServer:
         """
         return self._watches.mute()
 
-    def compact(self) -> None:
-        """Forget the history: older resourceVersions and continue tokens are answered by 410."""
-        self.store.compact()
-
     async def restore(self, backup: Backup) -> None:
         """Stop, put back what ``store.back_up`` gave earlier, and start again. Versions count on
         from the older one: the same versions are given a second time, to other states.
@@ -214,22 +199,17 @@ class ApiServer:
         self.requests.append(record)
         body = await request.read()
         record.body = body[:_BODY_KEPT]
-        proxied = service_proxy.parse(request.rel_url.raw_path)
         try:
-            target = None if proxied else routes.parse(request.path)
-            if proxied is not None:
-                record.resource, record.subresource = SERVICES.plural, "proxy"
-                record.namespace, record.name = proxied.namespace, proxied.name
-                record.verb = "get"
-            elif target is not None:
-                record.resource, record.namespace = target.resource.plural, target.namespace
+            target = service_proxy.target_of(request.rel_url.raw_path)
+            served = resources.served(metrics=self.metrics.served)
+            target = target or requested.parse(request.path, served)
+            if target is not None:
+                record.resource, record.namespace = target.resource.name, target.namespace
                 record.name, record.subresource = target.name, target.subresource
-                record.verb = routes.verb_of(request.method, target, request.query)
-                record.name = record.name or _named_in(body)
-            elif request.path.rstrip("/") == ROOT:
-                record.resource, record.verb = NODE_METRICS.qualified_plural, "list"
+                record.verb = requested.verb_of(request.method, target, request.query)
+                record.name = target.name or _named_in(body)
             response = await self._answer(request, record, target, body)
-        except status.ApiError as error:
+        except api_errors.ApiError as error:
             response = rest.respond(encode(error.body), error.code)
         if request.transport is not None and not request.transport.is_closing():
             record.status = response.status
@@ -239,7 +219,7 @@ class ApiServer:
         self,
         request: web.BaseRequest,
         record: RequestRecord,
-        target: routes.Target | None,
+        target: requested.Target | None,
         body: bytes,
     ) -> web.StreamResponse:
         """Answer with the armed faults around what the server would answer."""
@@ -253,7 +233,7 @@ class ApiServer:
                 return _fail(request, fault)
         if afterwards is None:
             return await self._serve(request, record, target, body)
-        with suppress(status.ApiError):  # a refusal is an answer too, and is not given either
+        with suppress(api_errors.ApiError):  # a refusal is an answer too, and is not given either
             await self._serve(request, record, target, body)
         return _fail(request, afterwards)
 
@@ -261,42 +241,33 @@ class ApiServer:
         self,
         request: web.BaseRequest,
         record: RequestRecord,
-        target: routes.Target | None,
+        target: requested.Target | None,
         body: bytes,
     ) -> web.StreamResponse:
         self._authenticate(request)
-        if (proxied := service_proxy.parse(request.rel_url.raw_path)) is not None:
-            if (record.verb, "services/proxy") in self.forbidden:
-                named = proxied.name, proxied.namespace, record.verb
-                raise status.forbidden(SERVICES, *named, "proxy")
-            return await self.proxy.answer(proxied, request)
-        review = reviews.kind_at(request.path)
-        if review is not None and request.method == "POST":
-            if ("create", review.plural) in self.forbidden:
-                raise status.forbidden(review, "", "", "create")
-            known = reviews.Known(self.people, self.readable, self.forbidden)
-            return rest.respond(encode(reviews.answer(review, body, known)), 201)
         if target is None:
-            return self._about(request, record)
-        resource = target.resource
-        subject = f"{resource.plural}/{target.subresource}".rstrip("/")
-        if (record.verb, subject) in self.forbidden:
-            raise status.forbidden(resource, target.name, target.namespace, record.verb)
-        if record.verb == "watch":
+            return self._about(request, body)
+        resource, verb = target.resource, record.verb
+        if (verb, f"{resource.name}/{target.subresource}".rstrip("/")) in self.forbidden:
+            where = target.name, target.namespace
+            raise api_errors.forbidden(resource, *where, verb, target.subresource)
+        if target.subresource == "proxy":
+            return await self.proxy.answer(target, request)
+        if verb == "watch":
             record.status = 200  # it has answered, for as long as it streams
-        call = rest.Call(request, target, record.verb, request.query, body)
-        return await self._rest.answer(call)
+        return await self._rest.answer(rest.Call(request, target, verb, request.query, body))
 
-    def _about(self, request: web.BaseRequest, record: RequestRecord) -> web.Response:
-        """Health, discovery and metrics; everything else is no path of this server."""
+    def _about(self, request: web.BaseRequest, body: bytes) -> web.Response:
+        """Health, discovery and reviews; everything else is no path of this server."""
         if request.path.rstrip("/") in _HEALTH:
             return web.Response(text="ok")
-        if (record.verb, record.resource) in self.forbidden:
-            raise status.forbidden(NODE_METRICS, "", "", record.verb)
-        measured = self.metrics.answer(request.path, request.query)
-        if measured is not None:
-            return rest.respond(encode(measured))
-        found = discovery.document(request.path, metrics=self.metrics.served)
+        review = access_reviews.kind_at(request.path)
+        if review is not None:
+            if ("create", review.plural) in self.forbidden:
+                raise api_errors.forbidden(review, "", "", "create")
+            known = access_reviews.Known(self.people, self.readable, self.forbidden)
+            return rest.respond(encode(access_reviews.answer(review, body, known)), 201)
+        found = resources.document(request.path, metrics=self.metrics.served)
         if found is None:
             return web.Response(text="404 page not found\n", status=404)
         return rest.respond(encode(found))
@@ -306,14 +277,14 @@ class ApiServer:
             return
         given = request.headers.get("Authorization", "")
         if not hmac.compare_digest(given.encode(), f"Bearer {self.token}".encode()):
-            raise status.unauthorized()
+            raise api_errors.unauthorized()
 
 
 def _named_in(body: bytes) -> str:
     """The name of an object that is posted; a path cannot tell it."""
     try:
-        return msgspec.json.decode(body, type=_Posted).metadata.name
-    except msgspec.DecodeError:
+        return str(msgspec.json.decode(body)["metadata"]["name"])
+    except (msgspec.DecodeError, KeyError, TypeError):
         return ""
 
 

@@ -1,0 +1,165 @@
+"""From a request's method, path and query to what it asks for: target, verb and selector."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from typing import Final, NamedTuple
+
+from dynsched.rules.labels import Selector as LabelSelector
+from dynsched.rules.labels import parse_selector
+from dynsched.sim.apiserver import api_errors, resources
+from dynsched.sim.apiserver.resources import Resource
+from dynsched.sim.apiserver.store import Entry
+
+_ON_COLLECTION: Final = {"GET": "list", "POST": "create"}
+_ON_OBJECT: Final = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_ON_SUBRESOURCE: Final = {
+    "status": {"GET": "get", "PUT": "update", "PATCH": "patch"},
+    "binding": {"POST": "create"},
+    "proxy": {"GET": "get"},
+}
+_FIELD_TERM: Final = re.compile(r"\s*([^=!]+?)\s*(!=|==?)\s*(.*?)\s*")
+
+
+class Target(NamedTuple):
+    """The resource, and the object of it, that a path names."""
+
+    resource: Resource
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+
+
+def parse(path: str, served: Collection[Resource]) -> Target | None:
+    """What a path names; None when it names no resource, or is outside of the served groups.
+
+    ApiError 404 when the group is served, and the rest is not.
+    """
+    match path.strip("/").split("/"):
+        case ["api", version, *rest]:
+            group = ""
+        case ["apis", group, version, *rest]:
+            pass
+        case _:
+            return None
+    found = {r.plural: r for r in served if (r.group, r.version) == (group, version)}
+    if group not in {r.group for r in served} or (found and not rest):
+        return None
+    return _target(found, rest)
+
+
+def _target(found: Mapping[str, Resource], rest: list[str]) -> Target:
+    namespace = plural = ""
+    match rest:
+        case ["namespaces", namespace, plural, *more] if plural != "status":
+            pass
+        case [plural, *more]:
+            pass
+        case _:
+            more = []
+    resource = found.get(plural)
+    in_place = resource is not None and (not namespace or resource.namespaced)
+    # An object of a namespaced resource is only to be had inside of its namespace.
+    if resource is None or not in_place or (more and resource.namespaced and not namespace):
+        raise api_errors.no_such_resource()
+    match more:
+        case [] | [_]:
+            return Target(resource, namespace, *more)
+        case [_, "status"] if resource.has_status:
+            return Target(resource, namespace, *more)
+        case [_, "binding"] if resource is resources.PODS:
+            return Target(resource, namespace, *more)
+    raise api_errors.no_such_resource()
+
+
+def verb_of(method: str, target: Target, query: Mapping[str, str]) -> str:
+    """The API verb; ApiError 405 when the method does not fit what the path names."""
+    offered = _ON_OBJECT if target.name else _ON_COLLECTION
+    if target.subresource:
+        offered = _ON_SUBRESOURCE[target.subresource]
+    verb = offered.get(method)
+    if verb == "list" and flag(query, "watch"):
+        return "watch"
+    if verb is None or (target.resource.namespaced and not target.namespace and verb != "list"):
+        raise api_errors.method_not_allowed()
+    return verb
+
+
+def flag(query: Mapping[str, str], name: str) -> bool:
+    """A boolean of the query string."""
+    return query.get(name, "").lower() in {"1", "true"}
+
+
+def number(query: Mapping[str, str], name: str) -> int:
+    """An integer of the query string, 0 when absent; ApiError 400."""
+    text = query.get(name, "")
+    try:
+        return int(text or 0)
+    except ValueError:
+        raise api_errors.bad_request(
+            f'strconv.ParseInt: parsing "{text}": invalid syntax'
+        ) from None
+
+
+def version_asked(query: Mapping[str, str]) -> int | None:
+    """The resourceVersion of the query string, None where none or any will do; ApiError."""
+    text = query.get("resourceVersion", "")
+    if text and not text.isdecimal():
+        raise api_errors.internal(
+            f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}":'
+            " invalid syntax"
+        )
+    return int(text or 0) or None
+
+
+class _Field(NamedTuple):
+    name: str
+    value: str
+    negated: bool
+
+
+class Selector(NamedTuple):
+    """What a list or a watch is narrowed to. An empty one lets everything through."""
+
+    labels: LabelSelector
+    fields: tuple[_Field, ...]
+    namespace: str
+
+    @property
+    def selective(self) -> bool:
+        """Whether a label or field selector was given (a namespace alone is none)."""
+        return bool(self.labels.requirements or self.fields)
+
+    @property
+    def everything(self) -> bool:
+        """Whether nothing can be left out."""
+        return not (self.selective or self.namespace)
+
+    def __call__(self, entry: Entry) -> bool:
+        """Whether the stored object is selected."""
+        return (
+            self.namespace in {"", entry.namespace}
+            and self.labels.matches(entry.labels)
+            and all((entry.fields.get(f.name, "") == f.value) != f.negated for f in self.fields)
+        )
+
+
+def selector_of(target: Target, query: Mapping[str, str]) -> Selector:
+    """The selector of a list or a watch; ApiError 400 when it is none."""
+    try:
+        labels = parse_selector(query.get("labelSelector", ""))
+    except ValueError as error:
+        raise api_errors.bad_request(f"unable to parse requirement: {error}") from None
+    terms = filter(None, query.get("fieldSelector", "").split(","))
+    fields = tuple(_field(target.resource, term) for term in terms)
+    return Selector(labels, fields, target.namespace)
+
+
+def _field(resource: Resource, term: str) -> _Field:
+    """``name=value`` or ``name!=value`` on a field that the resource offers."""
+    found = _FIELD_TERM.fullmatch(term)
+    name, operator, value = found.groups() if found else (term, "", "")
+    if name not in resource.fields and name not in {"metadata.name", "metadata.namespace"}:
+        raise api_errors.bad_request(f"field label not supported: {name}")
+    return _Field(name, value, negated=operator == "!=")

@@ -1,0 +1,129 @@
+"""The synthetic load as Prometheus's answers to the demo's rules."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final, NamedTuple
+
+from aiohttp import web
+
+from dynsched.rules.rule_set import RuleSet
+from dynsched.sim.load import Kind, NodeLoad, node_load
+
+_REFUSAL: Final = (
+    "this is the simulator of dynsched demo, not a Prometheus: it answers queries for the "
+    "expressions of the demo's rules, as they stand there"
+)
+
+
+class Machine(NamedTuple):
+    """A node's name and InternalIP."""
+
+    name: str
+    address: str
+
+    @property
+    def instance(self) -> str:
+        """The ``instance`` label of its series."""
+        return f"{self.address}:9100"
+
+
+class SimulatedPrometheus:
+    """The load of all machines, which begins when this is made: what the expressions of the rules
+    come to, by the rules' names.
+    """
+
+    def __init__(
+        self,
+        machines: Iterable[Machine],
+        rule_set: RuleSet,
+        *,
+        seed: int = 0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._loads = {machine: node_load(index, seed) for index, machine in enumerate(machines)}
+        self._clock = clock
+        self._began = clock()
+        known = {"node-cpu": NodeLoad.cpu, "node-mem-usage": NodeLoad.memory}
+        self._answers = {_normal(r.expr): known[r.name] for r in rule_set.rules if r.expr}
+
+    def application(self) -> web.Application:
+        app = web.Application()
+        for method in ("GET", "POST"):
+            app.router.add_route(method, "/api/v1/query", self._query)
+            app.router.add_route(method, "/api/v1/query_range", self._query_range)
+        app.router.add_route("*", "/api/{rest:.*}", _refuse)
+        return app
+
+    def first_to_heat(self) -> Machine:
+        """The machine to watch."""
+        loads = self._loads
+        return min(loads, key=lambda each: (loads[each].kind is Kind.CALM, loads[each].start))
+
+    async def _query(self, request: web.Request) -> web.Response:
+        form = await _form(request)
+        answer = self._answers.get(_normal(form.get("query", "")))
+        if answer is None:
+            return await _refuse(request)
+        at = float(form.get("time", self._clock()))
+        result = [
+            {
+                "metric": {"instance": machine.instance},
+                "value": (at, str(answer(load, at - self._began))),
+            }
+            for machine, load in self._loads.items()
+        ]
+        return _success("vector", result)
+
+    async def _query_range(self, request: web.Request) -> web.Response:
+        """A range query; there are no points from before the load began."""
+        form = await _form(request)
+        answer = self._answers.get(_normal(form.get("query", "")))
+        if answer is None:
+            return await _refuse(request)
+        start, end, step = (float(form[name]) for name in ("start", "end", "step"))
+        skipped = max(0, math.ceil((self._began - start) / step))
+        reached = math.floor((min(end, self._clock()) - start) / step)
+        times = [start + step * number for number in range(skipped, reached + 1)]
+        result = [
+            {
+                "metric": {"instance": machine.instance},
+                "values": [(at, str(answer(load, at - self._began))) for at in times],
+            }
+            for machine, load in (self._loads.items() if times else ())
+        ]
+        return _success("matrix", result)
+
+
+@asynccontextmanager
+async def serve(app: web.Application) -> AsyncIterator[str]:
+    """Serve an application on a free port of the loopback interface; its URL."""
+    runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+def _normal(expr: str) -> str:
+    """An expression regardless of its line breaks."""
+    return " ".join(expr.split())
+
+
+async def _form(request: web.Request) -> Mapping[str, str]:
+    """What was asked; in the URL or in the body, as for Prometheus."""
+    return {**request.query, **{name: str(value) for name, value in (await request.post()).items()}}
+
+
+async def _refuse(_request: web.Request) -> web.Response:
+    told = {"status": "error", "errorType": "bad_data", "error": _REFUSAL}
+    return web.json_response(told, status=400)
+
+
+def _success(kind: str, result: list[dict[str, Any]]) -> web.Response:
+    return web.json_response({"status": "success", "data": {"resultType": kind, "result": result}})
