@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from html import escape
 from http import HTTPStatus
+from importlib import resources
 from typing import Any, Final
 
 import msgspec
@@ -16,7 +17,6 @@ from dynsched.api.extender.answers import Extender
 from dynsched.api.extender.endpoints import EXTENDER_ENDPOINTS, add_extender
 from dynsched.api.metrics import CONTENT_TYPE
 from dynsched.api.nodes import MAX_ON_A_PAGE, node_detail
-from dynsched.api.openapi import openapi
 from dynsched.api.page.routes import (
     PAGE,
     Page,
@@ -50,17 +50,14 @@ def make_app(
     *,
     memory: int = MEMORY,
     guards: Sequence[Middleware] = (),
-    bearer: bool = False,
 ) -> web.Application:
     """The application with all endpoints; the caller serves it (``api.server``). ``memory``: bytes
     for the extender's questions that are under way; without ``extender`` they are not served here.
-    ``guards`` look at each request before it is answered, and may refuse it; ``bearer``: whether
-    one of them wants a bearer token, for `/openapi.json`.
+    ``guards`` see each request before it is answered, and may refuse it.
     """
     app = _application(FairYield(), ENDPOINTS, guards)
     app[_SNAPSHOTS] = snapshots
-    served = {} if extender is None else EXTENDER_ENDPOINTS
-    app[_DOCUMENT] = msgspec.json.encode(openapi(ENDPOINTS, served, bearer=bearer))
+    app[_DOCUMENT] = (resources.files("dynsched.api") / "openapi.json").read_bytes()
     app[PAGE] = Page(snapshots.feed, snapshots.facts, snapshots.age)
     for path, (handler, _) in ENDPOINTS.items():
         app.router.add_get(path, handler)
