@@ -20,7 +20,6 @@ from dynsched.api.nodes import MAX_ON_A_PAGE, node_detail
 from dynsched.api.page.routes import (
     PAGE,
     Page,
-    is_known,
     page_changes,
     page_data,
     page_file,
@@ -30,9 +29,17 @@ from dynsched.api.page.routes import (
 )
 from dynsched.api.snapshots import SnapshotStore
 from dynsched.api.status import rules_answer, status_answer
-from dynsched.api.transport.answering import FAIR_YIELD, FairYield, Handler, one_at_a_time, respond
+from dynsched.api.transport.answering import (
+    FAIR_YIELD,
+    JSON,
+    FairYield,
+    Handler,
+    one_at_a_time,
+    protect,
+    respond,
+    unchanged,
+)
 from dynsched.api.transport.bodies import MEMORY, BodyReader
-from dynsched.api.transport.headers import protect
 from dynsched.api.transport.quiet import quiet_logger
 from dynsched.engine.snapshot import Snapshot
 
@@ -40,7 +47,6 @@ _logger = quiet_logger(__name__)
 _SNAPSHOTS: Final = web.AppKey("snapshots", SnapshotStore)
 _PATHS: Final[web.AppKey[Collection[str]]] = web.AppKey("paths")
 _DOCUMENT: Final = web.AppKey("openapi", bytes)
-_JSON: Final = "application/json"
 _HTML: Final = "text/html"
 
 
@@ -98,7 +104,7 @@ async def _status(request: web.Request) -> web.Response:
     snapshots = request.app[_SNAPSHOTS]
     error = snapshots.why_unhealthy()
     code = HTTPStatus.OK if error is None else HTTPStatus.SERVICE_UNAVAILABLE
-    if _JSON not in request.headers.get(hdrs.ACCEPT, ""):
+    if JSON not in request.headers.get(hdrs.ACCEPT, ""):
         return _text(error or "ok", code)
     body = status_answer(
         await snapshots.totals(),
@@ -115,8 +121,9 @@ async def _nodes(request: web.Request) -> web.StreamResponse:
     limit = _limit(request.query)
     # Before any wait: of the Snapshot that is encoded.
     headers: dict[str, str] = {hdrs.ETAG: snapshots.feed.etag}
-    if snapshots.snapshot is not None and is_known(request, headers[hdrs.ETAG]):
-        return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=headers)
+    known = None if snapshots.snapshot is None else unchanged(request, headers)
+    if known is not None:
+        return known
     if limit is None:
         pieces = await snapshots.encoded_nodes(marked=marked)
     else:
@@ -125,7 +132,7 @@ async def _nodes(request: web.Request) -> web.StreamResponse:
         pieces = None if page is None else [page]
     if pieces is None:
         raise _nothing_known()
-    return respond(pieces, {**headers, hdrs.CONTENT_TYPE: _JSON})
+    return respond(pieces, {**headers, hdrs.CONTENT_TYPE: JSON})
 
 
 async def _node(request: web.Request) -> web.Response:
@@ -155,7 +162,7 @@ async def _readyz(request: web.Request) -> web.Response:
 
 
 async def _openapi(request: web.Request) -> web.Response:
-    return web.Response(body=request.app[_DOCUMENT], content_type=_JSON)
+    return web.Response(body=request.app[_DOCUMENT], content_type=JSON)
 
 
 async def _index(request: web.Request) -> web.Response:
@@ -284,7 +291,7 @@ def _limit(query: Mapping[str, str]) -> int | None:
 
 
 def _json(body: Any, status: HTTPStatus = HTTPStatus.OK) -> web.Response:
-    return web.Response(body=msgspec.json.encode(body), status=status, content_type=_JSON)
+    return web.Response(body=msgspec.json.encode(body), status=status, content_type=JSON)
 
 
 def _text(body: str, status: HTTPStatus = HTTPStatus.OK) -> web.Response:

@@ -13,7 +13,7 @@ import numpy as np
 
 from dynsched.api.extender import wire
 from dynsched.api.extender.numbers import UNKNOWN, Flags, NodeNumbers, Numbers, in_json
-from dynsched.api.extender.wire import Buffer
+from dynsched.api.transport.answering import Buffer
 from dynsched.engine.score import Scores
 
 _QUOTE: Final = ord('"')

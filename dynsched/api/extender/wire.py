@@ -13,8 +13,9 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from dynsched.api.transport.answering import Buffer
+
 T = TypeVar("T")
-Buffer = bytes | bytearray | memoryview | Raw
 
 _BETWEEN: Final = 16
 """Bytes around a name: quotes, comma, and the blanks of an indented document."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Mapping
-from http import HTTPStatus
 from importlib import resources
 from typing import Final, NamedTuple
 
@@ -14,6 +13,7 @@ from aiohttp import hdrs, web
 
 from dynsched.api.page.facts import PageFacts
 from dynsched.api.page.feed import Feed
+from dynsched.api.transport.answering import JSON, unchanged
 
 MAX_NODES: Final = 60
 """Nodes whose past one request may ask for."""
@@ -78,19 +78,20 @@ async def page_data(request: web.Request) -> web.Response:
     encoded = await page.feed.encoded()
     if encoded is None:
         raise web.HTTPServiceUnavailable(reason="no tick has finished yet; try again soon")
-    headers = {
+    headers: dict[str, str] = {
         hdrs.ETAG: encoded.etag,
         # The bytes stay as they are while they get older.
         hdrs.AGE: str(round(page.age())),
         hdrs.VARY: hdrs.ACCEPT_ENCODING,
     }
-    if is_known(request, encoded.etag):
-        return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=headers)
+    known = unchanged(request, headers)
+    if known is not None:
+        return known
     body = encoded.plain
     if _TAKES_GZIP.search(request.headers.get(hdrs.ACCEPT_ENCODING, "")):
         body = encoded.gzipped
         headers[hdrs.CONTENT_ENCODING] = "gzip"
-    return web.Response(body=body, headers=headers, content_type="application/json")
+    return web.Response(body=body, headers=headers, content_type=JSON)
 
 
 async def page_history(request: web.Request) -> web.Response:
@@ -115,11 +116,6 @@ async def page_pods(request: web.Request) -> web.Response:
     return _json(request.app[PAGE].facts.of_node(node))
 
 
-def is_known(request: web.Request, etag: str) -> bool:
-    """Whether the client has what ``etag`` names: the answer is then 304."""
-    return etag in request.headers.get(hdrs.IF_NONE_MATCH, "")
-
-
 def _read_files() -> dict[str, _File]:
     """By name. Once, at the start: a request must not touch the disk."""
     found = {}
@@ -140,10 +136,11 @@ def _send(request: web.Request, file: _File) -> web.Response:
     }
     if file.kind == _TYPES["html"]:
         headers[hdrs.VARY] = hdrs.ACCEPT  # the same path has another answer too
-    if is_known(request, file.etag):
-        return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=headers)
+    known = unchanged(request, headers)
+    if known is not None:
+        return known
     return web.Response(body=file.body, headers=headers, content_type=file.kind, charset="utf-8")
 
 
 def _json(body: object) -> web.Response:
-    return web.Response(body=msgspec.json.encode(body), content_type="application/json")
+    return web.Response(body=msgspec.json.encode(body), content_type=JSON)
