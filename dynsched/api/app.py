@@ -107,7 +107,7 @@ async def _status(request: web.Request) -> web.Response:
     if JSON not in request.headers.get(hdrs.ACCEPT, ""):
         return _text(error or "ok", code)
     body = status_answer(
-        await snapshots.totals(),
+        snapshots.snapshot,
         error=error,
         source=snapshots.source,
         interval=snapshots.interval,
@@ -124,12 +124,8 @@ async def _nodes(request: web.Request) -> web.StreamResponse:
     known = None if snapshots.snapshot is None else unchanged(request, headers)
     if known is not None:
         return known
-    if limit is None:
-        pieces = await snapshots.encoded_nodes(marked=marked)
-    else:
-        after = request.query.get("continue", "")
-        page = await snapshots.encoded_page(marked=marked, limit=limit, after=after)
-        pieces = None if page is None else [page]
+    after = request.query.get("continue", "")
+    pieces = await snapshots.encoded_nodes(marked=marked, limit=limit, after=after)
     if pieces is None:
         raise _nothing_known()
     return respond(pieces, {**headers, hdrs.CONTENT_TYPE: JSON})

@@ -136,13 +136,11 @@ def encode_each(snapshot: Snapshot, views: Iterable[NodeView]) -> list[msgspec.R
     return [msgspec.Raw(encode(_answer(view, rules, snapshot))) for view in views]
 
 
-def around_nodes(
-    snapshot: Snapshot, named: Sequence[str], more: str | None = None
-) -> tuple[bytes, bytes]:
+def around_nodes(snapshot: Snapshot, more: str | None = None) -> tuple[bytes, bytes]:
     """What stands in the body of `/nodes` before the nodes, all or some of them, and after them.
-    ``named``: the names of those that carry the main part of the mark; ``more``: the last of the
-    nodes, where others follow.
+    ``more``: the last of the nodes, where others follow.
     """
+    named = sorted(snapshot.nodes.carrying(main_part(snapshot.rule_set.mark)))
     answer = NodesAnswer(
         type=describe_mark(snapshot.rule_set.mark),
         num=len(named),

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from dynsched import __version__
-from dynsched.api.totals import Totals
 from dynsched.engine.health import blindness
 from dynsched.engine.loads import full_at
 from dynsched.engine.model import AlertState, Quality, RuleHealth, SeveralSeries
@@ -45,17 +44,15 @@ _BEFORE_THE_FIRST_TICK: Final[dict[str, Any]] = dict.fromkeys(
 
 
 def status_answer(
-    totals: Totals | None,
+    snapshot: Snapshot | None,
     *,
     error: str | None,
     source: str,
     interval: float,
     leader: str | None,
 ) -> dict[str, Any]:
-    """The JSON form of `/status`. ``totals``: of the last Snapshot; before the first tick there are
-    none, and all that comes from a tick is null.
-    """
-    of_a_tick = _BEFORE_THE_FIRST_TICK if totals is None else _of_a_tick(totals)
+    """The JSON form of `/status`. Before the first tick all that comes from one is null."""
+    of_a_tick = _BEFORE_THE_FIRST_TICK if snapshot is None else _of_a_tick(snapshot)
     return {
         "ok": error is None,
         "error": error,
@@ -100,10 +97,9 @@ def rules_answer(snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
-def _of_a_tick(totals: Totals) -> dict[str, Any]:
-    snapshot = totals.snapshot
-    blind = blindness(snapshot)
-    conflicts = [{"node": name, "conflict": conflict} for name, conflict in totals.conflicts]
+def _of_a_tick(snapshot: Snapshot) -> dict[str, Any]:
+    nodes, blind = snapshot.nodes, blindness(snapshot)
+    conflicts = [{"node": name, "conflict": text} for name, text in sorted(nodes.conflicts.items())]
     unmatched = [
         {"rule": found.rule, "value": found.value, "reason": found.reason}
         for found in snapshot.unmatched[:MAX_LISTED]
@@ -118,11 +114,11 @@ def _of_a_tick(totals: Totals) -> dict[str, Any]:
             "duration_seconds": snapshot.duration,
         },
         "nodes": {
-            "total": len(totals.names),
-            "eligible": totals.eligible,
-            "marked": len(totals.marked),
-            "pressured": len(totals.hot),
-            "early": totals.early,
+            "total": len(nodes),
+            "eligible": len(nodes) - len(nodes.ineligible),
+            "marked": len(nodes.marked),
+            "pressured": len(nodes.hot),
+            "early": len(nodes.early),
         },
         "pods": _pods(snapshot.pods),
         "rules": [

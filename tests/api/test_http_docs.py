@@ -23,7 +23,6 @@ from dynsched.api.extender.endpoints import EXTENDER_ENDPOINTS
 from dynsched.api.extender.victims import MetaVictims
 from dynsched.api.nodes import NodeAnswer, NodeDetail, NodesAnswer
 from dynsched.api.page.changes import Change
-from dynsched.api.totals import Totals
 from dynsched.engine.expected import KnownPods
 from dynsched.engine.model import Node
 from dynsched.engine.pod_values import BoundPod, RecentPod
@@ -74,7 +73,7 @@ async def answer(client, command):
 
 
 def metrics_table(snapshots):
-    text = snapshots.metrics.exposition(Totals.of(snapshots.snapshot)).decode()
+    text = snapshots.metrics.exposition().decode()
     for snapshot in (snapshots.snapshot, early_example(), example()):  # some series are not in each
         text += series_text(snapshot).decode()
     kinds = dict(re.findall(r"^# TYPE (dynsched_\w+) (\w+)$", text, re.MULTILINE))
