@@ -44,8 +44,7 @@ class Metrics:
     """All series, in a registry of the caller's own; process metrics included."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        # They double the number of series.
-        disable_created_metrics()  # type: ignore[no-untyped-call] (it has no types)
+        disable_created_metrics()  # type: ignore[no-untyped-call] # they double the series
         self._registry = registry
         self._rules: frozenset[str] = frozenset()
         self._snapshot: Snapshot | None = None

@@ -12,8 +12,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from dynsched.api.clearing import what_clears
-from dynsched.api.reasons import why_unwritten
+from dynsched.api.why import what_clears, why_unwritten
 from dynsched.engine.loads import rule_load
 from dynsched.engine.model import Action, Alert, AlertState, NodePatch, NodeView, Quality
 from dynsched.engine.pod_values import Added

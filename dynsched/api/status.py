@@ -1,4 +1,4 @@
-"""Snapshot -> the JSON of `/status` and `/rules`. Pure.
+"""Snapshot -> the JSON of `/status` and `/rules`, and of `dynsched plan -o json`. Pure.
 
 Times are RFC 3339 in UTC, measured durations are seconds, configured ones are spelled as in
 rules.yaml.
@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
+
 from dynsched import __version__
-from dynsched.engine.health import blindness
+from dynsched.api.nodes import encode_each
+from dynsched.engine.health import blindness, crowding, why_incomplete
 from dynsched.engine.loads import full_at
-from dynsched.engine.model import AlertState, Quality, RuleHealth, SeveralSeries
+from dynsched.engine.model import AlertState, Quality, RuleHealth, Unmatched
 from dynsched.engine.pod_values import PodsSummary
 from dynsched.engine.snapshot import Snapshot
+from dynsched.rules.lint import doubts, obsolete
 from dynsched.rules.rule_set import RuleSet
 from dynsched.util.durations import format_duration
 from dynsched.util.formatting import format_time
@@ -97,13 +101,39 @@ def rules_answer(snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
+def pass_report(snapshot: Snapshot) -> bytes:
+    """All that one pass found, on one line of JSON: what would be written, every rule as in
+    `/rules`, every node as in `/nodes`, and every sample that found no node.
+    """
+    errors, rule_set = why_incomplete(snapshot), snapshot.rule_set
+    crowded = crowding(snapshot).items()
+    return msgspec.json.encode(
+        {
+            "ok": not errors,
+            "errors": errors,
+            "warnings": [
+                *map(str, obsolete(rule_set)),
+                *(f"rule {doubt.rule}: {doubt.message}" for doubt in doubts(rule_set)),
+                *(
+                    f"rule {name} has more than one series for a node: {why}"
+                    for name, why in crowded
+                    if why is not None
+                ),
+            ],
+            "mark": str(rule_set.mark),
+            "taken_at": format_time(snapshot.taken_at),
+            "patches": snapshot.planned,
+            "rules": rules_answer(snapshot)["rules"],
+            "nodes": encode_each(snapshot, snapshot.nodes.of(sorted(snapshot.nodes))),
+            "unmatched_samples": list(map(_unmatched, snapshot.unmatched)),
+        }
+    )
+
+
 def _of_a_tick(snapshot: Snapshot) -> dict[str, Any]:
     nodes, blind = snapshot.nodes, blindness(snapshot)
     conflicts = [{"node": name, "conflict": text} for name, text in sorted(nodes.conflicts.items())]
-    unmatched = [
-        {"rule": found.rule, "value": found.value, "reason": found.reason}
-        for found in snapshot.unmatched[:MAX_LISTED]
-    ]
+    unmatched = list(map(_unmatched, snapshot.unmatched[:MAX_LISTED]))
     return {
         "leading": snapshot.leading,
         "dry_run": snapshot.dry_run,
@@ -159,7 +189,7 @@ def _pods(known: PodsSummary | None) -> dict[str, Any]:
 
 
 def _rule(health: RuleHealth, rule_set: RuleSet, blind: Mapping[str, str | None]) -> dict[str, Any]:
-    rule = health.rule
+    rule, several = health.rule, health.several
     return {
         "name": rule.name,
         "source": rule.source,
@@ -188,14 +218,19 @@ def _rule(health: RuleHealth, rule_set: RuleSet, blind: Mapping[str, str | None]
         "query_duration_seconds": health.duration,
         "samples": health.samples,
         "unmatched_samples": health.unmatched,
-        "several_series": None if health.several is None else _several(health.several),
+        "several_series": several
+        and {
+            "nodes": several.nodes,
+            "example": several.example,
+            "differ_in": list(several.labels),
+        },
         "readings": {quality.value: health.quality.get(quality, 0) for quality in Quality},
         "states": {state.value: health.states.get(state, 0) for state in AlertState},
     }
 
 
-def _several(found: SeveralSeries) -> dict[str, Any]:
-    return {"nodes": found.nodes, "example": found.example, "differ_in": list(found.labels)}
+def _unmatched(found: Unmatched) -> dict[str, Any]:
+    return {"rule": found.rule, "value": found.value, "reason": found.reason}
 
 
 def _health(health: RuleHealth) -> str:
