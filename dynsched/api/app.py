@@ -7,9 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from html import escape
 from http import HTTPStatus
 from importlib import resources
-from typing import Any, Final
+from typing import Final
 
-import msgspec
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Middleware
 
@@ -34,8 +33,10 @@ from dynsched.api.transport.answering import (
     JSON,
     FairYield,
     Handler,
+    as_json,
     one_at_a_time,
     protect,
+    refused,
     respond,
     unchanged,
 )
@@ -113,7 +114,7 @@ async def _status(request: web.Request) -> web.Response:
         interval=snapshots.interval,
         leader=snapshots.leader(),
     )
-    return _json(body, code)
+    return as_json(body, code)
 
 
 async def _nodes(request: web.Request) -> web.StreamResponse:
@@ -136,11 +137,11 @@ async def _node(request: web.Request) -> web.Response:
     detail = node_detail(_snapshot(request), name)
     if detail is None:
         raise _Refusal(HTTPStatus.NOT_FOUND, f"no node {name!r} in the cluster; /nodes lists them")
-    return _json(detail)
+    return as_json(detail)
 
 
 async def _rules(request: web.Request) -> web.Response:
-    return _json(rules_answer(_snapshot(request)))
+    return as_json(rules_answer(_snapshot(request)))
 
 
 async def _metrics(request: web.Request) -> web.StreamResponse:
@@ -215,7 +216,7 @@ async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamR
     try:
         return await handler(request)
     except _Refusal as refusal:
-        return _json({"error": str(refusal)}, refusal.status)
+        return refused(refusal.status, str(refusal))
     except web.HTTPException as refusal:
         # The request holds it, and it the frames that hold the request: see `one_at_a_time`.
         refusal.with_traceback(None)
@@ -224,10 +225,7 @@ async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamR
         raise  # the caller went away
     except Exception:
         _logger.exception("%s %s failed", request.method, request.path)
-        return _json(
-            {"error": "internal error; the log has the details"},
-            HTTPStatus.INTERNAL_SERVER_ERROR,
-        )
+        return refused(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error; the log has the details")
 
 
 def _other_address(path: str, served: Collection[str]) -> str:
@@ -244,12 +242,12 @@ def _refused(request: web.Request, refusal: web.HTTPException) -> web.Response:
     if isinstance(refusal, web.HTTPNotFound):
         paths: Collection[str] = request.app[_PATHS]
         error = f"there is no {request.path}{_other_address(request.path, paths)}"
-        return _json({"error": error, "endpoints": list(paths)}, status)
+        return as_json({"error": error, "endpoints": list(paths)}, status)
     if not isinstance(refusal, web.HTTPMethodNotAllowed):
-        return _json({"error": refusal.reason}, status)
+        return refused(refusal.status, refusal.reason)
     allowed = ", ".join(sorted(refusal.allowed_methods))
     error = f"{request.method} is not for {request.path}; use {allowed}"
-    response = _json({"error": error}, status)
+    response = refused(refusal.status, error)
     response.headers[hdrs.ALLOW] = allowed
     return response
 
@@ -284,10 +282,6 @@ def _limit(query: Mapping[str, str]) -> int | None:
         asked = f"write a number from 1 to {MAX_ON_A_PAGE}"
         raise _Refusal(HTTPStatus.BAD_REQUEST, f"limit={text}: {asked}")
     return limit
-
-
-def _json(body: Any, status: HTTPStatus = HTTPStatus.OK) -> web.Response:
-    return web.Response(body=msgspec.json.encode(body), status=status, content_type=JSON)
 
 
 def _text(body: str, status: HTTPStatus = HTTPStatus.OK) -> web.Response:

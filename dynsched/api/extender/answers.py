@@ -10,10 +10,8 @@ import numpy as np
 from msgspec import Raw
 
 from dynsched.api.extender import wire
-from dynsched.api.extender.candidates import CandidateLists, Candidates, of_names
-from dynsched.api.extender.numbers import NodeNumbers
+from dynsched.api.extender.names import CandidateLists, Candidates, NodeNumbers, of_names
 from dynsched.api.extender.scoring import ScoringSnapshot
-from dynsched.api.extender.victims import preempt_answer, read_preemption
 from dynsched.api.transport.answering import Buffer, Pieces
 from dynsched.api.transport.quiet import quiet_logger
 from dynsched.engine.model import Node
@@ -146,11 +144,11 @@ class Extender:
 
     def preempt(self, body: Body) -> bytes:
         """The answer to `/preempt`. WireError where the body is not a question."""
-        victims = read_preemption(body, self._most())
+        victims = wire.read_preemption(body, self._most())
         readings, key = self._fresh()
         refused: Mapping[str, Refusal] = readings.refused if readings else {}
         nodes = self._nodes() if key is not None else {}
-        return preempt_answer(
+        return wire.preempt_answer(
             {
                 name: found
                 for name, found in victims.items()

@@ -16,6 +16,7 @@ from dynsched.api.transport.answering import (
     WRITE_SECONDS,
     Handler,
     Pieces,
+    refused,
     respond,
     send,
 )
@@ -98,9 +99,9 @@ def _answering(verb: str, answer: _Answer, most: Callable[[int], int]) -> Handle
         if hdrs.ORIGIN in request.headers:
             # Any site's page can send a POST to a port that was forwarded to this machine, and
             # /bind changes something. Browsers add this header to each POST, schedulers never do.
-            return _refused(HTTPStatus.FORBIDDEN, _NOT_FOR_PAGES)
+            return _unread(HTTPStatus.FORBIDDEN, _NOT_FOR_PAGES)
         if not request.app[_EXTENDER].served():
-            return _refused(HTTPStatus.NOT_FOUND, _OFF)
+            return _unread(HTTPStatus.NOT_FOUND, _OFF)
         request.app[_ASKED](verb)
         reader = request.app[_READER]
         try:
@@ -108,28 +109,24 @@ def _answering(verb: str, answer: _Answer, most: Callable[[int], int]) -> Handle
                 await request.app[FAIR_YIELD].turn()
                 return await answer(request, body)
         except wire.WireError as error:
-            return _refusal(HTTPStatus.BAD_REQUEST, str(error))
+            return refused(HTTPStatus.BAD_REQUEST, str(error))
         except BodyError as error:
-            return _refused(HTTPStatus(error.status), str(error))
+            return _unread(error.status, str(error))
         except TimeoutError:
             raise ConnectionResetError("the answer was not fetched in time") from None
         except (ConnectionError, web.HTTPException):
             raise  # the caller closed the connection, so no answer is sent
         except Exception:
             logger.exception("%s failed", request.path)
-            return _refusal(HTTPStatus.BAD_REQUEST, "this request could not be answered")
+            return refused(HTTPStatus.BAD_REQUEST, "this request could not be answered")
 
     return handle
 
 
-def _refused(status: HTTPStatus, message: str) -> web.Response:
-    response = _refusal(status, message)
+def _unread(status: int, message: str) -> web.Response:
+    response = refused(status, message)
     response.force_close()  # the rest of the body is not waited for
     return response
-
-
-def _refusal(status: HTTPStatus, message: str) -> web.Response:
-    return web.Response(body=wire.refusal(message), status=status, content_type=JSON)
 
 
 def _any(most: int) -> int:

@@ -8,12 +8,11 @@ from collections.abc import Callable, Mapping
 from importlib import resources
 from typing import Final, NamedTuple
 
-import msgspec
 from aiohttp import hdrs, web
 
 from dynsched.api.page.facts import PageFacts
 from dynsched.api.page.feed import Feed
-from dynsched.api.transport.answering import JSON, unchanged
+from dynsched.api.transport.answering import JSON, as_json, unchanged
 
 MAX_NODES: Final = 60
 """Nodes whose past one request may ask for."""
@@ -99,13 +98,13 @@ async def page_history(request: web.Request) -> web.Response:
     nodes = request.query.getall("node", [])
     if not 0 < len(nodes) <= MAX_NODES:
         raise web.HTTPBadRequest(reason=f"name 1 to {MAX_NODES} nodes, as ?node=a&node=b")
-    return _json(request.app[PAGE].feed.history.past(nodes))
+    return as_json(request.app[PAGE].feed.history.past(nodes))
 
 
 async def page_changes(request: web.Request) -> web.Response:
     """The last changes, of one node or of all."""
     changes = request.app[PAGE].feed.changes
-    return _json(changes.latest(MAX_CHANGES, request.query.get("node")))
+    return as_json(changes.latest(MAX_CHANGES, request.query.get("node")))
 
 
 async def page_pods(request: web.Request) -> web.Response:
@@ -113,7 +112,7 @@ async def page_pods(request: web.Request) -> web.Response:
     node = request.query.get("node")
     if node is None:
         raise web.HTTPBadRequest(reason="name the node, as ?node=a")
-    return _json(request.app[PAGE].facts.of_node(node))
+    return as_json(request.app[PAGE].facts.of_node(node))
 
 
 def _read_files() -> dict[str, _File]:
@@ -140,7 +139,3 @@ def _send(request: web.Request, file: _File) -> web.Response:
     if known is not None:
         return known
     return web.Response(body=file.body, headers=headers, content_type=file.kind, charset="utf-8")
-
-
-def _json(body: object) -> web.Response:
-    return web.Response(body=msgspec.json.encode(body), content_type=JSON)

@@ -67,6 +67,15 @@ async def protect(_request: web.Request, response: web.StreamResponse) -> None:
     add_headers(response)
 
 
+def as_json(body: object, status: int = HTTPStatus.OK) -> web.Response:
+    return web.Response(body=msgspec.json.encode(body), status=status, content_type=JSON)
+
+
+def refused(status: int, message: str) -> web.Response:
+    """An error: one line for the caller."""
+    return as_json({"error": message}, status)
+
+
 def unchanged(request: web.Request, headers: Mapping[str, str]) -> web.Response | None:
     """The answer 304 where the caller has what the ETag in ``headers`` names; else None."""
     if headers[hdrs.ETAG] not in request.headers.get(hdrs.IF_NONE_MATCH, ""):

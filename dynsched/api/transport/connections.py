@@ -19,7 +19,7 @@ from typing import Any, Final, cast
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
-from dynsched.api.transport.answering import add_headers
+from dynsched.api.transport.answering import add_headers, refused
 from dynsched.api.transport.quiet import quiet_logger
 
 MAX_CONNECTIONS: Final = 64
@@ -139,7 +139,7 @@ class Connection(web.RequestHandler):
         if isinstance(exc, HttpProcessingError):
             exc.with_traceback(None)  # see `one_at_a_time`
             _logger.info("a caller was refused, what it sent is not HTTP: %s", type(exc).__name__)
-            response: web.StreamResponse = web.json_response({"error": _NO_HTTP}, status=status)
+            response: web.StreamResponse = refused(status, _NO_HTTP)
             response.force_close()
         else:
             response = super().handle_error(request, status, exc, message)
