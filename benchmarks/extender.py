@@ -44,7 +44,7 @@ from snapshots import NOON, Scene
 from dynsched.api.app import make_app
 from dynsched.api.extender import wire
 from dynsched.api.extender.answers import Extender
-from dynsched.api.extender.candidates import CandidateLists
+from dynsched.api.extender.names import CandidateLists
 from dynsched.api.extender.scoring import ScoringSnapshot
 from dynsched.api.metrics import Metrics
 from dynsched.api.server import WebServer, parse_address
@@ -403,7 +403,7 @@ def parts(count: int) -> Table:
         ),
         (
             "the answer to /prioritize",
-            lambda: numbers.scored(candidates.numbers, (), scores[loads]),
+            lambda: candidates.scored(scores[loads]),
         ),
         ("the names that pass /filter", lambda: candidates.without(dropped)),
     ):

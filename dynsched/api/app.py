@@ -6,9 +6,9 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from html import escape
 from http import HTTPStatus
-from typing import Any, Final
+from importlib import resources
+from typing import Final
 
-import msgspec
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Middleware
 
@@ -16,11 +16,9 @@ from dynsched.api.extender.answers import Extender
 from dynsched.api.extender.endpoints import EXTENDER_ENDPOINTS, add_extender
 from dynsched.api.metrics import CONTENT_TYPE
 from dynsched.api.nodes import MAX_ON_A_PAGE, node_detail
-from dynsched.api.openapi import openapi
 from dynsched.api.page.routes import (
     PAGE,
     Page,
-    is_known,
     page_changes,
     page_data,
     page_file,
@@ -30,9 +28,19 @@ from dynsched.api.page.routes import (
 )
 from dynsched.api.snapshots import SnapshotStore
 from dynsched.api.status import rules_answer, status_answer
-from dynsched.api.transport.answering import FAIR_YIELD, FairYield, Handler, one_at_a_time, respond
+from dynsched.api.transport.answering import (
+    FAIR_YIELD,
+    JSON,
+    FairYield,
+    Handler,
+    as_json,
+    one_at_a_time,
+    protect,
+    refused,
+    respond,
+    unchanged,
+)
 from dynsched.api.transport.bodies import MEMORY, BodyReader
-from dynsched.api.transport.headers import protect
 from dynsched.api.transport.quiet import quiet_logger
 from dynsched.engine.snapshot import Snapshot
 
@@ -40,7 +48,6 @@ _logger = quiet_logger(__name__)
 _SNAPSHOTS: Final = web.AppKey("snapshots", SnapshotStore)
 _PATHS: Final[web.AppKey[Collection[str]]] = web.AppKey("paths")
 _DOCUMENT: Final = web.AppKey("openapi", bytes)
-_JSON: Final = "application/json"
 _HTML: Final = "text/html"
 
 
@@ -50,17 +57,14 @@ def make_app(
     *,
     memory: int = MEMORY,
     guards: Sequence[Middleware] = (),
-    bearer: bool = False,
 ) -> web.Application:
     """The application with all endpoints; the caller serves it (``api.server``). ``memory``: bytes
     for the extender's questions that are under way; without ``extender`` they are not served here.
-    ``guards`` look at each request before it is answered, and may refuse it; ``bearer``: whether
-    one of them wants a bearer token, for `/openapi.json`.
+    ``guards`` see each request before it is answered, and may refuse it.
     """
     app = _application(FairYield(), ENDPOINTS, guards)
     app[_SNAPSHOTS] = snapshots
-    served = {} if extender is None else EXTENDER_ENDPOINTS
-    app[_DOCUMENT] = msgspec.json.encode(openapi(ENDPOINTS, served, bearer=bearer))
+    app[_DOCUMENT] = (resources.files("dynsched.api") / "openapi.json").read_bytes()
     app[PAGE] = Page(snapshots.feed, snapshots.facts, snapshots.age)
     for path, (handler, _) in ENDPOINTS.items():
         app.router.add_get(path, handler)
@@ -101,16 +105,16 @@ async def _status(request: web.Request) -> web.Response:
     snapshots = request.app[_SNAPSHOTS]
     error = snapshots.why_unhealthy()
     code = HTTPStatus.OK if error is None else HTTPStatus.SERVICE_UNAVAILABLE
-    if _JSON not in request.headers.get(hdrs.ACCEPT, ""):
+    if JSON not in request.headers.get(hdrs.ACCEPT, ""):
         return _text(error or "ok", code)
     body = status_answer(
-        await snapshots.totals(),
+        snapshots.snapshot,
         error=error,
         source=snapshots.source,
         interval=snapshots.interval,
         leader=snapshots.leader(),
     )
-    return _json(body, code)
+    return as_json(body, code)
 
 
 async def _nodes(request: web.Request) -> web.StreamResponse:
@@ -118,17 +122,14 @@ async def _nodes(request: web.Request) -> web.StreamResponse:
     limit = _limit(request.query)
     # Before any wait: of the Snapshot that is encoded.
     headers: dict[str, str] = {hdrs.ETAG: snapshots.feed.etag}
-    if snapshots.snapshot is not None and is_known(request, headers[hdrs.ETAG]):
-        return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=headers)
-    if limit is None:
-        pieces = await snapshots.encoded_nodes(marked=marked)
-    else:
-        after = request.query.get("continue", "")
-        page = await snapshots.encoded_page(marked=marked, limit=limit, after=after)
-        pieces = None if page is None else [page]
+    known = None if snapshots.snapshot is None else unchanged(request, headers)
+    if known is not None:
+        return known
+    after = request.query.get("continue", "")
+    pieces = await snapshots.encoded_nodes(marked=marked, limit=limit, after=after)
     if pieces is None:
         raise _nothing_known()
-    return respond(pieces, {**headers, hdrs.CONTENT_TYPE: _JSON})
+    return respond(pieces, {**headers, hdrs.CONTENT_TYPE: JSON})
 
 
 async def _node(request: web.Request) -> web.Response:
@@ -136,11 +137,11 @@ async def _node(request: web.Request) -> web.Response:
     detail = node_detail(_snapshot(request), name)
     if detail is None:
         raise _Refusal(HTTPStatus.NOT_FOUND, f"no node {name!r} in the cluster; /nodes lists them")
-    return _json(detail)
+    return as_json(detail)
 
 
 async def _rules(request: web.Request) -> web.Response:
-    return _json(rules_answer(_snapshot(request)))
+    return as_json(rules_answer(_snapshot(request)))
 
 
 async def _metrics(request: web.Request) -> web.StreamResponse:
@@ -158,7 +159,7 @@ async def _readyz(request: web.Request) -> web.Response:
 
 
 async def _openapi(request: web.Request) -> web.Response:
-    return web.Response(body=request.app[_DOCUMENT], content_type=_JSON)
+    return web.Response(body=request.app[_DOCUMENT], content_type=JSON)
 
 
 async def _index(request: web.Request) -> web.Response:
@@ -215,7 +216,7 @@ async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamR
     try:
         return await handler(request)
     except _Refusal as refusal:
-        return _json({"error": str(refusal)}, refusal.status)
+        return refused(refusal.status, str(refusal))
     except web.HTTPException as refusal:
         # The request holds it, and it the frames that hold the request: see `one_at_a_time`.
         refusal.with_traceback(None)
@@ -224,10 +225,7 @@ async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamR
         raise  # the caller went away
     except Exception:
         _logger.exception("%s %s failed", request.method, request.path)
-        return _json(
-            {"error": "internal error; the log has the details"},
-            HTTPStatus.INTERNAL_SERVER_ERROR,
-        )
+        return refused(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error; the log has the details")
 
 
 def _other_address(path: str, served: Collection[str]) -> str:
@@ -244,12 +242,12 @@ def _refused(request: web.Request, refusal: web.HTTPException) -> web.Response:
     if isinstance(refusal, web.HTTPNotFound):
         paths: Collection[str] = request.app[_PATHS]
         error = f"there is no {request.path}{_other_address(request.path, paths)}"
-        return _json({"error": error, "endpoints": list(paths)}, status)
+        return as_json({"error": error, "endpoints": list(paths)}, status)
     if not isinstance(refusal, web.HTTPMethodNotAllowed):
-        return _json({"error": refusal.reason}, status)
+        return refused(refusal.status, refusal.reason)
     allowed = ", ".join(sorted(refusal.allowed_methods))
     error = f"{request.method} is not for {request.path}; use {allowed}"
-    response = _json({"error": error}, status)
+    response = refused(refusal.status, error)
     response.headers[hdrs.ALLOW] = allowed
     return response
 
@@ -284,10 +282,6 @@ def _limit(query: Mapping[str, str]) -> int | None:
         asked = f"write a number from 1 to {MAX_ON_A_PAGE}"
         raise _Refusal(HTTPStatus.BAD_REQUEST, f"limit={text}: {asked}")
     return limit
-
-
-def _json(body: Any, status: HTTPStatus = HTTPStatus.OK) -> web.Response:
-    return web.Response(body=msgspec.json.encode(body), status=status, content_type=_JSON)
 
 
 def _text(body: str, status: HTTPStatus = HTTPStatus.OK) -> web.Response:

@@ -19,7 +19,7 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Middleware
 
-from dynsched.api.transport.answering import FAIR_YIELD, Handler
+from dynsched.api.transport.answering import FAIR_YIELD, Handler, refused
 from dynsched.api.transport.quiet import quiet_logger
 from dynsched.engine.user import User
 from dynsched.util.errors import ClusterError
@@ -195,14 +195,14 @@ def _token(request: web.Request) -> str | None:
 
 
 def _unauthorized(message: str, *, invalid: bool = False) -> web.Response:
-    response = _refused(HTTPStatus.UNAUTHORIZED, message)
+    response = refused(HTTPStatus.UNAUTHORIZED, message)
     error = ', error="invalid_token"' if invalid else ""
     response.headers[hdrs.WWW_AUTHENTICATE] = f"{_CHALLENGE}{error}"
     return response
 
 
 def _forbidden(user: User, path: str) -> web.Response:
-    return _refused(
+    return refused(
         HTTPStatus.FORBIDDEN,
         f'user {user.name} may not get {path}: bind a ClusterRole with nonResourceURLs: ["{path}"] '
         f"and verbs: [get] to this user or one of their groups ({_PAGE})",
@@ -213,14 +213,10 @@ def _unknown(error: ClusterError | TimeoutError, token: str) -> web.Response:
     """The reason is for the log: a caller whom nobody knows need not learn of the cluster."""
     said = str(error) or f"no answer within {ANSWER_SECONDS:g} s"
     logger.warning("--web-auth: a request is refused: %s", said.replace(token, "***"))
-    response = _refused(
+    response = refused(
         HTTPStatus.SERVICE_UNAVAILABLE,
         "the API server cannot be asked now whether you may look; the log of dynsched has the "
         "reason; try again soon",
     )
     response.headers[hdrs.RETRY_AFTER] = _RETRY_AFTER
     return response
-
-
-def _refused(status: HTTPStatus, message: str) -> web.Response:
-    return web.json_response({"error": message}, status=status)

@@ -14,7 +14,7 @@ from typing import Final
 from aiohttp import web
 
 from dynsched.api.server import ListenError
-from dynsched.api.transport.answering import PROBES, Handler
+from dynsched.api.transport.answering import PROBES, Handler, refused
 from dynsched.util.threads import Aside, NotDoneError
 from dynsched.util.tls import TlsFilesError, fingerprints, make_context
 
@@ -103,9 +103,7 @@ async def require_certificate(request: web.Request, handler: Handler) -> web.Str
     """
     has_one = request.transport is not None and request.transport.get_extra_info("peercert")
     if not has_one and request.path not in PROBES:
-        return web.json_response(
-            {"error": "a client certificate is needed"}, status=HTTPStatus.FORBIDDEN
-        )
+        return refused(HTTPStatus.FORBIDDEN, "a client certificate is needed")
     return await handler(request)
 
 

@@ -14,12 +14,18 @@ from collections import Counter as Counts
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, GCCollector, Histogram, ProcessCollector
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    GCCollector,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+)
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
 from dynsched import __version__
-from dynsched.api.totals import Totals
 from dynsched.engine.loads import rule_load
 from dynsched.engine.model import Action, AlertState, Quality, RuleHealth
 from dynsched.engine.placements import Kind
@@ -38,8 +44,10 @@ class Metrics:
     """All series, in a registry of the caller's own; process metrics included."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call] # they double the series
         self._registry = registry
         self._rules: frozenset[str] = frozenset()
+        self._snapshot: Snapshot | None = None
 
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(f"dynsched_{name}", text, labels, registry=registry)
@@ -95,8 +103,7 @@ class Metrics:
             self._reloads.labels(result)
         for verb in EXTENDER_VERBS:
             self._extender.labels(verb)
-        self._gauges = _SnapshotGauges()
-        registry.register(self._gauges)
+        registry.register(self)
         ProcessCollector(registry=registry)
         GCCollector(registry=registry)
 
@@ -104,6 +111,7 @@ class Metrics:
         """Called once for every Snapshot. One that was decided again on the last answers is no
         tick, and no query.
         """
+        self._snapshot = snapshot
         if snapshot.queried:
             self._ticks.labels("ok" if snapshot.error is None else "failed").inc()
             self._tick_duration.observe(snapshot.duration)
@@ -130,12 +138,22 @@ class Metrics:
         for kind in Kind:
             self._placed.labels(kind.value).inc(counts.get(kind, 0))
 
-    def exposition(self, totals: Totals | None = None) -> bytes:
-        """The body of `/metrics`, in the text format. ``totals``: of the last Snapshot; None before
-        the first.
-        """
-        self._gauges.totals = totals
-        return generate_latest(_WithoutCreated(self._registry))
+    def exposition(self) -> bytes:
+        """The body of `/metrics`, in the text format."""
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """Called by the registry: the last Snapshot as gauges."""
+        yield _gauge(
+            "dynsched_build_info",
+            "Always 1; the version is in the labels.",
+            ({"version": __version__, "python": platform.python_version()}, 1),
+        )
+        if self._snapshot is not None:
+            yield from _of_nodes(self._snapshot)
+            yield from _of_pools(self._snapshot.nodes.pools)
+            yield from _of_pods(self._snapshot.pods)
+            yield from _of_rules(self._snapshot.rules, tuple(_asked_rules(self._snapshot)))
 
     def _forget_rules_that_are_gone(self, snapshot: Snapshot) -> None:
         rules = frozenset(health.rule.name for health in _asked_rules(snapshot))
@@ -150,69 +168,34 @@ def _asked_rules(snapshot: Snapshot) -> Iterator[RuleHealth]:
     return (health for health in snapshot.rules if health.rule.early_of is None)
 
 
-class _WithoutCreated(CollectorRegistry):
-    """A registry without the client's ``_created`` series.
-
-    They double the number of series; the client's own switch for them is global state.
-    """
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        super().__init__()
-        self._inner = registry
-
-    def collect(self) -> Iterator[Metric]:
-        for family in self._inner.collect():
-            family.samples = [
-                sample for sample in family.samples if not sample.name.endswith("_created")
-            ]
-            yield family
-
-
-class _SnapshotGauges:
-    """A collector: a Snapshot as gauges."""
-
-    def __init__(self) -> None:
-        self.totals: Totals | None = None
-
-    def collect(self) -> Iterator[Metric]:
-        yield _gauge(
-            "dynsched_build_info",
-            "Always 1; the version is in the labels.",
-            ({"version": __version__, "python": platform.python_version()}, 1),
-        )
-        if self.totals is not None:
-            snapshot = self.totals.snapshot
-            yield from _of_nodes(self.totals)
-            yield from _of_pools(self.totals.pools)
-            yield from _of_pods(snapshot.pods)
-            yield from _of_rules(snapshot.rules, tuple(_asked_rules(snapshot)))
-
-
-def _of_nodes(totals: Totals) -> Iterator[Metric]:
-    snapshot = totals.snapshot
+def _of_nodes(snapshot: Snapshot) -> Iterator[Metric]:
+    nodes = snapshot.nodes
+    hot, early = len(nodes.marked & nodes.hot), len(nodes.marked & nodes.early)
     yield _gauge(
         "dynsched_nodes",
         "Nodes of the cluster, by whether they may be marked.",
-        ({"eligible": "true"}, totals.eligible),
-        ({"eligible": "false"}, len(totals.names) - totals.eligible),
+        ({"eligible": "true"}, len(nodes) - len(nodes.ineligible)),
+        ({"eligible": "false"}, len(nodes.ineligible)),
     )
     yield _gauge(
         "dynsched_marked_nodes",
         "Nodes that carry the mark, a part of it, or that of an older configuration: hot ones, "
         "early ones (not hot, by their expected load), and others (not released yet).",
-        *(({"state": state}, count) for state, count in totals.marked_by_state.items()),
+        ({"state": "hot"}, hot),
+        ({"state": "early"}, early),
+        ({"state": "other"}, len(nodes.marked) - hot - early),
     )
     for name, text, value in (
-        ("pressured_nodes", "Hot nodes: a rule fires on them.", len(totals.hot)),
+        ("pressured_nodes", "Hot nodes: a rule fires on them.", len(nodes.hot)),
         (
             "early_nodes",
             "Nodes that are not hot, and are marked early or are to be, by their expected load.",
-            totals.early,
+            len(nodes.early),
         ),
         (
             "withheld_nodes",
             "Nodes that the guard keeps from being marked or released yet.",
-            totals.withheld,
+            len(nodes.withheld),
         ),
         (
             "delayed_writes",
@@ -222,7 +205,7 @@ def _of_nodes(totals: Totals) -> Iterator[Metric]:
         (
             "conflicts",
             "Nodes on which somebody else set the mark's label or taint to another value.",
-            len(totals.conflicts),
+            len(nodes.conflicts),
         ),
         (
             "disputed_nodes",

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from dynsched.api.reasons import Reason, Reasons
+from dynsched.api.why import Reason, reasons
 from dynsched.engine.loads import rule_loads
 from dynsched.engine.pod_values import Added
 from dynsched.engine.snapshot import Snapshot
@@ -48,7 +48,6 @@ class NodeSeries:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._alerts = snapshot.nodes.evaluation.alerts
-        self._reasons = Reasons(snapshot)
         rules = [snapshot.rule_set.by_name[name] for name in self._alerts.rules]
         self._rules = [(row, rule) for row, rule in enumerate(rules) if rule.traits.asked]
         self._parts: dict[str, list[bytes]] = {name: [] for name, _ in FAMILIES}
@@ -93,7 +92,7 @@ class NodeSeries:
         """Of these hot nodes."""
         nodes = self._snapshot.nodes
         names = [name for name in hot if name not in nodes.marked]
-        whys = self._reasons.of(names, nodes.due_of(names))
+        whys = reasons(self._snapshot, names, nodes.due_of(names))
         for name in names:
             reason = whys[name].reason if name in whys else Reason.NEXT_TICK
             yield f'{_UNMARKED}{{node="{name}",reason="{reason}"}} 1\n'

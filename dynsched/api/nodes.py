@@ -12,8 +12,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from dynsched.api.clearing import what_clears
-from dynsched.api.reasons import why_unwritten
+from dynsched.api.why import what_clears, why_unwritten
 from dynsched.engine.loads import rule_load
 from dynsched.engine.model import Action, Alert, AlertState, NodePatch, NodeView, Quality
 from dynsched.engine.pod_values import Added
@@ -136,13 +135,11 @@ def encode_each(snapshot: Snapshot, views: Iterable[NodeView]) -> list[msgspec.R
     return [msgspec.Raw(encode(_answer(view, rules, snapshot))) for view in views]
 
 
-def around_nodes(
-    snapshot: Snapshot, named: Sequence[str], more: str | None = None
-) -> tuple[bytes, bytes]:
+def around_nodes(snapshot: Snapshot, more: str | None = None) -> tuple[bytes, bytes]:
     """What stands in the body of `/nodes` before the nodes, all or some of them, and after them.
-    ``named``: the names of those that carry the main part of the mark; ``more``: the last of the
-    nodes, where others follow.
+    ``more``: the last of the nodes, where others follow.
     """
+    named = sorted(snapshot.nodes.carrying(main_part(snapshot.rule_set.mark)))
     answer = NodesAnswer(
         type=describe_mark(snapshot.rule_set.mark),
         num=len(named),

@@ -15,7 +15,6 @@ from dynsched.api.nodes import around_nodes, encode_each
 from dynsched.api.page.data import About
 from dynsched.api.page.facts import PageFacts
 from dynsched.api.page.feed import Feed
-from dynsched.api.totals import Totals, count
 from dynsched.api.transport.answering import Pieces
 from dynsched.engine.health import is_overdue, overdue_after, why_unhealthy
 from dynsched.engine.pod_facts import BoundOnNode
@@ -85,13 +84,6 @@ class SnapshotStore:
         self.metrics.observe(snapshot)
         self.feed.publish(snapshot, self._about(snapshot), self.facts.requested)
 
-    async def totals(self) -> Totals | None:
-        """Of the last Snapshot; None before the first tick is done."""
-        return None if self._snapshot is None else await self._counted(self._snapshot)
-
-    def _counted(self, snapshot: Snapshot) -> Awaitable[Totals]:
-        return self._once("totals", partial(count, snapshot))
-
     def _once(self, key: Hashable, make: Callable[[], Coroutine[Any, Any, _T]]) -> Awaitable[_T]:
         """What ``make`` comes to, once a Snapshot."""
         task = self._made.get(key)
@@ -126,62 +118,54 @@ class SnapshotStore:
             return "the nodes are not listed yet"
         return None if self._snapshot else "no tick has finished yet"
 
-    async def encoded_nodes(self, *, marked: bool | None) -> Pieces | None:
-        """The body of `/nodes` in pieces, made once a Snapshot; None before the first tick is done.
+    async def encoded_nodes(
+        self, *, marked: bool | None, limit: int | None = None, after: str = ""
+    ) -> Pieces | None:
+        """The body of `/nodes` in pieces; None before the first tick is done. That of all nodes is
+        made once a Snapshot; with a ``limit`` it has so many, by name, that come after ``after``.
 
         ``marked`` narrows the list of nodes, never the names and the number of the marked.
         """
-        if self._snapshot is None:
+        snapshot = self._snapshot
+        if snapshot is None:
             return None
-        counted = self._counted(self._snapshot)
-        return await self._once(marked, partial(_encode_all, counted, marked=marked))
-
-    async def encoded_page(self, *, marked: bool | None, limit: int, after: str) -> bytes | None:
-        """As `encoded_nodes`, with at most ``limit`` nodes, by name, that come after ``after``."""
-        totals = await self.totals()
-        if totals is None:
-            return None
-        names = totals.narrowed(marked=marked)
-        start = bisect_right(names, after)
-        page = names[start : start + limit]
-        more = page[-1] if start + limit < len(names) else None
-        before, behind = around_nodes(totals.snapshot, totals.named, more)
-        return b"".join([before, *await _encode(totals.snapshot, page), behind])
+        if limit is None:
+            return await self._once(marked, partial(_encode, snapshot, marked=marked))
+        return await _encode(snapshot, marked=marked, limit=limit, after=after)
 
     async def exposition(self) -> Pieces:
         """The body of `/metrics`, in pieces. While ticks are overdue, there are no series of nodes:
         a program that acts on them must not go by a state that nobody looks after.
         """
-        totals = await self.totals()
-        common = self.metrics.exposition(totals)
-        if not self.node_series or totals is None or is_overdue(self.age(), self.interval):
+        common, snapshot = self.metrics.exposition(), self._snapshot
+        if not self.node_series or snapshot is None or is_overdue(self.age(), self.interval):
             return [common]
-        return [common, *await self._once("series", partial(_series_of, totals))]
+        return [common, *await self._once("series", partial(_series_of, snapshot))]
 
 
-async def _series_of(totals: Totals) -> Pieces:
-    series = NodeSeries(totals.snapshot)
-    for start in range(0, len(totals.names), _IN_COLUMNS):
-        series.add(totals.names[start : start + _IN_COLUMNS])
+async def _series_of(snapshot: Snapshot) -> Pieces:
+    series, names = NodeSeries(snapshot), sorted(snapshot.nodes)
+    for start in range(0, len(names), _IN_COLUMNS):
+        series.add(names[start : start + _IN_COLUMNS])
         await asyncio.sleep(0)
     return series.pieces()
 
 
-async def _encode_all(counted: Awaitable[Totals], *, marked: bool | None) -> Pieces:
-    totals = await counted
-    nodes = await _encode(totals.snapshot, totals.narrowed(marked=marked))
-    before, behind = around_nodes(totals.snapshot, totals.named)
-    return [before, *nodes, behind]
-
-
-async def _encode(snapshot: Snapshot, names: Sequence[str]) -> Pieces:
-    """The nodes of these names, with commas between them."""
+async def _encode(
+    snapshot: Snapshot, *, marked: bool | None, limit: int | None = None, after: str = ""
+) -> Pieces:
+    carry = snapshot.nodes.marked
+    names = sorted(name for name in snapshot.nodes if marked in (None, name in carry))
+    start, more = bisect_right(names, after), None
+    if limit is not None and start + limit < len(names):
+        more = names[start + limit - 1]
+    names = names[start:] if limit is None else names[start : start + limit]
     # On the loop, by batches. In a thread the interpreter's lock would hold up other requests
     # for 5 ms at a time; and the threads may all be waiting for a Prometheus that hangs.
-    pieces: list[bytes] = []
-    for start in range(0, len(names), _BATCH):
-        views = snapshot.nodes.of(names[start : start + _BATCH])
-        comma = b"," if pieces else b""
-        pieces.append(comma + b",".join(encode_each(snapshot, views)))
+    before, behind = around_nodes(snapshot, more)
+    pieces = [before]
+    for first in range(0, len(names), _BATCH):
+        views = snapshot.nodes.of(names[first : first + _BATCH])
+        pieces += (b"," if first else b""), b",".join(encode_each(snapshot, views))
         await asyncio.sleep(0)
-    return pieces
+    return [*pieces, behind]

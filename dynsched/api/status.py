@@ -1,4 +1,4 @@
-"""Snapshot -> the JSON of `/status` and `/rules`. Pure.
+"""Snapshot -> the JSON of `/status` and `/rules`, and of `dynsched plan -o json`. Pure.
 
 Times are RFC 3339 in UTC, measured durations are seconds, configured ones are spelled as in
 rules.yaml.
@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
+
 from dynsched import __version__
-from dynsched.api.totals import Totals
-from dynsched.engine.health import blindness
+from dynsched.api.nodes import encode_each
+from dynsched.engine.health import blindness, crowding, why_incomplete
 from dynsched.engine.loads import full_at
-from dynsched.engine.model import AlertState, Quality, RuleHealth, SeveralSeries
+from dynsched.engine.model import AlertState, Quality, RuleHealth, Unmatched
 from dynsched.engine.pod_values import PodsSummary
 from dynsched.engine.snapshot import Snapshot
+from dynsched.rules.lint import doubts, obsolete
 from dynsched.rules.rule_set import RuleSet
 from dynsched.util.durations import format_duration
 from dynsched.util.formatting import format_time
@@ -45,17 +48,15 @@ _BEFORE_THE_FIRST_TICK: Final[dict[str, Any]] = dict.fromkeys(
 
 
 def status_answer(
-    totals: Totals | None,
+    snapshot: Snapshot | None,
     *,
     error: str | None,
     source: str,
     interval: float,
     leader: str | None,
 ) -> dict[str, Any]:
-    """The JSON form of `/status`. ``totals``: of the last Snapshot; before the first tick there are
-    none, and all that comes from a tick is null.
-    """
-    of_a_tick = _BEFORE_THE_FIRST_TICK if totals is None else _of_a_tick(totals)
+    """The JSON form of `/status`. Before the first tick all that comes from one is null."""
+    of_a_tick = _BEFORE_THE_FIRST_TICK if snapshot is None else _of_a_tick(snapshot)
     return {
         "ok": error is None,
         "error": error,
@@ -100,14 +101,39 @@ def rules_answer(snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
-def _of_a_tick(totals: Totals) -> dict[str, Any]:
-    snapshot = totals.snapshot
-    blind = blindness(snapshot)
-    conflicts = [{"node": name, "conflict": conflict} for name, conflict in totals.conflicts]
-    unmatched = [
-        {"rule": found.rule, "value": found.value, "reason": found.reason}
-        for found in snapshot.unmatched[:MAX_LISTED]
-    ]
+def pass_report(snapshot: Snapshot) -> bytes:
+    """All that one pass found, on one line of JSON: what would be written, every rule as in
+    `/rules`, every node as in `/nodes`, and every sample that found no node.
+    """
+    errors, rule_set = why_incomplete(snapshot), snapshot.rule_set
+    crowded = crowding(snapshot).items()
+    return msgspec.json.encode(
+        {
+            "ok": not errors,
+            "errors": errors,
+            "warnings": [
+                *map(str, obsolete(rule_set)),
+                *(f"rule {doubt.rule}: {doubt.message}" for doubt in doubts(rule_set)),
+                *(
+                    f"rule {name} has more than one series for a node: {why}"
+                    for name, why in crowded
+                    if why is not None
+                ),
+            ],
+            "mark": str(rule_set.mark),
+            "taken_at": format_time(snapshot.taken_at),
+            "patches": snapshot.planned,
+            "rules": rules_answer(snapshot)["rules"],
+            "nodes": encode_each(snapshot, snapshot.nodes.of(sorted(snapshot.nodes))),
+            "unmatched_samples": list(map(_unmatched, snapshot.unmatched)),
+        }
+    )
+
+
+def _of_a_tick(snapshot: Snapshot) -> dict[str, Any]:
+    nodes, blind = snapshot.nodes, blindness(snapshot)
+    conflicts = [{"node": name, "conflict": text} for name, text in sorted(nodes.conflicts.items())]
+    unmatched = list(map(_unmatched, snapshot.unmatched[:MAX_LISTED]))
     return {
         "leading": snapshot.leading,
         "dry_run": snapshot.dry_run,
@@ -118,11 +144,11 @@ def _of_a_tick(totals: Totals) -> dict[str, Any]:
             "duration_seconds": snapshot.duration,
         },
         "nodes": {
-            "total": len(totals.names),
-            "eligible": totals.eligible,
-            "marked": len(totals.marked),
-            "pressured": len(totals.hot),
-            "early": totals.early,
+            "total": len(nodes),
+            "eligible": len(nodes) - len(nodes.ineligible),
+            "marked": len(nodes.marked),
+            "pressured": len(nodes.hot),
+            "early": len(nodes.early),
         },
         "pods": _pods(snapshot.pods),
         "rules": [
@@ -163,7 +189,7 @@ def _pods(known: PodsSummary | None) -> dict[str, Any]:
 
 
 def _rule(health: RuleHealth, rule_set: RuleSet, blind: Mapping[str, str | None]) -> dict[str, Any]:
-    rule = health.rule
+    rule, several = health.rule, health.several
     return {
         "name": rule.name,
         "source": rule.source,
@@ -192,14 +218,19 @@ def _rule(health: RuleHealth, rule_set: RuleSet, blind: Mapping[str, str | None]
         "query_duration_seconds": health.duration,
         "samples": health.samples,
         "unmatched_samples": health.unmatched,
-        "several_series": None if health.several is None else _several(health.several),
+        "several_series": several
+        and {
+            "nodes": several.nodes,
+            "example": several.example,
+            "differ_in": list(several.labels),
+        },
         "readings": {quality.value: health.quality.get(quality, 0) for quality in Quality},
         "states": {state.value: health.states.get(state, 0) for state in AlertState},
     }
 
 
-def _several(found: SeveralSeries) -> dict[str, Any]:
-    return {"nodes": found.nodes, "example": found.example, "differ_in": list(found.labels)}
+def _unmatched(found: Unmatched) -> dict[str, Any]:
+    return {"rule": found.rule, "value": found.value, "reason": found.reason}
 
 
 def _health(health: RuleHealth) -> str:

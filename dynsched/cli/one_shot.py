@@ -9,7 +9,7 @@ import click
 import msgspec
 from rich.console import Console
 
-from dynsched.api.pass_report import pass_report
+from dynsched.api.status import pass_report
 from dynsched.cli.node_tables import render_patches
 from dynsched.cli.plan_report import WITHOUT_PODS, render_findings
 from dynsched.controller import main

@@ -45,7 +45,6 @@ async def serving(
         extender if own is None else None,
         memory=memory,
         guards=guards,
-        bearer=reviews is not None,
     )
     async with contextlib.AsyncExitStack() as stack:
         if own is not None:

@@ -11,13 +11,17 @@ import shlex
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from early_scene import early_example
+from msgspec.json import schema_components
 from plain_answers import series_text
 from programs import ROOT
 from snapshots import EXAMPLE_RULES, NOON, Scene, example
 from store_support import Clock, make_store
 
+from dynsched import __version__
 from dynsched.api.app import ENDPOINTS, make_app
-from dynsched.api.totals import Totals
+from dynsched.api.extender.endpoints import EXTENDER_ENDPOINTS
+from dynsched.api.nodes import NodeAnswer, NodeDetail, NodesAnswer
+from dynsched.api.page.changes import Change
 from dynsched.engine.expected import KnownPods
 from dynsched.engine.model import Node
 from dynsched.engine.pod_values import BoundPod, RecentPod
@@ -68,7 +72,7 @@ async def answer(client, command):
 
 
 def metrics_table(snapshots):
-    text = snapshots.metrics.exposition(Totals.of(snapshots.snapshot)).decode()
+    text = snapshots.metrics.exposition().decode()
     for snapshot in (snapshots.snapshot, early_example(), example()):  # some series are not in each
         text += series_text(snapshot).decode()
     kinds = dict(re.findall(r"^# TYPE (dynsched_\w+) (\w+)$", text, re.MULTILINE))
@@ -100,3 +104,17 @@ async def test_the_examples_are_what_is_answered() -> None:
 @pytest.mark.parametrize("path", ENDPOINTS)
 def test_every_endpoint_is_described(path) -> None:
     assert f"`{path.replace('{name}', 'NAME')}`" in PAGE.read_text()
+
+
+def test_the_document_has_every_endpoint_and_the_types_that_are_encoded() -> None:
+    document = json.loads((ROOT / "dynsched/api/openapi.json").read_bytes())
+    assert document["info"]["version"] == __version__
+    assert list(document["paths"]) == [*ENDPOINTS, *EXTENDER_ENDPOINTS]
+    schemas = document["components"]["schemas"]
+    types = [NodesAnswer, NodeAnswer, NodeDetail, Change]
+    _, encoded = schema_components(types, ref_template="#/components/schemas/{name}")
+    encoded["Nodes"] = encoded.pop("NodesAnswer")
+    encoded["Nodes"]["properties"]["nodes"]["items"] = {"$ref": "#/components/schemas/NodeAnswer"}
+    for name, schema in encoded.items():
+        told = {key: of for key, of in schemas[name].items() if key != "description"}
+        assert told == {key: of for key, of in schema.items() if key in told}, name

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, settings
+from programs import ROOT
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
@@ -15,9 +16,6 @@ from schemathesis.specs.openapi.checks import (
 )
 from web_support import application
 
-from dynsched.api.app import ENDPOINTS
-from dynsched.api.extender.endpoints import EXTENDER_ENDPOINTS
-from dynsched.api.openapi import openapi
 from dynsched.api.server import WebServer, parse_address
 
 pytestmark = pytest.mark.thorough
@@ -54,10 +52,7 @@ def url() -> Iterator[str]:
     loop.close()
 
 
-DOCUMENT = openapi(ENDPOINTS, EXTENDER_ENDPOINTS)
-
-
-SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
+SCHEMA = schemathesis.openapi.from_path(ROOT / "dynsched/api/openapi.json")
 
 
 @SCHEMA.parametrize()

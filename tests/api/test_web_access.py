@@ -39,7 +39,7 @@ def clock() -> Clock:
 @pytest_asyncio.fixture
 async def client(kubernetes: Kubernetes, clock: Clock) -> AsyncIterator[TestClient[Any, Any]]:
     guard = require_token(kubernetes, OPEN, clock=clock)
-    app, _ = application(guards=[guard], bearer=True)
+    app, _ = application(guards=[guard])
     async with TestClient(TestServer(app)) as found:
         yield found
 

@@ -3,7 +3,7 @@
 import pytest
 from snapshots import NOON
 
-from dynsched.api.clearing import what_clears
+from dynsched.api.why import what_clears
 from dynsched.engine.model import Alert, AlertState, Quality
 from dynsched.rules.rule_set import Rule
 

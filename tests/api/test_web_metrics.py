@@ -17,21 +17,7 @@ from store_support import Clock, make_store
 from dynsched import __version__
 from dynsched.api.metrics import Metrics
 from dynsched.api.node_series import FAMILIES
-from dynsched.api.totals import Totals
 from dynsched.engine.model import Node, WriteFailure
-
-
-class Observed(Metrics):
-    """Answers of the last Snapshot that it observed, as a SnapshotStore makes it do."""
-
-    last = None
-
-    def observe(self, snapshot):
-        super().observe(snapshot)
-        self.last = snapshot
-
-    def exposition(self):
-        return super().exposition(None if self.last is None else Totals.of(self.last))
 
 
 def series(metrics):
@@ -55,7 +41,7 @@ def check(metrics, expected) -> None:
 
 @pytest.fixture
 def metrics():
-    return Observed(CollectorRegistry())
+    return Metrics(CollectorRegistry())
 
 
 def test_the_last_snapshot_as_gauges(metrics) -> None:

@@ -11,7 +11,7 @@ from rich.console import Console
 from snapshots import NOON, example, nodes_payload
 
 from dynsched.api.nodes import node_detail
-from dynsched.api.pass_report import pass_report
+from dynsched.api.status import pass_report
 from dynsched.cli import one_shot
 from dynsched.cli.node_tables import render_nodes, render_why
 from dynsched.cli.plan_report import render_findings

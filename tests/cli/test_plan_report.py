@@ -11,8 +11,7 @@ from rich.console import Console
 from snapshots import EXAMPLE_RULES, NOON, Scene, example
 
 from dynsched.api.nodes import encode_each
-from dynsched.api.pass_report import pass_report
-from dynsched.api.status import rules_answer
+from dynsched.api.status import pass_report, rules_answer
 from dynsched.cli.node_tables import render_patches
 from dynsched.cli.plan_report import render_findings
 from dynsched.engine.health import why_incomplete

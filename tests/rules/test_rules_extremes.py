@@ -18,7 +18,6 @@ from dynsched.api.extender.scoring import ScoringSnapshot
 from dynsched.api.metrics import Metrics
 from dynsched.api.nodes import node_detail
 from dynsched.api.status import rules_answer, status_answer
-from dynsched.api.totals import Totals
 from dynsched.engine.model import Node
 from dynsched.engine.score import scores_by_load
 from dynsched.rules.parse import parse_rules
@@ -93,7 +92,7 @@ def use(data: dict[str, Any], values: list[float], **others: dict[str, float]) -
     snapshot = scene.tick(NOON, **answers)
     for body in (
         rules_answer(snapshot),
-        status_answer(Totals.of(snapshot), error=None, source="x", interval=1, leader=None),
+        status_answer(snapshot, error=None, source="x", interval=1, leader=None),
         *(node_detail(snapshot, name) for name in snapshot.nodes),
         snapshot.planned,
     ):

@@ -16,7 +16,6 @@ from prometheus_client import CollectorRegistry
 from dynsched.api.metrics import Metrics
 from dynsched.api.nodes import NodeDetail, node_detail
 from dynsched.api.status import rules_answer, status_answer
-from dynsched.api.totals import Totals
 from dynsched.controller.loop import Loop
 from dynsched.engine.model import NodePatch
 from dynsched.engine.snapshot import Snapshot
@@ -119,8 +118,7 @@ class Bench:
 
     def status(self) -> dict[str, Any]:
         error = self.last.error
-        totals = Totals.of(self.last)
-        found = status_answer(totals, error=error, source="", interval=INTERVAL, leader=None)
+        found = status_answer(self.last, error=error, source="", interval=INTERVAL, leader=None)
         return dict(json.loads(json.dumps(found)))
 
     def rules(self) -> list[dict[str, Any]]:
@@ -128,7 +126,7 @@ class Bench:
 
     def metric(self, name: str) -> float | None:
         """One series of `/metrics`, by its whole name with labels."""
-        lines = self.metrics.exposition(Totals.of(self.last)).decode().splitlines()
+        lines = self.metrics.exposition().decode().splitlines()
         return next(
             (float(line.split()[-1]) for line in lines if line.startswith(f"{name} ")), None
         )

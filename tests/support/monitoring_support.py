@@ -12,7 +12,6 @@ from prometheus_client import CollectorRegistry
 from snapshots import example
 
 from dynsched.api.metrics import Metrics
-from dynsched.api.totals import Totals
 from dynsched.engine.placements import Kind
 from dynsched.engine.snapshot import Snapshot
 
@@ -84,7 +83,7 @@ def metrics_texts(pods: int = 0) -> dict[str, str]:
 
 def _text(snapshot: Snapshot, metrics: Metrics) -> str:
     metrics.observe(snapshot)
-    return (metrics.exposition(Totals.of(snapshot)) + series_text(snapshot)).decode()
+    return (metrics.exposition() + series_text(snapshot)).decode()
 
 
 def _replaced(expr: str, chosen: Mapping[str, str]) -> str:

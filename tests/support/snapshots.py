@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Any
 
 from dynsched.api.nodes import around_nodes, encode_each
-from dynsched.api.totals import Totals
 from dynsched.engine.alerts import no_alerts
 from dynsched.engine.decide import decide
 from dynsched.engine.expected import NO_PODS, KnownPods
@@ -107,7 +106,7 @@ class OtherViews(NodeViews):
 
 def nodes_payload(snapshot: Snapshot, views: Iterable[NodeView] | None = None) -> Any:
     """What `/nodes` answers, decoded; of ``views`` alone, where they are given."""
-    before, behind = around_nodes(snapshot, Totals.of(snapshot).named)
+    before, behind = around_nodes(snapshot)
     views = snapshot.nodes.values() if views is None else views
     nodes = b",".join(bytes(each) for each in encode_each(snapshot, views))
     return json.loads(before + nodes + behind)

@@ -10,10 +10,9 @@ import numpy as np
 from msgspec import Raw
 
 from dynsched.api.extender import wire
-from dynsched.api.extender.candidates import CandidateLists, Candidates, of_names
-from dynsched.api.extender.numbers import NodeNumbers
+from dynsched.api.extender.names import CandidateLists, Candidates, NodeNumbers, of_names
 from dynsched.api.extender.scoring import ScoringSnapshot
-from dynsched.api.extender.victims import preempt_answer, read_preemption
+from dynsched.api.transport.answering import Buffer, Pieces
 from dynsched.api.transport.quiet import quiet_logger
 from dynsched.engine.model import Node
 from dynsched.engine.pod_values import BoundPod
@@ -31,8 +30,6 @@ Bind = Callable[[wire.Binding, Callable[[], bool]], Awaitable[None]]
 ClusterError with one line when that was not possible."""
 
 Body = bytes | bytearray
-Parts = Sequence[wire.Buffer]
-"""An answer in pieces, which are sent one after the other."""
 
 MAX_NAMED_NODES: Final = 8
 """The most refused nodes whose messages contain the value. With more of them the messages are equal
@@ -116,7 +113,7 @@ class Extender:
         self._readings = readings
         self._published_at = self._clock()
 
-    def filter(self, body: Body) -> Parts:
+    def filter(self, body: Body) -> Pieces:
         """The answer to `/filter`, in parts. WireError where the body is not a question."""
         asked, candidates = self._read(body)
         readings, key = self._fresh()
@@ -147,11 +144,11 @@ class Extender:
 
     def preempt(self, body: Body) -> bytes:
         """The answer to `/preempt`. WireError where the body is not a question."""
-        victims = read_preemption(body, self._most())
+        victims = wire.read_preemption(body, self._most())
         readings, key = self._fresh()
         refused: Mapping[str, Refusal] = readings.refused if readings else {}
         nodes = self._nodes() if key is not None else {}
-        return preempt_answer(
+        return wire.preempt_answer(
             {
                 name: found
                 for name, found in victims.items()
@@ -208,7 +205,7 @@ class Extender:
 
     def _filter_names(
         self, candidates: Candidates, readings: ScoringSnapshot | None, key: str | None
-    ) -> Parts:
+    ) -> Pieces:
         dropped = np.zeros(len(candidates), np.bool_)
         unresolvable: dict[str, str] = {}
         failed: dict[str, str] = {}
@@ -238,7 +235,7 @@ class Extender:
         candidates: Candidates | None,
         readings: ScoringSnapshot | None,
         key: str | None,
-    ) -> Parts:
+    ) -> Pieces:
         """Whole nodes: those that pass go back as they came; their own labels count."""
         assert asked.nodes is not None  # noqa: S101 (the caller looked)
         refused: Mapping[str, Refusal] = readings.refused if readings else {}
@@ -256,7 +253,7 @@ class Extender:
                 passed.append(item)
         unresolvable = _reasons(stopped, refused)
         unresolvable.update((name, missing_label(key or "")) for name in bare)
-        names: wire.Buffer = b"null"
+        names: Buffer = b"null"
         if candidates is not None:  # both forms were sent: both are answered
             _, names, _ = self._filter_names(candidates, readings, key)
         tail = wire.filter_tail(failed={}, unresolvable=unresolvable)
@@ -289,8 +286,8 @@ def _same_score(candidates: Candidates) -> bytes:
     return candidates.scored(np.full(len(candidates), NEUTRAL, np.uint8))
 
 
-def _all_pass(asked: wire.Asked) -> Parts:
-    nodes: wire.Buffer = b"null" if asked.nodes is None else asked.nodes
-    names: wire.Buffer = b"null" if asked.names is None else asked.names
+def _all_pass(asked: wire.Asked) -> Pieces:
+    nodes: Buffer = b"null" if asked.nodes is None else asked.nodes
+    names: Buffer = b"null" if asked.names is None else asked.names
     tail = wire.filter_tail(failed={}, unresolvable={})
     return [b'{"Nodes":', nodes, b',"NodeNames":', names, tail]

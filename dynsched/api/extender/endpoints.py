@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import Final
 
 from aiohttp import hdrs, web
 
 from dynsched.api.extender import wire
-from dynsched.api.extender.answers import Extender, Parts
-from dynsched.api.transport.answering import FAIR_YIELD, WRITE_SECONDS, Handler, send
+from dynsched.api.extender.answers import Extender
+from dynsched.api.transport.answering import (
+    FAIR_YIELD,
+    JSON,
+    WRITE_SECONDS,
+    Handler,
+    Pieces,
+    refused,
+    respond,
+    send,
+)
 from dynsched.api.transport.bodies import Body, BodyError, BodyReader
 from dynsched.api.transport.quiet import quiet_logger
 
 logger = quiet_logger(__name__)
 
-_JSON: Final = "application/json"
+_HEADERS: Final[Mapping[str, str]] = {hdrs.CONTENT_TYPE: JSON}
 _AT_ONCE: Final = 512 << 10
 """Bytes of an answer that are handed to the connection in one piece: 5,000 scores are 330 KiB, and
 in slices they take a third longer.
 """
-_SLICE: Final = 256 << 10
 _OFF: Final = "the scheduler extender is off: rules.yaml has no section `extender`"
 _NOT_FOR_PAGES: Final = "this path is for schedulers; a page in a browser may not ask it"
 _MAX_BINDING_BYTES: Final = 128 << 10
@@ -51,39 +59,33 @@ def add_extender(
         app.router.add_post(path, handler)
 
 
-async def _filter(request: web.Request, body: Body) -> web.StreamResponse:
-    parts = request.app[_EXTENDER].filter(body.data)
-    size = sum(len(memoryview(part)) for part in parts)
-    if size <= _AT_ONCE:
-        return await _sent(request, body, b"".join(map(memoryview, parts)))
-    response = web.StreamResponse(headers={hdrs.CONTENT_TYPE: _JSON})
-    response.content_length = size
-    async with request.app[_READER].budget.waiting_for_caller(WRITE_SECONDS):
-        await response.prepare(request)
-        for piece in _slices(parts):
-            await response.write(piece)
-        await response.write_eof()
-    return response
+async def _filter(request: web.Request, body: Body) -> web.Response:
+    # Its parts are of the body, which is kept until they were sent.
+    return await _sent(request, request.app[_EXTENDER].filter(body.data))
 
 
-async def _prioritize(request: web.Request, body: Body) -> web.StreamResponse:
-    return await _sent(request, body, request.app[_EXTENDER].prioritize(body.data))
+async def _prioritize(request: web.Request, body: Body) -> web.Response:
+    return await _instead(request, body, request.app[_EXTENDER].prioritize(body.data))
 
 
-async def _preempt(request: web.Request, body: Body) -> web.StreamResponse:
-    return await _sent(request, body, request.app[_EXTENDER].preempt(body.data))
+async def _preempt(request: web.Request, body: Body) -> web.Response:
+    return await _instead(request, body, request.app[_EXTENDER].preempt(body.data))
 
 
-async def _bind(request: web.Request, body: Body) -> web.StreamResponse:
+async def _bind(request: web.Request, body: Body) -> web.Response:
     wanted = lambda: request.transport is not None  # noqa: E731 - whether the caller still waits
-    return _json(await request.app[_EXTENDER].bind(body.data, wanted))
+    return respond([await request.app[_EXTENDER].bind(body.data, wanted)], _HEADERS)
 
 
-async def _sent(request: web.Request, body: Body, answer: bytes) -> web.StreamResponse:
+async def _instead(request: web.Request, body: Body, answer: bytes) -> web.Response:
     """An answer made of the body, which takes its place until it was fetched."""
     body.becomes(len(answer) + min(len(answer), _AT_ONCE))
+    return await _sent(request, [answer])
+
+
+async def _sent(request: web.Request, parts: Pieces) -> web.Response:
     async with request.app[_READER].budget.waiting_for_caller(WRITE_SECONDS):
-        response = _json(answer)
+        response = respond(parts, _HEADERS, _AT_ONCE)
         await send(request, response, _AT_ONCE)
     return response
 
@@ -97,9 +99,9 @@ def _answering(verb: str, answer: _Answer, most: Callable[[int], int]) -> Handle
         if hdrs.ORIGIN in request.headers:
             # Any site's page can send a POST to a port that was forwarded to this machine, and
             # /bind changes something. Browsers add this header to each POST, schedulers never do.
-            return _refused(HTTPStatus.FORBIDDEN, _NOT_FOR_PAGES)
+            return _unread(HTTPStatus.FORBIDDEN, _NOT_FOR_PAGES)
         if not request.app[_EXTENDER].served():
-            return _refused(HTTPStatus.NOT_FOUND, _OFF)
+            return _unread(HTTPStatus.NOT_FOUND, _OFF)
         request.app[_ASKED](verb)
         reader = request.app[_READER]
         try:
@@ -107,48 +109,24 @@ def _answering(verb: str, answer: _Answer, most: Callable[[int], int]) -> Handle
                 await request.app[FAIR_YIELD].turn()
                 return await answer(request, body)
         except wire.WireError as error:
-            return _refusal(HTTPStatus.BAD_REQUEST, str(error))
+            return refused(HTTPStatus.BAD_REQUEST, str(error))
         except BodyError as error:
-            return _refused(HTTPStatus(error.status), str(error))
+            return _unread(error.status, str(error))
         except TimeoutError:
             raise ConnectionResetError("the answer was not fetched in time") from None
         except (ConnectionError, web.HTTPException):
             raise  # the caller closed the connection, so no answer is sent
         except Exception:
             logger.exception("%s failed", request.path)
-            return _refusal(HTTPStatus.BAD_REQUEST, "this request could not be answered")
+            return refused(HTTPStatus.BAD_REQUEST, "this request could not be answered")
 
     return handle
 
 
-def _refused(status: HTTPStatus, message: str) -> web.Response:
-    response = _refusal(status, message)
+def _unread(status: int, message: str) -> web.Response:
+    response = refused(status, message)
     response.force_close()  # the rest of the body is not waited for
     return response
-
-
-def _refusal(status: HTTPStatus, message: str) -> web.Response:
-    return web.Response(body=wire.refusal(message), status=status, content_type=_JSON)
-
-
-def _json(body: bytes) -> web.Response:
-    return web.Response(body=body, content_type=_JSON)
-
-
-def _slices(parts: Parts) -> Iterator[memoryview]:
-    """The parts, small ones put together and large ones cut."""
-    gathered = bytearray()
-    for part in parts:
-        whole = memoryview(part)
-        if len(whole) < _SLICE:
-            gathered += whole
-        if len(gathered) >= _SLICE or len(whole) >= _SLICE:
-            yield memoryview(bytes(gathered))
-            gathered.clear()
-        if len(whole) >= _SLICE:
-            for start in range(0, len(whole), _SLICE):
-                yield whole[start : start + _SLICE]
-    yield memoryview(bytes(gathered))
 
 
 def _any(most: int) -> int:

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from dynsched.api.extender.numbers import NodeNumbers, Numbers
+from dynsched.api.extender.names import NodeNumbers, Numbers
 from dynsched.engine.expected import BELOW_MEAN
 from dynsched.engine.model import Node
 from dynsched.engine.pod_values import PodChange

@@ -8,28 +8,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
+
+from dynsched.api.transport.answering import Buffer
 
 T = TypeVar("T")
-Buffer = bytes | bytearray | memoryview | Raw
 
 _BETWEEN: Final = 16
 """Bytes around a name: quotes, comma, and the blanks of an indented document."""
 _FURTHER_METADATA: Final = 1000
 """Keys `metadata` that are not a Node's own: those of the Pod and of its volumes."""
-
-
-class WireError(ValueError):
-    """The body is not what a scheduler sends. One line: where, and what is wrong."""
+_FREE: Final = 20_000
+_DENSEST: Final = 24
+"""A body may have _FREE objects, and one more for every _DENSEST bytes: a whole Pod has one
+for each 40, a victim by its uid one for each 47. Each is built, and takes some 50 to 200 bytes.
+"""
 
 
 MAX_POD_BYTES: Final = 2 << 20
 """Bytes of the Pod that is asked about; the API server takes no object of more than 1.5 MiB."""
 MAX_NAME_LENGTH: Final = 253
 """Characters of a node's name: those of a DNS name."""
+
+
+class WireError(ValueError):
+    """The body is not what a scheduler sends. One line: where, and what is wrong."""
 
 
 class _Metadata(Struct, gc=False):
@@ -55,13 +61,13 @@ class NodeHead(Struct, gc=False):
 class _Args(Struct, gc=False):
     """ExtenderArgs, in every spelling; each part is looked at on its own."""
 
-    pod: Raw | UnsetType = msgspec.field(name="Pod", default=UNSET)
-    pod_lower: Raw | UnsetType = msgspec.field(name="pod", default=UNSET)
-    names: Raw | UnsetType = msgspec.field(name="NodeNames", default=UNSET)
-    names_camel: Raw | UnsetType = msgspec.field(name="nodeNames", default=UNSET)
-    names_lower: Raw | UnsetType = msgspec.field(name="nodenames", default=UNSET)
-    nodes: Raw | UnsetType = msgspec.field(name="Nodes", default=UNSET)
-    nodes_lower: Raw | UnsetType = msgspec.field(name="nodes", default=UNSET)
+    pod: Raw | UnsetType = field(name="Pod", default=UNSET)
+    pod_lower: Raw | UnsetType = field(name="pod", default=UNSET)
+    names: Raw | UnsetType = field(name="NodeNames", default=UNSET)
+    names_camel: Raw | UnsetType = field(name="nodeNames", default=UNSET)
+    names_lower: Raw | UnsetType = field(name="nodenames", default=UNSET)
+    nodes: Raw | UnsetType = field(name="Nodes", default=UNSET)
+    nodes_lower: Raw | UnsetType = field(name="nodes", default=UNSET)
 
 
 class _NodeList(Struct, gc=False, omit_defaults=True):
@@ -71,7 +77,7 @@ class _NodeList(Struct, gc=False, omit_defaults=True):
     apiVersion: Raw | UnsetType = UNSET  # noqa: N815 (Kubernetes's own spelling)
     metadata: Raw | UnsetType = UNSET
     items: list[Raw] | None = None
-    items_upper: list[Raw] | None = msgspec.field(name="Items", default=None)
+    items_upper: list[Raw] | None = field(name="Items", default=None)
 
 
 class Asked(Struct, gc=False):
@@ -87,14 +93,14 @@ class Asked(Struct, gc=False):
 
 
 class _BindArgs(Struct, gc=False):
-    name: str = msgspec.field(name="PodName", default="")
-    name_lower: str = msgspec.field(name="podName", default="")
-    namespace: str = msgspec.field(name="PodNamespace", default="")
-    namespace_lower: str = msgspec.field(name="podNamespace", default="")
-    uid: str = msgspec.field(name="PodUID", default="")
-    uid_lower: str = msgspec.field(name="podUID", default="")
-    node: str = msgspec.field(name="Node", default="")
-    node_lower: str = msgspec.field(name="node", default="")
+    name: str = field(name="PodName", default="")
+    name_lower: str = field(name="podName", default="")
+    namespace: str = field(name="PodNamespace", default="")
+    namespace_lower: str = field(name="podNamespace", default="")
+    uid: str = field(name="PodUID", default="")
+    uid_lower: str = field(name="podUID", default="")
+    node: str = field(name="Node", default="")
+    node_lower: str = field(name="node", default="")
 
 
 class Binding(Struct, frozen=True, gc=False):
@@ -106,11 +112,38 @@ class Binding(Struct, frozen=True, gc=False):
     node: str
 
 
+_Count = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+class _Victim(Struct, gc=False):
+    """A victim: in the meta form its uid, in the other one the whole Pod."""
+
+    uid: str = field(name="UID", default="")
+    uid_lower: str = field(name="uid", default="")
+    metadata: _Metadata | None = None
+
+
+class _Victims(Struct, gc=False):
+    pods: list[_Victim] | None = field(name="Pods", default=None)
+    pods_lower: list[_Victim] | None = field(name="pods", default=None)
+    violations: _Count = field(name="NumPDBViolations", default=0)
+    violations_lower: _Count = field(name="numPDBViolations", default=0)
+
+
+class _PreemptArgs(Struct, gc=False):
+    victims: Raw | UnsetType = field(name="NodeNameToVictims", default=UNSET)
+    victims_lower: Raw | UnsetType = field(name="nodeNameToVictims", default=UNSET)
+    meta: Raw | UnsetType = field(name="NodeNameToMetaVictims", default=UNSET)
+    meta_lower: Raw | UnsetType = field(name="nodeNameToMetaVictims", default=UNSET)
+
+
 _args = msgspec.json.Decoder(_Args)
 _strings = msgspec.json.Decoder(list[str])
 _node_list = msgspec.json.Decoder(_NodeList)
 _pod = msgspec.json.Decoder(_Pod | None)
 _bind = msgspec.json.Decoder(_BindArgs)
+_preempt_args = msgspec.json.Decoder(_PreemptArgs)
+_victims = msgspec.json.Decoder(dict[str, _Victims | None])
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -192,13 +225,13 @@ def _heads_decoder(key: str | None) -> msgspec.json.Decoder[Any]:
     """For a NodeList with names, and of their labels the one that is wanted, if there is one."""
     fields: list[Any] = [("name", str)]
     if key is not None:
-        wanted = ("wanted", Raw | UnsetType, msgspec.field(name=key, default=UNSET))
+        wanted = ("wanted", Raw | UnsetType, field(name=key, default=UNSET))
         labels: Any = msgspec.defstruct("Labels", [wanted], gc=False)
         fields.append(("labels", labels | None, None))
     metadata: Any = msgspec.defstruct("Metadata", fields, gc=False)
     item: Any = msgspec.defstruct("Item", [("metadata", metadata)], gc=False)
     items = list[item] | None
-    upper = msgspec.field(name="Items", default=None)
+    upper = field(name="Items", default=None)
     whole = msgspec.defstruct("Heads", [("items", items, None), ("items_upper", items, upper)])
     return msgspec.json.Decoder(whole)
 
@@ -212,21 +245,52 @@ def read_binding(body: Buffer) -> Binding:
         args.uid or args.uid_lower,
         args.node or args.node_lower,
     )
-    given = {"PodName": binding.pod, "PodNamespace": binding.namespace, "Node": binding.node}
-    if missing := [name for name, value in given.items() if not value]:
+    said = {"PodName": binding.pod, "PodNamespace": binding.namespace, "Node": binding.node}
+    if missing := [name for name, value in said.items() if not value]:
         raise WireError(f"{', '.join(missing)} missing")
     return binding
+
+
+def read_preemption(body: bytes | bytearray, most: int) -> dict[str, Any]:
+    """The body of `/preempt`: by node MetaVictims, as JSON has them, whichever form was sent.
+    WireError, also for more than ``most`` nodes.
+    """
+    args = decode(_preempt_args, body)
+    meta = given(args.meta, args.meta_lower)
+    raw = given(args.victims, args.victims_lower) if meta is None else meta
+    if raw is None:
+        raise WireError("neither NodeNameToVictims nor NodeNameToMetaVictims is there")
+    if body.count(b"{") + body.count(b"null") > _FREE + len(body) // _DENSEST:
+        raise WireError("more victims than a body of this size can hold")
+    found = decode(_victims, raw, "NodeNameToVictims" if meta is None else "NodeNameToMetaVictims")
+    if len(found) > most:
+        raise WireError(f"victims on more than {most} nodes, more than the cluster can have")
+    return {node: _as_meta(victims or _Victims()) for node, victims in found.items()}
+
+
+def preempt_answer(victims: Mapping[str, Any]) -> bytes:
+    """ExtenderPreemptionResult."""
+    return _encode({"NodeNameToMetaVictims": victims})
+
+
+def _as_meta(victims: _Victims) -> dict[str, Any]:
+    pods = victims.pods if victims.pods is not None else victims.pods_lower
+    return {
+        "Pods": [{"UID": _uid(pod)} for pod in pods or ()],
+        "NumPDBViolations": victims.violations or victims.violations_lower,
+    }
+
+
+def _uid(pod: _Victim) -> str:
+    return pod.uid or pod.uid_lower or (pod.metadata.uid if pod.metadata else "")
 
 
 def filter_tail(
     *, failed: Mapping[str, str], unresolvable: Mapping[str, str], error: str = ""
 ) -> bytes:
     """ExtenderFilterResult after the values of Nodes and NodeNames."""
-    return b',"FailedNodes":%b,"FailedAndUnresolvableNodes":%b,"Error":%b}' % (
-        _encode(failed),
-        _encode(unresolvable),
-        _encode(error),
-    )
+    last = {"FailedNodes": failed, "FailedAndUnresolvableNodes": unresolvable, "Error": error}
+    return b"," + _encode(last)[1:]
 
 
 def filter_error(error: str) -> bytes:
@@ -239,12 +303,7 @@ def filter_error(error: str) -> bytes:
 
 def error_answer(error: str) -> bytes:
     """ExtenderBindingResult."""
-    return b'{"Error":%b}' % _encode(error)
-
-
-def refusal(message: str) -> bytes:
-    """The answer to a body that is not a valid request."""
-    return b'{"error":%b}' % _encode(message)
+    return _encode({"Error": error})
 
 
 def decode(decoder: msgspec.json.Decoder[T], body: Buffer, where: str = "") -> T:

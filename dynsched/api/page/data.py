@@ -15,8 +15,8 @@ import msgspec
 import numpy as np
 
 from dynsched import __version__
-from dynsched.api.reasons import Reasons
 from dynsched.api.status import rules_answer
+from dynsched.api.why import reasons
 from dynsched.engine.columns import OK, QUALITIES, Bools, Floats, Ints
 from dynsched.engine.health import blindness
 from dynsched.engine.loads import full_at
@@ -168,7 +168,6 @@ class Columns:
         self._pools: dict[str, int] = {}
         self._since: tuple[list[int], list[int]] = ([], [])
         self._notes: list[tuple[int, str, str]] = []
-        self._reasons = Reasons(snapshot)
 
     def add(self, names: Sequence[str]) -> None:
         """Take in some more nodes."""
@@ -183,7 +182,7 @@ class Columns:
             unknown |= column.add(first, names, places) & is_asked
         _put(self._since, first, ~np.isnan(verdicts.since[places]), verdicts.since[places])
         due = frozenset(nodes.due_of(names))
-        whys = self._reasons.of(names, due)
+        whys = reasons(self._snapshot, names, due)
         flags = PRESSURED * verdicts.hot[places] + EARLY * verdicts.early[places]
         flags += UNKNOWN * unknown
         for bit, some in (

@@ -10,7 +10,6 @@ from typing import Final, NamedTuple
 from dynsched.api.page.changes import Changes
 from dynsched.api.page.data import About, Columns, Requested
 from dynsched.api.page.ring import History
-from dynsched.api.totals import in_order
 from dynsched.engine.snapshot import Snapshot
 
 _BATCH: Final = 250
@@ -80,7 +79,7 @@ class Feed:
 
 async def _encode(snapshot: Snapshot, about: About, requested: Requested, etag: str) -> Encoded:
     columns = Columns(snapshot, requested)
-    names = await in_order(snapshot.nodes)
+    names = sorted(snapshot.nodes)
     for start in range(0, len(names), _BATCH):
         columns.add(names[start : start + _BATCH])
         await asyncio.sleep(0)

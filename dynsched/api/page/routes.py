@@ -5,15 +5,14 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Mapping
-from http import HTTPStatus
 from importlib import resources
 from typing import Final, NamedTuple
 
-import msgspec
 from aiohttp import hdrs, web
 
 from dynsched.api.page.facts import PageFacts
 from dynsched.api.page.feed import Feed
+from dynsched.api.transport.answering import JSON, as_json, unchanged
 
 MAX_NODES: Final = 60
 """Nodes whose past one request may ask for."""
@@ -78,19 +77,20 @@ async def page_data(request: web.Request) -> web.Response:
     encoded = await page.feed.encoded()
     if encoded is None:
         raise web.HTTPServiceUnavailable(reason="no tick has finished yet; try again soon")
-    headers = {
+    headers: dict[str, str] = {
         hdrs.ETAG: encoded.etag,
         # The bytes stay as they are while they get older.
         hdrs.AGE: str(round(page.age())),
         hdrs.VARY: hdrs.ACCEPT_ENCODING,
     }
-    if is_known(request, encoded.etag):
-        return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=headers)
+    known = unchanged(request, headers)
+    if known is not None:
+        return known
     body = encoded.plain
     if _TAKES_GZIP.search(request.headers.get(hdrs.ACCEPT_ENCODING, "")):
         body = encoded.gzipped
         headers[hdrs.CONTENT_ENCODING] = "gzip"
-    return web.Response(body=body, headers=headers, content_type="application/json")
+    return web.Response(body=body, headers=headers, content_type=JSON)
 
 
 async def page_history(request: web.Request) -> web.Response:
@@ -98,13 +98,13 @@ async def page_history(request: web.Request) -> web.Response:
     nodes = request.query.getall("node", [])
     if not 0 < len(nodes) <= MAX_NODES:
         raise web.HTTPBadRequest(reason=f"name 1 to {MAX_NODES} nodes, as ?node=a&node=b")
-    return _json(request.app[PAGE].feed.history.past(nodes))
+    return as_json(request.app[PAGE].feed.history.past(nodes))
 
 
 async def page_changes(request: web.Request) -> web.Response:
     """The last changes, of one node or of all."""
     changes = request.app[PAGE].feed.changes
-    return _json(changes.latest(MAX_CHANGES, request.query.get("node")))
+    return as_json(changes.latest(MAX_CHANGES, request.query.get("node")))
 
 
 async def page_pods(request: web.Request) -> web.Response:
@@ -112,12 +112,7 @@ async def page_pods(request: web.Request) -> web.Response:
     node = request.query.get("node")
     if node is None:
         raise web.HTTPBadRequest(reason="name the node, as ?node=a")
-    return _json(request.app[PAGE].facts.of_node(node))
-
-
-def is_known(request: web.Request, etag: str) -> bool:
-    """Whether the client has what ``etag`` names: the answer is then 304."""
-    return etag in request.headers.get(hdrs.IF_NONE_MATCH, "")
+    return as_json(request.app[PAGE].facts.of_node(node))
 
 
 def _read_files() -> dict[str, _File]:
@@ -140,10 +135,7 @@ def _send(request: web.Request, file: _File) -> web.Response:
     }
     if file.kind == _TYPES["html"]:
         headers[hdrs.VARY] = hdrs.ACCEPT  # the same path has another answer too
-    if is_known(request, file.etag):
-        return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=headers)
+    known = unchanged(request, headers)
+    if known is not None:
+        return known
     return web.Response(body=file.body, headers=headers, content_type=file.kind, charset="utf-8")
-
-
-def _json(body: object) -> web.Response:
-    return web.Response(body=msgspec.json.encode(body), content_type="application/json")

@@ -1,15 +1,17 @@
-"""Sending answers: one computation at a time, in slices, each answer within a time limit."""
+"""Sending answers: one computation at a time, in slices, each answer within a time limit, and with
+the header fields that tell a browser what it must not do with it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from http import HTTPStatus
 from typing import Final
 
+import msgspec
 from aiohttp import hdrs, web
-
-from dynsched.api.transport.connections import answered, let_go
 
 WRITE_SECONDS: Final = 30.0
 """Seconds that a caller may take to read an answer: until then the answer stays in memory, and for
@@ -18,19 +20,78 @@ SLICE: Final = 64 << 10
 """Bytes that are written to the connection at a time; the next ones once it has sent them."""
 PROBES: Final = frozenset({"/healthz", "/readyz"})
 """Paths that are answered without waiting for a turn."""
+JSON: Final = "application/json"
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-Pieces = Sequence[bytes]
+Buffer = bytes | bytearray | memoryview | msgspec.Raw
+Pieces = Sequence[Buffer]
 """A body in several parts: putting a long one together would need as much memory again, and some
 time in which nothing else is answered."""
 
+_ALWAYS: Final[Mapping[str, str]] = {
+    "X-Content-Type-Options": "nosniff",
+    # For browsers that do not know frame-ancestors.
+    "X-Frame-Options": "DENY",
+    # Node names must not leave with a link to another site.
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Embedder-Policy": "require-corp",
+    # No other site may load an answer as an image or a script, to learn from how that goes.
+    "Cross-Origin-Resource-Policy": "same-origin",
+    # Instead of the names and versions of the libraries.
+    hdrs.SERVER: "dynsched",
+}
+_UNLESS_SET: Final[Mapping[str, str]] = {
+    # An answer is out of date after one tick, also in a proxy.
+    hdrs.CACHE_CONTROL: "no-store",
+    # What is no page loads nothing and is shown in no frame.
+    "Content-Security-Policy": "default-src 'none'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'",
+}
+"""The page and its files have others.
 
-def respond(pieces: Pieces, headers: Mapping[str, str]) -> web.Response:
-    """An answer with this body; a short one is sent in one go."""
-    size = sum(map(len, pieces))
-    if size <= SLICE:
-        return web.Response(body=b"".join(pieces), headers=headers)
-    return web.Response(body=_slices(pieces), headers={**headers, hdrs.CONTENT_LENGTH: str(size)})
+There is no Strict-Transport-Security: it would hold for every port of the host name, and so for
+programs that are not ours.
+"""
+
+
+def add_headers(response: web.StreamResponse) -> None:
+    """Those that every answer has."""
+    response.headers.update(_ALWAYS)
+    for name, value in _UNLESS_SET.items():
+        response.headers.setdefault(name, value)
+
+
+async def protect(_request: web.Request, response: web.StreamResponse) -> None:
+    """To be called before each answer's headers are sent (`on_response_prepare`)."""
+    add_headers(response)
+
+
+def as_json(body: object, status: int = HTTPStatus.OK) -> web.Response:
+    return web.Response(body=msgspec.json.encode(body), status=status, content_type=JSON)
+
+
+def refused(status: int, message: str) -> web.Response:
+    """An error: one line for the caller."""
+    return as_json({"error": message}, status)
+
+
+def unchanged(request: web.Request, headers: Mapping[str, str]) -> web.Response | None:
+    """The answer 304 where the caller has what the ETag in ``headers`` names; else None."""
+    if headers[hdrs.ETAG] not in request.headers.get(hdrs.IF_NONE_MATCH, ""):
+        return None
+    return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=headers)
+
+
+def respond(pieces: Pieces, headers: Mapping[str, str], at_once: int = SLICE) -> web.Response:
+    """An answer with this body; one of ``at_once`` bytes is sent in one go, a longer one in slices
+    of so many: what is written and not fetched is kept besides the answer itself.
+    """
+    size = sum(len(memoryview(piece)) for piece in pieces)
+    if size <= at_once:
+        return web.Response(body=b"".join(map(memoryview, pieces)), headers=headers)
+    headers = {**headers, hdrs.CONTENT_LENGTH: str(size)}
+    return web.Response(body=_slices(pieces, at_once), headers=headers)
 
 
 class FairYield:
@@ -55,29 +116,24 @@ async def one_at_a_time(request: web.Request, handler: Handler) -> web.StreamRes
     """The outermost middleware: when it returns, the answer has been sent or the connection
     is closed.
     """
+    is_read = request.method in (hdrs.METH_GET, hdrs.METH_HEAD)
     try:
-        if request.method in (hdrs.METH_GET, hdrs.METH_HEAD):
-            with _nothing_read(request):
-                if request.path not in PROBES:
-                    await request.app[FAIR_YIELD].turn()
-                response = await _answer(request, handler)
-        else:  # not for a binding: what is not read from is not seen to hang up
-            response = await _answer(request, handler)
+        # Not for a binding: who is not read from is not seen to hang up.
+        with _nothing_read(request) if is_read else contextlib.nullcontext():
+            if is_read and request.path not in PROBES:
+                await request.app[FAIR_YIELD].turn()
+            response = await handler(request)
+            if not response.prepared:
+                async with asyncio.timeout(WRITE_SECONDS):
+                    await send(request, response)
     except (ConnectionError, TimeoutError) as error:
-        # The caller went away, or does not fetch the answer. The server would log the error.
-        let_go(error)
+        # The caller went away, or does not fetch the answer. The server would log the error. It
+        # lets go of the frames that it went through: they hold what was received, and the error,
+        # and such a ring stays until the next garbage collection, which may be far away.
+        error.with_traceback(None)
         if request.transport is not None:
             request.transport.abort()
         return web.Response()
-    answered(request)
-    return response
-
-
-async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
-    response = await handler(request)
-    if not response.prepared:
-        async with asyncio.timeout(WRITE_SECONDS):
-            await send(request, response)
     return response
 
 
@@ -98,23 +154,29 @@ def _nothing_read(request: web.Request) -> Iterator[None]:
 
 
 async def send(request: web.Request, response: web.StreamResponse, at_once: int = SLICE) -> None:
-    """Send the whole answer, in slices where it has more than ``at_once`` bytes: what is written
-    and not fetched is kept besides the answer itself.
-    """
-    if isinstance(response, web.Response):
-        body = response.body
-        if isinstance(body, bytes) and len(body) > at_once:
-            response.headers[hdrs.CONTENT_LENGTH] = str(len(body))
-            response.body = _slices([body])
+    """Send the whole answer. ``at_once``: as of `respond`."""
+    body = getattr(response, "body", None)
+    if isinstance(response, web.Response) and isinstance(body, bytes) and len(body) > at_once:
+        response.headers[hdrs.CONTENT_LENGTH] = str(len(body))
+        response.body = _slices([body], at_once)
     with _nothing_read(request):
         await response.prepare(request)
         await response.write_eof()
 
 
-async def _slices(pieces: Pieces) -> AsyncIterator[memoryview]:
+async def _slices(pieces: Pieces, size: int) -> AsyncIterator[Buffer]:
+    """Small pieces are put together, large ones cut."""
+    gathered = bytearray()
     for piece in pieces:
         whole = memoryview(piece)
-        for start in range(0, len(whole), SLICE):
-            yield whole[start : start + SLICE]
+        while len(gathered) + len(whole) > size:
+            if gathered:
+                yield bytes(gathered)
+                gathered.clear()
+            else:
+                yield whole[:size]
+                whole = whole[size:]
             # A caller who reads at once keeps no write waiting: others still have their turn.
             await asyncio.sleep(0)
+        gathered += whole
+    yield bytes(gathered)

@@ -19,7 +19,7 @@ from typing import Any, Final, cast
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
-from dynsched.api.transport.headers import add_headers
+from dynsched.api.transport.answering import add_headers, refused
 from dynsched.api.transport.quiet import quiet_logger
 
 MAX_CONNECTIONS: Final = 64
@@ -37,6 +37,10 @@ WRITE_AHEAD: Final = 64 << 10
 """Bytes that are kept for a caller that does not read; asyncio's own figure for TLS is 512 KiB."""
 
 _logger = quiet_logger(__name__)
+_NO_HTTP: Final = (
+    "this is no HTTP/1.1, or its head has a line of more than 8,190 bytes or more than "
+    f"{MAX_HEADERS} header fields"
+)
 _OPTIONS: Final[Mapping[str, Any]] = {
     "logger": _logger,
     "access_log": None,  # probes and scrapes would fill the log
@@ -53,8 +57,8 @@ _OPTIONS: Final[Mapping[str, Any]] = {
 
 
 class Connection(web.RequestHandler):
-    """One caller: aiohttp's protocol, with a place among all connections. ``context`` is for TLS,
-    whose handshake takes place here, so that those who do not finish it count too.
+    """One caller: aiohttp's protocol, counted among all connections. ``context`` is for TLS, whose
+    handshake takes place here, so that those who do not finish it count too.
     """
 
     __slots__ = ("_all", "_context", "_handshake", "_socket", "address", "answered_at", "waiting")
@@ -72,7 +76,6 @@ class Connection(web.RequestHandler):
         self.waiting: asyncio.Task[object] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called by asyncio when a caller was taken in."""
         self._socket = cast(asyncio.Transport, transport)
         self.address = str((transport.get_extra_info("peername") or [""])[0])
         self._all.add(self)
@@ -82,6 +85,7 @@ class Connection(web.RequestHandler):
             self._handshake = asyncio.create_task(self._begin_tls(self._socket, self._context))
 
     async def _begin_tls(self, transport: asyncio.Transport, context: ssl.SSLContext) -> None:
+        over_tls = None
         try:
             over_tls = await asyncio.get_running_loop().start_tls(
                 transport,
@@ -92,8 +96,7 @@ class Connection(web.RequestHandler):
                 ssl_shutdown_timeout=GOODBYE_SECONDS,
             )
         except OSError:  # those of TLS are too
-            self._all.remove(self)
-            return
+            pass
         finally:
             self._handshake = None  # it holds the frames that it went through, and they the task
         if over_tls is None or transport.is_closing():  # the caller has hung up, or was ended
@@ -103,13 +106,18 @@ class Connection(web.RequestHandler):
         super().connection_made(over_tls)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Called by asyncio when it is over."""
         self._all.remove(self)
         if self.waiting is not None:
             self.waiting.cancel()
         super().connection_lost(exc)
-        for message, _ in getattr(self, "_messages", ()):  # that were not answered any more
-            let_go(getattr(message, "exc", None))
+        # Of what was not answered any more: see `one_at_a_time`.
+        for message, _ in getattr(self, "_messages", ()):
+            if (error := getattr(message, "exc", None)) is not None:
+                error.with_traceback(None)
+
+    def log_access(self, *_: object) -> None:
+        """Called by aiohttp after each answer."""
+        self.answered_at = time.monotonic()
 
     def end(self) -> None:
         """Break it off, at whatever it is."""
@@ -129,14 +137,9 @@ class Connection(web.RequestHandler):
         and it, and its line of the log, would quote what was sent, which can be a token.
         """
         if isinstance(exc, HttpProcessingError):
-            let_go(exc)
-            reason = type(exc).__name__
-            _logger.info("a caller was refused, what it sent is not HTTP: %s", reason)
-            told = (
-                "this is no HTTP/1.1, or its head has a line of more than 8,190 bytes or more than "
-                f"{MAX_HEADERS} header fields"
-            )
-            response: web.StreamResponse = web.json_response({"error": told}, status=status)
+            exc.with_traceback(None)  # see `one_at_a_time`
+            _logger.info("a caller was refused, what it sent is not HTTP: %s", type(exc).__name__)
+            response: web.StreamResponse = refused(status, _NO_HTTP)
             response.force_close()
         else:
             response = super().handle_error(request, status, exc, message)
@@ -169,27 +172,11 @@ class Connections:
         self._open[connection] = None
 
     def remove(self, connection: Connection) -> None:
-        """It is over."""
         self._open.pop(connection, None)
 
     def end_all(self) -> None:
-        """At the end of the server."""
         for each in list(self._open):
             each.end()
-
-
-def let_go(error: BaseException | None) -> None:
-    """Have an error let go of the frames that it went through. They hold what was received, and
-    the error: such a ring stays until the next garbage collection, which may be far away.
-    """
-    if error is not None:
-        error.with_traceback(None)
-
-
-def answered(request: web.Request) -> None:
-    """Note that the answer to ``request`` has gone out."""
-    if isinstance(request.protocol, Connection):  # and not that of another server than ours
-        request.protocol.answered_at = time.monotonic()
 
 
 @contextlib.contextmanager
@@ -197,11 +184,11 @@ def ends_with_caller(request: web.Request) -> Iterator[None]:
     """While inside, the present task is cancelled when the caller hangs up or is ended: it does
     not go on waiting, with what was received.
     """
-    if not isinstance(request.protocol, Connection):
-        yield
-        return
-    request.protocol.waiting = asyncio.current_task()
+    connection = request.protocol
+    if isinstance(connection, Connection):  # and not that of another server than ours
+        connection.waiting = asyncio.current_task()
     try:
         yield
     finally:
-        request.protocol.waiting = None
+        if isinstance(connection, Connection):
+            connection.waiting = None

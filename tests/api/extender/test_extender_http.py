@@ -286,7 +286,7 @@ async def test_200_at_once(client: TestClient) -> None:
 
 
 async def test_a_bug_is_not_a_500(client: TestClient, monkeypatch: Any, caplog: Any) -> None:
-    for name in ("wire.read_args", "answers.read_preemption", "wire.read_binding"):
+    for name in ("wire.read_args", "wire.read_preemption", "wire.read_binding"):
         monkeypatch.setattr(f"dynsched.api.extender.{name}", lambda _: 1 / 0)
     for path in EXTENDER_ENDPOINTS:
         assert (await post(client, path, ask(), 400))["error"]

@@ -17,8 +17,7 @@ from snapshots import NOON, Scene
 
 from dynsched.api.extender import wire
 from dynsched.api.extender.answers import Extender
-from dynsched.api.extender.candidates import CandidateLists, of_names
-from dynsched.api.extender.numbers import NodeNumbers
+from dynsched.api.extender.names import CandidateLists, NodeNumbers, of_names
 from dynsched.api.extender.scoring import ScoringSnapshot
 from dynsched.engine.expected import KnownPods
 from dynsched.engine.model import Node

@@ -1,4 +1,4 @@
-"""What all nodes come to, and that no answer looks at all of them in one piece."""
+"""Answers about all nodes: what they count, and that none of them takes all nodes in one go."""
 
 import asyncio
 from collections import Counter
@@ -10,9 +10,9 @@ import pytest_asyncio
 from aiohttp.test_utils import TestClient, TestServer
 from early_scene import early_example
 from snapshots import NOON, OtherViews, Scene, example
+from web_support import JSON, get
 
 from dynsched.api.app import make_app
-from dynsched.api.totals import Totals, count
 from dynsched.engine.model import Node, NodeView
 from dynsched.engine.snapshot import NodeViews, Snapshot
 
@@ -89,24 +89,21 @@ async def test_others_have_turns_between_nodes(path, wanted, turns, many, snapsh
     assert max(turns.made.values()) <= AT_ONCE
 
 
-async def test_nodes_in_whatever_order_are_counted_by_name(many) -> None:
-    backwards = {name: many.nodes[name] for name in sorted(many.nodes, reverse=True)}
-    found = await count(replace(many, nodes=OtherViews(many.nodes, backwards)))
-    assert found.names == sorted(many.nodes)
-    assert found.hot == [name for name in found.names if many.nodes[name].pressured]
-    assert vars(found) | {"snapshot": None} == vars(Totals.of(many)) | {"snapshot": None}
-
-
 @pytest.mark.parametrize("make", [example, early_example])
-def test_totals_are_what_the_nodes_have(make) -> None:
+async def test_answers_count_what_the_nodes_have(make, client, snapshots) -> None:
     snapshot = make()
-    views = sorted(snapshot.nodes.values(), key=lambda view: view.name)
-    found = Totals.of(snapshot)
-    assert found.names == [view.name for view in views]
-    assert found.hot == [view.name for view in views if view.pressured]
-    assert found.marked == [view.name for view in views if view.marked]
-    assert found.narrowed(marked=False) == [view.name for view in views if not view.marked]
-    assert found.eligible == sum(found.pools.values()) == sum(view.eligible for view in views)
-    assert found.early == sum(view.early for view in views)
-    assert found.withheld == sum(view.withheld is not None for view in views)
-    assert dict(found.conflicts) == {v.name: v.conflict for v in views if v.conflict is not None}
+    views = sorted(snapshot.nodes.values(), key=lambda view: view.name, reverse=True)
+    backwards = OtherViews(snapshot.nodes, {view.name: view for view in views})
+    snapshots.publish(replace(snapshot, nodes=backwards))
+    status = await get(client, "/status", **JSON)
+    assert status["nodes"] == {
+        "total": len(views),
+        "eligible": sum(view.eligible for view in views),
+        "marked": sum(view.marked for view in views),
+        "pressured": sum(view.pressured for view in views),
+        "early": sum(view.early for view in views),
+    }
+    assert status["conflicts"]["count"] == sum(view.conflict is not None for view in views)
+    for query, wanted in (("", views), ("?marked=false", [v for v in views if not v.marked])):
+        found = [node["name"] for node in (await get(client, f"/nodes{query}"))["nodes"]]
+        assert found == sorted(view.name for view in wanted)

@@ -1,0 +1,130 @@
+"""Why a node is not as its verdict wants it, and what would clear a firing alert: for people, the
+page and alerts. Pure; `now` is an argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from dynsched.engine.model import Alert, Quality
+from dynsched.engine.snapshot import Snapshot
+from dynsched.engine.wording import UNKNOWN, beside_the_line
+from dynsched.rules.rule_set import Rule
+from dynsched.util.durations import format_duration
+from dynsched.util.formatting import format_threshold, format_value
+
+
+class Reason(StrEnum):
+    """The kinds of reasons. They are values of a label in `/metrics`, so they do not change."""
+
+    CONFLICT = "conflict"  # somebody else set the mark's label or taint
+    INELIGIBLE = "ineligible"  # it must not be marked at all
+    WITHHELD = "withheld"  # the guard
+    DRY_RUN = "dry_run"
+    FOLLOWING = "following"  # another replica writes
+    FAILED = "failed"  # the API server did not take the patch
+    NEXT_TICK = "next_tick"
+
+
+class Why(NamedTuple):
+    """A reason; ``text`` says more about it, or is empty."""
+
+    reason: Reason
+    text: str
+
+
+def reasons(snapshot: Snapshot, names: Sequence[str], due: Iterable[str]) -> dict[str, Why]:
+    """By node, the first that applies, in the order of `Reason`; without those that are as they
+    should be. ``due``: those of the nodes that need a patch.
+    """
+    nodes = snapshot.nodes
+    if snapshot.dry_run or not snapshot.leading:
+        kind = Reason.DRY_RUN if snapshot.dry_run else Reason.FOLLOWING
+        found = dict.fromkeys(due, Why(kind, ""))
+    else:
+        found = dict.fromkeys(due, Why(Reason.NEXT_TICK, ""))
+        failed = {failure.node: Why(Reason.FAILED, failure.cause) for failure in snapshot.failures}
+        found |= {name: failed[name] for name in found.keys() & failed.keys()}
+    for reason, texts in (
+        (Reason.WITHHELD, nodes.withheld),
+        (Reason.INELIGIBLE, nodes.ineligible),
+        (Reason.CONFLICT, nodes.conflicts),
+    ):
+        found |= {name: Why(reason, texts[name]) for name in names if name in texts}
+    return found
+
+
+def why_unwritten(snapshot: Snapshot, node: str) -> str:
+    """Why the patch that is due on a node was not written in this tick, in one line."""
+    if snapshot.dry_run:
+        return "nothing is written in a dry run"
+    if not snapshot.leading:
+        if snapshot.leader is None:
+            return "no replica leads, so nothing is written"
+        return f"{snapshot.leader} leads, and has not written it yet"
+    for failure in snapshot.failures:
+        if failure.node == node:
+            return f"the write failed: {failure.cause}"
+    if snapshot.failures:
+        return f"it was not tried, because other writes failed, the first: {snapshot.failures[0]}"
+    return "the next tick writes it"
+
+
+_CLEARED: Final[Mapping[str, tuple[str, str]]] = {
+    ">": ("fall to {0} or below", "at {0} or below"),
+    ">=": ("fall below {0}", "below {0}"),
+    "<": ("rise to {0} or above", "at {0} or above"),
+    "<=": ("rise above {0}", "above {0}"),
+}
+"""By the rule's op: how a value leaves the band in which an alert goes on firing, and where it is
+then.
+"""
+
+
+def what_clears(
+    rule: Rule, alert: Alert, now: float, *, stale_after: float, holds_stale: bool
+) -> str | None:
+    """One line for a firing alert; None for one that does not fire.
+
+    ``node-cpu must fall to 60 or below (is 72.4), then stay there for 1m``
+    """
+    if not alert.firing:
+        return None
+    if alert.quality is not Quality.OK:
+        return _when_unknown(rule, alert, now, stale_after=stale_after, holds_stale=holds_stale)
+    if rule.early_of is not None:
+        line = beside_the_line(rule.clear_threshold)
+        return (
+            f"the expected load by {rule.early_of} must fall to {line} or less; it is "
+            f"{beside_the_line(alert.value or 0.0)}"
+        )
+    limit, value = format_threshold(rule.clear_threshold), format_value(alert.value)
+    move, place = (text.format(limit) for text in _CLEARED[rule.op])
+    if alert.keep_firing_since is not None:
+        rest = rule.keep_firing_for - (now - alert.keep_firing_since)
+        return f"{rule.name} must stay {place} (is {value}) for {_more(rest)}"
+    stay = f", then stay there for {format_duration(rule.keep_firing_for)}"
+    return f"{rule.name} must {move} (is {value}){stay if rule.keep_firing_for else ''}"
+
+
+def _when_unknown(
+    rule: Rule, alert: Alert, now: float, *, stale_after: float, holds_stale: bool
+) -> str:
+    if rule.early_of is not None:
+        line = beside_the_line(rule.clear_threshold)
+        good = f"{rule.early_of} needs a good sample by which the expected load is {line}"
+    else:
+        place = _CLEARED[rule.op][1].format(format_threshold(rule.clear_threshold))
+        good = f"{rule.name} needs a good sample {place}"
+    why = f"no current value: {UNKNOWN[alert.quality]}"
+    if holds_stale:
+        return f"{good} ({why}; on_stale: hold)"
+    rest = stale_after - (now - alert.known_at)
+    return f"{good} ({why}), or no good sample for {_more(rest)}"
+
+
+def _more(seconds: float) -> str:
+    # To the second, and never "0s more": the next tick decides.
+    return f"{format_duration(max(1, round(seconds)))} more"
