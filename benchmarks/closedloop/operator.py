@@ -60,7 +60,7 @@ class SimulatedCluster:
         self.writes = 0
 
     def nodes(self) -> Mapping[str, Node]:
-        """As `dynsched.controller.loop.Cluster`."""
+        """As of `dynsched.kube.cluster.NodeCluster`."""
         return self._nodes
 
     def add(self, place: int) -> None:
@@ -73,11 +73,11 @@ class SimulatedCluster:
         self._nodes = {**self._nodes, name: node}
 
     async def read(self, name: str) -> Node | None:
-        """As `dynsched.controller.apply.NodeStorage`."""
+        """As of `dynsched.kube.cluster.NodeCluster`."""
         return self._nodes.get(name)
 
     async def patch(self, patch: NodePatch) -> Node:
-        """As `dynsched.controller.apply.NodeStorage`."""
+        """As of `dynsched.kube.cluster.NodeCluster`."""
         self.writes += 1
         node = patched(self._nodes[patch.node], patch)
         self._nodes = {**self._nodes, node.name: node}
@@ -202,11 +202,11 @@ class Operator:
 
     @property
     def sequence(self) -> int:
-        """As of `dynsched.controller.loop.PodsSource`."""
+        """As of `dynsched.controller.pod_tracking.PodTracking`."""
         return self._pods.sequence
 
     def known(self, ago: float = 0.0) -> KnownPods:
-        """As of `dynsched.controller.loop.PodsSource`."""
+        """As of `dynsched.controller.pod_tracking.PodTracking`."""
         if not self._watches_pods:
             return NO_PODS
         if self._knows_uses and self._clock() - self._asked_at >= EVERY:

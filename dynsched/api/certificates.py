@@ -5,10 +5,8 @@ from __future__ import annotations
 import logging
 import ssl
 import time
-from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
-from pathlib import Path
 from typing import Final
 
 from aiohttp import web
@@ -16,7 +14,7 @@ from aiohttp import web
 from dynsched.api.server import ListenError
 from dynsched.api.transport.answering import PROBES, Handler, refused
 from dynsched.util.threads import Aside, NotDoneError
-from dynsched.util.tls import TlsFilesError, fingerprints, make_context
+from dynsched.util.tls import TlsConfig, TlsFilesError, fingerprints, make_context
 
 _LOG: Final = logging.getLogger(__name__)
 LOOK_AGAIN: Final = 1.0
@@ -29,15 +27,6 @@ files take a hundredth of it; where they take longer, the next connection has th
 
 _Fingerprint = tuple[tuple[int, ...], ...]
 _Found = tuple[_Fingerprint, ssl.SSLContext]
-
-
-@dataclass(frozen=True, slots=True)
-class TlsConfig:
-    """PEM files. With ``client_ca`` callers need a certificate that it signed, but for probes."""
-
-    cert: Path
-    key: Path
-    client_ca: Path | None = None
 
 
 class ServerTls:

@@ -314,7 +314,7 @@ def prune(
       dynsched prune
     """
     from dynsched.cli import one_shot
-    from dynsched.controller import main
+    from dynsched.controller.one_pass import Prune
     from dynsched.util.logs import configure_logging, last_words
 
     configure_logging(log_format, log_level)
@@ -327,4 +327,4 @@ def prune(
     if age is not None and given["force"]:
         raise click.UsageError("--force and --if-lease-older-than contradict each other")
     with last_words(log_format, _EXPECTED):
-        one_shot.prune(main.Prune(lease_older_than=age, **given), output)
+        one_shot.prune(Prune(lease_older_than=age, **given), output)

@@ -12,7 +12,7 @@ from rich.console import Console
 from dynsched.api.status import pass_report
 from dynsched.cli.node_tables import render_patches
 from dynsched.cli.plan_report import WITHOUT_PODS, render_findings
-from dynsched.controller import main
+from dynsched.controller import one_pass
 from dynsched.controller.settings import Settings
 from dynsched.engine.health import why_incomplete
 from dynsched.engine.model import AlertState, NodePatch
@@ -21,7 +21,7 @@ from dynsched.engine.wording import counted, named_rules
 
 def once(settings: Settings) -> None:
     """`run --once`. Like all here: ClickException when not everything could be done."""
-    snapshot = main.run_once(settings)
+    snapshot = one_pass.run_once(settings)
     for rule in snapshot.rules:
         pending = rule.states.get(AlertState.PENDING, 0)
         if pending:
@@ -37,7 +37,7 @@ def once(settings: Settings) -> None:
 
 def plan(settings: Settings, output: str, *, every: bool) -> None:
     """`plan`; ``every``: the values of all rules on all nodes."""
-    snapshot = main.run_once(settings)
+    snapshot = one_pass.run_once(settings)
     report, errors = pass_report(snapshot), why_incomplete(snapshot)
     if output == "json":
         click.echo(msgspec.json.format(report, indent=2))
@@ -48,9 +48,9 @@ def plan(settings: Settings, output: str, *, every: bool) -> None:
     _fail_if(errors)
 
 
-def prune(order: main.Prune, output: str) -> None:
+def prune(order: one_pass.Prune, output: str) -> None:
     """`prune`."""
-    written = main.prune(order)
+    written = one_pass.prune(order)
     errors = [str(failure) for failure in written.failures]
     if output == "json":
         told = [

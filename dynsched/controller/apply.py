@@ -6,16 +6,12 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 from dynsched.engine.model import Node, NodePatch, WriteFailure
 from dynsched.engine.plan import is_done
-from dynsched.util.errors import (
-    ClusterError,
-    ConflictError,
-    NotFoundError,
-    NotPermittedError,
-)
+from dynsched.kube.cluster import NodeCluster
+from dynsched.util.errors import ClusterError, ConflictError, NotFoundError, NotPermittedError
 
 logger = logging.getLogger(__name__)
 
@@ -28,18 +24,6 @@ WRITE_TIMEOUT: Final = 5.0
 must be over before another can lead."""
 FAILURES_BEFORE_GIVING_UP: Final = 20
 """Number of failed writes after which a pass stops writing, to spare an overloaded API server."""
-
-
-class NodeStorage(Protocol):
-    """The one way to change a node."""
-
-    async def read(self, name: str) -> Node | None:
-        """The node as the API server has it now; None when it is gone."""
-
-    async def patch(self, patch: NodePatch) -> Node:
-        """Send one merge patch; the node as stored. NotPermittedError where this process may not
-        write now, ConflictError, NotFoundError, ClusterError.
-        """
 
 
 @dataclass(slots=True)
@@ -56,7 +40,7 @@ class Written:
 
 
 async def write_all(
-    storage: NodeStorage,
+    cluster: NodeCluster,
     patches: Sequence[NodePatch],
     *,
     replan: Callable[[Node], NodePatch | None],
@@ -64,7 +48,7 @@ async def write_all(
 ) -> Written:
     """Send every patch. ``replan`` gives what is due on a node that changed meanwhile;
     ``on_written`` is called after each success with the node as stored. One that fails does
-    not stop the others. Where the storage answers with NotPermittedError (the Lease was lost), the
+    not stop the others. Where the answer is NotPermittedError (the Lease was lost), the
     remaining patches are not sent, and they do not count as failures.
     """
     written, permitted = Written(), True
@@ -79,7 +63,7 @@ async def write_all(
                 written.untried.append(patch)
                 continue
             try:
-                done = await _write(storage, patch, replan)
+                done = await _write(cluster, patch, replan)
             except NotPermittedError:
                 permitted = False
             except NotFoundError:
@@ -97,9 +81,7 @@ async def write_all(
 
 
 async def _write(
-    storage: NodeStorage,
-    patch: NodePatch,
-    replan: Callable[[Node], NodePatch | None],
+    cluster: NodeCluster, patch: NodePatch, replan: Callable[[Node], NodePatch | None]
 ) -> tuple[Node, NodePatch] | None:
     """The node as stored and the patch that was sent in the end; None when nothing is due any
     more, or when the node changes faster than we can follow. NotPermittedError; ClusterError
@@ -109,11 +91,11 @@ async def _write(
     for _attempt in range(1 + CONFLICT_RETRIES):
         try:
             async with asyncio.timeout(WRITE_TIMEOUT):
-                return await storage.patch(due), due
+                return await cluster.patch(due), due
         except TimeoutError:
             raise ClusterError(f"no answer to the patch in {WRITE_TIMEOUT:g} s") from None
         except ConflictError:
-            fresh = await storage.read(due.node)
+            fresh = await cluster.read(due.node)
             if fresh is None:
                 return None
             again = replan(fresh)

@@ -1,8 +1,4 @@
-"""One tick: fetch -> match -> alerts -> guard -> plan -> apply -> publish.
-
-The loop imports neither `api` nor `kube` nor `sources`: the Protocols of what it uses are here, in
-`reporting`, `restore` and `apply`, and `main` hands the parts in.
-"""
+"""One tick: fetch -> match -> alerts -> guard -> plan -> apply -> publish."""
 
 from __future__ import annotations
 
@@ -10,32 +6,37 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Protocol
 
-from dynsched.controller.apply import NodeStorage, write_all
-from dynsched.controller.reporting import EventSink, Reporter
-from dynsched.controller.restore import HistorySource, Past
+from dynsched.controller.apply import Written, write_all
+from dynsched.controller.pod_tracking import PodTracking
+from dynsched.controller.reporting import Reporter
+from dynsched.controller.restore import Past
 from dynsched.engine.adoption import with_early_as_marked
 from dynsched.engine.alerts import no_alerts
 from dynsched.engine.decide import decide
 from dynsched.engine.disputes import Disputes
 from dynsched.engine.dry_run import Rehearsal
 from dynsched.engine.expected import NO_PODS, KnownPods
-from dynsched.engine.health import blindness, crowding, rules_health, why_unsuccessful
+from dynsched.engine.health import rules_health, why_unsuccessful
 from dynsched.engine.inventory import Inventory
 from dynsched.engine.lease import Patience
-from dynsched.engine.model import Action, Node, QueryResult
+from dynsched.engine.model import Action, QueryResult
 from dynsched.engine.pacing import Chosen, Pace
-from dynsched.engine.snapshot import Snapshot
+from dynsched.engine.snapshot import Decision, Snapshot
+from dynsched.kube.cluster import NodeCluster
+from dynsched.kube.events import NodeEvents
+from dynsched.kube.leader import Elector, SoleWriter
 from dynsched.rules.fields import SourceName
+from dynsched.rules.file import FixedRules, RulesFile
 from dynsched.rules.rule_set import Rule, RuleSet
-from dynsched.util.stopping import pause
+from dynsched.sources.prometheus import PrometheusSource
+from dynsched.util.stopping import pause, until_so
 
 logger = logging.getLogger(__name__)
 
-SYNC_POLL: Final = 0.1
 RESPONSE: Final = 2.0
 """Seconds between two decisions on the same answers, while pods are bound and end."""
 RESPONSE_SHARE: Final = 10
@@ -47,55 +48,6 @@ CLOCK_STEP: Final = 5.0
 class Source(Protocol):
     async def query(self, rule: Rule) -> QueryResult:
         """One aggregate query. A bad answer is a QueryResult with an error, never an exception."""
-
-
-class Cluster(NodeStorage, Protocol):
-    @property
-    def synced(self) -> bool:
-        """Whether the first list of nodes is complete."""
-
-    @property
-    def error(self) -> str | None:
-        """Why what is known of the nodes may be old; None while all is well."""
-
-    def nodes(self) -> Mapping[str, Node]:
-        """All nodes by name; a view that does not change under the caller's hands."""
-
-
-class Leadership(Protocol):
-    @property
-    def may_write(self) -> bool:
-        """Whether a write begun now is ours to make."""
-
-    @property
-    def leader(self) -> str | None:
-        """Who leads, as far as is known."""
-
-    @property
-    def error(self) -> str | None:
-        """Why the election does not work; None while it does."""
-
-    def give_way(self) -> None:
-        """Let another replica lead, if there is one that would."""
-
-
-class PodsSource(Protocol):
-    """What is known of pods."""
-
-    @property
-    def sequence(self) -> int:
-        """The number of the last change."""
-
-    def known(self, ago: float = 0.0) -> KnownPods:
-        """What is known; ages are as of ``ago`` seconds ago. NO_PODS while pods are not watched."""
-
-
-class RulesFile(Protocol):
-    rule_set: RuleSet
-    error: str | None
-
-    def changed(self) -> bool:
-        """Look again; whether there is a new ``rule_set``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,15 +76,15 @@ class Loop:
 
     def __init__(
         self,
-        rules_file: RulesFile,
+        rules_file: RulesFile | FixedRules,
         *,
         sources: Mapping[SourceName, Source],
-        histories: Mapping[SourceName, HistorySource],
-        cluster: Cluster,
-        events: EventSink,
-        leadership: Leadership,
+        histories: Mapping[SourceName, PrometheusSource],
+        cluster: NodeCluster,
+        events: NodeEvents,
+        leadership: Elector | SoleWriter,
         publish: Callable[[Snapshot], None],
-        pods: PodsSource | None = None,
+        pods: PodTracking | None = None,
         dry_run: bool = False,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
@@ -145,8 +97,7 @@ class Loop:
         self._leadership = leadership
         self._publish = publish
         self._pods = pods
-        self._dry_run = dry_run
-        self._rehearsal = Rehearsal()
+        self._rehearsal = Rehearsal() if dry_run else None
         self._clock = clock
         self._monotonic = monotonic
         self._offset = clock() - monotonic()
@@ -166,8 +117,7 @@ class Loop:
         Ticks never overlap; one that takes longer than the interval is followed by the next at
         once, and those that were missed are not made up for.
         """
-        while not self._cluster.synced and not stop.is_set():
-            await pause(stop, SYNC_POLL)
+        await until_so(stop, lambda: self._cluster.synced)
         if not stop.is_set():
             await self.remember(interval)
         due = self._monotonic()
@@ -178,33 +128,6 @@ class Loop:
             await self.tick(self._offset + due)
             due = max(due + interval, self._monotonic())
             await self._respond_until(stop, due)
-
-    async def _respond_until(self, stop: asyncio.Event, until: float) -> None:
-        """Until the next tick, decide again when pods were bound or ended: what they use is known
-        at once, and the next pods should not all go to the node that was the best before.
-        """
-        while (left := until - self._monotonic()) > 0 and not stop.is_set():
-            rest = max(RESPONSE, RESPONSE_SHARE * self._decided_in)
-            if left < 2 * rest:
-                await pause(stop, left)
-                return
-            await pause(stop, rest)
-            if not stop.is_set():
-                await self.respond()
-
-    async def respond(self) -> None:
-        """Decide again on the last answers, if they are to be decided on by the expected load, and
-        pods were bound or ended since. It is evaluated at the time of the tick: values that are not
-        new must not let `for` run out.
-        """
-        answers = self._answers
-        if answers is None or not answers.rule_set.has_early:
-            return
-        if self._pods is not None and self._pods.sequence != self._pod_changes:
-            began = self._monotonic()
-            await self._act(
-                _Answers(answers.rule_set, answers.results, answers.at, began, known=True)
-            )
 
     async def remember(self, interval: float) -> None:
         """Rebuild the alerts as if ticks had gone on all along, every ``interval`` seconds."""
@@ -222,97 +145,116 @@ class Loop:
         self._give_way_if_blind(self._answers)
         return snapshot
 
-    def _give_way_if_blind(self, answers: _Answers) -> None:
-        sees = any(answers.results[r.name].error is None for r in answers.rule_set.asked_rules)
-        if self._patience.is_over(self._monotonic(), sees=sees, leads=self._leadership.may_write):
-            logger.warning("no rule can be asked: the Lease is given up for another replica")
-            self._leadership.give_way()
+    async def respond(self) -> None:
+        """Decide again on the last answers, if they are to be decided on by the expected load, and
+        pods were bound or ended since. It is evaluated at the time of the tick: values that are not
+        new must not let `for` run out.
+        """
+        last = self._answers
+        if last is None or not last.rule_set.has_early or self._pods is None:
+            return
+        if self._pods.sequence != self._pod_changes:
+            began = self._monotonic()
+            await self._act(replace(last, began=began, reloaded=False, refused=False, known=True))
 
     async def _ask(self, now: float) -> _Answers:
-        """Look whether the rules changed, and ask the sources, to decide on it at ``now``."""
+        """Read the rules if they changed, and ask the sources, to decide on it at ``now``."""
         began = self._monotonic()
-        reloaded, refused = await self._look_at_the_rules()
+        reloaded, refused = await self._read_rules()
         rule_set = self._rules_file.rule_set
         results = await self._fetch(rule_set)
         return _Answers(rule_set, results, now, began, reloaded, refused)
 
     async def _act(self, answers: _Answers) -> Snapshot:
-        """Decide on ``answers``, write, and publish."""
-        rule_set, results, began = answers.rule_set, answers.results, answers.began
-        asked = self._monotonic()
-        nodes = self._cluster.nodes()
-        if self._dry_run:
-            nodes = self._rehearsal.nodes(nodes)
-        # In a thread: at 5,000 nodes this is some 100 ms, for which HTTP should not wait.
+        """Decide on ``answers``, write, tell and publish."""
         pods = NO_PODS if self._pods is None else self._pods.known(self._clock() - answers.at)
-        decision = await asyncio.to_thread(
-            partial(decide, pods=pods, released=self._released, before=self._inventory),
-            *(rule_set, results, nodes, self._alerts, answers.at),
-        )
-        # Without the time that the queries took: a slow Prometheus is no load on this machine.
-        self._decided_in, self._pod_changes = self._monotonic() - asked, pods.sequence
-        self._alerts = decision.evaluation.alerts
+        decision = await self._decide(answers, pods)
         leading = self._leadership.may_write
-        writes = leading and not self._dry_run
         chosen = Chosen(decision.patches)
-        if leading or self._dry_run:
-            chosen = self._pace.choose(decision, began)
+        if leading or self._rehearsal:
+            chosen = self._pace.choose(decision, answers.began)
             decision = decision.without(chosen.delayed) if chosen.delayed else decision
         self._released += sum(patch.action is Action.RELEASE for patch in chosen.patches)
         if not leading:
             self._alerts = with_early_as_marked(
-                rule_set, decision.evaluation.alerts, decision.inventory.marked
+                answers.rule_set, decision.evaluation.alerts, decision.inventory.marked
             )
+        if self._rehearsal:
+            self._rehearsal.write(chosen.patches)
         written = await write_all(
             self._cluster,
-            chosen.patches if writes else (),
+            chosen.patches if leading and not self._rehearsal else (),
             replan=decision.replan,
             on_written=self._reporter.change,
         )
-        failures = (*written.failures, *chosen.refused)
-        self._pace.refused(written.failures, written.untried, began)
-        # After the writes: no patch waits for log lines and Events.
-        no_past = self._past.take_unknown()
-        self._report_rules(results, no_past)
-        self._reporter.conflicts(decision, nodes, post_events=writes)
-        self._reporter.cap(decision, post_events=writes)
-        if writes:  # otherwise nothing was sent, so that nothing is known about writes
-            self._reporter.unwritten(failures)
-        if self._dry_run:
-            self._reporter.rehearsed(chosen.patches)
-            self._rehearsal.write(chosen.patches)
-        self._ticks += 1
+        self._pace.refused(written.failures, written.untried, answers.began)
+        snapshot = await self._snapshot(answers, pods, decision, chosen, written, leading=leading)
+        self._inventory = snapshot.nodes.inventory
+        self._reporter.tick(snapshot)  # after the writes: no patch waits for log lines and Events
+        self._publish(snapshot)
+        return snapshot
+
+    async def _decide(self, answers: _Answers, pods: KnownPods) -> Decision:
+        began = self._monotonic()
         nodes = self._cluster.nodes()
+        if self._rehearsal:
+            nodes = self._rehearsal.nodes(nodes)
+        # In a thread: at 5,000 nodes this is some 100 ms, for which HTTP should not wait.
+        decision = await asyncio.to_thread(
+            partial(decide, pods=pods, released=self._released, before=self._inventory),
+            *(answers.rule_set, answers.results, nodes, self._alerts, answers.at),
+        )
+        # Without the time that the queries took: a slow Prometheus is no load on this machine.
+        self._decided_in, self._pod_changes = self._monotonic() - began, pods.sequence
+        self._alerts = decision.evaluation.alerts
+        return decision
+
+    async def _snapshot(
+        self,
+        answers: _Answers,
+        pods: KnownPods,
+        decision: Decision,
+        chosen: Chosen,
+        written: Written,
+        *,
+        leading: bool,
+    ) -> Snapshot:
+        """What the tick came to, on the nodes as they are after the writes."""
+        rule_set, results, dry_run = answers.rule_set, answers.results, self._rehearsal is not None
+        nodes, leader = self._cluster.nodes(), self._leadership.leader
+        failures = (*written.failures, *chosen.refused)
         if answers.reloaded:
             self._disputes.forget()
-        if writes:
-            disputes = self._disputes.leading(written.applied, nodes, began)
+        if leading and not dry_run:
+            disputes = self._disputes.leading(written.applied, nodes, answers.began)
         else:
-            leader = None if self._dry_run else self._leadership.leader
             # Of early marks two replicas may rightly think otherwise: they saw other moments.
             differ = [patch for patch in decision.patches if not patch.early]
-            disputes = self._disputes.following(differ, leader, began)
-        self._reporter.disputed(disputes, nodes, post_events=writes)
-        snapshot = Snapshot(
+            others = None if dry_run else leader
+            disputes = self._disputes.following(differ, others, answers.began)
+        self._ticks += 1
+        return Snapshot(
             taken_at=self._clock(),
             tick=self._ticks,
-            duration=self._monotonic() - began,
+            duration=self._monotonic() - answers.began,
             rule_set=rule_set,
             nodes=await asyncio.to_thread(decision.views, nodes),
-            rules=rules_health(rule_set, results, decision, self._last_success, no_past),
+            rules=rules_health(
+                rule_set, results, decision, self._last_success, self._past.take_unknown()
+            ),
             unmatched=decision.unmatched,
             capped=decision.selection.capped,
             disputes=disputes,
-            planned=chosen.patches if self._dry_run else decision.patches,
+            planned=chosen.patches if dry_run else decision.patches,
             applied=tuple(written.applied),
             failures=failures,
             delayed=len(chosen.delayed),
             error=why_unsuccessful(rule_set, results, failures, len(decision.patches))
             or self._cluster.error
             or self._leadership.error,
-            dry_run=self._dry_run,
+            dry_run=dry_run,
             leading=leading,
-            leader=self._leadership.leader,
+            leader=leader,
             rules_error=self._rules_file.error,
             reloaded=answers.reloaded,
             refused=answers.refused,
@@ -321,14 +263,9 @@ class Loop:
             queried=not answers.known,
             pods=None if pods is NO_PODS else pods.summary,
         )
-        self._inventory = snapshot.nodes.inventory
-        self._reporter.blind(blindness(snapshot))
-        self._reporter.crowded(crowding(snapshot))
-        self._publish(snapshot)
-        return snapshot
 
-    async def _look_at_the_rules(self) -> tuple[bool, bool]:
-        """Look whether the rules file changed: (taken, refused)."""
+    async def _read_rules(self) -> tuple[bool, bool]:
+        """Read the rules file if it changed: (taken, refused)."""
         before = self._rules_file.error
         if await asyncio.to_thread(self._rules_file.changed):
             self._reporter.reloaded(self._rules_file.rule_set)
@@ -339,38 +276,17 @@ class Loop:
         self._reporter.refused(error)
         return False, True
 
-    def _follow_the_clock(self) -> None:
-        """When the wall clock was set, or the machine slept, move what is remembered with it: an
-        skipped hour must neither fire nor clear nor age an alert.
-        """
-        step = self._clock() - self._monotonic() - self._offset
-        if abs(step) < CLOCK_STEP:
-            return
-        logger.warning("the clock was set by %+.0f s; alerts continue from where they were", step)
-        self._offset += step
-        self._alerts = self._alerts.shifted(step)
-        self._last_success = {name: at + step for name, at in self._last_success.items()}
-
     async def _fetch(self, rule_set: RuleSet) -> dict[str, QueryResult]:
-        rules = [rule for rule in rule_set.rules if rule.early_of is None]
+        rules = rule_set.file_rules
         answers = await asyncio.gather(*map(self._query, rules))
         now = self._clock()
         results = {rule.name: answer for rule, answer in zip(rules, answers, strict=True)}
-        succeeded = {name: now for name, found in results.items() if found.error is None}
-        before = self._last_success.items()
-        self._last_success = {name: at for name, at in before if name in results} | succeeded
+        self._last_success = {
+            name: now if found.error is None else self._last_success[name]
+            for name, found in results.items()
+            if found.error is None or name in self._last_success
+        }
         return results
-
-    def _report_rules(self, results: Mapping[str, QueryResult], no_past: Mapping[str, str]) -> None:
-        self._reporter.failing({name: found.error for name, found in results.items()})
-        # Where a rule's query fails now, its failure is reported, and not its past beside it.
-        self._reporter.past_unknown(
-            {
-                name: why
-                for name, why in no_past.items()
-                if name in results and results[name].error is None
-            }
-        )
 
     async def _query(self, rule: Rule) -> QueryResult:
         source = self._sources.get(rule.source)
@@ -383,3 +299,34 @@ class Loop:
             text = "rule %s: its source failed in an unexpected way"
             logger.exception(text, rule.name, extra={"rule": rule.name})
             return QueryResult(error=f"unexpected {type(error).__name__}: {error}")
+
+    def _give_way_if_blind(self, answers: _Answers) -> None:
+        sees = any(answers.results[r.name].error is None for r in answers.rule_set.asked_rules)
+        if self._patience.is_over(self._monotonic(), sees=sees, leads=self._leadership.may_write):
+            logger.warning("no rule can be asked: the Lease is given up for another replica")
+            self._leadership.give_way()
+
+    async def _respond_until(self, stop: asyncio.Event, until: float) -> None:
+        """Until the next tick, decide again when pods were bound or ended: what they use is known
+        at once, and the next pods should not all go to the node that was the best before.
+        """
+        while (left := until - self._monotonic()) > 0 and not stop.is_set():
+            rest = max(RESPONSE, RESPONSE_SHARE * self._decided_in)
+            if left < 2 * rest:
+                await pause(stop, left)
+                return
+            await pause(stop, rest)
+            if not stop.is_set():
+                await self.respond()
+
+    def _follow_the_clock(self) -> None:
+        """When the wall clock was set, or the machine slept, move what is remembered with it: an
+        skipped hour must neither fire nor clear nor age an alert.
+        """
+        step = self._clock() - self._monotonic() - self._offset
+        if abs(step) < CLOCK_STEP:
+            return
+        logger.warning("the clock was set by %+.0f s; alerts continue from where they were", step)
+        self._offset += step
+        self._alerts = self._alerts.shifted(step)
+        self._last_success = {name: at + step for name, at in self._last_success.items()}

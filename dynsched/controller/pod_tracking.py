@@ -1,11 +1,14 @@
-"""What follows pods, put together: the expected load, and the scheduler extender."""
+"""What follows pods, put together: the expected load, and the scheduler extender.
+
+The watches of pods are imported when the rules first ask for them: most do not.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from dynsched.api.extender.answers import Extender
 from dynsched.api.extender.wire import Binding
@@ -13,13 +16,16 @@ from dynsched.engine.expected import NO_PODS, KnownPods, lag_of
 from dynsched.engine.placements import newly_bound
 from dynsched.engine.pod_facts import BoundOnNode, just_bound
 from dynsched.engine.recent import WINDOW, RecentPods
-from dynsched.kube.binder import Binder
+from dynsched.engine.snapshot import Snapshot
 from dynsched.kube.cluster import NodeCluster
 from dynsched.kube.list_watch import StreamingApi
-from dynsched.kube.pod_watch import PendingPods, PodWatch
 from dynsched.rules.rule_set import RuleSet
 from dynsched.sources.pod_use import PodUseSource
-from dynsched.util.stopping import pause, until_so
+from dynsched.util.stopping import until_so
+
+if TYPE_CHECKING:
+    from dynsched.kube.binder import Binder
+    from dynsched.kube.pod_watch import PendingPods, PodWatch
 
 _TO_SPARE: Final = 60.0
 """Seconds for which pods are remembered beyond the longest lag: a value may be some ticks old."""
@@ -27,12 +33,12 @@ _COLLECT: Final = 2.0
 """Seconds for which the list of a node's just-bound pods serves all who ask for it: to find them
 among 15,000 takes some milliseconds."""
 _POLL: Final = 5.0
-"""Seconds between two looks whether a reloaded rules file wants pods to be counted."""
+"""Seconds between two checks whether a reloaded rules file wants pods to be counted."""
 
 
-class Extension:
-    """``extender`` answers; ``run`` watches pods, and asks what they use; ``known`` is what is
-    known of them. ``binder`` None: `/bind` is off.
+class PodTracking:
+    """``extender`` answers the scheduler; ``run`` watches pods, and asks what they use; ``known``
+    is what is known of them. ``binder`` None: `/bind` is off.
 
     Pods are watched only when the rules ask for it: it needs rights that marking does not.
     """
@@ -49,17 +55,16 @@ class Extension:
         self._api = api
         self._binder = binder
         self._rule_set = rule_set
-        self._nodes = cluster.nodes
-        self._is_synced = lambda: cluster.synced
+        self._cluster = cluster
         self._pods = RecentPods()
         self._told = 0
         self._collected: dict[str, tuple[float, BoundOnNode]] = {}
         self._watch: PodWatch | None = None
+        self._pending: PendingPods | None = None
         self._pod_use = pod_use
-        self._pending = PendingPods(api)
         self.extender = Extender(
             nodes=cluster.nodes,
-            synced=self._is_synced,
+            synced=lambda: cluster.synced,
             rules=lambda: rule_set().extender,
             clock=time.monotonic,
             bound=self._pods,
@@ -70,38 +75,40 @@ class Extension:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Count just-bound pods until ``stop`` is set, once the rules ask for it."""
-        while not stop.is_set():
-            if self._rule_set().uses_expected_load:
-                self._watch = PodWatch(
-                    self._api, self._pods, counts=lambda: self._rule_set().uses_expected_load
-                )
-                await asyncio.gather(
-                    self._watch.run(stop), self._pending.run(stop), self._ask_what_pods_use(stop)
-                )
-                return
-            await pause(stop, _POLL)
+        await until_so(stop, lambda: self._rule_set().uses_expected_load, _POLL)
+        if stop.is_set():
+            return
+        from dynsched.kube.pod_watch import PendingPods, PodWatch
+
+        self._pending = PendingPods(self._api)
+        self._watch = PodWatch(
+            self._api, self._pods, counts=lambda: self._rule_set().uses_expected_load
+        )
+        await asyncio.gather(
+            self._watch.run(stop), self._pending.run(stop), self._ask_what_pods_use(stop)
+        )
 
     async def _ask_what_pods_use(self, stop: asyncio.Event) -> None:
         """Once the nodes are known: by their number an answer is limited."""
-        await until_so(stop, self._is_synced)
+        await until_so(stop, lambda: self._cluster.synced)
         await self._pod_use.run(stop)
 
     @property
     def sequence(self) -> int:
-        """As of `dynsched.controller.loop.PodsSource`."""
+        """The number of the last change."""
         return self._pods.sequence
 
-    def placed(self) -> list[str] | None:
-        """The node of each pod that was bound since this was last called; None where pods are not
-        watched.
+    def publish(self, snapshot: Snapshot) -> list[str] | None:
+        """Have the extender answer by ``snapshot``. The node of each pod that was bound since the
+        one before; None where pods are not watched.
         """
         changes = self._pods.changes_after(self._told)
         self._told = self._pods.sequence
+        self.extender.publish_soon(snapshot)
         return None if self._watch is None else newly_bound(changes)
 
     @property
     def watches(self) -> bool:
-        """Whether pods are watched."""
         return self._watch is not None
 
     def bound(self, node: str) -> BoundOnNode | None:
@@ -116,11 +123,12 @@ class Extension:
         return fresh[node][1]
 
     def known(self, ago: float = 0.0) -> KnownPods:
-        """As of `dynsched.controller.loop.PodsSource`."""
+        """What is known; ages are as of ``ago`` seconds ago. NO_PODS while pods are not watched."""
         if self._watch is None:
             return NO_PODS
         rule_set = self._rule_set()
-        self._pods.follow(self._nodes())  # the load of a new machine is without the old one's pods
+        # The load of a new machine is without the old one's pods.
+        self._pods.follow(self._cluster.nodes())
         scrapes = self._pod_use.scrape_intervals
         lags = [lag_of(rule, scrapes.get(rule.name)).total for rule in rule_set.file_rules]
         self._pods.window = max(WINDOW, *lags) + _TO_SPARE
@@ -135,7 +143,8 @@ class Extension:
 
     def _waits(self, uid: str) -> bool:
         """Whether a pod waits for a node, and the watch of pods works and will report its node."""
-        return self._watch is not None and self._watch.error is None and uid in self._pending
+        watch, pending = self._watch, self._pending
+        return watch is not None and watch.error is None and pending is not None and uid in pending
 
     async def _bind(self, binding: Binding, wanted: Callable[[], bool]) -> None:
         assert self._binder is not None  # noqa: S101 (otherwise this method is not passed on)

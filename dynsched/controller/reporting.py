@@ -3,99 +3,77 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final
 
+from dynsched.engine.health import blindness, crowding
 from dynsched.engine.mark_state import fired_rules
 from dynsched.engine.message_kind import LoggedKinds
 from dynsched.engine.model import Action, Node, NodePatch, WriteFailure
-from dynsched.engine.snapshot import Decision
-from dynsched.engine.wording import by_reason, named_nodes, named_rules
+from dynsched.engine.snapshot import Snapshot
+from dynsched.engine.wording import MAX_NAMED, by_reason, named_nodes, named_rules, some
+from dynsched.kube.events import NodeEvents
 from dynsched.rules import keys
 from dynsched.rules.lint import doubts, obsolete
 from dynsched.rules.rule_set import RuleSet
 
 logger = logging.getLogger(__name__)
 
-
-class EventSink(Protocol):
-    """Where Events go. Never blocks, never fails: Events are best effort."""
-
-    def post(self, node: Node, *, reason: str, message: str, warning: bool = False) -> None:
-        """Queue one Event on ``node``; equal ones are aggregated by count."""
-
-    def post_own(self, *, reason: str, message: str, warning: bool = False) -> None:
-        """Queue one Event about dynsched itself."""
+Post = Callable[[str, str], None]
+"""Posts an Event: the name, and the message."""
 
 
-class _States:
-    """What is so now, in words by name. Each is logged once, and once posted: by the process that
-    may, also when it was so before. ``by_kind``: each kind of text is logged once until all is well
-    again: the numbers in it may change with every tick, or two kinds take turns.
+def _field(field: str, names: Sequence[str]) -> dict[str, str | Sequence[str]]:
+    """A field of a log line in JSON: a name, or a list where there are several."""
+    return {field: names[0] if len(names) == 1 else names[:MAX_NAMED]}
+
+
+def _pools(names: Sequence[str]) -> str:
+    return f"pool {some(names)}" if any(names) else "the cluster"
+
+
+_NAMED: Final = {"rule": named_rules, "node": named_nodes, "pool": _pools}
+
+
+class _Trouble:
+    """One kind of trouble of rules, nodes or pools, by name. When it begins, a log line
+    (``begins``) for all that have it for the same reason; numbers in a reason may change, and
+    reasons take turns, without another line. When it is over, ``ends``. Events are posted by the
+    process that may, also where the trouble began before it might.
     """
 
-    def __init__(self, *, by_kind: bool = False) -> None:
-        self._logged: Mapping[str, str] = {}
+    def __init__(self, field: str, begins: str, ends: str) -> None:
+        self._field, self._named = field, _NAMED[field]
+        self._begins = begins
+        self._ends = ends
+        self._kinds = LoggedKinds()
+        self._present: Collection[str] = ()
         self._posted: Mapping[str, str] = {}
-        self._kinds = LoggedKinds() if by_kind else None
 
-    def update(
-        self, states: Mapping[str, str], *, post_events: bool = False
-    ) -> tuple[Mapping[str, str], Mapping[str, str], Sequence[str]]:
-        """(what to log, what to post, the names of what has ended)."""
-        to_log = _unlike(states, self._logged)
-        ended = [name for name in self._logged if name not in states]
-        if self._kinds is not None:
-            is_new = self._kinds.is_new
-            to_log = {name: text for name, text in states.items() if is_new(name, text)}
-            for name in ended:
-                self._kinds.forget(name)
-        new = _unlike(states, self._posted)
-        self._logged = states
-        self._posted = states if post_events else _unlike(states, new)
-        return to_log, new if post_events else {}, ended
-
-
-def _unlike(states: Mapping[str, str], others: Mapping[str, str]) -> dict[str, str]:
-    return {name: text for name, text in states.items() if others.get(name) != text}
-
-
-def _rules_update(
-    states: _States, troubles: Mapping[str, str | None]
-) -> tuple[Mapping[str, str], Sequence[str]]:
-    """(trouble that begins, by rule; the rules whose trouble is over). ``troubles`` by rule, None
-    where there is none; of a rule that is not in it (any more) nothing can be said.
-    """
-    present = {name: text for name, text in troubles.items() if text is not None}
-    begun, _, ended = states.update(present)
-    return begun, [name for name in ended if name in troubles]
-
-
-def _report_rules(
-    states: _States, troubles: Mapping[str, str | None], *, begins: str, ends: str
-) -> None:
-    """A log line for each rule whose trouble begins (``begins``, with rule and trouble), and for
-    each whose trouble is over (``ends``, with the rule).
-    """
-    begun, ended = _rules_update(states, troubles)
-    for name, text in begun.items():
-        logger.warning(begins, name, text, extra={"rule": name})
-    for name in ended:
-        logger.info(ends, name, extra={"rule": name})
-
-
-def _field(names: Sequence[str]) -> dict[str, str | Sequence[str]]:
-    """The field ``rule`` of a log line in JSON: a name, or a list where there are several."""
-    return {"rule": names[0] if len(names) == 1 else names}
-
-
-def _fired(patch: NodePatch) -> Sequence[str]:
-    """The rules that a mark is for, as the evidence names them; none for a patch that removes the
-    mark.
-    """
-    annotations = patch.body["metadata"].get("annotations") or {}
-    written = annotations.get(keys.EVIDENCE_ANNOTATION)
-    return fired_rules(written) if written is not None else ()
+    def tell(
+        self,
+        reasons: Mapping[str, str],
+        known: Collection[str] | None = None,
+        post: Post | None = None,
+    ) -> None:
+        """``reasons`` as they are now. Of a name that is not ``known`` (any more) it cannot be said
+        that its trouble is over. ``post`` None: this process may not.
+        """
+        begun = {name: why for name, why in reasons.items() if self._kinds.is_new(name, why)}
+        for why, names in by_reason(begun).items():
+            logger.warning(self._begins, self._named(names), why, extra=_field(self._field, names))
+        gone = [name for name in self._present if name not in reasons]
+        for name in gone:
+            self._kinds.forget(name)
+        if over := [name for name in gone if known is None or name in known]:
+            logger.info(self._ends, self._named(over), extra=_field(self._field, over))
+        self._present = tuple(reasons)
+        unposted = {name: why for name, why in reasons.items() if self._posted.get(name) != why}
+        self._posted = {name: why for name, why in reasons.items() if name not in unposted}
+        if post is not None:
+            self._posted = reasons
+            for name, why in unposted.items():
+                post(name, why)
 
 
 def _change(patch: NodePatch) -> str:
@@ -114,26 +92,28 @@ def report_doubts(rule_set: RuleSet) -> None:
         logger.warning("rule %s: %s", doubt.rule, doubt.message, extra={"rule": doubt.rule})
 
 
-def _place(pool: str) -> str:
-    return f"pool {pool}" if pool else "the cluster"
-
-
 class Reporter:
-    """Logs changes and posts Events. It remembers what it reported and does not repeat it.
+    """Logs changes and posts Events. It remembers what it reported and does not repeat it."""
 
-    With ``post_events`` False nothing is posted, only logged. This is for dry runs, and for
-    replicas that are not the leader (otherwise each replica would post the same Event).
-    """
-
-    def __init__(self, events: EventSink) -> None:
+    def __init__(self, events: NodeEvents) -> None:
         self._events = events
-        self._conflicts = _States()
-        self._disputes = _States()
-        self._disputed: Mapping[str, str] = {}
-        self._capped = _States()
-        self._failing = _States(by_kind=True)
-        self._blind = _States(by_kind=True)
-        self._crowded = _States(by_kind=True)
+        self._failing = _Trouble(
+            "rule", "the query of %s failed: %s", "the query of %s succeeds again"
+        )
+        self._blind = _Trouble(
+            "rule", "no sample of %s matched a node: %s", "samples of %s match nodes again"
+        )
+        self._crowded = _Trouble(
+            "rule",
+            "%s: more than one series for a node: %s",
+            "%s: one series for each node again",
+        )
+        self._conflicts = _Trouble("node", "%s: not changed: %s", "%s: no longer in conflict")
+        self._disputes = _Trouble("node", "%s: %s", "%s: the mark is no longer disputed")
+        self._capped = _Trouble(
+            "pool", "%s is hot: %s", "%s: the number of hot nodes is within guard.max_marked again"
+        )
+        self._disputed: Collection[str] = ()
         self._unwritten = LoggedKinds()
 
     def change(self, node: Node, patch: NodePatch) -> None:
@@ -141,130 +121,84 @@ class Reporter:
         disputed mark changes at every tick, so these changes are logged at level debug: the log has
         one line about the dispute instead.
         """
-        rules = _fired(patch)
-        about = {"node": node.name} | (_field(rules) if rules else {})
+        evidence = (patch.body["metadata"].get("annotations") or {}).get(keys.EVIDENCE_ANNOTATION)
+        rules = fired_rules(evidence) if evidence is not None else ()
+        about = {"node": node.name} | (_field("rule", rules) if rules else {})
         level = logging.DEBUG if node.name in self._disputed else logging.INFO
         logger.log(level, "%s", _change(patch), extra=about)
         if patch.early:  # the node is not hot: it concerns the scheduler alone
             return
+        reason, message = keys.REASON_REPAIRED, f"the mark was updated: {patch.reason}"
         if patch.action is Action.RELEASE:
-            self._events.post(node, reason=keys.REASON_RELIEVED, message=patch.reason)
+            reason, message = keys.REASON_RELIEVED, patch.reason
         elif patch.restates and patch.action is Action.REPAIR:
+            reason = keys.REASON_RELIEVED
             message = f"hot no longer; the mark stays: {patch.reason}"
-            self._events.post(node, reason=keys.REASON_RELIEVED, message=message)
         elif patch.action is Action.MARK:
-            self._events.post(
-                node, reason=keys.REASON_PRESSURED, message=patch.reason, warning=True
-            )
-        else:
-            message = f"the mark was updated: {patch.reason}"
-            self._events.post(node, reason=keys.REASON_REPAIRED, message=message)
+            reason, message = keys.REASON_PRESSURED, patch.reason
+        warning = reason == keys.REASON_PRESSURED
+        self._events.post(node, reason=reason, message=message, warning=warning)
 
-    def rehearsed(self, patches: Sequence[NodePatch]) -> None:
-        """What a dry run would write now, and would not have written before."""
-        for patch in patches:
-            logger.info("would %s", _change(patch))
-
-    def conflicts(
-        self, decision: Decision, nodes: Mapping[str, Node], *, post_events: bool
-    ) -> None:
-        """Nodes on which somebody else set the mark's label or taint to another value."""
-        begun, to_post, _ = self._conflicts.update(
-            decision.inventory.conflicts, post_events=post_events
-        )
-        for name, conflict in begun.items():
-            logger.warning("node %s is not changed: %s", name, conflict, extra={"node": name})
-        for name, conflict in to_post.items():
-            self._events.post(
-                nodes[name],
-                reason=keys.REASON_CONFLICT,
-                message=f"not changed: {conflict}",
-                warning=True,
-            )
-
-    def disputed(
-        self, disputes: Mapping[str, str], nodes: Mapping[str, Node], *, post_events: bool
-    ) -> None:
-        """Another program or person seems to change the same marks. One log line for all nodes with
-        the same text; one Event on each node.
+    def tick(self, snapshot: Snapshot) -> None:
+        """All that is to be said of a tick, but the changes themselves. Events are for the process
+        that writes: otherwise each replica would post the same ones.
         """
-        self._disputed = disputes
-        begun, to_post, ended = self._disputes.update(disputes, post_events=post_events)
-        for text in dict.fromkeys(begun.values()):
-            names = [name for name, of_it in begun.items() if of_it == text]
-            logger.warning("%s: %s", named_nodes(names), text)
-        for name, text in to_post.items():
-            self._events.post(nodes[name], reason=keys.REASON_DISPUTED, message=text, warning=True)
-        if ended:
-            logger.info("%s: the mark is no longer disputed", named_nodes(ended))
+        writes = snapshot.leading and not snapshot.dry_run
+        self._rules(snapshot)
+        self._nodes(snapshot, may_post=writes)
+        if writes:  # otherwise nothing was sent, so that nothing is known about writes
+            self._writes(snapshot.failures)
+        if snapshot.dry_run:
+            for patch in snapshot.planned:
+                logger.info("would %s", _change(patch))
 
-    def cap(self, decision: Decision, *, post_events: bool) -> None:
-        """Pools with more nodes under pressure than ``guard.max_marked`` allows to mark."""
-        max_marked = decision.rule_set.guard.max_marked
-        capped = {
-            pool: f"{_place(pool)} is hot: more nodes are under pressure than guard.max_marked "
-            f"{max_marked} allows to mark"
-            for pool in sorted(decision.selection.capped)
+    def _rules(self, snapshot: Snapshot) -> None:
+        asked = [health for health in snapshot.rules if health.rule.early_of is None]
+        errors = {each.rule.name: each.error for each in asked}
+        self._failing.tell({name: why for name, why in errors.items() if why is not None}, errors)
+        # Where a rule's query fails now, its failure is reported, and not its past beside it.
+        unknown = {
+            each.rule.name: each.past_error
+            for each in asked
+            if each.past_error is not None and each.error is None
         }
-        begun, to_post, ended = self._capped.update(capped, post_events=post_events)
-        for message in begun.values():
-            logger.warning("%s", message)
-        for message in to_post.values():
+        for why, names in by_reason(unknown).items():
+            text = "%s: no history available, so durations count from now: %s"
+            logger.warning(text, named_rules(names), why, extra=_field("rule", names))
+        for trouble, found in (
+            (self._blind, blindness(snapshot)),
+            (self._crowded, crowding(snapshot)),
+        ):
+            trouble.tell({name: why for name, why in found.items() if why is not None}, found)
+
+    def _nodes(self, snapshot: Snapshot, *, may_post: bool) -> None:
+        nodes = snapshot.nodes.inventory.nodes
+
+        def poster(reason: str, before: str = "") -> Post | None:
+            def post(name: str, why: str) -> None:
+                if name in nodes:
+                    message = f"{before}{why}"
+                    self._events.post(nodes[name], reason=reason, message=message, warning=True)
+
+            return post if may_post else None
+
+        def post_cap(pool: str, why: str) -> None:
+            message = f"{_pools([pool])} is hot: {why}"
             self._events.post_own(reason=keys.REASON_CLUSTER_HOT, message=message, warning=True)
-        for pool in ended:
-            logger.info(
-                "%s: the number of hot nodes is within guard.max_marked again", _place(pool)
-            )
 
-    def failing(self, errors: Mapping[str, str | None]) -> None:
-        """Rules whose query fails, fails in another way, or succeeds again. An error that several
-        rules share (for example a wrong URL) is one line.
-        """
-        begun, ended = _rules_update(self._failing, errors)
-        for error, names in by_reason(begun).items():
-            query = "query" if len(names) == 1 else "queries"
-            logger.warning(
-                "the %s of %s failed: %s", query, named_rules(names), error, extra=_field(names)
-            )
-        if ended:
-            text = "the query of %s succeeds again"
-            if len(ended) > 1:
-                text = "the queries of %s succeed again"
-            logger.info(text, named_rules(ended), extra=_field(ended))
-
-    def past_unknown(self, errors: Mapping[str, str]) -> None:
-        """Rules whose query succeeds, but whose history was not available at the start."""
-        for error, names in by_reason(errors).items():
-            logger.warning(
-                "%s: no history available, so durations count from now: %s",
-                *(named_rules(names), error),
-                extra=_field(names),
-            )
-
-    def blind(self, reasons: Mapping[str, str | None]) -> None:
-        """Rules whose query succeeds but has no sample that matches a node, and rules whose
-        samples match nodes again.
-        """
-        _report_rules(
-            self._blind,
-            reasons,
-            begins="no sample of rule %s matched a node: %s",
-            ends="samples of rule %s match nodes again",
+        conflicts = poster(keys.REASON_CONFLICT, "not changed: ")
+        self._conflicts.tell(snapshot.nodes.conflicts, nodes, conflicts)
+        self._disputed = snapshot.disputes
+        self._disputes.tell(snapshot.disputes, nodes, poster(keys.REASON_DISPUTED))
+        over = (
+            f"more of its nodes are hot than guard.max_marked {snapshot.rule_set.guard.max_marked} "
+            "allows to mark"
         )
+        capped = dict.fromkeys(sorted(snapshot.capped), over)
+        self._capped.tell(capped, post=post_cap if may_post else None)
 
-    def crowded(self, reasons: Mapping[str, str | None]) -> None:
-        """Rules with more than one series for a node, and rules with one per node again."""
-        _report_rules(
-            self._crowded,
-            reasons,
-            begins="rule %s has more than one series for a node: %s",
-            ends="rule %s has one series per node again",
-        )
-
-    def unwritten(self, failures: Sequence[WriteFailure]) -> None:
-        """Writes that fail, fail in another way, or succeed again. The affected nodes may differ
-        from tick to tick; they are in `/status` and are not logged each time.
-        """
+    def _writes(self, failures: Sequence[WriteFailure]) -> None:
+        """The nodes may differ from tick to tick; `/status` has them, the log not each time."""
         new = [
             failure
             for failure in failures

@@ -1,18 +1,19 @@
-"""The HTTP servers of `dynsched run`: for people and programs, and for kube-scheduler."""
+"""The HTTP servers of `dynsched run`: for people and programs, and for kube-scheduler.
+
+What only TLS or `--web-auth` needs is imported where its flag is read.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 from collections.abc import AsyncIterator
-from typing import Final
+from typing import TYPE_CHECKING
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from dynsched.api.app import make_app, make_extender_app
-from dynsched.api.auth import Reviews, require_token
-from dynsched.api.certificates import ServerTls, TlsConfig, require_certificate
 from dynsched.api.extender.answers import Extender
 from dynsched.api.extender.endpoints import EXTENDER_ENDPOINTS
 from dynsched.api.server import WebServer, parse_address
@@ -20,11 +21,12 @@ from dynsched.api.snapshots import SnapshotStore
 from dynsched.api.transport.answering import PROBES
 from dynsched.api.transport.bodies import MIB
 from dynsched.controller.settings import Settings
+from dynsched.util.tls import TlsConfig
+
+if TYPE_CHECKING:
+    from dynsched.api.auth import Reviews
 
 logger = logging.getLogger(__name__)
-
-_WITHOUT_TOKEN: Final = PROBES | EXTENDER_ENDPOINTS.keys()
-"""The kubelet and kube-scheduler have no token to send."""
 
 
 @contextlib.asynccontextmanager
@@ -37,7 +39,10 @@ async def serving(
     memory = settings.extender_memory * MIB
     guards = _certificate(settings.tls)
     if reviews is not None:
-        guards.append(require_token(reviews, _WITHOUT_TOKEN))
+        from dynsched.api.auth import require_token
+
+        # The kubelet and kube-scheduler have no token to send.
+        guards.append(require_token(reviews, PROBES | EXTENDER_ENDPOINTS.keys()))
         _warn_of_tokens_in_the_clear(settings)
     own = settings.extender_addr
     app = make_app(
@@ -49,10 +54,10 @@ async def serving(
     async with contextlib.AsyncExitStack() as stack:
         if own is not None:
             tls = settings.extender_tls
-            beside = make_extender_app(
+            alone = make_extender_app(
                 app, snapshots, extender, memory=memory, guards=_certificate(tls)
             )
-            of_extender = _server(beside, own, tls, "--extender-addr", 2)
+            of_extender = _server(alone, own, tls, "--extender-addr", 2)
             await stack.enter_async_context(of_extender)
             logger.info("serving the scheduler extender on %s", of_extender.url)
         of = 1 if own is None else 2
@@ -62,13 +67,21 @@ async def serving(
 
 
 def _certificate(tls: TlsConfig | None) -> list[Middleware]:
-    return [require_certificate] if tls is not None and tls.client_ca is not None else []
+    if tls is None or tls.client_ca is None:
+        return []
+    from dynsched.api.certificates import require_certificate
+
+    return [require_certificate]
 
 
 def _server(
     app: web.Application, address: str, tls: TlsConfig | None, flag: str, of: int
 ) -> WebServer:
-    context = None if tls is None else ServerTls(tls).context
+    context = None
+    if tls is not None:
+        from dynsched.api.certificates import ServerTls
+
+        context = ServerTls(tls).context
     return WebServer(app, parse_address(address), context, flag=flag, of=of)
 
 

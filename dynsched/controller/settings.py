@@ -9,53 +9,41 @@ from typing import Any
 
 import click
 
-from dynsched.api.certificates import TlsConfig
 from dynsched.api.server import parse_address
 from dynsched.sources.prometheus import PrometheusConfig
 from dynsched.util.defaults import EXTENDER_MEMORY
+from dynsched.util.tls import TlsConfig
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All settings of `run` and `plan`."""
+    """What the flags of `run` and `plan` came to; docs/cli.md says what each does."""
 
     prometheus: PrometheusConfig
-    """The URL of Prometheus, its credentials and TLS files."""
     rules: Path = Path("rules.yaml")
-    """The rules file."""
     kubeconfig: Path | None = None
-    """The kubeconfig file; None: the pod's service account, else $KUBECONFIG or
-    ~/.kube/config."""
     context: str | None = None
-    """The context of the kubeconfig; None: its current context."""
     interval: float = 10.0
     """Seconds from the start of one tick to the start of the next."""
     webaddr: str = ":9000"
-    """The address that the HTTP server listens on, as ``[HOST]:PORT``."""
     dry_run: bool = False
-    """Whether nothing is written."""
     leader_elect: bool = True
-    """Whether dynsched writes only while it holds the Lease `dynsched`."""
     lease_namespace: str | None = None
-    """The namespace of the Lease; None: the pod's namespace, else that of the context."""
+    """None: the pod's namespace, else that of the context."""
     bind: bool = False
-    """Whether the extender answers `/bind`."""
     pod_uid: str | None = None
     """The uid of the pod that the process runs in; None where it is not known."""
     node_metrics: bool = True
-    """Whether `/metrics` has series for each node."""
     extender_memory: int = EXTENDER_MEMORY
-    """MiB of memory for all scheduler requests that are processed at the same time."""
+    """MiB."""
     tls: TlsConfig | None = None
-    """The certificate files for HTTPS; None: plain HTTP."""
+    """None: plain HTTP."""
     extender_addr: str | None = None
-    """The address of the scheduler extender, as ``webaddr``; None: that of ``webaddr``."""
+    """None: the extender is served on ``webaddr``."""
     extender_client_ca: Path | None = None
     """The CA of the clients of ``extender_addr``; None: that of ``tls``."""
     web_auth: bool = False
-    """Whether readers need a bearer token and a right, by TokenReview and SubjectAccessReview."""
     web_auth_audience: tuple[str, ...] = ()
-    """The audiences of which a token must have one; empty: those of the API server."""
 
     @property
     def extender_tls(self) -> TlsConfig | None:
@@ -63,6 +51,11 @@ class Settings:
         if self.tls is None or self.extender_client_ca is None:
             return self.tls
         return replace(self.tls, client_ca=self.extender_client_ca)
+
+    @property
+    def elects(self) -> bool:
+        """Whether it takes part in the election: a dry run must not keep others waiting."""
+        return self.leader_elect and not self.dry_run
 
 
 def settings_of(flags: Mapping[str, Any]) -> Settings:

@@ -46,11 +46,12 @@ def boot_time() -> float:
 
 class SoleWriter:
     """For a process that takes part in no election: it is the only one by the user's word, or it
-    writes nothing. Satisfies ``controller.loop.Leadership``.
+    writes nothing.
     """
 
     leader: str | None = None
     error: str | None = None
+    lease: Subject | None = None
 
     def __init__(self, *, may_write: bool = True) -> None:
         self.may_write = may_write
@@ -58,9 +59,12 @@ class SoleWriter:
     def give_way(self) -> None:
         """There is nobody else."""
 
+    async def run(self, stop: asyncio.Event) -> None:
+        await stop.wait()
+
 
 class Elector:
-    """Takes part in the election while `run` runs. Satisfies ``controller.loop.Leadership``.
+    """Takes part in the election while `run` runs.
 
     ``api`` is an instance of its own, so that a renewal never waits behind patches. ``identity``
     is unique to this process; or, with ``of_pod``, to its pod, in which one process runs at a time.

@@ -96,7 +96,7 @@ def unreadable(name: str | Path, error: OSError, remedy: str) -> RulesFileError:
 
 
 class FixedRules:
-    """Rules that do not change, for one pass. Satisfies ``controller.loop.RulesFile``."""
+    """Rules that do not change, for one pass."""
 
     error: str | None = None
 

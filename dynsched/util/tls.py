@@ -5,6 +5,7 @@ is wrong with a file.
 from __future__ import annotations
 
 import ssl
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +15,15 @@ from dynsched.util.formatting import one_line
 _MAX_BYTES: Final = 16 * 1024 * 1024  # a bundle of all public authorities has 0.3
 
 File = str | Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class TlsConfig:
+    """To serve with. With ``client_ca`` callers need a certificate of it, but for probes."""
+
+    cert: Path
+    key: Path
+    client_ca: Path | None = None
 
 
 class TlsFilesError(ValueError):

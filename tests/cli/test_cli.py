@@ -15,7 +15,7 @@ from snapshots import example, many
 
 from dynsched.api.certificates import TlsConfig
 from dynsched.cli import commands
-from dynsched.controller import main
+from dynsched.controller import main, one_pass
 from dynsched.controller.apply import Written
 from dynsched.engine.model import Action, NodePatch, WriteFailure
 from dynsched.util.errors import ClusterError
@@ -184,14 +184,14 @@ def test_a_rules_file_that_is_not_there_is_one_line_that_names_what_named_it(cal
 
 
 def test_a_plan_shows_values_what_is_pending_and_what_would_be_written(call, monkeypatch) -> None:
-    monkeypatch.setattr(main, "run_once", lambda _: example(dry_run=True))
+    monkeypatch.setattr(one_pass, "run_once", lambda _: example(dry_run=True))
     code, output, errors = call("plan")
     assert (code, errors) == (0, "")
     places = [output.index(t) for t in ("91.25  > 80", "Pending: worker-6 (node-cpu)", "ACTION")]
     assert places == sorted(places)
-    monkeypatch.setattr(main, "run_once", lambda _: example())
+    monkeypatch.setattr(one_pass, "run_once", lambda _: example())
     assert call("run", "--once")[2] == "rule node-cpu: 1 node is pending\n"
-    monkeypatch.setattr(main, "run_once", lambda _: many(30))
+    monkeypatch.setattr(one_pass, "run_once", lambda _: many(30))
     assert "The worst 20 of 90 values" in call("plan")[1]
     assert call("plan", "--all")[1].count("> 80 ") == 90
 
@@ -207,7 +207,7 @@ ERROR = "rule node-mem-usage could not be queried: parse error: unexpected end o
 
 @pytest.mark.parametrize("command", [("plan",), ("run", "--once"), ("run", "--once", "--dry-run")])
 def test_a_rule_that_could_not_be_queried_fails_the_pass(call, monkeypatch, command) -> None:
-    monkeypatch.setattr(main, "run_once", lambda _: broken(replace(example(), applied=())))
+    monkeypatch.setattr(one_pass, "run_once", lambda _: broken(replace(example(), applied=())))
 
     code, output, errors = call(*command)
 
@@ -219,9 +219,11 @@ def test_a_rule_that_could_not_be_queried_fails_the_pass(call, monkeypatch, comm
 @pytest.mark.parametrize("command", [("plan",), ("run", "--once"), ("prune",)])
 def test_with_a_log_in_json_a_failure_is_one_line_of_it(call, monkeypatch, command) -> None:
     monkeypatch.setattr(
-        main, "run_once", lambda _: replace(example(), rules=(), error="a: refused")
+        one_pass, "run_once", lambda _: replace(example(), rules=(), error="a: refused")
     )
-    monkeypatch.setattr(main, "prune", lambda _: Written(failures=[WriteFailure("a", "refused")]))
+    monkeypatch.setattr(
+        one_pass, "prune", lambda _: Written(failures=[WriteFailure("a", "refused")])
+    )
 
     code, _, errors = call(*command, "--log-format", "json")
 
@@ -255,11 +257,11 @@ def test_prune_asks_for_what_its_flags_say_and_prints_what_it_removed(
 ) -> None:
     asked = []
     monkeypatch.setattr(
-        main, "prune", lambda order: asked.append(order) or Written(applied=[PATCH])
+        one_pass, "prune", lambda order: asked.append(order) or Written(applied=[PATCH])
     )
     monkeypatch.chdir("/")
     code, output, _ = call("prune", "--dry-run", "-o", "json")
-    assert (code, asked) == (0, [main.Prune(dry_run=True)])
+    assert (code, asked) == (0, [one_pass.Prune(dry_run=True)])
     body = {"metadata": {"labels": {"status": None}}}
     patch = {"node": "worker-3", "action": "release", "body": body, "reason": "why"}
     assert json.loads(output) == [patch]
@@ -291,7 +293,7 @@ def test_every_command_that_takes_a_kubeconfig_takes_a_context() -> None:
 def test_prune_says_what_was_done_and_fails_where_not_all_was(
     call, monkeypatch, written, code, printed
 ) -> None:
-    monkeypatch.setattr(main, "prune", lambda _: written)
+    monkeypatch.setattr(one_pass, "prune", lambda _: written)
     ended, output, errors = call("prune")
     assert (ended, errors) == (code, "Error: a: forbidden\n" if code else "")
     assert printed in output

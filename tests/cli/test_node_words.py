@@ -15,7 +15,7 @@ from dynsched.api.status import pass_report
 from dynsched.cli import one_shot
 from dynsched.cli.node_tables import render_nodes, render_why
 from dynsched.cli.plan_report import render_findings
-from dynsched.controller import main
+from dynsched.controller import one_pass
 
 
 def lines(render, payload):
@@ -148,7 +148,7 @@ def test_plan_tells_early_marks_and_that_one_pass_watches_no_pods(monkeypatch, c
     reasons = {patch.node: patch.reason for patch in snapshot.planned}
     assert reasons["worker-1"] == "node-cpu is expected 6.5 points above its early line (> 2)"
     once = replace(early_example(dry_run=True), planned=())
-    monkeypatch.setattr(main, "run_once", lambda _: once)
+    monkeypatch.setattr(one_pass, "run_once", lambda _: once)
     one_shot.once(SimpleNamespace(dry_run=True))
     output = capsys.readouterr()
     assert output.err == f"{UNWATCHED}\n"

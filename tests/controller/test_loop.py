@@ -142,9 +142,9 @@ TOLD = {
     "rules that fail for one reason share a line": (
         FOUR, [{"p": DOWN, "q": DOWN, "r": "bad expression", "s": {"a": 1.0}},
                {name: {"a": 1.0} for name in "pqrs"}],
-        [(f"the queries of rules p and q failed: {DOWN}", ["p", "q"]),
+        [(f"the query of rules p and q failed: {DOWN}", ["p", "q"]),
          ("the query of rule r failed: bad expression", "r"),
-         ("the queries of rules p, q and r succeed again", ["p", "q", "r"])]),
+         ("the query of rules p, q and r succeeds again", ["p", "q", "r"])]),
     "a rule that says nothing of any node": (
         ONE_RULE, [{"cpu": seen} for seen in (
             {}, {}, *[{"nobody": 1.0}] * 2, *[{"nobody": 1.0, "a": 1.0}] * 2)],
@@ -155,7 +155,7 @@ TOLD = {
     "a blind rule that fails or goes has not begun to see": (
         RULES, [{"cpu": {}, "mem": {}}, {"cpu": AWAY, "mem": {}}, {**RULES, "rules": [CPU]},
                 {"cpu": {"a": 1.0}}],
-        [(BLIND + EMPTY, "cpu"), (BLIND.replace("cpu", "mem") + EMPTY, "mem"),
+        [(f"no sample of rules cpu and mem matched a node: {EMPTY}", ["cpu", "mem"]),
          (FAILED + AWAY, "cpu"), (OK, "cpu")]),
     "a failing rule, whatever numbers are in the reason": (
         ONE_RULE, [{"cpu": seen} for short in SHORT for seen in (short, "refused")]
@@ -203,7 +203,7 @@ async def test_log_lines_name_node_and_rule_in_fields_of_their_own(caplog) -> No
         for record in caplog.records
     }
     marked = {"mark node a": ("a", ("cpu", "mem")), "release node a": ("a", None)}
-    assert told == {"node b is not changed": ("b", None), **marked}
+    assert told == {"node b": ("b", None), **marked}
 
 
 async def test_a_source_with_a_bug_or_none_fails_its_rule_only() -> None:
@@ -626,11 +626,11 @@ async def test_several_series_for_one_node_are_told_once_and_the_worst_counts(ca
     await tick(91.0, 12.0, cluster="region")
     await tick(91.0)
     assert [text for text in caplog.messages if "series" in text] == [
-        "rule cpu has more than one series for a node: 'a', of 1 in all, has series which differ "
+        "rule cpu: more than one series for a node: 'a', of 1 in all, has series which differ "
         f"in {label}; the worst value counts. Select one in the expression, as in "
         f'{{{label}="..."}}, or aggregate by the label that names the node'
         for label in ("cluster", "region")
-    ] + ["rule cpu has one series per node again"]
+    ] + ["rule cpu: one series for each node again"]
 
 
 async def _answer(samples, _rule):
@@ -648,12 +648,12 @@ async def test_what_several_rules_share_is_told_once(caplog) -> None:
     bench.history.points = {"cpu": away, "mem": away}
     await bench.loop.remember(10.0)
     snapshot = await bench.tick(cpu=away, mem=away)
-    assert caplog.messages == [f"the queries of rules cpu and mem failed: {away}"]
+    assert caplog.messages == [f"the query of rules cpu and mem failed: {away}"]
     assert [health.past_error for health in snapshot.rules] == [away, away]
 
     caplog.clear()
     snapshot = await bench.tick(cpu={"a": 1.0}, mem={"a": 1.0})
-    assert caplog.messages == ["the queries of rules cpu and mem succeed again"]
+    assert caplog.messages == ["the query of rules cpu and mem succeeds again"]
     assert [health.past_error for health in snapshot.rules] == [None, None]
 
 

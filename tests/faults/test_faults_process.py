@@ -23,6 +23,7 @@ from replica_support import metric, some_ticks, status, until_status
 from dynsched.controller import main
 from dynsched.controller.loop import Loop
 from dynsched.controller.settings import Settings
+from dynsched.kube.leader import SoleWriter
 from dynsched.sources.prometheus import PrometheusConfig
 
 pytestmark = pytest.mark.slow
@@ -281,7 +282,7 @@ async def test_a_part_that_ends_by_itself_ends_the_process() -> None:
     other = asyncio.create_task(stop.wait())
     parts = [asyncio.create_task(over(), name="the loop"), other]
     with pytest.raises(main.PartDiedError, match="the loop ended unexpectedly"):
-        await main._until_stopped(stop, parts, None, meanwhile=over)
+        await main._until_stopped(stop, parts, SoleWriter(), meanwhile=over)
     assert other.done()
 
 

@@ -12,7 +12,7 @@ from cluster import LEASES, SimCluster
 from operator_support import write_rules
 
 from dynsched.cli import commands
-from dynsched.controller import main
+from dynsched.controller import one_pass
 from dynsched.engine.lease import LeaseTimes, held_by, is_released
 from dynsched.kube.client import KubeClient, WritePermission
 from dynsched.kube.kubeconfig import KubeConfig
@@ -104,7 +104,7 @@ async def test_a_dry_run_is_not_able_to_write_whatever_it_were_told_to_send(
             permissions.append(permission)
             super().__init__(config, permission=permission)
 
-    monkeypatch.setattr(main, "KubeClient", Recorded)
+    monkeypatch.setattr(one_pass, "KubeClient", Recorded)
     prometheus.set(cpu={"a": 95.0}, mem={"a": 10.0})
     assert (await call("plan"))[0] == 0
     assert (await call("run", "--once", "--dry-run"))[0] == 0
@@ -195,7 +195,7 @@ async def test_a_lease_that_is_not_to_be_had_is_said(
     call, cluster, prometheus, monkeypatch
 ) -> None:
     monkeypatch.setattr("dynsched.kube.leases.LOOK_AGAIN", 0.1)
-    monkeypatch.setattr("dynsched.controller.sole_writer.TAKE_SECONDS", 0.3)
+    monkeypatch.setattr("dynsched.controller.one_pass.TAKE_SECONDS", 0.3)
     _ = (await cluster.post(LEASES, lease(60))).ok
 
     code, _, errors = await call("run", "--once")

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from cluster import LEASES, Cluster, EnvtestCluster, SimCluster
 
-from dynsched.controller import main
-from dynsched.controller.sole_writer import AtWorkError
+from dynsched.controller import one_pass
+from dynsched.controller.one_pass import AtWorkError
 from dynsched.engine.lease import LeaseTimes, given_up, held_by, read_lease
 from dynsched.kube import leases
 from dynsched.sim.examples import make_node
@@ -60,7 +60,7 @@ async def marked(cluster: Cluster) -> bool:
 
 async def prune(cluster: Cluster, **more: Any) -> list[str]:
     """The nodes from which marks were taken."""
-    written = await main._prune(main.Prune(cluster.kubeconfig, **more))
+    written = await one_pass._prune(one_pass.Prune(cluster.kubeconfig, **more))
     return [patch.node for patch in written.applied]
 
 
@@ -136,7 +136,7 @@ async def test_who_cannot_read_the_lease_prunes_nothing(cluster, tmp_path) -> No
     elif isinstance(cluster, SimCluster):
         cluster.server.forbidden = {("get", "leases")}
     with pytest.raises(ForbiddenError, match="may not get leases: "):
-        await main._prune(main.Prune(kubeconfig, lease_older_than=OLD_AFTER))
+        await one_pass._prune(one_pass.Prune(kubeconfig, lease_older_than=OLD_AFTER))
     if isinstance(cluster, SimCluster):
         cluster.server.forbidden = set()
         cluster.server.faults.answer(500, resource="leases")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from builders import rule, rule_set
 
-from dynsched.controller import pod_tracking
-from dynsched.controller.pod_tracking import Extension
+from dynsched.controller.pod_tracking import PodTracking
+from dynsched.kube import pod_watch
 
 
 class Idle:
@@ -24,27 +24,26 @@ class Idle:
 
 
 class Scene:
-    """An Extension that runs in a cluster whose nodes are not listed yet."""
+    """A PodTracking that runs in a cluster whose nodes are not listed yet."""
 
     def __init__(self) -> None:
         self.pending, self.pod_use = Idle(), Idle()
         self.cluster: Any = SimpleNamespace(synced=False, nodes=dict)
         self.stop = asyncio.Event()
         rules, api = rule_set(rule("cpu", early={})), SimpleNamespace()
-        made = Extension(
+        made = PodTracking(
             *(api, lambda: rules, self.cluster),  # type: ignore[arg-type]
             binder=None,
             pod_use=self.pod_use,  # type: ignore[arg-type]
         )
-        made._pending = self.pending  # type: ignore[assignment]
         self.running = asyncio.create_task(made.run(self.stop))
 
 
 @pytest.fixture
 async def scene(monkeypatch) -> AsyncIterator[Scene]:
-    monkeypatch.setattr(pod_tracking, "PodWatch", Idle)
-    monkeypatch.setattr(pod_tracking, "PendingPods", Idle)
     found = Scene()
+    monkeypatch.setattr(pod_watch, "PodWatch", Idle)
+    monkeypatch.setattr(pod_watch, "PendingPods", lambda _: found.pending)
     async with asyncio.timeout(10):
         await found.pending.runs.wait()
         await asyncio.sleep(0)

@@ -1,0 +1,199 @@
+"""The commands of a single pass: `run --once`, `plan` and `prune`; and who gives way where an
+instance is running.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from dynsched.controller.apply import Written, write_all
+from dynsched.controller.loop import Loop
+from dynsched.controller.main import Connections, end_election
+from dynsched.controller.reporting import report_doubts
+from dynsched.controller.settings import Settings
+from dynsched.engine.lease import LeaseTimes
+from dynsched.engine.plan import plan_prune
+from dynsched.engine.snapshot import Snapshot
+from dynsched.kube.client import KubeClient
+from dynsched.kube.cluster import ListedCluster
+from dynsched.kube.leader import Elector, SoleWriter
+from dynsched.kube.leases import LEASE_NAME, Holder, find_holders, why_at_work
+from dynsched.kube.transport import KubeApi
+from dynsched.rules import keys
+from dynsched.rules.file import FixedRules, load_rules
+from dynsched.rules.labels import Mark, parse_label
+from dynsched.util.errors import ClusterError, ForbiddenError
+
+logger = logging.getLogger(__name__)
+
+TAKE_SECONDS: Final = 2 * LeaseTimes().duration
+"""Seconds that a single pass waits for a Lease that is no longer renewed."""
+POLL: Final = 0.05
+
+
+class AtWorkError(ClusterError):
+    """An instance is running and would undo what is about to be written; nothing was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prune:
+    """The options of `dynsched prune`; ``kubeconfig``, ``context``, ``lease_namespace`` as in
+    Settings.
+    """
+
+    kubeconfig: Path | None = None
+    rules: Path | None = None
+    """The rules file that defines the mark; None: the default mark. In both cases, marks that the
+    evidence on the nodes names are removed too."""
+    dry_run: bool = False
+    lease_older_than: float | None = None
+    """Seconds: prune only if the Lease has not been renewed for this long or does not exist."""
+    lease_namespace: str | None = None
+    force: bool = False
+    """Whether to prune even while the Lease is held; only without ``lease_older_than``."""
+    context: str | None = None
+
+
+def run_once(settings: Settings) -> Snapshot:
+    """One tick on the nodes as they are listed now, without a watch or a server. Where it writes
+    and takes part in the election, it holds the Lease meanwhile; AtWorkError while another does.
+    """
+    # Before the loop: a pipe is waited for, and Ctrl-C should end that.
+    rules_file = FixedRules(load_rules(settings.rules))
+    return asyncio.run(_once(settings, rules_file))
+
+
+def prune(order: Prune) -> Written:
+    """Remove everything that was ever put on nodes. AtWorkError while an instance is running."""
+    return asyncio.run(_prune(order))
+
+
+async def _once(settings: Settings, rules_file: FixedRules) -> Snapshot:
+    report_doubts(rules_file.rule_set)
+    async with Connections(settings.kubeconfig, settings.context) as connections:
+        leadership: Elector | SoleWriter = SoleWriter(may_write=not settings.dry_run)
+        if settings.elects:
+            leadership = await connections.elector(settings)
+        client = await connections.open(partial(KubeClient, permission=leadership))
+        if isinstance(leadership, Elector):
+            await _refuse_pass(client, settings.lease_namespace)
+            await connections.enter_async_context(_leading(leadership))
+        cluster = await ListedCluster.load(client)
+        source = connections.prometheus(settings, rules_file, cluster.nodes)
+        metrics_server = await connections.metrics_server(cluster.nodes)
+        loop = Loop(
+            rules_file,
+            sources={"prometheus": source, "metrics-server": metrics_server},
+            histories={"prometheus": source},
+            cluster=cluster,
+            events=connections.events(client, leadership),
+            leadership=leadership,
+            publish=lambda _: None,  # one pass has no readers
+            dry_run=settings.dry_run,
+        )
+        await loop.remember(settings.interval)
+        return await loop.tick()
+
+
+async def _prune(order: Prune) -> Written:
+    mark = load_rules(order.rules).mark if order.rules else Mark(parse_label(keys.DEFAULT_LABEL))
+    async with Connections(order.kubeconfig, order.context) as connections:
+        permission = SoleWriter(may_write=not order.dry_run)
+        client = await connections.open(partial(KubeClient, permission=permission))
+        if order.lease_older_than is not None:
+            namespace = order.lease_namespace or client.config.namespace
+            why_not = await why_at_work(client, namespace, order.lease_older_than)
+            if why_not is not None:
+                logger.info("nothing is pruned: %s", why_not)
+                return Written(why_not=why_not)
+        else:
+            anyway = order.force or order.dry_run
+            await _refuse_prune(client, order.lease_namespace, anyway=anyway)
+        cluster = await ListedCluster.load(client)
+        patches = plan_prune(cluster.nodes().values(), mark)
+        if order.dry_run:
+            return Written(applied=patches)
+        return await write_all(
+            cluster,
+            patches,
+            replan=lambda node: next(iter(plan_prune([node], mark)), None),
+            on_written=lambda node, patch: logger.debug("%s: %s", node.name, patch.reason),
+        )
+
+
+async def _holder(api: KubeApi, namespace: str | None) -> Holder | None:
+    return next(iter(await find_holders(api, namespace, api.config.namespace)), None)
+
+
+async def _refuse_prune(api: KubeApi, namespace: str | None, *, anyway: bool) -> None:
+    """AtWorkError where an instance holds a Lease: it would put the marks back. ``anyway``: only a
+    line in the log. The namespaces are `find_holders`'s.
+    """
+    try:
+        holder = await _holder(api, namespace)
+    except ForbiddenError as error:
+        if anyway:
+            return
+        raise ForbiddenError(
+            f"it cannot be determined whether an instance is running: {error}; or, if you know "
+            "that none is running, use --force"
+        ) from error
+    if holder is None:
+        return
+    found = f"{holder}: an instance is running and puts marks back"
+    if anyway:
+        logger.warning("%s", found)
+        return
+    another = "" if namespace else "; where it is another installation's, use --lease-namespace"
+    raise AtWorkError(
+        f"{found}; nothing was removed. Stop it first, for example with `kubectl -n "
+        f"{holder.namespace} scale deployment/dynsched --replicas=0`, or use --force{another}"
+    )
+
+
+async def _refuse_pass(api: KubeApi, namespace: str | None) -> None:
+    """AtWorkError where an instance holds a Lease: it writes already."""
+    try:
+        holder = await _holder(api, namespace)
+    except ForbiddenError:
+        return  # the election says which right is missing
+    if holder is not None:
+        raise AtWorkError(
+            f"{holder}: an instance is running, so this pass writes nothing. `dynsched plan` shows "
+            "what is due; --no-leader-elect writes all the same"
+        )
+
+
+@contextlib.asynccontextmanager
+async def _leading(elector: Elector) -> AsyncIterator[None]:
+    """``elector`` holds the Lease inside of the block, and lets go of it at its end. One that its
+    holder left without letting go is waited for. AtWorkError when the Lease is not free in time.
+    """
+    done = asyncio.Event()
+    election = asyncio.create_task(elector.run(done), name="the leader election")
+    try:
+        await _until_it_leads(elector)
+        yield
+    finally:
+        await end_election(election, done)
+
+
+async def _until_it_leads(elector: Elector) -> None:
+    try:
+        async with asyncio.timeout(TAKE_SECONDS):
+            while not elector.may_write:
+                if elector.error is not None:
+                    raise ClusterError(elector.error)
+                await asyncio.sleep(POLL)
+    except TimeoutError:
+        raise AtWorkError(
+            f"the Lease {LEASE_NAME} could not be taken within {TAKE_SECONDS:g} s: "
+            f"the holder is {elector.leader or 'not known'}; nothing was written"
+        ) from None
