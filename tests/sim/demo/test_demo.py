@@ -142,7 +142,7 @@ def test_nodes_are_marked_and_released_and_the_commands_that_are_shown_work(star
     show.process.send_signal(signal.SIGINT)
     printed = show.end()
     assert re.search(
-        r"After \d+s: ([2-9]|\d\d+) marks, \d release.* saw \d+ writes to nodes\.", printed
+        r"After \d+s: ([2-9]|\d\d+) marks, \d+ release.* saw \d+ writes to nodes\.", printed
     )
     assert "Everything was stopped and removed." in printed
     assert "Traceback" not in printed
