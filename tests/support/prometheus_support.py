@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import secrets
 import socket
 import subprocess
 import threading
@@ -19,10 +20,13 @@ _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # never 
 
 
 def free_port() -> int:
-    """A loopback port that nothing listens on now; another process may take it before you do."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-    return port
+    """A loopback port that nothing listens on now. It is below those that the kernel gives to
+    clients (`ip_local_port_range`), so that no connection takes it before you do.
+    """
+    while True:
+        port = 10_000 + secrets.randbelow(22_000)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 def result_of(url: str, expr: str) -> list[dict[str, Any]]:
