@@ -28,6 +28,7 @@ from dynsched.engine.pod_values import BoundPod, RecentPod
 
 PAGE = ROOT / "docs/http.md"
 EXAMPLE = re.compile(r"```console\n\$ (?P<command>curl [^\n]+)\n(?P<answer>.*?)```", re.DOTALL)
+WIDTH = 118
 METRICS = re.compile(r"(<!-- metrics -->\n).*?(<!-- end of metrics -->)", re.DOTALL)
 
 
@@ -57,8 +58,32 @@ def docs_snapshots():
     return snapshots
 
 
+def laid_out(value, indent=""):
+    """JSON for reading: what fits on a line stands on one, and short entries share lines."""
+    flat = json.dumps(value)
+    if len(indent + flat) <= WIDTH or not isinstance(value, dict | list):
+        return flat
+    inner, is_object = indent + "  ", isinstance(value, dict)
+    entries = (
+        [f"{json.dumps(key)}: {laid_out(each, inner)}" for key, each in value.items()]
+        if (is_object)
+        else [laid_out(each, inner) for each in value]
+    )
+    lines = [""]
+    for entry in entries:
+        joined = f"{lines[-1]} {entry},".strip()
+        if lines[-1] and "\n" not in joined and len(inner + joined) <= WIDTH:
+            lines[-1] = joined
+        else:
+            lines.append(f"{entry},")
+    opened, closed = "{}" if is_object else "[]"
+    body = "\n".join(f"{inner}{line}" for line in lines[1:]).removesuffix(",")
+    return f"{opened}\n{body}\n{indent}{closed}"
+
+
 async def answer(client, command):
     """What the shell would show, JSON laid out."""
+    command, _, keys = command.partition(" | jq ")
     curl, _, grep = command.partition(" | grep ")
     words = shlex.split(curl)
     headers = dict([words[words.index("-H") + 1].split(": ")]) if "-H" in words else {}
@@ -66,7 +91,9 @@ async def answer(client, command):
     async with client.get(path, headers=headers) as response:
         text = await response.text()
     if response.content_type == "application/json":
-        return json.dumps(json.loads(text), indent=2) + "\n"
+        body = json.loads(text)
+        chosen = re.findall(r"\w+", keys) or body
+        return laid_out({key: body[key] for key in chosen}) + "\n"
     lines = [line for line in text.splitlines() if grep in line]
     return "\n".join(lines) + "\n"
 

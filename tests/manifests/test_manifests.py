@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from click.testing import CliRunner
 from manifest_support import (
     BASE,
     COMPONENTS,
@@ -28,11 +29,11 @@ from scheduling_support import AVOID, scheduler_config
 
 from dynsched.api.app import ENDPOINTS
 from dynsched.api.transport.answering import PROBES
+from dynsched.cli.commands import cli
 from dynsched.rules.file import load_rules
 from dynsched.rules.parse import parse_rules
 
 EXAMPLES = ROOT / "manifests/examples"
-CLI = (ROOT / "docs/cli.md").read_text()  # what --help prints
 SECOND = "real-usage-scheduler"
 
 BASE_KINDS = (
@@ -262,7 +263,7 @@ def test_all_that_a_pod_reads_is_there_and_understood(name: str, pod: str) -> No
             continue
         assert "command" not in each  # the image's entry point is dynsched
         command, *flags = each["args"]
-        section = CLI.partition(f"\n## dynsched {command}\n")[2].partition("\n## ")[0]
+        section = CliRunner().invoke(cli, [command, "--help"], terminal_width=1000).output
         named = {flag.partition("=")[0] for flag in flags}
         named |= {e["name"] for e in each.get("env", ())} - {"DYNSCHED_SERVER_TOKEN_FILE"}
         for source in each.get("envFrom", ()):
