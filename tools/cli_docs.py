@@ -69,8 +69,8 @@ def _page(section: _Section, shared: list[_Flag]) -> str:
         with formatter.section("Options"):
             formatter.write_dl(own)
     if names := dict.fromkeys(_name(flag) for flag in flags if flag in shared):
-        with formatter.section("Shared flags"):
-            formatter.write_text(" ".join(names))
+        formatter.write_paragraph()
+        formatter.write_text(f"Shared flags: {' '.join(names)}")
     if isinstance(command, click.Group):
         command.format_commands(context, formatter)
     return _block(context.command_path, formatter.getvalue())
