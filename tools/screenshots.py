@@ -2,8 +2,8 @@
 
     python -m tools.screenshots [docs/images] [--seconds 45]
 
-Needs Debian's chromium (and fonts-wqy-zenhei for the Chinese one), and Prometheus where it is on
-PATH. The demo runs meanwhile, and is ended afterwards.
+Needs Debian's chromium (and fonts-wqy-zenhei for the Chinese one). The demo runs meanwhile, and is
+ended afterwards.
 """
 
 from __future__ import annotations

@@ -122,7 +122,6 @@ REFUSALS = [
         "/api/v1/namespaces/default/nodes", "/apis/coordination.k8s.io/v9/leases")),
     *(refused(method, path, {}, 405, "MethodNotAllowed")
       for method, path in (("POST", A), ("PUT", NODES), ("PATCH", NODES))),
-    refused("GET", A, None, 406, "NotAcceptable", headers={"Accept": "text/plain"}),
     # bodies
     *(refused("POST", NODES, body, 400, "BadRequest")
       for body in (b"{bad", b"[1]", b'"x"', b'{"kind":"Pod","apiVersion":"v1"}')),

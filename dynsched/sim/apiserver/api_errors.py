@@ -108,11 +108,6 @@ def unsupported_media_type() -> ApiError:
     return ApiError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
 
 
-def not_acceptable() -> ApiError:
-    message = "406: Not Acceptable\n\nAvailable representations: application/json"
-    return ApiError(406, "NotAcceptable", message, {})
-
-
 def expired(message: str, *, continuation: str = "") -> ApiError:
     """410: the asked-for resourceVersion is compacted away.
 

@@ -9,7 +9,6 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from dynsched.sim.apiserver import api_errors
 from dynsched.sim.apiserver.resources import NODES, Resource
 from dynsched.sim.apiserver.store import Entry
 
@@ -29,20 +28,24 @@ class Form(Enum):
     PARTIAL = "partial"
 
 
+_FORMS: Final = {
+    "": Form.OBJECT,
+    "Table": Form.TABLE,
+    "PartialObjectMetadata": Form.PARTIAL,
+    "PartialObjectMetadataList": Form.PARTIAL,
+}
+
+
 def negotiate(accept: str) -> Form:
-    """The first form in the Accept header that can be given; ApiError 406."""
+    """The first form in the Accept header that can be given, else JSON."""
     for option in accept.split(","):
         media, *parameters = (part.strip() for part in option.split(";"))
         if media not in _JSON_TYPES:
             continue
         wanted = dict(p.partition("=")[::2] for p in parameters).get("as", "")
-        if not wanted:
-            return Form.OBJECT
-        if wanted == "Table":
-            return Form.TABLE
-        if wanted in {"PartialObjectMetadata", "PartialObjectMetadataList"}:
-            return Form.PARTIAL
-    raise api_errors.not_acceptable()
+        if wanted in _FORMS:
+            return _FORMS[wanted]
+    return Form.OBJECT
 
 
 class Renderer(NamedTuple):
