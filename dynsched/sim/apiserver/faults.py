@@ -89,7 +89,9 @@ class Faults:
 
     def struck(self, record: RequestRecord) -> list[Fault]:
         """The faults that hit this request, in the order in which they were armed."""
-        return [fault for fault in self._armed if fault.strikes(record)]
+        hit = [fault for fault in self._armed if fault.strikes(record)]
+        self._armed = [fault for fault in self._armed if fault.left != 0]
+        return hit
 
     def _arm(self, fault: Fault) -> Fault:
         self._armed.append(fault)
