@@ -14,7 +14,6 @@ from typing import Final
 import aiohttp
 import msgspec
 
-from dynsched.kube.bodies import TooLargeError
 from dynsched.util.connection_errors import TLS_CAUSES, Cause, find_failure, no_answer
 from dynsched.util.errors import ClusterError, ConflictError, ForbiddenError, NotFoundError
 
@@ -53,6 +52,16 @@ class ProxyRefusedError(aiohttp.ClientConnectionError):
     def __init__(self, status: int) -> None:
         super().__init__(f"the proxy answered {status}")
         self.status = status
+
+
+class TooLargeError(aiohttp.ClientError):
+    """An answer, or a line of a watch, went on after ``most`` bytes; its connection was closed.
+
+    Not a ClientConnectionError: of those kopf tells nothing, and lists again every second.
+    """
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"more than {most / 2**20:g} MiB")
 
 
 @dataclass(frozen=True, slots=True)

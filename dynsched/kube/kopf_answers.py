@@ -15,10 +15,11 @@ import aiohttp
 import msgspec
 
 from dynsched.engine.model import Node
-from dynsched.kube.bodies import MAX_OF_A_LIST, MAX_OF_AN_OBJECT, TooLargeError, read_body
+from dynsched.kube.failures import TooLargeError
 from dynsched.kube.list_watch import Event
 from dynsched.kube.pages import Page
 from dynsched.kube.projection import read_node
+from dynsched.kube.transport import MAX_OF_A_LIST, MAX_OF_AN_OBJECT, read_body
 
 Observer = Callable[[str | None, Node | None], None]
 """Called with an event's type (None for a listed object) and the node (None for an object without

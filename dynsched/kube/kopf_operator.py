@@ -30,8 +30,7 @@ import kopf
 from kubernetes.aio.client.rest import RESTClientObject
 
 from dynsched.kube import failures
-from dynsched.kube.bodies import TooLargeError
-from dynsched.kube.failures import Call
+from dynsched.kube.failures import Call, TooLargeError
 from dynsched.kube.kopf_answers import NodesResponse, Observer
 from dynsched.kube.kubeconfig import TOKEN_MAX_AGE, KubeConfig
 from dynsched.kube.projection import project

@@ -17,9 +17,8 @@ import aiohttp
 import msgspec
 
 from dynsched.kube import failures
-from dynsched.kube.bodies import MAX_OF_AN_OBJECT, TooLargeError, read_error
-from dynsched.kube.failures import Call, SetupError
-from dynsched.kube.transport import CONNECT_TIMEOUT, KubeApi
+from dynsched.kube.failures import Call, SetupError, TooLargeError
+from dynsched.kube.transport import CONNECT_TIMEOUT, MAX_OF_AN_OBJECT, KubeApi, read_body
 from dynsched.util.backoff import Backoff, jittered
 from dynsched.util.errors import ClusterError, ForbiddenError
 from dynsched.util.stopping import unless_stopped
@@ -70,9 +69,9 @@ class StreamingApi(KubeApi):
         whole = {**query, "watch": "1", "timeoutSeconds": str(WATCH_SECONDS)}
         limit = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT, sock_read=_SILENCE)
         try:
-            async with await self._request(call, limit, query=whole) as response:
+            async with await self._request(call, limit, {"query": whole}) as response:
                 if response.status >= HTTPStatus.MULTIPLE_CHOICES:
-                    said = await read_error(response)
+                    said = await read_body(response)
                     if response.status == HTTPStatus.UNAUTHORIZED:
                         await self._login_again(config)  # for the next time
                     if response.status == HTTPStatus.GONE:

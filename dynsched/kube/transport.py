@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from http import HTTPStatus
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self, TypedDict, Unpack
 
 import aiohttp
 import msgspec
@@ -22,14 +22,7 @@ from kubernetes.aio.client import ApiClient
 
 from dynsched import __version__
 from dynsched.kube import failures
-from dynsched.kube.bodies import (
-    MAX_OF_A_LIST,
-    MAX_OF_AN_OBJECT,
-    TooLargeError,
-    read_body,
-    read_error,
-)
-from dynsched.kube.failures import Call, ProxyRefusedError, SetupError
+from dynsched.kube.failures import Call, ProxyRefusedError, SetupError, TooLargeError
 from dynsched.kube.kubeconfig import KubeConfig, KubeConfigError
 from dynsched.util.backoff import jittered
 from dynsched.util.errors import ClusterError
@@ -38,31 +31,32 @@ logger = logging.getLogger(__name__)
 
 HOST: Final = socket.gethostname()
 """In a pod, its name."""
-
 IDENTITY: Final = f"{HOST}_{uuid.uuid4().hex[:8]}"
 """This process, as the holder of the Lease and in the API server's audit log; unique even when a
 pod's container starts again under the same name."""
-
 USER_AGENT: Final = f"dynsched/{__version__} ({IDENTITY})"
 
 IN_FLIGHT: Final = 20
 """Calls at once. More does not make 1,000 patches faster, and crowds others out of the server."""
-
 TIMEOUT: Final = 10.0
 LIST_TIMEOUT: Final = 30.0
 CONNECT_TIMEOUT: Final = 5.0
-
 ATTEMPTS: Final = 3
 """How often one call is sent at most."""
-
 MAX_PAUSE: Final = 10.0
 """A Retry-After beyond this many seconds is not waited for; the next tick will come back."""
-
 MAX_OPEN: Final = 5.0
 """Seconds for which, at most, calls fail at once after the server could not be reached."""
-
 RELOGIN_GAP: Final = 5.0
 """Seconds between two logins after a 401: an exec plugin is a process each time."""
+
+MAX_OF_AN_OBJECT: Final = 4 * 2**20
+"""Bytes. etcd stores no more than 1.5 MiB of one object, and the API server takes no more than
+3 MiB of JSON in a request."""
+MAX_OF_A_LIST: Final = 32 * 2**20
+"""Bytes of one page: 500 objects of 64 KiB. Those of 500 nodes are 2 to 10 MB; metrics-server,
+which knows no pages, sends 23 MB for 65,000 nodes."""
+_MAX_OF_AN_ERROR: Final = 2**20
 
 
 async def _conceal_proxy(
@@ -88,6 +82,26 @@ SESSION: Final[Mapping[str, Any]] = {
 """Arguments of every `aiohttp.ClientSession` with the API server, kopf's among them."""
 
 
+class Content(TypedDict, total=False):
+    """What is sent. ``check`` is called right before each sending, after all waits: where it raises
+    a ClusterError, nothing is sent.
+    """
+
+    query: Mapping[str, str] | None
+    body: Mapping[str, Any] | None
+    headers: Mapping[str, str] | None
+    check: Callable[[], None] | None
+
+
+class Request(Content, total=False):
+    """``resend``: twice does no harm, so that it is sent again after a 5xx or a lost connection
+    (never after a timeout). ``timeout``: seconds of one HTTP exchange.
+    """
+
+    resend: bool
+    timeout: float
+
+
 class Answer(NamedTuple):
     """The status of an answer, and its decoded body where the status is 2xx."""
 
@@ -101,8 +115,24 @@ class RawAnswer(NamedTuple):
     status: int
     headers: Mapping[str, str]
     data: bytes
-    config: KubeConfig
-    """What the request was sent with."""
+
+
+async def read_body(response: aiohttp.ClientResponse, most: int = 0) -> bytes:
+    """The whole body; where it is an error's (of no ``most`` bytes), cut at 1 MiB. Raises
+    TooLargeError, and what aiohttp raises when a connection breaks.
+    """
+    body, limit = bytearray(), most or _MAX_OF_AN_ERROR
+    try:
+        async for chunk in response.content.iter_any():
+            body += chunk
+            if len(body) > limit:
+                break
+    finally:
+        # It stays open where all was read; else the rest would be read before its next use.
+        response.close()
+    if most and len(body) > most:
+        raise TooLargeError(most)
+    return bytes(body[:limit])
 
 
 class _CircuitBreaker:
@@ -158,7 +188,8 @@ class KubeApi:
     """Calls to one API server. Its slots and its back-off are shared by all its calls, so what
     must not wait behind a thousand patches (leader election) wants an instance of its own.
 
-    Made and used inside one running event loop; closed with `close`.
+    Made and used inside one running event loop; closed with `close`, or at the end of an
+    ``async with``.
     """
 
     def __init__(self, config: KubeConfig, *, in_flight: int = IN_FLIGHT) -> None:
@@ -185,6 +216,12 @@ class KubeApi:
         client.user_agent = USER_AGENT
         return client
 
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
     async def close(self) -> None:
         for client in (self._client, self._former):
             if client is not None:
@@ -194,34 +231,17 @@ class KubeApi:
         self,
         call: Call,
         *,
-        query: Mapping[str, str] | None = None,
-        body: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
         accept: Collection[int] = (),
-        resend: bool = True,
         shape: Any = Any,
-        timeout: float = TIMEOUT,  # noqa: ASYNC109 - of one HTTP exchange
-        check: Callable[[], None] | None = None,
+        **request: Unpack[Request],
     ) -> Answer:
-        """Send, and again after a 429, a 401 that a new login may cure and, where ``resend`` says
-        that twice does no harm, a 5xx or a lost connection (never after a timeout).
+        """Send; and again after a 429, a 401 that a new login may cure, and as ``resend`` says.
 
         Statuses in ``accept`` are answers like 2xx; all others raise. ``shape`` is the msgspec
-        type to decode a 2xx answer to: what it does not name costs no memory. ``timeout`` is in
-        seconds. ``check`` is called right before each sending, after all waits: where it raises a
-        ClusterError, nothing is sent.
+        type to decode a 2xx answer to: what it does not name costs no memory.
         Raises ClusterError, or its subclass for the status: see `dynsched.kube.failures`.
         """
-        raw = await self.exchange(
-            call,
-            query=query,
-            body=body,
-            headers=headers,
-            passes=lambda raw: raw.status in accept,
-            resend=resend,
-            timeout=timeout,
-            check=check,
-        )
+        raw = await self.exchange(call, passes=lambda raw: raw.status in accept, **request)
         if raw.status >= HTTPStatus.MULTIPLE_CHOICES:
             return Answer(raw.status, None)
         try:
@@ -233,14 +253,11 @@ class KubeApi:
         self,
         call: Call,
         *,
-        query: Mapping[str, str] | None = None,
-        body: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
         passes: Callable[[RawAnswer], bool],
         resend: bool = True,
         timeout: float = TIMEOUT,  # noqa: ASYNC109 - of one HTTP exchange
         most: int | None = None,
-        check: Callable[[], None] | None = None,
+        **content: Unpack[Content],
     ) -> RawAnswer:
         """As `call`, and nothing is decoded: for what is no JSON, or not the API server's own.
 
@@ -249,14 +266,15 @@ class KubeApi:
         """
         if most is None:
             most = MAX_OF_A_LIST if call.verb == "list" else MAX_OF_AN_OBJECT
-        request = {"query": query, "body": body, "headers": headers, "check": check}
         for attempt in range(1, ATTEMPTS + 1):
             began, config = time.monotonic(), self.config
             try:
                 async with self._slots:
                     # Inside the slot: a queued request must see the outcome of those before it.
                     began = await self._breaker.passed(call)
-                    raw = await self._send(call, timeout, most, **request)
+                    await self._login_when_due()
+                    config = self.config
+                    raw = await self._send(call, timeout, most, content)
             except TooLargeError as error:
                 self._breaker.answered()  # sent again, it would be answered no shorter
                 raise failures.from_exception(call, self.config.server, error, timeout) from error
@@ -278,57 +296,41 @@ class KubeApi:
                 self._breaker.answered()
                 if raw.status < HTTPStatus.MULTIPLE_CHOICES or passes(raw):
                     return raw
-                if attempt == ATTEMPTS or not await self._may_send_again(raw, resend=resend):
+                may_pass = attempt < ATTEMPTS
+                if not (may_pass and await self._may_send_again(raw, config, resend=resend)):
                     raise failures.from_status(call, self.config.server, raw.status, raw.data)
         raise AssertionError  # the last attempt returned or raised
 
-    async def _send(
-        self,
-        call: Call,
-        timeout: float,  # noqa: ASYNC109 - of one HTTP exchange
-        most: int,
-        **request: Any,
-    ) -> RawAnswer:
-        await self._login_when_due()
-        limit = aiohttp.ClientTimeout(total=timeout, sock_connect=min(timeout, CONNECT_TIMEOUT))
-        config = self.config
-        answered = await self._request(call, limit, **request)
-        if answered.status >= HTTPStatus.MULTIPLE_CHOICES:
-            data = await read_error(answered)
-        else:
-            data = await read_body(answered, most)
-        return RawAnswer(answered.status, answered.headers, data, config)
+    async def _send(self, call: Call, seconds: float, most: int, content: Content) -> RawAnswer:
+        limit = aiohttp.ClientTimeout(total=seconds, sock_connect=min(seconds, CONNECT_TIMEOUT))
+        answered = await self._request(call, limit, content)
+        is_error = answered.status >= HTTPStatus.MULTIPLE_CHOICES
+        data = await read_body(answered, 0 if is_error else most)
+        return RawAnswer(answered.status, answered.headers, data)
 
     async def _request(
-        self,
-        call: Call,
-        limit: aiohttp.ClientTimeout,
-        *,
-        query: Mapping[str, str] | None = None,
-        body: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
-        check: Callable[[], None] | None = None,
+        self, call: Call, limit: aiohttp.ClientTimeout, content: Content
     ) -> aiohttp.ClientResponse:
         """The answer as soon as it has begun; its body is yet to be read."""
-        method, url, sent_headers, sent_body, _ = await self._client.param_serialize(
+        method, url, headers, body, _ = await self._client.param_serialize(
             call.method,
             call.path,
-            query_params=list((query or {}).items()),
-            header_params={"Accept": "application/json", **(headers or {})},
-            body=body,
+            query_params=list((content.get("query") or {}).items()),
+            header_params={"Accept": "application/json", **(content.get("headers") or {})},
+            body=content.get("body"),
             auth_settings=["BearerToken"],
         )
-        if check is not None:
+        if check := content.get("check"):
             check()
         answer = await self._client.call_api(
-            method, url, sent_headers, body=sent_body, _request_timeout=limit
+            method, url, headers, body=body, _request_timeout=limit
         )
         response: aiohttp.ClientResponse = answer.response
         return response
 
-    async def _may_send_again(self, raw: RawAnswer, *, resend: bool) -> bool:
+    async def _may_send_again(self, raw: RawAnswer, sent_by: KubeConfig, *, resend: bool) -> bool:
         if raw.status == HTTPStatus.UNAUTHORIZED:
-            return await self._login_again(raw.config)
+            return await self._login_again(sent_by)
         if raw.status == HTTPStatus.TOO_MANY_REQUESTS:
             # The server speaks to this client, not to this call: all of its calls wait.
             retry_after = _retry_after(raw.headers)

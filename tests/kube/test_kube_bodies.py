@@ -11,12 +11,12 @@ from misbehaving_server import MisbehavingServer, Reply, Seen
 from watch_support import hasten, watching
 
 from dynsched.engine.model import Action, NodePatch
-from dynsched.kube.bodies import MAX_OF_A_LIST, MAX_OF_AN_OBJECT
 from dynsched.kube.client import KubeClient
 from dynsched.kube.failures import Call
 from dynsched.kube.leases import Leases
 from dynsched.kube.list_watch import StreamingApi
 from dynsched.sim.examples import make_node
+from dynsched.kube.transport import MAX_OF_A_LIST, MAX_OF_AN_OBJECT
 from dynsched.util.errors import ClusterError
 
 CHUNK = b"10000\r\n" + b" " * 2**16 + b"\r\n"
