@@ -26,14 +26,13 @@ from dynsched.controller.serving import serving
 from dynsched.controller.settings import Settings
 from dynsched.engine.model import Node
 from dynsched.engine.snapshot import Snapshot
-from dynsched.kube.call_metrics import list_node_metrics
-from dynsched.kube.client import KubeClient
+from dynsched.kube.client import KubeClient, list_node_metrics
 from dynsched.kube.cluster import NodeCluster
 from dynsched.kube.events import NodeEvents
 from dynsched.kube.kubeconfig import KubeConfig, load_config
 from dynsched.kube.leader import Elector, SoleWriter
-from dynsched.kube.list_watch import StreamingApi
 from dynsched.kube.node_watch import NodeWatch
+from dynsched.kube.pod_watch import StreamingApi
 from dynsched.kube.transport import HOST, IDENTITY, KubeApi
 from dynsched.rules.file import FixedRules, RulesFile
 from dynsched.sources.metrics_server import MetricsServerSource

@@ -15,11 +15,9 @@ import aiohttp
 import msgspec
 
 from dynsched.engine.model import Node
-from dynsched.kube.failures import TooLargeError
-from dynsched.kube.list_watch import Event
-from dynsched.kube.pages import Page
+from dynsched.kube.pages import Event, Page, read_lines
 from dynsched.kube.projection import read_node
-from dynsched.kube.transport import MAX_OF_A_LIST, MAX_OF_AN_OBJECT, read_body
+from dynsched.kube.transport import MAX_OF_A_LIST, read_body
 
 Observer = Callable[[str | None, Node | None], None]
 """Called with an event's type (None for a listed object) and the node (None for an object without
@@ -85,15 +83,8 @@ class _Lines:
         return getattr(self._content, name)
 
     async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
-        rest = b""
-        async for chunk in self._content.iter_chunked(size):
-            *lines, rest = (rest + chunk).split(b"\n")
-            if lines:
-                yield b"\n".join([*map(self._without_node, lines), b""])
-            if len(rest) > MAX_OF_AN_OBJECT:
-                raise TooLargeError(MAX_OF_AN_OBJECT)
-        if rest:
-            yield self._without_node(rest)
+        async for lines in read_lines(self._content.iter_chunked(size)):
+            yield b"\n".join([*map(self._without_node, lines), b""])
 
     def _without_node(self, line: bytes) -> bytes:
         try:

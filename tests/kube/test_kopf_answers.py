@@ -50,7 +50,7 @@ async def test_of_an_event_kopf_gets_a_bookmark_and_all_else_as_it_came(size: in
         lambda *event: seen.append(event),
     )
 
-    given = b"".join([chunk async for chunk in lines.iter_chunked(2**20)]).split(b"\n")
+    given = b"".join([chunk async for chunk in lines.iter_chunked(2**20)]).splitlines()
 
     assert [json.loads(line) for line in given[:3]] == [
         {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": version}}}

@@ -14,9 +14,9 @@ from dynsched.engine.model import Action, NodePatch
 from dynsched.kube.client import KubeClient
 from dynsched.kube.failures import Call
 from dynsched.kube.leases import Leases
-from dynsched.kube.list_watch import StreamingApi
-from dynsched.sim.examples import make_node
+from dynsched.kube.pod_watch import StreamingApi
 from dynsched.kube.transport import MAX_OF_A_LIST, MAX_OF_AN_OBJECT
+from dynsched.sim.examples import make_node
 from dynsched.util.errors import ClusterError
 
 CHUNK = b"10000\r\n" + b" " * 2**16 + b"\r\n"

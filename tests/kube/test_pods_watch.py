@@ -15,8 +15,7 @@ from pods_support import PODS, STARTED, create, pod, reached, start
 
 from dynsched.engine.pod_values import MIN_CPU, MIN_MEMORY
 from dynsched.engine.recent import RecentPods
-from dynsched.kube.list_watch import ExpiredError, StreamingApi, _read
-from dynsched.kube.pod_watch import _WATCH, PodWatch
+from dynsched.kube.pod_watch import _WATCH, ExpiredError, PodWatch, StreamingApi, _read
 from dynsched.sim.examples import make_node
 from dynsched.util.errors import ClusterError
 
@@ -26,7 +25,7 @@ MIB = 2.0**20
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A watch that ended is begun again almost at once."""
-    monkeypatch.setattr("dynsched.kube.list_watch._FIRST_WAIT", 0.05)
+    monkeypatch.setattr("dynsched.kube.pod_watch._FIRST_WAIT", 0.05)
 
 
 AN_HOUR_AGO = {
@@ -193,13 +192,13 @@ async def test_an_outage_is_waited_out(sim: SimCluster) -> None:
 
 async def test_a_watch_that_is_told_nothing_is_no_trouble(sim, monkeypatch, caplog) -> None:
     """Before the first event of a pod some API servers send no bookmark either."""
-    monkeypatch.setattr("dynsched.kube.list_watch._SILENCE", 0.1)
+    monkeypatch.setattr("dynsched.kube.pod_watch._SILENCE", 0.1)
     async with watching(sim) as (bound, watch):
         fault = sim.server.faults.delay(0.0, verb="watch", resource="pods")
         await reached(lambda: fault.hits >= 2 or watch.error is not None, True)
         assert watch.error is None
         assert "is the API server up" not in caplog.text
-        monkeypatch.setattr("dynsched.kube.list_watch._SILENCE", 60.0)
+        monkeypatch.setattr("dynsched.kube.pod_watch._SILENCE", 60.0)
         await started(sim, bound)
 
 

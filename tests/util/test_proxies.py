@@ -19,7 +19,7 @@ from misbehaving_server import GOOD, MisbehavingServer, Seen, http
 from dynsched.kube.failures import Call, ProxyRefusedError
 from dynsched.kube.kopf_operator import NodeOperator, WatchBrokenError, _explained
 from dynsched.kube.kubeconfig import KubeConfigError, load_config
-from dynsched.kube.list_watch import StreamingApi
+from dynsched.kube.pod_watch import StreamingApi
 from dynsched.kube.transport import KubeApi
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
 from dynsched.tools.collect.memory import CollectError, Memory
