@@ -12,14 +12,13 @@ import contextlib
 from collections.abc import AsyncIterator, Mapping
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import quote
 
 import msgspec
 
 from dynsched.engine.model import Node, NodePatch
 from dynsched.engine.usage import NodeUsage
-from dynsched.kube.comparison import Listing, Seen
 from dynsched.kube.failures import Call
 from dynsched.kube.kubeconfig import KubeConfig, load_config
 from dynsched.kube.pages import METADATA_ONLY, Named, Page, first_item, pages
@@ -39,6 +38,20 @@ _LIST_NODES: Final = Call("list", "nodes", "GET", _NODES)
 _METRICS: Final = "metrics.k8s.io/v1beta1"
 _LIST_METRICS: Final = Call("list", "nodes.metrics.k8s.io", "GET", f"/apis/{_METRICS}/nodes")
 _AWAY: Final = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
+
+
+class Seen(NamedTuple):
+    """A state of a node, as a list shows it."""
+
+    uid: str
+    version: str
+
+
+class Listing(NamedTuple):
+    """All nodes by name, as of ``version``, the resourceVersion of the list."""
+
+    version: str
+    nodes: Mapping[str, Seen]
 
 
 class WritePermission(Protocol):

@@ -19,8 +19,7 @@ from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import NodeStore
 from dynsched.kube.failures import SetupError
 from dynsched.kube.kopf_operator import NodeOperator, WatchBrokenError
-from dynsched.kube.resync import Resync
-from dynsched.kube.troubles import Part, Troubles
+from dynsched.kube.resync import Part, Resync, Troubles
 from dynsched.util.backoff import Backoff
 from dynsched.util.errors import ClusterError, ForbiddenError
 from dynsched.util.stopping import pause, unless_stopped, until_done
@@ -61,10 +60,8 @@ class NodeWatch:
     signal handler is touched, and no task of the caller's is ever cancelled by it.
     """
 
-    def __init__(
-        self, client: KubeClient, store: NodeStore | None = None, *, resync: float = RESYNC
-    ) -> None:
-        self.store = NodeStore() if store is None else store
+    def __init__(self, client: KubeClient, *, resync: float = RESYNC) -> None:
+        self.store = NodeStore()
         self._client = client
         self._resync = resync
         self.synced = False
