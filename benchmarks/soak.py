@@ -77,7 +77,7 @@ def hurry() -> None:
         (events, "RATE", events.RATE * FASTER),
         *(
             (node_watch, name, getattr(node_watch, name) / FASTER)
-            for name in ("SETTLED", "STEADY", "_LASTED")
+            for name in ("SETTLED", "_LASTED")
         ),
         *(
             (resync, name, getattr(resync, name) / FASTER)

@@ -142,8 +142,8 @@ def has_reached(node: Node | None, seen: Seen) -> bool:
 
 
 class Followed(Protocol):
-    """A watch: ``begun``, how often it was asked for so far, after each list and when one has
-    ended; ``is_listing``, whether a list is coming in, or a watch is yet to follow it.
+    """A watch: ``begun``, how often it has begun so far, after each list and when one has ended;
+    ``is_listing``, whether a list is coming in, or a watch is yet to follow it.
     """
 
     begun: int
@@ -227,6 +227,7 @@ class Resync:
                 self._checked, self._next_cure = begun, 0.0
                 self._hold.reset()
                 self._troubles.end(Part.NODES)
+                self._troubles.end(Part.WATCH)
 
     def _begin_anew(self, why: str) -> None:
         now = time.monotonic()
