@@ -285,7 +285,7 @@ class NodeOperator:
             connector=aiohttp.TCPConnector(limit=0, ssl=tls),
             # Not the token: aiohttp sends the headers of a session to its proxy too, in the clear.
             headers={"User-Agent": USER_AGENT},
-            proxy=config.proxy,
+            proxy=config.configuration.proxy,
             response_class=NodesResponse,
             **{**SESSION, "middlewares": (self._middleware, *SESSION["middlewares"])},
         )
