@@ -18,6 +18,7 @@ import msgspec
 from kubernetes.utils.quantity import parse_quantity
 
 from dynsched.engine.model import Node
+from dynsched.kube.pages import ObjectMeta
 from dynsched.rules.keys import ANNOTATION_PREFIX, FIELD_MANAGER
 from dynsched.util.formatting import parse_time
 
@@ -41,15 +42,10 @@ class _OwnedMetadata(msgspec.Struct):
 
 
 class _OwnedFields(msgspec.Struct):
-    """The part of an entry's fields that says which labels it wrote."""
-
     metadata: _OwnedMetadata = msgspec.field(name="f:metadata", default_factory=_OwnedMetadata)
 
 
-class _Identity(msgspec.Struct, gc=False):
-    name: str = ""
-    uid: str = ""
-    version: str = msgspec.field(name="resourceVersion", default="")
+class _Identity(ObjectMeta, gc=False):
     labels: dict[str, str] | None = None
 
 
@@ -68,19 +64,19 @@ class _Address(msgspec.Struct, gc=False):
     address: str = ""
 
 
-class _Amounts(msgspec.Struct, gc=False):
+class Amounts(msgspec.Struct, gc=False):
+    """Kubernetes quantities, as they are written."""
+
     cpu: str | int | float | None = None
     memory: str | int | float | None = None
 
 
 class _Status(msgspec.Struct, gc=False):
     addresses: list[_Address] | None = None
-    allocatable: _Amounts = msgspec.field(default_factory=_Amounts)
+    allocatable: Amounts = msgspec.field(default_factory=Amounts)
 
 
 class _Body(msgspec.Struct, gc=False):
-    """The fields of a Node that are read, with the types that the API server gives them."""
-
     metadata: _Metadata = msgspec.field(default_factory=_Metadata)
     spec: _Spec = msgspec.field(default_factory=_Spec)
     status: _Status = msgspec.field(default_factory=_Status)
@@ -101,22 +97,21 @@ def read_node(body: bytes | msgspec.Raw) -> Node | None:
     what is no JSON.
     """
     try:
-        return _projected(_BODY.decode(body))
+        found = _BODY.decode(body)
+        return _projected(found) if found.metadata.name else None
     except (msgspec.DecodeError, UnicodeError):
         pass
     try:
-        found = _IDENTIFIED.decode(body).metadata
+        known = _IDENTIFIED.decode(body).metadata
     except msgspec.ValidationError:
         return None
-    labels = _interned((found.labels or {}).items())
-    node = Node(found.name, uid=found.uid, resource_version=found.version, labels=labels)
-    return node if found.name else None
+    labels = _interned((known.labels or {}).items())
+    node = Node(known.name, uid=known.uid, resource_version=known.version, labels=labels)
+    return node if known.name else None
 
 
-def _projected(found: _Body) -> Node | None:
+def _projected(found: _Body) -> Node:
     metadata, status = found.metadata, found.status
-    if not metadata.name:
-        return None
     name = sys.intern(metadata.name)
     return Node(
         name=name,

@@ -13,9 +13,16 @@ import yaml
 from dynsched.engine.avoiders import Reach, reach_of
 from dynsched.engine.model import Node
 from dynsched.kube.client import EVENT_NAMESPACE, KubeClient, list_node_metrics
-from dynsched.kube.inspection import Program, Right, config_map, is_allowed, policy, programs
+from dynsched.kube.inspection import (
+    Program,
+    Right,
+    config_map,
+    fold_pods,
+    is_allowed,
+    policy,
+    programs,
+)
 from dynsched.kube.leases import LEASE_NAME, find_holders
-from dynsched.kube.pods_listed import fold_pods
 from dynsched.kube.transport import KubeApi
 from dynsched.rules import keys
 from dynsched.rules.rule_set import RuleSet
