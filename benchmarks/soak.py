@@ -81,7 +81,7 @@ def hurry() -> None:
         ),
         *(
             (resync, name, getattr(resync, name) / FASTER)
-            for name in ("LAG", "TOLD", "OLD", "LOOK_AGAIN", "GAP", "_POLL")
+            for name in ("LAG", "OLD", "LOOK_AGAIN", "GAP", "_POLL")
         ),
     ):
         setattr(module, name, value)

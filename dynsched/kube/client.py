@@ -23,7 +23,7 @@ from dynsched.kube.failures import Call
 from dynsched.kube.kubeconfig import KubeConfig, load_config
 from dynsched.kube.pages import METADATA_ONLY, Named, Page, first_item, pages
 from dynsched.kube.projection import quantity, read_node
-from dynsched.kube.transport import IN_FLIGHT, TIMEOUT, Answer, KubeApi
+from dynsched.kube.transport import IN_FLIGHT, TIMEOUT, Answer, Content, KubeApi
 from dynsched.rules.keys import FIELD_MANAGER
 from dynsched.util.errors import ClusterError, NotPermittedError
 from dynsched.util.formatting import parse_time
@@ -106,16 +106,9 @@ class KubeClient(KubeApi):
                     f"cannot {call}: not sent, because this replica is no longer the leader"
                 )
 
-        answer = await self.call(
-            call,
-            query=_WRITE,
-            body=dict(patch.body),
-            headers=_MERGE_PATCH,
-            resend=bool(patch.version),
-            shape=msgspec.Raw,
-            check=require_permission,
-        )
-        return _node(call, answer)
+        content: Content = {**_merge(patch.body), "check": require_permission}
+        again = bool(patch.version)
+        return _node(call, await self.call(call, **content, resend=again, shape=msgspec.Raw))
 
     async def list_nodes(self) -> dict[str, Node]:
         """All nodes by name, one page in memory at a time.
@@ -158,18 +151,12 @@ class KubeClient(KubeApi):
     async def create_event(self, namespace: str, body: Mapping[str, Any]) -> None:
         """Create one Event; sent once only, so that none is doubled."""
         call = Call("create", "events", "POST", _events(namespace))
-        await self.call(call, query=_WRITE, body=dict(body), resend=False)
+        await self.call(call, query=_WRITE, body=body, resend=False)
 
     async def patch_event(self, namespace: str, name: str, body: Mapping[str, Any]) -> bool:
         """Merge ``body`` into the Event; False when it is gone (the server keeps them an hour)."""
         call = Call("patch", "events", "PATCH", _object(_events(namespace), name), name)
-        answer = await self.call(
-            call,
-            query=_WRITE,
-            body=dict(body),
-            headers=_MERGE_PATCH,
-            accept=(HTTPStatus.NOT_FOUND,),
-        )
+        answer = await self.call(call, **_merge(body), accept=(HTTPStatus.NOT_FOUND,))
         return answer.status != HTTPStatus.NOT_FOUND
 
 
@@ -222,6 +209,10 @@ def _usage(item: _NodeMetrics) -> NodeUsage:
     numbers = ((name, quantity(given.get(name))) for name in ("cpu", "memory"))
     amounts = {name: number for name, number in numbers if number is not None}
     return NodeUsage(item.metadata.name, amounts, parse_time(item.timestamp))
+
+
+def _merge(body: Mapping[str, Any]) -> Content:
+    return {"query": _WRITE, "body": body, "headers": _MERGE_PATCH}
 
 
 def _events(namespace: str) -> str:

@@ -38,8 +38,6 @@ process ends, because a new process reads its whole configuration again (for exa
 CA)."""
 LAG: Final = 10.0
 """Seconds after which a listed change counts as missed by the watch."""
-TOLD: Final = 3.0
-"""Seconds after which it is reported that a listed change has not arrived by the watch yet."""
 OLD: Final = 15.0
 """Seconds for which every list must be older than the known nodes before the API server counts as
 restored from a backup."""
@@ -301,14 +299,10 @@ class Resync:
     async def _missed(self, late: Mapping[str, Seen], stop: asyncio.Event) -> list[str]:
         """Which of the ``late`` nodes do not come, though a second list shows them too."""
         # Counted in turns, not in seconds: a process that was stopped received nothing meanwhile.
-        for turn in range(math.ceil(LAG / _POLL)):
+        for _ in range(math.ceil(LAG / _POLL)):
             late = self._outstanding(late)
             if not late or stop.is_set():
                 return []
-            if turn == math.ceil(TOLD / _POLL):
-                self._troubles.begin(
-                    Part.NODES, f"the watch has yet to tell what became of {_named(late)}"
-                )
             await pause(stop, _POLL)
         again = (await self._look(stop))[1].late
         return [

@@ -136,7 +136,7 @@ async def read_body(response: aiohttp.ClientResponse, most: int = 0) -> bytes:
 
 
 class _CircuitBreaker:
-    """Lost calls delay all further ones; after several in a row it opens, and calls are refused for
+    """Lost calls delay all further ones; after several in a row it is open: calls are refused for
     some seconds without being sent.
 
     Without it an outage would cost connection attempts per node, and its end a storm of writes.
@@ -144,41 +144,34 @@ class _CircuitBreaker:
     """
 
     def __init__(self) -> None:
-        self._paused_until = 0.0
-        self._open_until = 0.0
+        self._until = 0.0
         self._last_loss = 0.0
         self._losses = 0
         self._explain: Callable[[Call], ClusterError] | None = None
 
     async def passed(self, call: Call) -> float:
-        """Wait while paused; while open fail at once, for the cause that opened it. The time."""
-        wait = self._paused_until - time.monotonic()
+        """Wait; while open fail at once, for the cause that opened it. The time."""
+        wait = self._until - time.monotonic()
+        if wait > 0 and self._explain is not None:
+            raise self._explain(call)
         if wait > 0:
             await asyncio.sleep(wait + jittered(0.2))
-        if self._explain is not None and time.monotonic() < self._open_until:
-            raise self._explain(call)
         return time.monotonic()
 
     def pause(self, seconds: float) -> None:
-        self._paused_until = max(self._paused_until, time.monotonic() + seconds)
+        self._until = max(self._until, time.monotonic() + seconds)
 
     def lost(
         self, explain: Callable[[Call], ClusterError], *, began: float, hopeless: bool
     ) -> None:
-        """A call got no answer. The first losses in a row pause all calls, further ones open it.
-        ``explain`` makes of the cause the error of any call.
-        """
-        now = time.monotonic()
+        """A call got no answer. ``explain`` makes of the cause the error of any call."""
         if began < self._last_loss:
             return  # it was in progress when another one failed: both have the same cause
-        self._last_loss = now
+        self._last_loss = time.monotonic()
         self._losses += ATTEMPTS if hopeless else 1
-        further = self._losses - ATTEMPTS
-        if further < 0:
-            self.pause(jittered(0.1 * 2**self._losses))
-        else:
+        self.pause(jittered(min(MAX_OPEN, 0.1 * 2 ** min(self._losses, 10))))
+        if self._losses >= ATTEMPTS:
             self._explain = explain
-            self._open_until = now + jittered(min(MAX_OPEN, 0.25 * 2 ** min(further, 10)))
 
     def answered(self) -> None:
         self._losses, self._explain = 0, None

@@ -32,7 +32,7 @@ OFTEN = 0.15
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """What takes seconds takes a fraction of one."""
     hasten(monkeypatch)
-    for name, seconds in (("LAG", 0.4), ("TOLD", 0.2), ("OLD", 0.5), ("LOOK_AGAIN", 0.1)):
+    for name, seconds in (("LAG", 0.4), ("OLD", 0.5), ("LOOK_AGAIN", 0.1)):
         monkeypatch.setattr(resync, name, seconds)
     monkeypatch.setattr(resync, "GAP", OFTEN)
 
@@ -147,7 +147,6 @@ async def test_a_watch_that_falls_silent_is_begun_anew(sim, caplog, running) -> 
 async def test_what_is_under_way_is_not_missed(sim, caplog, monkeypatch) -> None:
     """Every event comes late, and changes never cease."""
     monkeypatch.setattr(resync, "LAG", 60.0)
-    monkeypatch.setattr(resync, "TOLD", 30.0)
     loop, observe = asyncio.get_running_loop(), NodeWatch._observe
 
     def late(*event: Any) -> None:
