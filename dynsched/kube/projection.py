@@ -37,14 +37,6 @@ class _Writer(msgspec.Struct, gc=False):
     fields: msgspec.Raw = msgspec.field(name="fieldsV1", default=msgspec.Raw(b"{}"))
 
 
-class _OwnedMetadata(msgspec.Struct):
-    labels: dict[str, msgspec.Raw] = msgspec.field(name="f:labels", default_factory=dict)
-
-
-class _OwnedFields(msgspec.Struct):
-    metadata: _OwnedMetadata = msgspec.field(name="f:metadata", default_factory=_OwnedMetadata)
-
-
 class _Identity(ObjectMeta, gc=False):
     labels: dict[str, str] | None = None
 
@@ -82,14 +74,15 @@ class _Body(msgspec.Struct, gc=False):
     status: _Status = msgspec.field(default_factory=_Status)
 
 
-class _Identified(msgspec.Struct, gc=False):
+class _Odd(msgspec.Struct, gc=False):
     """What is read of a Node that is otherwise not as the API server sends it."""
 
     metadata: _Identity = msgspec.field(default_factory=_Identity)
 
 
 _BODY: Final = msgspec.json.Decoder(_Body)
-_IDENTIFIED: Final = msgspec.json.Decoder(_Identified)
+_ODD: Final = msgspec.json.Decoder(_Odd)
+_OWNED: Final = msgspec.json.Decoder(dict[str, dict[str, dict[str, Any]]])
 
 
 def read_node(body: bytes | msgspec.Raw) -> Node | None:
@@ -97,28 +90,32 @@ def read_node(body: bytes | msgspec.Raw) -> Node | None:
     what is no JSON.
     """
     try:
-        found = _BODY.decode(body)
-        return _projected(found) if found.metadata.name else None
+        return _projected(_BODY.decode(body))
     except (msgspec.DecodeError, UnicodeError):
         pass
     try:
-        known = _IDENTIFIED.decode(body).metadata
+        known = _ODD.decode(body).metadata
     except msgspec.ValidationError:
         return None
-    labels = _interned((known.labels or {}).items())
-    node = Node(known.name, uid=known.uid, resource_version=known.version, labels=labels)
-    return node if known.name else None
+    return _projected(_Body(_Metadata(**msgspec.structs.asdict(known))))
 
 
-def _projected(found: _Body) -> Node:
+def _projected(found: _Body) -> Node | None:
     metadata, status = found.metadata, found.status
+    if not metadata.name:
+        return None
     name = sys.intern(metadata.name)
+    ours = (
+        (key, text)
+        for key, text in (metadata.annotations or {}).items()
+        if key.startswith(ANNOTATION_PREFIX)
+    )
     return Node(
         name=name,
         uid=metadata.uid,
         resource_version=metadata.version,
-        labels=_interned(metadata.labels.items()) if metadata.labels else _NO_TEXTS,
-        annotations=_interned(_ours(metadata.annotations)) if metadata.annotations else _NO_TEXTS,
+        labels=_interned((metadata.labels or {}).items()),
+        annotations=_interned(ours),
         taints=tuple(found.spec.taints or ()),
         addresses=tuple(
             # The hostname usually is the name, and then the same object.
@@ -146,16 +143,10 @@ def quantity(value: object) -> float | None:
         return None
     try:
         number: Decimal = parse_quantity(value)  # type: ignore[no-untyped-call]
+        amount = float(number)  # infinity, where the number has hundreds of digits
     except ValueError:
         return None
-    if not number.is_finite() or number < 0:
-        return None
-    amount = float(number)  # infinity, where the number has hundreds of digits
-    return amount if math.isfinite(amount) else None
-
-
-def _ours(annotations: Mapping[str, str]) -> Iterable[tuple[str, str]]:
-    return (pair for pair in annotations.items() if pair[0].startswith(ANNOTATION_PREFIX))
+    return amount if math.isfinite(amount) and amount >= 0 else None
 
 
 def _interned(pairs: Iterable[tuple[str, str]]) -> Mapping[str, str]:
@@ -169,7 +160,7 @@ def _owned(writers: Iterable[_Writer]) -> frozenset[str]:
         key[2:]
         for each in writers
         if each.manager == FIELD_MANAGER and each.operation == "Update" and not each.subresource
-        for key in msgspec.json.decode(each.fields, type=_OwnedFields).metadata.labels
+        for key in _OWNED.decode(each.fields).get("f:metadata", {}).get("f:labels", ())
         if key[:2] == "f:"
     ]
     return _shared_set(tuple(sorted(keys))) if keys else _NO_KEYS
