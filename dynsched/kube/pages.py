@@ -19,7 +19,7 @@ PAGE: Final = 500
 
 METADATA_ONLY: Final = {
     # A server that does not know this form (there is none, but for fakes) sends the whole objects.
-    "Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1, application/json",
+    "Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1, application/json"
 }
 
 Item = TypeVar("Item")

@@ -25,15 +25,7 @@ from dynsched.engine.recent import RecentPods
 from dynsched.engine.workloads import workload_of
 from dynsched.kube import failures
 from dynsched.kube.failures import Call, SetupError
-from dynsched.kube.pages import (
-    METADATA_ONLY,
-    Event,
-    Named,
-    first_item,
-    is_older,
-    pages,
-    read_lines,
-)
+from dynsched.kube.pages import METADATA_ONLY, Event, Named, first_item, is_older, pages, read_lines
 from dynsched.kube.pod_requests import RUNNING, PodSpec, PodStatus, requests_of
 from dynsched.kube.transport import CONNECT_TIMEOUT, KubeApi, read_body
 from dynsched.util.backoff import Backoff, jittered
@@ -188,24 +180,23 @@ class ListWatch(ABC):
     async def _follow_on(self) -> NoReturn:
         backoff = Backoff(_FIRST_WAIT, _MAX_BACKOFF)
         while True:
-            began = self.clock()
+            began, failure = self.clock(), None
             try:
-                try:
-                    await self.follow(await self.begin())
-                except ExpiredError:
-                    self.version = ""
-            except ForbiddenError as error:
-                self._note(error)
-                wait = jittered(_FORBIDDEN_WAIT)
+                await self.follow(await self.begin())
+            except ExpiredError:
+                self.version = ""
             except ClusterError as error:
+                failure = error
                 self._note(error)
-                if self.clock() - began > _MAX_BACKOFF:
-                    backoff.reset()
-                wait = backoff.next()
-            else:
+            lasted = self.clock() - began
+            if failure is None or lasted > _MAX_BACKOFF:
                 backoff.reset()
-                # A server may end each watch at once.
-                wait = 0.0 if self.clock() - began > _FIRST_WAIT else jittered(_FIRST_WAIT)
+            if isinstance(failure, ForbiddenError):
+                wait = jittered(_FORBIDDEN_WAIT)
+            elif failure is not None:
+                wait = backoff.next()
+            else:  # a server may end each watch at once
+                wait = 0.0 if lasted > _FIRST_WAIT else jittered(_FIRST_WAIT)
             await asyncio.sleep(wait)
 
     def _note(self, error: ClusterError | None) -> None:
@@ -226,11 +217,7 @@ class PodWatch(ListWatch):
     query = RUNNING
 
     def __init__(
-        self,
-        api: StreamingApi,
-        pods: RecentPods,
-        *,
-        clock: Callable[[], float] = time.monotonic,
+        self, api: StreamingApi, pods: RecentPods, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         super().__init__(api, clock=clock)
         self._pods = pods

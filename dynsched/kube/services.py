@@ -15,7 +15,7 @@ from dynsched.engine.wording import listed
 from dynsched.kube import failures
 from dynsched.kube.failures import Call
 from dynsched.kube.pages import pages
-from dynsched.kube.transport import KubeApi, RawAnswer
+from dynsched.kube.transport import Answer, KubeApi
 from dynsched.util.errors import ClusterError, ForbiddenError, NotFoundError
 
 NAME: Final = "dynsched"
@@ -135,14 +135,14 @@ async def ask_service(
     raw = await api.exchange(
         call,
         headers={"If-None-Match": etag} if etag else None,
-        passes=lambda raw: raw.status not in _OWN or _status(raw.data) is None,
+        passes=lambda raw: raw.status not in _OWN or _status(raw.body) is None,
         timeout=timeout,
         most=_MAX_BYTES,
     )
-    refused = _status(raw.data) if raw.status >= HTTPStatus.BAD_REQUEST else None
+    refused = _status(raw.body) if raw.status >= HTTPStatus.BAD_REQUEST else None
     if refused is not None:
         raise _refusal(call, api.config.server, service, raw, " ".join(refused.message.split()))
-    return Proxied(raw.status, raw.data, raw.headers.get("ETag"))
+    return Proxied(raw.status, raw.body, raw.headers.get("ETag"))
 
 
 def _status(body: bytes) -> failures.Status | None:
@@ -153,7 +153,7 @@ def _status(body: bytes) -> failures.Status | None:
     return found if found and (found.kind, found.api_version) == ("Status", "v1") else None
 
 
-def _refusal(call: Call, server: str, service: Service, raw: RawAnswer, said: str) -> ClusterError:
+def _refusal(call: Call, server: str, service: Service, raw: Answer, said: str) -> ClusterError:
     """Why the API server did not pass a request on, which it ``said``, and what to do."""
     pods = f"look at `kubectl -n {service.namespace} get pods -l {LABEL}`"
     words = f": {said}" if said else ""
@@ -182,4 +182,4 @@ def _refusal(call: Call, server: str, service: Service, raw: RawAnswer, said: st
                 f"{server} got no answer from the {service} ({status}{words}); {remedy} "
                 "(docs/kubectl.md)"
             )
-    return failures.from_status(call, server, raw.status, raw.data)
+    return failures.from_status(call, server, raw.status, raw.body)

@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Self, TypedDict, Unpack
 
 import aiohttp
@@ -103,18 +104,13 @@ class Request(Content, total=False):
 
 
 class Answer(NamedTuple):
-    """The status of an answer, and its decoded body where the status is 2xx."""
+    """``body``: of `call`, decoded, and None where the status is not 2xx; of `exchange`, bytes, of
+    an error cut at 1 MiB.
+    """
 
     status: int
     body: Any
-
-
-class RawAnswer(NamedTuple):
-    """An answer as it came; ``data`` of an error is cut at 1 MiB."""
-
-    status: int
-    headers: Mapping[str, str]
-    data: bytes
+    headers: Mapping[str, str] = MappingProxyType({})
 
 
 async def read_body(response: aiohttp.ClientResponse, most: int = 0) -> bytes:
@@ -238,7 +234,7 @@ class KubeApi:
         if raw.status >= HTTPStatus.MULTIPLE_CHOICES:
             return Answer(raw.status, None)
         try:
-            return Answer(raw.status, msgspec.json.decode(raw.data, type=shape))
+            return raw._replace(body=msgspec.json.decode(raw.body, type=shape))
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise failures.not_json(call, self.config.server) from error
 
@@ -246,12 +242,12 @@ class KubeApi:
         self,
         call: Call,
         *,
-        passes: Callable[[RawAnswer], bool],
+        passes: Callable[[Answer], bool],
         resend: bool = True,
         timeout: float = TIMEOUT,  # noqa: ASYNC109 - of one HTTP exchange
         most: int | None = None,
         **content: Unpack[Content],
-    ) -> RawAnswer:
+    ) -> Answer:
         """As `call`, and nothing is decoded: for what is no JSON, or not the API server's own.
 
         ``passes`` says of an answer of 300 and above whether it is one to return; all others raise.
@@ -273,10 +269,7 @@ class KubeApi:
                 raise failures.from_exception(call, self.config.server, error, timeout) from error
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 explain = partial(
-                    failures.from_exception,
-                    server=self.config.server,
-                    error=error,
-                    timeout=timeout,
+                    failures.from_exception, server=self.config.server, error=error, timeout=timeout
                 )
                 failure = explain(call)
                 # TLS failed: the CA or the client certificate may have been replaced.
@@ -291,15 +284,15 @@ class KubeApi:
                     return raw
                 may_pass = attempt < ATTEMPTS
                 if not (may_pass and await self._may_send_again(raw, config, resend=resend)):
-                    raise failures.from_status(call, self.config.server, raw.status, raw.data)
+                    raise failures.from_status(call, self.config.server, raw.status, raw.body)
         raise AssertionError  # the last attempt returned or raised
 
-    async def _send(self, call: Call, seconds: float, most: int, content: Content) -> RawAnswer:
+    async def _send(self, call: Call, seconds: float, most: int, content: Content) -> Answer:
         limit = aiohttp.ClientTimeout(total=seconds, sock_connect=min(seconds, CONNECT_TIMEOUT))
         answered = await self._request(call, limit, content)
         is_error = answered.status >= HTTPStatus.MULTIPLE_CHOICES
-        data = await read_body(answered, 0 if is_error else most)
-        return RawAnswer(answered.status, answered.headers, data)
+        body = await read_body(answered, 0 if is_error else most)
+        return Answer(answered.status, body, answered.headers)
 
     async def _request(
         self, call: Call, limit: aiohttp.ClientTimeout, content: Content
@@ -321,7 +314,7 @@ class KubeApi:
         response: aiohttp.ClientResponse = answer.response
         return response
 
-    async def _may_send_again(self, raw: RawAnswer, sent_by: KubeConfig, *, resend: bool) -> bool:
+    async def _may_send_again(self, raw: Answer, sent_by: KubeConfig, *, resend: bool) -> bool:
         if raw.status == HTTPStatus.UNAUTHORIZED:
             return await self._login_again(sent_by)
         if raw.status == HTTPStatus.TOO_MANY_REQUESTS:
