@@ -1,5 +1,4 @@
-"""The nodes as they are known: kept by name, read and written through the API server; watched, for
-a process that stays, or listed once, for one pass.
+"""The nodes as they are known: kept by name, read and written through the API server.
 
 Three writers race here: watch events (which may be late), the answers to our own patches and reads
 (which are ahead of the watch) and the periodic comparison with the API server's list. The order

@@ -119,12 +119,10 @@ async def policy(
 
 
 async def avoid_policy(api: KubeApi) -> tuple[Any, Any]:
-    """The policy of the soft affinity and its binding, each None where there is none: also where
-    the API server is too old to know the kind.
-    """
-    policies = ("mutatingadmissionpolicies", "mutatingadmissionpolicybindings")
-    first, second = [await policy(api, each, keys.AVOID_POLICY, ("v1",)) for each in policies]
-    return first, second
+    """The policy of the soft affinity and its binding, each None where there is none."""
+    kind, name = "mutatingadmissionpolicies", keys.AVOID_POLICY
+    binding = await policy(api, "mutatingadmissionpolicybindings", name, ("v1",))
+    return await policy(api, kind, name, ("v1",)), binding
 
 
 async def namespaces_that_ask(api: KubeApi) -> list[str]:

@@ -153,7 +153,13 @@ class Elector:
 
     async def attempt(self) -> None:
         try:
-            await self._take_or_renew()
+            try:
+                await self._take_or_renew()
+            except (ConflictError, NotFoundError):
+                # Somebody was faster, deleted or edited it; or we did, and the answer was lost.
+                self._lease = contested(self._clock(), least=self._times.duration)
+                self._renewed_at = None
+                await self._take_or_renew()
         except ClusterError as error:
             why = str(error)
             if isinstance(error, ForbiddenError):
@@ -176,15 +182,6 @@ class Elector:
                 )
 
     async def _take_or_renew(self) -> None:
-        try:
-            await self._try()
-        except (ConflictError, NotFoundError):
-            # Somebody was faster, deleted or edited it; or it was ourselves, and the answer lost.
-            self._lease = contested(self._clock(), least=self._times.duration)
-            self._renewed_at = None
-            await self._try()
-
-    async def _try(self) -> None:
         if self._stands_aside:
             if self._is_ours(self._lease):
                 await self._give_up()

@@ -174,11 +174,8 @@ class _CircuitBreaker:
 
 
 class KubeApi:
-    """Calls to one API server. Its slots and its back-off are shared by all its calls, so what
-    must not wait behind a thousand patches (leader election) wants an instance of its own.
-
-    Made and used inside one running event loop; closed with `close`, or at the end of an
-    ``async with``.
+    """Calls to one API server, in one event loop. Its slots and its back-off are shared by all its
+    calls, so what must not wait behind a thousand patches wants an instance of its own.
     """
 
     def __init__(self, config: KubeConfig, *, in_flight: int = IN_FLIGHT) -> None:
@@ -226,9 +223,8 @@ class KubeApi:
     ) -> Answer:
         """Send; and again after a 429, a 401 that a new login may cure, and as ``resend`` says.
 
-        Statuses in ``accept`` are answers like 2xx; all others raise. ``shape`` is the msgspec
-        type to decode a 2xx answer to: what it does not name costs no memory.
-        Raises ClusterError, or its subclass for the status: see `dynsched.kube.failures`.
+        Statuses in ``accept`` are answers like 2xx; all others raise ClusterError, or its subclass
+        for the status. ``shape`` is the msgspec type to decode a 2xx answer to.
         """
         raw = await self.exchange(call, passes=lambda raw: raw.status in accept, **request)
         if raw.status >= HTTPStatus.MULTIPLE_CHOICES:
@@ -272,7 +268,7 @@ class KubeApi:
                     failures.from_exception, server=self.config.server, error=error, timeout=timeout
                 )
                 failure = explain(call)
-                # TLS failed: the CA or the client certificate may have been replaced.
+                # Of TLS: the CA or the client certificate may have been replaced.
                 in_vain = isinstance(failure, SetupError) and not await self._login_again(config)
                 hopeless = in_vain or isinstance(error, TimeoutError)
                 self._breaker.lost(explain, began=began, hopeless=hopeless)
@@ -318,8 +314,10 @@ class KubeApi:
         if raw.status == HTTPStatus.UNAUTHORIZED:
             return await self._login_again(sent_by)
         if raw.status == HTTPStatus.TOO_MANY_REQUESTS:
-            # The server speaks to this client, not to this call: all of its calls wait.
-            retry_after = _retry_after(raw.headers)
+            # The server speaks to this client, not to this call: all of its calls wait. (The form
+            # of the header with a date is not used by Kubernetes.)
+            said = raw.headers.get("Retry-After", "")
+            retry_after = float(said) if said.isdecimal() else 1.0
             self._breaker.pause(min(retry_after, MAX_PAUSE))
             return retry_after <= MAX_PAUSE
         if resend and raw.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
@@ -362,9 +360,3 @@ class KubeApi:
         if self._former is not None:
             await self._former.close()  # type: ignore[no-untyped-call]
         self._former, self._client = self._client, client
-
-
-def _retry_after(headers: Mapping[str, str]) -> float:
-    """Seconds; 1 where the server does not say (the date form is not used by Kubernetes)."""
-    value = headers.get("Retry-After", "")
-    return float(value) if value.isdecimal() else 1.0
