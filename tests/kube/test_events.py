@@ -18,8 +18,8 @@ from dynsched.engine.model import Node
 from dynsched.kube import events
 from dynsched.kube.client import KubeClient
 from dynsched.kube.events import NodeEvents
-from dynsched.sim.examples import make_node
 from dynsched.kube.transport import HOST
+from dynsched.sim.examples import make_node
 
 
 @asynccontextmanager

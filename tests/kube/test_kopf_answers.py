@@ -9,12 +9,9 @@ from cluster import Cluster
 from watch_support import hasten, watching
 
 from dynsched.engine.model import Node
-from dynsched.kube import kopf_answers
-from dynsched.kube.kopf_answers import _Lines, _without_nodes
-from dynsched.kube.kopf_operator import CHUNK
-from dynsched.sim.examples import make_node
 from dynsched.kube import kopf_operator
 from dynsched.kube.kopf_operator import CHUNK, _Lines, _without_nodes
+from dynsched.sim.examples import make_node
 
 NAN = b'{"metadata":{"resourceVersion":"9"},"items":[{"metadata":{"name":"a"},"odd":NaN}]}'
 
