@@ -32,7 +32,6 @@ from dynsched.kube.events import NodeEvents
 from dynsched.kube.kubeconfig import KubeConfig, load_config
 from dynsched.kube.leader import Elector, SoleWriter
 from dynsched.kube.node_watch import NodeWatch
-from dynsched.kube.pod_watch import StreamingApi
 from dynsched.kube.transport import HOST, IDENTITY, KubeApi
 from dynsched.rules.file import FixedRules, RulesFile
 from dynsched.sources.metrics_server import MetricsServerSource
@@ -221,7 +220,7 @@ async def _pod_tracking(
             partial(Binder, is_known=lambda node: not cluster.synced or cluster.has(node))
         )
     return PodTracking(
-        await connections.open(partial(StreamingApi, in_flight=4)),
+        await connections.open(partial(KubeApi, in_flight=4)),
         lambda: rules_file.rule_set,
         cluster,
         binder=binder,

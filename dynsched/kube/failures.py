@@ -82,6 +82,13 @@ class Call:
         return f"{self.verb} {self.resource}" + (f" {self.name}" if self.name else "")
 
 
+class ExpiredError(ClusterError):
+    """The resourceVersion is too old: begin again with the present one."""
+
+    def __init__(self, call: Call) -> None:
+        super().__init__(f"cannot {call}: the resourceVersion is too old")
+
+
 class Status(msgspec.Struct):
     """The object that an API server answers in place of another one, where something failed."""
 

@@ -17,17 +17,16 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from http import HTTPStatus
 from typing import Final, NoReturn
 
-import aiohttp
 import msgspec
 
 from dynsched.engine.pod_values import BoundPod
 from dynsched.engine.recent import RecentPods
 from dynsched.engine.workloads import workload_of
 from dynsched.kube import failures
-from dynsched.kube.failures import Call, SetupError
+from dynsched.kube.failures import Call, ExpiredError
 from dynsched.kube.pages import METADATA_ONLY, Event, Named, first_item, is_older, pages, read_lines
 from dynsched.kube.pod_requests import RUNNING, PodSpec, PodStatus, requests_of
-from dynsched.kube.transport import CONNECT_TIMEOUT, KubeApi, read_body
+from dynsched.kube.transport import KubeApi
 from dynsched.util.backoff import Backoff, jittered
 from dynsched.util.errors import ClusterError, ForbiddenError
 from dynsched.util.stopping import unless_stopped
@@ -53,13 +52,6 @@ _LIST: Final = Call("list", "pods", "GET", "/api/v1/pods")
 _WATCH: Final = Call("watch", "pods", "GET", "/api/v1/pods")
 
 
-class ExpiredError(ClusterError):
-    """The resourceVersion is too old: begin again with the present one."""
-
-    def __init__(self, call: Call) -> None:
-        super().__init__(f"cannot {call}: the resourceVersion is too old")
-
-
 class _Spec(PodSpec, gc=False):
     node: str = msgspec.field(name="nodeName", default="")
 
@@ -78,41 +70,22 @@ _named = msgspec.json.Decoder(Named)
 _pod = msgspec.json.Decoder(_Pod)
 
 
-class StreamingApi(KubeApi):
-    """KubeApi, and watches. Each holds a connection for minutes."""
+async def watch(
+    api: KubeApi, call: Call, query: Mapping[str, str]
+) -> AsyncGenerator[Event | None, None]:
+    """The events of a watch, until the server ends it or was silent for long, as one without
+    bookmarks is where nothing happens. None tells that the server has begun to answer.
 
-    async def watch(
-        self, call: Call, query: Mapping[str, str]
-    ) -> AsyncGenerator[Event | None, None]:
-        """The events of a watch, until the server ends it or was silent for long, as one without
-        bookmarks is where nothing happens. None tells that the server has begun to answer.
-
-        Raises ExpiredError for a 410, as a status (which a proxy may give) and as an event; another
-        ClusterError, before the first event or in between.
-        """
-        await self._login_when_due()
-        config = self.config
-        whole = {**query, "watch": "1", "timeoutSeconds": str(WATCH_SECONDS)}
-        limit = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT, sock_read=_SILENCE)
-        try:
-            async with await self._request(call, limit, {"query": whole}) as response:
-                if response.status >= HTTPStatus.MULTIPLE_CHOICES:
-                    said = await read_body(response)
-                    if response.status == HTTPStatus.UNAUTHORIZED:
-                        await self._login_again(config)  # for the next time
-                    if response.status == HTTPStatus.GONE:
-                        raise ExpiredError(call)
-                    raise failures.from_status(call, self.config.server, response.status, said)
-                yield None
-                with contextlib.suppress(TimeoutError):
-                    async for lines in read_lines(response.content.iter_any()):
-                        for event in filter(None, (_read(call, line) for line in lines)):
-                            yield event
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            failure = failures.from_exception(call, self.config.server, error, _SILENCE)
-            if isinstance(failure, SetupError):  # TLS
-                await self._login_again(config)
-            raise failure from error
+    Raises ExpiredError for a 410, as a status (which a proxy may give) and as an event; another
+    ClusterError, before the first event or in between.
+    """
+    whole = {**query, "watch": "1", "timeoutSeconds": str(WATCH_SECONDS)}
+    async with api.stream(call, whole, _SILENCE) as response:
+        yield None
+        with contextlib.suppress(TimeoutError):
+            async for lines in read_lines(response.content.iter_any()):
+                for event in filter(None, (_read(call, line) for line in lines)):
+                    yield event
 
 
 def _read(call: Call, line: bytes) -> Event | None:
@@ -141,7 +114,7 @@ class ListWatch(ABC):
 
     query: Mapping[str, str]
 
-    def __init__(self, api: StreamingApi, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, api: KubeApi, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.api = api
         self.clock = clock
         self.error: str | None = None
@@ -166,7 +139,7 @@ class ListWatch(ABC):
     async def follow(self, version: str) -> None:
         """One watch, until it ends."""
         where = {"resourceVersion": version, "allowWatchBookmarks": "true"}
-        watching = self.api.watch(_WATCH, {**self.query, **where})
+        watching = watch(self.api, _WATCH, {**self.query, **where})
         async with contextlib.aclosing(watching) as events:
             async for event in events:
                 self.take(event)
@@ -217,7 +190,7 @@ class PodWatch(ListWatch):
     query = RUNNING
 
     def __init__(
-        self, api: StreamingApi, pods: RecentPods, *, clock: Callable[[], float] = time.monotonic
+        self, api: KubeApi, pods: RecentPods, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         super().__init__(api, clock=clock)
         self._pods = pods
@@ -284,7 +257,7 @@ class PendingPods(ListWatch):
     query: Mapping[str, str] = {"fieldSelector": "spec.nodeName="}
     """With it, a pod that is bound comes as DELETED."""
 
-    def __init__(self, api: StreamingApi) -> None:
+    def __init__(self, api: KubeApi) -> None:
         super().__init__(api)
         self._uids: set[str] = set()
 

@@ -7,11 +7,12 @@ costs 25 MB, and its typed models break on objects that are newer than they are.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 import time
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from functools import partial
 from http import HTTPStatus
 from types import MappingProxyType
@@ -23,7 +24,7 @@ from kubernetes.aio.client import ApiClient
 
 from dynsched import __version__
 from dynsched.kube import failures
-from dynsched.kube.failures import Call, ProxyRefusedError, SetupError, TooLargeError
+from dynsched.kube.failures import Call, ExpiredError, ProxyRefusedError, SetupError, TooLargeError
 from dynsched.kube.kubeconfig import KubeConfig, KubeConfigError
 from dynsched.util.backoff import jittered
 from dynsched.util.errors import ClusterError
@@ -282,6 +283,32 @@ class KubeApi:
                 if not (may_pass and await self._may_send_again(raw, config, resend=resend)):
                     raise failures.from_status(call, self.config.server, raw.status, raw.body)
         raise AssertionError  # the last attempt returned or raised
+
+    @contextlib.asynccontextmanager
+    async def stream(
+        self, call: Call, query: Mapping[str, str], silence: float
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """A good answer that is read as it comes in, until nothing came for ``silence`` seconds.
+        It holds a connection, and no slot. Raises ClusterError, also inside of the block.
+        """
+        await self._login_when_due()
+        config = self.config
+        limit = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT, sock_read=silence)
+        try:
+            async with await self._request(call, limit, {"query": query}) as response:
+                if response.status >= HTTPStatus.MULTIPLE_CHOICES:
+                    said = await read_body(response)
+                    if response.status == HTTPStatus.UNAUTHORIZED:
+                        await self._login_again(config)  # for the next time
+                    if response.status == HTTPStatus.GONE:
+                        raise ExpiredError(call)
+                    raise failures.from_status(call, self.config.server, response.status, said)
+                yield response
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            failure = failures.from_exception(call, self.config.server, error, silence)
+            if isinstance(failure, SetupError):  # TLS
+                await self._login_again(config)
+            raise failure from error
 
     async def _send(self, call: Call, seconds: float, most: int, content: Content) -> Answer:
         limit = aiohttp.ClientTimeout(total=seconds, sock_connect=min(seconds, CONNECT_TIMEOUT))

@@ -7,11 +7,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import msgspec
+import pytest
 
 from dynsched.engine.recent import RecentPods
 from dynsched.kube import pod_watch
+from dynsched.kube.failures import ExpiredError
 from dynsched.kube.pages import Event
-from dynsched.kube.pod_watch import ExpiredError, PodWatch
+from dynsched.kube.pod_watch import PodWatch
 from dynsched.util.errors import ClusterError
 
 
@@ -52,6 +54,11 @@ class Api:
             self.ended()
             raise error
         await asyncio.Event().wait()
+
+
+@pytest.fixture(autouse=True)
+def _watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pod_watch, "watch", Api.watch)
 
 
 def event(kind: str, name: str) -> Mapping[str, Any]:

@@ -10,14 +10,14 @@ from cluster import Cluster
 from pods_support import PODS, create, pod, reached
 
 from dynsched.kube import pages, pod_watch
-from dynsched.kube.pod_watch import PendingPods, StreamingApi
+from dynsched.kube.pod_watch import PendingPods
 from dynsched.sim.examples import make_node
 
 
 @asynccontextmanager
 async def following(cluster: Cluster) -> AsyncIterator[PendingPods]:
     stop = asyncio.Event()
-    async with api_of(cluster.kubeconfig, StreamingApi) as api:
+    async with api_of(cluster.kubeconfig) as api:
         found = PendingPods(api)
         task = asyncio.create_task(found.run(stop))
         try:

@@ -15,7 +15,8 @@ from pods_support import PODS, STARTED, create, pod, reached, start
 
 from dynsched.engine.pod_values import MIN_CPU, MIN_MEMORY
 from dynsched.engine.recent import RecentPods
-from dynsched.kube.pod_watch import _WATCH, ExpiredError, PodWatch, StreamingApi, _read
+from dynsched.kube.failures import ExpiredError
+from dynsched.kube.pod_watch import _WATCH, PodWatch, _read, watch
 from dynsched.sim.examples import make_node
 from dynsched.util.errors import ClusterError
 
@@ -62,7 +63,7 @@ def ends(recent: RecentPods, now: float = 0.0) -> list[str]:
 @asynccontextmanager
 async def watching(cluster: Cluster) -> AsyncIterator[tuple[RecentPods, PodWatch]]:
     bound, stop = RecentPods(), asyncio.Event()
-    async with api_of(cluster.kubeconfig, StreamingApi) as api:
+    async with api_of(cluster.kubeconfig) as api:
         watch = PodWatch(api, bound)
         task = asyncio.create_task(watch.run(stop))
         try:
@@ -205,9 +206,9 @@ async def test_a_watch_that_is_told_nothing_is_no_trouble(sim, monkeypatch, capl
 async def test_a_status_410_is_told_as_such(sim: SimCluster) -> None:
     """A proxy may answer so in place of an event: the same version was asked for without end."""
     sim.server.faults.answer(410, verb="watch", resource="pods")
-    async with api_of(sim.kubeconfig, StreamingApi) as api:
+    async with api_of(sim.kubeconfig) as api:
         with pytest.raises(ExpiredError):
-            await anext(api.watch(_WATCH, {"resourceVersion": "1"}))
+            await anext(watch(api, _WATCH, {"resourceVersion": "1"}))
 
 
 async def test_after_a_restore_it_sees_again_what_is_bound(cluster: Cluster) -> None:
