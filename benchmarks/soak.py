@@ -77,11 +77,11 @@ def hurry() -> None:
         (events, "RATE", events.RATE * FASTER),
         *(
             (node_watch, name, getattr(node_watch, name) / FASTER)
-            for name in ("SETTLED", "STEADY", "_LASTED")
+            for name in ("SETTLED", "_LASTED")
         ),
         *(
             (resync, name, getattr(resync, name) / FASTER)
-            for name in ("LAG", "TOLD", "OLD", "LOOK_AGAIN", "GAP", "_POLL")
+            for name in ("LAG", "OLD", "LOOK_AGAIN", "GAP", "_POLL")
         ),
     ):
         setattr(module, name, value)

@@ -170,7 +170,7 @@ def backtest(
         step=step,
         budget=budget,
         from_series=nodes_from_series,
-        kubeconfig=str(kubeconfig) if kubeconfig else None,
+        kubeconfig=kubeconfig,
         context=context,
         folder=folder,
         suggest=suggest,

@@ -65,8 +65,7 @@ def inject(
     if check:
         if output == "yaml":
             raise click.UsageError("--check prints a table or json")
-        named = str(kubeconfig) if kubeconfig else None
-        asyncio.run(check_policy(label, named, context, output))
+        asyncio.run(check_policy(label, kubeconfig, context, output))
     elif output == "json":
         items = policy_objects(label, weight)
         click.echo(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}, indent=2))

@@ -26,13 +26,11 @@ from dynsched.controller.serving import serving
 from dynsched.controller.settings import Settings
 from dynsched.engine.model import Node
 from dynsched.engine.snapshot import Snapshot
-from dynsched.kube.call_metrics import list_node_metrics
-from dynsched.kube.client import KubeClient
+from dynsched.kube.client import KubeClient, list_node_metrics
 from dynsched.kube.cluster import NodeCluster
 from dynsched.kube.events import NodeEvents
 from dynsched.kube.kubeconfig import KubeConfig, load_config
 from dynsched.kube.leader import Elector, SoleWriter
-from dynsched.kube.list_watch import StreamingApi
 from dynsched.kube.node_watch import NodeWatch
 from dynsched.kube.transport import HOST, IDENTITY, KubeApi
 from dynsched.rules.file import FixedRules, RulesFile
@@ -222,7 +220,7 @@ async def _pod_tracking(
             partial(Binder, is_known=lambda node: not cluster.synced or cluster.has(node))
         )
     return PodTracking(
-        await connections.open(partial(StreamingApi, in_flight=4)),
+        await connections.open(partial(KubeApi, in_flight=4)),
         lambda: rules_file.rule_set,
         cluster,
         binder=binder,

@@ -18,7 +18,7 @@ from dynsched.engine.pod_facts import BoundOnNode, just_bound
 from dynsched.engine.recent import WINDOW, RecentPods
 from dynsched.engine.snapshot import Snapshot
 from dynsched.kube.cluster import NodeCluster
-from dynsched.kube.list_watch import StreamingApi
+from dynsched.kube.transport import KubeApi
 from dynsched.rules.rule_set import RuleSet
 from dynsched.sources.pod_use import PodUseSource
 from dynsched.util.stopping import until_so
@@ -45,7 +45,7 @@ class PodTracking:
 
     def __init__(
         self,
-        api: StreamingApi,
+        api: KubeApi,
         rule_set: Callable[[], RuleSet],
         cluster: NodeCluster,
         *,
@@ -81,9 +81,7 @@ class PodTracking:
         from dynsched.kube.pod_watch import PendingPods, PodWatch
 
         self._pending = PendingPods(self._api)
-        self._watch = PodWatch(
-            self._api, self._pods, counts=lambda: self._rule_set().uses_expected_load
-        )
+        self._watch = PodWatch(self._api, self._pods)
         await asyncio.gather(
             self._watch.run(stop), self._pending.run(stop), self._ask_what_pods_use(stop)
         )

@@ -28,9 +28,7 @@ class Binder:
     def __init__(self, config: KubeConfig, is_known: Callable[[str], bool]) -> None:
         self._api = KubeApi(config, in_flight=AT_ONCE)
         self._is_known = is_known
-
-    async def close(self) -> None:
-        await self._api.close()
+        self.close = self._api.close
 
     async def bind(
         self,
@@ -50,15 +48,17 @@ class Binder:
         would be lost. Raises ClusterError: ConflictError when the pod has a node already or is
         another one, NotFoundError when there is no such pod or no such node.
         """
-        if not self._is_known(node):
-            await self._require(node)
+        if not self._is_known(node):  # the watch may only be late
+            ask = Call("get", "nodes", "GET", f"/api/v1/nodes/{quote(node, safe='')}", node)
+            answer = await self._api.call(ask, accept=(HTTPStatus.NOT_FOUND,), timeout=_TIMEOUT)
+            if answer.status == HTTPStatus.NOT_FOUND:
+                raise NotFoundError(f"cannot bind to node {node}: it is gone (404)")
         path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(pod, safe='')}/binding"
         call = Call("create", "pods/binding", "POST", path, f"{namespace}/{pod}")
-        metadata = {"name": pod, "namespace": namespace} | ({"uid": uid} if uid else {})
         body = {
             "apiVersion": "v1",
             "kind": "Binding",
-            "metadata": metadata,
+            "metadata": {"name": pod, "namespace": namespace} | ({"uid": uid} if uid else {}),
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
 
@@ -67,10 +67,3 @@ class Binder:
                 raise ClusterError(f"cannot {call}: not sent, for the scheduler waits no longer")
 
         await self._api.call(call, body=body, resend=False, timeout=_TIMEOUT, check=require_wanted)
-
-    async def _require(self, node: str) -> None:
-        """Ask for a node that the watch does not know; it may only be late."""
-        call = Call("get", "nodes", "GET", f"/api/v1/nodes/{quote(node, safe='')}", node)
-        answer = await self._api.call(call, accept=(HTTPStatus.NOT_FOUND,), timeout=_TIMEOUT)
-        if answer.status == HTTPStatus.NOT_FOUND:
-            raise NotFoundError(f"cannot bind to node {node}: it is gone (404)")

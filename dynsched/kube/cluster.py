@@ -1,5 +1,4 @@
-"""The nodes as they are known: kept by name, read and written through the API server; watched, for
-a process that stays, or listed once, for one pass.
+"""The nodes as they are known: kept by name, read and written through the API server.
 
 Three writers race here: watch events (which may be late), the answers to our own patches and reads
 (which are ahead of the watch) and the periodic comparison with the API server's list. The order
@@ -16,7 +15,7 @@ from typing import Protocol
 
 from dynsched.engine.model import Node, NodePatch
 from dynsched.kube.client import KubeClient
-from dynsched.kube.comparison import is_older
+from dynsched.kube.pages import is_older
 from dynsched.util.errors import NotFoundError
 
 
@@ -53,14 +52,10 @@ class NodeStore:
         the node's deletion, and must not bring it back.
         """
         with self._lock:
-            known = self._nodes.get(node.name)
+            known, is_undated = self._nodes.get(node.name), node.name in self._undated
             if known is None and only_known:
                 return False
-            if (
-                known is not None
-                and node.name not in self._undated
-                and is_older(node.resource_version, known.resource_version)
-            ):
+            if known and not is_undated and is_older(node.resource_version, known.resource_version):
                 return False
             self._undated.discard(node.name)
             if node != known:
@@ -94,14 +89,15 @@ class NodeStore:
 
 
 class Watch(Protocol):
-    """What keeps a store up to date: `dynsched.kube.node_watch.NodeWatch`."""
+    """What keeps a store up to date: `dynsched.kube.node_watch.NodeWatch`. ``error``: why what is
+    known of the nodes may be old; None while all is well.
+    """
 
     store: NodeStore
     synced: bool
 
     @property
-    def error(self) -> str | None:
-        """Why what is known of the nodes may be old; None while all is well."""
+    def error(self) -> str | None: ...
 
 
 class NodeCluster:
@@ -109,18 +105,18 @@ class NodeCluster:
     and into the watch's store.
     """
 
-    def __init__(self, client: KubeClient, watch: Watch) -> None:
+    def __init__(self, client: KubeClient, watch: Watch | None = None) -> None:
         self._client = client
         self._watch = watch
-        self._store = watch.store
+        self._store = watch.store if watch else NodeStore()
 
     @property
     def synced(self) -> bool:
-        return self._watch.synced
+        return self._watch is None or self._watch.synced
 
     @property
     def error(self) -> str | None:
-        return self._watch.error
+        return self._watch.error if self._watch else None
 
     def nodes(self) -> Mapping[str, Node]:
         return self._store.nodes()
@@ -154,23 +150,15 @@ class NodeCluster:
         return node
 
 
-class _Listed:
-    """In place of a watch: one pass is over before its list is old."""
-
-    synced = True
-    error = None
-
-    def __init__(self, nodes: Iterable[Node]) -> None:
-        self.store = NodeStore()
-        for node in nodes:
-            self.store.offer(node)
-
-
 class ListedCluster(NodeCluster):
-    """The cluster as it was when it was listed, and as our own calls have found it since."""
+    """The cluster as it was when it was listed, and as our own calls have found it since: one pass
+    is over before its list is old.
+    """
 
     def __init__(self, client: KubeClient, nodes: Iterable[Node]) -> None:
-        super().__init__(client, _Listed(nodes))
+        super().__init__(client)
+        for node in nodes:
+            self._store.offer(node)
 
     @classmethod
     async def load(cls, client: KubeClient) -> ListedCluster:

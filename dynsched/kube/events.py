@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from dynsched.engine.message_kind import LoggedKinds
 from dynsched.engine.model import Node
 from dynsched.kube.client import EVENT_NAMESPACE, KubeClient
+from dynsched.kube.transport import HOST
 from dynsched.rules.keys import FIELD_MANAGER
 from dynsched.util.errors import ClusterError
 from dynsched.util.formatting import format_time
@@ -28,19 +27,14 @@ logger = logging.getLogger(__name__)
 
 WINDOW: Final = 600.0
 """Seconds after its last time for which an Event is continued instead of begun anew."""
-
 QUEUE: Final = 2000
 """Events that wait at most, and that are remembered for continuing. The oldest goes first."""
-
 RATE: Final = 20.0
 """Average number of Events per second, at most."""
-
 BURST: Final = 100
 """Events that may be sent at once after a period without Events."""
-
 FLUSH: Final = 1.0
 """Seconds that `NodeEvents.close` waits for what is queued."""
-
 _MESSAGE_BYTES: Final = 1024
 _NAME_CHARACTERS: Final = 200
 
@@ -68,15 +62,26 @@ class _Key(NamedTuple):
         return self.about.namespace or EVENT_NAMESPACE
 
 
-@dataclass(frozen=True, slots=True)
-class _EventSeries:
-    """The Event of one key: its last message, its count, its first and its last time."""
+class _EventSeries(NamedTuple):
+    """The Event of one key: its last message, how often, its first and its last time."""
 
     message: str
-    count: int
+    times: int
     first: float
     last: float
     name: str = ""
+
+    def moved_on(self, new: _EventSeries) -> _EventSeries:
+        times, last = self.times + new.times, max(self.last, new.last)
+        return self._replace(message=new.message, times=times, last=last)
+
+    def changing(self) -> dict[str, Any]:
+        """The fields of an Event that move on when the same happens again."""
+        data = self.message.encode()
+        message = self.message
+        if len(data) > _MESSAGE_BYTES:  # the API server's limit is one of bytes
+            message = data[: _MESSAGE_BYTES - 3].decode(errors="ignore") + "…"
+        return {"count": self.times, "lastTimestamp": format_time(self.last), "message": message}
 
 
 class NodeEvents:
@@ -91,17 +96,15 @@ class NodeEvents:
         client: KubeClient,
         *,
         own: Callable[[], Subject | None] = lambda: None,
-        instance: str = "",
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._client = client
         self._own = own
-        self._instance = instance or socket.gethostname()
         self._clock = clock
         self._queue: OrderedDict[_Key, _EventSeries] = OrderedDict()
         self._told: OrderedDict[_Key, _EventSeries] = OrderedDict()
-        self._awake = asyncio.Event()
         self._worker: asyncio.Task[None] | None = None
+        self._allowed, self._filled = float(BURST), time.monotonic()
         self._closed = False
         self._lost = LoggedKinds()
 
@@ -121,24 +124,20 @@ class NodeEvents:
         if self._closed:
             return
         now = self._clock()
+        new = _EventSeries(message, 1, now, now)
         key = _Key(about, reason, "Warning" if warning else "Normal")
-        waiting = self._queue.get(key)
-        if waiting is not None:
-            self._queue[key] = replace(
-                waiting, message=message, count=waiting.count + 1, last=max(now, waiting.last)
-            )
+        if key in self._queue:
+            self._queue[key] = self._queue[key].moved_on(new)
             return
         if len(self._queue) >= QUEUE:
             self._queue.popitem(last=False)
-        self._queue[key] = _EventSeries(message, 1, now, now)
-        self._awake.set()
-        if self._worker is None:
+        self._queue[key] = new
+        if self._worker is None or self._worker.done():
             self._worker = asyncio.create_task(self._work(), name="node events")
 
     async def close(self) -> None:
         """Send what is queued, for FLUSH seconds at most; drop the rest."""
         self._closed = True
-        self._awake.set()
         if self._worker is not None:
             await asyncio.wait({self._worker}, timeout=FLUSH)
             self._worker.cancel()
@@ -146,18 +145,14 @@ class NodeEvents:
         self._queue.clear()
 
     async def _work(self) -> None:
-        allowed, filled = float(BURST), time.monotonic()
-        while self._queue or not self._closed:
-            if not self._queue:
-                self._awake.clear()
-                await self._awake.wait()
-                continue
+        while self._queue:
             now = time.monotonic()
-            allowed, filled = min(float(BURST), allowed + (now - filled) * RATE), now
-            if allowed < 1:
-                await asyncio.sleep((1 - allowed) / RATE)
+            refilled = self._allowed + (now - self._filled) * RATE
+            self._allowed, self._filled = min(float(BURST), refilled), now
+            if self._allowed < 1:
+                await asyncio.sleep((1 - self._allowed) / RATE)
                 continue
-            allowed -= 1
+            self._allowed -= 1
             await self._tell(*self._queue.popitem(last=False))
 
     async def _tell(self, key: _Key, new: _EventSeries) -> None:
@@ -172,28 +167,23 @@ class NodeEvents:
             self._lost.forget("events")
             self._told[key] = told
             self._told.move_to_end(key)
-            self._forget(told.last)
-
-    def _forget(self, now: float) -> None:
-        """Drop what is too old to be continued, and what is too much."""
-        while self._told:
-            key, oldest = next(iter(self._told.items()))
-            if len(self._told) <= QUEUE and now - oldest.last <= WINDOW:
-                return
-            del self._told[key]
+            oldest = next(iter(self._told))
+            while len(self._told) > QUEUE or told.last - self._told[oldest].last > WINDOW:
+                del self._told[oldest]
+                oldest = next(iter(self._told))
 
     async def _continued(self, key: _Key, new: _EventSeries) -> _EventSeries | None:
         """The Event that is there already, moved on; None where there is none."""
         old = self._told.pop(key, None)
         if old is None or new.first - old.last > WINDOW:
             return None
-        told = replace(old, message=new.message, count=old.count + new.count, last=new.last)
-        is_there = await self._client.patch_event(key.namespace, told.name, _changing(told))
+        told = old.moved_on(new)
+        is_there = await self._client.patch_event(key.namespace, told.name, told.changing())
         return told if is_there else None
 
     async def _begun(self, key: _Key, new: _EventSeries) -> _EventSeries:
         stem = key.about.name[:_NAME_CHARACTERS].rstrip("-.")
-        told = replace(new, name=f"{stem}.{uuid.uuid4().hex}")
+        told = new._replace(name=f"{stem}.{uuid.uuid4().hex}")
         reference = {"apiVersion": key.about.api_version, **key.about._asdict()}
         del reference["api_version"]
         body = {
@@ -205,26 +195,9 @@ class NodeEvents:
             "reason": key.reason,
             "source": {"component": FIELD_MANAGER},
             "reportingComponent": FIELD_MANAGER,
-            "reportingInstance": self._instance,
+            "reportingInstance": HOST,
             "firstTimestamp": format_time(told.first),
-            **_changing(told),
+            **told.changing(),
         }
         await self._client.create_event(key.namespace, body)
         return told
-
-
-def _changing(told: _EventSeries) -> dict[str, Any]:
-    """The fields of an Event that move on when the same happens again."""
-    return {
-        "count": told.count,
-        "lastTimestamp": format_time(told.last),
-        "message": _shortened(told.message),
-    }
-
-
-def _shortened(message: str) -> str:
-    """The message within the API server's limit, which is one of bytes."""
-    data = message.encode()
-    if len(data) <= _MESSAGE_BYTES:
-        return message
-    return data[: _MESSAGE_BYTES - 3].decode(errors="ignore") + "…"

@@ -14,7 +14,6 @@ from typing import Final
 import aiohttp
 import msgspec
 
-from dynsched.kube.bodies import TooLargeError
 from dynsched.util.connection_errors import TLS_CAUSES, Cause, find_failure, no_answer
 from dynsched.util.errors import ClusterError, ConflictError, ForbiddenError, NotFoundError
 
@@ -55,6 +54,16 @@ class ProxyRefusedError(aiohttp.ClientConnectionError):
         self.status = status
 
 
+class TooLargeError(aiohttp.ClientError):
+    """An answer, or a line of a watch, went on after ``most`` bytes; its connection was closed.
+
+    Not a ClientConnectionError: of those kopf tells nothing, and lists again every second.
+    """
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"more than {most / 2**20:g} MiB")
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """One call, as RBAC names it (``verb`` ``resource``) and as HTTP does.
@@ -71,6 +80,13 @@ class Call:
 
     def __str__(self) -> str:
         return f"{self.verb} {self.resource}" + (f" {self.name}" if self.name else "")
+
+
+class ExpiredError(ClusterError):
+    """The resourceVersion is too old: begin again with the present one."""
+
+    def __init__(self, call: Call) -> None:
+        super().__init__(f"cannot {call}: the resourceVersion is too old")
 
 
 class Status(msgspec.Struct):
@@ -94,32 +110,28 @@ def from_status(call: Call, server: str, status: int, body: bytes) -> ClusterErr
     """The error for an answer with a status of 300 or more."""
     said = _said(body)
     where = f"cannot {call}: {server} answered {status}"
-    failure: ClusterError
     match status:
         case HTTPStatus.UNAUTHORIZED:
-            failure = SetupError(
+            return SetupError(
                 f"{where}: the credentials were not accepted; log in again, "
                 "or in a pod check its service account"
             )
         case HTTPStatus.FORBIDDEN:
-            failure = forbidden(call, server, said.removeprefix(": "))
+            return forbidden(call, server, said.removeprefix(": "))
         case HTTPStatus.NOT_FOUND if call.name:
-            failure = NotFoundError(f"cannot {call}: it is gone (404)")
+            return NotFoundError(f"cannot {call}: it is gone (404)")
         case HTTPStatus.NOT_FOUND:
-            failure = SetupError(
+            return SetupError(
                 f"{where} for {call.path}: is this the URL of a Kubernetes API server?"
             )
-        case HTTPStatus.CONFLICT if call.verb == "create":
-            failure = ConflictError(f"{where}{said}")
         case HTTPStatus.CONFLICT:
-            failure = ConflictError(f"cannot {call}: it has changed since it was read (409)")
+            changed = f"cannot {call}: it has changed since it was read (409)"
+            return ConflictError(f"{where}{said}" if call.verb == "create" else changed)
         case HTTPStatus.TOO_MANY_REQUESTS:
-            failure = ClusterError(f"{where}: too many requests, even after retries")
+            said = ": too many requests, even after retries"
         case _ if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            failure = ClusterError(f"{where}{said}; look at the API server's health and logs")
-        case _:
-            failure = ClusterError(f"{where}{said}")
-    return failure
+            said += "; look at the API server's health and logs"
+    return ClusterError(f"{where}{said}")
 
 
 def from_exception(call: Call, server: str, error: BaseException, timeout: float) -> ClusterError:

@@ -1,36 +1,39 @@
-"""Looks at objects that others own, for the doctor and `inject --check`: read-only, lists in pages.
+"""Reads objects that others own, for the doctor and `inject --check`: no writes, lists in pages.
 
 Every call raises ClusterError; where a server does not know a resource, there is None.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
+import msgspec
+
 from dynsched.engine.avoidance import PodFacts, Term
+from dynsched.engine.avoiders import DEFAULT_SCHEDULER, Owner, PodShape
 from dynsched.kube.failures import Call
-from dynsched.kube.pages import pages
-from dynsched.kube.pod_requests import RUNNING
+from dynsched.kube.pages import ObjectMeta, pages
+from dynsched.kube.pod_requests import RUNNING, PodSpec, PodStatus, requests_of
 from dynsched.kube.transport import KubeApi
 from dynsched.rules import keys
 
-_REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+_REVIEWS: Final = "authorization.k8s.io/v1"
 _ADMISSION: Final = "/apis/admissionregistration.k8s.io"
 _VERSIONS: Final = ("v1", "v1beta1", "v1alpha1")
-_PREFERRED: Final = (
-    "spec",
-    "affinity",
-    "nodeAffinity",
-    "preferredDuringSchedulingIgnoredDuringExecution",
-)
+_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 _PROGRAMS: Final = (
     ("Deployment", "apps/v1/deployments", ("spec", "template", "spec")),
     ("CronJob", "batch/v1/cronjobs", ("spec", "jobTemplate", "spec", "template", "spec")),
 )
 """What runs programs: the kind, its URL, and where in it the pod's specification is."""
+_LIST_PODS: Final = Call("list", "pods", "GET", "/api/v1/pods")
+_EMPTY: Final = frozenset({b"", b"null", b"{}", b"[]"})
+_NOTHING: Final = msgspec.Raw(b"")
 
 
 class Right(NamedTuple):
@@ -61,12 +64,10 @@ async def is_allowed(api: KubeApi, right: Right) -> bool | None:
     """Whether we have a right; None where the server makes no reviews."""
     resource, _, subresource = right.resource.partition("/")
     asked = {**right._asdict(), "resource": resource, "subresource": subresource}
-    body = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": {name: text for name, text in asked.items() if text}},
-    }
-    call = Call("create", "selfsubjectaccessreviews", "POST", _REVIEWS)
+    spec = {"resourceAttributes": {name: text for name, text in asked.items() if text}}
+    body = {"apiVersion": _REVIEWS, "kind": "SelfSubjectAccessReview", "spec": spec}
+    resource = "selfsubjectaccessreviews"
+    call = Call("create", resource, "POST", f"/apis/{_REVIEWS}/{resource}")
     answer = await api.call(call, body=body, accept=(HTTPStatus.NOT_FOUND,))
     return None if answer.body is None else bool(_at(answer.body, "status", "allowed"))
 
@@ -96,35 +97,32 @@ async def programs(api: KubeApi, images: tuple[str, ...]) -> list[Program]:
 
 async def config_map(api: KubeApi, namespace: str, name: str) -> dict[str, str] | None:
     where = f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps/{quote(name, safe='')}"
-    found = await _object(api, Call("get", "configmaps", "GET", where, name, namespace))
-    data: dict[str, str] | None = _at(found, "data")
+    call = Call("get", "configmaps", "GET", where, name, namespace)
+    found = await api.call(call, accept=(HTTPStatus.NOT_FOUND,))
+    data: dict[str, str] | None = _at(found.body, "data")
     return data
 
 
 async def policy(
-    api: KubeApi,
-    resource: str,
-    name: str,
-    versions: tuple[str, ...] = _VERSIONS,
+    api: KubeApi, resource: str, name: str, versions: tuple[str, ...] = _VERSIONS
 ) -> Any:
     """An admission policy of the whole cluster, in the first of the ``versions`` that the server
     has; None where there is none.
     """
     for version in versions:
         path = f"{_ADMISSION}/{version}/{resource}/{name}"
-        found = await _object(api, Call("get", resource, "GET", path, name))
-        if found is not None:
-            return found
+        call = Call("get", resource, "GET", path, name)
+        found = await api.call(call, accept=(HTTPStatus.NOT_FOUND,))
+        if found.body is not None:
+            return found.body
     return None
 
 
 async def avoid_policy(api: KubeApi) -> tuple[Any, Any]:
-    """The policy of the soft affinity and its binding, each None where there is none: also where
-    the API server is too old to know the kind.
-    """
-    policies = ("mutatingadmissionpolicies", "mutatingadmissionpolicybindings")
-    first, second = [await policy(api, each, keys.AVOID_POLICY, ("v1",)) for each in policies]
-    return first, second
+    """The policy of the soft affinity and its binding, each None where there is none."""
+    kind, name = "mutatingadmissionpolicies", keys.AVOID_POLICY
+    binding = await policy(api, "mutatingadmissionpolicybindings", name, ("v1",))
+    return await policy(api, kind, name, ("v1",)), binding
 
 
 async def namespaces_that_ask(api: KubeApi) -> list[str]:
@@ -142,7 +140,7 @@ async def running_pods(api: KubeApi, namespace: str) -> AsyncIterator[PodFacts]:
             tuple(owner["kind"] for owner in _at(item, "metadata", "ownerReferences") or ()),
             tuple(
                 Term(each["key"], each["operator"], tuple(each.get("values") or ()))
-                for term in _at(item, *_PREFERRED) or ()
+                for term in _at(item, "spec", "affinity", "nodeAffinity", _PREFERRED) or ()
                 for each in _at(term, "preference", "matchExpressions") or ()
             ),
         )
@@ -159,8 +157,66 @@ async def _items(
         del page
 
 
-async def _object(api: KubeApi, call: Call) -> Any:
-    return (await api.call(call, accept=(HTTPStatus.NOT_FOUND,))).body
+class _Owner(msgspec.Struct, gc=False):
+    kind: str = ""
+    name: str = ""
+    controller: bool = False
+
+
+class _Labels(msgspec.Struct, gc=False):
+    template_hash: str = msgspec.field(name="pod-template-hash", default="")
+
+
+class _Metadata(ObjectMeta, gc=False):
+    owners: list[_Owner] | None = msgspec.field(name="ownerReferences", default=None)
+    labels: _Labels | None = None
+
+
+class _Spec(PodSpec, gc=False):
+    scheduler: str = msgspec.field(name="schedulerName", default=DEFAULT_SCHEDULER)
+    affinity: msgspec.Raw = _NOTHING
+    tolerations: msgspec.Raw = _NOTHING
+    selector: msgspec.Raw = msgspec.field(name="nodeSelector", default=_NOTHING)
+    spreading: msgspec.Raw = msgspec.field(name="topologySpreadConstraints", default=_NOTHING)
+
+
+class _Pod(msgspec.Struct, gc=False):
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: PodStatus = msgspec.field(default_factory=PodStatus)
+
+
+async def fold_pods(api: KubeApi, take: Callable[[Iterable[PodShape]], None]) -> None:
+    """Call ``take`` with the pods of each page: all that have a node and have not ended.
+    ConflictError when the list's snapshot expired between two pages.
+    """
+    async for page in pages(api, _LIST_PODS, _Pod, query=RUNNING):
+        await asyncio.to_thread(take, map(_shape, page.items or ()))
+        del page  # or two pages would be in memory while the next one comes
+
+
+def _shape(pod: _Pod) -> PodShape:
+    metadata, spec = pod.metadata, pod.spec
+    cpu, memory = requests_of(spec, pod.status)
+    owner = next((each for each in metadata.owners or () if each.controller), None)
+    return PodShape(
+        sys.intern(metadata.namespace),
+        metadata.name,
+        None if owner is None else Owner(owner.kind, owner.name),
+        metadata.labels.template_hash if metadata.labels else "",
+        spec.scheduler,
+        affinity=_bytes(spec.affinity),
+        tolerations=_bytes(spec.tolerations),
+        selector=_bytes(spec.selector),
+        spreading=_bytes(spec.spreading),
+        cpu=cpu,
+        memory=memory,
+    )
+
+
+def _bytes(raw: msgspec.Raw) -> bytes:
+    found = bytes(raw)
+    return b"" if found in _EMPTY else found
 
 
 def _at(body: Any, *path: str) -> Any:

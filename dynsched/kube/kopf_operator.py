@@ -1,5 +1,6 @@
 """kopf, embedded: it lists and watches Nodes, and does nothing else to them. The nodes are taken
-out of the answers before it decodes them. See docs/decisions/0018-what-kopf-does-here.md.
+out of the answers before it decodes them: kopf sees how far the list and the watch are, and no
+node. See docs/decisions/0018-what-kopf-does-here.md.
 
 It runs in a thread with an event loop of its own: in ours it would take over SIGTERM, cancel every
 task that was made after it, and hold up the HTTP answers while it decodes a list.
@@ -20,22 +21,30 @@ import math
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Any, Final, cast
 
 import aiohttp
 import kopf
+import msgspec
 from kubernetes.aio.client.rest import RESTClientObject
 
+from dynsched.engine.model import Node
 from dynsched.kube import failures
-from dynsched.kube.bodies import TooLargeError
-from dynsched.kube.failures import Call
-from dynsched.kube.kopf_answers import NodesResponse, Observer
+from dynsched.kube.failures import Call, TooLargeError
 from dynsched.kube.kubeconfig import TOKEN_MAX_AGE, KubeConfig
-from dynsched.kube.projection import project
-from dynsched.kube.transport import CONNECT_TIMEOUT, LIST_TIMEOUT, SESSION, USER_AGENT
+from dynsched.kube.pages import Event, Page, read_lines
+from dynsched.kube.projection import project, read_node
+from dynsched.kube.transport import (
+    CONNECT_TIMEOUT,
+    LIST_TIMEOUT,
+    MAX_OF_A_LIST,
+    SESSION,
+    USER_AGENT,
+    read_body,
+)
 from dynsched.util.backoff import Backoff, jittered
 from dynsched.util.errors import ClusterError
 from dynsched.util.stopping import until_done
@@ -44,20 +53,24 @@ logger = logging.getLogger(__name__)
 
 STOP_TIMEOUT: Final = 2.5
 """Seconds that a clean end of kopf may take; then its thread is left behind (it is a daemon)."""
-
 CHUNK: Final = 250
 """Nodes a page of kopf's list."""
-
 BACKOFFS: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0)
 """Seconds between the attempts of one request; after the last kopf ends (and is begun again)."""
 
-_SERVER_ERRORS: Final = 500
 _PASSING: Final = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.GONE)
 _WATCH: Final = Call("watch", "nodes", "GET", "/api/v1/nodes")
+_NODE_EVENTS: Final = frozenset({"ADDED", "MODIFIED", "DELETED"})
+_PAGE: Final = msgspec.json.Decoder(Page[msgspec.Raw])
+_EVENT: Final = msgspec.json.Decoder(Event)
+
+Observer = Callable[[str | None, Node | None], None]
+"""Called with an event's type (None for a listed object) and the node (None for an object without
+a name), in kopf's thread. Must not block and must not raise."""
 
 Follower = Callable[[], None]
-"""Called before each request for a watch, in kopf's thread; the list before it is complete then.
-Must not block and must not raise."""
+"""Called each time a watch has begun, in kopf's thread; the list before it is complete then. Must
+not block and must not raise."""
 
 
 def settings() -> kopf.OperatorSettings:
@@ -73,16 +86,84 @@ def settings() -> kopf.OperatorSettings:
     result.queueing.exit_timeout = 1.0
     result.networking.request_timeout = LIST_TIMEOUT
     result.networking.connect_timeout = CONNECT_TIMEOUT
-    result.networking.error_backoffs = _Backoffs()
+    result.networking.error_backoffs = tuple(map(jittered, BACKOFFS))
     result.persistence.finalizer = "dynsched.io/never-set"
     return result
 
 
-class _Backoffs:
-    """BACKOFFS, spread anew for each request."""
+class NodesResponse(aiohttp.ClientResponse):
+    """An answer to kopf, of which the nodes are taken out where `take_nodes` was called.
 
-    def __iter__(self) -> Iterator[float]:
-        return (jittered(seconds) for seconds in BACKOFFS)
+    One that has not the expected form goes to kopf as it came, but not whatever its size: the reads
+    of one that is too large raise TooLargeError.
+    """
+
+    _observer: Observer | None = None
+
+    def take_nodes(self, observer: Observer, *, watch: bool) -> None:
+        """Give ``observer`` the nodes of this answer to a list or a watch of nodes."""
+        if watch:
+            self.content = _Lines(self.content, observer)  # type: ignore[assignment]
+        else:
+            self._observer = observer
+
+    async def read(self) -> bytes:
+        if self._body is None:
+            self._body = await read_body(self, MAX_OF_A_LIST)
+        return self._body
+
+    async def json(self, **options: Any) -> Any:
+        if self._observer is not None:
+            page = _without_nodes(await self.read(), self._observer)
+            if page is not None:
+                return page
+        return await super().json(**options)
+
+
+def _without_nodes(body: bytes, observer: Observer) -> dict[str, Any] | None:
+    """The page without its items, which were given to ``observer``; None for what is no page."""
+    try:
+        page = _PAGE.decode(body)
+    except (msgspec.DecodeError, UnicodeError):
+        return None
+    if not page.metadata.version:
+        return None
+    for item in page.items or ():
+        observer(None, read_node(item))
+    position = {"resourceVersion": page.metadata.version, "continue": page.metadata.after}
+    return {"metadata": position, "items": []}
+
+
+class _Lines:
+    """A StreamReader whose `iter_chunked`, by which kopf reads the lines of a watch, gives a
+    bookmark of the same resourceVersion for each event about a node.
+    """
+
+    def __init__(self, content: aiohttp.StreamReader, observer: Observer) -> None:
+        self._content = content
+        self._observer = observer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._content, name)
+
+    async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
+        async for lines in read_lines(self._content.iter_chunked(size)):
+            yield b"\n".join([*map(self._without_node, lines), b""])
+
+    def _without_node(self, line: bytes) -> bytes:
+        try:
+            event = _EVENT.decode(line)
+            if event.type not in _NODE_EVENTS:
+                return line
+            node = read_node(event.object)
+        except (msgspec.DecodeError, ValueError):
+            return line
+        self._observer(event.type, node)
+        # Without a version, kopf keeps the one that it has; from "" it would miss what was deleted.
+        position = (
+            {"resourceVersion": version} if node and (version := node.resource_version) else {}
+        )
+        return msgspec.json.encode({"type": "BOOKMARK", "object": {"metadata": position}})
 
 
 class WatchBrokenError(ClusterError):
@@ -137,7 +218,11 @@ class NodeOperator:
 
     async def _operate(self) -> None:
         stop_flag = asyncio.wrap_future(self._stop)
-        _quiet_kopf()
+        # Kopf logs each attempt and each object. What ends it is raised by us and logged once;
+        # its own lines are written at log level `debug`.
+        verbose = logging.getLogger().isEnabledFor(logging.DEBUG)
+        logging.getLogger("kopf").setLevel(logging.NOTSET if verbose else logging.CRITICAL)
+        logging.getLogger("kopf.objects").setLevel(logging.WARNING if verbose else logging.CRITICAL)
         try:
             await kopf.operator(
                 registry=self._registry(),
@@ -200,7 +285,7 @@ class NodeOperator:
             connector=aiohttp.TCPConnector(limit=0, ssl=tls),
             # Not the token: aiohttp sends the headers of a session to its proxy too, in the clear.
             headers={"User-Agent": USER_AGENT},
-            proxy=config.proxy,
+            proxy=config.configuration.proxy,
             response_class=NodesResponse,
             **{**SESSION, "middlewares": (self._middleware, *SESSION["middlewares"])},
         )
@@ -220,43 +305,31 @@ class NodeOperator:
         if is_watch:
             await asyncio.sleep(max(0.0, self._next_watch - time.monotonic()))
             self._next_watch = time.monotonic() + jittered(1.0)
-            self._follower()
         response = await handler(request)
-        if (
-            isinstance(response, NodesResponse)
-            and response.status == HTTPStatus.OK
-            and request.url.path.endswith(_WATCH.path)
-        ):
+        is_good = response.status == HTTPStatus.OK and request.url.path.endswith(_WATCH.path)
+        if is_good and isinstance(response, NodesResponse):
             response.take_nodes(self._observer, watch=is_watch)
+            if is_watch:
+                self._follower()
         return response
-
-
-def _quiet_kopf() -> None:
-    """Kopf logs each attempt and each object. What ends it is raised by us and logged once; kopf's
-    own lines are written at log level `debug`.
-    """
-    verbose = logging.getLogger().isEnabledFor(logging.DEBUG)
-    logging.getLogger("kopf").setLevel(logging.NOTSET if verbose else logging.CRITICAL)
-    logging.getLogger("kopf.objects").setLevel(logging.WARNING if verbose else logging.CRITICAL)
 
 
 def _explained(server: str, error: BaseException | None) -> ClusterError:
     """Why kopf ended, for a person, and whether it may be started again."""
     status = getattr(error, "status", None)  # of kopf's APIError, which is not public
-    said = " ".join(str(error).split())[:300]
-    failure: ClusterError
     if error is None:
-        failure = ClusterError("the watch of nodes ended unexpectedly")
-    elif isinstance(error, aiohttp.ClientConnectionError | TooLargeError | TimeoutError):
+        return ClusterError("the watch of nodes ended unexpectedly")
+    if isinstance(error, aiohttp.ClientConnectionError | TooLargeError | TimeoutError):
         # The cause may be a certificate: that, too, may be put right while we wait.
         lost = failures.from_exception(_WATCH, server, error, LIST_TIMEOUT)
-        failure = WatchBrokenError(str(lost))
-    elif status == HTTPStatus.FORBIDDEN:
-        failure = failures.forbidden(_WATCH, server, str(getattr(error, "message", None) or ""))
-    elif isinstance(error, kopf.LoginError):
-        failure = WatchBrokenError(f"cannot {_WATCH}: {server} does not accept the credentials")
-    elif isinstance(status, int) and (status in _PASSING or status >= _SERVER_ERRORS):
-        failure = WatchBrokenError(f"cannot {_WATCH}: {server} answered {status}")
-    else:
-        failure = ClusterError(f"the watch of nodes ended: {type(error).__name__}: {said}")
-    return failure
+        return WatchBrokenError(str(lost))
+    if status == HTTPStatus.FORBIDDEN:
+        return failures.forbidden(_WATCH, server, str(getattr(error, "message", None) or ""))
+    if isinstance(error, kopf.LoginError):
+        return WatchBrokenError(f"cannot {_WATCH}: {server} does not accept the credentials")
+    if isinstance(status, int) and (
+        status in _PASSING or status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    ):
+        return WatchBrokenError(f"cannot {_WATCH}: {server} answered {status}")
+    said = " ".join(str(error).split())[:300]
+    return ClusterError(f"the watch of nodes ended: {type(error).__name__}: {said}")

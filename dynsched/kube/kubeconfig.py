@@ -2,9 +2,9 @@
 
 Order: the file that was asked for; else the service account when running in a pod (unless a context
 was asked for: only files have those); else the files that ``KUBECONFIG`` names; else
-``~/.kube/config``. The `kubernetes` package reads all of
-them (tokens, client certificates, basic auth, exec plugins, OIDC); this module picks one, says in
-one line why none will do, and knows when what was read must be read again.
+``~/.kube/config``. The `kubernetes` package reads all of them (tokens, client certificates, basic
+auth, exec plugins, OIDC); this module picks one, says in one line why none will do, and knows when
+what was read must be read again.
 """
 
 from __future__ import annotations
@@ -32,28 +32,20 @@ from dynsched.util.proxies import Proxy, ProxyError, parse_proxy, proxy_for
 
 SERVICE_ACCOUNT: Path = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where a pod finds its token, the cluster's CA and its own namespace."""
-
 TOKEN_MAX_AGE: Final = 60.0
 """Seconds after which a token that came from a file is read again. The kubelet renews a bound
 token when 80 % of its life is over, so a minute late is early enough."""
 
-_READ_ERRORS: Final = (
-    # What the package's loaders raise for a broken file, besides their own ConfigException.
-    ConfigException,
-    yaml.YAMLError,
-    OSError,
-    ValueError,
-    KeyError,
-    TypeError,
-    AttributeError,
-)
+# What the package's loaders raise for a broken file, besides their own ConfigException.
+_BROKEN: Final = (yaml.YAMLError, OSError, ValueError, KeyError, TypeError, AttributeError)
+_READ_ERRORS: Final = (ConfigException, *_BROKEN)
 
 
 class KubeConfigError(ClusterError):
     """No usable configuration. The message says what was tried and what to do."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class KubeConfig:
     """One loaded configuration. Load it again (`reload`) at ``refresh_at`` and after a 401.
 
@@ -71,16 +63,14 @@ class KubeConfig:
     """The value of the Authorization header; never to be logged."""
     tls_files: Mapping[str, tuple[int, ...]] = field(init=False)
     """The files of the CA, the client certificate and its key. Where they differ, connections have
-    to be opened anew.
-    """
+    to be opened anew."""
 
     def __post_init__(self) -> None:
         """Take the token out of ``configuration``, and look at its files. OSError."""
-        object.__setattr__(self, "authorization", self.configuration.api_key.get("BearerToken"))
         wanted = self.configuration
+        self.authorization = wanted.api_key.get("BearerToken")
         named = (wanted.ssl_ca_cert, wanted.cert_file, wanted.key_file)
-        found = {path: fingerprint(require_file(path)) for path in named if path}
-        object.__setattr__(self, "tls_files", found)
+        self.tls_files = {path: fingerprint(require_file(path)) for path in named if path}
 
     def logs_in_as(self, other: KubeConfig) -> bool:
         """Whether a server that refuses one of the two refuses both."""
@@ -91,11 +81,6 @@ class KubeConfig:
         """The API server's URL, without anything secret that a URL can carry."""
         parts = urlsplit(self.configuration.host)
         return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")
-
-    @property
-    def proxy(self) -> str | None:
-        """The URL of the proxy by which to ask the server; it may hold a password."""
-        return self.configuration.proxy
 
     def serves(self, host: str | None, port: int | None) -> bool:
         """Whether this is where the API server listens; a redirect may lead elsewhere."""
@@ -119,13 +104,13 @@ async def load_config(kubeconfig: str | None = None, context: str | None = None)
     """
     try:
         files = _files(kubeconfig, context)
-    except PermissionError as error:  # of a folder above it
+        if files is None:
+            return _from_service_account()
+        return await _from_files(files, kubeconfig, context)
+    except PermissionError as error:  # of the file, or of a folder above it
         raise KubeConfigError(
             f"kubeconfig {error.filename}: {error.strerror}; check its permissions"
         ) from error
-    if files is None:
-        return _from_service_account()
-    return await _from_files(files, kubeconfig, context)
 
 
 def _files(kubeconfig: str | None, context: str | None) -> str | None:
@@ -134,7 +119,8 @@ def _files(kubeconfig: str | None, context: str | None) -> str | None:
         if not Path(kubeconfig).expanduser().is_file():
             raise KubeConfigError(f"kubeconfig {kubeconfig}: no such file; check --kubeconfig")
         return kubeconfig
-    if _in_pod() and context is None:
+    in_pod = os.environ.get("KUBERNETES_SERVICE_HOST") and (SERVICE_ACCOUNT / "token").is_file()
+    if in_pod and context is None:
         return None
     named = os.environ.get("KUBECONFIG", "")
     if any(Path(path).expanduser().is_file() for path in named.split(os.pathsep) if path):
@@ -147,10 +133,6 @@ def _files(kubeconfig: str | None, context: str | None) -> str | None:
         + (f"KUBECONFIG={named} names no file that exists" if named else f"no {usual}")
         + "; name a file with --kubeconfig FILE, or try `dynsched demo`, which needs no cluster"
     )
-
-
-def _in_pod() -> bool:
-    return bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and (SERVICE_ACCOUNT / "token").is_file()
 
 
 def _from_service_account() -> KubeConfig:
@@ -167,14 +149,10 @@ def _from_service_account() -> KubeConfig:
             f"service account in {SERVICE_ACCOUNT}: {_one_line(error)}; "
             "check automountServiceAccountToken, or name a file with --kubeconfig"
         ) from error
-    namespace = SERVICE_ACCOUNT / "namespace"
-    return _finished(
-        configuration,
-        source="service account",
-        namespace=namespace.read_text().strip() if namespace.is_file() else "",
-        asked=None,
-        refresh_at=time.monotonic() + TOKEN_MAX_AGE,
-    )
+    file = SERVICE_ACCOUNT / "namespace"
+    namespace = file.read_text().strip() if file.is_file() else ""
+    due = time.monotonic() + TOKEN_MAX_AGE
+    return _finished(configuration, "service account", namespace, refresh_at=due)
 
 
 async def _from_files(paths: str, asked: str | None, context: str | None) -> KubeConfig:
@@ -187,11 +165,8 @@ async def _from_files(paths: str, asked: str | None, context: str | None) -> Kub
             persist_config=False,
         )
         chosen: Mapping[str, Any] = loader.current_context["context"]
-    except PermissionError as error:
-        raise KubeConfigError(
-            f"kubeconfig {paths}: cannot read {error.filename}: {error.strerror}; "
-            "check its permissions"
-        ) from error
+    except PermissionError:
+        raise
     except _READ_ERRORS as error:
         named = "" if os.pathsep in paths else f" --kubeconfig {shlex.quote(paths)}"
         raise KubeConfigError(
@@ -204,34 +179,25 @@ async def _from_files(paths: str, asked: str | None, context: str | None) -> Kub
         raise KubeConfigError(
             f"kubeconfig {paths}: the exec plugin {command} gave no credentials; run it by hand"
         )
-    return _finished(
-        configuration,
-        source=f"kubeconfig {paths}",
-        namespace=chosen.get("namespace") or "",
-        asked=asked,
-        context=context,
-        refresh_at=_refresh_at(user, getattr(loader, "exec_plugin_expiry", None)),
-    )
-
-
-def _refresh_at(user: Mapping[str, Any], expiry: datetime | None) -> float | None:
-    """When to read again: a token file each minute, a plugin's token a minute before its end
-    (but not more often than once a minute, whatever the plugin says).
-    """
-    now = time.monotonic()
-    if expiry is not None:
+    due = None
+    if expiry := getattr(loader, "exec_plugin_expiry", None):
+        # A minute before its end, but not more often than once a minute, whatever the plugin says.
         left = (expiry - datetime.now(UTC)).total_seconds()
-        return now + max(left - TOKEN_MAX_AGE, TOKEN_MAX_AGE)
-    return now + TOKEN_MAX_AGE if "tokenFile" in user else None
+        due = time.monotonic() + max(left - TOKEN_MAX_AGE, TOKEN_MAX_AGE)
+    elif "tokenFile" in user:
+        due = time.monotonic() + TOKEN_MAX_AGE
+    namespace = chosen.get("namespace") or ""
+    where = f"kubeconfig {paths}"
+    return _finished(configuration, where, namespace, refresh_at=due, asked=asked, context=context)
 
 
 def _finished(
     configuration: Configuration,
-    *,
     source: str,
     namespace: str,
-    asked: str | None,
+    *,
     refresh_at: float | None,
+    asked: str | None = None,
     context: str | None = None,
 ) -> KubeConfig:
     if "BearerToken" in configuration.api_key:

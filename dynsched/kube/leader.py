@@ -33,8 +33,6 @@ logger = logging.getLogger(__name__)
 # A machine that sleeps must not wake up as a leader that it no longer is. Linux's monotonic clock
 # stops while the machine sleeps, so CLOCK_BOOTTIME is used; the one of macOS continues.
 _CLOCK: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-
-
 _RENEWALS: Final = 64
 """Renewals of ours that are remembered, while it is not known which of them arrived."""
 
@@ -92,6 +90,7 @@ class Elector:
         self._clock = clock
         self._wall = wall
         self._lease: Lease | None = None
+        self._named = f"{namespace}/{LEASE_NAME}"
         self._renewed_at: float | None = None
         self._aside_until = -math.inf
         self.error: str | None = None
@@ -143,14 +142,24 @@ class Elector:
         try:
             while not stop.is_set():
                 await self.attempt()
-                await self._pause(stop)
+                due = jittered(self._times.renew_every)
+                if self._lease is not None and not self._is_ours(self._lease):
+                    left = self._lease.free_in(self._clock())  # another's: at once when it runs out
+                    due = min(due, left + 0.01) if left >= 0 else due
+                await pause(stop, due)
             await self._let_go()
         finally:
             self._renewed_at = None
 
     async def attempt(self) -> None:
         try:
-            await self._take_or_renew()
+            try:
+                await self._take_or_renew()
+            except (ConflictError, NotFoundError):
+                # Somebody was faster, deleted or edited it; or we did, and the answer was lost.
+                self._lease = contested(self._clock(), least=self._times.duration)
+                self._renewed_at = None
+                await self._take_or_renew()
         except ClusterError as error:
             why = str(error)
             if isinstance(error, ForbiddenError):
@@ -162,47 +171,17 @@ class Elector:
             self.error = None
         if self.may_write is not self._told_to_lead:
             self._told_to_lead = self.may_write
-            logger.info(
-                "%s the Lease %s/%s as %s",
-                "hold" if self.may_write else "no longer hold",
-                self._namespace,
-                LEASE_NAME,
-                self._identity,
-            )
-        self._tell_of_another()
-
-    def _tell_of_another(self) -> None:
-        """Log once which other replica holds the Lease: waiting should not look like hanging."""
-        if self.leader is None or self.leader == self._told_of:
-            return
-        self._told_of = self.leader
-        if self.leader != self._identity:
-            logger.info(
-                "%s holds the Lease %s/%s: nothing is written until it is free (we are %s)",
-                self.leader,
-                self._namespace,
-                LEASE_NAME,
-                self._identity,
-            )
-
-    async def _pause(self, stop: asyncio.Event) -> None:
-        """Until the next attempt is due: at once when another's Lease runs out."""
-        due = jittered(self._times.renew_every)
-        if self._lease is not None and not self._is_ours(self._lease):
-            left = self._lease.free_in(self._clock())
-            due = min(due, left + 0.01) if left >= 0 else due
-        await pause(stop, due)
+            what = "hold" if self.may_write else "no longer hold"
+            logger.info("%s the Lease %s as %s", what, self._named, self._identity)
+        if self.leader is not None and self.leader != self._told_of:
+            self._told_of = self.leader
+            if self.leader != self._identity:  # waiting should not look like hanging
+                logger.info(
+                    "%s holds the Lease %s: nothing is written until it is free (we are %s)",
+                    *(self.leader, self._named, self._identity),
+                )
 
     async def _take_or_renew(self) -> None:
-        try:
-            await self._try()
-        except (ConflictError, NotFoundError):
-            # Somebody was faster, deleted or edited it; or it was ourselves, and the answer lost.
-            self._lease = contested(self._clock(), least=self._times.duration)
-            self._renewed_at = None
-            await self._try()
-
-    async def _try(self) -> None:
         if self._stands_aside:
             if self._is_ours(self._lease):
                 await self._give_up()
@@ -250,7 +229,7 @@ class Elector:
         if self._lease is not None and self._is_ours(self._lease):
             await self._write(self._lease, given_up(self._lease, self._wall()))
             self._renewals.clear()
-            logger.info("gave up the Lease %s/%s", self._namespace, LEASE_NAME)
+            logger.info("gave up the Lease %s", self._named)
         self._lease = None
 
     async def _look(self) -> Lease | None:

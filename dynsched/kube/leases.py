@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 from dynsched.engine.lease import Lease, LeaseTimes, is_released, renewed_at
@@ -23,7 +22,6 @@ from dynsched.util.errors import ClusterError, ForbiddenError
 API_VERSION: Final = "coordination.k8s.io/v1"
 LEASE_NAME: Final = "dynsched"
 CALL_TIMEOUT: Final = 3.0
-
 LOOK_AGAIN: Final = 2 * LeaseTimes().renew_every
 """Seconds within which a running holder renews its Lease."""
 
@@ -52,7 +50,7 @@ class Leases:
             # With its uid and version: the API server refuses it if either is not the same.
             metadata = seen.body["metadata"]
         else:
-            call, accept = self._call("create", "POST"), [HTTPStatus.NOT_FOUND]
+            call, accept = self._call("create", "POST", ""), [HTTPStatus.NOT_FOUND]
             metadata = {"name": LEASE_NAME, "namespace": self._namespace}
         body = {"kind": "Lease", "apiVersion": API_VERSION, "metadata": metadata, "spec": spec}
         # A lost write is not sent again: it may have arrived, and the next look shows it.
@@ -75,15 +73,13 @@ class Leases:
         found: Mapping[str, Any] = body
         return found
 
-    def _call(self, verb: str, method: str) -> Call:
+    def _call(self, verb: str, method: str, name: str = LEASE_NAME) -> Call:
         path = f"/apis/{API_VERSION}/namespaces/{quote(self._namespace, safe='')}/leases"
-        if verb == "create":
-            return Call(verb, "leases", method, path, namespace=self._namespace)
-        return Call(verb, "leases", method, f"{path}/{LEASE_NAME}", LEASE_NAME, self._namespace)
+        whole = f"{path}/{name}" if name else path
+        return Call(verb, "leases", method, whole, name, self._namespace)
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(NamedTuple):
     """Who holds a Lease and renews it. ``age``: seconds since it was renewed, by the time in it;
     None where that is no time of the last seconds.
     """
@@ -128,8 +124,7 @@ async def why_at_work(api: KubeApi, namespace: str, older_than: float) -> str | 
     body = await leases.read()
     if body is None:
         return None
-    renewed = renewed_at(body)
-    age = None if renewed is None else time.time() - renewed
+    renewed, age = renewed_at(body), _age(body)
     if age is not None and age < older_than:
         return f"the Lease was renewed {format_duration(max(0, round(age)))} ago"
     if is_released(body):
@@ -163,10 +158,13 @@ async def _everywhere(api: KubeApi) -> Collection[Mapping[str, Any]]:
     return answer.body.get("items") or ()
 
 
-def _holder(lease: Mapping[str, Any]) -> Holder:
+def _age(lease: Mapping[str, Any]) -> float | None:
     renewed = renewed_at(lease)
-    age = None if renewed is None else time.time() - renewed
+    return None if renewed is None else time.time() - renewed
+
+
+def _holder(lease: Mapping[str, Any]) -> Holder:
+    age = _age(lease)
     is_recent = age is not None and 0 <= age < LeaseTimes().duration
-    identity = str(lease["spec"]["holderIdentity"])
-    namespace = str(lease["metadata"].get("namespace", ""))
-    return Holder(identity, namespace, age if is_recent else None)
+    identity, namespace = lease["spec"]["holderIdentity"], lease["metadata"].get("namespace", "")
+    return Holder(str(identity), str(namespace), age if is_recent else None)

@@ -19,8 +19,7 @@ from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import NodeStore
 from dynsched.kube.failures import SetupError
 from dynsched.kube.kopf_operator import NodeOperator, WatchBrokenError
-from dynsched.kube.resync import Resync
-from dynsched.kube.troubles import Part, Troubles
+from dynsched.kube.resync import Part, Resync, Troubles
 from dynsched.util.backoff import Backoff
 from dynsched.util.errors import ClusterError, ForbiddenError
 from dynsched.util.stopping import pause, unless_stopped, until_done
@@ -30,17 +29,10 @@ logger = logging.getLogger(__name__)
 RESYNC: Final = 60.0
 """Seconds between two comparisons at the most. At 5,000 nodes one takes 0.06 s of our CPU and 0.1
 to 0.3 s of the API server's."""
-
 SETTLED: Final = 2.0
 """Seconds without a listed object after which kopf's list is taken to be complete."""
-
-STEADY: Final = 20.0
-"""Seconds after which a watch that was begun again is taken to be well (kopf gives one up that is
-refused after half of that); an event tells it at once."""
-
 UNEXPLAINED: Final = 3
 """How often in a row the watch may end at once for a cause that we do not know."""
-
 _POLL: Final = 0.05
 _MAX_BACKOFF: Final = 30.0
 _LASTED: Final = 60.0
@@ -48,7 +40,7 @@ _LASTED: Final = 60.0
 
 class _Life:
     """One life of kopf. ``over``: it is to end, or has ended; what it still says does not count.
-    ``follows``: its list was complete, and a watch was asked for.
+    ``follows``: its list was complete, and a watch has begun.
     """
 
     def __init__(self) -> None:
@@ -57,21 +49,20 @@ class _Life:
 
 
 class NodeWatch:
-    """Keeps ``store`` as the cluster is while `run` runs. kopf lives in a thread of its own: no
-    signal handler is touched, and no task of the caller's is ever cancelled by it.
+    """Keeps ``store`` as the cluster is while `run` runs.
+
+    ``synced``: whether the first list is complete. It stays True: an outage makes nodes old, not
+    gone. ``begun``: how many watches have begun.
     """
 
-    def __init__(
-        self, client: KubeClient, store: NodeStore | None = None, *, resync: float = RESYNC
-    ) -> None:
-        self.store = NodeStore() if store is None else store
-        self._client = client
-        self._resync = resync
+    def __init__(self, client: KubeClient, *, resync: float = RESYNC) -> None:
+        self.store = NodeStore()
         self.synced = False
-        """Whether the first list is complete. Stays True: an outage makes nodes old, not gone."""
-        self._troubles = Troubles()
-        self._life = _Life()
         self.begun = 0
+        self._client = client
+        self._troubles = Troubles()
+        self._resync = Resync(client, self.store, self, self._troubles, every=resync)
+        self._life = _Life()
         self._listed_at = -math.inf
 
     @property
@@ -96,8 +87,7 @@ class NodeWatch:
         help: ForbiddenError (a verb is missing), SetupError (credentials, certificates, address),
         ClusterError (the watch ends again and again for a cause that is not known).
         """
-        if await self._count(stop) is None:
-            return
+        await self._count(stop)
         watching = asyncio.create_task(self._watch(stop), name="node watch")
         comparing = asyncio.create_task(self._compare(stop), name="node comparison")
         try:
@@ -111,8 +101,8 @@ class NodeWatch:
                 task.cancel()
             await asyncio.gather(watching, comparing, return_exceptions=True)
 
-    async def _count(self, stop: asyncio.Event) -> int | None:
-        """How many nodes there are, once the API server answers; None when ``stop`` came first."""
+    async def _count(self, stop: asyncio.Event) -> int:
+        """How many nodes there are, once the API server answers; 0 when ``stop`` came first."""
         backoff = Backoff(1.0, _MAX_BACKOFF)
         while not stop.is_set():
             try:
@@ -124,21 +114,24 @@ class NodeWatch:
                 await pause(stop, backoff.next())
             else:
                 self._troubles.end(Part.SERVER)
-                return count
-        return None
+                return count or 0
+        return 0
 
     async def _watch(self, stop: asyncio.Event) -> None:
         """One life of kopf after the other; the next waits longer, unless the last one lasted."""
         backoff, unexplained = Backoff(0.5, _MAX_BACKOFF), 0
         while not stop.is_set():
-            began, failure = time.monotonic(), None
-            self._life = _Life()
+            began, life = time.monotonic(), _Life()
+            self._life, failure = life, None
+            observe, follow = partial(self._observe, life), partial(self._follow, life)
             try:
-                await self._live(self._life)
+                await NodeOperator(self._client.config, observe, follow).run(life.over)
             except (ForbiddenError, SetupError):
                 raise
             except ClusterError as error:
                 failure = error
+            finally:
+                life.over.set()
             if time.monotonic() - began > _LASTED:
                 backoff.reset()
                 unexplained = 0
@@ -150,17 +143,8 @@ class NodeWatch:
             self.store.forget_versions()
             await pause(stop, backoff.next())
 
-    async def _live(self, life: _Life) -> None:
-        steady = asyncio.get_running_loop().call_later(STEADY, self._troubles.end, Part.WATCH)
-        try:
-            observe, follow = partial(self._observe, life), partial(self._follow, life)
-            await NodeOperator(self._client.config, observe, follow).run(life.over)
-        finally:
-            steady.cancel()
-            life.over.set()
-
     def _follow(self, life: _Life) -> None:
-        """A watch is asked for. Called in kopf's thread."""
+        """Called in kopf's thread, as `_observe` is."""
         life.follows = True
         self.begun += 1
 
@@ -181,14 +165,13 @@ class NodeWatch:
 
     async def _compare(self, stop: asyncio.Event) -> None:
         await self._sync(stop)
-        resync = Resync(self._client, self.store, self, self._troubles, every=self._resync)
-        await resync.run(stop)
+        await self._resync.run(stop)
 
     async def _sync(self, stop: asyncio.Event) -> None:
         """Wait until we know as many nodes as there are; that there are none is asked twice."""
         is_empty = False
         while not stop.is_set():
-            expected = await self._count(stop) or 0
+            expected = await self._count(stop)
             # The number may change while the list comes in: after a second it is asked again.
             asked = time.monotonic()
             while time.monotonic() - asked < 1.0 and not stop.is_set():

@@ -1,24 +1,25 @@
-"""Lists in pages: all objects as of one moment, one page in memory at a time."""
+"""What the API server sends of many objects: lists in pages, all as of one moment and one page in
+memory at a time; the lines of a watch; and the order of resourceVersions.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from http import HTTPStatus
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar, Unpack
 
 import msgspec
 
-from dynsched.kube.failures import Call
-from dynsched.kube.transport import LIST_TIMEOUT, KubeApi
+from dynsched.kube.failures import Call, TooLargeError
+from dynsched.kube.transport import LIST_TIMEOUT, MAX_OF_AN_OBJECT, KubeApi, Request
 from dynsched.util.errors import ClusterError, ConflictError
 
 PAGE: Final = 500
 """Objects a page: of nodes, 4 to 10 MB of JSON at a time, whatever the size of the cluster."""
 
-
 METADATA_ONLY: Final = {
     # A server that does not know this form (there is none, but for fakes) sends the whole objects.
-    "Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1, application/json",
+    "Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1, application/json"
 }
 
 Item = TypeVar("Item")
@@ -52,50 +53,86 @@ class Named(msgspec.Struct, gc=False):
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
 
 
+class Event(msgspec.Struct, gc=False):
+    """A line of a watch."""
+
+    type: str
+    object: msgspec.Raw
+
+
+async def read_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
+    """The lines of a watch, as they come in. TooLargeError for one that is larger than an object
+    can be.
+    """
+    rest = b""
+    async for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n")
+        if lines:
+            yield lines
+        if len(rest) > MAX_OF_AN_OBJECT:
+            raise TooLargeError(MAX_OF_AN_OBJECT)
+    if rest:
+        yield [rest]
+
+
+def is_older(version: str, than: str) -> bool:
+    """Whether resourceVersion ``version`` was given before ``than``, within one history of etcd.
+
+    Resource versions compare as decimal integers (KEP-5504), also between two objects of one name,
+    and between an object and a list. Where they are something else, nothing can be said: False.
+    """
+    return version.isdecimal() and than.isdecimal() and int(version) < int(than)
+
+
 async def pages(
     api: KubeApi,
     call: Call,
     item: type[Item],
     *,
-    query: Mapping[str, str] | None = None,
-    version: str = "",
-    headers: Mapping[str, str] | None = None,
-    timeout: float = LIST_TIMEOUT,  # noqa: ASYNC109 - of one HTTP exchange
     may_be_unknown: bool = False,
+    **request: Unpack[Request],
 ) -> AsyncIterator[Page[Item]]:
     """Each page, its items decoded to the type ``item``. The caller must let go of a page
     (``del``) before it takes the next, or two would be in memory.
 
-    ``version``: the objects as they were at that resourceVersion; without it, as they are now.
     ``may_be_unknown``: a server that does not know the resource has no such objects. Raises
     ConflictError when the list's snapshot expired between two pages (minutes); ClusterError.
     """
     expected = (HTTPStatus.GONE, *([HTTPStatus.NOT_FOUND] if may_be_unknown else ()))
-    where = {"resourceVersion": version, "resourceVersionMatch": "Exact"} if version else {}
+    query = {**(request.get("query") or {}), "limit": str(PAGE)}
+    request.setdefault("timeout", LIST_TIMEOUT)
     while True:
+        request["query"] = query
         answer = await api.call(
             call,
-            query={**(query or {}), "limit": str(PAGE), **where},
-            headers=headers,
             accept=expected,
             shape=Page[item],  # type: ignore[valid-type]
-            timeout=timeout,
+            **request,
         )
         if answer.status == HTTPStatus.GONE:
             raise ConflictError(f"cannot {call}: the list's snapshot expired between two pages")
         if answer.status == HTTPStatus.NOT_FOUND:
             return
-        page = require_list(call, api.config.server, answer.body)
-        where = {"continue": page.metadata.after}
+        page = _required(call, api, answer.body)
+        query = {**query, "continue": page.metadata.after}
         del answer
         yield page
         del page
-        if not where["continue"]:
+        if not query["continue"]:
             return
 
 
-def require_list(call: Call, server: str, page: Any) -> Any:
+async def first_item(api: KubeApi, call: Call) -> Page[Named]:
+    """A list that goes no further than its first object, for what it says of all of them."""
+    query = {"limit": "1"}
+    answer = await api.call(call, query=query, headers=METADATA_ONLY, shape=Page[Named])
+    page: Page[Named] = _required(call, api, answer.body)
+    return page
+
+
+def _required(call: Call, api: KubeApi, page: Any) -> Any:
     """The page. ClusterError for an answer without a version, such as ``{}``: it is no list."""
     if page is None or not page.metadata.version:
+        server = api.config.server
         raise ClusterError(f"cannot {call}: {server} answered no list; is a proxy between?")
     return page

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import lru_cache
 from operator import attrgetter
@@ -11,7 +10,7 @@ from typing import Final
 import msgspec
 
 from dynsched.engine.pod_values import MIN_CPU, MIN_MEMORY
-from dynsched.kube.projection import quantity
+from dynsched.kube.projection import Amounts, quantity
 
 _MAX_CPU: Final = 1e6
 _MAX_MEMORY: Final = 1e18
@@ -21,16 +20,12 @@ _EPOCH: Final = "1971"
 RUNNING: Final = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}
 """Of pods: those that have a node and have not ended, whose requests count there."""
 
-Amount = str | int | float | None
-
-
-class _Amounts(msgspec.Struct, gc=False):
-    cpu: Amount = None
-    memory: Amount = None
+_Get = Callable[[Amounts], str | int | float | None]
+_quantity = lru_cache(maxsize=4096)(quantity)
 
 
 class _Resources(msgspec.Struct, gc=False):
-    requests: _Amounts | None = None
+    requests: Amounts | None = None
 
 
 class _Container(msgspec.Struct, gc=False):
@@ -45,7 +40,7 @@ class PodSpec(msgspec.Struct, gc=False):
     containers: list[_Container] | None = None
     init: list[_Container] | None = msgspec.field(name="initContainers", default=None)
     resources: _Resources | None = None
-    overhead: _Amounts | None = None
+    overhead: Amounts | None = None
 
 
 class _Resized(msgspec.Struct, gc=False):
@@ -54,7 +49,7 @@ class _Resized(msgspec.Struct, gc=False):
     """
 
     resources: _Resources | None = None
-    allocated: _Amounts | None = msgspec.field(name="allocatedResources", default=None)
+    allocated: Amounts | None = msgspec.field(name="allocatedResources", default=None)
 
 
 class _Run(msgspec.Struct, gc=False, frozen=True):
@@ -90,66 +85,66 @@ class PodStatus(_Resized, gc=False):
     conditions: list[_Condition] | None = None
 
     @property
+    def all_containers(self) -> list[_ContainerStatus]:
+        return [*(self.containers or ()), *(self.init or ())]
+
+    @property
     def has_run(self) -> bool:
         """Whether a container of it runs or has run. One that could not be started says that it was
         started in 1970.
         """
         return any(
             run is not None and (run.started or "") > _EPOCH
-            for each in (*(self.containers or ()), *(self.init or ()))
+            for each in self.all_containers
             for run in (each.state.running, each.state.terminated, each.before.terminated)
         )
 
 
-_NO_STATUS: Final = PodStatus()
-
-
-def requests_of(spec: PodSpec, status: PodStatus = _NO_STATUS) -> tuple[float, float]:
+def requests_of(spec: PodSpec, status: PodStatus) -> tuple[float, float]:
     """Cores and bytes. A container without a request counts a little, as for the scheduler's
     scores.
     """
-    states = {each.name: each for each in (*(status.containers or ()), *(status.init or ()))}
+    cpu = _requested(attrgetter("cpu"), spec, status, MIN_CPU)
+    memory = _requested(attrgetter("memory"), spec, status, MIN_MEMORY)
+    return min(cpu, _MAX_CPU), min(memory, _MAX_MEMORY)
+
+
+def _requested(get: _Get, spec: PodSpec, status: PodStatus, least: float) -> float:
+    """One resource; ``least`` is what counts for a container without a request."""
+    states = {each.name: each for each in status.all_containers}
     is_infeasible = any((each.type, each.reason) == _INFEASIBLE for each in status.conditions or ())
 
-    def requested(get: Callable[[_Amounts], Amount], least: float, most: float) -> float:
-        def asked(resources: _Resources | None) -> float | None:
-            return _amount(get, resources.requests if resources else None)
+    def held(resources: _Resources | None, state: _Resized | None) -> float | None:
+        """While a pod is resized, the largest of what is wanted, allocated and in force counts; a
+        wish that its node can never fulfil does not.
+        """
+        wanted = _asked(get, resources)
+        if state is None or state.resources is None:
+            return wanted
+        in_force, allocated = _asked(get, state.resources), _amount(get, state.allocated)
+        amounts = (None if is_infeasible else wanted, in_force, allocated)
+        return max((each for each in amounts if each is not None), default=None)
 
-        def held(resources: _Resources | None, state: _Resized | None) -> float | None:
-            """While a pod is resized, the largest of what is wanted, allocated and in force counts;
-            a wish that its node can never fulfil does not.
-            """
-            if state is None or state.resources is None:
-                return asked(resources)
-            wanted = None if is_infeasible else asked(resources)
-            amounts = (wanted, asked(state.resources), _amount(get, state.allocated))
-            return max((each for each in amounts if each is not None), default=None)
-
-        main = [held(each.resources, states.get(each.name)) for each in spec.containers or ()]
-        init = [
-            (held(each.resources, states.get(each.name)), True)
-            if each.restarts == "Always"
-            else (asked(each.resources), False)
-            for each in spec.init or ()
-        ]
-        of_pod, overhead = asked(spec.resources), _amount(get, spec.overhead)
-        if _is_set(spec.resources) and any(
-            each is not None for each in (*main, *(need for need, _ in init), of_pod, overhead)
-        ):
-            least = 0.0
-        if of_pod is None:
-            total = _at_its_most(
-                [least if each is None else each for each in main],
-                [(least if need is None else need, stays) for need, stays in init],
-            )
-        else:
-            total = held(spec.resources, status) or 0.0
-        return min(total + (overhead or 0.0), most)
-
-    return (
-        requested(attrgetter("cpu"), MIN_CPU, _MAX_CPU),
-        requested(attrgetter("memory"), MIN_MEMORY, _MAX_MEMORY),
-    )
+    main = [held(each.resources, states.get(each.name)) for each in spec.containers or ()]
+    init = [
+        (held(each.resources, states.get(each.name)), True)
+        if each.restarts == "Always"
+        else (_asked(get, each.resources), False)
+        for each in spec.init or ()
+    ]
+    of_pod, overhead = _asked(get, spec.resources), _amount(get, spec.overhead)
+    if _is_set(spec.resources) and any(
+        each is not None for each in (*main, *(need for need, _ in init), of_pod, overhead)
+    ):
+        least = 0.0
+    if of_pod is None:
+        total = _at_its_most(
+            [least if each is None else each for each in main],
+            [(least if need is None else need, stays) for need, stays in init],
+        )
+    else:
+        total = held(spec.resources, status) or 0.0
+    return total + (overhead or 0.0)
 
 
 def _at_its_most(main: list[float], init: list[tuple[float, bool]]) -> float:
@@ -169,12 +164,10 @@ def _is_set(resources: _Resources | None) -> bool:
     return requests is not None and (requests.cpu is not None or requests.memory is not None)
 
 
-def _amount(get: Callable[[_Amounts], Amount], amounts: _Amounts | None) -> float | None:
+def _asked(get: _Get, resources: _Resources | None) -> float | None:
+    return _amount(get, resources.requests if resources else None)
+
+
+def _amount(get: _Get, amounts: Amounts | None) -> float | None:
     value = None if amounts is None else get(amounts)
     return None if value is None else _quantity(value)
-
-
-@lru_cache(maxsize=4096)
-def _quantity(value: str | float) -> float | None:
-    number = quantity(value)
-    return number if number is not None and math.isfinite(number) else None

@@ -2,45 +2,54 @@
 
 Not kopf's: it would list and keep 150,000 pods at 0.6 ms each. Of the pods that have a node only
 what happens from now on counts, and nothing is kept but a few numbers a pod, until the metrics show
-it. What the watch misses is wrong for no longer than that. How many pods run is counted once, by a
-list of their metadata as of the version at which the watch begins; from then on each pod that
-enters or leaves the watch is one more or less.
+it. What the watch misses is wrong for no longer than that.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import time
-from collections.abc import Callable
-from typing import Final
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Callable, Mapping
+from http import HTTPStatus
+from typing import Final, NoReturn
 
 import msgspec
 
 from dynsched.engine.pod_values import BoundPod
 from dynsched.engine.recent import RecentPods
 from dynsched.engine.workloads import workload_of
-from dynsched.kube.comparison import is_older
-from dynsched.kube.failures import Call
-from dynsched.kube.list_watch import Event, ListWatch, StreamingApi
-from dynsched.kube.pages import METADATA_ONLY, Named, Page, pages, require_list
+from dynsched.kube import failures
+from dynsched.kube.failures import Call, ExpiredError
+from dynsched.kube.pages import METADATA_ONLY, Event, Named, first_item, is_older, pages, read_lines
 from dynsched.kube.pod_requests import RUNNING, PodSpec, PodStatus, requests_of
-from dynsched.util.errors import ClusterError
+from dynsched.kube.transport import KubeApi
+from dynsched.util.backoff import Backoff, jittered
+from dynsched.util.errors import ClusterError, ForbiddenError
+from dynsched.util.stopping import unless_stopped
 
 logger = logging.getLogger(__name__)
 
+WATCH_SECONDS: Final = 290
+"""Seconds after which the server is asked to end a watch (timeoutSeconds)."""
 MAX_PENDING: Final = 20_000
 """Uids of pods without a node that are kept, some 150 bytes each; of further ones nothing is
 assumed."""
 
-_LIST: Final = Call("list", "pods", "GET", "/api/v1/pods")
-_WATCH: Final = Call("watch", "pods", "GET", "/api/v1/pods")
-_PENDING: Final = {"fieldSelector": "spec.nodeName="}
-"""With it, a pod that is bound comes as DELETED."""
+_SILENCE: Final = 120.0
+"""Seconds without a byte after which a watch ends: its connection may be dead. Bookmarks come about
+every minute."""
 _GAP: Final = 70.0
 """Seconds without an event, more than between two bookmarks. What happened in a longer gap is not
 made up for: it would count as if it happened now, though the metrics show it by then."""
+_FIRST_WAIT: Final = 1.0
+_MAX_BACKOFF: Final = 30.0
+_FORBIDDEN_WAIT: Final = 60.0
+_LIST: Final = Call("list", "pods", "GET", "/api/v1/pods")
+_WATCH: Final = Call("watch", "pods", "GET", "/api/v1/pods")
 
 
 class _Spec(PodSpec, gc=False):
@@ -49,91 +58,164 @@ class _Spec(PodSpec, gc=False):
 
 class _Pod(Named, gc=False):
     spec: _Spec = msgspec.field(default_factory=_Spec)
-    status: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b"{}"))
+    status: PodStatus = msgspec.field(default_factory=PodStatus)
 
 
 class _Nothing(msgspec.Struct, gc=False):
-    """Of a pod that is only counted nothing is looked at."""
+    """Nothing is read of a pod that is only counted."""
 
 
+_event = msgspec.json.Decoder(Event)
 _named = msgspec.json.Decoder(Named)
 _pod = msgspec.json.Decoder(_Pod)
-_status = msgspec.json.Decoder(PodStatus)
+
+
+async def watch(
+    api: KubeApi, call: Call, query: Mapping[str, str]
+) -> AsyncGenerator[Event | None, None]:
+    """The events of a watch, until the server ends it or was silent for long, as one without
+    bookmarks is where nothing happens. None tells that the server has begun to answer.
+
+    Raises ExpiredError for a 410, as a status (which a proxy may give) and as an event; another
+    ClusterError, before the first event or in between.
+    """
+    whole = {**query, "watch": "1", "timeoutSeconds": str(WATCH_SECONDS)}
+    async with api.stream(call, whole, _SILENCE) as response:
+        yield None
+        with contextlib.suppress(TimeoutError):
+            async for lines in read_lines(response.content.iter_any()):
+                for event in filter(None, (_read(call, line) for line in lines)):
+                    yield event
+
+
+def _read(call: Call, line: bytes) -> Event | None:
+    """The event in a line; None for an odd one, which must not end the watch."""
+    try:
+        event = _event.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    if event.type != "ERROR":
+        return event
+    status = failures.status_in(event.object)
+    code = status.code if status else 0
+    if code == HTTPStatus.GONE:
+        raise ExpiredError(call)
+    raise ClusterError(f"cannot {call}: the API server ended it with code {code}")
+
+
+class ListWatch(ABC):
+    """A list, and a watch of what ``query`` selects from its version on, begun again whenever it
+    ends, as often as the API server can bear it. A subclass lists (`begin`), and keeps what it
+    needs of the events (`observe`).
+
+    ``error`` is why it does not work at the moment; None while all is well. ``version`` is the one
+    to go on from, for a subclass that does not list each time; empty where there is none.
+    """
+
+    query: Mapping[str, str]
+
+    def __init__(self, api: KubeApi, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.api = api
+        self.clock = clock
+        self.error: str | None = None
+        self.version = ""
+
+    @abstractmethod
+    async def begin(self) -> str:
+        """List what is needed; the version to watch from. Raises ClusterError."""
+
+    @abstractmethod
+    def observe(self, event: Event | None) -> None:
+        """Take in one event; None where the server has begun to answer the watch."""
+
+    def tell(self, error: ClusterError | None) -> None:
+        """``error`` is new; or None, and all is well again."""
+        logger.debug("%s: %s", type(self).__name__, error or "works again")
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Follow until ``stop`` is set; it never ends before, whatever the API server says."""
+        await unless_stopped(stop, self._follow_on())
+
+    async def follow(self, version: str) -> None:
+        """One watch, until it ends."""
+        where = {"resourceVersion": version, "allowWatchBookmarks": "true"}
+        watching = watch(self.api, _WATCH, {**self.query, **where})
+        async with contextlib.aclosing(watching) as events:
+            async for event in events:
+                self.take(event)
+
+    def take(self, event: Event | None) -> None:
+        """`observe`; an odd object must not end the watch."""
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+            self.observe(event)
+        self._note(None)
+
+    async def _follow_on(self) -> NoReturn:
+        backoff = Backoff(_FIRST_WAIT, _MAX_BACKOFF)
+        while True:
+            began, failure = self.clock(), None
+            try:
+                await self.follow(await self.begin())
+            except ExpiredError:
+                self.version = ""
+            except ClusterError as error:
+                failure = error
+                self._note(error)
+            lasted = self.clock() - began
+            if failure is None or lasted > _MAX_BACKOFF:
+                backoff.reset()
+            if isinstance(failure, ForbiddenError):
+                wait = jittered(_FORBIDDEN_WAIT)
+            elif failure is not None:
+                wait = backoff.next()
+            else:  # a server may end each watch at once
+                wait = 0.0 if lasted > _FIRST_WAIT else jittered(_FIRST_WAIT)
+            await asyncio.sleep(wait)
+
+    def _note(self, error: ClusterError | None) -> None:
+        now = None if error is None else str(error)
+        if now != self.error:
+            self.error = now
+            self.tell(error)
 
 
 class PodWatch(ListWatch):
     """Tells ``pods`` of every pod that is bound, and of every one that ends, from now on.
 
-    Pods are counted where ``counts`` says that the number is used. Nothing depends on this watch:
-    without it, load is known when the metrics show it.
+    ``running``: how many pods have a node and have not ended; None until they are listed. Each pod
+    that enters or leaves the watch is one more or less. Nothing depends on this watch: without it,
+    load is known when the metrics show it.
     """
 
-    resource = _WATCH
     query = RUNNING
 
     def __init__(
-        self,
-        api: StreamingApi,
-        pods: RecentPods,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        counts: Callable[[], bool] = lambda: True,
+        self, api: KubeApi, pods: RecentPods, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         super().__init__(api, clock=clock)
         self._pods = pods
         self._heard_at = -math.inf
-        self._counts = counts
-        self._counted: int | None = None
-        self._since_counted = 0
-
-    @property
-    def running(self) -> int | None:
-        """How many pods have a node and have not ended; None until they are counted."""
-        return None if self._counted is None else max(0, self._counted + self._since_counted)
+        self.running: int | None = None
 
     async def begin(self) -> str:
         """Where the last watch ended; or now, where that is too long ago."""
-        query = {"limit": "1"}
-        answer = await self.api.call(_LIST, query=query, headers=METADATA_ONLY, shape=Page[Named])
-        # Without a resourceVersion, a watch reports every existing pod as if it were bound now.
-        page = require_list(_LIST, self.api.config.server, answer.body)
-        listed: str = page.metadata.version
+        is_cut_off = self.clock() - self._heard_at > _GAP
         # After a restore of etcd our version lies in the future, and a watch from there reports
         # nothing until it is reached.
-        is_cut_off = self.clock() - self._heard_at > _GAP
-        if not self.version or is_cut_off or is_older(listed, self.version):
-            self.version, self._counted = listed, None
-        return self.version
-
-    async def follow(self, version: str) -> None:
-        """The watch; beside it the pods are counted, unless they are."""
-        counting = None
-        if self._counted is None and self._counts():
-            self._since_counted = 0
-            counting = asyncio.create_task(self._count(version))
-        try:
-            await super().follow(version)
-        finally:
-            if counting is not None:
-                counting.cancel()
-                await asyncio.gather(counting, return_exceptions=True)
-
-    async def _count(self, version: str) -> None:
-        """Beside the watch from the same version: of 100,000 pods it takes half a minute. Without
-        the number the watch goes on: what a pod uses on average is then not known.
-        """
-        count = 0
-        listed = pages(
-            self.api, _LIST, _Nothing, query=RUNNING, version=version, headers=METADATA_ONLY
-        )
-        try:
-            async for page in listed:
-                count += len(page.items or ())
-                del page
-        except ClusterError as error:
-            logger.info("the running pods are not counted, until the watch starts again: %s", error)
-        else:
-            self._counted = count
+        if (
+            self.version
+            and not is_cut_off
+            and not is_older((await first_item(self.api, _LIST)).metadata.version, self.version)
+        ):
+            return self.version
+        count, version = 0, ""
+        # Half a minute for 100,000 pods: less than the gap that is not made up for.
+        async for page in pages(self.api, _LIST, _Nothing, query=RUNNING, headers=METADATA_ONLY):
+            count += len(page.items or ())
+            version = page.metadata.version
+            del page
+        self.running, self.version, self._heard_at = count, version, self.clock()
+        return version
 
     def observe(self, event: Event | None) -> None:
         """Count a pod that is bound, or has ended."""
@@ -144,16 +226,16 @@ class PodWatch(ListWatch):
         self.version = pod.metadata.version or self.version
         if event.type not in {"ADDED", "DELETED"} or not pod.metadata.uid or not pod.spec.node:
             return
-        status = _status.decode(pod.status)
+        running = self.running or 0
         # A pod that finishes leaves the selection of this watch: that comes as DELETED, once, with
         # the object as it was before.
         if event.type == "ADDED":
-            self._since_counted += 1
-            self._pods.add(_bound(pod, status), self.clock())
+            self.running = running + 1
+            self._pods.add(_bound(pod), self.clock())
             return
-        self._since_counted -= 1
-        if status.has_run:
-            self._pods.end(_bound(pod, status), self.clock())
+        self.running = max(0, running - 1)
+        if pod.status.has_run:
+            self._pods.end(_bound(pod), self.clock())
         else:
             self._pods.never_ran(pod.metadata.uid)
 
@@ -172,10 +254,10 @@ class PendingPods(ListWatch):
     and cannot be guessed by one that can only connect to the port.
     """
 
-    resource = _WATCH
-    query = _PENDING
+    query: Mapping[str, str] = {"fieldSelector": "spec.nodeName="}
+    """With it, a pod that is bound comes as DELETED."""
 
-    def __init__(self, api: StreamingApi) -> None:
+    def __init__(self, api: KubeApi) -> None:
         super().__init__(api)
         self._uids: set[str] = set()
 
@@ -190,7 +272,7 @@ class PendingPods(ListWatch):
         version = ""
         async for page in pages(self.api, _LIST, Named, query=self.query):
             uids.update(pod.metadata.uid for pod in page.items or ())
-            version = version or page.metadata.version
+            version = page.metadata.version
             if len(uids) >= MAX_PENDING:
                 break
             del page
@@ -208,8 +290,8 @@ class PendingPods(ListWatch):
             self._uids.discard(uid)
 
 
-def _bound(pod: _Pod, status: PodStatus) -> BoundPod:
-    cpu, memory = requests_of(pod.spec, status)
+def _bound(pod: _Pod) -> BoundPod:
+    cpu, memory = requests_of(pod.spec, pod.status)
     return BoundPod(
         uid=pod.metadata.uid,
         node=pod.spec.node,

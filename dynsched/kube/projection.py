@@ -18,6 +18,7 @@ import msgspec
 from kubernetes.utils.quantity import parse_quantity
 
 from dynsched.engine.model import Node
+from dynsched.kube.pages import ObjectMeta
 from dynsched.rules.keys import ANNOTATION_PREFIX, FIELD_MANAGER
 from dynsched.util.formatting import parse_time
 
@@ -36,20 +37,7 @@ class _Writer(msgspec.Struct, gc=False):
     fields: msgspec.Raw = msgspec.field(name="fieldsV1", default=msgspec.Raw(b"{}"))
 
 
-class _OwnedMetadata(msgspec.Struct):
-    labels: dict[str, msgspec.Raw] = msgspec.field(name="f:labels", default_factory=dict)
-
-
-class _OwnedFields(msgspec.Struct):
-    """The part of an entry's fields that says which labels it wrote."""
-
-    metadata: _OwnedMetadata = msgspec.field(name="f:metadata", default_factory=_OwnedMetadata)
-
-
-class _Identity(msgspec.Struct, gc=False):
-    name: str = ""
-    uid: str = ""
-    version: str = msgspec.field(name="resourceVersion", default="")
+class _Identity(ObjectMeta, gc=False):
     labels: dict[str, str] | None = None
 
 
@@ -68,32 +56,33 @@ class _Address(msgspec.Struct, gc=False):
     address: str = ""
 
 
-class _Amounts(msgspec.Struct, gc=False):
+class Amounts(msgspec.Struct, gc=False):
+    """Kubernetes quantities, as they are written."""
+
     cpu: str | int | float | None = None
     memory: str | int | float | None = None
 
 
 class _Status(msgspec.Struct, gc=False):
     addresses: list[_Address] | None = None
-    allocatable: _Amounts = msgspec.field(default_factory=_Amounts)
+    allocatable: Amounts = msgspec.field(default_factory=Amounts)
 
 
 class _Body(msgspec.Struct, gc=False):
-    """The fields of a Node that are read, with the types that the API server gives them."""
-
     metadata: _Metadata = msgspec.field(default_factory=_Metadata)
     spec: _Spec = msgspec.field(default_factory=_Spec)
     status: _Status = msgspec.field(default_factory=_Status)
 
 
-class _Identified(msgspec.Struct, gc=False):
+class _Odd(msgspec.Struct, gc=False):
     """What is read of a Node that is otherwise not as the API server sends it."""
 
     metadata: _Identity = msgspec.field(default_factory=_Identity)
 
 
 _BODY: Final = msgspec.json.Decoder(_Body)
-_IDENTIFIED: Final = msgspec.json.Decoder(_Identified)
+_ODD: Final = msgspec.json.Decoder(_Odd)
+_OWNED: Final = msgspec.json.Decoder(dict[str, dict[str, dict[str, Any]]])
 
 
 def read_node(body: bytes | msgspec.Raw) -> Node | None:
@@ -105,12 +94,10 @@ def read_node(body: bytes | msgspec.Raw) -> Node | None:
     except (msgspec.DecodeError, UnicodeError):
         pass
     try:
-        found = _IDENTIFIED.decode(body).metadata
+        known = _ODD.decode(body).metadata
     except msgspec.ValidationError:
         return None
-    labels = _interned((found.labels or {}).items())
-    node = Node(found.name, uid=found.uid, resource_version=found.version, labels=labels)
-    return node if found.name else None
+    return _projected(_Body(_Metadata(**msgspec.structs.asdict(known))))
 
 
 def _projected(found: _Body) -> Node | None:
@@ -118,12 +105,17 @@ def _projected(found: _Body) -> Node | None:
     if not metadata.name:
         return None
     name = sys.intern(metadata.name)
+    ours = (
+        (key, text)
+        for key, text in (metadata.annotations or {}).items()
+        if key.startswith(ANNOTATION_PREFIX)
+    )
     return Node(
         name=name,
         uid=metadata.uid,
         resource_version=metadata.version,
-        labels=_interned(metadata.labels.items()) if metadata.labels else _NO_TEXTS,
-        annotations=_interned(_ours(metadata.annotations)) if metadata.annotations else _NO_TEXTS,
+        labels=_interned((metadata.labels or {}).items()),
+        annotations=_interned(ours),
         taints=tuple(found.spec.taints or ()),
         addresses=tuple(
             # The hostname usually is the name, and then the same object.
@@ -151,16 +143,10 @@ def quantity(value: object) -> float | None:
         return None
     try:
         number: Decimal = parse_quantity(value)  # type: ignore[no-untyped-call]
+        amount = float(number)  # infinity, where the number has hundreds of digits
     except ValueError:
         return None
-    if not number.is_finite() or number < 0:
-        return None
-    amount = float(number)  # infinity, where the number has hundreds of digits
-    return amount if math.isfinite(amount) else None
-
-
-def _ours(annotations: Mapping[str, str]) -> Iterable[tuple[str, str]]:
-    return (pair for pair in annotations.items() if pair[0].startswith(ANNOTATION_PREFIX))
+    return amount if math.isfinite(amount) and amount >= 0 else None
 
 
 def _interned(pairs: Iterable[tuple[str, str]]) -> Mapping[str, str]:
@@ -174,7 +160,7 @@ def _owned(writers: Iterable[_Writer]) -> frozenset[str]:
         key[2:]
         for each in writers
         if each.manager == FIELD_MANAGER and each.operation == "Update" and not each.subresource
-        for key in msgspec.json.decode(each.fields, type=_OwnedFields).metadata.labels
+        for key in _OWNED.decode(each.fields).get("f:metadata", {}).get("f:labels", ())
         if key[:2] == "f:"
     ]
     return _shared_set(tuple(sorted(keys))) if keys else _NO_KEYS

@@ -16,24 +16,16 @@ import logging
 import math
 import time
 from collections.abc import Collection, Mapping
-from typing import Final, Protocol
+from enum import Enum
+from typing import Final, NamedTuple, Protocol
 
+from dynsched.engine.message_kind import LoggedKinds
 from dynsched.engine.model import Node
 from dynsched.engine.wording import counted
-from dynsched.kube.client import KubeClient
+from dynsched.kube.client import KubeClient, Listing, Seen
 from dynsched.kube.cluster import NodeStore
-from dynsched.kube.comparison import (
-    Comparison,
-    Listing,
-    Seen,
-    compare,
-    has_reached,
-    is_older,
-    lacks_most,
-    newest,
-)
 from dynsched.kube.failures import SetupError
-from dynsched.kube.troubles import Part, Troubles
+from dynsched.kube.pages import is_older
 from dynsched.util.backoff import Backoff, jittered
 from dynsched.util.errors import ClusterError, ForbiddenError
 from dynsched.util.stopping import pause
@@ -44,38 +36,118 @@ PATIENCE: Final = 300.0
 """Seconds for which refused credentials are tried again after they had been accepted. Then the
 process ends, because a new process reads its whole configuration again (for example a renewed
 CA)."""
-
 LAG: Final = 10.0
 """Seconds after which a listed change counts as missed by the watch."""
-
-TOLD: Final = 3.0
-"""Seconds after which it is reported that a listed change has not arrived by the watch yet."""
-
 OLD: Final = 15.0
 """Seconds for which every list must be older than the known nodes before the API server counts as
 restored from a backup."""
-
 LOOK_AGAIN: Final = 3.0
-"""Seconds between two lists in this time."""
-
+"""Seconds until a list is asked for again, where one is not enough."""
 GAP: Final = 10.0
 """Minimum of seconds between two comparisons that are made because the watch was restarted."""
-
 MAX_HOLD: Final = 600.0
 """Seconds, at most, until all nodes are listed again when the previous list changed nothing."""
-
 _POLL: Final = 0.1
 _NAMED: Final = 5
 """Nodes that a message names at most."""
 
 
-class Followed(Protocol):
-    begun: int
-    """How often a watch was asked for so far: after each list, and when one has ended."""
+class Part(Enum):
+    """The parts that can fail. The value is the message for the log when the part works again."""
+
+    SERVER = "the API server answers again"
+    WATCH = "the watch of nodes works again"
+    NODES = "the nodes are known as the API server lists them again"
+    NONE_LEFT = "the cluster has nodes again"
+
+
+class Troubles:
+    """Why the known state of the nodes may be outdated: the present trouble of each part. Each kind
+    is logged once until the part has recovered. Every method may be called from any thread.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[Part, str] = {}
+        self._told = LoggedKinds()
 
     @property
-    def is_listing(self) -> bool:
-        """Whether a list is coming in, or a watch is yet to follow it."""
+    def first(self) -> str | None:
+        """The one that has lasted longest, in one line; None while all is well."""
+        return next(iter(tuple(self._found.values())), None)
+
+    def begin(self, part: Part, why: ClusterError | str) -> None:
+        """``why`` is what troubles ``part`` from now on. What failed is tried again."""
+        self._found[part] = str(why)
+        if self._told.is_new(part, str(why)):
+            logger.warning("%s; trying again" if isinstance(why, ClusterError) else "%s", why)
+
+    def end(self, part: Part) -> None:
+        self._told.forget(part)
+        if part in self._found and self._found.pop(part, ""):
+            logger.info(part.value)
+
+
+class Comparison(NamedTuple):
+    """What differs, by the node's name.
+
+    ``gone``: known, and not there any more; with the uid that is known. ``late``: listed in a newer
+    state than the known one, or not known; it may be under way to us. ``impossible``: known in a
+    state that the listed history never had.
+    """
+
+    gone: Mapping[str, str]
+    late: Mapping[str, Seen]
+    impossible: tuple[str, ...]
+
+
+def compare(
+    known: Mapping[str, Node], listing: Listing, undated: Collection[str] = ()
+) -> Comparison:
+    """Compare ``known``, as it was before the list was asked for, with the list.
+
+    Within one history of etcd, a list of resourceVersion R shows every node in its last state up to
+    R, and no other node. So what we know of a node in a state up to R is either what the list
+    shows, or older. If it is newer than what the list shows, the list is of another history: etcd
+    was restored from a backup, and has given the same versions again since. What we know in a state
+    after R says nothing, for the list cannot know it.
+
+    ``undated`` are the nodes whose known versions mean nothing, for they may be of another history.
+    """
+    gone: dict[str, str] = {}
+    impossible: list[str] = []
+    late = {name: seen for name, seen in listing.nodes.items() if name not in known}
+    for name, node in known.items():
+        seen, version = listing.nodes.get(name), node.resource_version
+        is_dated = name not in undated
+        if is_dated and seen == (node.uid, version):
+            continue  # as nearly all: the versions as numbers take ten times as long
+        if is_dated and is_older(listing.version, version):
+            continue
+        if seen is None or seen.uid != node.uid:
+            gone[name] = node.uid
+        if seen is None:
+            continue
+        if is_dated and is_older(seen.version, version):
+            impossible.append(name)
+        elif not is_dated or name in gone or not has_reached(node, seen):
+            late[name] = seen
+    return Comparison(gone, late, tuple(impossible))
+
+
+def has_reached(node: Node | None, seen: Seen) -> bool:
+    """Whether what is known of the node is what a list showed, or newer."""
+    return node is not None and not is_older(node.resource_version, seen.version)
+
+
+class Followed(Protocol):
+    """A watch: ``begun``, how often it has begun so far, after each list and when one has ended;
+    ``is_listing``, whether a list is coming in, or a watch is yet to follow it.
+    """
+
+    begun: int
+
+    @property
+    def is_listing(self) -> bool: ...
 
     def begin_anew(self) -> None:
         """List all nodes again, and take them as they come, whatever their versions."""
@@ -98,7 +170,7 @@ class Resync:
         self._watch = watch
         self._troubles = troubles
         self._every = every
-        self._newest = ""
+        self._server = f"the API server {client.config.server}"
         self._checked = 0
         self._most = 0
         self._last_seen = time.monotonic()
@@ -116,7 +188,8 @@ class Resync:
         while not stop.is_set():
             await pause(stop, min(1.0, self._every))
             self._tell_whether_none_is_left()
-            if time.monotonic() < due and not (self._is_doubtful and time.monotonic() > earliest):
+            is_doubtful = self._watch.begun != self._checked and not self._watch.is_listing
+            if time.monotonic() < due and not (is_doubtful and time.monotonic() > earliest):
                 continue
             try:
                 await self._compare(stop)
@@ -133,21 +206,12 @@ class Resync:
                 gap = min(self._every, self._hold.seconds / 2)
                 earliest = time.monotonic() + jittered(gap)
 
-    @property
-    def _is_doubtful(self) -> bool:
-        return self._watch.begun != self._checked and not self._watch.is_listing
-
-    @property
-    def _server(self) -> str:
-        return f"the API server {self._client.config.server}"
-
     async def _compare(self, stop: asyncio.Event) -> None:
         begun, is_listing = self._watch.begun, self._watch.is_listing
         found = await self._look_until_recent(stop)
         if stop.is_set():
             return
         if found is None or found.impossible:
-            self._newest = ""
             self._begin_anew(
                 f"{self._server} went back to an older state, as after a restore of etcd"
             )
@@ -161,6 +225,7 @@ class Resync:
                 self._checked, self._next_cure = begun, 0.0
                 self._hold.reset()
                 self._troubles.end(Part.NODES)
+                self._troubles.end(Part.WATCH)
 
     def _begin_anew(self, why: str) -> None:
         now = time.monotonic()
@@ -190,17 +255,19 @@ class Resync:
             )
 
     async def _look_until_recent(self, stop: asyncio.Event) -> Comparison | None:
-        """What a list shows that is not older than what we know now; None if all lists are."""
-        known = await asyncio.to_thread(self._newest_known)
+        """What a list shows that is not older than what we knew before it; None if all are."""
+        undated = self._store.undated()
+        nodes = self._store.nodes().items()
+        dated = [node.resource_version for name, node in nodes if name not in undated]
+        known = await asyncio.to_thread(newest, dated)
         for looks in range(1 + math.ceil(OLD / LOOK_AGAIN)):
-            listing, found = await self._look(stop)
-            if found.impossible or not is_older(listing.version, known):
-                self._newest = newest(self._newest, listing.version)
+            version, found = await self._look(stop)
+            if found.impossible or not is_older(version, known):
                 return found
             if looks > 0:  # the next one may come from another API server
                 self._troubles.begin(
                     Part.NODES,
-                    f"{self._server} lists the nodes as of version {listing.version}, although it "
+                    f"{self._server} lists the nodes as of version {version}, although it "
                     f"reported version {known} before: etcd was restored, or one of several API "
                     "servers is behind; looking again",
                 )
@@ -209,56 +276,33 @@ class Resync:
                 break
         return None
 
-    def _newest_known(self) -> str:
-        """The newest version that we know of, of the lists and of the nodes."""
-        undated = self._store.undated()
-        nodes = self._store.nodes().items()
-        dated = (node.resource_version for name, node in nodes if name not in undated)
-        return newest(self._newest, *dated)
-
-    async def _look(self, stop: asyncio.Event) -> tuple[Listing, Comparison]:
-        """Compare with a new list, and forget the nodes that are gone; where most are, only those
-        that a second list lacks too.
+    async def _look(self, stop: asyncio.Event) -> tuple[str, Comparison]:
+        """The version of a new list, and what differs from it. The nodes that a second one lacks
+        too are forgotten: one may be wrong (of an API server that has only just begun, say).
         """
-        known, listing, found = await self._compared()
-        gone = found.gone
-        if lacks_most(known, found):
+        version, found = await self._compared()
+        if gone := found.gone.items():
             await pause(stop, LOOK_AGAIN)
-            _, listing, found = await self._compared()
-            lacked, gone = (
-                gone,
-                {name: uid for name, uid in gone.items() if found.gone.get(name) == uid},
-            )
-            if len(gone) < len(lacked):
-                self._troubles.begin(
-                    Part.NODES,
-                    f"{self._server} listed the nodes without {len(lacked)} of {len(known)}, and a "
-                    "moment later with such; none of these was forgotten",
-                )
-        dropped = [name for name, uid in gone.items() if self._store.drop(name, uid)]
-        if dropped:
-            logger.info("deleted while the watch was interrupted: %s", _named(dropped))
-        return listing, found
+            version, found = await self._compared()
+            lacked = gone & found.gone.items()
+            if dropped := [name for name, uid in lacked if self._store.drop(name, uid)]:
+                logger.info("deleted while the watch was interrupted: %s", _named(dropped))
+        return version, found
 
-    async def _compared(self) -> tuple[Mapping[str, Node], Listing, Comparison]:
+    async def _compared(self) -> tuple[str, Comparison]:
         undated = self._store.undated()  # first: what comes in between is dated, and is known
         known = self._store.nodes()
         listing = await self._client.listing()
         # In a thread, for at 65,000 nodes it takes longer than an HTTP answer should wait.
-        return known, listing, await asyncio.to_thread(compare, known, listing, undated)
+        return listing.version, await asyncio.to_thread(compare, known, listing, undated)
 
     async def _missed(self, late: Mapping[str, Seen], stop: asyncio.Event) -> list[str]:
         """Which of the ``late`` nodes do not come, though a second list shows them too."""
         # Counted in turns, not in seconds: a process that was stopped received nothing meanwhile.
-        for turn in range(math.ceil(LAG / _POLL)):
+        for _ in range(math.ceil(LAG / _POLL)):
             late = self._outstanding(late)
             if not late or stop.is_set():
                 return []
-            if turn == math.ceil(TOLD / _POLL):
-                self._troubles.begin(
-                    Part.NODES,
-                    f"the watch has yet to tell what became of {_named(late)}",
-                )
             await pause(stop, _POLL)
         again = (await self._look(stop))[1].late
         return [
@@ -274,6 +318,11 @@ class Resync:
             for name, seen in late.items()
             if name in undated or not has_reached(find(name), seen)
         }
+
+
+def newest(versions: Collection[str]) -> str:
+    """The newest of the versions that can be compared; empty when there is none."""
+    return max(filter(str.isdecimal, versions), key=int, default="")
 
 
 def _named(names: Collection[str]) -> str:

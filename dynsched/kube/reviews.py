@@ -17,27 +17,8 @@ IN_FLIGHT: Final = 4
 """Reviews at once: tokens that somebody makes up must not keep the API server busy."""
 
 
-class _User(msgspec.Struct):
-    username: str = ""
-    uid: str = ""
-    groups: list[str] | None = None
-    extra: dict[str, list[str]] | None = None
-
-
-class _Status(msgspec.Struct):
-    """Of both reviews."""
-
-    authenticated: bool = False
-    user: _User = msgspec.field(default_factory=_User)
-    audiences: list[str] | None = None
-    allowed: bool = False
-    denied: bool = False
-
-
 class _Review(msgspec.Struct):
-    """The token itself, which the server sends back, is not kept."""
-
-    status: _Status = msgspec.field(default_factory=_Status)
+    status: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 class AccessReviews:
@@ -55,13 +36,15 @@ class AccessReviews:
         if self._audiences:
             spec["audiences"] = list(self._audiences)
         found = await self._asked("authentication", "TokenReview", spec)
-        if not found.authenticated or not found.user.username:
+        user = found.get("user") or {}
+        if not found.get("authenticated") or not user.get("username"):
             return None
         # A server that knows nothing of audiences names none: it has not checked them.
-        if self._audiences and not {*self._audiences} & {*(found.audiences or ())}:
+        if self._audiences and not {*self._audiences} & {*(found.get("audiences") or ())}:
             return None
-        extra = {name: tuple(values) for name, values in (found.user.extra or {}).items()}
-        return User(found.user.username, found.user.uid, tuple(found.user.groups or ()), extra)
+        extra = {name: tuple(values) for name, values in (user.get("extra") or {}).items()}
+        groups = tuple(user.get("groups") or ())
+        return User(user["username"], user.get("uid", ""), groups, extra)
 
     async def may_get(self, user: User, path: str) -> bool:
         """Whether ``user`` has the verb ``get`` on the non-resource URL ``path``."""
@@ -73,9 +56,10 @@ class AccessReviews:
             "nonResourceAttributes": {"path": path, "verb": "get"},
         }
         found = await self._asked("authorization", "SubjectAccessReview", spec)
-        return found.allowed and not found.denied
+        return bool(found.get("allowed")) and not found.get("denied")
 
-    async def _asked(self, group: str, kind: str, spec: Mapping[str, Any]) -> _Status:
+    async def _asked(self, group: str, kind: str, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """The status of the review alone: the server sends the token back, too."""
         version, resource = f"{group}.k8s.io/v1", f"{kind.lower()}s"
         call = Call("create", resource, "POST", f"/apis/{version}/{resource}")
         body = {"apiVersion": version, "kind": kind, "spec": spec}

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote
-
-import msgspec
 
 from dynsched.engine.wording import listed
 from dynsched.kube import failures
 from dynsched.kube.failures import Call
-from dynsched.kube.pages import Named, pages
-from dynsched.kube.transport import KubeApi, RawAnswer
+from dynsched.kube.pages import pages
+from dynsched.kube.transport import Answer, KubeApi
 from dynsched.util.errors import ClusterError, ForbiddenError, NotFoundError
 
 NAME: Final = "dynsched"
@@ -25,33 +23,13 @@ NAME: Final = "dynsched"
 PORT: Final = 9000
 LABEL: Final = "app.kubernetes.io/name=dynsched"
 """What the Service of manifests/base and of the chart carries."""
-
+_PORT_NAMES: Final = ("http", "https")
 TIMEOUT: Final = 30.0
 """Seconds for one answer: `/nodes` of 5,000 nodes is 5.5 MB with three rules."""
 _MAX_BYTES: Final = 512 * 2**20
 """Bytes of an answer: `/nodes` of 65,000 nodes with ten rules is some 200 MB."""
-
-_PORT_NAMES: Final = ("http", "https")
 _OWN: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.TOO_MANY_REQUESTS})
 """What the API server answers that another login or a pause may mend."""
-_NOT_HTTP: Final = ": EOF"
-"""How the API server's words end where a server of HTTPS was asked by HTTP, and hung up."""
-_READER: Final = "docs/kubectl.md has the Role for it"
-
-
-class _Port(msgspec.Struct, gc=False):
-    port: int = 0
-    name: str = ""
-    protocol: str = "TCP"
-    app_protocol: str = msgspec.field(name="appProtocol", default="")
-
-
-class _Spec(msgspec.Struct, gc=False):
-    ports: list[_Port] | None = None
-
-
-class _Item(Named, gc=False):
-    spec: _Spec = msgspec.field(default_factory=_Spec)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +77,7 @@ async def find_service(api: KubeApi, namespace: str | None) -> Service:
     call = Call("list", "services", "GET", f"/api/v1{where}/services", namespace=namespace or "")
     found: list[Service] = []
     try:
-        async for page in pages(api, call, _Item, query={"labelSelector": LABEL}):
+        async for page in pages(api, call, dict[str, Any], query={"labelSelector": LABEL}):
             found += filter(None, map(_of, page.items or ()))
             del page
     except ForbiddenError:
@@ -108,34 +86,34 @@ async def find_service(api: KubeApi, namespace: str | None) -> Service:
     return _chosen(found, namespace, api)
 
 
-def _of(item: _Item) -> Service | None:
+def _of(item: dict[str, Any]) -> Service | None:
     """None for a Service without a port that could be dynsched's."""
-    ports = [port for port in item.spec.ports or () if port.protocol == "TCP"]
-    best = [port for port in ports if port.name in _PORT_NAMES or port.port == PORT]
+    ports = [each for each in item["spec"].get("ports") or () if each["protocol"] == "TCP"]
+    best = [each for each in ports if each.get("name") in _PORT_NAMES or each["port"] == PORT]
     if not (best or len(ports) == 1):
         return None
     port = (best or ports)[0]
-    is_tls = "https" in (port.name, port.app_protocol.lower())
+    is_tls = "https" in (port.get("name"), port.get("appProtocol", "").lower())
     scheme = "https" if is_tls else "http"
-    return Service(item.metadata.namespace, item.metadata.name, port.port, scheme)
+    metadata = item["metadata"]
+    return Service(metadata["namespace"], metadata["name"], port["port"], scheme)
 
 
 def _chosen(found: list[Service], namespace: str | None, api: KubeApi) -> Service:
-    config = api.config
-    where = f"namespace {namespace}" if namespace else "any namespace"
     if not found:
+        where = f"namespace {namespace}" if namespace else "any namespace"
         raise ClusterError(
-            f"no Service with the label {LABEL} in {where} of {config.server}: is dynsched "
+            f"no Service with the label {LABEL} in {where} of {api.config.server}: is dynsched "
             "installed there, and is this the right context?"
         )
-    here = [each for each in found if each.namespace == config.namespace]
+    here = [each for each in found if each.namespace == api.config.namespace]
     named = [each for each in found if each.name == NAME]
     for some in (found, here, named if namespace else ()):
         if len(some) == 1:
             return some[0]
-    places = sorted(f"{each.namespace}/{each.name}" for each in found)
+    names = sorted(f"{each.namespace}/{each.name}" for each in found)
     remedy = "name the URL of one with --server" if namespace else "choose one with --namespace"
-    raise ClusterError(f"several Services have the label {LABEL}: {listed(places)}; {remedy}")
+    raise ClusterError(f"several Services have the label {LABEL}: {listed(names)}; {remedy}")
 
 
 async def ask_service(
@@ -157,14 +135,14 @@ async def ask_service(
     raw = await api.exchange(
         call,
         headers={"If-None-Match": etag} if etag else None,
-        passes=lambda raw: raw.status not in _OWN or _status(raw.data) is None,
+        passes=lambda raw: raw.status not in _OWN or _status(raw.body) is None,
         timeout=timeout,
         most=_MAX_BYTES,
     )
-    refused = _status(raw.data) if raw.status >= HTTPStatus.BAD_REQUEST else None
+    refused = _status(raw.body) if raw.status >= HTTPStatus.BAD_REQUEST else None
     if refused is not None:
         raise _refusal(call, api.config.server, service, raw, " ".join(refused.message.split()))
-    return Proxied(raw.status, raw.data, raw.headers.get("ETag"))
+    return Proxied(raw.status, raw.body, raw.headers.get("ETag"))
 
 
 def _status(body: bytes) -> failures.Status | None:
@@ -175,36 +153,33 @@ def _status(body: bytes) -> failures.Status | None:
     return found if found and (found.kind, found.api_version) == ("Status", "v1") else None
 
 
-def _refusal(call: Call, server: str, service: Service, raw: RawAnswer, said: str) -> ClusterError:
+def _refusal(call: Call, server: str, service: Service, raw: Answer, said: str) -> ClusterError:
     """Why the API server did not pass a request on, which it ``said``, and what to do."""
-    pods = f"kubectl -n {service.namespace} get pods -l {LABEL}"
+    pods = f"look at `kubectl -n {service.namespace} get pods -l {LABEL}`"
+    words = f": {said}" if said else ""
     match raw.status:
         case HTTPStatus.FORBIDDEN:
             return ForbiddenError(
                 f"may not get services/proxy {service.proxied} in namespace {service.namespace}: "
-                f"{server} answered 403{f': {said}' if said else ''}; {_READER}; or use "
+                f"{server} answered 403{words}; docs/kubectl.md has the Role for it; or use "
                 f"`kubectl -n {service.namespace} port-forward svc/{service.name} {service.port}` "
                 f"and --server http://localhost:{service.port}"
             )
-        case HTTPStatus.NOT_FOUND:
-            if not service.is_guessed:  # it was there when Services were listed
-                return NotFoundError(
-                    f"the {service} is gone, or nothing stands behind it yet; look at `{pods}`"
-                )
+        case HTTPStatus.NOT_FOUND if service.is_guessed:
             return NotFoundError(
                 f"there is no {service} (Services may not be listed, so this name was tried); "
                 "name its namespace with --namespace"
             )
+        case HTTPStatus.NOT_FOUND:  # it was there when Services were listed
+            return NotFoundError(f"the {service} is gone, or nothing stands behind it yet; {pods}")
         case HTTPStatus.SERVICE_UNAVAILABLE if "no endpoints" in said:
-            return ClusterError(
-                f"no pod of dynsched is ready behind the {service}; look at `{pods}`"
-            )
+            return ClusterError(f"no pod of dynsched is ready behind the {service}; {pods}")
         case status if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            where = f"{server} got no answer from the {service}"
-            remedy = f"look at `{pods}`, and whether a NetworkPolicy lets the API server in"
-            if said.endswith(_NOT_HTTP) and service.scheme == "http":
+            remedy = f"{pods}, and whether a NetworkPolicy lets the API server in"
+            if said.endswith(": EOF") and service.scheme == "http":  # it was HTTPS, and hung up
                 remedy = "if it serves HTTPS, name the port https in the Service"
             return ClusterError(
-                f"{where} ({status}{f': {said}' if said else ''}); {remedy} (docs/kubectl.md)"
+                f"{server} got no answer from the {service} ({status}{words}); {remedy} "
+                "(docs/kubectl.md)"
             )
-    return failures.from_status(call, server, raw.status, raw.data)
+    return failures.from_status(call, server, raw.status, raw.body)

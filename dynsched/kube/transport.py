@@ -7,14 +7,16 @@ costs 25 MB, and its typed models break on objects that are newer than they are.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 import time
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from functools import partial
 from http import HTTPStatus
-from typing import Any, Final, NamedTuple
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, Self, TypedDict, Unpack
 
 import aiohttp
 import msgspec
@@ -22,14 +24,7 @@ from kubernetes.aio.client import ApiClient
 
 from dynsched import __version__
 from dynsched.kube import failures
-from dynsched.kube.bodies import (
-    MAX_OF_A_LIST,
-    MAX_OF_AN_OBJECT,
-    TooLargeError,
-    read_body,
-    read_error,
-)
-from dynsched.kube.failures import Call, ProxyRefusedError, SetupError
+from dynsched.kube.failures import Call, ExpiredError, ProxyRefusedError, SetupError, TooLargeError
 from dynsched.kube.kubeconfig import KubeConfig, KubeConfigError
 from dynsched.util.backoff import jittered
 from dynsched.util.errors import ClusterError
@@ -38,31 +33,32 @@ logger = logging.getLogger(__name__)
 
 HOST: Final = socket.gethostname()
 """In a pod, its name."""
-
 IDENTITY: Final = f"{HOST}_{uuid.uuid4().hex[:8]}"
 """This process, as the holder of the Lease and in the API server's audit log; unique even when a
 pod's container starts again under the same name."""
-
 USER_AGENT: Final = f"dynsched/{__version__} ({IDENTITY})"
 
 IN_FLIGHT: Final = 20
 """Calls at once. More does not make 1,000 patches faster, and crowds others out of the server."""
-
 TIMEOUT: Final = 10.0
 LIST_TIMEOUT: Final = 30.0
 CONNECT_TIMEOUT: Final = 5.0
-
 ATTEMPTS: Final = 3
 """How often one call is sent at most."""
-
 MAX_PAUSE: Final = 10.0
 """A Retry-After beyond this many seconds is not waited for; the next tick will come back."""
-
 MAX_OPEN: Final = 5.0
 """Seconds for which, at most, calls fail at once after the server could not be reached."""
-
 RELOGIN_GAP: Final = 5.0
 """Seconds between two logins after a 401: an exec plugin is a process each time."""
+
+MAX_OF_AN_OBJECT: Final = 4 * 2**20
+"""Bytes. etcd stores no more than 1.5 MiB of one object, and the API server takes no more than
+3 MiB of JSON in a request."""
+MAX_OF_A_LIST: Final = 32 * 2**20
+"""Bytes of one page: 500 objects of 64 KiB. Those of 500 nodes are 2 to 10 MB; metrics-server,
+which knows no pages, sends 23 MB for 65,000 nodes."""
+_MAX_OF_AN_ERROR: Final = 2**20
 
 
 async def _conceal_proxy(
@@ -88,25 +84,56 @@ SESSION: Final[Mapping[str, Any]] = {
 """Arguments of every `aiohttp.ClientSession` with the API server, kopf's among them."""
 
 
+class Content(TypedDict, total=False):
+    """What is sent. ``check`` is called right before each sending, after all waits: where it raises
+    a ClusterError, nothing is sent.
+    """
+
+    query: Mapping[str, str] | None
+    body: Mapping[str, Any] | None
+    headers: Mapping[str, str] | None
+    check: Callable[[], None] | None
+
+
+class Request(Content, total=False):
+    """``resend``: twice does no harm, so that it is sent again after a 5xx or a lost connection
+    (never after a timeout). ``timeout``: seconds of one HTTP exchange.
+    """
+
+    resend: bool
+    timeout: float
+
+
 class Answer(NamedTuple):
-    """The status of an answer, and its decoded body where the status is 2xx."""
+    """``body``: of `call`, decoded, and None where the status is not 2xx; of `exchange`, bytes, of
+    an error cut at 1 MiB.
+    """
 
     status: int
     body: Any
+    headers: Mapping[str, str] = MappingProxyType({})
 
 
-class RawAnswer(NamedTuple):
-    """An answer as it came; ``data`` of an error is cut at 1 MiB."""
-
-    status: int
-    headers: Mapping[str, str]
-    data: bytes
-    config: KubeConfig
-    """What the request was sent with."""
+async def read_body(response: aiohttp.ClientResponse, most: int = 0) -> bytes:
+    """The whole body; where it is an error's (of no ``most`` bytes), cut at 1 MiB. Raises
+    TooLargeError, and what aiohttp raises when a connection breaks.
+    """
+    body, limit = bytearray(), most or _MAX_OF_AN_ERROR
+    try:
+        async for chunk in response.content.iter_any():
+            body += chunk
+            if len(body) > limit:
+                break
+    finally:
+        # It stays open where all was read; else the rest would be read before its next use.
+        response.close()
+    if most and len(body) > most:
+        raise TooLargeError(most)
+    return bytes(body[:limit])
 
 
 class _CircuitBreaker:
-    """Lost calls delay all further ones; after several in a row it opens, and calls are refused for
+    """Lost calls delay all further ones; after several in a row it is open: calls are refused for
     some seconds without being sent.
 
     Without it an outage would cost connection attempts per node, and its end a storm of writes.
@@ -114,51 +141,42 @@ class _CircuitBreaker:
     """
 
     def __init__(self) -> None:
-        self._paused_until = 0.0
-        self._open_until = 0.0
+        self._until = 0.0
         self._last_loss = 0.0
         self._losses = 0
         self._explain: Callable[[Call], ClusterError] | None = None
 
     async def passed(self, call: Call) -> float:
-        """Wait while paused; while open fail at once, for the cause that opened it. The time."""
-        wait = self._paused_until - time.monotonic()
+        """Wait; while open fail at once, for the cause that opened it. The time."""
+        wait = self._until - time.monotonic()
+        if wait > 0 and self._explain is not None:
+            raise self._explain(call)
         if wait > 0:
             await asyncio.sleep(wait + jittered(0.2))
-        if self._explain is not None and time.monotonic() < self._open_until:
-            raise self._explain(call)
         return time.monotonic()
 
     def pause(self, seconds: float) -> None:
-        self._paused_until = max(self._paused_until, time.monotonic() + seconds)
+        self._until = max(self._until, time.monotonic() + seconds)
 
     def lost(
         self, explain: Callable[[Call], ClusterError], *, began: float, hopeless: bool
     ) -> None:
-        """A call got no answer. The first losses in a row pause all calls, further ones open it.
-        ``explain`` makes of the cause the error of any call.
-        """
-        now = time.monotonic()
+        """A call got no answer. ``explain`` makes of the cause the error of any call."""
         if began < self._last_loss:
             return  # it was in progress when another one failed: both have the same cause
-        self._last_loss = now
+        self._last_loss = time.monotonic()
         self._losses += ATTEMPTS if hopeless else 1
-        further = self._losses - ATTEMPTS
-        if further < 0:
-            self.pause(jittered(0.1 * 2**self._losses))
-        else:
+        self.pause(jittered(min(MAX_OPEN, 0.1 * 2 ** min(self._losses, 10))))
+        if self._losses >= ATTEMPTS:
             self._explain = explain
-            self._open_until = now + jittered(min(MAX_OPEN, 0.25 * 2 ** min(further, 10)))
 
     def answered(self) -> None:
         self._losses, self._explain = 0, None
 
 
 class KubeApi:
-    """Calls to one API server. Its slots and its back-off are shared by all its calls, so what
-    must not wait behind a thousand patches (leader election) wants an instance of its own.
-
-    Made and used inside one running event loop; closed with `close`.
+    """Calls to one API server, in one event loop. Its slots and its back-off are shared by all its
+    calls, so what must not wait behind a thousand patches wants an instance of its own.
     """
 
     def __init__(self, config: KubeConfig, *, in_flight: int = IN_FLIGHT) -> None:
@@ -185,6 +203,12 @@ class KubeApi:
         client.user_agent = USER_AGENT
         return client
 
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
     async def close(self) -> None:
         for client in (self._client, self._former):
             if client is not None:
@@ -194,38 +218,20 @@ class KubeApi:
         self,
         call: Call,
         *,
-        query: Mapping[str, str] | None = None,
-        body: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
         accept: Collection[int] = (),
-        resend: bool = True,
         shape: Any = Any,
-        timeout: float = TIMEOUT,  # noqa: ASYNC109 - of one HTTP exchange
-        check: Callable[[], None] | None = None,
+        **request: Unpack[Request],
     ) -> Answer:
-        """Send, and again after a 429, a 401 that a new login may cure and, where ``resend`` says
-        that twice does no harm, a 5xx or a lost connection (never after a timeout).
+        """Send; and again after a 429, a 401 that a new login may cure, and as ``resend`` says.
 
-        Statuses in ``accept`` are answers like 2xx; all others raise. ``shape`` is the msgspec
-        type to decode a 2xx answer to: what it does not name costs no memory. ``timeout`` is in
-        seconds. ``check`` is called right before each sending, after all waits: where it raises a
-        ClusterError, nothing is sent.
-        Raises ClusterError, or its subclass for the status: see `dynsched.kube.failures`.
+        Statuses in ``accept`` are answers like 2xx; all others raise ClusterError, or its subclass
+        for the status. ``shape`` is the msgspec type to decode a 2xx answer to.
         """
-        raw = await self.exchange(
-            call,
-            query=query,
-            body=body,
-            headers=headers,
-            passes=lambda raw: raw.status in accept,
-            resend=resend,
-            timeout=timeout,
-            check=check,
-        )
+        raw = await self.exchange(call, passes=lambda raw: raw.status in accept, **request)
         if raw.status >= HTTPStatus.MULTIPLE_CHOICES:
             return Answer(raw.status, None)
         try:
-            return Answer(raw.status, msgspec.json.decode(raw.data, type=shape))
+            return raw._replace(body=msgspec.json.decode(raw.body, type=shape))
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise failures.not_json(call, self.config.server) from error
 
@@ -233,15 +239,12 @@ class KubeApi:
         self,
         call: Call,
         *,
-        query: Mapping[str, str] | None = None,
-        body: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
-        passes: Callable[[RawAnswer], bool],
+        passes: Callable[[Answer], bool],
         resend: bool = True,
         timeout: float = TIMEOUT,  # noqa: ASYNC109 - of one HTTP exchange
         most: int | None = None,
-        check: Callable[[], None] | None = None,
-    ) -> RawAnswer:
+        **content: Unpack[Content],
+    ) -> Answer:
         """As `call`, and nothing is decoded: for what is no JSON, or not the API server's own.
 
         ``passes`` says of an answer of 300 and above whether it is one to return; all others raise.
@@ -249,26 +252,24 @@ class KubeApi:
         """
         if most is None:
             most = MAX_OF_A_LIST if call.verb == "list" else MAX_OF_AN_OBJECT
-        request = {"query": query, "body": body, "headers": headers, "check": check}
         for attempt in range(1, ATTEMPTS + 1):
             began, config = time.monotonic(), self.config
             try:
                 async with self._slots:
                     # Inside the slot: a queued request must see the outcome of those before it.
                     began = await self._breaker.passed(call)
-                    raw = await self._send(call, timeout, most, **request)
+                    await self._login_when_due()
+                    config = self.config
+                    raw = await self._send(call, timeout, most, content)
             except TooLargeError as error:
                 self._breaker.answered()  # sent again, it would be answered no shorter
                 raise failures.from_exception(call, self.config.server, error, timeout) from error
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 explain = partial(
-                    failures.from_exception,
-                    server=self.config.server,
-                    error=error,
-                    timeout=timeout,
+                    failures.from_exception, server=self.config.server, error=error, timeout=timeout
                 )
                 failure = explain(call)
-                # TLS failed: the CA or the client certificate may have been replaced.
+                # Of TLS: the CA or the client certificate may have been replaced.
                 in_vain = isinstance(failure, SetupError) and not await self._login_again(config)
                 hopeless = in_vain or isinstance(error, TimeoutError)
                 self._breaker.lost(explain, began=began, hopeless=hopeless)
@@ -278,60 +279,72 @@ class KubeApi:
                 self._breaker.answered()
                 if raw.status < HTTPStatus.MULTIPLE_CHOICES or passes(raw):
                     return raw
-                if attempt == ATTEMPTS or not await self._may_send_again(raw, resend=resend):
-                    raise failures.from_status(call, self.config.server, raw.status, raw.data)
+                may_pass = attempt < ATTEMPTS
+                if not (may_pass and await self._may_send_again(raw, config, resend=resend)):
+                    raise failures.from_status(call, self.config.server, raw.status, raw.body)
         raise AssertionError  # the last attempt returned or raised
 
-    async def _send(
-        self,
-        call: Call,
-        timeout: float,  # noqa: ASYNC109 - of one HTTP exchange
-        most: int,
-        **request: Any,
-    ) -> RawAnswer:
+    @contextlib.asynccontextmanager
+    async def stream(
+        self, call: Call, query: Mapping[str, str], silence: float
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """A good answer that is read as it comes in, until nothing came for ``silence`` seconds.
+        It holds a connection, and no slot. Raises ClusterError, also inside of the block.
+        """
         await self._login_when_due()
-        limit = aiohttp.ClientTimeout(total=timeout, sock_connect=min(timeout, CONNECT_TIMEOUT))
         config = self.config
-        answered = await self._request(call, limit, **request)
-        if answered.status >= HTTPStatus.MULTIPLE_CHOICES:
-            data = await read_error(answered)
-        else:
-            data = await read_body(answered, most)
-        return RawAnswer(answered.status, answered.headers, data, config)
+        limit = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT, sock_read=silence)
+        try:
+            async with await self._request(call, limit, {"query": query}) as response:
+                if response.status >= HTTPStatus.MULTIPLE_CHOICES:
+                    said = await read_body(response)
+                    if response.status == HTTPStatus.UNAUTHORIZED:
+                        await self._login_again(config)  # for the next time
+                    if response.status == HTTPStatus.GONE:
+                        raise ExpiredError(call)
+                    raise failures.from_status(call, self.config.server, response.status, said)
+                yield response
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            failure = failures.from_exception(call, self.config.server, error, silence)
+            if isinstance(failure, SetupError):  # TLS
+                await self._login_again(config)
+            raise failure from error
+
+    async def _send(self, call: Call, seconds: float, most: int, content: Content) -> Answer:
+        limit = aiohttp.ClientTimeout(total=seconds, sock_connect=min(seconds, CONNECT_TIMEOUT))
+        answered = await self._request(call, limit, content)
+        is_error = answered.status >= HTTPStatus.MULTIPLE_CHOICES
+        body = await read_body(answered, 0 if is_error else most)
+        return Answer(answered.status, body, answered.headers)
 
     async def _request(
-        self,
-        call: Call,
-        limit: aiohttp.ClientTimeout,
-        *,
-        query: Mapping[str, str] | None = None,
-        body: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
-        check: Callable[[], None] | None = None,
+        self, call: Call, limit: aiohttp.ClientTimeout, content: Content
     ) -> aiohttp.ClientResponse:
         """The answer as soon as it has begun; its body is yet to be read."""
-        method, url, sent_headers, sent_body, _ = await self._client.param_serialize(
+        method, url, headers, body, _ = await self._client.param_serialize(
             call.method,
             call.path,
-            query_params=list((query or {}).items()),
-            header_params={"Accept": "application/json", **(headers or {})},
-            body=body,
+            query_params=list((content.get("query") or {}).items()),
+            header_params={"Accept": "application/json", **(content.get("headers") or {})},
+            body=content.get("body"),
             auth_settings=["BearerToken"],
         )
-        if check is not None:
+        if check := content.get("check"):
             check()
         answer = await self._client.call_api(
-            method, url, sent_headers, body=sent_body, _request_timeout=limit
+            method, url, headers, body=body, _request_timeout=limit
         )
         response: aiohttp.ClientResponse = answer.response
         return response
 
-    async def _may_send_again(self, raw: RawAnswer, *, resend: bool) -> bool:
+    async def _may_send_again(self, raw: Answer, sent_by: KubeConfig, *, resend: bool) -> bool:
         if raw.status == HTTPStatus.UNAUTHORIZED:
-            return await self._login_again(raw.config)
+            return await self._login_again(sent_by)
         if raw.status == HTTPStatus.TOO_MANY_REQUESTS:
-            # The server speaks to this client, not to this call: all of its calls wait.
-            retry_after = _retry_after(raw.headers)
+            # The server speaks to this client, not to this call: all of its calls wait. (The form
+            # of the header with a date is not used by Kubernetes.)
+            said = raw.headers.get("Retry-After", "")
+            retry_after = float(said) if said.isdecimal() else 1.0
             self._breaker.pause(min(retry_after, MAX_PAUSE))
             return retry_after <= MAX_PAUSE
         if resend and raw.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
@@ -374,9 +387,3 @@ class KubeApi:
         if self._former is not None:
             await self._former.close()  # type: ignore[no-untyped-call]
         self._former, self._client = self._client, client
-
-
-def _retry_after(headers: Mapping[str, str]) -> float:
-    """Seconds; 1 where the server does not say (the date form is not used by Kubernetes)."""
-    value = headers.get("Retry-After", "")
-    return float(value) if value.isdecimal() else 1.0

@@ -11,16 +11,9 @@ from hypothesis import strategies as st
 from properties import steady
 
 from dynsched.engine.model import Node
-from dynsched.kube.comparison import (
-    Comparison,
-    Listing,
-    Seen,
-    compare,
-    has_reached,
-    is_older,
-    lacks_most,
-    newest,
-)
+from dynsched.kube.client import Listing, Seen
+from dynsched.kube.pages import is_older
+from dynsched.kube.resync import Comparison, compare, has_reached, newest
 
 
 def node(version: str, uid: str = "u") -> Node:
@@ -94,8 +87,8 @@ def test_the_order_of_versions() -> None:
     assert is_older("9", "10")
     assert not is_older("10", "9")
     assert not is_older("x", "9")
-    assert newest("9", "10", "x", "") == "10"
-    assert newest("x", "") == ""
+    assert newest(["9", "10", "x", ""]) == "10"
+    assert newest(["x", ""]) == ""
 
 
 @dataclass(frozen=True)
@@ -175,12 +168,3 @@ def test_after_a_restore_what_is_known_wrongly_is_found_or_was_given_the_same_ve
     for name in {*after, *listed.nodes} - told:
         assert after[name].resource_version == listed.nodes[name].version
         assert after[name].uid == listed.nodes[name].uid
-
-
-@pytest.mark.parametrize(
-    ("known", "gone", "lacks"), [("ab", "a", False), ("abc", "ab", True), ("a", "a", True)]
-)
-def test_a_list_lacks_most_where_more_than_half_of_the_known_nodes_are_gone(
-    known: str, gone: str, lacks: bool
-) -> None:
-    assert lacks_most(known, Comparison(tuple(gone), {}, ())) is lacks

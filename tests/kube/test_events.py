@@ -18,6 +18,7 @@ from dynsched.engine.model import Node
 from dynsched.kube import events
 from dynsched.kube.client import KubeClient
 from dynsched.kube.events import NodeEvents
+from dynsched.kube.transport import HOST
 from dynsched.sim.examples import make_node
 
 
@@ -25,7 +26,7 @@ from dynsched.sim.examples import make_node
 async def posting(cluster: Cluster) -> AsyncIterator[tuple[NodeEvents, Clock]]:
     async with api_of(cluster.kubeconfig, KubeClient) as client:
         clock = Clock(1_800_000_000.0)
-        sink = NodeEvents(client, instance="test-1", clock=clock)
+        sink = NodeEvents(client, clock=clock)
         try:
             yield sink, clock
         finally:
@@ -62,7 +63,7 @@ async def test_an_event_says_what_happened_to_which_node(cluster: Cluster) -> No
     assert (event["type"], event["reason"]) == ("Warning", "Pressured")
     assert event["message"] == "node-cpu 91.0 > 80"
     assert event["source"] == {"component": "dynsched"}
-    assert (event["reportingComponent"], event["reportingInstance"]) == ("dynsched", "test-1")
+    assert (event["reportingComponent"], event["reportingInstance"]) == ("dynsched", HOST)
     assert event["firstTimestamp"] == event["lastTimestamp"] == "2027-01-15T08:00:00Z"
     assert event["count"] == 1
     [write] = await cluster.writes("events")

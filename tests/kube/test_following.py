@@ -6,7 +6,8 @@ from collections.abc import Sequence
 import pytest
 from virtual_loop import VirtualLoop
 
-from dynsched.kube.list_watch import Event, ListWatch
+from dynsched.kube.pages import Event
+from dynsched.kube.pod_watch import ListWatch
 from dynsched.util.errors import ClusterError, ForbiddenError
 
 Life = tuple[float, Exception | None]

@@ -9,9 +9,8 @@ from cluster import Cluster
 from watch_support import hasten, watching
 
 from dynsched.engine.model import Node
-from dynsched.kube import kopf_answers
-from dynsched.kube.kopf_answers import _Lines, _without_nodes
-from dynsched.kube.kopf_operator import CHUNK
+from dynsched.kube import kopf_operator
+from dynsched.kube.kopf_operator import CHUNK, _Lines, _without_nodes
 from dynsched.sim.examples import make_node
 
 NAN = b'{"metadata":{"resourceVersion":"9"},"items":[{"metadata":{"name":"a"},"odd":NaN}]}'
@@ -50,7 +49,7 @@ async def test_of_an_event_kopf_gets_a_bookmark_and_all_else_as_it_came(size: in
         lambda *event: seen.append(event),
     )
 
-    given = b"".join([chunk async for chunk in lines.iter_chunked(2**20)]).split(b"\n")
+    given = b"".join([chunk async for chunk in lines.iter_chunked(2**20)]).splitlines()
 
     assert [json.loads(line) for line in given[:3]] == [
         {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": version}}}
@@ -124,7 +123,7 @@ async def test_a_watch_goes_on_from_the_last_event(sim, monkeypatch) -> None:
 
 async def test_what_is_left_to_kopf_comes_by_its_handler(sim, monkeypatch) -> None:
     """As an answer in a form that is not expected."""
-    monkeypatch.setattr(kopf_answers, "_without_nodes", lambda *_: None)
+    monkeypatch.setattr(kopf_operator, "_without_nodes", lambda *_: None)
     monkeypatch.setattr(_Lines, "_without_node", lambda _, line: line)
     await sim.create_node(make_node("a", 0))
     async with watching(sim.kubeconfig) as running:

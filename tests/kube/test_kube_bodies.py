@@ -11,11 +11,11 @@ from misbehaving_server import MisbehavingServer, Reply, Seen
 from watch_support import hasten, watching
 
 from dynsched.engine.model import Action, NodePatch
-from dynsched.kube.bodies import MAX_OF_A_LIST, MAX_OF_AN_OBJECT
 from dynsched.kube.client import KubeClient
 from dynsched.kube.failures import Call
 from dynsched.kube.leases import Leases
-from dynsched.kube.list_watch import StreamingApi
+from dynsched.kube.pod_watch import watch
+from dynsched.kube.transport import MAX_OF_A_LIST, MAX_OF_AN_OBJECT, KubeApi
 from dynsched.sim.examples import make_node
 from dynsched.util.errors import ClusterError
 
@@ -85,9 +85,9 @@ async def test_an_error_without_an_end_is_told_by_its_status(server, client) -> 
 
 async def test_a_line_of_a_watch_without_an_end(server, client) -> None:
     server.default = endless([])
-    api = StreamingApi(client.config)
+    api = KubeApi(client.config)
     with pytest.raises(ClusterError, match="too large"):
-        async for _ in api.watch(Call("watch", "pods", "GET", "/api/v1/pods"), {}):
+        async for _ in watch(api, Call("watch", "pods", "GET", "/api/v1/pods"), {}):
             pass
     await api.close()
 

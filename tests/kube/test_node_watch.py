@@ -253,7 +253,6 @@ async def test_a_watch_that_is_refused_for_a_while(sim, nodes, status) -> None:
 
 async def test_kopf_is_started_again_when_it_gives_up(sim, nodes, monkeypatch) -> None:
     """And where the watch is forbidden meanwhile, the process ends."""
-    monkeypatch.setattr(node_watch, "STEADY", 1.0)
     async with watching(sim.kubeconfig, resync=0.5) as running:
         await running.follows(sim)
         fault = sim.server.faults.answer(500, verb="watch", message="etcd is on fire")

@@ -2,16 +2,17 @@
 
 import asyncio
 import json
-import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
+import pytest
 
 from dynsched.engine.recent import RecentPods
 from dynsched.kube import pod_watch
-from dynsched.kube.list_watch import Event, ExpiredError
+from dynsched.kube.failures import ExpiredError
+from dynsched.kube.pages import Event
 from dynsched.kube.pod_watch import PodWatch
 from dynsched.util.errors import ClusterError
 
@@ -19,25 +20,23 @@ from dynsched.util.errors import ClusterError
 class Api:
     """Lists five pods in two pages; each watch is lines and an error, and the last stays open."""
 
-    def __init__(self, *lines: Mapping[str, Any], failing: bool = False) -> None:
-        self.failing = failing
+    def __init__(self, *lines: Mapping[str, Any]) -> None:
+        self.failures = 0
         self.config = SimpleNamespace(server="https://api")
         self.version = "7"
         self.lists: list[Mapping[str, str]] = []
         self.watched: list[str] = []
         self.watches: list[tuple[tuple[Mapping[str, Any], ...], Exception | None]] = [(lines, None)]
         self.ended: Callable[[], None] = lambda: None
-        self.may_list = asyncio.Event()
-        self.may_list.set()
 
     async def call(
         self, _: Any, *, query: Any, shape: Any, headers: Any = None, **_more: Any
     ) -> Any:
         self.lists.append(query)
         if query["limit"] != "1":
-            await self.may_list.wait()
             assert "PartialObjectMetadataList" in headers["Accept"]
-            if self.failing:
+            if self.failures:
+                self.failures -= 1
                 raise ClusterError("cannot list pods: HTTP 500")
         more = query["limit"] != "1" and "continue" not in query
         items = [{"metadata": {"name": f"p{n}"}} for n in range(3 if more else 2)]
@@ -57,6 +56,11 @@ class Api:
         await asyncio.Event().wait()
 
 
+@pytest.fixture(autouse=True)
+def _watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pod_watch, "watch", Api.watch)
+
+
 def event(kind: str, name: str) -> Mapping[str, Any]:
     metadata = {"uid": name, "namespace": "shop", "name": name, "resourceVersion": "8"}
     return {"type": kind, "object": {"metadata": metadata, "spec": {"nodeName": "a"}}}
@@ -65,10 +69,10 @@ def event(kind: str, name: str) -> Mapping[str, Any]:
 class Watched(PodWatch):
     """A watch of pods that runs until something is so, at a time that stands still."""
 
-    def __init__(self, api: Api, *, counts: bool = True) -> None:
+    def __init__(self, api: Api) -> None:
         self.now = 1_000.0
         self.recent = RecentPods()
-        super().__init__(api, self.recent, clock=lambda: self.now, counts=lambda: counts)  # type: ignore[arg-type]
+        super().__init__(api, self.recent, clock=lambda: self.now)  # type: ignore[arg-type]
 
     async def until(self, is_so: Callable[[], bool]) -> None:
         stop = asyncio.Event()
@@ -83,49 +87,25 @@ class Watched(PodWatch):
 async def test_the_watch_keeps_the_number_up() -> None:
     api = Api(event("ADDED", "new"), event("ADDED", "more"), event("DELETED", "old"))
     watch = Watched(api)
-    await watch.until(lambda: len(watch.recent) == 2 and watch.running is not None)
-    assert watch.running == 6
+    await watch.until(lambda: watch.running == 6 and len(watch.recent) == 2)
     assert api.watched == ["7"]
-    _, first, second = api.lists
-    assert (first["resourceVersion"], first["resourceVersionMatch"]) == ("7", "Exact")
-    assert (second["continue"], "resourceVersion" in second) == ("next", False)
+    assert [query.get("continue") for query in api.lists] == [None, "next"]
 
 
-async def test_what_is_bound_while_pods_are_counted_is_seen_at_once_and_counts_once() -> None:
-    """Of 100,000 pods the count takes half a minute: what was bound in it is not bound now."""
-    api = Api(event("ADDED", "new"))
-    api.may_list.clear()
-    watch = Watched(api)
-
-    def is_seen() -> bool:
-        if len(watch.recent) == 1 and watch.running is None:
-            api.may_list.set()
-        return watch.running is not None
-
-    await watch.until(is_seen)
-    assert watch.running == 6
-
-
-async def test_a_count_that_fails_does_not_keep_the_watch_from_beginning(caplog: Any) -> None:
+async def test_a_list_that_fails_is_told_and_tried_again(caplog: Any, monkeypatch: Any) -> None:
     """It is the longest list of all, and first to fail on an API server that has much to do."""
-    watch = Watched(Api(event("ADDED", "new"), failing=True))
-    with caplog.at_level(logging.INFO):
-        await watch.until(lambda: len(watch.recent) == 1 and bool(caplog.records))
-    assert (watch.running, watch.error) == (None, None)
-    assert "cannot list pods: HTTP 500" in caplog.text
-
-
-async def test_where_no_expected_load_is_used_nothing_is_counted() -> None:
+    monkeypatch.setattr("dynsched.kube.pod_watch._FIRST_WAIT", 0.01)
     api = Api(event("ADDED", "new"))
-    watch = Watched(api, counts=False)
+    api.failures = 2
+    watch = Watched(api)
     await watch.until(lambda: len(watch.recent) == 1)
-    assert watch.running is None
-    assert [query.get("limit") for query in api.lists] == ["1"]
+    assert (watch.running, watch.error) == (6, None)
+    assert caplog.text.count("just-bound pods are not counted: cannot list pods: HTTP 500") == 1
 
 
 async def interrupted(error: Exception, gap: float, monkeypatch: Any) -> tuple[Watched, Api]:
     """A watch that ended by the error, and is taken up after the gap, at the version 99."""
-    monkeypatch.setattr("dynsched.kube.list_watch._FIRST_WAIT", 0.01)
+    monkeypatch.setattr("dynsched.kube.pod_watch._FIRST_WAIT", 0.01)
     api = Api()
     api.watches = [((event("ADDED", "before"),), error), ((), None)]
     watch = Watched(api)

@@ -10,7 +10,6 @@ from cluster import Cluster
 from pods_support import PODS, create, pod, reached
 
 from dynsched.kube import pages, pod_watch
-from dynsched.kube.list_watch import StreamingApi
 from dynsched.kube.pod_watch import PendingPods
 from dynsched.sim.examples import make_node
 
@@ -18,7 +17,7 @@ from dynsched.sim.examples import make_node
 @asynccontextmanager
 async def following(cluster: Cluster) -> AsyncIterator[PendingPods]:
     stop = asyncio.Event()
-    async with api_of(cluster.kubeconfig, StreamingApi) as api:
+    async with api_of(cluster.kubeconfig) as api:
         found = PendingPods(api)
         task = asyncio.create_task(found.run(stop))
         try:
@@ -56,7 +55,7 @@ async def test_a_pod_waits_until_it_is_bound_or_gone(cluster, monkeypatch) -> No
 
 @pytest.mark.parametrize("how", ["end", "gone", "cut"])
 async def test_a_watch_that_ends_is_begun_anew_with_a_list(sim, how, monkeypatch) -> None:
-    monkeypatch.setattr("dynsched.kube.list_watch._FIRST_WAIT", 0.05)
+    monkeypatch.setattr("dynsched.kube.pod_watch._FIRST_WAIT", 0.05)
     async with following(sim) as found:
         first = await made(sim, "first")
         await known(found, first)

@@ -15,8 +15,8 @@ from pods_support import PODS, STARTED, create, pod, reached, start
 
 from dynsched.engine.pod_values import MIN_CPU, MIN_MEMORY
 from dynsched.engine.recent import RecentPods
-from dynsched.kube.list_watch import ExpiredError, StreamingApi, _read
-from dynsched.kube.pod_watch import _WATCH, PodWatch
+from dynsched.kube.failures import ExpiredError
+from dynsched.kube.pod_watch import _WATCH, PodWatch, _read, watch
 from dynsched.sim.examples import make_node
 from dynsched.util.errors import ClusterError
 
@@ -26,7 +26,7 @@ MIB = 2.0**20
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A watch that ended is begun again almost at once."""
-    monkeypatch.setattr("dynsched.kube.list_watch._FIRST_WAIT", 0.05)
+    monkeypatch.setattr("dynsched.kube.pod_watch._FIRST_WAIT", 0.05)
 
 
 AN_HOUR_AGO = {
@@ -63,7 +63,7 @@ def ends(recent: RecentPods, now: float = 0.0) -> list[str]:
 @asynccontextmanager
 async def watching(cluster: Cluster) -> AsyncIterator[tuple[RecentPods, PodWatch]]:
     bound, stop = RecentPods(), asyncio.Event()
-    async with api_of(cluster.kubeconfig, StreamingApi) as api:
+    async with api_of(cluster.kubeconfig) as api:
         watch = PodWatch(api, bound)
         task = asyncio.create_task(watch.run(stop))
         try:
@@ -193,22 +193,22 @@ async def test_an_outage_is_waited_out(sim: SimCluster) -> None:
 
 async def test_a_watch_that_is_told_nothing_is_no_trouble(sim, monkeypatch, caplog) -> None:
     """Before the first event of a pod some API servers send no bookmark either."""
-    monkeypatch.setattr("dynsched.kube.list_watch._SILENCE", 0.1)
+    monkeypatch.setattr("dynsched.kube.pod_watch._SILENCE", 0.1)
     async with watching(sim) as (bound, watch):
         fault = sim.server.faults.delay(0.0, verb="watch", resource="pods")
         await reached(lambda: fault.hits >= 2 or watch.error is not None, True)
         assert watch.error is None
         assert "is the API server up" not in caplog.text
-        monkeypatch.setattr("dynsched.kube.list_watch._SILENCE", 60.0)
+        monkeypatch.setattr("dynsched.kube.pod_watch._SILENCE", 60.0)
         await started(sim, bound)
 
 
 async def test_a_status_410_is_told_as_such(sim: SimCluster) -> None:
     """A proxy may answer so in place of an event: the same version was asked for without end."""
     sim.server.faults.answer(410, verb="watch", resource="pods")
-    async with api_of(sim.kubeconfig, StreamingApi) as api:
+    async with api_of(sim.kubeconfig) as api:
         with pytest.raises(ExpiredError):
-            await anext(api.watch(_WATCH, {"resourceVersion": "1"}))
+            await anext(watch(api, _WATCH, {"resourceVersion": "1"}))
 
 
 async def test_after_a_restore_it_sees_again_what_is_bound(cluster: Cluster) -> None:

@@ -21,7 +21,7 @@ from dynsched.engine.alerts import no_alerts
 from dynsched.engine.decide import decide
 from dynsched.engine.model import Node, Quality
 from dynsched.engine.usage import NodeUsage
-from dynsched.kube.call_metrics import PAGE, list_node_metrics
+from dynsched.kube.client import list_node_metrics
 from dynsched.rules.parse import parse_rules
 from dynsched.rules.rule_set import Rule
 from dynsched.sim.examples import make_node
@@ -223,14 +223,6 @@ async def test_a_list_that_fails_is_left_to_the_next_tick(sim: SimCluster, statu
         with pytest.raises(ClusterError, match=told):
             await list_node_metrics(api)
     assert len(sim.server.requests.reads("nodes.metrics.k8s.io")) == 1
-
-
-async def test_pages_are_put_together(sim: SimCluster) -> None:
-    for index in range(PAGE + 3):
-        sim.server.metrics.set(f"n{index}", cpu="1")
-    async with api_of(sim.kubeconfig) as api:
-        assert len(await list_node_metrics(api)) == PAGE + 3
-    assert len(sim.server.requests.reads("nodes.metrics.k8s.io")) == 2
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from dynsched.kube.transport import KubeApi
 async def api_of(
     kubeconfig: Path, kind: Callable[..., Any] = KubeApi, *more: Any, **options: Any
 ) -> AsyncIterator[Any]:
-    """``kind``: StreamingApi for those who watch, KubeClient for nodes, or what else is closed."""
+    """``kind``: KubeClient for nodes, or what else is closed."""
     api = kind(await load_config(str(kubeconfig)), *more, **options)
     try:
         yield api

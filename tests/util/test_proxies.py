@@ -19,7 +19,7 @@ from misbehaving_server import GOOD, MisbehavingServer, Seen, http
 from dynsched.kube.failures import Call, ProxyRefusedError
 from dynsched.kube.kopf_operator import NodeOperator, WatchBrokenError, _explained
 from dynsched.kube.kubeconfig import KubeConfigError, load_config
-from dynsched.kube.list_watch import StreamingApi
+from dynsched.kube.pod_watch import watch
 from dynsched.kube.transport import KubeApi
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
 from dynsched.tools.collect.memory import CollectError, Memory
@@ -208,9 +208,9 @@ async def ask_kube(path: str) -> None:
 
 
 async def watch_pods(path: str) -> None:
-    api = StreamingApi(await load_config(path))
+    api = KubeApi(await load_config(path))
     try:
-        async for _ in api.watch(LIST, {}):
+        async for _ in watch(api, LIST, {}):
             pass
     finally:
         await api.close()

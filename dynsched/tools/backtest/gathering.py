@@ -13,8 +13,7 @@ from dynsched.engine.expected import DEFAULT_SCRAPE
 from dynsched.engine.match import NodeIndex, index_nodes
 from dynsched.engine.model import Node, Sample
 from dynsched.engine.wording import counted, some
-from dynsched.kube.client import KubeClient
-from dynsched.kube.kubeconfig import load_config
+from dynsched.kube.client import open_client
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.sources.pod_use import scrape_interval
 from dynsched.sources.prometheus import PrometheusSource
@@ -54,7 +53,7 @@ class Order:
     """None: the scrape interval."""
     budget: int
     from_series: bool
-    kubeconfig: str | None
+    kubeconfig: Path | None
     context: str | None
     folder: Path
     suggest: bool = False
@@ -142,20 +141,16 @@ async def gather(
     return Gathered(nodes, spans, Scene(pasts, index, window), heading)
 
 
-async def list_nodes(kubeconfig: str | None, context: str | None) -> dict[str, Node]:
+async def list_nodes(kubeconfig: Path | None, context: str | None) -> dict[str, Node]:
     """The nodes of the cluster; ExpectedError names the way that needs none."""
-    client = None
     try:
-        client = KubeClient(await load_config(kubeconfig, context))
-        return dict(await client.list_nodes())
+        async with open_client(kubeconfig, context) as client:
+            return await client.list_nodes()
     except ExpectedError as error:
         raise ExpectedError(
             f"{error}; to replay without a cluster, give --nodes-from-series: each value of the "
             "node's label is then a node"
         ) from error
-    finally:
-        if client is not None:
-            await client.close()
 
 
 async def _server_time(source: PrometheusSource) -> float:

@@ -5,20 +5,24 @@ reviews of rights, which store nothing.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping
-from pathlib import Path
+from collections.abc import Awaitable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 import yaml
 
 from dynsched.engine.avoiders import Reach, reach_of
 from dynsched.engine.model import Node
-from dynsched.kube.call_metrics import list_node_metrics
-from dynsched.kube.client import EVENT_NAMESPACE, KubeClient
-from dynsched.kube.inspection import Program, Right, config_map, is_allowed, policy, programs
-from dynsched.kube.kubeconfig import load_config
+from dynsched.kube.client import EVENT_NAMESPACE, KubeClient, list_node_metrics
+from dynsched.kube.inspection import (
+    Program,
+    Right,
+    config_map,
+    fold_pods,
+    is_allowed,
+    policy,
+    programs,
+)
 from dynsched.kube.leases import LEASE_NAME, find_holders
-from dynsched.kube.pods_listed import fold_pods
 from dynsched.kube.transport import KubeApi
 from dynsched.rules import keys
 from dynsched.rules.rule_set import RuleSet
@@ -27,16 +31,6 @@ from dynsched.util.errors import ClusterError, ConflictError
 
 _T = TypeVar("_T")
 GUARDRAIL: Final = "dynsched-guardrail"
-
-
-@contextlib.asynccontextmanager
-async def open_client(kubeconfig: Path | None, context: str | None) -> AsyncIterator[KubeClient]:
-    """Connections to the API server. ClusterError with one line for a person."""
-    client = KubeClient(await load_config(str(kubeconfig) if kubeconfig else None, context))
-    try:
-        yield client
-    finally:
-        await client.close()
 
 
 async def count_pods(client: KubeClient, reach: Reach) -> Reach:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from pathlib import Path
 
 import click
 from rich.console import Console
 
 from dynsched.engine.avoidance import Standing, standing
 from dynsched.engine.wording import counted
+from dynsched.kube.client import open_client
 from dynsched.kube.inspection import avoid_policy, namespaces_that_ask, running_pods
-from dynsched.kube.kubeconfig import load_config
-from dynsched.kube.transport import KubeApi
 from dynsched.rules import keys
 from dynsched.rules.labels import LabelMark
 from dynsched.tools.inject.policy import differences
@@ -20,18 +20,15 @@ from dynsched.util.tables import make_table, plain, show
 
 
 async def check_policy(
-    label: LabelMark, kubeconfig: str | None, context: str | None, output: str | None
+    label: LabelMark, kubeconfig: Path | None, context: str | None, output: str | None
 ) -> None:
     """Print what `inject --check` finds; ClickException where the policy is not as it should be."""
-    api = KubeApi(await load_config(kubeconfig, context))
-    try:
+    async with open_client(kubeconfig, context) as api:
         found = differences(label, *await avoid_policy(api))
         pods = {
             name: Counter([standing(pod, label) async for pod in running_pods(api, name)])
             for name in await namespaces_that_ask(api)
         }
-    finally:
-        await api.close()
     if output == "json":
         told = {
             "label": str(label),

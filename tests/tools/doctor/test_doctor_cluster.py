@@ -29,9 +29,10 @@ from service_support import service
 from dynsched.api.app import make_app
 from dynsched.engine.match import index_nodes
 from dynsched.engine.model import QueryResult, Sample
+from dynsched.kube.client import open_client
 from dynsched.rules.parse import parse_rules
 from dynsched.rules.rule_set import FileRule, RuleSet
-from dynsched.tools.doctor.ask_cluster import ask_cluster, open_client
+from dynsched.tools.doctor.ask_cluster import ask_cluster
 from dynsched.tools.doctor.checks_extender import check_extender
 from dynsched.tools.doctor.checks_rules import check_rules
 from dynsched.tools.doctor.examine import check_cluster
