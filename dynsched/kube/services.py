@@ -88,7 +88,9 @@ async def find_service(api: KubeApi, namespace: str | None) -> Service:
 
 def _of(item: dict[str, Any]) -> Service | None:
     """None for a Service without a port that could be dynsched's."""
-    ports = [each for each in item["spec"].get("ports") or () if each["protocol"] == "TCP"]
+    ports = [
+        each for each in item["spec"].get("ports") or () if each.get("protocol", "TCP") == "TCP"
+    ]
     best = [each for each in ports if each.get("name") in _PORT_NAMES or each["port"] == PORT]
     if not (best or len(ports) == 1):
         return None
