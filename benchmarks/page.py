@@ -31,7 +31,7 @@ from dynsched.api.app import make_app
 from dynsched.api.metrics import Metrics
 from dynsched.api.page.data import About
 from dynsched.api.page.feed import Feed
-from dynsched.api.page.ring import POINTS
+from dynsched.api.page.past import POINTS
 from dynsched.api.snapshots import SnapshotStore
 from dynsched.engine.model import Node
 from dynsched.engine.snapshot import Snapshot
@@ -191,7 +191,9 @@ async def the_memory(cluster: Cluster, ticks: list[Snapshot]) -> list[Row]:
         snapshot = ticks[minute % len(ticks)]
         snapshots.publish(replace(snapshot, taken_at=ticks[0].taken_at + 60 * minute))
     grown = (resident() - before) / 1e6
-    size = snapshots.feed.history.size / 1e6
+    points = snapshots.feed.history._points  # noqa: SLF001 (they are measured)
+    arrays = [array for point in points for _, array in point.values.values()]
+    size = sum(array.nbytes for array in [*arrays, *(point.marked for point in points)]) / 1e6
     return [
         ("history of an hour: its points", f"{size:.1f} MB", ""),
         ("history of an hour and 10,000 changes: resident memory", f"{grown:.1f} MB", ""),

@@ -21,7 +21,7 @@ from dynsched import __version__
 from dynsched.api.app import ENDPOINTS, make_app
 from dynsched.api.extender.endpoints import EXTENDER_ENDPOINTS
 from dynsched.api.nodes import NodeAnswer, NodeDetail, NodesAnswer
-from dynsched.api.page.changes import Change
+from dynsched.api.page.past import Change
 from dynsched.engine.expected import KnownPods
 from dynsched.engine.model import Node
 from dynsched.engine.pod_values import BoundPod, RecentPod

@@ -7,9 +7,8 @@ import os
 import zlib
 from typing import Final, NamedTuple
 
-from dynsched.api.page.changes import Changes
 from dynsched.api.page.data import About, Columns, Requested
-from dynsched.api.page.ring import History
+from dynsched.api.page.past import Changes, History
 from dynsched.engine.snapshot import Snapshot
 
 _BATCH: Final = 250
@@ -51,10 +50,8 @@ class Feed:
         self._last = snapshot, about, requested or {}
         self._encoded = None
         self._snapshots += 1
-        self.changes.written(snapshot)
-        self.changes.observe(snapshot.nodes)
-        if self.history.is_due(snapshot.taken_at):
-            self.history.take(snapshot)
+        self.changes.observe(snapshot)
+        self.history.observe(snapshot)
         if self._has_viewers:  # somebody asked for the one before
             self._has_viewers = False
             self._encode()

@@ -9,17 +9,16 @@ from hypothesis import strategies as st
 from properties import steady
 from snapshots import EXAMPLE_RULES, NOON, Scene, example, many
 
-from dynsched.api.page.changes import MAX_CHANGES, Changes
-from dynsched.api.page.ring import POINTS, STEP, History
+from dynsched.api.page.past import MAX_CHANGES, POINTS, STEP, Changes, History
 from dynsched.engine.model import Node
 
 CPU = {"name": "cpu", "expr": "x", "threshold": 80}
 RULES = {"rules": [CPU]}
 
 
-def take(history, snapshot):
-    if history.is_due(snapshot.taken_at):
-        history.take(snapshot)
+def values(history, node):
+    """By rule; None for no node."""
+    return history.past([node])["nodes"].get(node, {}).get("values")
 
 
 def taken(*ticks):
@@ -28,7 +27,7 @@ def taken(*ticks):
     for minute, (rule, answer) in enumerate(ticks):
         scene = Scene({"rules": [{"name": "r", "expr": "x", **rule}]}, [Node("a")])
         known = {"a": answer} if isinstance(answer, float) else answer
-        take(history, scene.tick(NOON + 60 * minute, r=known))
+        history.observe(scene.tick(NOON + 60 * minute, r=known))
     return history
 
 
@@ -36,7 +35,7 @@ def ticked(history, start, end):
     """Ticks every 10 s; the value tells the time."""
     scene = Scene(RULES, [Node("a")])
     for at in range(start, end, 10):
-        take(history, scene.tick(NOON + at, cpu={"a": float(at % 100)}))
+        history.observe(scene.tick(NOON + at, cpu={"a": float(at % 100)}))
 
 
 def test_the_step_grows_to_a_minute_and_the_points_stay_in_order() -> None:
@@ -44,15 +43,15 @@ def test_the_step_grows_to_a_minute_and_the_points_stay_in_order() -> None:
     history = History(10.0)
     ticked(history, 0, 120)
     assert history.step < STEP
-    assert history.values("a") == {"cpu": [0.0, 20.0, 40.0, 60.0, 80.0, 0.0]}
-    assert history.times == [NOON + at for at in range(0, 120, 20)]
+    assert values(history, "a") == {"cpu": [0.0, 20.0, 40.0, 60.0, 80.0, 0.0]}
+    assert history.past([])["times"] == [NOON + at for at in range(0, 120, 20)]
     seconds = 120
     for later in (*range(290, 4000, 290), 3 * 3600):
         ticked(history, seconds, later)
         seconds = later
-        times = history.times
+        times = history.past([])["times"]
         assert times == sorted(times)
-        assert history.values("a")["cpu"] == [(at - NOON) % 100 for at in times]
+        assert values(history, "a")["cpu"] == [(at - NOON) % 100 for at in times]
     assert history.step == STEP
     assert len(times) == POINTS
     assert {later - earlier for earlier, later in pairwise(times)} == {STEP}
@@ -63,7 +62,7 @@ PERCENT = {"threshold": 80}
 
 
 @pytest.mark.parametrize(
-    ("ticks", "values"),
+    ("ticks", "expected"),
     [
         # Three digits, whatever the unit.
         *(
@@ -86,8 +85,8 @@ PERCENT = {"threshold": 80}
         ([({**PERCENT, "early": {}}, 50.0)], [50.0]),
     ],
 )
-def test_what_is_kept_of_values(ticks, values) -> None:
-    assert taken(*ticks).values("a") == {"r": values}
+def test_what_is_kept_of_values(ticks, expected) -> None:
+    assert values(taken(*ticks), "a") == {"r": expected}
 
 
 @steady(80)
@@ -105,16 +104,16 @@ def test_nodes_and_rules_that_come_and_go_never_show_the_values_of_others(ticks)
     for at, (uids, names) in enumerate(ticks):
         nodes = {name: Node(name, uid=str(uid)) for name, uid in uids.items()}
         scene = Scene({"rules": [{**CPU, "name": name} for name in sorted(names)]}, nodes.values())
-        values = {node: float(10 * at + number) for number, node in enumerate(nodes)}
-        take(history, scene.tick(NOON + 60 * at, **dict.fromkeys(names, values)))
+        known = {node: float(10 * at + number) for number, node in enumerate(nodes)}
+        history.observe(scene.tick(NOON + 60 * at, **dict.fromkeys(names, known)))
         # The plain form: a list for each node and rule, begun anew where either is new.
         plain = {
-            (*key, rule): [*plain.get((*key, rule), [None] * at), values[key[0]]]
+            (*key, rule): [*plain.get((*key, rule), [None] * at), known[key[0]]]
             for key in uids.items()
             for rule in names
         }
         for name in "abcdefgh":
-            shown = history.values(name)
+            shown = values(history, name)
             expected = {rule: had for (node, _, rule), had in plain.items() if node == name}
             assert (shown or {}) == expected
             assert (shown is None) == (name not in uids)
@@ -124,21 +123,22 @@ def test_a_clock_that_is_set_back_does_not_stop_it() -> None:
     history = History(60.0)
     scene = Scene(RULES, [Node("a")])
     for at, value in ((NOON, 1.0), (NOON - 3600, 2.0)):
-        take(history, scene.tick(at, cpu={"a": value}))
-    assert history.values("a") == {"cpu": [1.0, 2.0]}
+        history.observe(scene.tick(at, cpu={"a": value}))
+    assert values(history, "a") == {"cpu": [1.0, 2.0]}
 
 
 def test_the_marks_are_kept_beside_the_values() -> None:
     history = History(10.0)
-    take(history, example())
-    assert (history.marked("worker-2"), history.marked("worker-1")) == ([True], [False])
+    history.observe(example())
+    found = history.past(["worker-1", "worker-2"])["nodes"]
+    assert [each["marked"] for each in found.values()] == [[False], [True]]
 
 
 def test_its_memory_is_bounded_and_as_documented() -> None:
     history = History(60.0)
     snapshot = many(500)
     for minute in range(100):
-        take(history, replace(snapshot, taken_at=NOON + 60 * minute))
+        history.observe(replace(snapshot, taken_at=NOON + 60 * minute))
     assert len(history._points) == POINTS
     for point in history._points:
         sizes = [point.marked.nbytes, *(values.nbytes for _, values in point.values.values())]
@@ -154,8 +154,7 @@ def test_the_changes_are_what_alerts_did_and_what_was_written_the_latest_first()
     scene = Scene(RULES, [Node("a"), Node("b")])
     for at, answer in ((0, COOL), (10, COOL), *[(20, HOT)] * 3, (30, HOT), (40, COOL), (40, COOL)):
         snapshot = scene.tick(NOON + at, cpu=answer)
-        changes.written(snapshot)
-        changes.observe(snapshot.nodes)
+        changes.observe(snapshot)
     assert [(change.at - NOON, change.kind, change.value) for change in changes.latest(10)] == [
         (40, "inactive", 10.0),
         (40, "release", None),
@@ -174,5 +173,5 @@ def test_the_number_of_changes_is_bounded() -> None:
     hot = dict.fromkeys(scene.nodes, 99.0)
     for at in range(30):
         snapshot = scene.tick(NOON + 300 * at, node_cpu=hot if at % 2 else {}, node_mem_usage=hot)
-        changes.observe(snapshot.nodes)
+        changes.observe(snapshot)
     assert len(changes.latest(MAX_CHANGES * 2)) == MAX_CHANGES

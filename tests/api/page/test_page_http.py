@@ -143,7 +143,7 @@ async def test_each_snapshot_is_remembered_though_the_next_comes_at_once(snapsho
     for at in range(5):
         hot = dict.fromkeys(scene.nodes, 95.0 if at % 2 else 1.0)
         snapshots.publish(scene.tick(NOON + 60 * at, node_cpu={}, node_mem_usage=hot))
-    assert len(snapshots.feed.history.times) == 5
+    assert len(snapshots.feed.history.past([])["times"]) == 5
     kinds = [change.kind for change in snapshots.feed.changes.latest(9, "n7") if change.rule]
     assert kinds == ["inactive", "pending"] * 2
 
