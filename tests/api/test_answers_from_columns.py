@@ -1,5 +1,6 @@
 """The page's data and the series of nodes: from the columns the same bytes as from the views."""
 
+import asyncio
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,7 +15,7 @@ from plain_answers import plain_page, plain_series, series_text
 from properties import steady
 from snapshots import NOON, Scene, example
 
-from dynsched.api.page.data import About, Columns
+from dynsched.api.page.data import About, page_data
 from dynsched.engine.expected import NO_PODS, KnownPods
 from dynsched.engine.model import Node, WriteFailure
 from dynsched.engine.pod_values import BoundPod, RecentPod
@@ -25,19 +26,12 @@ NAMES = [f"n{number}" for number in (10, 2, 7, 1, 5, 3)]
 ABOUT = About(10.0, 30.0, "http://prometheus:9090", None, None)
 
 
-def page(snapshot: Snapshot, requested: Mapping[str, Mapping[str, int]], at_once: int) -> bytes:
-    columns, names = Columns(snapshot, requested), sorted(snapshot.nodes)
-    for start in range(0, len(names), at_once):
-        columns.add(names[start : start + at_once])
-    return columns.body(ABOUT)
-
-
 def check(
     snapshot: Snapshot, requested: Mapping[str, Mapping[str, int]] = {}, at_once: int = 3
 ) -> None:
     assert series_text(snapshot, at_once) == plain_series(snapshot)
     plain = msgspec.json.encode(plain_page(snapshot, requested))
-    made = page(snapshot, requested, at_once)
+    made = asyncio.run(page_data(snapshot, ABOUT, requested, at_once))
     # The nodes are its last keys.
     assert made.endswith(b"," + plain[1:]), (msgspec.json.decode(made), msgspec.json.decode(plain))
 

@@ -7,15 +7,12 @@ import os
 import zlib
 from typing import Final, NamedTuple
 
-from dynsched.api.page.data import About, Columns, Requested
+from dynsched.api.page.data import About, Requested, page_data
 from dynsched.api.page.past import Changes, History
 from dynsched.engine.snapshot import Snapshot
 
-_BATCH: Final = 250
-"""Nodes that are worked on in one go: about two milliseconds in which no other request is answered,
-and ten where a patch is due on each of them."""
 _PIECE: Final = 32 << 10
-"""Bytes that are compressed in one go: about a millisecond too."""
+"""Bytes that are compressed in one go: about a millisecond in which nothing else is answered."""
 _LEVEL: Final = 3
 _GZIP: Final = 31
 """zlib's number for gzip's format, with the largest window."""
@@ -75,12 +72,7 @@ class Feed:
 
 
 async def _encode(snapshot: Snapshot, about: About, requested: Requested, etag: str) -> Encoded:
-    columns = Columns(snapshot, requested)
-    names = sorted(snapshot.nodes)
-    for start in range(0, len(names), _BATCH):
-        columns.add(names[start : start + _BATCH])
-        await asyncio.sleep(0)
-    plain = columns.body(about)
+    plain = await page_data(snapshot, about, requested)
     packer = zlib.compressobj(_LEVEL, wbits=_GZIP)
     pieces = []
     for start in range(0, len(plain), _PIECE):

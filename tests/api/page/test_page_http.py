@@ -19,7 +19,7 @@ from store_support import make_store
 from web_support import ask, check, get
 
 from dynsched.api.app import ENDPOINTS, make_app
-from dynsched.api.page import data
+from dynsched.api.page.data import page_data
 from dynsched.api.page.routes import MAX_NODES
 from dynsched.engine.model import Node
 
@@ -105,12 +105,11 @@ async def test_it_is_compressed_for_who_accepts_it(packed, snapshots, accepted, 
 async def test_many_viewers_get_bytes_that_were_made_once(client, snapshots, monkeypatch) -> None:
     made = []
 
-    class Counted(data.Columns):
-        def body(self, about):
-            made.append(about)
-            return super().body(about)
+    async def counted(*args):
+        made.append(args)
+        return await page_data(*args)
 
-    monkeypatch.setattr("dynsched.api.page.feed.Columns", Counted)
+    monkeypatch.setattr("dynsched.api.page.feed.page_data", counted)
     snapshots.publish(many(200))
     answers = await asyncio.gather(*(ask(client, "/page/data") for _ in range(50)))
     assert len({body for _, body in answers}) == 1
