@@ -48,7 +48,6 @@ _logger = quiet_logger(__name__)
 _SNAPSHOTS: Final = web.AppKey("snapshots", SnapshotStore)
 _PATHS: Final[web.AppKey[Collection[str]]] = web.AppKey("paths")
 _DOCUMENT: Final = web.AppKey("openapi", bytes)
-_HTML: Final = "text/html"
 
 
 def make_app(
@@ -104,9 +103,8 @@ def _application(
 async def _status(request: web.Request) -> web.Response:
     snapshots = request.app[_SNAPSHOTS]
     error = snapshots.why_unhealthy()
-    code = HTTPStatus.OK if error is None else HTTPStatus.SERVICE_UNAVAILABLE
     if JSON not in request.headers.get(hdrs.ACCEPT, ""):
-        return _text(error or "ok", code)
+        return _ok_or(error)
     body = status_answer(
         snapshots.snapshot,
         error=error,
@@ -114,21 +112,29 @@ async def _status(request: web.Request) -> web.Response:
         interval=snapshots.interval,
         leader=snapshots.leader(),
     )
-    return as_json(body, code)
+    return as_json(body, HTTPStatus.OK if error is None else HTTPStatus.SERVICE_UNAVAILABLE)
 
 
 async def _nodes(request: web.Request) -> web.StreamResponse:
-    marked, snapshots = _flag(request.query, "marked"), request.app[_SNAPSHOTS]
-    limit = _limit(request.query)
+    query, snapshots = request.query, request.app[_SNAPSHOTS]
+    marked = query.get("marked")
+    if marked not in (None, "true", "false"):
+        raise _Refusal(
+            HTTPStatus.BAD_REQUEST, f"marked={marked}: write marked=true or marked=false"
+        )
+    limit = _limit(query)
+    snapshot = _snapshot(request)
     # Before any wait: of the Snapshot that is encoded.
     headers: dict[str, str] = {hdrs.ETAG: snapshots.feed.etag}
-    known = None if snapshots.snapshot is None else unchanged(request, headers)
+    known = unchanged(request, headers)
     if known is not None:
         return known
-    after = request.query.get("continue", "")
-    pieces = await snapshots.encoded_nodes(marked=marked, limit=limit, after=after)
-    if pieces is None:
-        raise _nothing_known()
+    pieces = await snapshots.encoded_nodes(
+        snapshot,
+        marked=None if marked is None else marked == "true",
+        limit=limit,
+        after=query.get("continue", ""),
+    )
     return respond(pieces, {**headers, hdrs.CONTENT_TYPE: JSON})
 
 
@@ -150,12 +156,11 @@ async def _metrics(request: web.Request) -> web.StreamResponse:
 
 
 async def _healthz(_request: web.Request) -> web.Response:
-    return _text("ok")
+    return _ok_or(None)
 
 
 async def _readyz(request: web.Request) -> web.Response:
-    missing = request.app[_SNAPSHOTS].why_not_ready()
-    return _text(missing, HTTPStatus.SERVICE_UNAVAILABLE) if missing else _text("ok")
+    return _ok_or(request.app[_SNAPSHOTS].why_not_ready())
 
 
 async def _openapi(request: web.Request) -> web.Response:
@@ -166,19 +171,17 @@ async def _index(request: web.Request) -> web.Response:
     """The page for a browser, which names HTML among what it accepts; else a list of what there is,
     as a program has always got it.
     """
-    if _HTML in request.headers.get(hdrs.ACCEPT, ""):
+    if "text/html" in request.headers.get(hdrs.ACCEPT, ""):
         return await page_index(request)
     rows = "".join(
         f"<li><a href='{escape(path)}'><code>{escape(path)}</code></a> {escape(text)}</li>"
-        if "{" not in path
-        else f"<li><code>{escape(path)}</code> {escape(text)}</li>"
         for path, (_, text) in ENDPOINTS.items()
     )
     page = (
         "<!doctype html><html lang='en'><meta charset='utf-8'><title>dynsched</title>"
-        f"<h1>dynsched</h1><p>Which nodes are under pressure, and why.</p><ul>{rows}</ul></html>\n"
+        f"<h1>dynsched</h1><p>Which nodes are hot, and why.</p><ul>{rows}</ul></html>\n"
     )
-    return web.Response(text=page, content_type=_HTML, headers={hdrs.VARY: hdrs.ACCEPT})
+    return web.Response(text=page, content_type="text/html", headers={hdrs.VARY: hdrs.ACCEPT})
 
 
 ENDPOINTS: Final[Mapping[str, tuple[Handler, str]]] = {
@@ -228,21 +231,17 @@ async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamR
         return refused(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error; the log has the details")
 
 
-def _other_address(path: str, served: Collection[str]) -> str:
-    """Where ``path`` may be answered, when the extender has an address of its own."""
-    if path in EXTENDER_ENDPOINTS:
-        return " here; the scheduler extender is on the address of --extender-addr"
-    if served is EXTENDER_ENDPOINTS:
-        return " here; this address is the scheduler extender's, all else is on that of --webaddr"
-    return ""
-
-
 def _refused(request: web.Request, refusal: web.HTTPException) -> web.Response:
-    status = HTTPStatus(refusal.status)
     if isinstance(refusal, web.HTTPNotFound):
         paths: Collection[str] = request.app[_PATHS]
-        error = f"there is no {request.path}{_other_address(request.path, paths)}"
-        return as_json({"error": error, "endpoints": list(paths)}, status)
+        error = f"there is no {request.path}"
+        if request.path in EXTENDER_ENDPOINTS:
+            error += " here; the scheduler extender is on the address of --extender-addr"
+        elif paths is EXTENDER_ENDPOINTS:
+            error += (
+                " here; this address is the scheduler extender's, all else is on that of --webaddr"
+            )
+        return as_json({"error": error, "endpoints": list(paths)}, refusal.status)
     if not isinstance(refusal, web.HTTPMethodNotAllowed):
         return refused(refusal.status, refusal.reason)
     allowed = ", ".join(sorted(refusal.allowed_methods))
@@ -254,21 +253,9 @@ def _refused(request: web.Request, refusal: web.HTTPException) -> web.Response:
 
 def _snapshot(request: web.Request) -> Snapshot:
     snapshot = request.app[_SNAPSHOTS].snapshot
-    if snapshot is None:
-        raise _nothing_known()
+    if snapshot is None:  # not an empty list, which a caller would take for "none is hot"
+        raise _Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "no tick has finished yet; try again soon")
     return snapshot
-
-
-def _nothing_known() -> _Refusal:
-    # Not an empty list, which a caller would take for "none is hot".
-    return _Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "no tick has finished yet; try again soon")
-
-
-def _flag(query: Mapping[str, str], name: str) -> bool | None:
-    value = query.get(name)
-    if value not in (None, "true", "false"):
-        raise _Refusal(HTTPStatus.BAD_REQUEST, f"{name}={value}: write {name}=true or {name}=false")
-    return None if value is None else value == "true"
 
 
 def _limit(query: Mapping[str, str]) -> int | None:
@@ -284,5 +271,5 @@ def _limit(query: Mapping[str, str]) -> int | None:
     return limit
 
 
-def _text(body: str, status: HTTPStatus = HTTPStatus.OK) -> web.Response:
-    return web.Response(text=body, status=status)
+def _ok_or(error: str | None) -> web.Response:
+    return web.Response(text="ok") if error is None else web.Response(text=error, status=503)

@@ -54,20 +54,15 @@ class SnapshotStore:
     """What the page at `/` is answered from."""
     facts: PageFacts = field(init=False)
     """What it shows beside the Snapshot."""
-    _snapshot: Snapshot | None = field(default=None, init=False)
+    snapshot: Snapshot | None = field(default=None, init=False)
+    """The last one published; None before the first tick is done."""
     _published_at: float = field(default=0.0, init=False)
     _made: dict[Hashable, asyncio.Task[Any]] = field(default_factory=dict, init=False)
     """What was made of the last Snapshot, or is being made."""
 
     def __post_init__(self) -> None:
-        """The page's step in time follows the interval."""
         self.feed = Feed(self.interval)
         self.facts = PageFacts(self.clock, self.bound)
-
-    @property
-    def snapshot(self) -> Snapshot | None:
-        """The last one published; None before the first tick is done."""
-        return self._snapshot
 
     def publish(self, snapshot: Snapshot, placed: Sequence[str] | None = None) -> None:
         """Replace the Snapshot and count its tick. It is encoded at the first request only.
@@ -78,7 +73,7 @@ class SnapshotStore:
         found = self.facts.observe(snapshot, placed)
         if found is not None:
             self.metrics.placed(found)
-        self._snapshot = snapshot
+        self.snapshot = snapshot
         self._published_at = self.clock()
         self._made = {}
         self.metrics.observe(snapshot)
@@ -94,7 +89,7 @@ class SnapshotStore:
 
     def why_unhealthy(self) -> str | None:
         """One line with the reason why `/status` is not ok; None when it is."""
-        return why_unhealthy(self._snapshot, self.age(), self.interval)
+        return why_unhealthy(self.snapshot, self.age(), self.interval)
 
     def age(self) -> float:
         """Seconds since the last Snapshot."""
@@ -116,19 +111,16 @@ class SnapshotStore:
         """What is missing before readings can be answered, in one line; None when nothing is."""
         if not self.synced():
             return "the nodes are not listed yet"
-        return None if self._snapshot else "no tick has finished yet"
+        return None if self.snapshot else "no tick has finished yet"
 
     async def encoded_nodes(
-        self, *, marked: bool | None, limit: int | None = None, after: str = ""
-    ) -> Pieces | None:
-        """The body of `/nodes` in pieces; None before the first tick is done. That of all nodes is
-        made once a Snapshot; with a ``limit`` it has so many, by name, that come after ``after``.
+        self, snapshot: Snapshot, *, marked: bool | None, limit: int | None = None, after: str = ""
+    ) -> Pieces:
+        """The body of `/nodes` of the last Snapshot, in pieces. That of all nodes is made once;
+        with a ``limit`` it has so many, by name, that come after ``after``.
 
         ``marked`` narrows the list of nodes, never the names and the number of the marked.
         """
-        snapshot = self._snapshot
-        if snapshot is None:
-            return None
         if limit is None:
             return await self._once(marked, partial(_encode, snapshot, marked=marked))
         return await _encode(snapshot, marked=marked, limit=limit, after=after)
@@ -137,7 +129,7 @@ class SnapshotStore:
         """The body of `/metrics`, in pieces. While ticks are overdue, there are no series of nodes:
         a program that acts on them must not go by a state that nobody looks after.
         """
-        common, snapshot = self.metrics.exposition(), self._snapshot
+        common, snapshot = self.metrics.exposition(), self.snapshot
         if not self.node_series or snapshot is None or is_overdue(self.age(), self.interval):
             return [common]
         return [common, *await self._once("series", partial(_series_of, snapshot))]

@@ -217,8 +217,8 @@ async def test_nodes_is_encoded_once_for_all_who_ask(client, snapshots, monkeypa
 
 async def test_one_who_hangs_up_does_not_take_the_answer_from_the_others(snapshots) -> None:
     snapshots.publish(many(300))
-    impatient = asyncio.create_task(snapshots.encoded_nodes(marked=None))
-    patient = asyncio.create_task(snapshots.encoded_nodes(marked=None))
+    impatient = asyncio.create_task(snapshots.encoded_nodes(snapshots.snapshot, marked=None))
+    patient = asyncio.create_task(snapshots.encoded_nodes(snapshots.snapshot, marked=None))
     await asyncio.sleep(0)
     impatient.cancel()
     assert len(json.loads(b"".join(await patient))["nodes"]) == 300
@@ -354,7 +354,7 @@ async def test_an_unknown_path_lists_paths_and_a_wrong_method_the_right_one(clie
 
 async def test_a_bug_is_a_traceback_in_the_log(client, snapshots, caplog, monkeypatch) -> None:
     monkeypatch.setattr(quiet, "EACH_SECONDS", 0.0)  # another test may have caused the same line
-    snapshots._snapshot = replace(example(), rules=None)
+    snapshots.snapshot = replace(example(), rules=None)
     with caplog.at_level(logging.ERROR):
         answer = await get(client, "/rules", 500)
     assert answer == {"error": "internal error; the log has the details"}

@@ -62,8 +62,9 @@ def watched(pauses) -> Watch:
 
 async def now(pages: Pages, etag: str | None = '"1"', *, marked: bool | None = None) -> Answer:
     """The present `/nodes`."""
-    pieces = await pages.snapshots.encoded_nodes(marked=marked)
-    assert pieces is not None
+    snapshot = pages.snapshots.snapshot
+    assert snapshot is not None
+    pieces = await pages.snapshots.encoded_nodes(snapshot, marked=marked)
     return Answer(200, b"".join(pieces), etag)
 
 

@@ -22,12 +22,10 @@ class OneInAWhile(logging.Filter):
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock = clock
-        self._kinds: dict[tuple[str, type | None], tuple[float, int]] = {}
+        self._kinds: dict[tuple[str, object], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the record is written."""
-        error = record.exc_info[1] if record.exc_info else None
-        kind = (str(record.msg)[:_MAX_CHARACTERS], type(error) if error else None)
+        kind = (str(record.msg)[:_MAX_CHARACTERS], record.exc_info and record.exc_info[0])
         now = self._clock()
         written, kept_back = self._kinds.get(kind, (-EACH_SECONDS, 0))
         if now - written < EACH_SECONDS:
