@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import platform
 from collections import Counter as Counts
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from prometheus_client import (
@@ -49,14 +49,18 @@ class Metrics:
         self._rules: frozenset[str] = frozenset()
         self._snapshot: Snapshot | None = None
 
-        def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(f"dynsched_{name}", text, labels, registry=registry)
+        def counter(name: str, text: str, label: str = "", values: Iterable[str] = ()) -> Counter:
+            labels = (label,) if label else ()
+            found = Counter(f"dynsched_{name}", text, labels, registry=registry)
+            for value in values:  # from the start, so that rate() sees the first one
+                found.labels(value)
+            return found
 
         def seconds(name: str, text: str, *labels: str) -> Histogram:
             name = f"dynsched_{name}_duration_seconds"
             return Histogram(name, text, labels, buckets=_SECONDS, registry=registry)
 
-        self._ticks = counter("ticks", "Finished ticks, by result.", "result")
+        self._ticks = counter("ticks", "Finished ticks, by result.", "result", ("ok", "failed"))
         self._tick_duration = seconds("tick", "How long a tick took, queries and writes included.")
         self._query_duration = seconds(
             "rule_query", "How long a rule's query took, failed ones included.", "rule"
@@ -70,22 +74,28 @@ class Metrics:
             "patches",
             "Patches that the API server accepted, by their effect on the mark.",
             "action",
+            Action,
         )
         self._rehearsed = counter(
             "dry_run_patches",
             "Patches that a dry run would have sent, by their effect on the mark.",
             "action",
+            Action,
         )
         self._patch_failures = counter(
             "patch_failures", "Patches that the API server refused or did not answer."
         )
         self._extender = counter(
-            "extender_requests", "Requests of schedulers to the extender, by verb.", "verb"
+            "extender_requests",
+            "Requests of schedulers to the extender, by verb.",
+            "verb",
+            EXTENDER_VERBS,
         )
         self._reloads = counter(
             "rules_reloads",
             "Changes of the rules file, by whether the new content was accepted.",
             "result",
+            ("success", "refused"),
         )
         self._placed = counter(
             "pods_placed",
@@ -93,16 +103,6 @@ class Metrics:
             "marked, clean. Absent where pods are not watched.",
             "node_state",
         )
-        # From the start, so that rate() sees the first one.
-        for result in ("ok", "failed"):
-            self._ticks.labels(result)
-        for action in Action:
-            self._patches.labels(action.value)
-            self._rehearsed.labels(action.value)
-        for result in ("success", "refused"):
-            self._reloads.labels(result)
-        for verb in EXTENDER_VERBS:
-            self._extender.labels(verb)
         registry.register(self)
         ProcessCollector(registry=registry)
         GCCollector(registry=registry)
@@ -145,15 +145,16 @@ class Metrics:
     def collect(self) -> Iterator[Metric]:
         """Called by the registry: the last Snapshot as gauges."""
         yield _gauge(
-            "dynsched_build_info",
+            "build_info",
             "Always 1; the version is in the labels.",
             ({"version": __version__, "python": platform.python_version()}, 1),
         )
         if self._snapshot is not None:
             yield from _of_nodes(self._snapshot)
             yield from _of_pools(self._snapshot.nodes.pools)
-            yield from _of_pods(self._snapshot.pods)
-            yield from _of_rules(self._snapshot.rules, tuple(_asked_rules(self._snapshot)))
+            if self._snapshot.pods is not None:
+                yield from _of_pods(self._snapshot.pods)
+            yield from _of_rules(self._snapshot)
 
     def _forget_rules_that_are_gone(self, snapshot: Snapshot) -> None:
         rules = frozenset(health.rule.name for health in _asked_rules(snapshot))
@@ -172,13 +173,13 @@ def _of_nodes(snapshot: Snapshot) -> Iterator[Metric]:
     nodes = snapshot.nodes
     hot, early = len(nodes.marked & nodes.hot), len(nodes.marked & nodes.early)
     yield _gauge(
-        "dynsched_nodes",
+        "nodes",
         "Nodes of the cluster, by whether they may be marked.",
         ({"eligible": "true"}, len(nodes) - len(nodes.ineligible)),
         ({"eligible": "false"}, len(nodes.ineligible)),
     )
     yield _gauge(
-        "dynsched_marked_nodes",
+        "marked_nodes",
         "Nodes that carry the mark, a part of it, or that of an older configuration: hot ones, "
         "early ones (not hot, by their expected load), and others (not released yet).",
         ({"state": "hot"}, hot),
@@ -226,70 +227,65 @@ def _of_nodes(snapshot: Snapshot) -> Iterator[Metric]:
             int(snapshot.rules_error is None),
         ),
     ):
-        yield _gauge(f"dynsched_{name}", text, ({}, value))
+        yield _gauge(name, text, ({}, value))
 
 
 def _of_pools(counts: Counts[tuple[str, bool]]) -> Iterator[Metric]:
     """``counts``: of nodes, by their pool and whether they are hot."""
     pools = dict.fromkeys(pool for pool, _ in counts)
     yield _gauge(
-        "dynsched_pool_nodes",
+        "pool_nodes",
         "Nodes that may be marked, by the value of guard.pool_label; empty where that is not set.",
         *(({"pool": pool}, counts[pool, True] + counts[pool, False]) for pool in pools),
     )
     yield _gauge(
-        "dynsched_pool_pressured_nodes",
+        "pool_pressured_nodes",
         "Those of them that are hot.",
         *(({"pool": pool}, counts[pool, True]) for pool in pools),
     )
 
 
-def _of_pods(known: PodsSummary | None) -> Iterator[Metric]:
-    """None where pods are not watched."""
-    if known is None:
-        return
+def _of_pods(known: PodsSummary) -> Iterator[Metric]:
     yield _gauge(
-        "dynsched_pods_watch_up",
+        "pods_watch_up",
         "0 while the watch of pods does not work; absent where pods are not watched.",
         ({}, int(known.error is None)),
     )
     yield _gauge(
-        "dynsched_pods_recent",
+        "pods_recent",
         "Pods that were bound or ended a moment ago, and may count in the expected load.",
         ({}, known.recent),
     )
     if known.running is not None:
-        yield _gauge(
-            "dynsched_pods_running", "Pods with a node that have not ended.", ({}, known.running)
-        )
+        yield _gauge("pods_running", "Pods with a node that have not ended.", ({}, known.running))
     yield _gauge(
-        "dynsched_workloads_of_known_use",
+        "workloads_of_known_use",
         "Workloads of which it is known what one of their pods uses.",
         *(({"resource": name}, count) for name, count in known.workloads.items()),
     )
 
 
-def _of_rules(rules: tuple[RuleHealth, ...], asked: tuple[RuleHealth, ...]) -> Iterator[Metric]:
-    """``asked``: those of ``rules`` that have a query of their own."""
+def _of_rules(snapshot: Snapshot) -> Iterator[Metric]:
+    every, asked = snapshot.rules, tuple(_asked_rules(snapshot))
 
     def gauge(
         name: str,
         text: str,
         of: Callable[[RuleHealth], float | None],
-        among: tuple[RuleHealth, ...] = asked,
+        rules: Iterable[RuleHealth] = asked,
     ) -> Metric:
-        values = ((health.rule.name, of(health)) for health in among)
+        values = ((health.rule.name, of(health)) for health in rules)
         told = (({"rule": rule}, value) for rule, value in values if value is not None)
-        return _gauge(f"dynsched_rule_{name}", text, *told)
+        return _gauge(f"rule_{name}", text, *told)
 
     def nodes(state: AlertState) -> Metric:
         text = f"Nodes on which the rule is {state.value}."
-        return gauge(f"{state.value}_nodes", text, lambda it: it.states.get(state, 0), rules)
+        return gauge(f"{state.value}_nodes", text, lambda it: it.states.get(state, 0), every)
 
     yield nodes(AlertState.FIRING)
     yield nodes(AlertState.PENDING)
     yield gauge(
-        "shadow", "1 for a rule on trial, which marks no node.", lambda it: it.rule.shadow, rules
+        "shadow", "1 for a rule on trial, which marks no node.", lambda it: it.rule.shadow, every
     )
     yield gauge(
         "threshold_load",
@@ -303,11 +299,11 @@ def _of_rules(rules: tuple[RuleHealth, ...], asked: tuple[RuleHealth, ...]) -> I
         lambda it: it.unmatched,
     )
     yield _gauge(
-        "dynsched_rule_readings",
+        "rule_readings",
         "Nodes by the quality of the rule's sample for them.",
         *(
             ({"rule": health.rule.name, "quality": quality.value}, health.quality.get(quality, 0))
-            for health in rules
+            for health in every
             for quality in Quality
         ),
     )
@@ -319,6 +315,7 @@ def _of_rules(rules: tuple[RuleHealth, ...], asked: tuple[RuleHealth, ...]) -> I
 
 
 def _gauge(name: str, text: str, *samples: tuple[dict[str, str], float]) -> Metric:
+    name = f"dynsched_{name}"
     family = GaugeMetricFamily(name, text)
     for labels, value in samples:
         family.add_sample(name, labels, value)

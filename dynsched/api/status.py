@@ -28,21 +28,10 @@ MAX_LISTED: Final = 20
 
 _NO_PODS: Final = PodsSummary(None, None, 0, {}, {})
 
-_BEFORE_THE_FIRST_TICK: Final[dict[str, Any]] = dict.fromkeys(
+_BEFORE_THE_FIRST_TICK: Final[Mapping[str, None]] = dict.fromkeys(
     (
-        "leading",
-        "dry_run",
-        "rules_error",
-        "tick",
-        "nodes",
-        "pods",
-        "rules",
-        "conflicts",
-        "disputes",
-        "unmatched_samples",
-        "capped_pools",
-        "patch_failures",
-        "delayed_writes",
+        *("leading", "dry_run", "rules_error", "tick", "nodes", "pods", "rules", "conflicts"),
+        *("disputes", "unmatched_samples", "capped_pools", "patch_failures", "delayed_writes"),
     )
 )
 
@@ -56,7 +45,6 @@ def status_answer(
     leader: str | None,
 ) -> dict[str, Any]:
     """The JSON form of `/status`. Before the first tick all that comes from one is null."""
-    of_a_tick = _BEFORE_THE_FIRST_TICK if snapshot is None else _of_a_tick(snapshot)
     return {
         "ok": error is None,
         "error": error,
@@ -64,7 +52,7 @@ def status_answer(
         "source": source,
         "interval_seconds": interval,
         "leader": leader,
-        **of_a_tick,
+        **(_BEFORE_THE_FIRST_TICK if snapshot is None else _of_a_tick(snapshot)),
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Final
 
@@ -10,12 +10,11 @@ from aiohttp import hdrs, web
 
 from dynsched.api.extender import wire
 from dynsched.api.extender.answers import Extender
+from dynsched.api.metrics import EXTENDER_VERBS
 from dynsched.api.transport.answering import (
     FAIR_YIELD,
     JSON,
     WRITE_SECONDS,
-    Handler,
-    Pieces,
     refused,
     respond,
     send,
@@ -40,7 +39,12 @@ because it is parsed completely, which takes up to about ten times its size.
 _EXTENDER: Final = web.AppKey("extender", Extender)
 _ASKED: Final[web.AppKey[Callable[[str], None]]] = web.AppKey("extender_asked")
 _READER: Final = web.AppKey("extender_bodies", BodyReader)
-_Answer = Callable[[web.Request, Body], Awaitable[web.StreamResponse]]
+
+EXTENDER_ENDPOINTS: Final[Mapping[str, str]] = {
+    **{f"{prefix}/{verb}": verb for prefix in ("", "/scheduler") for verb in EXTENDER_VERBS},
+    "/scheduler/preemption": "preempt",
+}
+"""Path -> verb. All are asked by POST."""
 
 
 def add_extender(
@@ -55,99 +59,58 @@ def add_extender(
     app[_EXTENDER] = extender
     app[_ASKED] = asked
     app[_READER] = reader or BodyReader()
-    for path, (handler, _) in EXTENDER_ENDPOINTS.items():
-        app.router.add_post(path, handler)
+    for path in EXTENDER_ENDPOINTS:
+        app.router.add_post(path, _handle)
 
 
-async def _filter(request: web.Request, body: Body) -> web.Response:
-    # Its parts are of the body, which is kept until they were sent.
-    return await _sent(request, request.app[_EXTENDER].filter(body.data))
+async def _handle(request: web.Request) -> web.StreamResponse:
+    """Reads the body, and reports errors in it."""
+    if hdrs.ORIGIN in request.headers:
+        # Any site's page can send a POST to a port that was forwarded to this machine, and
+        # /bind changes something. Browsers add this header to each POST, schedulers never do.
+        return _unread(HTTPStatus.FORBIDDEN, _NOT_FOR_PAGES)
+    if not request.app[_EXTENDER].served():
+        return _unread(HTTPStatus.NOT_FOUND, _OFF)
+    verb, reader = EXTENDER_ENDPOINTS[request.path], request.app[_READER]
+    request.app[_ASKED](verb)
+    size = reader.budget.size
+    most = {"preempt": size // _PREEMPT_SHARE, "bind": _MAX_BINDING_BYTES}.get(verb, size)
+    try:
+        async with reader.read(request, most) as body:
+            await request.app[FAIR_YIELD].turn()
+            return await _answer(request, verb, body)
+    except wire.WireError as error:
+        return refused(HTTPStatus.BAD_REQUEST, str(error))
+    except BodyError as error:
+        return _unread(error.status, str(error))
+    except TimeoutError:
+        raise ConnectionResetError("the answer was not fetched in time") from None
+    except (ConnectionError, web.HTTPException):
+        raise  # the caller closed the connection, so no answer is sent
+    except Exception:
+        logger.exception("%s failed", request.path)
+        return refused(HTTPStatus.BAD_REQUEST, "this request could not be answered")
 
 
-async def _prioritize(request: web.Request, body: Body) -> web.Response:
-    return await _instead(request, body, request.app[_EXTENDER].prioritize(body.data))
-
-
-async def _preempt(request: web.Request, body: Body) -> web.Response:
-    return await _instead(request, body, request.app[_EXTENDER].preempt(body.data))
-
-
-async def _bind(request: web.Request, body: Body) -> web.Response:
-    wanted = lambda: request.transport is not None  # noqa: E731 - whether the caller still waits
-    return respond([await request.app[_EXTENDER].bind(body.data, wanted)], _HEADERS)
-
-
-async def _instead(request: web.Request, body: Body, answer: bytes) -> web.Response:
-    """An answer made of the body, which takes its place until it was fetched."""
-    body.becomes(len(answer) + min(len(answer), _AT_ONCE))
-    return await _sent(request, [answer])
-
-
-async def _sent(request: web.Request, parts: Pieces) -> web.Response:
+async def _answer(request: web.Request, verb: str, body: Body) -> web.Response:
+    extender = request.app[_EXTENDER]
+    if verb == "bind":
+        wanted = lambda: request.transport is not None  # noqa: E731 - whether the caller still waits
+        return respond([await extender.bind(body.data, wanted)], _HEADERS)
+    if verb == "filter":
+        parts = extender.filter(body.data)  # of the body, which is kept until they were sent
+    else:
+        ask = extender.preempt if verb == "preempt" else extender.prioritize
+        answer = ask(body.data)
+        body.becomes(len(answer) + min(len(answer), _AT_ONCE))
+        parts = [answer]
     async with request.app[_READER].budget.waiting_for_caller(WRITE_SECONDS):
         response = respond(parts, _HEADERS, _AT_ONCE)
         await send(request, response, _AT_ONCE)
     return response
 
 
-def _answering(verb: str, answer: _Answer, most: Callable[[int], int]) -> Handler:
-    """A handler that reads the body and reports errors in it. ``most``: from the bytes for all
-    requests, the bytes that one request of this kind may have.
-    """
-
-    async def handle(request: web.Request) -> web.StreamResponse:
-        if hdrs.ORIGIN in request.headers:
-            # Any site's page can send a POST to a port that was forwarded to this machine, and
-            # /bind changes something. Browsers add this header to each POST, schedulers never do.
-            return _unread(HTTPStatus.FORBIDDEN, _NOT_FOR_PAGES)
-        if not request.app[_EXTENDER].served():
-            return _unread(HTTPStatus.NOT_FOUND, _OFF)
-        request.app[_ASKED](verb)
-        reader = request.app[_READER]
-        try:
-            async with reader.read(request, most(reader.budget.size)) as body:
-                await request.app[FAIR_YIELD].turn()
-                return await answer(request, body)
-        except wire.WireError as error:
-            return refused(HTTPStatus.BAD_REQUEST, str(error))
-        except BodyError as error:
-            return _unread(error.status, str(error))
-        except TimeoutError:
-            raise ConnectionResetError("the answer was not fetched in time") from None
-        except (ConnectionError, web.HTTPException):
-            raise  # the caller closed the connection, so no answer is sent
-        except Exception:
-            logger.exception("%s failed", request.path)
-            return refused(HTTPStatus.BAD_REQUEST, "this request could not be answered")
-
-    return handle
-
-
 def _unread(status: int, message: str) -> web.Response:
     response = refused(status, message)
     response.force_close()  # the rest of the body is not waited for
     return response
-
-
-def _any(most: int) -> int:
-    return most
-
-
-_VERBS: Final[Mapping[str, tuple[_Answer, Callable[[int], int], str]]] = {
-    "filter": (_filter, _any, "scheduler extender: which of the candidates pass"),
-    "prioritize": (_prioritize, _any, "scheduler extender: a score, 0 to 10, for each candidate"),
-    "preempt": (
-        _preempt,
-        lambda most: most // _PREEMPT_SHARE,
-        "scheduler extender: which preemptions would help",
-    ),
-    "bind": (_bind, lambda _: _MAX_BINDING_BYTES, "scheduler extender: bind a pod (with --bind)"),
-}
-_PATHS: Final = {f"{prefix}/{verb}": verb for prefix in ("", "/scheduler") for verb in _VERBS}
-
-EXTENDER_ENDPOINTS: Final[Mapping[str, tuple[Handler, str]]] = {
-    path: (_answering(verb, answer, most), text)
-    for path, verb in {**_PATHS, "/scheduler/preemption": "preempt"}.items()
-    for answer, most, text in [_VERBS[verb]]
-}
-"""Path -> handler, and one line for a person. All are asked by POST."""

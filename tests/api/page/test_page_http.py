@@ -86,9 +86,6 @@ async def test_links_lead_to_where_people_reach_prometheus(client, snapshots) ->
     [
         ("gzip", True),
         ("br;q=1.0, GZIP;q=0.5", True),
-        ("gzip; q=0.001", True),
-        ("gzip;q=0", False),
-        ("deflate, gzip ; q=0.000, br", False),
         ("br", False),
     ],
 )
