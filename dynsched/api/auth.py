@@ -14,7 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Hashable
 from functools import partial
 from http import HTTPStatus
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Middleware
@@ -61,11 +61,6 @@ class BusyError(ClusterError):
     """Too many reviews are under way to begin another."""
 
 
-class _Answer(NamedTuple, Generic[V]):
-    value: V
-    until: float
-
-
 class KeptAnswers(Generic[V]):
     """Answers of slow questions: each is asked once at a time, however many wait for it, and kept.
 
@@ -75,14 +70,14 @@ class KeptAnswers(Generic[V]):
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._granted: dict[Hashable, _Answer[V]] = {}
-        self._refused: dict[Hashable, _Answer[V]] = {}
+        self._granted: dict[Hashable, tuple[V, float]] = {}
+        self._refused: dict[Hashable, tuple[V, float]] = {}
         self._asked: dict[Hashable, asyncio.Task[V]] = {}
 
-    def kept(self, key: Hashable) -> _Answer[V] | None:
-        """What is kept and still counts."""
+    def kept(self, key: Hashable) -> tuple[V, float] | None:
+        """What is kept and still counts, and until when."""
         found = self._granted.get(key) or self._refused.get(key)
-        return found if found is not None and self._clock() < found.until else None
+        return found if found is not None and self._clock() < found[1] else None
 
     async def answer(self, key: Hashable, ask: Callable[[], Awaitable[V]]) -> V:
         """The kept answer, else that of ``ask``. Raises what ``ask`` does, BusyError, and
@@ -90,7 +85,7 @@ class KeptAnswers(Generic[V]):
         """
         found = self.kept(key)
         if found is not None:
-            return found.value
+            return found[0]
         task = self._asked.get(key)
         if task is None:
             # Who was let in a moment ago is asked about again, however many made-up tokens come.
@@ -105,53 +100,20 @@ class KeptAnswers(Generic[V]):
 
     async def _ask(self, key: Hashable, ask: Callable[[], Awaitable[V]]) -> V:
         value = await ask()
-        kept, other = self._granted, self._refused
+        for former in (self._granted, self._refused):
+            former.pop(key, None)
+        kept, seconds = self._granted, GRANTED_SECONDS
         if not value:
-            kept, other = other, kept
-        other.pop(key, None)
-        kept.pop(key, None)  # it moves to the end: the first of a dict is its oldest
+            kept, seconds = self._refused, REFUSED_SECONDS
         if len(kept) >= MAX_KEPT:
-            del kept[next(iter(kept))]
-        kept[key] = _Answer(value, self._clock() + (GRANTED_SECONDS if value else REFUSED_SECONDS))
+            del kept[next(iter(kept))]  # the oldest
+        kept[key] = value, self._clock() + seconds
         return value
 
     def _done(self, key: Hashable, task: asyncio.Task[V]) -> None:
         del self._asked[key]
         if not task.cancelled():
             task.exception()  # where nobody waits any more, nobody else would fetch it
-
-
-class _Gate:
-    """Decides on each request. The tokens themselves are not kept, but a keyed hash of each."""
-
-    def __init__(self, reviews: Reviews, clock: Callable[[], float]) -> None:
-        self._reviews = reviews
-        self._users: KeptAnswers[User | None] = KeptAnswers(clock)
-        self._rights: KeptAnswers[bool] = KeptAnswers(clock)
-        self._key = secrets.token_bytes(32)
-
-    async def refusal(self, request: web.Request, path: str) -> web.Response | None:
-        """Why the caller may not read ``path``; None when they may."""
-        token = _token(request)
-        if token is None:
-            return _unauthorized(
-                f'{path} needs a bearer token: send "Authorization: Bearer TOKEN" ({_PAGE})'
-            )
-        digest = hashlib.blake2b(token.encode(), key=self._key).digest()
-        try:
-            user = await self._users.answer(digest, partial(self._reviews.user_of, token))
-            if user is None:
-                return _unauthorized(
-                    "the API server does not accept the token: it is unknown, has expired, or is "
-                    f"for another audience ({_PAGE})",
-                    invalid=True,
-                )
-            asked = partial(self._reviews.may_get, user, path)
-            if not await self._rights.answer((digest, path), asked):
-                return _forbidden(user, path)
-        except (ClusterError, TimeoutError) as error:
-            return _unknown(error, token)
-        return None
 
 
 def require_token(
@@ -161,16 +123,43 @@ def require_token(
     who may not read a path. ``open_paths`` are not asked about; nor are paths that do not exist,
     which show nothing, or somebody could cause a call with each new one.
     """
-    gate = _Gate(reviews, clock)
+    users: KeptAnswers[User | None] = KeptAnswers(clock)
+    rights: KeptAnswers[bool] = KeptAnswers(clock)
+    key = secrets.token_bytes(32)
+
+    async def refusal(token: str | None, path: str) -> web.Response | None:
+        """Why the caller may not read ``path``; None when they may."""
+        if token is None:
+            return _unauthorized(
+                f'{path} needs a bearer token: send "Authorization: Bearer TOKEN" ({_PAGE})'
+            )
+        digest = hashlib.blake2b(token.encode(), key=key).digest()  # tokens are not kept
+        try:
+            user = await users.answer(digest, partial(reviews.user_of, token))
+            if user is None:
+                return _unauthorized(
+                    "the API server does not accept the token: it is unknown, has expired, or is "
+                    f"for another audience ({_PAGE})",
+                    invalid=True,
+                )
+            if await rights.answer((digest, path), partial(reviews.may_get, user, path)):
+                return None
+        except (ClusterError, TimeoutError) as error:
+            return _unknown(error, token)
+        return refused(
+            HTTPStatus.FORBIDDEN,
+            f"user {user.name} may not get {path}: bind a ClusterRole with nonResourceURLs: "
+            f'["{path}"] and verbs: [get] to this user or one of their groups ({_PAGE})',
+        )
 
     @web.middleware
     async def judge(request: web.Request, handler: Handler) -> web.StreamResponse:
         path = _path(request)
         if path is None or path in open_paths:
             return await handler(request)
-        refusal = await gate.refusal(request, path)
-        if refusal is not None:
-            return refusal
+        response = await refusal(_token(request), path)
+        if response is not None:
+            return response
         # The review was waited for: other requests may have taken the turn meanwhile.
         await request.app[FAIR_YIELD].turn()
         return await handler(request)
@@ -199,14 +188,6 @@ def _unauthorized(message: str, *, invalid: bool = False) -> web.Response:
     error = ', error="invalid_token"' if invalid else ""
     response.headers[hdrs.WWW_AUTHENTICATE] = f"{_CHALLENGE}{error}"
     return response
-
-
-def _forbidden(user: User, path: str) -> web.Response:
-    return refused(
-        HTTPStatus.FORBIDDEN,
-        f'user {user.name} may not get {path}: bind a ClusterRole with nonResourceURLs: ["{path}"] '
-        f"and verbs: [get] to this user or one of their groups ({_PAGE})",
-    )
 
 
 def _unknown(error: ClusterError | TimeoutError, token: str) -> web.Response:

@@ -17,13 +17,13 @@ from dynsched.util.threads import Aside, NotDoneError
 from dynsched.util.tls import TlsConfig, TlsFilesError, fingerprints, make_context
 
 _LOG: Final = logging.getLogger(__name__)
-LOOK_AGAIN: Final = 1.0
-"""Seconds between two looks at the files, however many connections there are."""
+READ_AGAIN: Final = 1.0
+"""Seconds between two checks of the files, however many connections there are."""
 READ_SECONDS: Final = 2.0
 """How long the start waits for the files."""
-LOOK_SECONDS: Final = 0.25
-"""How long a look waits for them: in the event loop, for the connection that it is for. Three small
-files take a hundredth of it; where they take longer, the next connection has them."""
+CHECK_SECONDS: Final = 0.25
+"""How long a check waits for them, in the event loop. Three small files take a hundredth of it; where
+they take longer, the next connection has them."""
 
 _Fingerprint = tuple[tuple[int, ...], ...]
 _Found = tuple[_Fingerprint, ssl.SSLContext]
@@ -39,7 +39,7 @@ class ServerTls:
 
     def __init__(self, config: TlsConfig) -> None:
         self._config = config
-        self._looked_at = time.monotonic()
+        self._checked_at = time.monotonic()
         self._problem = ""
         self._aside: Aside[_Found | None] = Aside("TLS files")
         # A context of its own, which lives as long as the listener: each connection is moved to
@@ -49,7 +49,7 @@ class ServerTls:
 
     def _first(self) -> _Found:
         try:
-            found = self._aside.call(partial(_look, self._config, None), READ_SECONDS)
+            found = self._aside.call(partial(_read, self._config, None), READ_SECONDS)
         except (OSError, TlsFilesError, NotDoneError) as error:
             raise ListenError(f"TLS: {_explain(self._config, error)}") from None
         assert found is not None  # noqa: S101 (nothing is known that it could be the same as)
@@ -61,16 +61,16 @@ class ServerTls:
         _name: str | None,
         _context: ssl.SSLSocket | ssl.SSLContext,
     ) -> None:
-        self._look_again()
+        self._check()
         connection.context = self._current
 
-    def _look_again(self) -> None:
+    def _check(self) -> None:
         now = time.monotonic()
-        if now - self._looked_at < LOOK_AGAIN:
+        if now - self._checked_at < READ_AGAIN:
             return
-        self._looked_at = now
+        self._checked_at = now
         try:
-            found = self._aside.call(partial(_look, self._config, self._seen), LOOK_SECONDS)
+            found = self._aside.call(partial(_read, self._config, self._seen), CHECK_SECONDS)
         except (OSError, TlsFilesError, NotDoneError) as error:
             problem = _explain(self._config, error)
             if problem != self._problem:
@@ -96,7 +96,7 @@ async def require_certificate(request: web.Request, handler: Handler) -> web.Str
     return await handler(request)
 
 
-def _look(config: TlsConfig, seen: _Fingerprint | None) -> _Found | None:
+def _read(config: TlsConfig, seen: _Fingerprint | None) -> _Found | None:
     """The files as they are now; None when they are the ones that were seen."""
     found = fingerprints(config.cert, config.key, config.client_ca)
     return None if found == seen else (found, _load(config))

@@ -42,7 +42,7 @@ def files(authority, tmp_path):
 
 @pytest.fixture(autouse=True)
 def look_at_every_connection(monkeypatch):
-    monkeypatch.setattr(certificates, "LOOK_AGAIN", 0.0)
+    monkeypatch.setattr(certificates, "READ_AGAIN", 0.0)
 
 
 async def _hello(_request):
