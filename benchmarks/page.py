@@ -29,7 +29,6 @@ from snapshots import Scene
 
 from dynsched.api.app import make_app
 from dynsched.api.metrics import Metrics
-from dynsched.api.page.data import About
 from dynsched.api.page.feed import Feed
 from dynsched.api.page.past import POINTS
 from dynsched.api.snapshots import SnapshotStore
@@ -43,7 +42,7 @@ Row = tuple[str, str, str]
 TICKS = 8
 SETTLED = 0.6
 """Seconds after an update in which the browser lays out and paints."""
-ABOUT = About(2.0, 30.0, "http://prometheus:9090", None, None)
+ABOUT = {"interval": 2.0, "source": "http://prometheus:9090", "leader": None}
 
 
 class Cluster:

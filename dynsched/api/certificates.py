@@ -22,8 +22,8 @@ READ_AGAIN: Final = 1.0
 READ_SECONDS: Final = 2.0
 """How long the start waits for the files."""
 CHECK_SECONDS: Final = 0.25
-"""How long a check waits for them, in the event loop. Three small files take a hundredth of it; where
-they take longer, the next connection has them."""
+"""How long a check waits for them, in the event loop; where they take longer (a file system that
+hangs), the next connection has them."""
 
 _Fingerprint = tuple[tuple[int, ...], ...]
 _Found = tuple[_Fingerprint, ssl.SSLContext]

@@ -36,7 +36,7 @@ FAMILIES: Final = (
         "1 for each hot node without the mark; absent for all others. `reason` says why.",
     ),
 )
-"""Name and help of each metric. The series are gone while ticks are overdue."""
+"""The series are gone while ticks are overdue."""
 
 _VERDICT, _MEASURED, _EXPECTED, _UNMARKED = (name for name, _ in FAMILIES)
 _NOTHING: Final[Mapping[str, Added]] = {}
@@ -58,7 +58,7 @@ class NodeSeries:
         places = np.array(nodes.places_of(names), np.int64)
         verdicts = verdict_values(nodes, names, self._snapshot.rule_set)
         self._put(_VERDICT, _lines(_VERDICT, names, [f"{value:g}" for value in verdicts]))
-        self._put(_UNMARKED, self._unmarked([name for name in names if name in nodes.hot]))
+        self._put(_UNMARKED, self._unmarked(names))
         measured, expected = [], []
         for row, rule in self._rules:
             labels = f'",rule="{_escaped(rule.name)}'
@@ -88,10 +88,9 @@ class NodeSeries:
         if text := "".join(lines):
             self._parts[family].append(text.encode())
 
-    def _unmarked(self, hot: Sequence[str]) -> Iterator[str]:
-        """Of these hot nodes."""
+    def _unmarked(self, names: Sequence[str]) -> Iterator[str]:
         nodes = self._snapshot.nodes
-        names = [name for name in hot if name not in nodes.marked]
+        names = [name for name in names if name in nodes.hot and name not in nodes.marked]
         whys = reasons(self._snapshot, names, nodes.due_of(names))
         for name in names:
             reason = whys[name].reason if name in whys else Reason.NEXT_TICK

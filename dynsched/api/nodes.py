@@ -6,9 +6,9 @@ as null.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -18,7 +18,6 @@ from dynsched.engine.model import Action, Alert, AlertState, NodePatch, NodeView
 from dynsched.engine.pod_values import Added
 from dynsched.engine.snapshot import Snapshot
 from dynsched.engine.wording import changes
-from dynsched.rules.labels import Mark
 from dynsched.rules.rule_set import Rule
 from dynsched.util.formatting import format_time
 
@@ -30,7 +29,6 @@ MAX_ON_A_PAGE: Final = 500
 without a limit, 64 connections would fill the memory."""
 
 _NOTHING: Final = Added(0.0, 0.0)
-_NO_NODES: Final = b'"nodes":[]'
 
 
 class Expected(msgspec.Struct, frozen=True, gc=False):
@@ -45,10 +43,7 @@ class Expected(msgspec.Struct, frozen=True, gc=False):
 
 
 class RuleOnNode(msgspec.Struct, frozen=True, gc=False):
-    """One rule on one node. ``sample_age_seconds``: the last good sample's, when the tick ran.
-    ``early_of``: the name of the rule whose ``early`` this one stands for. ``shadow``: it is on
-    trial, and marks no node.
-    """
+    """One rule on one node. ``sample_age_seconds``: the last good sample's, when the tick ran."""
 
     rule: str
     state: AlertState
@@ -94,66 +89,41 @@ class NodeAnswer(msgspec.Struct, frozen=True, gc=False):
 
 
 class NodeDetail(NodeAnswer, frozen=True, gc=False):
-    """`/nodes/NAME`: the same, and in words what would clear each rule that fires."""
-
     clears: list[str]
     mark: str
     taken_at: str
     dry_run: bool
 
 
-class NodesAnswer(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """`/nodes`. The first three keys, their names and their order are dynamicScheduler's."""
-
-    type: str
-    num: int
-    node_names: Sequence[str]
-    nodes: Sequence[msgspec.Raw]
-    taken_at: str
-    dry_run: bool
-    rules_error: str | None
-    counts: str
-    """The part of the mark that ``num`` counts, as it stands in a node's ``carries``."""
-    more: str | None = msgspec.field(name="continue", default=None)
-    """The name to continue after, where more nodes follow; else left out."""
-
-
-def describe_mark(mark: Mark) -> str:
-    """What `/nodes` says under ``type``: ``Label status=presure Nodes``."""
-    return f"Label {mark.label} Nodes" if mark.label else f"Taint {mark.taint} Nodes"
-
-
-def main_part(mark: Mark) -> str:
-    """The part of a mark that `/nodes` names and counts, as it stands in ``carries``."""
-    return f"label {mark.label}" if mark.label else f"taint {mark.taint}"
-
-
 def encode_each(snapshot: Snapshot, views: Iterable[NodeView]) -> list[msgspec.Raw]:
     """Each node as it stands in `/nodes`."""
-    rules = _shown_rules(snapshot)
-    encode = msgspec.json.Encoder().encode
-    return [msgspec.Raw(encode(_answer(view, rules, snapshot))) for view in views]
+    expecting, encode = _expecting(snapshot), msgspec.json.Encoder().encode
+    return [msgspec.Raw(encode(_answer(view, expecting, snapshot))) for view in views]
 
 
 def around_nodes(snapshot: Snapshot, more: str | None = None) -> tuple[bytes, bytes]:
     """What stands in the body of `/nodes` before the nodes, all or some of them, and after them.
-    ``more``: the last of the nodes, where others follow.
+    ``more``: the last of the nodes, where others follow. ``counts``: the part of the mark that
+    ``num`` counts, as it stands in a node's ``carries``.
     """
-    named = sorted(snapshot.nodes.carrying(main_part(snapshot.rule_set.mark)))
-    answer = NodesAnswer(
-        type=describe_mark(snapshot.rule_set.mark),
-        num=len(named),
-        node_names=named,
-        nodes=(),
-        taken_at=_time(snapshot.taken_at),
-        dry_run=snapshot.dry_run,
-        rules_error=snapshot.rules_error,
-        counts=main_part(snapshot.rule_set.mark),
-        more=more,
-    )
-    # The first that is found is the field: within a text, quotes have a backslash before them.
-    before, field, after = msgspec.json.encode(answer).partition(_NO_NODES)
-    return before + field[:-1], field[-1:] + after
+    mark = snapshot.rule_set.mark
+    part = f"label {mark.label}" if mark.label else f"taint {mark.taint}"
+    named = sorted(snapshot.nodes.carrying(part))
+    # The first three keys, their names and their order are dynamicScheduler's.
+    before = {
+        "type": f"{part[0].upper()}{part[1:]} Nodes",
+        "num": len(named),
+        "node_names": named,
+    }
+    behind = {
+        "taken_at": _time(snapshot.taken_at),
+        "dry_run": snapshot.dry_run,
+        "rules_error": snapshot.rules_error,
+        "counts": part,
+        **({} if more is None else {"continue": more}),
+    }
+    encode = msgspec.json.encode
+    return encode(before)[:-1] + b',"nodes":[', b"]," + encode(behind)[1:]
 
 
 def node_detail(snapshot: Snapshot, name: str) -> NodeDetail | None:
@@ -162,20 +132,20 @@ def node_detail(snapshot: Snapshot, name: str) -> NodeDetail | None:
     if view is None:
         return None
     rule_set = snapshot.rule_set
-    rules = _shown_rules(snapshot)
+    alerts = [(rule_set.by_name[alert.rule], alert) for alert in view.alerts]
     sentences = (
         what_clears(
-            rules[alert.rule].rule,
+            rule,
             alert,
             snapshot.taken_at,
-            stale_after=rule_set.stale_after_of(rules[alert.rule].rule),
-            holds_stale=rule_set.holds_stale(rules[alert.rule].rule),
+            stale_after=rule_set.stale_after_of(rule),
+            holds_stale=rule_set.holds_stale(rule),
         )
-        for alert in view.alerts
-        if not rules[alert.rule].rule.shadow
+        for rule, alert in alerts
+        if not rule.shadow
     )
     return NodeDetail(
-        **msgspec.structs.asdict(_answer(view, rules, snapshot)),
+        **msgspec.structs.asdict(_answer(view, _expecting(snapshot), snapshot)),
         clears=[sentence for sentence in sentences if sentence],
         mark=str(rule_set.mark),
         taken_at=_time(snapshot.taken_at),
@@ -183,26 +153,17 @@ def node_detail(snapshot: Snapshot, name: str) -> NodeDetail | None:
     )
 
 
-class _Shown(NamedTuple):
-    """A rule, and whether an expected load is worked out by it: where pods are watched, and where
-    its ``early`` compares loads.
+def _expecting(snapshot: Snapshot) -> frozenset[str]:
+    """The rules by which an expected load is worked out: where pods are watched, and where their
+    ``early`` compares loads.
     """
-
-    rule: Rule
-    has_expected: bool
-
-
-def _shown_rules(snapshot: Snapshot) -> Mapping[str, _Shown]:
-    """By name."""
-    return {
-        rule.name: _Shown(rule, rule.name in snapshot.uses or rule.early is not None)
-        for rule in snapshot.rule_set.rules
-    }
+    rules = snapshot.rule_set.rules
+    return frozenset(rule.name for rule in rules if rule.name in snapshot.uses or rule.early)
 
 
-def _answer(view: NodeView, rules: Mapping[str, _Shown], snapshot: Snapshot) -> NodeAnswer:
+def _answer(view: NodeView, expecting: Container[str], snapshot: Snapshot) -> NodeAnswer:
     # By position, as RuleOnNode: at 5,000 nodes and three rules this runs 15,000 times.
-    now = snapshot.taken_at
+    now, rules = snapshot.taken_at, snapshot.rule_set.by_name
     return NodeAnswer(
         view.name,
         view.marked,
@@ -210,7 +171,12 @@ def _answer(view: NodeView, rules: Mapping[str, _Shown], snapshot: Snapshot) -> 
         view.eligible,
         _time_or_none(view.since),
         [
-            _rule_on_node(rules[alert.rule], alert, now, view.added.get(alert.rule, _NOTHING))
+            _rule_on_node(
+                rules[alert.rule],
+                alert,
+                now,
+                view.added.get(alert.rule, _NOTHING) if alert.rule in expecting else None,
+            )
             for alert in view.alerts
         ],
         view.conflict,
@@ -227,8 +193,7 @@ def _due(patch: NodePatch, snapshot: Snapshot) -> Due:
     return Due(patch.action, list(changes(patch.body)), patch.reason, waits)
 
 
-def _rule_on_node(shown: _Shown, alert: Alert, now: float, added: Added) -> RuleOnNode:
-    rule, has_expected = shown
+def _rule_on_node(rule: Rule, alert: Alert, now: float, added: Added | None) -> RuleOnNode:
     return RuleOnNode(
         alert.rule,
         alert.state,
@@ -243,7 +208,7 @@ def _rule_on_node(shown: _Shown, alert: Alert, now: float, added: Added) -> Rule
         _time_or_none(alert.keep_firing_since),
         alert.adopted,
         rule.early_of,
-        _expected(rule, alert, added) if has_expected else None,
+        None if added is None else _expected(rule, alert, added),
         rule.shadow,
     )
 
@@ -256,8 +221,6 @@ def _expected(rule: Rule, alert: Alert, added: Added) -> Expected | None:
     if measured is None:
         return None
     load = round(measured, 3)
-    if added is _NOTHING:
-        return Expected(load, load, 0.0, 0.0)
     bound, ended = added
     return Expected(round(added.to(measured), 3), load, round(bound, 3), round(ended, 3))
 

@@ -19,17 +19,15 @@ from dynsched.api.transport.quiet import quiet_logger
 from dynsched.util.errors import ExpectedError
 
 SHUTDOWN_SECONDS: Final = 0.5
-"""How long a request in progress may go on at the end; idle connections are closed at once.
-
-aiohttp waits so long twice: for the request, and once more after it was cancelled.
-"""
+"""How long a request in progress may go on at the end; aiohttp waits twice so long: once more after
+it was cancelled."""
 
 _QUEUE: Final = 4096
 """Callers that wait in the kernel: beyond it a probe's first packet would be dropped, and sent
 again after a second."""
 _ROUNDS: Final = 8
-"""Rounds of the event loop in which as many callers are taken in as there is room for: one of them
-is heard and its probe answered, after some six, before those who come after it make it give way."""
+"""Rounds of the event loop in which as many callers are taken in as there is room for: a probe is
+answered after some six, before those who come after it make it give way."""
 _SOCKET_BUFFER: Final = 256 << 10
 """Bytes that the kernel keeps for each direction of a connection (it doubles them). They count as
 the container's memory; left alone, they would grow to megabytes with a caller that does not read.
@@ -148,9 +146,8 @@ class WebServer:
     @property
     def url(self) -> str:
         """A URL for a person on this machine."""
-        host = self._address.host
-        if host in (None, "0.0.0.0", "::"):  # noqa: S104 (compared, not listened on)
-            host = "localhost"
+        anywhere = (None, "0.0.0.0", "::")  # noqa: S104 (compared, not listened on)
+        host = "localhost" if self._address.host in anywhere else self._address.host
         scheme = "https" if self._context else "http"
         return f"{scheme}://{Address(host, self.port)}"
 

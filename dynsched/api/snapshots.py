@@ -96,16 +96,17 @@ class SnapshotStore:
         return self.clock() - self._published_at
 
     def _about(self, snapshot: Snapshot) -> About:
-        return About(
-            interval=self.interval,
-            overdue_after=overdue_after(self.interval),
-            source=self.source,
-            graphs=self.graphs or self.source,
+        """Times in seconds; the URLs are without user and password."""
+        return {
+            "interval": self.interval,
+            "overdue_after": overdue_after(self.interval),
+            "source": self.source,
+            "graphs": self.graphs or self.source,
             # Of the Snapshot itself: how old it is, the page sees for itself.
-            error=why_unhealthy(snapshot, 0.0, self.interval),
-            leader=self.leader(),
+            "error": why_unhealthy(snapshot, 0.0, self.interval),
+            "leader": self.leader(),
             **self.facts.shown(snapshot.taken_at),
-        )
+        }
 
     def why_not_ready(self) -> str | None:
         """What is missing before readings can be answered, in one line; None when nothing is."""

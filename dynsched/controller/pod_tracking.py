@@ -69,7 +69,7 @@ class PodTracking:
             clock=time.monotonic,
             bound=self._pods,
             waits=self._waits,
-            bind=None if binder is None else self._bind,
+            bind_pod=None if binder is None else self._bind,
             served=lambda: rule_set().has_extender,
         )
 

@@ -58,7 +58,7 @@ class World:
             clock=lambda: self.now,
             bound=self.bound,
             waits=lambda uid: told and uid not in self.made_up,
-            bind=bind,
+            bind_pod=bind,
         )
 
     def tick(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -48,6 +49,7 @@ _BIND_OFF: Final = (
 )
 
 
+@dataclass(kw_only=True)
 class Extender:
     """Answers by the last Snapshot.
 
@@ -55,36 +57,24 @@ class Extender:
     whether they are all known. ``rules``: what holds before the first Snapshot. ``clock`` gives
     seconds and is never set; ``bound`` counts by the same clock. ``waits``: whether a pod of this
     uid is known to wait for a node; of others nothing is assumed, for there may be no such pod, and
-    nobody would correct it. ``bind`` None: `/bind` is off. ``served``: whether the rules ask for an
-    extender; else its paths answer 404.
+    nobody would correct it. ``bind_pod`` None: `/bind` is off. ``served``: whether the rules ask
+    for an extender; else its paths answer 404.
     """
 
-    def __init__(
-        self,
-        *,
-        nodes: Callable[[], Mapping[str, Node]],
-        synced: Callable[[], bool],
-        rules: Callable[[], ExtenderRules],
-        clock: Callable[[], float],
-        bound: RecentPods | None = None,
-        waits: Callable[[str], bool] = lambda _: True,
-        bind: Bind | None = None,
-        served: Callable[[], bool] = lambda: True,
-    ) -> None:
-        self._nodes = nodes
-        self._synced = synced
-        self._rules = rules
-        self._clock = clock
-        self._bound = RecentPods() if bound is None else bound
-        self._counted = 0
-        self._waits = waits
-        self._bind = bind
-        self.served = served
-        self._lists = CandidateLists()
-        self._readings: ScoringSnapshot | None = None
-        self._published_at = 0.0
-        self._preparing: asyncio.Task[None] | None = None
-        self._waiting: Snapshot | None = None
+    nodes: Callable[[], Mapping[str, Node]]
+    synced: Callable[[], bool]
+    rules: Callable[[], ExtenderRules]
+    clock: Callable[[], float]
+    bound: RecentPods = field(default_factory=RecentPods)
+    waits: Callable[[str], bool] = lambda _: True
+    bind_pod: Bind | None = None
+    served: Callable[[], bool] = lambda: True
+    _counted: int = field(default=0, init=False)
+    _lists: CandidateLists = field(default_factory=CandidateLists, init=False)
+    _readings: ScoringSnapshot | None = field(default=None, init=False)
+    _published_at: float = field(default=0.0, init=False)
+    _preparing: asyncio.Task[None] | None = field(default=None, init=False)
+    _waiting: Snapshot | None = field(default=None, init=False)
 
     def publish_soon(self, snapshot: Snapshot) -> asyncio.Task[None]:
         """Answer by ``snapshot`` when the task is done: it is made ready beside the event loop, for
@@ -105,19 +95,19 @@ class Extender:
 
     def take(self, readings: ScoringSnapshot) -> None:
         """Answer by ``readings`` from now on."""
-        nodes = self._nodes()
-        self._bound.follow(nodes)
+        nodes = self.nodes()
+        self.bound.follow(nodes)
         self._counted = readings.pod_changes
-        self._bound.forget_changes(self._counted)
+        self.bound.forget_changes(self._counted)
         self._count_pods(readings)
         self._readings = readings
-        self._published_at = self._clock()
+        self._published_at = self.clock()
 
     def filter(self, body: Body) -> Pieces:
         """The answer to `/filter`, in parts. WireError where the body is not a question."""
         asked, candidates = self._read(body)
         readings, key = self._fresh()
-        if key is not None and asked.nodes is None and not self._synced():
+        if key is not None and asked.nodes is None and not self.synced():
             return [wire.filter_error("dynsched does not know the nodes' labels yet")]
         try:
             if asked.nodes is None and candidates is not None:
@@ -133,9 +123,8 @@ class Extender:
         """The answer to `/prioritize`. WireError where the body is not a question."""
         asked, candidates = self._read(body)
         if candidates is None:
-            assert asked.nodes is not None  # noqa: S101 (one of them is there)
             heads = wire.read_heads(body, asked.nodes, self._most(), None)
-            candidates = of_names([head.name for head in heads], self._numbers)
+            candidates = of_names([name for name, _ in heads], self._numbers)
         try:
             return self._scores(candidates, asked)
         except Exception:
@@ -147,7 +136,7 @@ class Extender:
         victims = wire.read_preemption(body, self._most())
         readings, key = self._fresh()
         refused: Mapping[str, Refusal] = readings.refused if readings else {}
-        nodes = self._nodes() if key is not None else {}
+        nodes = self.nodes() if key is not None else {}
         return wire.preempt_answer(
             {
                 name: found
@@ -161,10 +150,10 @@ class Extender:
         the caller still waits for the answer.
         """
         binding = wire.read_binding(body)
-        if self._bind is None:
+        if self.bind_pod is None:
             return wire.error_answer(_BIND_OFF)
         try:
-            await self._bind(binding, wanted)
+            await self.bind_pod(binding, wanted)
         except ClusterError as error:
             return wire.error_answer(str(error))
         except Exception as error:
@@ -174,10 +163,10 @@ class Extender:
 
     def _count_pods(self, readings: ScoringSnapshot) -> None:
         """Those that were bound or ended since the last time."""
-        changes = self._bound.changes_after(self._counted)
+        changes = self.bound.changes_after(self._counted)
         if changes:
-            self._counted = self._bound.sequence
-            readings.add(changes, self._nodes())
+            self._counted = self.bound.sequence
+            readings.add(changes, self.nodes())
 
     def _read(self, body: Body) -> tuple[wire.Asked, Candidates | None]:
         """The question, and its NodeNames where it has some. WireError."""
@@ -192,15 +181,15 @@ class Extender:
 
     def _most(self) -> int:
         """Candidates that a question may name: as many as there are nodes, with room."""
-        return max(ROOM_FOR_NODES, 2 * len(self._nodes()))
+        return max(ROOM_FOR_NODES, 2 * len(self.nodes()))
 
     def _fresh(self) -> tuple[ScoringSnapshot | None, str | None]:
         """The readings, unless they are so old that they say nothing any more; and the label that a
         node must carry.
         """
         readings = self._readings
-        if readings is None or self._clock() - self._published_at > readings.stale_after:
-            return None, self._rules().require_label
+        if readings is None or self.clock() - self._published_at > readings.stale_after:
+            return None, self.rules().require_label
         return readings, readings.rules.require_label
 
     def _filter_names(
@@ -215,7 +204,7 @@ class Extender:
             names = [candidates.nodes.names[number] for number in stopped]
             unresolvable = _reasons(names, readings.refused)
         if key is not None:
-            nodes = self._nodes()
+            nodes = self.nodes()
             for index, name in enumerate(candidates.names()):
                 if name not in nodes:
                     failed[name] = f"node is not known, nor whether it carries the label {key}"
@@ -237,22 +226,21 @@ class Extender:
         key: str | None,
     ) -> Pieces:
         """Whole nodes: those that pass go back as they came; their own labels count."""
-        assert asked.nodes is not None  # noqa: S101 (the caller looked)
         refused: Mapping[str, Refusal] = readings.refused if readings else {}
         heads = wire.read_heads(body, asked.nodes, self._most(), key)
         head, items = wire.read_nodes(asked.nodes)
         passed: list[Raw] = []
         bare: list[str] = []
         stopped: list[str] = []
-        for node, item in zip(heads, items, strict=True):
-            if not node.labelled:
-                bare.append(node.name)
-            elif node.name in refused:
-                stopped.append(node.name)
+        for (name, is_labelled), item in zip(heads, items, strict=True):
+            if not is_labelled:
+                bare.append(name)
+            elif name in refused:
+                stopped.append(name)
             else:
                 passed.append(item)
         unresolvable = _reasons(stopped, refused)
-        unresolvable.update((name, missing_label(key or "")) for name in bare)
+        unresolvable |= dict.fromkeys(bare, missing_label(key or ""))
         names: Buffer = b"null"
         if candidates is not None:  # both forms were sent: both are answered
             _, names, _ = self._filter_names(candidates, readings, key)
@@ -265,21 +253,20 @@ class Extender:
         readings, _ = self._fresh()
         if readings is None:
             return _same_score(candidates)
-        now = self._clock()
+        now = self.clock()
         self._count_pods(readings)
         profile = readings.profile(asked.scheduler)
         loads = profile.of(candidates.numbers)
         scores = scores_by_load(loads, profile.method)
         best = break_ties(scores, loads)
-        if best is not None and 0 < len(asked.uid) <= MAX_UID_LENGTH and self._waits(asked.uid):
-            self._bound.add(BoundPod(asked.uid, candidates.name(best), assumed=True), now)
+        if best is not None and 0 < len(asked.uid) <= MAX_UID_LENGTH and self.waits(asked.uid):
+            self.bound.add(BoundPod(asked.uid, candidates.name(best), assumed=True), now)
         return candidates.scored(scores[loads])
 
 
 def _reasons(stopped: Sequence[str], refused: Mapping[str, Refusal]) -> dict[str, str]:
-    if len(stopped) <= MAX_NAMED_NODES:
-        return {name: refused[name].long for name in stopped}
-    return {name: refused[name].short for name in stopped}
+    few = len(stopped) <= MAX_NAMED_NODES
+    return {name: refused[name].long if few else refused[name].short for name in stopped}
 
 
 def _same_score(candidates: Candidates) -> bytes:

@@ -61,11 +61,8 @@ class ProfileLoads:
             number = self._nodes.number.get(name)
             if number is None or self._known[number] == UNKNOWN:
                 continue
-            node = nodes.get(name)
-            allocatable = node.allocatable if node is not None else _NOTHING
-            fresh = self._fresh.get(name)
-            if fresh is None:
-                fresh = self._fresh[name] = FreshPods(self._weighed)
+            allocatable = nodes[name].allocatable if name in nodes else _NOTHING
+            fresh = self._fresh.setdefault(name, FreshPods(self._weighed))
             fresh.count(change, self._uses, allocatable)
             self._loads[number] = fresh.add_to(int(self._known[number]), allocatable, self._least)
 
@@ -79,7 +76,11 @@ class ScoringSnapshot:
         self.rules = snapshot.rule_set.extender
         self.stale_after = snapshot.rule_set.stale_after
         self.pod_changes = snapshot.pod_changes
-        self.numbers = _numbers(snapshot, before)
+        self.numbers: NodeNumbers
+        if before is None or before.numbers.number.keys() != snapshot.nodes.keys():
+            self.numbers = NodeNumbers(snapshot.nodes)
+        else:
+            self.numbers = before.numbers
         self.refused = load_refusals(snapshot)
         self.is_refused = self.numbers.flags(self.refused)
         self._profiles = {
@@ -95,9 +96,3 @@ class ScoringSnapshot:
         """Count these pods, for every profile."""
         for profile in self._profiles.values():
             profile.add(changes, nodes)
-
-
-def _numbers(snapshot: Snapshot, before: ScoringSnapshot | None) -> NodeNumbers:
-    if before is not None and before.numbers.number.keys() == snapshot.nodes.keys():
-        return before.numbers
-    return NodeNumbers(snapshot.nodes)

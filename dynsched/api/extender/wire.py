@@ -51,13 +51,6 @@ class _Pod(Struct, gc=False):
     spec: _PodSpec | None = None
 
 
-class NodeHead(Struct, gc=False):
-    """Of a whole Node: its name, and whether it carries the label that was asked for."""
-
-    name: str
-    labelled: bool
-
-
 class _Args(Struct, gc=False):
     """ExtenderArgs, in every spelling; each part is looked at on its own."""
 
@@ -184,40 +177,38 @@ def read_names(value: Buffer, most: int) -> list[str]:
     return decode(_strings, raw, "NodeNames")
 
 
-def read_nodes(raw: Buffer) -> tuple[bytes, list[Raw]]:
+def read_nodes(raw: Raw | None) -> tuple[bytes, list[Raw]]:
     """The value of Nodes, once `read_heads` has found it good: what stands before its items when
     it is written again, and the items.
     """
-    found = decode(_node_list, raw, "Nodes")
+    found = decode(_node_list, raw or b"", "Nodes")
     items = found.items if found.items is not None else found.items_upper
-    kept = (
-        (b'"kind":', found.kind),
-        (b'"apiVersion":', found.apiVersion),
-        (b'"metadata":', found.metadata),
-    )
-    head = b"".join(key + bytes(value) + b"," for key, value in kept if isinstance(value, Raw))
-    return b"{" + head + b'"items":', items or []
+    kept = {"kind": found.kind, "apiVersion": found.apiVersion, "metadata": found.metadata}
+    head = _encode({key: value for key, value in kept.items() if isinstance(value, Raw)})[:-1]
+    return head + (b"," if len(head) > 1 else b"") + b'"items":', items or []
 
 
-def read_heads(body: bytes | bytearray, raw: Buffer, most: int, key: str | None) -> list[NodeHead]:
-    """Of each whole Node in Nodes, which is a part of ``body``, what is asked of it; ``key`` is
-    that of a label. WireError where they are more than ``most``, or one is no Node.
+def read_heads(
+    body: bytes | bytearray, raw: Raw | None, most: int, key: str | None
+) -> list[tuple[str, bool]]:
+    """Of each whole Node in Nodes, which is a part of ``body``, its name, and whether it carries
+    the label of this ``key``. WireError where they are more than ``most``, or one is no Node.
 
     An item without ``metadata`` ends the reading, and those with it are counted before: a body
     that claims to have millions of them costs no more than its bytes.
     """
     if body.count(b'"metadata"') > most + _FURTHER_METADATA:
         raise too_many("Nodes", most)
-    found = decode(_heads_decoder(key), raw, "Nodes")
+    found = decode(_heads_decoder(key), raw or b"", "Nodes")
     items = found.items if found.items is not None else found.items_upper
     if items is not None and len(items) > most:
         raise too_many("Nodes", most)
-    return [_head(item.metadata, asked=key is not None) for item in items or ()]
-
-
-def _head(metadata: Any, *, asked: bool) -> NodeHead:
-    labels = metadata.labels if asked else None
-    return NodeHead(metadata.name, not asked or (labels is not None and labels.wanted is not UNSET))
+    found = [item.metadata for item in items or ()]
+    if key is None:
+        return [(each.name, True) for each in found]
+    return [
+        (each.name, each.labels is not None and each.labels.wanted is not UNSET) for each in found
+    ]
 
 
 @lru_cache(maxsize=4)

@@ -10,7 +10,7 @@ import asyncio
 import math
 from collections.abc import Collection, Mapping, Sequence
 from itertools import repeat
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -21,53 +21,26 @@ from dynsched.api.why import reasons
 from dynsched.engine.columns import OK, QUALITIES, Bools, Floats, Ints
 from dynsched.engine.health import blindness
 from dynsched.engine.loads import full_at
-from dynsched.engine.model import Quality
 from dynsched.engine.snapshot import NodeViews, Snapshot
 
-MARKED: Final = 1
-PRESSURED: Final = 2
-EARLY: Final = 4
-INELIGIBLE: Final = 8
-CONFLICT: Final = 16
-WITHHELD: Final = 32
-DUE: Final = 64
-UNKNOWN: Final = 128
+MARKED, PRESSURED, EARLY, INELIGIBLE, CONFLICT, WITHHELD, DUE, UNKNOWN = (
+    1 << bit for bit in range(8)
+)
 """The bits of a node in the column ``flags``. UNKNOWN: a rule has no current value for it."""
 
-_QUALITIES: Final[Mapping[Quality, str]] = {
-    Quality.OK: "o",
-    Quality.MISSING: "m",
-    Quality.STALE: "s",
-    Quality.INVALID: "i",
-    Quality.FAILED: "f",
-}
-_LETTERS: Final = np.array([ord(_QUALITIES[quality]) for quality in QUALITIES], np.uint8)
+_LETTERS: Final = np.array([ord(quality.value[0]) for quality in QUALITIES], np.uint8)
 _INACTIVE, _PENDING, _FIRING, _HELD = b"ipfh"
 _NO_ALERT: Final = ord("-")
 """In both columns: the rule's selector does not select the node."""
 
+About = Mapping[str, Any]
+"""What is not in a Snapshot: see `SnapshotStore`."""
 Requested = Mapping[str, Mapping[str, int]]
 """By resource and node: what pods request, in percent of what the node can give."""
 _NOTHING: Final[Requested] = {}
 _AT_ONCE: Final = 250
 """Nodes that are worked on in one go: about two milliseconds in which no other request is answered,
 and ten where a patch is due on each of them."""
-
-
-class About(NamedTuple):
-    """What is not in a Snapshot. ``interval`` and ``overdue_after`` in seconds; ``error``: why the
-    tick cannot be trusted; ``source``: the URL of Prometheus as dynsched asks it, ``graphs``: as
-    people reach it; both without user or password.
-    """
-
-    interval: float
-    overdue_after: float
-    source: str
-    error: str | None
-    leader: str | None
-    placements: Mapping[str, Any] | None = None
-    overload: Mapping[str, Any] | None = None
-    graphs: str = ""
 
 
 async def page_data(
@@ -105,12 +78,12 @@ async def page_data(
     return msgspec.json.encode(
         {
             "version": __version__,
-            **about._asdict(),
+            **about,
             "taken_at": snapshot.taken_at,
             "tick": snapshot.tick,
             "duration": snapshot.duration,
             "leading": snapshot.leading,
-            "leader": about.leader or snapshot.leader,
+            "leader": about["leader"] or snapshot.leader,
             "dry_run": snapshot.dry_run,
             "rules_error": snapshot.rules_error,
             "capped": sorted(snapshot.capped),

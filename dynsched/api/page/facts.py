@@ -39,7 +39,7 @@ class PageFacts:
     _snapshot: Snapshot | None = field(default=None, init=False)
 
     def look(self) -> None:
-        """Somebody looks at the page."""
+        """Somebody has the page open."""
         self._looked_at = self.clock()
 
     @property
@@ -87,15 +87,12 @@ class PageFacts:
 
     def of_node(self, node: str) -> dict[str, Any]:
         """What a node's detail shows; None for what is not known."""
-        above = None if self.above is None else self.above.get(node)
+        bound, above = self.bound(node), (self.above or {}).get(node)
         return {
-            "bound": _bound(self.bound(node)),
+            "bound": bound
+            and {
+                "total": bound.total,
+                "pods": [{**pod._asdict(), "age": round(pod.age, 1)} for pod in bound.pods],
+            },
             "above": None if above is None else [pod._asdict() for pod in above],
         }
-
-
-def _bound(found: BoundOnNode | None) -> dict[str, Any] | None:
-    if found is None:
-        return None
-    pods = [{**pod._asdict(), "age": round(pod.age, 1)} for pod in found.pods]
-    return {"total": found.total, "pods": pods}

@@ -28,11 +28,11 @@ class Encoded(NamedTuple):
 
 class Feed:
     """Remembers, and encodes each Snapshot once: at the first request, or right away while there
-    are viewers. All in batches on the event loop, as `SnapshotStore` does.
+    are viewers. All in batches on the event loop, as `SnapshotStore` does. ``interval``: seconds
+    from one tick to the next.
     """
 
     def __init__(self, interval: float) -> None:
-        """``interval``: seconds from one tick to the next."""
         self.history = History(interval)
         self.changes = Changes()
         self._last: tuple[Snapshot, About, Requested] | None = None
@@ -51,19 +51,17 @@ class Feed:
         self.history.observe(snapshot)
         if self._has_viewers:  # somebody asked for the one before
             self._has_viewers = False
-            self._encode()
+            self._encoded = asyncio.create_task(_encode(*self._last, self.etag))
 
     async def encoded(self) -> Encoded | None:
         """The last Snapshot published; None before the first."""
         self._has_viewers = True
-        task = self._encoded or self._encode()
-        # Shielded: one viewer who leaves must not take the answer from the others.
-        return None if task is None else await asyncio.shield(task)
-
-    def _encode(self) -> asyncio.Task[Encoded] | None:
-        if self._last is not None:
+        if self._last is None:
+            return None
+        if self._encoded is None:
             self._encoded = asyncio.create_task(_encode(*self._last, self.etag))
-        return self._encoded
+        # Shielded: one viewer who leaves must not take the answer from the others.
+        return await asyncio.shield(self._encoded)
 
     @property
     def etag(self) -> str:

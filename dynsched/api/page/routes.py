@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from importlib import resources
-from typing import Final, NamedTuple
+from typing import Final
 
 from aiohttp import hdrs, web
 
@@ -31,14 +31,8 @@ _TYPES: Final[Mapping[str, str]] = {
     "svg": "image/svg+xml",
 }
 _INDEX: Final = "index.html"
-
-
-class _File(NamedTuple):
-    """A file as it is sent."""
-
-    body: bytes
-    kind: str
-    etag: str
+_File = tuple[bytes, dict[str, str]]
+"""Its bytes and header fields."""
 
 
 class Page:
@@ -119,20 +113,20 @@ def _read_files() -> dict[str, _File]:
         kind = _TYPES.get(file.name.rpartition(".")[2])
         if kind is not None:
             body = file.read_bytes()
-            found[file.name] = _File(body, kind, f'"{hashlib.sha256(body).hexdigest()[:16]}"')
+            headers: dict[str, str] = {
+                "Content-Security-Policy": _POLICY,
+                hdrs.CONTENT_TYPE: f"{kind}; charset=utf-8",
+                hdrs.ETAG: f'"{hashlib.sha256(body).hexdigest()[:16]}"',
+                # Asked about each time, so that after an update no half of the page is of the
+                # version before.
+                hdrs.CACHE_CONTROL: "no-cache",
+            }
+            found[file.name] = body, headers
+    found[_INDEX][1][hdrs.VARY] = hdrs.ACCEPT  # the same path has another answer too
     return found
 
 
 def _send(request: web.Request, file: _File) -> web.Response:
-    # Asked about each time, so that after an update no half of the page is of the version before.
-    headers = {
-        "Content-Security-Policy": _POLICY,
-        hdrs.ETAG: file.etag,
-        hdrs.CACHE_CONTROL: "no-cache",
-    }
-    if file.kind == _TYPES["html"]:
-        headers[hdrs.VARY] = hdrs.ACCEPT  # the same path has another answer too
+    body, headers = file
     known = unchanged(request, headers)
-    if known is not None:
-        return known
-    return web.Response(body=file.body, headers=headers, content_type=file.kind, charset="utf-8")
+    return web.Response(body=body, headers=headers) if known is None else known

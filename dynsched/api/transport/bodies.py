@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
 from typing import Final
 
 from aiohttp import hdrs, web
@@ -89,19 +90,19 @@ class BodyError(Exception):
         self.status = status
 
 
+@dataclass
 class Body:
     """The bytes of a body, and how many of the budget are reserved for it."""
 
-    def __init__(self, budget: ByteBudget, reserved: int) -> None:
-        self.data = bytearray()
-        self._budget = budget
-        self.reserved = reserved
+    budget: ByteBudget
+    reserved: int
+    data: bytearray = field(default_factory=bytearray)
 
     def becomes(self, answer: int) -> None:
         """Drop the body, and reserve the ``answer`` bytes of its answer instead."""
         self.data = bytearray()
-        more, self.reserved = answer - self.reserved, answer
-        self._budget.give(-more)
+        self.budget.give(self.reserved - answer)
+        self.reserved = answer
 
 
 class BodyReader:
