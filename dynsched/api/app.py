@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Collection, Mapping, Sequence
 from html import escape
@@ -31,7 +32,6 @@ from dynsched.api.status import rules_answer, status_answer
 from dynsched.api.transport.answering import (
     FAIR_YIELD,
     JSON,
-    FairYield,
     Handler,
     as_json,
     one_at_a_time,
@@ -61,7 +61,7 @@ def make_app(
     for the extender's questions that are under way; without ``extender`` they are not served here.
     ``guards`` see each request before it is answered, and may refuse it.
     """
-    app = _application(FairYield(), ENDPOINTS, guards)
+    app = _application(asyncio.Lock(), ENDPOINTS, guards)
     app[_SNAPSHOTS] = snapshots
     app[_DOCUMENT] = (resources.files("dynsched.api") / "openapi.json").read_bytes()
     app[PAGE] = Page(snapshots.feed, snapshots.facts, snapshots.age)
@@ -90,7 +90,7 @@ def make_extender_app(
 
 
 def _application(
-    fair_yield: FairYield, paths: Collection[str], guards: Sequence[Middleware]
+    fair_yield: asyncio.Lock, paths: Collection[str], guards: Sequence[Middleware]
 ) -> web.Application:
     middlewares: list[Middleware] = [one_at_a_time, _errors_as_json, *guards]
     app = web.Application(middlewares=middlewares)

@@ -19,7 +19,7 @@ from typing import Final, Generic, Protocol, TypeVar
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Middleware
 
-from dynsched.api.transport.answering import FAIR_YIELD, Handler, refused
+from dynsched.api.transport.answering import Handler, refused, turn
 from dynsched.api.transport.quiet import quiet_logger
 from dynsched.engine.user import User
 from dynsched.util.errors import ClusterError
@@ -128,7 +128,6 @@ def require_token(
     key = secrets.token_bytes(32)
 
     async def refusal(token: str | None, path: str) -> web.Response | None:
-        """Why the caller may not read ``path``; None when they may."""
         if token is None:
             return _unauthorized(
                 f'{path} needs a bearer token: send "Authorization: Bearer TOKEN" ({_PAGE})'
@@ -161,7 +160,7 @@ def require_token(
         if response is not None:
             return response
         # The review was waited for: other requests may have taken the turn meanwhile.
-        await request.app[FAIR_YIELD].turn()
+        await turn(request)
         return await handler(request)
 
     return judge

@@ -10,8 +10,7 @@ series behind, and before the first tick there are none: nothing known is not ze
 from __future__ import annotations
 
 import platform
-from collections import Counter as Counts
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from prometheus_client import (
@@ -128,7 +127,6 @@ class Metrics:
         self._forget_rules_that_are_gone(snapshot)
 
     def extender_asked(self, verb: str) -> None:
-        """Called for every request of a scheduler to the extender."""
         self._extender.labels(verb).inc()
 
     def placed(self, counts: Mapping[Kind, int]) -> None:
@@ -139,19 +137,16 @@ class Metrics:
             self._placed.labels(kind.value).inc(counts.get(kind, 0))
 
     def exposition(self) -> bytes:
-        """The body of `/metrics`, in the text format."""
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
         """Called by the registry: the last Snapshot as gauges."""
-        yield _gauge(
-            "build_info",
-            "Always 1; the version is in the labels.",
-            ({"version": __version__, "python": platform.python_version()}, 1),
-        )
+        info = _family("build_info")
+        labels = {"version": __version__, "python": platform.python_version()}
+        info.add_sample(info.name, labels, 1)
+        yield info
         if self._snapshot is not None:
             yield from _of_nodes(self._snapshot)
-            yield from _of_pools(self._snapshot.nodes.pools)
             if self._snapshot.pods is not None:
                 yield from _of_pods(self._snapshot.pods)
             yield from _of_rules(self._snapshot)
@@ -172,151 +167,110 @@ def _asked_rules(snapshot: Snapshot) -> Iterator[RuleHealth]:
 def _of_nodes(snapshot: Snapshot) -> Iterator[Metric]:
     nodes = snapshot.nodes
     hot, early = len(nodes.marked & nodes.hot), len(nodes.marked & nodes.early)
-    yield _gauge(
-        "nodes",
-        "Nodes of the cluster, by whether they may be marked.",
-        ({"eligible": "true"}, len(nodes) - len(nodes.ineligible)),
-        ({"eligible": "false"}, len(nodes.ineligible)),
-    )
-    yield _gauge(
-        "marked_nodes",
-        "Nodes that carry the mark, a part of it, or that of an older configuration: hot ones, "
-        "early ones (not hot, by their expected load), and others (not released yet).",
-        ({"state": "hot"}, hot),
-        ({"state": "early"}, early),
-        ({"state": "other"}, len(nodes.marked) - hot - early),
-    )
-    for name, text, value in (
-        ("pressured_nodes", "Hot nodes: a rule fires on them.", len(nodes.hot)),
-        (
-            "early_nodes",
-            "Nodes that are not hot, and are marked early or are to be, by their expected load.",
-            len(nodes.early),
-        ),
-        (
-            "withheld_nodes",
-            "Nodes that the guard keeps from being marked or released yet.",
-            len(nodes.withheld),
-        ),
-        (
-            "delayed_writes",
-            "Patches that are due and wait for guard.max_writes_per_minute.",
-            snapshot.delayed,
-        ),
-        (
-            "conflicts",
-            "Nodes on which somebody else set the mark's label or taint to another value.",
-            len(nodes.conflicts),
-        ),
-        (
-            "disputed_nodes",
-            "Nodes whose mark another program or person seems to change too.",
-            len(snapshot.disputes),
-        ),
-        (
-            "capped_pools",
-            "Pools in which guard.max_marked is reached and hot nodes stay unmarked.",
-            len(snapshot.capped),
-        ),
-        ("last_tick_timestamp_seconds", "When the last tick was done.", snapshot.taken_at),
-        ("dry_run", "1 when nothing is written.", int(snapshot.dry_run)),
-        ("leader", "1 on the replica that writes.", int(snapshot.leading)),
-        (
-            "rules_reload_success",
-            "0 while the rules file is refused and older rules are in force.",
-            int(snapshot.rules_error is None),
-        ),
-    ):
-        yield _gauge(name, text, ({}, value))
-
-
-def _of_pools(counts: Counts[tuple[str, bool]]) -> Iterator[Metric]:
-    """``counts``: of nodes, by their pool and whether they are hot."""
+    marked = {"hot": hot, "early": early, "other": len(nodes.marked) - hot - early}
+    eligible = {"true": len(nodes) - len(nodes.ineligible), "false": len(nodes.ineligible)}
+    yield _gauge("nodes", "eligible", eligible)
+    yield _gauge("marked_nodes", "state", marked)
+    yield _gauge("pressured_nodes", value=len(nodes.hot))
+    yield _gauge("early_nodes", value=len(nodes.early))
+    yield _gauge("withheld_nodes", value=len(nodes.withheld))
+    yield _gauge("delayed_writes", value=snapshot.delayed)
+    yield _gauge("conflicts", value=len(nodes.conflicts))
+    yield _gauge("disputed_nodes", value=len(snapshot.disputes))
+    yield _gauge("capped_pools", value=len(snapshot.capped))
+    yield _gauge("last_tick_timestamp_seconds", value=snapshot.taken_at)
+    yield _gauge("dry_run", value=snapshot.dry_run)
+    yield _gauge("leader", value=snapshot.leading)
+    yield _gauge("rules_reload_success", value=snapshot.rules_error is None)
+    counts = nodes.pools
     pools = dict.fromkeys(pool for pool, _ in counts)
-    yield _gauge(
-        "pool_nodes",
-        "Nodes that may be marked, by the value of guard.pool_label; empty where that is not set.",
-        *(({"pool": pool}, counts[pool, True] + counts[pool, False]) for pool in pools),
-    )
-    yield _gauge(
-        "pool_pressured_nodes",
-        "Those of them that are hot.",
-        *(({"pool": pool}, counts[pool, True]) for pool in pools),
-    )
+    yield _gauge("pool_nodes", "pool", {p: counts[p, True] + counts[p, False] for p in pools})
+    yield _gauge("pool_pressured_nodes", "pool", {pool: counts[pool, True] for pool in pools})
 
 
 def _of_pods(known: PodsSummary) -> Iterator[Metric]:
-    yield _gauge(
-        "pods_watch_up",
-        "0 while the watch of pods does not work; absent where pods are not watched.",
-        ({}, int(known.error is None)),
-    )
-    yield _gauge(
-        "pods_recent",
-        "Pods that were bound or ended a moment ago, and may count in the expected load.",
-        ({}, known.recent),
-    )
+    yield _gauge("pods_watch_up", value=known.error is None)
+    yield _gauge("pods_recent", value=known.recent)
     if known.running is not None:
-        yield _gauge("pods_running", "Pods with a node that have not ended.", ({}, known.running))
-    yield _gauge(
-        "workloads_of_known_use",
-        "Workloads of which it is known what one of their pods uses.",
-        *(({"resource": name}, count) for name, count in known.workloads.items()),
-    )
+        yield _gauge("pods_running", value=known.running)
+    yield _gauge("workloads_of_known_use", "resource", known.workloads)
 
 
 def _of_rules(snapshot: Snapshot) -> Iterator[Metric]:
-    every, asked = snapshot.rules, tuple(_asked_rules(snapshot))
-
-    def gauge(
-        name: str,
-        text: str,
-        of: Callable[[RuleHealth], float | None],
-        rules: Iterable[RuleHealth] = asked,
-    ) -> Metric:
-        values = ((health.rule.name, of(health)) for health in rules)
-        told = (({"rule": rule}, value) for rule, value in values if value is not None)
-        return _gauge(f"rule_{name}", text, *told)
-
-    def nodes(state: AlertState) -> Metric:
-        text = f"Nodes on which the rule is {state.value}."
-        return gauge(f"{state.value}_nodes", text, lambda it: it.states.get(state, 0), every)
-
-    yield nodes(AlertState.FIRING)
-    yield nodes(AlertState.PENDING)
-    yield gauge(
-        "shadow", "1 for a rule on trial, which marks no node.", lambda it: it.rule.shadow, every
-    )
-    yield gauge(
-        "threshold_load",
-        "The rule's threshold in points of load, as dynsched_node_measured_load has its values.",
-        lambda it: rule_load(it.rule, it.rule.threshold),
-    )
-    yield gauge("samples", "Samples in the rule's last answer.", lambda it: it.samples)
-    yield gauge(
-        "unmatched_samples",
-        "Samples in the rule's last answer that match no node.",
-        lambda it: it.unmatched,
-    )
-    yield _gauge(
-        "rule_readings",
-        "Nodes by the quality of the rule's sample for them.",
-        *(
-            ({"rule": health.rule.name, "quality": quality.value}, health.quality.get(quality, 0))
-            for health in every
-            for quality in Quality
-        ),
-    )
-    yield gauge(
-        "last_success_timestamp_seconds",
-        "When the rule's query last succeeded; absent until it has.",
-        lambda it: it.last_success,
-    )
+    every = {health.rule.name: health for health in snapshot.rules}
+    asked = {health.rule.name: health for health in _asked_rules(snapshot)}
+    for state in (AlertState.FIRING, AlertState.PENDING):
+        counts = {name: health.states.get(state, 0) for name, health in every.items()}
+        yield _gauge(f"rule_{state.value}_nodes", "rule", counts)
+    yield _gauge("rule_shadow", "rule", {name: each.rule.shadow for name, each in every.items()})
+    loads = {name: rule_load(each.rule, each.rule.threshold) for name, each in asked.items()}
+    yield _gauge("rule_threshold_load", "rule", loads)
+    yield _gauge("rule_samples", "rule", {name: each.samples for name, each in asked.items()})
+    unmatched = {name: each.unmatched for name, each in asked.items()}
+    yield _gauge("rule_unmatched_samples", "rule", unmatched)
+    readings = _family("rule_readings")
+    for name, health in every.items():
+        for quality in Quality:
+            labels = {"rule": name, "quality": quality.value}
+            readings.add_sample(readings.name, labels, health.quality.get(quality, 0))
+    yield readings
+    times = {name: each.last_success for name, each in asked.items()}
+    yield _gauge("rule_last_success_timestamp_seconds", "rule", times)
 
 
-def _gauge(name: str, text: str, *samples: tuple[dict[str, str], float]) -> Metric:
-    name = f"dynsched_{name}"
-    family = GaugeMetricFamily(name, text)
-    for labels, value in samples:
-        family.add_sample(name, labels, value)
+_HELP: Final[Mapping[str, str]] = {
+    "build_info": "Always 1; the version is in the labels.",
+    "nodes": "Nodes of the cluster, by whether they may be marked.",
+    "marked_nodes": "Nodes that carry the mark, a part of it, or that of an older configuration: "
+    "hot ones, early ones (not hot, by their expected load), and others (not released yet).",
+    "pressured_nodes": "Hot nodes: a rule fires on them.",
+    "early_nodes": "Nodes that are not hot, and are marked early or are to be, by their expected "
+    "load.",
+    "withheld_nodes": "Nodes that the guard keeps from being marked or released yet.",
+    "delayed_writes": "Patches that are due and wait for guard.max_writes_per_minute.",
+    "conflicts": "Nodes on which somebody else set the mark's label or taint to another value.",
+    "disputed_nodes": "Nodes whose mark another program or person seems to change too.",
+    "capped_pools": "Pools in which guard.max_marked is reached and hot nodes stay unmarked.",
+    "last_tick_timestamp_seconds": "When the last tick was done.",
+    "dry_run": "1 when nothing is written.",
+    "leader": "1 on the replica that writes.",
+    "rules_reload_success": "0 while the rules file is refused and older rules are in force.",
+    "pool_nodes": "Nodes that may be marked, by the value of guard.pool_label; empty where that is "
+    "not set.",
+    "pool_pressured_nodes": "Those of them that are hot.",
+    "pods_watch_up": "0 while the watch of pods does not work; absent where pods are not watched.",
+    "pods_recent": "Pods that were bound or ended a moment ago, and may count in the expected "
+    "load.",
+    "pods_running": "Pods with a node that have not ended.",
+    "workloads_of_known_use": "Workloads of which it is known what one of their pods uses.",
+    "rule_firing_nodes": "Nodes on which the rule is firing.",
+    "rule_pending_nodes": "Nodes on which the rule is pending.",
+    "rule_shadow": "1 for a rule on trial, which marks no node.",
+    "rule_threshold_load": "The rule's threshold in points of load, as dynsched_node_measured_load "
+    "has its values.",
+    "rule_samples": "Samples in the rule's last answer.",
+    "rule_unmatched_samples": "Samples in the rule's last answer that match no node.",
+    "rule_readings": "Nodes by the quality of the rule's sample for them.",
+    "rule_last_success_timestamp_seconds": "When the rule's query last succeeded; absent until it "
+    "has.",
+}
+"""Of the gauges."""
+
+
+def _family(name: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"dynsched_{name}", _HELP[name])
+
+
+def _gauge(
+    name: str,
+    label: str = "",
+    values: Mapping[str, float | None] | None = None,
+    *,
+    value: float | None = None,
+) -> Metric:
+    """Of the ``values`` by their label, or of one without; None is left out."""
+    family = _family(name)
+    for key, each in ({"": value} if values is None else values).items():
+        if each is not None:
+            family.add_sample(family.name, {label: key} if label else {}, each)
     return family

@@ -53,7 +53,6 @@ class NodeSeries:
         self._parts: dict[str, list[bytes]] = {name: [] for name, _ in FAMILIES}
 
     def add(self, names: Sequence[str]) -> None:
-        """Take in some more nodes."""
         nodes, uses = self._snapshot.nodes, self._snapshot.uses
         places = np.array(nodes.places_of(names), np.int64)
         verdicts = verdict_values(nodes, names, self._snapshot.rule_set)

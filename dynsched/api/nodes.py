@@ -96,7 +96,6 @@ class NodeDetail(NodeAnswer, frozen=True, gc=False):
 
 
 def encode_each(snapshot: Snapshot, views: Iterable[NodeView]) -> list[msgspec.Raw]:
-    """Each node as it stands in `/nodes`."""
     expecting, encode = _expecting(snapshot), msgspec.json.Encoder().encode
     return [msgspec.Raw(encode(_answer(view, expecting, snapshot))) for view in views]
 
@@ -214,7 +213,6 @@ def _rule_on_node(rule: Rule, alert: Alert, now: float, added: Added | None) -> 
 
 
 def _expected(rule: Rule, alert: Alert, added: Added) -> Expected | None:
-    """None where there is no current value."""
     if alert.value is None or alert.quality is not Quality.OK:
         return None
     measured = rule_load(rule, alert.value)

@@ -109,7 +109,6 @@ class WebServer:
         self._listening: asyncio.Server | None = None
 
     async def start(self) -> None:
-        """Listen. ListenError when that is not possible."""
         quiet_logger("asyncio")  # it warns of each slice that is written to who has ended TLS
         await self._runner.setup()
         assert self._runner.server is not None  # noqa: S101 (it is there from `setup` to `cleanup`)

@@ -88,11 +88,9 @@ class SnapshotStore:
         return asyncio.shield(task)
 
     def why_unhealthy(self) -> str | None:
-        """One line with the reason why `/status` is not ok; None when it is."""
         return why_unhealthy(self.snapshot, self.age(), self.interval)
 
     def age(self) -> float:
-        """Seconds since the last Snapshot."""
         return self.clock() - self._published_at
 
     def _about(self, snapshot: Snapshot) -> About:

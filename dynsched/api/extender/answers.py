@@ -94,7 +94,6 @@ class Extender:
                 logger.exception("the extender continues with its previous readings")
 
     def take(self, readings: ScoringSnapshot) -> None:
-        """Answer by ``readings`` from now on."""
         nodes = self.nodes()
         self.bound.follow(nodes)
         self._counted = readings.pod_changes
@@ -149,17 +148,17 @@ class Extender:
         """The answer to `/bind`. WireError where the body is not a question. ``wanted``: whether
         the caller still waits for the answer.
         """
-        binding = wire.read_binding(body)
+        binding, said = wire.read_binding(body), ""
         if self.bind_pod is None:
             return wire.error_answer(_BIND_OFF)
         try:
             await self.bind_pod(binding, wanted)
         except ClusterError as error:
-            return wire.error_answer(str(error))
+            said = str(error)
         except Exception as error:
             logger.exception("/bind failed in an unexpected way")
-            return wire.error_answer(f"unexpected {type(error).__name__}; dynsched's log has more")
-        return wire.error_answer("")
+            said = f"unexpected {type(error).__name__}; dynsched's log has more"
+        return wire.error_answer(said)
 
     def _count_pods(self, readings: ScoringSnapshot) -> None:
         """Those that were bound or ended since the last time."""
@@ -214,7 +213,7 @@ class Extender:
                     continue
                 dropped[index] = True
         passed = candidates.without(dropped) if dropped.any() else candidates.raw
-        tail = wire.filter_tail(failed=failed, unresolvable=unresolvable)
+        tail = wire.filter_tail(failed, unresolvable)
         return [b'{"Nodes":null,"NodeNames":', passed, tail]
 
     def _filter_nodes(
@@ -244,7 +243,7 @@ class Extender:
         names: Buffer = b"null"
         if candidates is not None:  # both forms were sent: both are answered
             _, names, _ = self._filter_names(candidates, readings, key)
-        tail = wire.filter_tail(failed={}, unresolvable=unresolvable)
+        tail = wire.filter_tail(unresolvable=unresolvable)
         head = b'{"Nodes":' + head + b"["
         separated = [part for item in passed for part in (b",", item)][1:]
         return [head, *separated, b']},"NodeNames":', names, tail]
@@ -274,7 +273,5 @@ def _same_score(candidates: Candidates) -> bytes:
 
 
 def _all_pass(asked: wire.Asked) -> Pieces:
-    nodes: Buffer = b"null" if asked.nodes is None else asked.nodes
-    names: Buffer = b"null" if asked.names is None else asked.names
-    tail = wire.filter_tail(failed={}, unresolvable={})
-    return [b'{"Nodes":', nodes, b',"NodeNames":', names, tail]
+    nodes, names = (b"null" if each is None else each for each in (asked.nodes, asked.names))
+    return [b'{"Nodes":', nodes, b',"NodeNames":', names, wire.filter_tail()]

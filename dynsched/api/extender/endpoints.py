@@ -12,12 +12,12 @@ from dynsched.api.extender import wire
 from dynsched.api.extender.answers import Extender
 from dynsched.api.metrics import EXTENDER_VERBS
 from dynsched.api.transport.answering import (
-    FAIR_YIELD,
     JSON,
     WRITE_SECONDS,
     refused,
     respond,
     send,
+    turn,
 )
 from dynsched.api.transport.bodies import Body, BodyError, BodyReader
 from dynsched.api.transport.quiet import quiet_logger
@@ -64,7 +64,6 @@ def add_extender(
 
 
 async def _handle(request: web.Request) -> web.StreamResponse:
-    """Reads the body, and reports errors in it."""
     if hdrs.ORIGIN in request.headers:
         # Any site's page can send a POST to a port that was forwarded to this machine, and
         # /bind changes something. Browsers add this header to each POST, schedulers never do.
@@ -77,7 +76,7 @@ async def _handle(request: web.Request) -> web.StreamResponse:
     most = {"preempt": size // _PREEMPT_SHARE, "bind": _MAX_BINDING_BYTES}.get(verb, size)
     try:
         async with reader.read(request, most) as body:
-            await request.app[FAIR_YIELD].turn()
+            await turn(request)
             return await _answer(request, verb, body)
     except wire.WireError as error:
         return refused(HTTPStatus.BAD_REQUEST, str(error))

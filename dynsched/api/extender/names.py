@@ -171,7 +171,6 @@ class Candidates:
         return len(raw) == len(self.raw) and isinstance(kept, bytes) and kept.startswith(raw)
 
     def scored(self, scores: Scores) -> bytes:
-        """The answer to `/prioritize`, with a score for each."""
         if not len(self):
             return b"[]"
         whole, width = self.nodes.rows(self.numbers, scores)
@@ -185,7 +184,6 @@ class Candidates:
         return b"".join([*parts, last[:-1], b"]"])
 
     def names(self) -> list[str]:
-        """All names, decoded."""
         known = [*self.nodes.names, ""]
         found = [known[number] for number in self.numbers.tolist()]
         for index in self._unknown:
@@ -193,14 +191,12 @@ class Candidates:
         return found
 
     def name(self, index: int) -> str:
-        """One name, decoded."""
         number = int(self.numbers[index])
         if number < len(self.nodes.names):
             return self.nodes.names[number]
         return msgspec.json.decode(b'"%b"' % self._written(index), type=str)
 
     def without(self, dropped: Flags) -> bytes:
-        """The names as a list in JSON, without those that are flagged."""
         at = np.flatnonzero(dropped)
         firsts, ends = np.append(0, at + 1), np.append(at, len(self))  # of what is in between
         firsts, lasts = firsts[firsts < ends], ends[firsts < ends] - 1
@@ -211,14 +207,11 @@ class Candidates:
         return b"[%b]" % b",".join([text[begin:close] for begin, close in kept])
 
     def _written(self, index: int) -> bytes:
-        """One name, as it stands in JSON."""
         start = int(self._names.starts[index])
         return self._names.text[start : start + int(self._names.lengths[index])]
 
 
 class CandidateLists:
-    """Reads lists, and keeps the last one."""
-
     def __init__(self) -> None:
         self._last: Candidates | None = None
 
@@ -227,7 +220,8 @@ class CandidateLists:
         most.
         """
         raw, last = memoryview(value), self._last
-        wire.names_fit(raw, most)
+        if len(raw) > most * wire.MOST_OF_A_NAME:
+            raise wire.too_many("NodeNames", most)
         if last is None or last.nodes is not nodes or not last.is_list(raw):
             names = _between_quotes(raw, most, nodes.padding)
             if names is not None:

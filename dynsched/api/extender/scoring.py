@@ -89,10 +89,8 @@ class ScoringSnapshot:
         }
 
     def profile(self, scheduler: str) -> ProfileLoads:
-        """The loads by which pods of this schedulerName are scored."""
         return self._profiles[profile_name(self.rules, scheduler)]
 
     def add(self, changes: Sequence[PodChange], nodes: Mapping[str, Node]) -> None:
-        """Count these pods, for every profile."""
         for profile in self._profiles.values():
             profile.add(changes, nodes)

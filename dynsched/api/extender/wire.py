@@ -17,8 +17,6 @@ from dynsched.api.transport.answering import Buffer
 
 T = TypeVar("T")
 
-_BETWEEN: Final = 16
-"""Bytes around a name: quotes, comma, and the blanks of an indented document."""
 _FURTHER_METADATA: Final = 1000
 """Keys `metadata` that are not a Node's own: those of the Pod and of its volumes."""
 _FREE: Final = 20_000
@@ -30,8 +28,8 @@ for each 40, a victim by its uid one for each 47. Each is built, and takes some 
 
 MAX_POD_BYTES: Final = 2 << 20
 """Bytes of the Pod that is asked about; the API server takes no object of more than 1.5 MiB."""
-MAX_NAME_LENGTH: Final = 253
-"""Characters of a node's name: those of a DNS name."""
+MOST_OF_A_NAME: Final = 253 + 16
+"""Bytes of a node's name, which is a DNS name, and of the quotes, comma and blanks around it."""
 
 
 class WireError(ValueError):
@@ -64,8 +62,6 @@ class _Args(Struct, gc=False):
 
 
 class _NodeList(Struct, gc=False, omit_defaults=True):
-    """A NodeList whose items are looked at one by one."""
-
     kind: Raw | UnsetType = UNSET
     apiVersion: Raw | UnsetType = UNSET  # noqa: N815 (Kubernetes's own spelling)
     metadata: Raw | UnsetType = UNSET
@@ -74,10 +70,7 @@ class _NodeList(Struct, gc=False, omit_defaults=True):
 
 
 class Asked(Struct, gc=False):
-    """What `/filter` and `/prioritize` are asked: one of the two forms at least is not None.
-
-    ``names`` and ``nodes`` are raw: see `read_names` and `read_nodes`.
-    """
+    """What `/filter` and `/prioritize` are asked: ``names``, ``nodes``, or both, raw."""
 
     scheduler: str
     uid: str
@@ -97,8 +90,6 @@ class _BindArgs(Struct, gc=False):
 
 
 class Binding(Struct, frozen=True, gc=False):
-    """Which pod is to go to which node."""
-
     pod: str
     namespace: str
     uid: str
@@ -152,21 +143,9 @@ def read_args(body: Buffer) -> Asked:
     raw = given(args.pod, args.pod_lower)
     if raw is not None and len(memoryview(raw)) > MAX_POD_BYTES:
         raise WireError(f"Pod: longer than {MAX_POD_BYTES >> 20} MiB, which no Pod is")
-    pod = None if raw is None else decode(_pod, raw, "Pod")
-    spec = None if pod is None else pod.spec
-    metadata = None if pod is None else pod.metadata
-    return Asked(
-        scheduler=(spec and spec.schedulerName) or "",
-        uid=(metadata and metadata.uid) or "",
-        names=names,
-        nodes=nodes,
-    )
-
-
-def names_fit(raw: Buffer, most: int) -> None:
-    """WireError where this value of NodeNames cannot be one of ``most`` names, by its length."""
-    if len(memoryview(raw)) > most * (MAX_NAME_LENGTH + _BETWEEN):
-        raise too_many("NodeNames", most)
+    pod = (decode(_pod, raw, "Pod") if raw is not None else None) or _Pod()
+    scheduler = pod.spec.schedulerName if pod.spec else None
+    return Asked(scheduler or "", pod.metadata.uid if pod.metadata else "", names, nodes)
 
 
 def read_names(value: Buffer, most: int) -> list[str]:
@@ -260,7 +239,6 @@ def read_preemption(body: bytes | bytearray, most: int) -> dict[str, Any]:
 
 
 def preempt_answer(victims: Mapping[str, Any]) -> bytes:
-    """ExtenderPreemptionResult."""
     return _encode({"NodeNameToMetaVictims": victims})
 
 
@@ -277,7 +255,7 @@ def _uid(pod: _Victim) -> str:
 
 
 def filter_tail(
-    *, failed: Mapping[str, str], unresolvable: Mapping[str, str], error: str = ""
+    failed: Mapping[str, str] = {}, unresolvable: Mapping[str, str] = {}, error: str = ""
 ) -> bytes:
     """ExtenderFilterResult after the values of Nodes and NodeNames."""
     last = {"FailedNodes": failed, "FailedAndUnresolvableNodes": unresolvable, "Error": error}
@@ -288,12 +266,10 @@ def filter_error(error: str) -> bytes:
     """ExtenderFilterResult without a result: the scheduler goes on without us where the extender
     is ignorable, and tries the pod again later where it is not.
     """
-    tail = filter_tail(failed={}, unresolvable={}, error=error)
-    return b'{"Nodes":null,"NodeNames":null' + tail
+    return b'{"Nodes":null,"NodeNames":null' + filter_tail(error=error)
 
 
 def error_answer(error: str) -> bytes:
-    """ExtenderBindingResult."""
     return _encode({"Error": error})
 
 
@@ -302,8 +278,7 @@ def decode(decoder: msgspec.json.Decoder[T], body: Buffer, where: str = "") -> T
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        text = str(error)
-        raise WireError(f"{where}: {text}" if where else text) from None
+        raise WireError(f"{where}: {error}" if where else str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise WireError(f"not JSON: {error}") from None
     except RecursionError:
@@ -311,7 +286,6 @@ def decode(decoder: msgspec.json.Decoder[T], body: Buffer, where: str = "") -> T
 
 
 def too_many(where: str, most: int) -> WireError:
-    """The error for more candidates than ``most``."""
     return WireError(f"{where}: more than {most}, which is more than the cluster can have")
 
 

@@ -39,7 +39,6 @@ class PageFacts:
     _snapshot: Snapshot | None = field(default=None, init=False)
 
     def look(self) -> None:
-        """Somebody has the page open."""
         self._looked_at = self.clock()
 
     @property
@@ -66,7 +65,6 @@ class PageFacts:
         return self._placements.count(placed, seen.hot, seen.marked, snapshot.taken_at)
 
     def hottest(self, most: int) -> list[str]:
-        """The names of the hottest nodes, the worst first."""
         return [] if self._snapshot is None else hottest(self._snapshot, most)
 
     def placed(self, begins: float, nodes: Mapping[str, int]) -> None:

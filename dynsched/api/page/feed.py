@@ -54,7 +54,6 @@ class Feed:
             self._encoded = asyncio.create_task(_encode(*self._last, self.etag))
 
     async def encoded(self) -> Encoded | None:
-        """The last Snapshot published; None before the first."""
         self._has_viewers = True
         if self._last is None:
             return None

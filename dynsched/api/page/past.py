@@ -19,7 +19,6 @@ from dynsched.engine.model import AlertState
 from dynsched.engine.snapshot import NodeViews, Snapshot
 
 POINTS: Final = 60
-"""Points that are kept of each rule on each node."""
 STEP: Final = 60.0
 """Seconds from one point to the next, once the process has run for an hour."""
 MAX_CHANGES: Final = 10_000
@@ -105,7 +104,6 @@ class History:
         }
 
     def _follow(self, roster: Roster, rules: list[str]) -> None:
-        """Those nodes and rules that stay keep their values."""
         if roster is self._roster and rules == self._rules:
             return
         indices = np.append(roster.places_in(self._roster), -1)
@@ -150,13 +148,11 @@ class Change(msgspec.Struct, frozen=True, gc=False):
 
 
 class Changes:
-    """The last ``MAX_CHANGES`` changes."""
-
     def __init__(self) -> None:
         self._kept: deque[Change] = deque(maxlen=MAX_CHANGES)
         self._known: Collection[str] = ()
         self._since = 0.0
-        self._told: dict[tuple[str, str], str] = {}
+        self._told: set[tuple[str, str, str]] = set()
 
     def observe(self, snapshot: Snapshot) -> None:
         """What this tick wrote (only the replica that leads writes), and the alerts that changed
@@ -189,18 +185,13 @@ class Changes:
             elif name not in self._known:
                 continue
             since, value = float(table.since[row, index]), float(table.value[row, index])
-            if name in views and not self._is_told(name, rule, kind, since):
+            if since != self._since:
+                self._since, self._told = since, set()
+            if name in views and (name, rule, kind) not in self._told:
+                self._told.add((name, rule, kind))
                 known = None if math.isnan(value) else value
                 self._kept.append(Change(since, name, kind.value, rule, known, ""))
         self._known = table.roster.places
-
-    def _is_told(self, node: str, rule: str, kind: str, since: float) -> bool:
-        """Whether this change was taken in before; from now on it was."""
-        if since != self._since:
-            self._since, self._told = since, {}
-        before = self._told.get((node, rule))
-        self._told[node, rule] = kind
-        return before == kind
 
     def latest(self, most: int, node: str | None = None) -> list[Change]:
         """The latest first: of one node, or of all."""

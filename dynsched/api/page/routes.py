@@ -22,7 +22,6 @@ _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""Of the page and its files."""
 
 _TYPES: Final[Mapping[str, str]] = {
     "html": "text/html",
@@ -49,12 +48,10 @@ PAGE: Final = web.AppKey("page", Page)
 
 
 async def page_index(request: web.Request) -> web.Response:
-    """The page itself."""
     return _send(request, request.app[PAGE].files[_INDEX])
 
 
 async def page_file(request: web.Request) -> web.Response:
-    """One of the files that the page loads."""
     found = request.app[PAGE].files.get(request.match_info["file"])
     if found is None:
         raise web.HTTPNotFound
@@ -62,7 +59,6 @@ async def page_file(request: web.Request) -> web.Response:
 
 
 async def page_data(request: web.Request) -> web.Response:
-    """All nodes and rules of the last Snapshot, as columns."""
     page = request.app[PAGE]
     page.facts.look()
     encoded = await page.feed.encoded()
@@ -85,7 +81,6 @@ async def page_data(request: web.Request) -> web.Response:
 
 
 async def page_history(request: web.Request) -> web.Response:
-    """The values of some nodes in the last hour."""
     nodes = request.query.getall("node", [])
     if not 0 < len(nodes) <= MAX_NODES:
         raise web.HTTPBadRequest(reason=f"name 1 to {MAX_NODES} nodes, as ?node=a&node=b")
@@ -93,7 +88,6 @@ async def page_history(request: web.Request) -> web.Response:
 
 
 async def page_changes(request: web.Request) -> web.Response:
-    """The last changes, of one node or of all."""
     changes = request.app[PAGE].feed.changes
     return as_json(changes.latest(MAX_CHANGES, request.query.get("node")))
 

@@ -94,21 +94,16 @@ def respond(pieces: Pieces, headers: Mapping[str, str], at_once: int = SLICE) ->
     return web.Response(body=_slices(pieces, at_once), headers=headers)
 
 
-class FairYield:
-    """Computes one answer in each round of the event loop, first come, first served, so that
-    between any two of them a probe is answered, however many wait.
+FAIR_YIELD: Final = web.AppKey("fair_yield", asyncio.Lock)
+
+
+async def turn(request: web.Request) -> None:
+    """Wait for a turn; it lasts until the caller awaits something else. One answer is computed in
+    each round of the event loop, first come, first served, so that between any two of them a probe
+    is answered, however many wait.
     """
-
-    def __init__(self) -> None:
-        self._lock = asyncio.Lock()
-
-    async def turn(self) -> None:
-        """Wait for a turn; it lasts until the caller awaits something else."""
-        async with self._lock:
-            await asyncio.sleep(0)
-
-
-FAIR_YIELD: Final = web.AppKey("fair_yield", FairYield)
+    async with request.app[FAIR_YIELD]:
+        await asyncio.sleep(0)
 
 
 @web.middleware
@@ -121,7 +116,7 @@ async def one_at_a_time(request: web.Request, handler: Handler) -> web.StreamRes
         # Not for a binding: who is not read from is not seen to hang up.
         with _nothing_read(request) if is_read else contextlib.nullcontext():
             if is_read and request.path not in PROBES:
-                await request.app[FAIR_YIELD].turn()
+                await turn(request)
             response = await handler(request)
             if not response.prepared:
                 async with asyncio.timeout(WRITE_SECONDS):

@@ -120,7 +120,6 @@ class Connection(web.RequestHandler):
         self.answered_at = time.monotonic()
 
     def end(self) -> None:
-        """Break it off, at whatever it is."""
         self._all.remove(self)
         transport = self.transport or self._socket
         if transport is not None:

@@ -41,7 +41,6 @@ class OneInAWhile(logging.Filter):
 
 
 def quiet_logger(name: str) -> logging.Logger:
-    """The logger of this name, with that filter."""
     logger = logging.getLogger(name)
     if not any(isinstance(each, OneInAWhile) for each in logger.filters):
         logger.addFilter(OneInAWhile())
