@@ -27,10 +27,9 @@ from dynsched.util.errors import ClusterError
 logger = quiet_logger(__name__)
 
 GRANTED_SECONDS: Final = 60.0
-"""How long a token that was accepted, and a right that was there, count without a new review. So
-this is how long a right that was taken away still opens a path."""
+"""So this is how long a right that was taken away still opens a path."""
 REFUSED_SECONDS: Final = 10.0
-"""The same for what was refused: a person who was just given the right tries again soon."""
+"""A person who was just given the right tries again soon."""
 MAX_KEPT: Final = 4096
 """Answers of each kind that are kept; the oldest go first."""
 MAX_ASKED: Final = 128
@@ -57,10 +56,6 @@ class Reviews(Protocol):
         """Whether ``user`` has the verb ``get`` on the non-resource URL ``path``."""
 
 
-class BusyError(ClusterError):
-    """Too many reviews are under way to begin another."""
-
-
 class KeptAnswers(Generic[V]):
     """Answers of slow questions: each is asked once at a time, however many wait for it, and kept.
 
@@ -80,8 +75,8 @@ class KeptAnswers(Generic[V]):
         return found if found is not None and self._clock() < found[1] else None
 
     async def answer(self, key: Hashable, ask: Callable[[], Awaitable[V]]) -> V:
-        """The kept answer, else that of ``ask``. Raises what ``ask`` does, BusyError, and
-        TimeoutError after ANSWER_SECONDS.
+        """The kept answer, else that of ``ask``. Raises what ``ask`` does, ClusterError where too
+        many others are under way, and TimeoutError after ANSWER_SECONDS.
         """
         found = self.kept(key)
         if found is not None:
@@ -90,7 +85,7 @@ class KeptAnswers(Generic[V]):
         if task is None:
             # Who was let in a moment ago is asked about again, however many made-up tokens come.
             if len(self._asked) >= MAX_ASKED and key not in self._granted:
-                raise BusyError(f"{MAX_ASKED} other reviews are under way")
+                raise ClusterError(f"{MAX_ASKED} other reviews are under way")
             task = asyncio.create_task(self._ask(key, ask))
             self._asked[key] = task
             task.add_done_callback(partial(self._done, key))

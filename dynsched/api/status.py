@@ -142,7 +142,7 @@ def _of_a_tick(snapshot: Snapshot) -> dict[str, Any]:
         "rules": [
             {
                 "rule": health.rule.name,
-                "health": _health(health),
+                "health": "ok" if health.ok else "err",
                 "last_error": health.error,
                 "blind": blind.get(health.rule.name),
             }
@@ -197,7 +197,7 @@ def _rule(health: RuleHealth, rule_set: RuleSet, blind: Mapping[str, str | None]
         "selector": str(rule.selector),
         "stale_after": format_duration(rule_set.stale_after_of(rule)),
         "on_stale": "hold" if rule_set.holds_stale(rule) else "release",
-        "health": _health(health),
+        "health": "ok" if health.ok else "err",
         "last_error": health.error,
         "warnings": health.warnings,
         "blind": blind.get(rule.name),
@@ -219,7 +219,3 @@ def _rule(health: RuleHealth, rule_set: RuleSet, blind: Mapping[str, str | None]
 
 def _unmatched(found: Unmatched) -> dict[str, Any]:
     return {"rule": found.rule, "value": found.value, "reason": found.reason}
-
-
-def _health(health: RuleHealth) -> str:
-    return "ok" if health.ok else "err"

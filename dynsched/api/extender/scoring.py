@@ -6,7 +6,6 @@ Prepared once per tick, outside of the event loop: 65,000 nodes take some tenths
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
 
 import numpy as np
 
@@ -27,8 +26,6 @@ from dynsched.engine.score import (
     weighted_profile,
 )
 from dynsched.engine.snapshot import Snapshot
-
-_NOTHING: Final[Mapping[str, float]] = {}
 
 
 class ProfileLoads:
@@ -61,7 +58,7 @@ class ProfileLoads:
             number = self._nodes.number.get(name)
             if number is None or self._known[number] == UNKNOWN:
                 continue
-            allocatable = nodes[name].allocatable if name in nodes else _NOTHING
+            allocatable = nodes[name].allocatable if name in nodes else {}
             fresh = self._fresh.setdefault(name, FreshPods(self._weighed))
             fresh.count(change, self._uses, allocatable)
             self._loads[number] = fresh.add_to(int(self._known[number]), allocatable, self._least)

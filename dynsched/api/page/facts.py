@@ -24,8 +24,7 @@ class PageFacts:
 
     ``requested``: by resource and node, what pods request, in percent of the node's allocatable.
     ``above``: by node, the pods furthest above their requests, for the nodes that were asked about;
-    None while that is not known. ``bound``: the pods that were just bound to a node; None where
-    pods are not watched.
+    None while that is not known. ``bound``: as of `SnapshotStore`.
     """
 
     clock: Callable[[], float]

@@ -27,9 +27,8 @@ class Encoded(NamedTuple):
 
 
 class Feed:
-    """Remembers, and encodes each Snapshot once: at the first request, or right away while there
-    are viewers. All in batches on the event loop, as `SnapshotStore` does. ``interval``: seconds
-    from one tick to the next.
+    """Remembers, and encodes each Snapshot once, at the first request, in batches on the event loop
+    as `SnapshotStore` does. ``interval``: seconds from one tick to the next.
     """
 
     def __init__(self, interval: float) -> None:
@@ -37,7 +36,6 @@ class Feed:
         self.changes = Changes()
         self._last: tuple[Snapshot, About, Requested] | None = None
         self._encoded: asyncio.Task[Encoded] | None = None
-        self._has_viewers = False
         self._snapshots = 0
         # Another process counts from 1 as well: its bytes must not pass for this one's.
         self._process = os.urandom(4).hex()
@@ -49,12 +47,8 @@ class Feed:
         self._snapshots += 1
         self.changes.observe(snapshot)
         self.history.observe(snapshot)
-        if self._has_viewers:  # somebody asked for the one before
-            self._has_viewers = False
-            self._encoded = asyncio.create_task(_encode(*self._last, self.etag))
 
     async def encoded(self) -> Encoded | None:
-        self._has_viewers = True
         if self._last is None:
             return None
         if self._encoded is None:

@@ -40,17 +40,15 @@ class _Point(NamedTuple):
 
 class History:
     """At most ``POINTS`` values of each rule on each node, in parts of the rule's threshold, as
-    16-bit floats: three digits, which is more than a curve on a screen shows. That is 2 bytes a
-    point, 1.8 MB for three rules on 5,000 nodes, and one byte a point for whether the node was
-    marked.
+    16-bit floats: three digits, which is more than a curve on a screen shows, and 1.8 MB for three
+    rules on 5,000 nodes.
 
     A process that has just been started takes points more often than once a minute, so that there
     is something to see; whenever the memory is full, every other point is dropped and the step
-    doubles, until it is ``STEP``. From then on the oldest point goes.
+    doubles, until it is ``STEP``. ``interval``: seconds from one tick to the next.
     """
 
     def __init__(self, interval: float) -> None:
-        """``interval``: seconds from one tick to the next."""
         self.step = _FINEST
         while self.step < min(interval, STEP):
             self.step *= 2

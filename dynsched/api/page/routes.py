@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import resources
 from typing import Final
 
@@ -23,12 +23,7 @@ _POLICY: Final = (
     "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 
-_TYPES: Final[Mapping[str, str]] = {
-    "html": "text/html",
-    "css": "text/css",
-    "js": "text/javascript",
-    "svg": "image/svg+xml",
-}
+_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 _INDEX: Final = "index.html"
 _File = tuple[bytes, dict[str, str]]
 """Its bytes and header fields."""

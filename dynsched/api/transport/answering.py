@@ -48,11 +48,8 @@ _UNLESS_SET: Final[Mapping[str, str]] = {
     "Content-Security-Policy": "default-src 'none'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'",
 }
-"""The page and its files have others.
-
-There is no Strict-Transport-Security: it would hold for every port of the host name, and so for
-programs that are not ours.
-"""
+"""The page has others. Strict-Transport-Security would hold for every port of the host name, and so
+for programs that are not ours."""
 
 
 def add_headers(response: web.StreamResponse) -> None:

@@ -17,9 +17,9 @@ MIB: Final = 1 << 20
 MEMORY: Final = EXTENDER_MEMORY * MIB
 """Bytes for all requests that are processed at the same time, by default."""
 READ_SECONDS: Final = 10.0
-"""How long a body may take to arrive; a scheduler gives up after 2 to 5 s itself."""
+"""For a body to arrive; a scheduler gives up after 2 to 5 s itself."""
 WAIT_SECONDS: Final = 5.0
-"""How long a body may wait for others to be answered."""
+"""For others to be answered."""
 PATIENCE: Final = 1.0
 """Seconds for which the process waits for a caller while others wait for the bytes it holds."""
 

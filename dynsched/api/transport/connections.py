@@ -86,7 +86,7 @@ class Connection(web.RequestHandler):
 
     async def _begin_tls(self, transport: asyncio.Transport, context: ssl.SSLContext) -> None:
         over_tls = None
-        try:
+        with contextlib.suppress(OSError):  # those of TLS are too
             over_tls = await asyncio.get_running_loop().start_tls(
                 transport,
                 self,
@@ -95,10 +95,7 @@ class Connection(web.RequestHandler):
                 ssl_handshake_timeout=HANDSHAKE_SECONDS,
                 ssl_shutdown_timeout=GOODBYE_SECONDS,
             )
-        except OSError:  # those of TLS are too
-            pass
-        finally:
-            self._handshake = None  # it holds the frames that it went through, and they the task
+        self._handshake = None
         if over_tls is None or transport.is_closing():  # the caller has hung up, or was ended
             self._all.remove(self)
             return
@@ -151,9 +148,8 @@ class Connections:
 
     def __init__(self, of: int) -> None:
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        most = MAX_CONNECTIONS
-        if files != resource.RLIM_INFINITY:
-            most = min(most, files // OF_OPEN_FILES)
+        unlimited = files == resource.RLIM_INFINITY
+        most = MAX_CONNECTIONS if unlimited else min(MAX_CONNECTIONS, files // OF_OPEN_FILES)
         self.most = max(1, most // of)
         self._open: dict[Connection, None] = {}
 
