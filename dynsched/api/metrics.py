@@ -48,60 +48,28 @@ class Metrics:
         self._rules: frozenset[str] = frozenset()
         self._snapshot: Snapshot | None = None
 
-        def counter(name: str, text: str, label: str = "", values: Iterable[str] = ()) -> Counter:
+        def counter(name: str, label: str = "", values: Iterable[str] = ()) -> Counter:
             labels = (label,) if label else ()
-            found = Counter(f"dynsched_{name}", text, labels, registry=registry)
+            found = Counter(f"dynsched_{name}", _HELP[name], labels, registry=registry)
             for value in values:  # from the start, so that rate() sees the first one
                 found.labels(value)
             return found
 
-        def seconds(name: str, text: str, *labels: str) -> Histogram:
-            name = f"dynsched_{name}_duration_seconds"
-            return Histogram(name, text, labels, buckets=_SECONDS, registry=registry)
+        def seconds(name: str, *labels: str) -> Histogram:
+            name = f"{name}_duration_seconds"
+            full = f"dynsched_{name}"
+            return Histogram(full, _HELP[name], labels, buckets=_SECONDS, registry=registry)
 
-        self._ticks = counter("ticks", "Finished ticks, by result.", "result", ("ok", "failed"))
-        self._tick_duration = seconds("tick", "How long a tick took, queries and writes included.")
-        self._query_duration = seconds(
-            "rule_query", "How long a rule's query took, failed ones included.", "rule"
-        )
-        self._query_failures = counter(
-            "rule_query_failures",
-            "Queries that failed: no answer, or one that could not be used.",
-            "rule",
-        )
-        self._patches = counter(
-            "patches",
-            "Patches that the API server accepted, by their effect on the mark.",
-            "action",
-            Action,
-        )
-        self._rehearsed = counter(
-            "dry_run_patches",
-            "Patches that a dry run would have sent, by their effect on the mark.",
-            "action",
-            Action,
-        )
-        self._patch_failures = counter(
-            "patch_failures", "Patches that the API server refused or did not answer."
-        )
-        self._extender = counter(
-            "extender_requests",
-            "Requests of schedulers to the extender, by verb.",
-            "verb",
-            EXTENDER_VERBS,
-        )
-        self._reloads = counter(
-            "rules_reloads",
-            "Changes of the rules file, by whether the new content was accepted.",
-            "result",
-            ("success", "refused"),
-        )
-        self._placed = counter(
-            "pods_placed",
-            "Pods that were bound, by what their node was in the tick before: hot (marked or not), "
-            "marked, clean. Absent where pods are not watched.",
-            "node_state",
-        )
+        self._ticks = counter("ticks", "result", ("ok", "failed"))
+        self._tick_duration = seconds("tick")
+        self._query_duration = seconds("rule_query", "rule")
+        self._query_failures = counter("rule_query_failures", "rule")
+        self._patches = counter("patches", "action", Action)
+        self._dry_run_patches = counter("dry_run_patches", "action", Action)
+        self._patch_failures = counter("patch_failures")
+        self._extender = counter("extender_requests", "verb", EXTENDER_VERBS)
+        self._reloads = counter("rules_reloads", "result", ("success", "refused"))
+        self._placed = counter("pods_placed", "node_state")
         registry.register(self)
         ProcessCollector(registry=registry)
         GCCollector(registry=registry)
@@ -117,7 +85,7 @@ class Metrics:
         for patch in snapshot.applied:
             self._patches.labels(patch.action.value).inc()
         for patch in snapshot.planned if snapshot.dry_run else ():
-            self._rehearsed.labels(patch.action.value).inc()
+            self._dry_run_patches.labels(patch.action.value).inc()
         self._patch_failures.inc(sum(not failure.again for failure in snapshot.failures))
         self._reloads.labels("success").inc(snapshot.reloaded)
         self._reloads.labels("refused").inc(snapshot.refused)
@@ -219,6 +187,17 @@ def _of_rules(snapshot: Snapshot) -> Iterator[Metric]:
 
 
 _HELP: Final[Mapping[str, str]] = {
+    "ticks": "Finished ticks, by result.",
+    "tick_duration_seconds": "How long a tick took, queries and writes included.",
+    "rule_query_duration_seconds": "How long a rule's query took, failed ones included.",
+    "rule_query_failures": "Queries that failed: no answer, or one that could not be used.",
+    "patches": "Patches that the API server accepted, by their effect on the mark.",
+    "dry_run_patches": "Patches that a dry run would have sent, by their effect on the mark.",
+    "patch_failures": "Patches that the API server refused or did not answer.",
+    "extender_requests": "Requests of schedulers to the extender, by verb.",
+    "rules_reloads": "Changes of the rules file, by whether the new content was accepted.",
+    "pods_placed": "Pods that were bound, by what their node was in the tick before: hot (marked "
+    "or not), marked, clean. Absent where pods are not watched.",
     "build_info": "Always 1; the version is in the labels.",
     "nodes": "Nodes of the cluster, by whether they may be marked.",
     "marked_nodes": "Nodes that carry the mark, a part of it, or that of an older configuration: "
@@ -254,7 +233,6 @@ _HELP: Final[Mapping[str, str]] = {
     "rule_last_success_timestamp_seconds": "When the rule's query last succeeded; absent until it "
     "has.",
 }
-"""Of the gauges."""
 
 
 def _family(name: str) -> GaugeMetricFamily:

@@ -4,7 +4,7 @@ cluster, and prometheus_client would take a hundred times longer for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
 from math import isnan
@@ -14,7 +14,6 @@ import numpy as np
 
 from dynsched.api.why import Reason, reasons
 from dynsched.engine.loads import rule_loads
-from dynsched.engine.pod_values import Added
 from dynsched.engine.snapshot import Snapshot
 from dynsched.engine.verdict_value import verdict_values
 
@@ -39,7 +38,6 @@ FAMILIES: Final = (
 """The series are gone while ticks are overdue."""
 
 _VERDICT, _MEASURED, _EXPECTED, _UNMARKED = (name for name, _ in FAMILIES)
-_NOTHING: Final[Mapping[str, Added]] = {}
 
 
 class NodeSeries:
@@ -54,18 +52,18 @@ class NodeSeries:
 
     def add(self, names: Sequence[str]) -> None:
         nodes, uses = self._snapshot.nodes, self._snapshot.uses
-        places = np.array(nodes.places_of(names), np.int64)
+        indices = np.array(nodes.places_of(names), np.int64)
         verdicts = verdict_values(nodes, names, self._snapshot.rule_set)
         self._put(_VERDICT, _lines(_VERDICT, names, [f"{value:g}" for value in verdicts]))
         self._put(_UNMARKED, self._unmarked(names))
         measured, expected = [], []
         for row, rule in self._rules:
             labels = f'",rule="{_escaped(rule.name)}'
-            loads = rule_loads(rule, self._alerts.good_values(row, places)).tolist()
+            loads = rule_loads(rule, self._alerts.good_values(row, indices)).tolist()
             texts = ["" if isnan(load) else f"{load:.4g}" for load in loads]
             measured.append(_lines(_MEASURED, names, texts, labels))
             if rule.name in uses:
-                added = nodes.expected[rule.name].added if rule.name in nodes.expected else _NOTHING
+                added = nodes.expected[rule.name].added if rule.name in nodes.expected else {}
                 for at, name in enumerate(names):
                     if name in added and texts[at]:
                         texts[at] = f"{added[name].to(loads[at]):.4g}"

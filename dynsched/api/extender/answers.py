@@ -35,13 +35,10 @@ Body = bytes | bytearray
 MAX_NAMED_NODES: Final = 8
 """The most refused nodes whose messages contain the value. With more of them the messages are equal
 per rule, so that the pod's event counts them."""
-
 ROOM_FOR_NODES: Final = 10_000
 """Candidates that a question may name in any case: the nodes may not be listed yet."""
-
 MAX_UID_LENGTH: Final = 64
 """Characters; a longer uid does not come from an API server and is not kept."""
-
 _NO_NODES: Final = NodeNumbers(())
 _BIND_OFF: Final = (
     "/bind is off: start dynsched with --bind, or remove bindVerb from the scheduler's "

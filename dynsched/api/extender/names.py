@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from dynsched.api.extender import wire
 from dynsched.api.transport.answering import Buffer
+from dynsched.engine.columns import Bools
 from dynsched.engine.score import BEST, Scores
 
-Flags = NDArray[np.bool_]
 Numbers = NDArray[np.intp]
 """Positions: in `NodeNumbers.names`, or in a text."""
 Words = NDArray[np.uint64]
@@ -101,7 +101,7 @@ class NodeNumbers:
             found[index] = self._others.get(name, _UNKNOWN)
         return found
 
-    def flags(self, names: Iterable[str]) -> Flags:
+    def flags(self, names: Iterable[str]) -> Bools:
         """Which of the nodes are among ``names``; False for the number beyond all of them."""
         flags = np.zeros(len(self.names) + 1, np.bool_)
         flags[[self.number[name] for name in names if name in self.number]] = True
@@ -196,7 +196,7 @@ class Candidates:
             return self.nodes.names[number]
         return msgspec.json.decode(b'"%b"' % self._written(index), type=str)
 
-    def without(self, dropped: Flags) -> bytes:
+    def without(self, dropped: Bools) -> bytes:
         at = np.flatnonzero(dropped)
         firsts, ends = np.append(0, at + 1), np.append(at, len(self))  # of what is in between
         firsts, lasts = firsts[firsts < ends], ends[firsts < ends] - 1

@@ -23,9 +23,7 @@ from dynsched.engine.health import blindness
 from dynsched.engine.loads import full_at
 from dynsched.engine.snapshot import NodeViews, Snapshot
 
-MARKED, PRESSURED, EARLY, INELIGIBLE, CONFLICT, WITHHELD, DUE, UNKNOWN = (
-    1 << bit for bit in range(8)
-)
+MARKED, HOT, EARLY, INELIGIBLE, CONFLICT, WITHHELD, DUE, UNKNOWN = (1 << bit for bit in range(8))
 """The bits of a node in the column ``flags``. UNKNOWN: a rule has no current value for it."""
 
 _LETTERS: Final = np.array([ord(quality.value[0]) for quality in QUALITIES], np.uint8)
@@ -65,7 +63,7 @@ async def page_data(
         seen += _flags(nodes, some, due)
         await asyncio.sleep(0)
     at = np.array(indices, np.int64)
-    flags = np.array(seen, np.int64) + PRESSURED * verdicts.hot[at] + EARLY * verdicts.early[at]
+    flags = np.array(seen, np.int64) + HOT * verdicts.hot[at] + EARLY * verdicts.early[at]
     asked = {rule.name for rule in rule_set.asked_rules}
     columns = []
     for row, rule in enumerate(rule_set.rules):

@@ -58,9 +58,9 @@ class PageFacts:
             self._past.observe(snapshot.nodes.hot, snapshot.nodes.marked, snapshot.taken_at)
             return None
         self._placements = self._placements or Placements()
+        seen = (before or snapshot).nodes
         if before is None:
             placed = ()  # what their nodes were is not known: that is not clean
-        seen = (before or snapshot).nodes
         return self._placements.count(placed, seen.hot, seen.marked, snapshot.taken_at)
 
     def hottest(self, most: int) -> list[str]:

@@ -19,8 +19,6 @@ _GZIP: Final = 31
 
 
 class Encoded(NamedTuple):
-    """One Snapshot, as it is sent. ``etag``: with quotes."""
-
     etag: str
     plain: bytes
     gzipped: bytes

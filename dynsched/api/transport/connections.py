@@ -29,8 +29,7 @@ OF_OPEN_FILES: Final = 4
 """Connections may take at most one in this many of the open files that the process may have; the
 rest is for the API server, Prometheus and files."""
 HANDSHAKE_SECONDS: Final = 10.0
-GOODBYE_SECONDS: Final = 1.0
-"""How long a caller has for the end of TLS."""
+GOODBYE_SECONDS: Final = 1.0  # for the end of TLS
 MAX_HEADERS: Final = 64
 """Header fields of a request, of 8,190 bytes each at most: half a megabyte, which is held twice."""
 WRITE_AHEAD: Final = 64 << 10
