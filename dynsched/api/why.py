@@ -78,7 +78,7 @@ _CLEARED: Final[Mapping[str, tuple[str, str]]] = {
     "<": ("rise to {0} or above", "at {0} or above"),
     "<=": ("rise above {0}", "above {0}"),
 }
-"""By the rule's op: how a value leaves the band in which an alert goes on firing, and where it is."""
+"""By the rule's op: how a value leaves the band in which an alert goes on firing, and where to."""
 
 
 def what_clears(
