@@ -1,4 +1,4 @@
-"""Who may look (`--web-auth`): Kubernetes says whose a bearer token is, and what they may read.
+"""Who may read (`--web-auth`): Kubernetes says whose a bearer token is, and what they may read.
 
 Each answer is kept for a short time, so that an open page costs some calls a minute and not two a
 request. docs/web-auth.md

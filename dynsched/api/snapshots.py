@@ -126,7 +126,7 @@ class SnapshotStore:
 
     async def exposition(self) -> Pieces:
         """The body of `/metrics`, in pieces. While ticks are overdue, there are no series of nodes:
-        a program that acts on them must not go by a state that nobody looks after.
+        a program that acts on them must not go by a state that is not kept up to date.
         """
         common, snapshot = self.metrics.exposition(), self.snapshot
         if not self.node_series or snapshot is None or is_overdue(self.age(), self.interval):

@@ -99,10 +99,10 @@ def what_clears(
             f"{beside_the_line(alert.value or 0.0)}"
         )
     limit, value = format_threshold(rule.clear_threshold), format_value(alert.value)
-    move, place = (text.format(limit) for text in _CLEARED[rule.op])
+    move, where = (text.format(limit) for text in _CLEARED[rule.op])
     if alert.keep_firing_since is not None:
         rest = rule.keep_firing_for - (now - alert.keep_firing_since)
-        return f"{rule.name} must stay {place} (is {value}) for {_more(rest)}"
+        return f"{rule.name} must stay {where} (is {value}) for {_more(rest)}"
     stay = f", then stay there for {format_duration(rule.keep_firing_for)}"
     return f"{rule.name} must {move} (is {value}){stay if rule.keep_firing_for else ''}"
 
@@ -114,8 +114,8 @@ def _when_unknown(
         line = beside_the_line(rule.clear_threshold)
         good = f"{rule.early_of} needs a good sample by which the expected load is {line}"
     else:
-        place = _CLEARED[rule.op][1].format(format_threshold(rule.clear_threshold))
-        good = f"{rule.name} needs a good sample {place}"
+        where = _CLEARED[rule.op][1].format(format_threshold(rule.clear_threshold))
+        good = f"{rule.name} needs a good sample {where}"
     why = f"no current value: {UNKNOWN[alert.quality]}"
     if holds_stale:
         return f"{good} ({why}; on_stale: hold)"

@@ -20,7 +20,7 @@ from store_support import Clock, make_store
 from dynsched import __version__
 from dynsched.api.app import ENDPOINTS, make_app
 from dynsched.api.extender.endpoints import EXTENDER_ENDPOINTS
-from dynsched.api.nodes import NodeAnswer, NodeDetail
+from dynsched.api.nodes import NodeAnswer, NodeDetail, around_nodes
 from dynsched.api.page.past import Change
 from dynsched.engine.expected import KnownPods
 from dynsched.engine.model import Node
@@ -138,6 +138,8 @@ def test_the_document_has_every_endpoint_and_the_types_that_are_encoded() -> Non
     assert document["info"]["version"] == __version__
     assert list(document["paths"]) == [*ENDPOINTS, *EXTENDER_ENDPOINTS]
     schemas = document["components"]["schemas"]
+    around = json.loads(b"".join(around_nodes(example(), "last")))
+    assert around.keys() == schemas["Nodes"]["properties"].keys()
     types = [NodeAnswer, NodeDetail, Change]
     _, encoded = schema_components(types, ref_template="#/components/schemas/{name}")
     for name, schema in encoded.items():

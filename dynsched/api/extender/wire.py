@@ -50,7 +50,7 @@ class _Pod(Struct, gc=False):
 
 
 class _Args(Struct, gc=False):
-    """ExtenderArgs, in every spelling; each part is looked at on its own."""
+    """ExtenderArgs, in every spelling; each part is decoded on its own."""
 
     pod: Raw | UnsetType = field(name="Pod", default=UNSET)
     pod_lower: Raw | UnsetType = field(name="pod", default=UNSET)
