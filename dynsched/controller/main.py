@@ -38,7 +38,7 @@ from dynsched.sources.metrics_server import MetricsServerSource
 from dynsched.sources.page_facts import PageFactsSource
 from dynsched.sources.pod_use import PodUseSource
 from dynsched.sources.prometheus import PrometheusSource
-from dynsched.sources.prometheus.answer_limit import answer_limit
+from dynsched.sources.prometheus.decode import answer_limit
 from dynsched.util.errors import ClusterError
 from dynsched.util.logs import LoopErrors
 from dynsched.util.long_running import prepare, tidy_up

@@ -11,7 +11,7 @@ from operator_support import until
 
 from dynsched.engine.model import QueryResult, Sample
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource, RangeResult
-from dynsched.sources.prometheus.answer_limit import AnswerLimit
+from dynsched.sources.prometheus.decode import AnswerLimit
 
 
 @contextlib.asynccontextmanager

@@ -14,19 +14,12 @@ The promises of this package:
 
 ``config`` where to ask and with which credentials; ``source`` the asynchronous face; ``session``
 one query on a thread that can be ended from outside, asked by prometheus-api-client; ``decode`` and
-``vectors`` the JSON; ``query_errors`` the words for what went wrong; ``tls`` files that change.
+``vectors`` the JSON; ``query_errors`` the words for what went wrong.
 docs/decisions/0009 says why.
 """
 
 from dynsched.sources.prometheus.config import PrometheusConfig
 from dynsched.sources.prometheus.source import PageResult, PrometheusSource
-from dynsched.sources.prometheus.vectors import LongResult, LongSeries, RangeResult
+from dynsched.sources.prometheus.vectors import RangeResult
 
-__all__ = [
-    "LongResult",
-    "LongSeries",
-    "PageResult",
-    "PrometheusConfig",
-    "PrometheusSource",
-    "RangeResult",
-]
+__all__ = ["PageResult", "PrometheusConfig", "PrometheusSource", "RangeResult"]

@@ -25,9 +25,8 @@ import requests.adapters
 import urllib3
 from prometheus_api_client import PrometheusConnect
 
-from dynsched.sources.prometheus.answer_limit import AnswerLimit
 from dynsched.sources.prometheus.config import Credentials, PrometheusConfig
-from dynsched.sources.prometheus.decode import Clocks, server_error
+from dynsched.sources.prometheus.decode import AnswerLimit, Clocks, server_error
 from dynsched.sources.prometheus.query_errors import (
     CONNECTING,
     PREPARING,

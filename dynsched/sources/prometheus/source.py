@@ -22,19 +22,11 @@ from prometheus_api_client import PrometheusConnect
 from dynsched.engine.columns import Spans
 from dynsched.engine.model import QueryResult, Series
 from dynsched.rules.rule_set import Rule
-from dynsched.sources.prometheus.answer_limit import AnswerLimit, answer_limit
 from dynsched.sources.prometheus.config import PrometheusConfig
-from dynsched.sources.prometheus.decode import Clocks, parse_data
+from dynsched.sources.prometheus.decode import AnswerLimit, Clocks, answer_limit, parse_data
 from dynsched.sources.prometheus.query_errors import QueryFailedError, timed_out
 from dynsched.sources.prometheus.session import Answer, Attempt, Client, Question
-from dynsched.sources.prometheus.vectors import (
-    LongResult,
-    RangeResult,
-    SeriesKeys,
-    read_long,
-    read_spans,
-    read_vector,
-)
+from dynsched.sources.prometheus.vectors import RangeResult, SeriesKeys, read_spans, read_vector
 from dynsched.util.errors import PastUnknownError
 from dynsched.util.threads import on_thread
 
@@ -105,31 +97,22 @@ class PrometheusSource:
         return RangeResult(*await self._instant(selector, partial(read_spans, SeriesKeys()), label))
 
     async def query_range(
-        self, expr: str, start: float, end: float, step: float, label: str = "instance"
-    ) -> RangeResult:
-        """The values of ``expr`` from ``start`` to ``end`` (Unix seconds), every ``step`` seconds.
-
-        Both ends are included and are times by the server's clock, as are the points' times.
-        Never raises, as ``query_expr``.
-        """
-        parse = partial(read_spans, SeriesKeys())
-        return RangeResult(*await self._range(expr, (start, end, step), parse, label))
-
-    async def query_long(
         self,
         expr: str,
         start: float,
         end: float,
         step: float,
-        *,
         label: str = "instance",
+        *,
         limit: AnswerLimit | None = None,
-    ) -> LongResult:
-        """As ``query_range``, for many points: arrays instead of pairs. ``limit``: how large this
-        answer may be; default: as of all others.
+    ) -> RangeResult:
+        """The values of ``expr`` from ``start`` to ``end`` (Unix seconds), every ``step`` seconds.
+
+        Both ends are included and are times by the server's clock, as are the points' times.
+        ``limit``: how large this answer may be; default: as of all others. Never raises.
         """
-        parse = partial(read_long, SeriesKeys())
-        return LongResult(*await self._range(expr, (start, end, step), parse, label, limit))
+        parse = partial(read_spans, SeriesKeys())
+        return RangeResult(*await self._range(expr, (start, end, step), parse, label, limit))
 
     async def _instant(self, expr: str, parse: _Parse[_T], label: str) -> _Result[_T]:
         most = replace(self._limit(), label=label)
