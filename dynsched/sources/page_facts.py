@@ -1,8 +1,7 @@
 """What is asked of Prometheus for the page alone: what pods request on each node, which pods use
 more than they request, where pods were placed, and how hot the last days were.
 
-Nothing is asked while nobody looks at the page, and nothing more often because many do. Where a
-metric does not exist, it is asked for again an hour later.
+Nothing is asked while nobody looks at the page, and nothing more often because many do.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ from dynsched.util.stopping import pause, unless_stopped
 logger = logging.getLogger(__name__)
 
 RARELY: Final = 3600.0
-"""Seconds until it is asked again for what did not exist, and for the shares of whole days."""
+"""Seconds until it is asked again for the shares of whole days."""
 _MAX_PERCENT: Final = 1000.0
 HOTTEST: Final = 100
 """Nodes whose pods are asked for: the hottest."""
 _POLL: Final = 2.0
-"""Seconds between two looks whether somebody looks at the page."""
+"""Seconds between two checks whether a page is open."""
 
 
 class Board(Protocol):
@@ -54,7 +53,7 @@ class Board(Protocol):
 
 
 class PageFactsSource:
-    """Asks, and hands the answers to ``board``.
+    """Asks, and hands the answers to ``board``. What fails keeps what was known.
 
     ``nodes``: by name. ``watches_pods``: then placements are known without Prometheus.
     ``namespace``: that of this process; of several dynsched in one Prometheus, its own counts.
@@ -85,7 +84,6 @@ class PageFactsSource:
         self._due: dict[Callable[[], Awaitable[float]], float] = dict.fromkeys(
             (self._ask_requested, self._ask_above, self._ask_placed, self._ask_overload), -math.inf
         )
-        self._moment_of_pods: str | None = None
         self._counted_until = 0.0
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -95,12 +93,12 @@ class PageFactsSource:
             await pause(stop, _POLL)
 
     async def ask(self) -> None:
-        """Ask for what is due, one after the other. What fails keeps what was known."""
+        """Ask for what is due, one after the other."""
         for part, due in self._due.items():
             now = self._monotonic()
             if now < due:
                 continue
-            self._due[part] = now + RARELY
+            self._due[part] = now + EVERY
             try:
                 self._due[part] = now + await part()
             except Exception:
@@ -121,18 +119,20 @@ class PageFactsSource:
             elif samples:
                 found[resource] = _percent(samples, resource, nodes)
         self._board.requested = found
-        return EVERY if found or not resources else RARELY
+        return EVERY
 
     async def _ask_above(self) -> float:
         names = self._board.hottest(HOTTEST)
         if not names:
             return _POLL
         above: dict[str, list[AboveRequest]] = {name: [] for name in names}
+        is_known = False
         for resource in queries.USES:
             what = f"pods above their requests of {resource}"
             samples = await self._samples(what, queries.above(resource, names))
             if samples is None:
                 return EVERY
+            is_known = is_known or bool(samples)
             for sample in samples:
                 of_node = above.get(sample.labels.get("node", ""))
                 if of_node is not None and math.isfinite(sample.value):
@@ -140,51 +140,36 @@ class PageFactsSource:
                     of_node.append(AboveRequest(pod, resource, sample.value))
         for of_node in above.values():
             of_node.sort(key=lambda pod: (pod.resource, -pod.above))
-        is_known = any(above.values()) or bool(await self._samples("pods", queries.ARE_KNOWN))
         self._board.above = above if is_known else None
-        return EVERY if is_known else RARELY
-
-    async def _ask_placed(self) -> float:
-        if self._watches_pods():
-            return EVERY
-        if self._moment_of_pods is None:
-            for metric in queries.MOMENTS:
-                samples = await self._samples("when pods were placed", f"count({metric})")
-                if samples is None:
-                    return EVERY
-                if samples:
-                    self._moment_of_pods = metric
-                    break
-            else:
-                return RARELY
-        # Of each step so late that its last pods were scraped.
-        ended = self._clock() - queries.SCRAPED_AFTER
-        last = ended - ended % STEP - STEP
-        first = max(self._counted_until, last - (STEPS - 1) * STEP)
-        if first > last or await self._count(self._moment_of_pods, first, last):
-            return _POLL
         return EVERY
 
-    async def _count(self, moment: str, first: float, last: float) -> bool:
-        """Count the pods of the steps from the one that begins at ``first`` to that at ``last``;
-        whether Prometheus answered.
-        """
+    async def _ask_placed(self) -> float:
+        """The pods of each step, so late that its last ones were scraped."""
         late = STEP + queries.SCRAPED_AFTER
+        now = self._clock()
+        last = (now - late) // STEP * STEP
+        first = max(self._counted_until, last - (STEPS - 1) * STEP)
+        next_due = last + STEP + late - now
+        if self._watches_pods() or first > last:
+            return next_due
         answer = await self._prometheus.query_range(
-            queries.placed(moment), first + late, last + late, STEP, "node"
+            queries.placed(), first + late, last + late, STEP, "node"
         )
         if answer.error is not None:
             self._tell("placements", answer.error)
-            return False
+            return EVERY
+        if not answer.series:  # not known
+            return EVERY
         counts: dict[int, dict[str, int]] = defaultdict(dict)
         for series in answer.series:
-            for at, count in series.points:
-                counts[round(at - late)][series.labels.get("node", "")] = int(count)
+            node = series.labels.get("node", "")
+            for at, count in series.points if node else ():
+                counts[round(at - late)][node] = int(count)
         for number in range(round((last - first) / STEP) + 1):
             begins = first + number * STEP
             self._board.placed(begins, counts.get(round(begins), {}))
         self._counted_until = last + STEP
-        return True
+        return next_due
 
     async def _ask_overload(self) -> float:
         now = self._clock()

@@ -15,14 +15,10 @@ from dynsched.sources.pod_use import OF_POD
 
 USES: Final[Mapping[str, str]] = OF_POD
 """By resource: what each pod uses."""
-MOMENTS: Final = ("kube_pod_status_scheduled_time", "kube_pod_created")
-"""When pods were placed, the more exact metric first."""
 SCRAPED_AFTER: Final = 60.0
 """Seconds after its binding within which a pod must have been scraped to count."""
 MAX_PODS: Final = 5
 """Pods of each node, for each resource."""
-ARE_KNOWN: Final = "count(kube_pod_info) and on () count(container_cpu_usage_seconds_total)"
-"""Something, where pods and their use are known."""
 _LEAST: Final = 300.0
 """Seconds of a day that are worth an average; and between two values that it is taken of."""
 
@@ -38,7 +34,8 @@ def requested(resource: str) -> str:
 
 def above(resource: str, nodes: Sequence[str]) -> str:
     """By node, namespace and pod: how much more the pods furthest above their requests use. A pod
-    without any request is above it by all that it uses.
+    without any request is above it by all that it uses. Where there is none, a sample without
+    labels; where pods or their use are not known, nothing.
     """
     on_nodes = f',node=~"{"|".join(name.replace(".", "[.]") for name in nodes)}"'
     of_pod = "namespace, pod, node"
@@ -46,20 +43,25 @@ def above(resource: str, nodes: Sequence[str]) -> str:
     pods = f"max by ({of_pod}) (kube_pod_info{{{on_nodes[1:]}}})"
     least = f"(sum by ({of_pod}) ({requests}) or on ({of_pod}) 0 * {pods})"
     more = f"{USES[resource]} - on (namespace, pod) group_right () {least}"
-    return f"topk by (node) ({MAX_PODS}, ({more}) > 0)"
+    known = "count(kube_pod_info) and on () count(container_cpu_usage_seconds_total)"
+    return f"topk by (node) ({MAX_PODS}, ({more}) > 0) or on () 0 * ({known})"
 
 
-def placed(moment: str) -> str:
+def placed() -> str:
     """By node: how many pods were placed in the step that ended ``SCRAPED_AFTER`` before. Without
-    those that belong to one node each, which nothing could have placed elsewhere.
+    those that belong to one node each, which nothing could have placed elsewhere. Where there is
+    none, a sample without labels; where pods are not known, nothing.
     """
     pod = "namespace, pod, uid"
     until = f"time() - {SCRAPED_AFTER:.0f}"
     since = f"time() - {STEP + SCRAPED_AFTER:.0f}"
     info = 'kube_pod_info{node!="",created_by_kind!~"DaemonSet|Node"}'
+    scheduled, created = (
+        f"max by ({pod}) (kube_pod_{moment})" for moment in ("status_scheduled_time", "created")
+    )
     return (
         f"count by (node) (max by ({pod}, node) ({info}) and on ({pod}) "
-        f"(({moment} > {since}) <= {until}))"
+        f"((({scheduled} or {created}) > {since}) <= {until})) or on () 0 * count(kube_pod_info)"
     )
 
 

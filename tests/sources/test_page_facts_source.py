@@ -124,8 +124,8 @@ async def test_they_are_listed_by_node_the_furthest_first() -> None:
 
     world = World(
         Board("a", "b.example"),
-        container_cpu=vector(used(0.5, "web"), used(2.5, "batch"), used(float("nan"), "odd")),
         container_memory=vector(used(2.0**30, "web")),
+        container_cpu=vector(used(0.5, "web"), used(2.5, "batch"), used(float("nan"), "odd")),
     )
     await world.ask()
     assert world.board.above == {
@@ -139,7 +139,7 @@ async def test_they_are_listed_by_node_the_furthest_first() -> None:
 
 
 async def test_that_no_pod_is_above_is_told_from_not_knowing() -> None:
-    world = World(Board("a"), **{page_queries.ARE_KNOWN: vector(({}, 1.0))})
+    world = World(Board("a"), container_cpu=vector(({}, 0.0)))
     await world.ask()
     assert world.board.above == {"a": []}
     unknown = World(Board("a"))
@@ -161,10 +161,7 @@ async def test_placements_of_the_last_hour_come_with_one_query_and_then_step_by_
     late = page_queries.SCRAPED_AFTER
     world = World(
         Board(),
-        **{
-            "count(kube_pod_status_scheduled_time)": vector(({}, 9.0)),
-            "time()": steps_of((STEP, "a"), (0.0, "a"), (0.0, "b.example")),
-        },
+        **{"time()": steps_of((STEP, "a"), (0.0, "a"), (0.0, "b.example"))},
     )
     await world.ask()
     ends = NOON - NOON % STEP
@@ -181,34 +178,23 @@ async def test_placements_of_the_last_hour_come_with_one_query_and_then_step_by_
     assert world.prometheus.ranges[1:] == [(ends + STEP + late, ends + STEP + late, STEP)]
 
 
-@pytest.mark.parametrize(
-    ("watches_pods", "metric", "asked"),
-    [
-        (True, "kube_pod_status_scheduled_time", ""),
-        (False, "kube_pod_status_scheduled_time", "kube_pod_status_scheduled_time >"),
-        (False, "kube_pod_created", "kube_pod_created >"),  # that of creation counts instead
-    ],
-)
-async def test_placements_are_asked_for_where_pods_are_not_watched(
-    watches_pods: bool, metric: str, asked: str
-) -> None:
-    known = {f"count({metric})": vector(({}, 9.0))}
-    world = World(Board(), watches_pods=watches_pods, **known)
+@pytest.mark.parametrize("watches_pods", [True, False])
+async def test_placements_are_asked_for_where_pods_are_not_watched(watches_pods: bool) -> None:
+    world = World(Board(), watches_pods=watches_pods)
     found = [expr for expr in await world.ask() if "time() -" in expr]
-    assert [asked in expr for expr in found] == ([True] if asked else [])
+    assert len(found) == (0 if watches_pods else 1)
+    assert world.board.steps == []  # pods are not known there
 
 
 async def test_a_step_whose_query_fails_is_asked_for_again() -> None:
-    world = World(
-        Board(),
-        **{"count(kube_pod_status": vector(({}, 9.0)), "time()": RangeResult(error="timeout")},
-    )
+    world = World(Board(), **{"time()": RangeResult(error="timeout")})
     await world.ask()
     assert world.board.steps == []
     assert not [expr for expr in await world.ask(30.0) if "time()" in expr]
-    world.prometheus.answers["time()"] = RangeResult()
+    none = Series({}, ((NOON, 0.0),))
+    world.prometheus.answers["time()"] = RangeResult((none,))
     await world.ask(page_facts.EVERY)
-    assert len(world.board.steps) == STEPS
+    assert [nodes for _, nodes in world.board.steps] == [{}] * STEPS
 
 
 # Overload by day
@@ -268,14 +254,6 @@ async def test_it_asks_every_five_minutes_however_often_somebody_looks() -> None
     assert len([expr for expr in await world.ask(10.0) if "resource_requests" in expr]) == 4
 
 
-async def test_what_does_not_exist_is_asked_for_again_after_an_hour() -> None:
-    world = World(Board("a"))
-    first = set(await world.ask())
-    asked = [expr for _ in range(11) for expr in await world.ask(300.0)]
-    assert asked == []
-    assert len(await world.ask(301.0)) == len(first)
-
-
 async def test_nothing_is_asked_while_nobody_looks(monkeypatch) -> None:
     monkeypatch.setattr(page_facts, "_POLL", 0.01)
     world, stop = World(Board("a")), asyncio.Event()
@@ -320,14 +298,18 @@ async def test_what_a_real_prometheus_answers(source, monkeypatch) -> None:
         ("a", "shop", "web"): pytest.approx(1.0),
         ("b.example", "shop", "greedy"): pytest.approx(0.5),
     }
-    assert await values(source, page_queries.above("cpu", ["b"]), "node") == {}
+    assert await values(source, page_queries.above("cpu", ["b"])) == {(): 0.0}
     # Pods are counted where they were placed, within the step.
     monkeypatch.setattr(page_queries, "SCRAPED_AFTER", 0.0)
-    for moment in ("kube_pod_status_scheduled_time", "kube_pod_status_scheduled_time * 1"):
-        placed = page_queries.placed(moment)
-        assert await values(source, placed, "node") == {("a",): 3.0, ("b.example",): 1.0}
-    before = page_queries.placed("kube_pod_status_scheduled_time - 1000")
-    assert await values(source, before, "node") == {}
+    placed, moment = page_queries.placed(), "kube_pod_status_scheduled_time"
+    # That of creation counts where the other one is not known.
+    created = placed.replace("kube_pod_created", moment, 1).replace(moment, "nothing", 1)
+    for expr in (placed, created):
+        assert await values(source, expr, "node") == {("a",): 3.0, ("b.example",): 1.0}
+    before = placed.replace(moment, f"{moment} - 1000")
+    assert await values(source, before) == {(): 0.0}
+    unknown = placed.replace("kube_pod_info", "nothing")
+    assert await values(source, unknown) == {}
     # The share of node-time is asked for by day; there are values of half an hour only.
     monkeypatch.setattr(page_queries, "_LEAST", 1.0)
     monkeypatch.setattr(page_queries, "DAYS", 1)

@@ -25,7 +25,7 @@ import requests.adapters
 import urllib3
 from prometheus_api_client import PrometheusConnect
 
-from dynsched.sources.prometheus.config import Credentials, PrometheusConfig
+from dynsched.sources.prometheus.config import Credentials, PrometheusConfig, TlsFiles
 from dynsched.sources.prometheus.decode import AnswerLimit, Clocks, server_error
 from dynsched.sources.prometheus.query_errors import (
     CONNECTING,
@@ -39,7 +39,6 @@ from dynsched.sources.prometheus.query_errors import (
     explain_status,
     timed_out,
 )
-from dynsched.sources.prometheus.tls import TlsFiles
 from dynsched.util.proxies import ProxyError, proxy_for, through
 
 _T = TypeVar("_T")

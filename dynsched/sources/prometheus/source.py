@@ -55,9 +55,8 @@ class PageResult:
 class PrometheusSource:
     """Instant and range queries against one Prometheus; satisfies ``controller.loop.Source``.
 
-    Used from one event loop. ``clock`` gives Unix seconds. ``limit`` is asked at each query how
-    large its answer may be. At most ``max_concurrency`` queries are under way at a time; a further
-    one waits for its turn within its own deadline.
+    Used from one event loop. ``limit`` is asked at each query how large its answer may be. At most
+    ``max_concurrency`` queries are under way; a further one waits within its own deadline.
     """
 
     def __init__(
@@ -89,7 +88,7 @@ class PrometheusSource:
         return await self.query_expr(rule.expr, rule.node_labels[-1])
 
     async def query_expr(self, expr: str, label: str = "instance") -> QueryResult:
-        """As ``query``, for an expression that belongs to no rule. ``label`` names the node."""
+        """``label`` names the node."""
         return QueryResult(*await self._instant(expr, partial(read_vector, self._series), label))
 
     async def raw(self, selector: str, label: str = "instance") -> RangeResult:
@@ -142,8 +141,7 @@ class PrometheusSource:
         self, path: str, parameters: Mapping[str, str] | None = None, *, only_get: bool = True
     ) -> PageResult:
         """``data`` of another page of the API: ``metadata``, ``rules``, ``status/flags``. Never
-        raises; a server that has no such page gives an error as any other does. ``only_get``: the
-        page takes no POST; for one that does, the parameters may be longer than a URL.
+        raises. ``only_get``: the page takes no POST, by which parameters may be longer than a URL.
         """
 
         def call(api: PrometheusConnect, session: requests.Session, _: dict[str, str]) -> Any:
